@@ -1,0 +1,138 @@
+"""Recipes: TOML tables and ``--set a.b=c`` into frozen dataclasses, strictly.
+
+Each table's dataclass lives beside what it configures; ``train/run.py`` gathers them. A recipe may leave out
+any key: `check` looks only at what is there. `build` makes the dataclass once every key has a value, and
+`dump` writes it back, so the resolved recipe of a run can be read and run again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from regard.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+Table = dict[str, Any]
+Tables = dict[str, Table]
+
+
+def read(path: Path) -> Tables:
+    """The tables of a TOML recipe, not yet checked."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such recipe") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as a recipe: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: '{name}' stands outside a table; write it under one, as in [train]")
+    return tables
+
+
+def override(tables: Tables, settings: list[str]) -> Tables:
+    """The tables with each ``table.key=value`` laid over them; the value is TOML, or else plain text."""
+    result = {name: dict(table) for name, table in tables.items()}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        table, dot, key = name.strip().partition(".")
+        if not (equals and dot and table and key):
+            raise ConfigError(f"--set {setting}: expected table.key=value, as in train.steps=1000")
+        result.setdefault(table, {})[key] = _toml_value(text.strip())
+    return result
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def check(tables: Tables, schema: Mapping[str, type], where: str) -> Tables:
+    """The tables with every value of its field's type; an unknown table, key or type is an error."""
+    for name in tables:
+        if name not in schema:
+            raise ConfigError(f"{where}: unknown table '{name}'; {did_you_mean(name, schema)}")
+    return {name: _check_table(table, schema[name], name, where) for name, table in tables.items()}
+
+
+def _check_table(table: Table, cls: type, name: str, where: str) -> Table:
+    hints = typing.get_type_hints(cls)
+    known = [field.name for field in dataclasses.fields(cls)]
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key '{name}.{key}'; {did_you_mean(key, known)}")
+    return {key: _fit(value, hints[key], f"{where}: {name}.{key}") for key, value in table.items()}
+
+
+def build(cls: type[T], table: Table) -> T:
+    """The dataclass of a checked table; its own `__post_init__` judges the values."""
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    return cls(**given)
+
+
+def _fit(value: Any, wanted: Any, where: str) -> Any:
+    """The value as the wanted type: integers serve as floats, lists as tuples, nothing else is converted."""
+    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (typing.Union, types.UnionType):
+        for choice in arguments:
+            try:
+                return _fit(value, choice, where)
+            except ConfigError:
+                continue
+    elif origin is typing.Literal:
+        if value in arguments:
+            return value
+        raise ConfigError(f"{where} = {value!r}; accepted: {', '.join(map(str, arguments))}")
+    elif origin is tuple and isinstance(value, list | tuple):
+        return tuple(_fit(item, arguments[0], where) for item in value)
+    elif origin is tuple and isinstance(value, str):
+        return (_fit(value, arguments[0], where),)
+    elif wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(wanted, type) and type(value) is wanted:
+        return value
+    raise ConfigError(f"{where} = {value!r}; expected {_type_name(wanted)}, found {_type_name(type(value))}")
+
+
+def _type_name(wanted: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list"}
+    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin is tuple:
+        return f"a list of {names.get(arguments[0], 'values')} each"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type_name(choice) for choice in arguments)
+    return names.get(wanted, getattr(wanted, "__name__", str(wanted)))
+
+
+def tables_of(configs: Mapping[str, object]) -> Tables:
+    """The dataclasses as plain tables, ready to dump or print as JSON."""
+    return {name: dataclasses.asdict(config) for name, config in configs.items()}  # type: ignore[call-overload]
+
+
+def dump(tables: Tables) -> str:
+    """The tables as TOML."""
+    lines: list[str] = []
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""]
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    return repr(value)

@@ -1,0 +1,61 @@
+"""What can go wrong for a user, and how it is said.
+
+    RegardError
+    ├── ConfigError      a recipe, a --set or an option that does not fit
+    ├── DataError        a file of text that cannot be read as asked (path, line)
+    ├── InputError       a text or argument given to a command or a function
+    ├── CheckpointError  a run directory that is missing, foreign or damaged
+    └── TrainingError    training that cannot go on (memory, disk, numbers that are not finite)
+
+A message is one line, lower case: where, what was found, what is accepted, the likely fix.
+The command line prints it after ``error:`` and leaves with status 2.
+A programmer's mistake is an ``assert``, never one of these.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class RegardError(Exception):
+    """Something the user can put right."""
+
+
+class ConfigError(RegardError):
+    pass
+
+
+class DataError(RegardError):
+    """A fault in a data file; says the path and, where there is one, the line (counted from 1)."""
+
+    def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
+        where = str(path) if line is None else f"{path}:{line}"
+        super().__init__(f"{where}: {problem}")
+
+
+class InputError(RegardError):
+    pass
+
+
+class CheckpointError(RegardError):
+    pass
+
+
+class TrainingError(RegardError):
+    pass
+
+
+class MissingExtra(RegardError):
+    """An optional library that is not installed; says the command that installs it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the extra '{extra}'; run: pip install 'regard[{extra}]'")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the nearest known one, or all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"

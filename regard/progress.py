@@ -1,0 +1,71 @@
+"""Progress of long work, on stderr: a live bar in a terminal, a plain line now and then in a log.
+
+Any layer may call `track` or `bar`; results never go through here, they belong to stdout.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+
+console = Console(stderr=True, highlight=False)
+
+QUIET_SECONDS = 10.0
+"""Between two plain lines, where there is no terminal to draw a bar in."""
+
+
+def say(message: str) -> None:
+    """One line for the person watching."""
+    console.print(message, soft_wrap=True, markup=False)
+
+
+def warn(message: str) -> None:
+    """One line about something left out or unusual: nothing is skipped without it."""
+    console.print(f"warning: {message}", style="yellow", soft_wrap=True, markup=False)
+
+
+class Bar:
+    """Counts finished pieces of work and shows the count."""
+
+    def __init__(self, what: str, total: int | None) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self._said = time.monotonic()
+        self._live: Progress | None = None
+        if console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._live = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+            self._task = self._live.add_task(what, total=total)
+
+    def advance(self, pieces: int = 1) -> None:
+        self.done += pieces
+        if self._live is not None:
+            self._live.update(self._task, completed=self.done)
+        elif time.monotonic() - self._said > QUIET_SECONDS:
+            self._said = time.monotonic()
+            say(f"{self.what}: {self.done:,}" + (f" of {self.total:,}" if self.total else ""))
+
+
+@contextmanager
+def bar(what: str, total: int | None = None) -> Iterator[Bar]:
+    """A bar that is gone when the work is done."""
+    shown = Bar(what, total)
+    if shown._live is None:
+        yield shown
+    else:
+        with shown._live:
+            yield shown
+
+
+def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """The items themselves, counted as they pass."""
+    with bar(what, total) as shown:
+        for item in items:
+            yield item
+            shown.advance()
