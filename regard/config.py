@@ -75,6 +75,13 @@ def _check_table(table: Table, cls: type, name: str, where: str) -> Table:
     return {key: _fit(value, hints[key], f"{where}: {name}.{key}") for key, value in table.items()}
 
 
+def missing(cls: type, table: Table) -> list[str]:
+    """The keys without a default that the table leaves out."""
+    fields = dataclasses.fields(cls)
+    required = (f.name for f in fields if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING)
+    return [name for name in required if name not in table]
+
+
 def build(cls: type[T], table: Table) -> T:
     """The dataclass of a checked table; its own `__post_init__` judges the values."""
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}

@@ -1,0 +1,75 @@
+"""The command line: one module per verb, imported only when that verb is called.
+
+Results go to stdout, everything else to stderr. A user's mistake is one line ``error: ...`` and exit status 2; a
+traceback only with ``--debug``. No module here imports torch before its verb runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from regard import __version__
+from regard.errors import RegardError, did_you_mean
+
+VERBS = {
+    "demo": "the tour: make a corpus, train a translator on it in a minute or two, look at the result",
+    "train": "train a model from text files, with a recipe or without one",
+    "translate": "translate texts, a file, or what comes through a pipe",
+    "evaluate": "score a model on test data",
+    "info": "say what a model is and how it was made",
+}
+
+OVERVIEW = f"""usage: regard VERB ...          regard VERB --help says more
+
+{{verbs}}
+
+regard {__version__} trains Transformers on your own text, uses them, and looks inside them.
+Every verb takes --debug, which shows the traceback of an error.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command ``regard``."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"]
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(OVERVIEW.format(verbs="\n".join(f"    {verb:<12}{line}" for verb, line in VERBS.items())))
+    elif given[0] == "--version":
+        print(__version__)
+    elif given[0] not in VERBS:
+        _fail(f"unknown verb '{given[0]}'; {did_you_mean(given[0], VERBS)}")
+    else:
+        sys.exit(_run(given[0], given[1:], debug))
+
+
+def _run(verb: str, arguments: list[str], debug: bool) -> int:
+    """Run a verb; gives the exit status."""
+    import typer
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    module = importlib.import_module(f"regard.cli.{verb}")
+    app.command(help=module.__doc__)(getattr(module, verb))
+    try:
+        return app(arguments, prog_name=f"regard {verb}", standalone_mode=False) or 0
+    except RegardError as error:
+        if debug:
+            raise
+        _fail(str(error))
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if debug or not hasattr(error, "format_message"):
+            raise
+        _fail(f"{error.format_message()} (see: regard {verb} --help)")  # a usage error found by typer
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,11 @@
+"""Writing token by token: greedy, sampling and beam search over anything that can take a `step`.
+
+A search knows two things of a model: ``step(tokens, state) -> logits`` and ``state.select(rows)``. It never sees a
+tokenizer, a batch of text or a layer.
+"""
+
+from regard.generate.beam import beam_search
+from regard.generate.hypothesis import Hypothesis, length_penalty
+from regard.generate.sampling import follow, most_likely, sampler
+
+__all__ = ["Hypothesis", "beam_search", "follow", "length_penalty", "most_likely", "sampler"]

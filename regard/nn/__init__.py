@@ -1,0 +1,82 @@
+"""Building blocks of Transformers: tensors only, no files, no configs; usable alone.
+
+The letters of shapes mean the same everywhere in the project:
+
+    B rows              T positions         S source positions   Q query positions   K key positions
+    D model width       H heads             E width per head     F feed-forward width
+    V vocabulary        C classes           L layers             W beam width        N rows while decoding
+
+A mask is boolean and True means "may attend"; every mask follows from segments (`visible`).
+A query with nothing to attend to gets zeros, in every path.
+"""
+
+from regard.nn.attention import (
+    AdditiveAttention,
+    Attention,
+    AttentionPooling,
+    BilinearAttention,
+    DotAttention,
+    ScaledDotAttention,
+    redundancy,
+)
+from regard.nn.cache import Cache, KeyValue
+from regard.nn.layers import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    GatedFeedForward,
+    PostNorm,
+    PreNorm,
+    TokenEmbedding,
+)
+from regard.nn.loss import Loss, cross_entropy
+from regard.nn.multihead import MultiHeadAttention
+from regard.nn.positions import (
+    LearnedPositions,
+    NoPositions,
+    Positions,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
+from regard.nn.sight import Place, Sight, visible
+from regard.nn.tap import Tap, edit, record, taps
+
+__all__ = [
+    "AdditiveAttention",
+    "Attention",
+    "AttentionPooling",
+    "BilinearAttention",
+    "Cache",
+    "Decoder",
+    "DecoderLayer",
+    "DotAttention",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForward",
+    "GatedFeedForward",
+    "KeyValue",
+    "LearnedPositions",
+    "Loss",
+    "MultiHeadAttention",
+    "NoPositions",
+    "Place",
+    "Positions",
+    "PostNorm",
+    "PreNorm",
+    "RelativePositions",
+    "RotaryPositions",
+    "ScaledDotAttention",
+    "Sight",
+    "SinusoidalPositions",
+    "Tap",
+    "TokenEmbedding",
+    "cross_entropy",
+    "edit",
+    "record",
+    "redundancy",
+    "taps",
+    "visible",
+]

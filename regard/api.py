@@ -1,0 +1,162 @@
+"""regard from Python: `load` a model and use it, `train` one from a recipe.
+
+model = regard.load("runs/en-fr")
+best = model.translate("I am good")[0]          # .text .score .tokens .token_scores .alignment
+run = regard.train("recipe.toml", out="runs/x")
+for event in run: print(event.kind, event.step, event.values)
+regard.load(run.path)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+
+from regard import config
+from regard.data.buckets import windows
+from regard.metrics import perplexity, translation_score
+from regard.models.seq2seq import Seq2Seq
+from regard.progress import track
+from regard.tasks.translate import Forced, Search, Translate, Translation
+from regard.text.pairs import read_pairs
+from regard.train.device import device_named
+from regard.train.loop import Event, Training
+from regard.train.prepare import Prepared, prepare
+from regard.train.run import RunConfig, RunDirectory
+
+
+def load(model: str | Path, *, device: str = "auto") -> Translator:
+    """The model in a run directory, ready for use."""
+    run = RunDirectory(Path(model))
+    settings, task, network = run.load()
+    assert isinstance(task, Translate)
+    assert isinstance(network, Seq2Seq)
+    return Translator(run, settings, task, network, device_named(device))
+
+
+def train(
+    recipe: str | Path | config.Tables,
+    *,
+    out: str | Path | None = None,
+    settings: Sequence[str] = (),
+    device: str = "auto",
+    resume: bool = False,
+    where: str = "recipe",
+) -> Run:
+    """Prepare a run. Iterating over it trains and yields events; asking for its `path` trains to the end."""
+    if isinstance(recipe, dict):
+        tables = recipe
+    else:
+        tables, where = config.read(Path(recipe)), str(recipe)
+    tables = config.override(tables, list(settings))
+    place = Path(out) if out is not None else free_directory(Path("runs"), tables)
+    return Run(prepare(tables, place, device_named(device), where=where, resume=resume))
+
+
+def free_directory(parent: Path, tables: config.Tables) -> Path:
+    """The first of ``runs/translate-1``, ``runs/translate-2``, ... that is not there yet."""
+    name = tables.get("task", {}).get("name", "run")
+    return next(path for n in count(1) if not (path := parent / f"{name}-{n}").exists())
+
+
+class Run:
+    """A training run: iterate over it to train and to see what happens."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        self.training = Training(prepared)
+        self._begun = False
+
+    def __iter__(self) -> Iterator[Event]:
+        self._begun = True
+        return self.training.run()
+
+    @property
+    def path(self) -> Path:
+        """The run directory; trains to the end first if nobody has iterated over the run."""
+        if not self._begun:
+            for _ in self:
+                pass
+        return self.prepared.run.path
+
+
+class Translator:
+    """A trained translation model."""
+
+    def __init__(
+        self, run: RunDirectory, settings: RunConfig, task: Translate, network: Seq2Seq, device: torch.device
+    ) -> None:
+        self.run, self.config, self.task, self.device = run, settings, task, device
+        self.network = network.to(device)
+
+    @overload
+    def translate(self, text: str, **options: Any) -> list[Translation]: ...
+
+    @overload
+    def translate(self, text: Sequence[str], **options: Any) -> list[list[Translation]]: ...
+
+    def translate(self, text: str | Sequence[str], **options: Any) -> list[Translation] | list[list[Translation]]:
+        """The best translations of a text, best first; of several texts, a list for each.
+
+        Options are those of `Search`: beam, alpha, n_best, sample, temperature, top_k, top_p, seed, batch.
+        """
+        if isinstance(text, str):
+            return next(self.stream([[text]], **options))[1]
+        return [best for _, best in self.stream(windows(text), **options)]
+
+    def stream(
+        self, texts: Iterable[Sequence[str]], *, aligned: bool = True, **options: Any
+    ) -> Iterator[tuple[str, list[Translation]]]:
+        """Translate windows of texts as they come; gives each text with its translations, in order."""
+        search = Search(**{"beam": max(4, options.get("n_best", 1)), **options})
+        return self.task.translate(self.network, texts, search, self.device, aligned=aligned)
+
+    def force(self, source: str, target: str, *, alpha: float = 0.6) -> Forced:
+        """The score of a given translation, and the cross-attention of every layer and head for it."""
+        ids = self.task.tokenizers.source.encode(source), self.task.tokenizers.target.encode(target)
+        return next(self.task.force(self.network, [ids], self.device, alpha))
+
+    def evaluate(
+        self, data: Sequence[str], *, columns: Sequence[str] = (), lowercase: bool = False, **options: Any
+    ) -> dict[str, Any]:
+        """BLEU, chrF and perplexity on parallel files, with signatures and counts."""
+        pairs = list(read_pairs(data, columns))
+        sources, references = zip(*pairs, strict=True)
+        found = track(self.stream(windows(sources), aligned=False, **options), "translating", len(pairs))
+        scores = translation_score([best[0].text for _, best in found], references, lowercase=lowercase)
+        nll, n_tokens = self._likelihood(sources, references)
+        return {
+            "task": self.task.name,
+            "n": len(pairs),
+            "bleu": scores.bleu,
+            "bleu_signature": scores.bleu_signature,
+            "chrf": scores.chrf,
+            "chrf_signature": scores.chrf_signature,
+            "exact": scores.exact,
+            "perplexity": perplexity(nll, n_tokens),
+            "tokens": n_tokens,
+        }
+
+    def info(self) -> dict[str, Any]:
+        """What this model is and how it was made."""
+        tables = self.config.tables()
+        metrics = self.run.metrics
+        return {
+            "task": self.task.name,
+            "architecture": self.config.model.architecture,
+            "parameters": sum(weight.numel() for weight in self.network.parameters()),
+            "vocabulary": len(self.task.tokenizers.target),
+            "config": tables,
+            "training": json.loads(metrics.read_text(encoding="utf-8")) if metrics.exists() else {},
+        }
+
+    def _likelihood(self, sources: Sequence[str], references: Sequence[str]) -> tuple[float, int]:
+        tokenizers = self.task.tokenizers
+        ids = zip(tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(references), strict=True)
+        forced = [each.hypothesis.token_scores for each in self.task.force(self.network, list(ids), self.device)]
+        return -sum(map(sum, forced)), sum(map(len, forced))

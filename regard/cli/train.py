@@ -1,0 +1,67 @@
+"""Train a model from text files.
+
+With a recipe: `regard train recipe.toml`. Without one, name a task and its data; vocabulary, model size, batch and
+length of training are chosen from the amount of data and the device, and written into the run directory:
+
+    regard train translate train.en train.fr --out runs/en-fr
+    regard train translate corpus.tsv:1,3 more.jsonl --valid dev.en dev.fr
+    regard train translate train.en train.fr --out runs/en-fr --resume        after any interruption
+
+Tables (.tsv .csv .jsonl .parquet) stand alone, files of lines are taken two by two; all also as .gz .xz .zst.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.options import Columns, Device, SkipEmpty, split
+from regard.errors import ConfigError
+
+
+def train(
+    what: Annotated[list[str], typer.Argument(metavar="RECIPE.toml | TASK DATA...", help="What to train.")],
+    out: Annotated[str, typer.Option(help="The run directory to make.")] = "",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Set one key of the recipe.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    valid: Annotated[
+        list[str] | None, typer.Option(help="A validation file; give it twice for a pair. Else some are held out.")
+    ] = None,
+    columns: Columns = "",
+    source_lang: Annotated[str, typer.Option(help="The source language, as a note.")] = "",
+    target_lang: Annotated[str, typer.Option(help="The target language, as a note.")] = "",
+    skip_empty: SkipEmpty = False,
+    seed: Annotated[int | None, typer.Option(help="Fixes everything drawn at random.")] = None,
+    device: Device = "auto",
+) -> None:
+    from regard import config
+    from regard.api import train as begin
+    from regard.cli.watch import watch
+
+    if resume and not out:
+        raise ConfigError("--resume: which run? pass its directory with --out")
+    tables, where = _tables(what)
+    given: dict[str, dict[str, Any]] = {
+        "task": {"source_lang": source_lang, "target_lang": target_lang},
+        "data": {"valid": tuple(valid or ()), "columns": split(columns), "skip_empty": skip_empty},
+        "train": {} if seed is None else {"seed": seed},
+    }
+    for name, table in given.items():
+        tables[name] = tables.get(name, {}) | {key: value for key, value in table.items() if value}
+    tables = config.override(tables, settings or [])
+    watch(begin(tables, out=Path(out) if out else None, device=device, resume=resume, where=where))
+
+
+def _tables(what: list[str]) -> tuple[dict[str, dict[str, Any]], str]:
+    """The recipe named, or one with nothing but the task and its data."""
+    from regard import config
+
+    if what[0].endswith(".toml"):
+        if len(what) > 1:
+            raise ConfigError(f"{what[1]}: data beside a recipe; put it in the recipe, or pass --set data.train=...")
+        return config.read(Path(what[0])), what[0]
+    return {"task": {"name": what[0]}, "data": {"train": tuple(what[1:])}}, f"train {what[0]}"

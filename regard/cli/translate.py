@@ -1,0 +1,90 @@
+"""Translate texts given as arguments, the lines of a file, or what comes through a pipe.
+
+One line of output for each line of input, in the same order. Without TEXT and --file, standard input is read, and
+translated as it comes.
+
+    regard translate runs/en-fr "I am good"
+    regard translate runs/en-fr --file news.en > news.fr
+    tail -f chat.en | regard translate runs/en-fr
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import Device, Json, Model, Seed, print_json
+from regard.errors import InputError
+from regard.progress import track
+
+if TYPE_CHECKING:
+    from regard.tasks.translate import Translation
+
+
+def translate(
+    model: Model,
+    text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; - is standard input.")] = None,
+    file: Annotated[str, typer.Option(help="A file with one text a line, also .gz .xz .zst; - is stdin.")] = "",
+    beam: Annotated[int, typer.Option(help="Beam width; 1 is greedy.")] = 4,
+    n_best: Annotated[int, typer.Option(help="Translations of each text, best first.")] = 1,
+    alpha: Annotated[float, typer.Option(help="Length penalty ((5 + length) / 6)^alpha.")] = 0.6,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw translations at random instead.")] = False,
+    temperature: Annotated[float, typer.Option(help="For --sample: below 1 is bolder, above 1 is wilder.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="For --sample: only the K likeliest tokens; 0 is all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="For --sample: only the likeliest tokens of mass P.")] = 1.0,
+    batch: Annotated[int, typer.Option(help="Sentences translated at once.")] = 32,
+    steps: Annotated[bool, typer.Option("--steps", help="Show how each translation was written.")] = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    import regard
+
+    windows, total = _windows(text or [], file)
+    found = regard.load(model, device=device).stream(
+        windows,
+        aligned=as_json,
+        beam=beam,
+        n_best=n_best,
+        alpha=alpha,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        batch=batch,
+        seed=seed,
+    )
+    for source, translations in track(found, "translating", total):
+        _print(source, translations, as_json=as_json, scored=n_best > 1, steps=steps)
+
+
+def _windows(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], int | None]:
+    """What to translate, in windows, and how many texts there are where that is known."""
+    from regard.data.buckets import windows, windows_as_they_come
+    from regard.text.files import lines
+
+    if texts and file:
+        raise InputError("both TEXT and --file given; give one of them")
+    if texts and texts != ["-"]:
+        return [texts], len(texts)
+    if file in ("", "-"):
+        return windows_as_they_come(lines("-")), None
+    return windows(lines(file)), sum(1 for _ in lines(file))
+
+
+def _print(source: str, translations: Sequence[Translation], *, as_json: bool, scored: bool, steps: bool) -> None:
+    if as_json:
+        print_json({"text": source, "translations": [asdict(each) for each in translations]})
+        return
+    for each in translations:
+        print(f"{each.score:.4f}\t{each.text}" if scored else each.text, flush=True)
+        if steps:
+            print(
+                "    "
+                + " -> ".join(
+                    ["<sos>", *(f"{t} ({s:.2f})" for t, s in zip(each.tokens, each.token_scores, strict=True))]
+                )
+            )

@@ -1,0 +1,110 @@
+"""A training run on the terminal: the plan, live progress, validations, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn
+
+from regard.api import Run
+from regard.errors import MissingExtra
+from regard.progress import QUIET_SECONDS, console, say
+from regard.train.curve import draw_curve
+from regard.train.loop import Event
+from regard.train.plan import plan
+
+
+def watch(run: Run) -> None:
+    """Train to the end, showing what happens."""
+    sized = plan(run.prepared)
+    for line in sized.lines():
+        say(line)
+    if sized.memory > sized.memory_there:
+        say("warning: that may not fit; lower train.batch_tokens, or raise train.accumulate to cut each step in parts")
+    with Board(run) as board:
+        for event in run:
+            board.show(event)
+    if board.last.kind != "interrupted":
+        _finish(run, board.last)
+    else:
+        say(f"saved at step {board.last.step:,}; to go on: {resume_command(run)}")
+
+
+class Board:
+    """The live line under the validations: a bar in a terminal, a plain line now and then in a log."""
+
+    def __init__(self, run: Run) -> None:
+        self.progress, self.steps = run.training.progress, run.prepared.config.train.steps
+        self.goal = run.prepared.task.goal.metric
+        self.last = Event("end", self.progress.step, {})
+        self._began, self._tokens = time.monotonic(), self.progress.tokens
+        self._first, self._said = self.progress.step, 0.0
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"))
+        self._live = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._live.add_task("training", total=self.steps, completed=self._first, line="")
+
+    def __enter__(self) -> Board:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        self.last = event
+        if event.kind == "log":
+            self._log(event)
+        elif event.kind in ("valid", "average"):
+            name = "average" if event.kind == "average" else f"step {event.step:,}"
+            scores = "  ".join(f"{key} {value:.4g}" for key, value in event.values.items() if isinstance(value, float))
+            say(f"{name:<14}{scores}" + ("  best" if event.values["best"] else ""))
+
+    def _log(self, event: Event) -> None:
+        line = self._line(event.values)
+        self._live.update(self._task, completed=event.step, line=line)
+        if not console.is_terminal and time.monotonic() - self._said > QUIET_SECONDS:
+            self._said = time.monotonic()
+            say(f"step {event.step:,} of {self.steps:,}  {line}")
+
+    def _line(self, values: dict[str, Any]) -> str:
+        seconds = time.monotonic() - self._began
+        done = self.progress.step - self._first
+        left = seconds / max(1, done) * (self.steps - self.progress.step)
+        speed = (self.progress.tokens - self._tokens) / max(seconds, 1e-9)
+        skipped = f"  {values['skipped']} steps skipped" if values["skipped"] else ""
+        return (
+            f"step {self.progress.step:,}/{self.steps:,}  loss {values['loss']:.3f}  {speed:,.0f} tokens/s  "
+            f"{_clock(left)} left{skipped}"
+        )
+
+
+def resume_command(run: Run) -> str:
+    """What to type to go on with a run."""
+    path = run.prepared.run.path
+    return f"regard train {shlex.quote(str(path / 'config.toml'))} --out {shlex.quote(str(path))} --resume"
+
+
+def _finish(run: Run, last: Event) -> None:
+    path = run.prepared.run.path
+    goal = run.prepared.task.goal.metric
+    if goal in last.values:
+        kind = f"the average of {last.values['averaged']} snapshots" if last.values["averaged"] else "one checkpoint"
+        say(f"done: {goal} {last.values[goal]:.4g} on the validation data, {kind} at step {last.values['step']:,}")
+    else:
+        say(f"nothing to do: this run has already made its {run.prepared.config.train.steps:,} steps")
+    try:
+        say(f"learning curve: {draw_curve(run.prepared.run)}")
+    except MissingExtra as missing:
+        say(f"no learning curve: {missing}")
+    say(f'use it: regard translate {path} "..."        score it: regard evaluate {path} TEST')
+    print(path, file=sys.stdout)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

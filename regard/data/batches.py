@@ -1,0 +1,134 @@
+"""Items laid into rows: the tensors a model takes.
+
+Reads ids from a column where a placement (`order.py`) puts them; no model, no loss, no choice of what goes where.
+Tasks call it to make their batches; decoding and looking inside call `sentences_to_rows`.
+
+    three sentences in one row of eight positions, each followed by the end token (2), empty ids 0:
+
+    ids        17  5  2 40  2  9  2  0
+    segment     1  1  1  2  2  3  3  0
+    position    0  1  2  0  1  0  1  0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.data.order import Placement
+from regard.data.packing import spread
+from regard.data.store import Column, TokenStore
+
+IGNORE = -100
+"""The target id at a position where nothing is to be predicted (the default of `cross_entropy`)."""
+
+Same = TypeVar("Same", bound="Tensors")
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """A dataclass of tensors, and of dataclasses of them, that moves as one: every batch is one."""
+
+    def to(self: Same, device: torch.device | str, *, non_blocking: bool = False) -> Same:
+        return self._each(lambda part: part.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self: Same) -> Same:
+        return self._each(lambda part: part.pin_memory())
+
+    def _each(self: Same, change: Callable[[Any], Any]) -> Same:
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{k: change(part) for k, part in parts.items() if isinstance(part, Tensor | Tensors)})
+
+
+@dataclass(frozen=True)
+class Rows(Tensors):
+    """Packed rows: what stands at each position, in which sentence of its row (0 = empty), and where in it."""
+
+    ids: Int[Tensor, "B T"]
+    segment: Int[Tensor, "B T"]
+    position: Int[Tensor, "B T"]
+
+
+@dataclass(frozen=True)
+class PairBatch(Tensors):
+    """Source rows and target rows of the same pairs, equal segments belonging together; `n_tokens` to predict."""
+
+    source: Rows
+    target_in: Rows
+    target_out: Int[Tensor, "B T"]
+    n_tokens: int
+
+
+def pair_batch(
+    store: TokenStore,
+    placement: Placement,
+    *,
+    pad: int,
+    sos: int,
+    eos: int,
+    columns: tuple[str, str] = ("source", "target"),
+) -> PairBatch:
+    """The pairs of a placement: the target goes in behind its start token and is to come out up to its end token."""
+    (source, target), (source_width, width) = (store[name] for name in columns), placement.widths
+    target_in = lay(target, placement, width, before=sos, pad=pad)
+    to_come, _ = _tokens(target, placement.items, None, eos)  # as many as go in, at the same positions
+    return PairBatch(
+        source=lay(source, placement, source_width, after=eos, pad=pad),
+        target_in=target_in,
+        target_out=_pour(to_come, target_in.segment.numpy() > 0, IGNORE).long(),
+        n_tokens=len(to_come),
+    )
+
+
+def sentences_to_rows(
+    sentences: Sequence[Sequence[int]], *, before: int | None = None, after: int | None = None, pad: int
+) -> Rows:
+    """One sentence per row, as wide as the longest."""
+    column, alone = Column.of(sentences), np.arange(len(sentences))
+    width = int(column.lengths.max(initial=0)) + (before is not None) + (after is not None)
+    placement = Placement(alone, alone, len(sentences), (width,))
+    return lay(column, placement, width, before=before, after=after, pad=pad)
+
+
+def lay(
+    column: Column, placement: Placement, width: int, *, before: int | None = None, after: int | None = None, pad: int
+) -> Rows:
+    """The sentences of a placement end to end in their rows, each with a special id before and after it if asked."""
+    tokens, spans = _tokens(column, placement.items, before, after)
+    number = np.arange(len(placement.rows)) - np.searchsorted(placement.rows, placement.rows) + 1
+    used = np.bincount(placement.rows, spans, placement.n_rows)
+    assert used.max(initial=0) <= width, f"a row of {used.max():.0f} positions laid into a width of {width}"
+    taken = np.arange(width) < used[:, None]  # each row from the left, without gaps: so tokens in order fill it
+    return Rows(
+        ids=_pour(tokens, taken, pad),
+        segment=_pour(np.repeat(number, spans), taken, 0),
+        position=_pour(spread(np.zeros_like(spans), spans), taken, 0),
+    )
+
+
+def _tokens(
+    column: Column, items: Int[np.ndarray, " items"], before: int | None, after: int | None
+) -> tuple[Int[np.ndarray, " total"], Int[np.ndarray, " items"]]:
+    """The sentences one after another with their special ids, and how many positions each takes."""
+    lengths = column.lengths[items]
+    spans = lengths + (before is not None) + (after is not None)
+    ends = np.cumsum(spans, dtype=np.int64)
+    tokens = np.empty(spans.sum(), dtype=np.int32)
+    own = np.ones(len(tokens), dtype=bool)
+    for special, where in ((before, ends - spans), (after, ends - 1)):
+        if special is not None:
+            tokens[where], own[where] = special, False
+    tokens[own] = column.ids[spread(column.offsets[items], lengths)]
+    return tokens, spans
+
+
+def _pour(values: Int[np.ndarray, " total"], taken: Bool[np.ndarray, "B T"], empty: int) -> Int[Tensor, "B T"]:
+    rows = np.full(taken.shape, empty, dtype=np.int32)
+    rows[taken] = values
+    return torch.from_numpy(rows)

@@ -1,0 +1,166 @@
+"""Which items make up which batch: a pure function of (seed, epoch, position), so a run resumes exactly.
+
+Gives placements, not tensors: it sees lengths, never ids (`batches.py` lays the ids out). The training loop
+walks `Order.iterate` and saves the cursor; evaluation walks `one_epoch`. An order fixes the shape of its
+batches, so that a loop need not know whether sentences share rows or stand alone.
+
+    epoch   all items, permuted:   3 7 1 9 4 0 | 8 2 6 5 ...        cut into pools
+    pool    packed into rows, rows permuted:   [3 1] [9] [0 7 4]    dealt out evenly into batches
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Int, Integer
+
+from regard.data.packing import Packing, pack
+
+POOL_ITEMS = 1 << 16
+"""Items packed together at least; more of them fill rows hardly better and make resuming slower."""
+POOL_BATCHES = 100
+"""Batches in a pool at least: what its batches leave empty is less than one of them."""
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where a run stands in its data: the next batch to come."""
+
+    epoch: int = 0
+    pool: int = 0
+    batch: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, int]) -> Cursor:
+        return cls(saved["epoch"], saved["pool"], saved["batch"])
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One batch: its items, the row of each (ascending; a row's items in the order they are laid), and its shape."""
+
+    items: Int[np.ndarray, " items"]
+    rows: Int[np.ndarray, " items"]
+    n_rows: int
+    widths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Batches in an epoch, and the share of their positions that hold a token, per side."""
+
+    batches: int
+    fill: tuple[float, ...]
+
+
+class Order(ABC):
+    """The order of batches; a kind of order says only what the batches of one pool are."""
+
+    n_pools: int
+
+    @abstractmethod
+    def pool(self, epoch: int, pool: int) -> list[Placement]:
+        """The batches of one pool, always the same ones; together the pools of an epoch hold every item once."""
+
+    @abstractmethod
+    def estimate(self) -> Estimate: ...
+
+    def iterate(self, cursor: Cursor | None = None) -> Iterator[tuple[Placement, Cursor]]:
+        """Batches from the cursor on, without end, each with the cursor after it."""
+        cursor = cursor or Cursor()
+        assert cursor.pool < self.n_pools, f"{cursor} in an order of {self.n_pools} pools"
+        while True:
+            batches, next_pool = self.pool(cursor.epoch, cursor.pool), self._next_pool(cursor)
+            for index in range(cursor.batch, len(batches)):
+                last = index + 1 == len(batches)
+                yield batches[index], next_pool if last else dataclasses.replace(cursor, batch=index + 1)
+            cursor = next_pool
+
+    def one_epoch(self, epoch: int = 0) -> Iterator[Placement]:
+        """Every item once."""
+        for pool in range(self.n_pools):
+            yield from self.pool(epoch, pool)
+
+    def _next_pool(self, cursor: Cursor) -> Cursor:
+        if cursor.pool + 1 < self.n_pools:
+            return Cursor(cursor.epoch, cursor.pool + 1)
+        return Cursor(cursor.epoch + 1)
+
+
+class PackedOrder(Order):
+    """Batches of one constant shape whose rows are packed nearly full."""
+
+    def __init__(
+        self,
+        lengths: Int[np.ndarray, "items sides"],
+        capacity: Sequence[int],
+        rows_per_batch: int,
+        *,
+        seed: int,
+        shuffle: bool = True,
+        pool_size: int | None = None,
+        items: Int[np.ndarray, " chosen"] | None = None,
+    ) -> None:
+        self.items = np.arange(len(lengths)) if items is None else items
+        assert len(self.items) > 0, "no items to put in order"
+        self.lengths, self.capacity, self.rows_per_batch = lengths, tuple(capacity), rows_per_batch
+        self.seed, self.shuffle = seed, shuffle
+        self.n_pools = max(1, len(self.items) // (pool_size or self._pool_size()))
+        self._kept: tuple[int, Integer[np.ndarray, " items"]] | None = None
+
+    def _pool_size(self) -> int:
+        rows_per_item = float((np.maximum(self.lengths.mean(axis=0), 1) / self.capacity).max())
+        return max(POOL_ITEMS, math.ceil(POOL_BATCHES * self.rows_per_batch / rows_per_item))
+
+    def pool(self, epoch: int, pool: int) -> list[Placement]:
+        """The pool packed, its rows permuted and dealt out."""
+        items = self._items(epoch, pool)
+        packing = pack(self.lengths[items], self.capacity)
+        if self.shuffle:
+            permuted = _generator(self.seed, epoch, pool + 1).permutation(packing.n_rows).astype(np.int32)
+            packing = Packing(permuted[packing.rows], packing.n_rows)
+        return self._deal_out(items, packing)
+
+    def estimate(self) -> Estimate:
+        """From packing the first pool; exact where it is the only one."""
+        n_batches, lengths = len(self.pool(0, 0)), self.lengths[self._items(0, 0)]
+        used = lengths.sum(axis=0, dtype=np.int64) / (n_batches * self.rows_per_batch * np.array(self.capacity))
+        return Estimate(round(n_batches * len(self.items) / len(lengths)), tuple(used.tolist()))
+
+    def _items(self, epoch: int, pool: int) -> Int[np.ndarray, " items"]:
+        first, last = (len(self.items) * index // self.n_pools for index in (pool, pool + 1))
+        return self._permutation(epoch)[first:last].astype(np.int64)
+
+    def _permutation(self, epoch: int) -> Integer[np.ndarray, " items"]:
+        """All items in the order of that epoch; the last one asked for is kept, for the pools to come."""
+        if self._kept is None or self._kept[0] != epoch:
+            items = self.items.astype(np.min_scalar_type(len(self.lengths)))
+            if self.shuffle:
+                _generator(self.seed, epoch).shuffle(items)
+            self._kept = epoch, items
+        return self._kept[1]
+
+    def _deal_out(self, items: Int[np.ndarray, " items"], packing: Packing) -> list[Placement]:
+        """The rows spread evenly over as few batches as hold them: none is left with a few rows of noise."""
+        by_row = np.argsort(packing.rows.astype(np.min_scalar_type(packing.n_rows)), kind="stable")
+        items, rows = items[by_row], packing.rows[by_row]
+        n_batches = math.ceil(packing.n_rows / self.rows_per_batch)
+        first_row = np.arange(n_batches + 1) * packing.n_rows // n_batches
+        cuts = np.searchsorted(rows, first_row).tolist()
+        return [
+            Placement(items[i:j], rows[i:j] - first, self.rows_per_batch, self.capacity)
+            for (i, j), first in zip(pairwise(cuts), first_row[:-1].tolist(), strict=True)
+        ]
+
+
+def _generator(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(key))

@@ -1,0 +1,125 @@
+"""Which items share a row, so that rows are nearly full: best-fit packing of lengths.
+
+Knows lengths and capacities only, no tokens and no files. An item has one length per side: one side for a
+language model, two for pairs (source and target positions of the same row). Equal lengths make equal rows, so
+the work is done per kind of item (its lengths), not per item. `order.py` calls it once per pool.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int, UInt
+
+MOST_KINDS = 4096
+"""Beyond, the items are packed in halves: each choice looks at every kind."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The row of each item, counted from 0."""
+
+    rows: Int[np.ndarray, " items"]
+    n_rows: int
+
+
+def pack(lengths: Int[np.ndarray, "items sides"], capacity: Sequence[int]) -> Packing:
+    """Rows for all items, none beyond its capacity on any side; the same lengths always give the same rows."""
+    longest = tuple(lengths.max(axis=0, initial=0).tolist())
+    fits = all(length <= most for length, most in zip(longest, capacity, strict=True))
+    assert fits, f"items as long as {longest} for rows of {tuple(capacity)}"
+    by_kind, first = _group(lengths, capacity)
+    if len(first) > MOST_KINDS:
+        return _pack_halves(lengths, capacity)
+    counts = np.diff(first, append=len(lengths))
+    sizes, full = _common_sizes(lengths[by_kind[first]], capacity)
+    return _deal(by_kind, list(_patterns(sizes, counts, full)))
+
+
+def fill(lengths: Int[np.ndarray, "items sides"], packing: Packing, capacity: Sequence[int]) -> tuple[float, ...]:
+    """The share of positions that hold a token, per side."""
+    used = lengths.sum(axis=0, dtype=np.int64).tolist()
+    return tuple(n / max(packing.n_rows * most, 1) for n, most in zip(used, capacity, strict=True))
+
+
+def _group(
+    lengths: Int[np.ndarray, "items sides"], capacity: Sequence[int]
+) -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " kinds"]]:
+    """The items ordered by kind, and where each kind begins in that order."""
+    kind = np.zeros(len(lengths), dtype=np.int64)
+    for side, most in enumerate(capacity):
+        kind = kind * (most + 1) + lengths[:, side]
+    if math.prod(most + 1 for most in capacity) <= 1 << 16:
+        kind = kind.astype(np.uint16)  # numpy sorts these by radix, several times faster
+    by_kind = np.argsort(kind, kind="stable")
+    return by_kind, np.flatnonzero(np.diff(kind[by_kind], prepend=-1))
+
+
+def _common_sizes(
+    lengths: Int[np.ndarray, "kinds sides"], capacity: Sequence[int]
+) -> tuple[UInt[np.ndarray, "sides kinds"], int]:
+    """Lengths in a unit in which every side has the same capacity, and that capacity."""
+    full = math.lcm(*capacity)
+    unit = np.array([full // most for most in capacity])
+    return np.ascontiguousarray((lengths * unit).T.astype(np.min_scalar_type(2 * full + 2))), full
+
+
+def _patterns(
+    sizes: UInt[np.ndarray, "sides kinds"], counts: Int[np.ndarray, " kinds"], full: int
+) -> Iterator[tuple[list[int], int]]:
+    """The kinds that fill one row, and how many rows to fill so: until a kind runs out. Largest kinds first."""
+    by_size = np.argsort(full - sizes.max(axis=0), kind="stable")
+    sizes, left = sizes[:, by_size], counts[by_size]
+    while (live := np.flatnonzero(left)).size:
+        row = Counter(_fill_row(sizes.take(live, axis=1), left[live], full))
+        kinds, uses = live[list(row)], np.array(list(row.values()))
+        times = int((left[kinds] // uses).min())
+        left[kinds] -= times * uses
+        yield by_size[kinds].repeat(uses).tolist(), times
+
+
+def _fill_row(sizes: UInt[np.ndarray, "sides kinds"], left: Int[np.ndarray, " kinds"], full: int) -> list[int]:
+    """One row: the largest kind, then always the one that leaves the least room on the roomier side.
+
+    Minding the roomier side keeps source and target growing together, which is what fills both.
+    """
+    room = np.full((len(sizes), 1), full, dtype=sizes.dtype)
+    row, best = [], 0
+    while True:
+        row.append(best)
+        room -= sizes[:, best, None]
+        left[best] -= 1
+        if left[best] == 0:
+            sizes[:, best] = full + 1
+        after = (room - sizes).max(axis=0)  # unsigned: a kind that does not fit wraps round to far above `full`
+        best = int(after.argmin())
+        if after[best] > full:
+            return row
+
+
+def _deal(by_kind: Int[np.ndarray, " items"], patterns: list[tuple[list[int], int]]) -> Packing:
+    """Each item's row: the items of a kind are handed out in order to the rows that want one."""
+    times = np.array([n for _, n in patterns], dtype=np.int64)
+    width = np.array([len(kinds) for kinds, _ in patterns], dtype=np.int64)
+    first_row = np.repeat(np.cumsum(times) - times, width)
+    wanted = np.argsort(np.array([kind for kinds, _ in patterns for kind in kinds], dtype=np.int64), kind="stable")
+    rows = np.empty(len(by_kind), dtype=np.int32)
+    rows[by_kind] = spread(first_row[wanted], np.repeat(times, width)[wanted])
+    return Packing(rows, int(times.sum()))
+
+
+def spread(starts: Int[np.ndarray, " runs"], counts: Int[np.ndarray, " runs"]) -> Int[np.ndarray, " total"]:
+    """Runs of consecutive numbers, one after another: `starts[i], starts[i] + 1, ...`, `counts[i]` of them."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def _pack_halves(lengths: Int[np.ndarray, "items sides"], capacity: Sequence[int]) -> Packing:
+    even, odd = pack(lengths[0::2], capacity), pack(lengths[1::2], capacity)
+    rows = np.empty(len(lengths), dtype=np.int32)
+    rows[0::2], rows[1::2] = even.rows, odd.rows + even.n_rows
+    return Packing(rows, even.n_rows + odd.n_rows)

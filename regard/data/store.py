@@ -1,0 +1,210 @@
+"""Token ids on disk, memory-mapped: corpora may be larger than memory, and are tokenized once.
+
+A store is a directory: per column one flat file of ids and one of offsets, and a manifest that is written last.
+It knows numbers only: no text, no special tokens. Tasks write it from tokenized examples and read it through
+`order.py` (the lengths) and `batches.py` (the ids). A store that is damaged or was made from other data counts
+as absent: `TokenStore.open` gives None and the caller writes it anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from jaxtyping import Int, Integer
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+PROBE = 1 << 20
+"""Bytes read from each end of a file for its fingerprint."""
+STALE_SECONDS = 3600.0
+"""A directory of unfinished writing that nobody has touched for so long was left by a killed process."""
+
+Chunk = Sequence[Sequence[Sequence[int]]]
+"""Some consecutive examples: for each column, one list of ids per example."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """The ids of one side of every example, laid end to end; `offsets` has one entry more than examples."""
+
+    ids: Integer[np.ndarray, " tokens"]
+    offsets: Int[np.ndarray, " ends"]
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]], dtype: str = "int32") -> Column:
+        """A column in memory."""
+        offsets = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
+        return cls(np.fromiter(chain.from_iterable(sentences), dtype, count=int(offsets[-1])), offsets)
+
+    @cached_property
+    def lengths(self) -> Int[np.ndarray, " items"]:
+        return np.diff(self.offsets).astype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, item: int) -> Integer[np.ndarray, " length"]:
+        return self.ids[self.offsets[item] : self.offsets[item + 1]]
+
+
+class TokenStore:
+    """Columns of token ids, one entry per example in each."""
+
+    def __init__(self, path: Path, columns: dict[str, Column]) -> None:
+        self.path, self.columns = path, columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, column: str) -> Column:
+        return self.columns[column]
+
+    def lengths(self, *columns: str, extra: int = 0) -> Int[np.ndarray, "items sides"]:
+        """What each example takes in a row, one side per column, with `extra` positions for special tokens."""
+        sides = np.empty((len(self), len(columns)), dtype=np.int32)
+        for side, column in enumerate(columns):
+            np.add(self[column].lengths, extra, out=sides[:, side])
+        return sides
+
+    @classmethod
+    def open(cls, path: Path, fingerprint: str) -> TokenStore | None:
+        """The store at that path, or None if there is none, or it is damaged, or it has another fingerprint."""
+        try:
+            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+            if (manifest["format"], manifest["fingerprint"]) != (FORMAT, fingerprint):
+                return None
+            examples, dtype = manifest["examples"], manifest["dtype"]
+            columns = {name: _map_column(path, name, examples, n, dtype) for name, n in manifest["columns"].items()}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return None
+        return cls(path, columns)
+
+    @classmethod
+    def write(
+        cls, path: Path, columns: Sequence[str], chunks: Iterable[Chunk], *, vocabulary: int, fingerprint: str
+    ) -> TokenStore:
+        """A new store in place of whatever is at the path; it appears there complete or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(path)
+        aside = _beside(path)
+        try:
+            manifest = _write_columns(aside / "new", columns, chunks, vocabulary)
+            _write_manifest(aside / "new", manifest | {"format": FORMAT, "fingerprint": fingerprint})
+            if path.exists():
+                path.rename(aside / "old")
+            (aside / "new").rename(path)
+            _sync_directory(path.parent)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        store = cls.open(path, fingerprint)
+        assert store is not None, f"{path}: written, then not readable"
+        return store
+
+
+def fingerprint(files: Iterable[Path], *parts: str) -> str:
+    """A hash that changes when the files do (name, size, time, first and last MiB) or when a part does."""
+    digest = hashlib.sha256()
+    for path in files:
+        stat = path.stat()
+        digest.update(json.dumps([path.name, stat.st_size, stat.st_mtime_ns]).encode())
+        with path.open("rb") as file:
+            digest.update(file.read(PROBE))
+            file.seek(max(0, stat.st_size - PROBE))
+            digest.update(file.read(PROBE))
+    digest.update(json.dumps(parts).encode())
+    return digest.hexdigest()
+
+
+def _files(directory: Path, column: str) -> tuple[Path, Path]:
+    return directory / f"{column}.ids", directory / f"{column}.offsets"
+
+
+def _map_column(path: Path, name: str, examples: int, tokens: int, dtype: str) -> Column:
+    ids_path, offsets_path = _files(path, name)
+    column = Column(_map(ids_path, tokens, dtype), _map(offsets_path, examples + 1, "int64"))
+    if column.offsets[0] != 0 or column.offsets[-1] != tokens:
+        raise ValueError(f"{offsets_path}: does not fit its ids")
+    return column
+
+
+def _map(path: Path, count: int, dtype: str) -> np.ndarray:
+    if path.stat().st_size != count * np.dtype(dtype).itemsize:
+        raise ValueError(f"{path}: not the size the manifest says")
+    if count == 0:
+        return np.empty(0, dtype)  # an empty file cannot be mapped
+    return np.memmap(path, dtype, mode="r", shape=(count,)).view(np.ndarray)
+
+
+def _write_columns(directory: Path, names: Sequence[str], chunks: Iterable[Chunk], vocabulary: int) -> dict[str, Any]:
+    """The files of all columns, chunk by chunk, and what the manifest says of them."""
+    dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"
+    directory.mkdir()
+    with ExitStack() as stack:
+        files = [[stack.enter_context(path.open("wb")) for path in _files(directory, name)] for name in names]
+        examples, tokens = 0, [0] * len(names)
+        for _, offsets in files:
+            offsets.write(np.zeros(1, dtype=np.int64).data)
+        for chunk in chunks:
+            sides = [Column.of(sentences, dtype) for sentences in chunk]
+            assert [len(side) for side in sides] == [len(sides[0])] * len(names), "columns of unequal length"
+            for i, side in enumerate(sides):
+                top = side.ids.max(initial=0)
+                assert top < vocabulary, f"id {top} in a vocabulary of {vocabulary}"
+                _append(side, tokens[i], *files[i])
+                tokens[i] += len(side.ids)
+            examples += len(sides[0])
+        for file in chain.from_iterable(files):
+            _sync(file)
+    return {"examples": examples, "dtype": dtype, "columns": dict(zip(names, tokens, strict=True))}
+
+
+def _append(side: Column, tokens: int, ids_file: BinaryIO, offsets_file: BinaryIO) -> None:
+    ids_file.write(side.ids.data)
+    offsets_file.write((side.offsets[1:] + tokens).data)
+
+
+def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    with (directory / MANIFEST).open("wb") as file:
+        file.write(json.dumps(manifest, indent=2).encode())
+        _sync(file)
+    _sync_directory(directory)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _beside(path: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial"))
+
+
+def _remove_stale(path: Path) -> None:
+    """Frees the disk of what a killed process left half written; a living one keeps its files fresh."""
+    for aside in path.parent.iterdir():
+        if aside.name.startswith(f".{path.name}.") and aside.suffix == ".partial":
+            with suppress(OSError):  # a living process may just be done with it
+                newest = max(file.stat().st_mtime for file in (aside, *aside.rglob("*")))
+                if time.time() - newest > STALE_SECONDS:
+                    shutil.rmtree(aside)

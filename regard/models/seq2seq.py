@@ -1,0 +1,120 @@
+"""The Transformer encoder-decoder (Vaswani et al. 2017), SPEC 4.1.
+
+Training calls `forward` on packed rows; generation calls `start` once and `step` for each token, with one sentence
+per row. Both run the same layers; only the cache differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.data.batches import Rows
+from regard.models.blocks import decoder_layer, embedding_positions, encoder_layer, final_norm
+from regard.models.presets import ModelConfig
+from regard.nn import Cache, Decoder, Encoder, KeyValue, Place, Sight, TokenEmbedding, visible
+
+
+@dataclass
+class DecoderState:
+    """What the decoder remembers of N = B x W rows: W continuations of each of B sentences."""
+
+    memories: list[KeyValue]
+    memory_sight: Sight
+    caches: list[Cache]
+    width: int = 1
+
+    @property
+    def length(self) -> int:
+        """Tokens written so far."""
+        return self.caches[0].length
+
+    def select(self, rows: Int[Tensor, "B W"]) -> None:
+        """Go on with these rows: row b lists the W rows, all of one sentence, that continue as its beams."""
+        flat = rows.flatten()
+        for cache in self.caches:
+            cache.select(flat)
+        sentences = rows[:, 0] // self.width
+        self.width = rows.shape[1]
+        if not torch.equal(sentences, torch.arange(len(self.memories[0].key), device=rows.device)):
+            self.memories = [memory.select(sentences) for memory in self.memories]
+            self.memory_sight = _rows_of(self.memory_sight, sentences)
+
+
+def _rows_of(sight: Sight, rows: Tensor) -> Sight:
+    allowed = None if sight.allowed is None else sight.allowed[rows]
+    blank = None if sight.blank is None else sight.blank[rows]
+    return Sight(sight.query_position[rows], sight.key_position[rows], allowed, blank)
+
+
+class Seq2Seq(nn.Module):
+    """An encoder reads the source; a decoder writes the target, looking back at it."""
+
+    def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int, *, joint: bool) -> None:
+        super().__init__()
+        same = source_vocabulary == target_vocabulary
+        assert same or not joint, f"one vocabulary, two sizes: source {source_vocabulary}, target {target_vocabulary}"
+        self.config = config
+
+        def embedding(vocabulary: int) -> TokenEmbedding:
+            return TokenEmbedding(vocabulary, config.d_model, embedding_positions(config), dropout=config.dropout)
+
+        self.source_embedding = embedding(source_vocabulary)
+        self.target_embedding = embedding(target_vocabulary)
+        self.encoder = Encoder(encoder_layer(config) for _ in range(config.n_layers))
+        self.encoder_norm = final_norm(config)
+        self.decoder = Decoder(decoder_layer(config) for _ in range(config.n_decoder_layers))
+        self.decoder_norm = final_norm(config)
+        self.softmax_embedding = nn.Embedding(target_vocabulary, config.d_model)
+        if config.tied:
+            self.softmax_embedding.weight = self.target_embedding.tokens.weight
+            if joint:
+                self.source_embedding.tokens.weight = self.target_embedding.tokens.weight
+
+    def forward(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T V"]:
+        """The logits of each next target token, given those before it and the whole source."""
+        return self.logits(self.decode(self.encode(source), source, target_in))
+
+    def encode(self, source: Rows) -> Float[Tensor, "B S D"]:
+        """What the encoder makes of each source token."""
+        x = self.source_embedding(source.ids, source.position)
+        encoded: Tensor = self.encoder_norm(self.encoder(x, visible(_place(source), _place(source))))
+        return encoded
+
+    def decode(self, encoded: Float[Tensor, "B S D"], source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
+        """What the decoder makes of each target token, all at once."""
+        x = self.target_embedding(target_in.ids, target_in.position)
+        sight = visible(_place(target_in), _place(target_in), causal=True)
+        memory_sight = visible(_place(target_in), _place(source))
+        memories = self.decoder.remember(encoded, source.position)
+        decoded: Tensor = self.decoder_norm(self.decoder(x, memories, sight, memory_sight))
+        return decoded
+
+    def logits(self, decoded: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
+        """Scores of every token of the target vocabulary."""
+        return F.linear(decoded, self.softmax_embedding.weight)
+
+    def start(self, source: Rows) -> DecoderState:
+        """Read sources, one sentence per row, and be ready to write."""
+        memories = self.decoder.remember(self.encode(source), source.position)
+        first = source.position[:, :1]
+        full = bool((source.segment > 0).all())
+        writer = Place(torch.ones_like(first), first)
+        sight = Sight(first, source.position) if full else visible(writer, _place(source))
+        return DecoderState(memories, sight, [Cache() for _ in self.decoder])
+
+    def step(self, tokens: Int[Tensor, " N"], state: DecoderState) -> Float[Tensor, "N V"]:
+        """Write one more token in each row and give the logits of the next."""
+        written = torch.arange(state.length + 1, device=tokens.device).expand(len(tokens), -1)
+        now = written[:, -1:]
+        x = self.target_embedding(tokens[:, None], now)
+        x = self.decoder(x, state.memories, Sight(now, written), state.memory_sight, state.caches)
+        return self.logits(self.decoder_norm(x)[:, 0])
+
+
+def _place(rows: Rows) -> Place:
+    return Place(rows.segment, rows.position)

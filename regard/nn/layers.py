@@ -1,0 +1,192 @@
+"""Blocks and stacks (SPEC 3): feed-forward, residual with norm, encoder and decoder layers, embeddings.
+
+Where the norm stands is an object around each sublayer:
+
+    post (Vaswani, BERT)   x ──┬── sublayer ── dropout ── + ── norm ──>
+                               └───────────────────────────┘
+    pre (GPT-2)            x ──┬── norm ── sublayer ── dropout ── + ──>
+                               └──────────────────────────────────┘
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.nn.cache import Cache, KeyValue
+from regard.nn.multihead import MultiHeadAttention
+from regard.nn.positions import Positions
+from regard.nn.sight import Sight
+from regard.nn.tap import Tap
+
+Activation = Callable[[Tensor], Tensor]
+Sublayer = Callable[[Tensor], Tensor]
+
+
+class PostNorm(nn.Module):
+    """``norm(x + dropout(sublayer(x)))``."""
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"], sublayer: Sublayer) -> Float[Tensor, "B T D"]:
+        result: Tensor = self.norm(x + self.dropout(sublayer(x)))
+        return result
+
+
+class PreNorm(nn.Module):
+    """``x + dropout(sublayer(norm(x)))``; a stack of these ends with a norm of its own."""
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"], sublayer: Sublayer) -> Float[Tensor, "B T D"]:
+        result: Tensor = x + self.dropout(sublayer(self.norm(x)))
+        return result
+
+
+Around = Callable[[], PostNorm | PreNorm]
+
+
+class FeedForward(nn.Module):
+    """``activation(x W_1 + b_1) W_2 + b_2``, each token by itself."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: Activation) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, d_ff)
+        self.activation = activation
+        self.outer = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        result: Tensor = self.outer(self.activation(self.inner(x)))
+        return result
+
+
+class GatedFeedForward(nn.Module):
+    """``(activation(x W_g) * (x W_1)) W_2`` (Shazeer 2020)."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: Activation) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, 2 * d_ff)
+        self.activation = activation
+        self.outer = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        gate, value = self.inner(x).chunk(2, dim=-1)
+        result: Tensor = self.outer(self.activation(gate) * value)
+        return result
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, attention: MultiHeadAttention, feed_forward: nn.Module, around: Around) -> None:
+        super().__init__()
+        self.attention = attention
+        self.feed_forward = feed_forward
+        self.around_attention, self.around_feed_forward = around(), around()
+        self.out = Tap()
+
+    def forward(self, x: Float[Tensor, "B T D"], sight: Sight) -> Float[Tensor, "B T D"]:
+        x = self.around_attention(x, lambda x: self.attention(x, sight))
+        result: Tensor = self.out(self.around_feed_forward(x, self.feed_forward))
+        return result
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, then cross-attention, then feed-forward."""
+
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention,
+        feed_forward: nn.Module,
+        around: Around,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cross_attention = cross_attention
+        self.feed_forward = feed_forward
+        self.around_attention, self.around_cross, self.around_feed_forward = around(), around(), around()
+        self.out = Tap()
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        memory: KeyValue,
+        sight: Sight,
+        memory_sight: Sight,
+        cache: Cache | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        def look_back(x: Tensor) -> Tensor:
+            # While decoding, the beams of one sentence ask its one memory together.
+            together = x.reshape(memory.key.shape[0], -1, x.shape[-1])
+            position = memory_sight.query_position.expand(-1, together.shape[1])
+            back = memory_sight._replace(query_position=position)
+            return self.cross_attention.cross(together, memory, back).reshape(x.shape)
+
+        x = self.around_attention(x, lambda x: self.attention(x, sight, cache))
+        x = self.around_cross(x, look_back)
+        result: Tensor = self.out(self.around_feed_forward(x, self.feed_forward))
+        return result
+
+
+class Encoder(nn.ModuleList):
+    """A stack of encoder layers."""
+
+    def __init__(self, layers: Iterable[EncoderLayer]) -> None:
+        super().__init__(layers)
+
+    def forward(self, x: Float[Tensor, "B T D"], sight: Sight) -> Float[Tensor, "B T D"]:
+        for layer in self:
+            x = layer(x, sight)
+        return x
+
+
+class Decoder(nn.ModuleList):
+    """A stack of decoder layers."""
+
+    def __init__(self, layers: Iterable[DecoderLayer]) -> None:
+        super().__init__(layers)
+
+    def remember(self, encoded: Float[Tensor, "B S D"], position: Int[Tensor, "B S"]) -> list[KeyValue]:
+        """What each layer's cross-attention keeps of the encoded text."""
+        return [layer.cross_attention.remember(encoded, position) for layer in self]  # type: ignore[union-attr, operator]
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        memories: Sequence[KeyValue],
+        sight: Sight,
+        memory_sight: Sight,
+        caches: Sequence[Cache] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        for i, (layer, memory) in enumerate(zip(self, memories, strict=True)):
+            x = layer(x, memory, sight, memory_sight, None if caches is None else caches[i])
+        return x
+
+
+class TokenEmbedding(nn.Module):
+    """Token vectors, scaled by ``sqrt(d_model)`` on request, with absolute positions and dropout."""
+
+    def __init__(
+        self, vocabulary: int, d_model: int, positions: Positions, *, dropout: float, scaled: bool = True
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, d_model)
+        self.scale = math.sqrt(d_model) if scaled else 1.0
+        self.positions = positions
+        self.dropout = nn.Dropout(dropout)
+        self.out = Tap()
+
+    def forward(self, ids: Int[Tensor, "B T"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        x = self.positions.embed(self.tokens(ids) * self.scale, position)
+        result: Tensor = self.out(self.dropout(x))
+        return result

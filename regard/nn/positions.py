@@ -1,0 +1,118 @@
+"""How a model knows the order of its tokens: the schemes of SPEC 2, one class each.
+
+A scheme acts at one of four places and leaves the others alone: it adds to the embeddings (sinusoidal, learned),
+turns queries and keys (rotary), or adds to the scores and the values of attention (relative). Models give the
+absolute schemes to their embedding and the others to each self-attention.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.nn.sight import Sight
+
+
+class Positions(nn.Module):
+    """A scheme that does nothing anywhere; each real one overrides what it needs."""
+
+    needs_weights = False
+    """The scheme works on the weights themselves, so attention cannot run fused."""
+
+    def embed(self, x: Float[Tensor, "B T D"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """What enters the first layer."""
+        return x
+
+    def turn(self, heads: Float[Tensor, "B H T E"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B H T E"]:
+        """The queries or keys of all heads."""
+        return heads
+
+    def score(self, query: Float[Tensor, "B H Q E"], sight: Sight) -> Float[Tensor, "B H Q K"] | None:
+        """What is added to ``q . k`` before it is divided by ``sqrt(d_k)``."""
+        return None
+
+    def value(self, weights: Float[Tensor, "B H Q K"], sight: Sight) -> Float[Tensor, "B H Q E"] | None:
+        """What is added to the weighted sum of values."""
+        return None
+
+
+class NoPositions(Positions):
+    """None at all: the model sees a bag of tokens (SPEC 2.5)."""
+
+
+class SinusoidalPositions(Positions):
+    """``PE(p, 2i) = sin(p / n^(2i/d))``, ``PE(p, 2i+1) = cos(p / n^(2i/d))`` (Vaswani et al. 2017); any length."""
+
+    def __init__(self, d_model: int, base: float = 10000.0) -> None:
+        super().__init__()
+        assert d_model % 2 == 0, f"sinusoidal positions need an even width, found d_model = {d_model}"
+        self.d_model, self.base = d_model, base
+
+    def table(self, position: Int[Tensor, "*B T"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "*B T D"]:
+        """The rows of P for these positions."""
+        even = torch.arange(0, self.d_model, 2, device=position.device, dtype=dtype)
+        angle = position[..., None] * self.base ** (-even / self.d_model)  # (*B, T, D/2)
+        return torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)
+
+    def embed(self, x: Float[Tensor, "B T D"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        return x + self.table(position, torch.promote_types(x.dtype, torch.float32)).to(x.dtype)
+
+
+class LearnedPositions(Positions):
+    """A trained vector for each position up to a limit (Gehring et al. 2017, BERT)."""
+
+    def __init__(self, n_positions: int, d_model: int) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding(n_positions, d_model)
+
+    def embed(self, x: Float[Tensor, "B T D"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        added: Tensor = self.vectors(position)
+        return x + added
+
+
+class RelativePositions(Positions):
+    """Trained vectors for the distance between query and key, clipped, added to the keys (Shaw et al. 2018).
+
+    With `d_value` they are added to the values too. Heads share the vectors.
+    """
+
+    def __init__(self, d_key: int, max_distance: int = 16, *, d_value: int | None = None) -> None:
+        super().__init__()
+        self.max_distance = max_distance
+        self.keys = nn.Embedding(2 * max_distance + 1, d_key)
+        self.values = None if d_value is None else nn.Embedding(2 * max_distance + 1, d_value)
+        self.needs_weights = d_value is not None
+
+    def distance(self, sight: Sight) -> Int[Tensor, "B 1 Q K"]:
+        """Which vector belongs to each query and key: 0 is far to the left, `max_distance` the query itself."""
+        apart = sight.key_position[:, None, :] - sight.query_position[:, :, None]
+        return (apart.clamp(-self.max_distance, self.max_distance) + self.max_distance)[:, None].long()
+
+    def score(self, query: Float[Tensor, "B H Q E"], sight: Sight) -> Float[Tensor, "B H Q K"] | None:
+        by_distance = query @ self.keys.weight.T  # (B, H, Q, distances)
+        return by_distance.gather(-1, self.distance(sight).expand(-1, query.shape[1], -1, -1))
+
+    def value(self, weights: Float[Tensor, "B H Q K"], sight: Sight) -> Float[Tensor, "B H Q E"] | None:
+        if self.values is None:
+            return None
+        by_distance = weights.new_zeros(*weights.shape[:-1], 2 * self.max_distance + 1)
+        index = self.distance(sight).expand_as(weights)
+        return by_distance.scatter_add(-1, index, weights) @ self.values.weight
+
+
+class RotaryPositions(Positions):
+    """Each pair of coordinates (i, i + E/2) of queries and keys turned by an angle that grows with the position."""
+
+    def __init__(self, d_key: int, base: float = 10000.0) -> None:
+        super().__init__()
+        assert d_key % 2 == 0, f"rotary positions need an even width per head, found {d_key}"
+        self.d_key, self.base = d_key, base
+
+    def turn(self, heads: Float[Tensor, "B H T E"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B H T E"]:
+        exact = torch.promote_types(heads.dtype, torch.float32)
+        pair = torch.arange(0, self.d_key, 2, device=position.device, dtype=exact)
+        angle = (position[..., None] * self.base ** (-pair / self.d_key))[:, None]  # (B, 1, T, E/2)
+        cos, sin = angle.cos().to(heads.dtype), angle.sin().to(heads.dtype)
+        first, second = heads.chunk(2, dim=-1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)

@@ -1,0 +1,48 @@
+"""Who may look at whom: the one place where masks are made.
+
+Several sentences share a row; `Place` says of each token which sentence it belongs to and where in it:
+
+    row       The cat sat <eos> Hello <eos>  .    .
+    segment    1   1   1    1     2     2    0    0       0 = empty
+    position   0   1   2    3     0     1    0    0
+
+A token may attend to a token iff their segments are equal and not 0 (and, in a decoder, it is not later).
+Layers receive the resulting `Sight` and never see segments.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+class Place(NamedTuple):
+    """Where each token of a packed row stands."""
+
+    segment: Int[Tensor, "B T"]
+    position: Int[Tensor, "B T"]
+
+
+class Sight(NamedTuple):
+    """What each query may attend to, and where queries and keys stand in their sentences.
+
+    `allowed` None means that every query sees every key. A blank query, one with nothing to attend to, is let
+    look everywhere, so that no softmax runs over nothing, and its result is then put to zero.
+    """
+
+    query_position: Int[Tensor, "B Q"]
+    key_position: Int[Tensor, "B K"]
+    allowed: Bool[Tensor, "B 1 Q K"] | None = None
+    blank: Bool[Tensor, "B 1 Q 1"] | None = None
+
+
+def visible(query: Place, key: Place, *, causal: bool = False) -> Sight:
+    """The sight of the tokens at `query` over the tokens at `key`."""
+    same = query.segment[:, :, None] == key.segment[:, None, :]
+    allowed = same & (query.segment > 0)[:, :, None]  # (B, Q, K)
+    if causal:
+        allowed = allowed & (key.position[:, None, :] <= query.position[:, :, None])
+    blank = ~allowed.any(-1, keepdim=True)  # (B, Q, 1)
+    return Sight(query.position, key.position, (allowed | blank)[:, None], blank[:, None])

@@ -1,0 +1,100 @@
+"""What the training loop asks of a task; a new task is one file beside this one and one line in tasks/__init__.py.
+
+A task knows its files, its tokenizers, its batches, its model, its loss and its metrics. It knows nothing of
+optimisers, checkpoints or devices: those are the loop's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import nn
+
+from regard.data.corpus import Example
+from regard.data.order import Placement
+from regard.data.store import TokenStore
+from regard.models.presets import ModelConfig
+from regard.nn import Loss
+from regard.text.tokenizer import Tokenizers
+
+
+class Batch(Protocol):
+    """What a loss takes: tensors that can move to a device, and how many tokens it will count."""
+
+    @property
+    def n_tokens(self) -> int: ...
+
+    def pin_memory(self) -> Self: ...
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> Self: ...
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The validation metric that decides which checkpoint is best."""
+
+    metric: str
+    higher_is_better: bool
+
+    def improves(self, value: float, best: float | None) -> bool:
+        """A value better than the best so far."""
+        if value != value:
+            return False
+        return best is None or (value > best if self.higher_is_better else value < best)
+
+
+class Task(ABC):
+    """One kind of thing to learn from text."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type]
+    columns: ClassVar[tuple[str, ...]]
+    goal: ClassVar[Goal]
+
+    @staticmethod
+    @abstractmethod
+    def read(files: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        """The examples in the files, in order."""
+
+    @abstractmethod
+    def __init__(self, config: Any, tokenizers: Tokenizers) -> None: ...
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Changes when the ids of a text would."""
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> int:
+        """No token id is as large as this."""
+
+    @abstractmethod
+    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
+        """Token ids, one list of texts for each column."""
+
+    @abstractmethod
+    def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
+        """How many positions each example takes on each side of a packed row."""
+
+    @abstractmethod
+    def batch(self, store: TokenStore, placement: Placement) -> Batch:
+        """The placed examples laid into rows."""
+
+    @abstractmethod
+    def build(self, config: ModelConfig) -> nn.Module:
+        """The model, its weights not yet drawn."""
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Any) -> Loss:
+        """What training minimises."""
+
+    @abstractmethod
+    def score(self, model: Any, store: TokenStore, device: torch.device) -> dict[str, float]:
+        """The task's own validation metrics beside the loss, on a few hundred examples at most."""

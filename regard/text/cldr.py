@@ -1,0 +1,310 @@
+"""A parallel corpus, English and French, that Babel writes from the Unicode consortium's locale data (CLDR).
+
+Dates, times, durations, money, quantities and numbers, bare or in a short sentence: tens of thousands of pairs
+without a download, for the demo to train on. Not a corpus to learn French from.
+One rule binds every kind of text: the English alone decides the French. So both sides show the same facts (no
+two-digit years; no week numbers, which the two languages count differently), and no two forms share their English.
+Spaces are CLDR's own: no-break U+00A0, narrow no-break U+202F, thin U+2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from functools import cache
+from math import inf
+from pathlib import Path
+from random import Random
+
+from regard.errors import MissingExtra
+from regard.text.pairs import Pair
+
+try:
+    from babel import Locale, dates, lists, numbers, units
+except ImportError as error:
+    raise MissingExtra("regard demo", "demo") from error
+
+Fact = Callable[[Locale], str]  # something to say, that either language can write
+Kind = Callable[[Random], Fact]
+
+ENGLISH, FRENCH = Locale("en"), Locale("fr")
+
+DATE_SKELETONS = ("yMMMEd", "MMMEd", "MMMMd", "MMMd", "yMd", "MEd", "yMMMM", "yMMM", "yQQQQ", "yQQQ")
+HOURS = {ENGLISH: "hm", FRENCH: "Hm"}  # each language on its own clock, of 12 or 24 hours
+SECONDS = dict(dates.TIMEDELTA_UNITS)
+DURATIONS = (("minute", "second", 59), ("hour", "minute", 59), ("day", "hour", 23), ("year", "month", 11))
+
+CURRENCIES = ("USD", "EUR", "GBP", "JPY", "INR", "CAD", "AUD", "BRL", "MXN", "NZD")
+CURRENCIES_IN_WORDS = (*CURRENCIES, "CHF", "SEK", "DKK", "PLN")
+CURRENCY_CODE = {ENGLISH: "¤¤\u00a0#,##0.00", FRENCH: "#,##0.00\u00a0¤¤"}
+
+UNITS = {
+    "length": ("millimeter", "centimeter", "meter", "kilometer", "inch", "foot", "mile", "light-year"),
+    "mass": ("gram", "kilogram", "tonne", "ounce", "pound"),
+    "volume": ("milliliter", "liter", "cubic-meter", "gallon", "teaspoon"),
+    "area": ("square-meter", "square-kilometer", "square-foot", "hectare"),
+    "temperature": ("celsius", "fahrenheit", "kelvin"),
+    "speed": ("kilometer-per-hour", "mile-per-hour", "meter-per-second", "knot"),
+    "digital": ("byte", "kilobyte", "megabyte", "gigabyte", "terabyte"),
+    "duration": ("millisecond", "second", "minute", "hour", "day", "week", "month", "year"),
+    "power": ("watt", "horsepower"),
+}
+
+# CLDR names cities after their time zones. In French none of these takes an article.
+ZONES = (
+    *("Europe/London", "Europe/Athens", "Europe/Lisbon", "Europe/Vienna", "Europe/Warsaw", "Europe/Brussels"),
+    *("Europe/Moscow", "Europe/Copenhagen", "Europe/Paris", "Europe/Madrid", "Africa/Algiers", "Asia/Beirut"),
+    *("Asia/Seoul", "Asia/Singapore", "Asia/Tokyo", "America/New_York", "America/Mexico_City"),
+)
+
+
+def corpus(n_train: int, n_test: int, seed: int = 0) -> tuple[list[Pair], list[Pair]]:
+    """Pairs to train on and pairs held out, no English text twice; the same seed gives the same pairs."""
+    rng = Random(seed)
+    kinds, weights = list(KINDS), list(KINDS.values())
+    french: dict[str, str] = {}
+    while len(french) < n_train + n_test:
+        (kind,) = rng.choices(kinds, weights)
+        fact = kind(rng)
+        french[fact(ENGLISH)] = fact(FRENCH)
+    pairs = [Pair(*item) for item in french.items()]
+    rng.shuffle(pairs)
+    return pairs[n_test:], pairs[:n_test]
+
+
+def write(directory: Path, n_train: int = 40_000, n_test: int = 1_000, seed: int = 0) -> None:
+    """Write the corpus as ``train.en train.fr test.en test.fr``, one text a line."""
+    directory.mkdir(parents=True, exist_ok=True)
+    train, test = corpus(n_train, n_test, seed)
+    for name, pairs in (("train", train), ("test", test)):
+        _write_lines(directory / f"{name}.en", [pair.source for pair in pairs])
+        _write_lines(directory / f"{name}.fr", [pair.target for pair in pairs])
+
+
+def _write_lines(path: Path, texts: list[str]) -> None:
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8", newline="\n")
+
+
+def date_in_words(rng: Random) -> Fact:
+    """Friday, March 14, 2025; March 14, 2025; Mar 14, 2025."""
+    day, style = _day(rng), rng.choice(("full", "long", "medium"))
+    return lambda locale: dates.format_date(day, style, locale)
+
+
+def date_by_skeleton(rng: Random) -> Fact:
+    """Fri, Mar 14; 3/14/2025; March 2025; 1st quarter 2025."""
+    day, skeleton = _day(rng), rng.choice(DATE_SKELETONS)
+    return lambda locale: dates.format_skeleton(skeleton, day, locale=locale)
+
+
+def date_range(rng: Random) -> Fact:
+    """Mar 4 – 9, 2025; Mar 4 – Apr 2, 2025."""
+    first = _day(rng)
+    last = first + timedelta(days=rng.randint(1, 40))
+    return lambda locale: dates.format_interval(first, last, "yMMMd", locale=locale)
+
+
+def clock_time(rng: Random) -> Fact:
+    """3:07 PM; 15:07."""
+    moment, style = _moment(rng), rng.choice(("short", "short", "HH:mm"))
+    return lambda locale: dates.format_time(moment, style, locale=locale)
+
+
+def weekday_and_time(rng: Random) -> Fact:
+    """Fri 3:07 PM."""
+    moment = _moment(rng)
+    return lambda locale: dates.format_skeleton("E" + HOURS[locale], moment, locale=locale)
+
+
+def time_range(rng: Random) -> Fact:
+    """9:15 AM – 5:30 PM."""
+    first, last = (time(*divmod(minute, 60)) for minute in sorted(rng.sample(range(24 * 60), 2)))
+    return lambda locale: dates.format_interval(first, last, HOURS[locale], locale=locale)
+
+
+def date_and_time(rng: Random) -> Fact:
+    """Mar 14, 2025, 3:07 PM."""
+    moment = _moment(rng)
+    return lambda locale: dates.get_datetime_format(locale=locale).format(
+        dates.format_time(moment, "short", locale=locale), dates.format_date(moment, "medium", locale)
+    )
+
+
+def from_now(rng: Random) -> Fact:
+    """in 45 days; 45 days ago; in 45d."""
+    unit, length = rng.choice(list(SECONDS)), rng.choice(("long", "long", "narrow"))
+    delta = timedelta(seconds=SECONDS[unit] * rng.randint(1, 99) * rng.choice((1, -1)))
+    return lambda locale: dates.format_timedelta(
+        delta, granularity=unit, threshold=inf, add_direction=True, format=length, locale=locale
+    )
+
+
+def duration(rng: Random) -> Fact:
+    """3 hr, 25 min."""
+    return _duration(rng, "short", "unit-short")
+
+
+def duration_in_words(rng: Random) -> Fact:
+    """3 hours, 25 minutes."""
+    return _duration(rng, "long", "unit")
+
+
+def money(rng: Random) -> Fact:
+    """$1,234.50; USD 1,234.50."""
+    amount, currency = rng.randrange(10 ** rng.randint(3, 6)) / 100, rng.choice(CURRENCIES)
+    patterns = rng.choice(({}, CURRENCY_CODE))
+    return lambda locale: numbers.format_currency(amount, currency, patterns.get(locale), locale)
+
+
+def money_in_words(rng: Random) -> Fact:
+    """1,234 US dollars."""
+    amount, currency = _whole(rng), rng.choice(CURRENCIES_IN_WORDS)
+    return lambda locale: numbers.format_currency(
+        amount, currency, locale=locale, format_type="name", currency_digits=False
+    )
+
+
+def money_in_short(rng: Random) -> Fact:
+    """$12.3M; €4.6B."""
+    amount, currency = _round(rng), rng.choice(CURRENCIES)
+    return lambda locale: numbers.format_compact_currency(amount, currency, locale=locale, fraction_digits=1)
+
+
+def quantity(rng: Random) -> Fact:
+    """12.5 kilometers; 12.5 km; 12.5km."""
+    value, (unit, length) = _decimal(rng), rng.choice(_unit_forms())
+    return lambda locale: units.format_unit(value, unit, length, locale=locale)
+
+
+def number(rng: Random) -> Fact:
+    """1,234,567.89; -0.8."""
+    value = rng.randrange(10 ** rng.randint(2, 6)) / rng.choice((1, 100, -100))
+    return lambda locale: numbers.format_decimal(value, locale=locale)
+
+
+def number_in_words(rng: Random) -> Fact:
+    """12.3 million; 4 billion."""
+    value = _round(rng)
+    return lambda locale: numbers.format_compact_decimal(value, format_type="long", locale=locale, fraction_digits=1)
+
+
+def percentage(rng: Random) -> Fact:
+    """12.5%."""
+    value = rng.randint(1, 999) / 1000
+    return lambda locale: numbers.format_percent(value, locale=locale, decimal_quantization=False)
+
+
+def sentence(rng: Random) -> Fact:
+    """The train to London leaves at 3:07 PM."""
+    english, french, *slots = rng.choice(SENTENCES)
+    frame, facts = {ENGLISH: english, FRENCH: french}, [slot(rng) for slot in slots]
+    return lambda locale: frame[locale].format(*(fact(locale) for fact in facts))
+
+
+def city(rng: Random) -> Fact:
+    """London."""
+    zone = rng.choice(ZONES)
+    own_name = zone.split("/")[-1].replace("_", " ")
+    return lambda locale: locale.time_zones.get(zone, {}).get("city", own_name)
+
+
+def day_named(rng: Random) -> Fact:
+    """Friday, March 14, 2025; never the first of a month, which a French sentence writes 1er and CLDR does not."""
+    day = _day(rng)
+    day = max(day, day.replace(day=2))
+    return lambda locale: dates.format_date(day, "full", locale)
+
+
+def time_of_day(rng: Random) -> Fact:
+    """3:07 PM."""
+    moment = _moment(rng)
+    return lambda locale: dates.format_time(moment, "short", locale=locale)
+
+
+def in_unit(unit: str, least: int, most: int) -> Kind:
+    """Quantities of one unit, written in full: 12.5 kilograms."""
+
+    def kind(rng: Random) -> Fact:
+        value = rng.randint(least * 10, most * 10) / 10
+        return lambda locale: units.format_unit(value, unit, locale=locale)
+
+    return kind
+
+
+KINDS: dict[Kind, int] = {
+    date_in_words: 14,
+    date_by_skeleton: 14,
+    date_range: 4,
+    clock_time: 6,
+    weekday_and_time: 4,
+    time_range: 4,
+    date_and_time: 6,
+    from_now: 4,
+    duration: 2,
+    duration_in_words: 3,
+    money: 6,
+    money_in_words: 5,
+    money_in_short: 2,
+    quantity: 14,
+    number: 2,
+    number_in_words: 1,
+    percentage: 1,
+    sentence: 16,
+}
+
+SENTENCES: tuple[tuple[str, str, *tuple[Kind, ...]], ...] = (
+    ("The photo dates from {}.", "La photo date du {}.", day_named),
+    ("The contract ends on {}.", "Le contrat prend fin le {}.", day_named),
+    ("The eclipse starts on {} at {}.", "L’éclipse commence le {} à {}.", day_named, time_of_day),
+    ("The train to {} leaves at {}.", "Le train pour {} part à {}.", city, time_of_day),
+    ("The plane lands in {} at {}.", "L’avion atterrit à {} à {}.", city, time_of_day),
+    ("It is {} in {}.", "Il fait {} à {}.", in_unit("temperature-celsius", 2, 40), city),
+    ("The bag weighs {}.", "Le sac pèse {}.", in_unit("mass-kilogram", 2, 50)),
+    ("The road is {} long.", "La route fait {} de long.", in_unit("length-kilometer", 2, 900)),
+    ("The bottle holds {}.", "La bouteille contient {}.", in_unit("volume-liter", 2, 20)),
+    ("The journey lasts {}.", "Le voyage dure {}.", duration_in_words),
+    ("The journey costs {}.", "Le voyage coûte {}.", money_in_words),
+    ("The company is worth {}.", "L’entreprise vaut {}.", money_in_short),
+    ("Prices rose by {}.", "Les prix ont augmenté de {}.", percentage),
+)
+
+
+@cache
+def _unit_forms() -> tuple[tuple[str, str], ...]:
+    """Every unit at every length, save those that CLDR lacks and those whose English another one has taken."""
+    forms: dict[str, tuple[str, str]] = {}
+    for unit in (f"{category}-{name}" for category, names in UNITS.items() for name in names):
+        for length in ("long", "short", "narrow"):
+            english, french = (units.format_unit(5, unit, length, locale=locale) for locale in (ENGLISH, FRENCH))
+            if unit not in french:  # the fallback of Babel
+                forms.setdefault(english, (unit, length))
+    return tuple(forms.values())
+
+
+def _duration(rng: Random, length: str, style: str) -> Fact:
+    larger, smaller, most = rng.choice(DURATIONS)
+    parts = ((rng.randint(1, 99), f"duration-{larger}"), (rng.randint(1, most), f"duration-{smaller}"))
+    return lambda locale: lists.format_list(
+        [units.format_unit(*part, length, locale=locale) for part in parts], style, locale
+    )
+
+
+def _day(rng: Random) -> date:
+    return _moment(rng).date()
+
+
+def _moment(rng: Random) -> datetime:
+    return datetime(1950, 1, 1) + timedelta(days=rng.randrange(100 * 365), minutes=rng.randrange(24 * 60))
+
+
+def _whole(rng: Random) -> int:
+    return rng.randint(1, 10 ** rng.randint(1, 4))
+
+
+def _decimal(rng: Random) -> float:
+    return _whole(rng) / rng.choice((1, 10))
+
+
+def _round(rng: Random) -> int:
+    """Millions, billions or trillions, to one decimal."""
+    return rng.randint(10, 999) * 10 ** rng.choice((5, 8, 11))

@@ -1,0 +1,157 @@
+"""Files of lines: UTF-8 text, plain or compressed, streamed in blocks.
+
+A line ends at "\\n" and nowhere else, so line numbers agree with wc, sed and the editor, and the two files of a
+pair stay in step whatever odd characters they hold. Not tables: tables.py and pairs.py read their lines here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import difflib
+import gzip
+import lzma
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Any, Literal, cast
+
+from regard.errors import DataError, did_you_mean
+
+STDIN = "-"
+BLOCK = 1 << 20
+"""Bytes read at a time."""
+
+Kind = Literal["tsv", "csv", "jsonl", "parquet", "text"]
+TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
+PACKED = (".gz", ".xz", ".zst")
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def kind(path: str | Path) -> Kind:
+    """What the name says a file holds, compressed or not; every unknown name is plain text."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in PACKED:
+        suffixes.pop()
+    if suffixes and suffixes[-1] in TABLES:
+        return cast(Kind, suffixes[-1].removeprefix("."))
+    return "text"
+
+
+def packed(path: str | Path) -> bool:
+    """Whether the name says that the file is compressed."""
+    return Path(path).suffix.lower() in PACKED
+
+
+def lines(path: str | Path) -> Iterator[str]:
+    """The lines of a file, or of standard input for ``-``, without their ends."""
+    done = 0
+    for block in _blocks_of_lines(path):
+        found = _decode(block, path, done).split("\n")
+        done += len(found)
+        yield from (line.removesuffix("\r") for line in found) if b"\r" in block else found
+
+
+def require(path: str | Path) -> None:
+    """Nothing if the file is there, before anything is read; else the error that opening it would give."""
+    if str(path) != STDIN:
+        with _faults(path):
+            if stat.S_ISDIR(Path(path).stat().st_mode):
+                raise IsADirectoryError
+
+
+def open_bytes(path: str | Path) -> IO[bytes]:
+    """The file as it lies on disk, or the error that says why it cannot be opened."""
+    with _faults(path):
+        return Path(path).open("rb")
+
+
+@contextlib.contextmanager
+def _faults(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except IsADirectoryError:
+        raise DataError(path, "a directory; name the files in it") from None
+    except PermissionError:
+        raise DataError(path, "no permission to read it; see: ls -l") from None
+    except OSError as error:
+        raise DataError(path, f"cannot be opened: {error.strerror}") from None
+
+
+def _missing(path: str | Path) -> DataError:
+    """The error for a file that is not there; names the likeliest one of its directory."""
+    folder, name = Path(path).parent, Path(path).name
+    try:
+        close = difflib.get_close_matches(name, [entry.name for entry in folder.iterdir()], n=1)
+    except OSError:
+        return DataError(path, f"no such file, nor a directory {folder} to look into")
+    return DataError(path, f"no such file; {did_you_mean(name, close)}" if close else "no such file")
+
+
+def _blocks_of_lines(path: str | Path) -> Iterator[bytes]:
+    """Whole lines in blocks of about a megabyte, each without its last line end."""
+    rest: list[bytes] = []
+    for chunk in _chunks(path):
+        head, newline, tail = chunk.rpartition(b"\n")
+        if newline:
+            yield b"".join((*rest, head))
+            rest = []
+        rest.append(tail)
+    if last := b"".join(rest):
+        yield last
+
+
+def _chunks(path: str | Path) -> Iterator[bytes]:
+    """The bytes of a file, unpacked, without a byte order mark."""
+    with _raw(path) as raw, _unpacked(raw, path) as stream:
+        start = _read(stream, len(codecs.BOM_UTF8), path)
+        yield b"" if start == codecs.BOM_UTF8 else start
+        while chunk := _read(stream, BLOCK, path):
+            yield chunk
+
+
+def _raw(path: str | Path) -> AbstractContextManager[IO[bytes]]:
+    if str(path) == STDIN:
+        return contextlib.nullcontext(sys.stdin.buffer)
+    return open_bytes(path)
+
+
+def _unpacked(raw: IO[bytes], path: str | Path) -> AbstractContextManager[Any]:
+    suffix = Path(path).suffix.lower()
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=raw)
+    if suffix == ".xz":
+        return lzma.LZMAFile(raw)
+    if suffix == ".zst":
+        import pyarrow  # slow to import, and only this needs it
+
+        return cast(AbstractContextManager[Any], pyarrow.CompressedInputStream(raw, "zstd"))
+    return contextlib.nullcontext(raw)
+
+
+def _read(stream: Any, size: int, path: str | Path) -> bytes:
+    try:
+        return cast(bytes, stream.read(size))
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        if packed(path):
+            raise DataError(path, f"damaged or cut short: {error}; copy or download it again") from None
+        raise DataError(path, f"cannot be read: {error}") from None
+
+
+def _decode(block: bytes, path: str | Path, lines_before: int) -> str:
+    """The block as text; a fault is said with its line and column, both counted from 1."""
+    try:
+        return block.decode("utf-8")
+    except UnicodeDecodeError as error:
+        start = block.rfind(b"\n", 0, error.start) + 1
+        column = len(block[start : error.start].decode("utf-8")) + 1
+        line = lines_before + block.count(b"\n", 0, error.start) + 1
+        encoding = "utf-16" if line == 1 and block.startswith(UTF16_MARKS) else "latin-1"
+        fix = f"convert it: iconv -f {encoding} -t utf-8"
+        problem = f"byte 0x{block[error.start]:02x} at column {column} is not UTF-8; {fix}"
+        raise DataError(path, problem, line) from None

@@ -1,0 +1,121 @@
+"""Parallel text: pairs of a source and its target, from two files of lines or from tables.
+
+Reads, checks and counts; does not split into training and validation, shorten or clean. Nothing is left out unless
+the caller says so, and then a warning counts it. Called by the translation task for training and for evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from regard import progress
+from regard.errors import ConfigError, DataError
+from regard.text.files import TABLES, kind, lines, require
+from regard.text.tables import Row, rows
+
+
+class Pair(NamedTuple):
+    source: str
+    target: str
+
+
+class _Part(NamedTuple):
+    """One table, or two files of lines, as rows of two values."""
+
+    source_path: str
+    target_path: str
+    rows: Iterator[Row]
+
+
+def read_pairs(data: Sequence[str], columns: Sequence[str] = (), *, skip_empty: bool = False) -> Iterator[Pair]:
+    """The pairs of all files in order: a table stands alone, plain text files are taken two by two.
+
+    A table's two columns are named after its path (``europarl.tsv:en,fr``), or else in `columns`; they are the
+    first two where neither says, and "source" and "target" in JSONL.
+    """
+    if len(columns) not in (0, 2):
+        raise ConfigError(f"columns: expected two, source and target, found {len(columns)}: {', '.join(columns)}")
+    return _checked(_parts(data, columns), skip_empty)
+
+
+def paths_of(data: Sequence[str]) -> list[Path]:
+    """The files that `read_pairs` would read."""
+    return [Path(_split_columns(item)[0]) for item in data]
+
+
+def _parts(data: Sequence[str], columns: Sequence[str]) -> list[_Part]:
+    parts: list[_Part] = []
+    alone: str | None = None
+    for item in data:
+        path, own_columns = _split_columns(item)
+        require(path)
+        if kind(path) != "text":
+            chosen = own_columns or tuple(columns) or _default_columns(path)
+            parts.append(_Part(path, path, rows(path, chosen)))
+        elif alone is None:
+            alone = path
+        else:
+            parts.append(_Part(alone, path, _side_by_side(alone, path)))
+            alone = None
+    if alone is not None:
+        raise DataError(
+            alone, f"a second file must go with it, as in train.en train.fr; tables are {', '.join(TABLES)}"
+        )
+    if not parts:
+        raise ConfigError("no data; name two files of lines, as in train.en train.fr, or a table")
+    return parts
+
+
+def _split_columns(item: str) -> tuple[str, tuple[str, ...]]:
+    """A path and the columns named after it, if any; a colon may also be part of the path itself."""
+    path, colon, ending = item.rpartition(":")
+    if not colon or kind(path) == "text" or Path(item).exists():
+        return item, ()
+    columns = tuple(ending.split(","))
+    if len(columns) != 2 or not all(columns):
+        raise DataError(path, f"columns '{ending}'; expected two, source and target, as in {path}:1,2")
+    return path, columns
+
+
+def _default_columns(path: str) -> tuple[str, str]:
+    return ("source", "target") if kind(path) == "jsonl" else ("1", "2")
+
+
+def _side_by_side(source_path: str, target_path: str) -> Iterator[Row]:
+    """The lines of two files, which must be equally many."""
+    sources, targets = lines(source_path), lines(target_path)
+    for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
+        if source is None or target is None:
+            before, rest = number - 1, 1 + sum(1 for _ in sources) + sum(1 for _ in targets)
+            n_sources, n_targets = (before, before + rest) if source is None else (before + rest, before)
+            found = f"{n_sources:,} lines, but {target_path} has {n_targets:,}"
+            raise DataError(source_path, f"{found}; line by line, one must translate the other")
+        yield Row(number, (source, target))
+
+
+def _checked(parts: list[_Part], skip_empty: bool) -> Iterator[Pair]:
+    """The pairs that have two sides; a part without any is an error."""
+    n_pairs = n_empty = 0
+    for part in parts:
+        n_kept = 0
+        for line, (source, target) in part.rows:
+            if source.strip() and target.strip():
+                n_kept += 1
+                yield Pair(source, target)
+            elif skip_empty:
+                n_empty += 1
+            else:
+                raise _empty(part, line, source)
+        if n_kept == 0:
+            raise DataError(part.source_path, "no pairs; not one line holds a source and a target")
+        n_pairs += n_kept
+    if n_empty:
+        progress.warn(f"left out {n_empty:,} of {n_pairs + n_empty:,} pairs: empty source or target")
+
+
+def _empty(part: _Part, line: int, source: str) -> DataError:
+    path, side = (part.target_path, "target") if source.strip() else (part.source_path, "source")
+    return DataError(path, f"empty {side}; drop the line or pass --skip-empty", line)

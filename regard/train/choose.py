@@ -1,0 +1,62 @@
+"""What a recipe leaves open, chosen from the amount of data and the device.
+
+Each function gives the keys of one table; what the recipe says stands. The numbers are rules of thumb, tried on
+corpora of 30 thousand to 600 thousand pairs (docs/LOG.md), and the plan printed before step 1 names each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+WIDTHS = (64, 128, 256, 512, 1024)
+"""Row widths to choose from."""
+
+
+def row_width(lengths: Int[np.ndarray, "N sides"]) -> int:
+    """The narrowest row that holds 999 in 1000 examples and, on average, four at least."""
+    longest = float(np.quantile(lengths.max(axis=1), 0.999))
+    mean = float(lengths.mean(axis=0).max())
+    return next((width for width in WIDTHS if longest <= width and 4 * mean <= width), WIDTHS[-1])
+
+
+def preset(tokens: int, device: torch.device) -> str:
+    """The largest shape that this much target text can teach, and this device can train."""
+    sizes = [("tiny", 200_000), ("mini", 1_000_000), ("small", 4_000_000), ("medium", 8_000_000), ("base", 10**12)]
+    chosen = next(name for name, limit in sizes if tokens < limit)
+    too_slow = {"medium", "base"} if device.type == "cpu" else set()
+    return "small" if chosen in too_slow else chosen
+
+
+def batch_tokens(tokens: int, device: torch.device) -> int:
+    """Target tokens a step: small for small data, as large as pays on a GPU for large."""
+    if device.type == "cpu":
+        return 2048
+    return 8192 if tokens < 4_000_000 else 32768
+
+
+def steps(tokens: int, batch: int, device: torch.device) -> int:
+    """Steps for about 60 (GPU) or 10 (CPU) million target tokens, but 10 to 100 times the data."""
+    wanted = 10e6 if device.type == "cpu" else 60e6
+    epochs = min(100.0, max(10.0, wanted / tokens))
+    return max(200, round(epochs * tokens / batch / 100) * 100)
+
+
+def train_table(given: dict[str, Any], tokens: int, d_model: int, device: torch.device) -> dict[str, Any]:
+    """The ``[train]`` keys a recipe leaves out."""
+    table = dict(given)
+    table.setdefault("batch_tokens", batch_tokens(tokens, device))
+    table.setdefault("steps", steps(tokens, table["batch_tokens"], device))
+    table.setdefault("warmup", min(4000, max(50, table["steps"] // 10)))
+    # SPEC 7.2's highest rate, d^-0.5 warmup^-0.5, capped where a short warm-up would make it diverge.
+    table.setdefault("learning_rate", round(min(2e-3, (d_model * max(1, table["warmup"])) ** -0.5), 6))
+    table.setdefault("log_every", max(1, min(50, table["steps"] // 100)))
+    table.setdefault("validate_every", max(1, math.ceil(table["steps"] / 40)))
+    table.setdefault("save_every", table["validate_every"])
+    table.setdefault("precision", "bfloat16" if device.type == "cuda" else "float32")
+    table.setdefault("compiled", device.type == "cuda")
+    return table

@@ -1,0 +1,44 @@
+"""The learning curve of a run, drawn from its log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from regard.errors import MissingExtra
+from regard.train.run import RunDirectory
+
+SCORES = ("bleu", "exact")
+"""Validation scores drawn where the log has them, each on its own scale."""
+
+
+def draw_curve(run: RunDirectory) -> Path:
+    """Draw ``curve.png`` in the run directory: training and validation loss, and the task's scores."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("the learning curve", "plot") from None
+    lines = [json.loads(line) for line in run.log.read_text(encoding="utf-8").splitlines()]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    losses = figure.add_subplot(xlabel="step", ylabel="loss (nats per token)")
+    losses.plot(*_series(lines, "loss"), color="#0072B2", linewidth=1, label="training loss")
+    losses.plot(*_series(lines, "valid_loss"), color="#D55E00", marker="o", markersize=3, label="validation loss")
+    scored = [name for name in SCORES if any(name in line for line in lines)]
+    if scored:
+        scores = losses.twinx()
+        scores.set_ylabel(f"validation {scored[0].upper()}")
+        scores.plot(
+            *_series(lines, scored[0]), color="#009E73", linestyle="--", label=f"validation {scored[0].upper()}"
+        )
+        scores.legend(loc="lower right", frameon=False)
+    losses.legend(loc="upper right", frameon=False)
+    losses.spines[["top"]].set_visible(False)
+    path = run.path / "curve.png"
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _series(lines: list[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
+    found = [(line["step"], line[key]) for line in lines if key in line]
+    return [step for step, _ in found], [value for _, value in found]

@@ -1,0 +1,249 @@
+"""The training loop, one for all tasks.
+
+    until the last step:
+        batch -> loss -> gradient -> optimiser           (step.py)
+        now and then: log, validate, keep the best, save (checkpoint.py)
+    average the last snapshots, keep the better
+
+`train` yields what happens as it happens; the command line draws it, the API hands it on. What `log.jsonl` says is
+a function of the recipe and the data alone, so it is the same after any interruption; times are only in events.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+
+from regard.data.order import Cursor
+from regard.data.prefetch import Prefetch
+from regard.errors import TrainingError
+from regard.metrics import perplexity
+from regard.tasks.task import Batch
+from regard.train.checkpoint import Checkpoints
+from regard.train.optimiser import SCHEDULES, adamw, set_learning_rate
+from regard.train.prepare import Prepared, packed_order
+from regard.train.run import weights_of, write_json, write_tensors
+from regard.train.step import Stepper, StepResult
+
+BAD_STEPS = 10
+"""Steps with a gradient that is not finite, in a row, after which training stops."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened at a step: "log", "valid", "save", "interrupted", "average" or "end"."""
+
+    kind: str
+    step: int
+    values: dict[str, Any]
+
+
+class Training:
+    """A prepared run being trained."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        self.config = prepared.config.train
+        self.model = prepared.model
+        self.checkpoints = Checkpoints(prepared.run)
+        self.optimiser = adamw(self.model.parameters(), self.config.weight_decay)
+        self.progress = self.checkpoints.restore(self.model, self.optimiser)
+        self.checkpoints.cut_log(self.progress)
+        self.stepper = Stepper(
+            self.model,
+            prepared.task.loss,
+            self.optimiser,
+            dtype=getattr(torch, self.config.precision),
+            clip=self.config.clip,
+            compiled=self.config.compiled,
+        )
+        self._pending: list[StepResult] = []
+        self._stop = False
+
+    def run(self) -> Iterator[Event]:
+        """Train to the end, or to an interruption."""
+        if self.progress.finished and self.progress.step >= self.config.steps:
+            return
+        self.progress.finished = False
+        with _interruptible(self), Prefetch(self._batches(), self.prepared.device) as batches:
+            steps = iter(batches)
+            while self.progress.step < self.config.steps and not self._stop and not self._patience_lost():
+                yield from self._one_step(steps)
+        if self._stop:
+            self._save()
+            yield Event("interrupted", self.progress.step, {})
+        else:
+            yield from self._end()
+
+    def stop(self) -> None:
+        """Save after the step in progress, and end."""
+        self._stop = True
+
+    def _batches(self) -> Iterator[tuple[Batch, tuple[Cursor, int]]]:
+        for placement, cursor in self.prepared.order.iterate(self.progress.cursor):
+            batch = self.prepared.task.batch(self.prepared.train, placement)
+            yield batch, (cursor, batch.n_tokens)
+
+    def _one_step(self, batches: Iterator[tuple[Batch, tuple[Cursor, int]]]) -> Iterator[Event]:
+        began = time.perf_counter()
+        progress, config = self.progress, self.config
+        micro = list(islice(batches, config.accumulate))
+        step = progress.step + 1
+        torch.manual_seed(_step_seed(config.seed, step))
+        rate = config.learning_rate * SCHEDULES[config.schedule](step, config.steps, config.warmup)
+        set_learning_rate(self.optimiser, rate)
+        n_tokens = sum(n for _, (_, n) in micro)
+        self.model.train()
+        self._pending.append(self.stepper([batch for batch, _ in micro], n_tokens))
+        progress.step, progress.cursor, progress.tokens = step, micro[-1][1][0], progress.tokens + n_tokens
+        due = {every: step % every == 0 for every in (config.log_every, config.validate_every, config.save_every)}
+        if any(due.values()) or step == config.steps or self._stop:
+            norm = self._read_pending()
+        progress.seconds += time.perf_counter() - began
+        if due[config.log_every]:
+            yield self._log(rate, norm)
+        if due[config.validate_every] or step == config.steps:
+            yield self._validate()
+        if due[config.validate_every] or due[config.save_every]:
+            self._save()
+            yield Event("save", step, {})
+
+    def _read_pending(self) -> float:
+        """Bring what the last steps saw from the device; gives the last gradient norm."""
+        progress = self.progress
+        rows = torch.stack([torch.stack([part.double() for part in result]) for result in self._pending]).tolist()
+        for _, nll, n_tokens, _, skipped in rows:
+            progress.nll_since_log += nll
+            progress.tokens_since_log += int(n_tokens)
+            progress.skipped += int(skipped)
+            progress.skipped_in_a_row = progress.skipped_in_a_row + 1 if skipped else 0
+            if progress.skipped_in_a_row >= BAD_STEPS:
+                self._give_up()
+        self._pending.clear()
+        return float(rows[-1][3])
+
+    def _give_up(self) -> None:
+        self._save()
+        raise TrainingError(
+            f"step {self.progress.step}: the loss was not finite {BAD_STEPS} times in a row; the weights from before "
+            f"are saved in {self.prepared.run.path}; lower train.learning_rate (now {self.config.learning_rate:g}), "
+            'lengthen train.warmup, or use train.precision = "float32"'
+        )
+
+    def _log(self, rate: float, norm: float) -> Event:
+        progress = self.progress
+        n_tokens = max(1, progress.tokens_since_log)
+        values = {
+            "loss": progress.nll_since_log / n_tokens,
+            "learning_rate": rate,
+            "gradient_norm": norm,
+            "epoch": progress.cursor.epoch,
+            "tokens": progress.tokens,
+            "skipped": progress.skipped,
+        }
+        progress.nll_since_log, progress.tokens_since_log = 0.0, 0
+        self._write_log(values)
+        return Event("log", progress.step, values)
+
+    def _validate(self) -> Event:
+        progress, goal = self.progress, self.prepared.task.goal
+        values = validate(self.prepared)
+        progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
+        if self.config.average > 1:
+            self.checkpoints.snapshot(progress.step, self.model)
+        progress.stale += 1
+        if goal.improves(values[goal.metric], progress.best):
+            progress.best, progress.best_step, progress.stale = values[goal.metric], progress.step, 0
+            write_tensors(self.prepared.run.weights, weights_of(self.model))
+        self._write_log(values)
+        return Event("valid", progress.step, values | {"best": progress.best_step == progress.step})
+
+    def _patience_lost(self) -> bool:
+        return bool(self.config.patience) and self.progress.stale >= self.config.patience
+
+    def _end(self) -> Iterator[Event]:
+        """Average, keep the better weights, and write down how it went."""
+        progress, goal, run = self.progress, self.prepared.task.goal, self.prepared.run
+        final = {"step": progress.best_step, "averaged": 0}
+        if self.config.average > 1 and len(progress.snapshots) > 1:
+            self.checkpoints.average(progress.snapshots, self.model)
+            values = validate(self.prepared)
+            better = goal.improves(values[goal.metric], progress.best)
+            if better:
+                progress.best = values[goal.metric]
+                final = {"step": progress.step, "averaged": len(progress.snapshots)}
+                write_tensors(run.weights, weights_of(self.model))
+            yield Event("average", progress.step, values | {"of": len(progress.snapshots), "best": better})
+            self.checkpoints.restore(self.model, self.optimiser)
+        progress.finished = True
+        write_json(run.metrics, self._summary(final))
+        self._save()
+        yield Event("end", progress.step, final | {goal.metric: progress.best})
+
+    def _summary(self, final: dict[str, int]) -> dict[str, Any]:
+        progress = self.progress
+        return {
+            "best": {self.prepared.task.goal.metric: progress.best, **final},
+            "steps": progress.step,
+            "tokens": progress.tokens,
+            "seconds": round(progress.seconds, 1),
+            "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
+            "skipped_steps": progress.skipped,
+        }
+
+    def _write_log(self, values: dict[str, Any]) -> None:
+        with self.prepared.run.log.open("a", encoding="utf-8") as log:
+            log.write(json.dumps({"step": self.progress.step, **values}) + "\n")
+            self.progress.log_bytes = log.tell()
+
+    def _save(self) -> None:
+        if self.progress.best is None:
+            write_tensors(self.prepared.run.weights, weights_of(self.model))
+        self.checkpoints.save(self.progress, self.model, self.optimiser)
+
+
+@torch.inference_mode()
+def validate(prepared: Prepared) -> dict[str, float]:
+    """Perplexity on all validation examples, and the task's own metrics."""
+    prepared.model.eval()
+    nll, n_tokens = 0.0, 0
+    order = packed_order(prepared.task, prepared.valid, prepared.config, seed=0, shuffle=False)
+    batches = ((prepared.task.batch(prepared.valid, placement), None) for placement in order.one_epoch())
+    with Prefetch(batches, prepared.device) as ahead:
+        for batch, _ in ahead:
+            loss = prepared.task.loss(prepared.model, batch)
+            nll, n_tokens = nll + float(loss.nll), n_tokens + int(loss.n_tokens)
+    scores = prepared.task.score(prepared.model, prepared.valid, prepared.device)
+    return {"valid_loss": nll / n_tokens, "valid_perplexity": perplexity(nll, n_tokens), **scores}
+
+
+def _step_seed(seed: int, step: int) -> int:
+    """Every step draws its dropout from a generator of its own, so there is no generator to save."""
+    return seed * 1_000_000_007 + step
+
+
+@contextmanager
+def _interruptible(training: Training) -> Iterator[None]:
+    """Ctrl-C and a polite kill end the run after the step in progress; a second Ctrl-C ends it at once."""
+
+    def ask(number: int, _frame: object) -> None:
+        training.stop()
+        signal.signal(number, signal.default_int_handler)
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: nobody can press Ctrl-C there
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,224 @@
+"""From a recipe to everything the loop needs: tokenizers, stores, the resolved config, the model.
+
+A fresh run reads the text three times (count, learn the vocabulary, encode) and writes ``config.toml`` last, so a
+directory with a config is a run that can be resumed. Resuming takes all choices from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard import config
+from regard.data.corpus import Example, Survey, held_out, survey, write_store
+from regard.data.order import PackedOrder
+from regard.data.store import TokenStore, fingerprint
+from regard.errors import CheckpointError, ConfigError
+from regard.models.blocks import initialise
+from regard.models.presets import with_preset
+from regard.progress import warn
+from regard.tasks import Task
+from regard.text.pairs import paths_of
+from regard.text.tokenizer import TokenizerConfig, Tokenizers, choose_vocabulary, train_tokenizer
+from regard.train import choose
+from regard.train.run import RunConfig, RunDirectory, resolved, schema, task_of, write_text
+
+TOKENIZER_EXAMPLES = 1_000_000
+"""Examples a vocabulary is learned from, at most, spread evenly over the corpus."""
+
+
+@dataclass
+class Prepared:
+    """A run ready to be trained."""
+
+    run: RunDirectory
+    config: RunConfig
+    task: Task
+    model: nn.Module
+    order: PackedOrder
+    train: TokenStore
+    valid: TokenStore
+    device: torch.device
+    chosen: dict[str, Any]
+
+
+class Corpus:
+    """The training and validation examples of a recipe, to be read any number of times."""
+
+    def __init__(self, task: type[Task], data: config.Table, where: str) -> None:
+        if not data.get("train"):
+            raise ConfigError(f'{where}: no training data; give files, or add train = ["..."] under [data]')
+        self.task, self.data = task, data
+        self.counted: Survey = survey(self._read("train"))
+        self._held = None if data.get("valid") else held_out(self.counted)
+
+    def train(self) -> Iterator[Example]:
+        """What is learned from."""
+        examples = self._read("train")
+        return examples if self._held is None else (e for e in examples if not self._held(e))
+
+    def valid(self) -> Iterator[Example]:
+        """What is validated on: files of its own, or examples held out."""
+        return self._read("valid") if self._held is None else (e for e in self._read("train") if self._held(e))
+
+    def fingerprint(self, *parts: str) -> str:
+        """Changes when the files or the way to read them do."""
+        files = paths_of([*self.data["train"], *self.data.get("valid", ())])
+        return fingerprint(files, *parts, repr(self.data.get("columns")), repr(self.data.get("skip_empty")))
+
+    def _read(self, part: str) -> Iterator[Example]:
+        columns, skip_empty = self.data.get("columns", ()), self.data.get("skip_empty", False)
+        return self.task.read(self.data[part], columns, skip_empty=skip_empty)
+
+
+def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: str, resume: bool = False) -> Prepared:
+    """Begin a run in `out`, or take up the one that is there."""
+    run = RunDirectory(out)
+    if run.exists() and not resume:
+        raise ConfigError(f"{out}: already holds a run; pass --resume to go on with it, or choose another --out")
+    if run.exists():
+        return _take_up(tables, run, device, where)
+    return _begin(tables, run, device, where)
+
+
+def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> Prepared:
+    kind = task_of(tables, where)
+    none: config.Tables = {name: {} for name in schema(kind)}
+    given = none | config.check(tables, schema(kind), where)
+    corpus = Corpus(kind, given["data"], where)
+    run.path.mkdir(parents=True, exist_ok=True)
+    tokenizer, tokenizers = _tokenizers(given["tokenizer"], corpus)
+    tokenizers.save(run.path)
+    task = kind(config.build(kind.Config, given["task"]), tokenizers)
+    train, valid = _stores(run, corpus, task, resumed=False)
+    full = _choose(given, tokenizer, task, train, device)
+    settings = resolved(full, where)
+    write_text(run.config, config.dump(settings.tables()))
+    chosen = {
+        f"{name}.{key}": value
+        for name, table in settings.tables().items()
+        for key, value in table.items()
+        if key not in given[name]
+    }
+    return _prepared(run, settings, task, train, valid, device, chosen)
+
+
+def _take_up(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> Prepared:
+    """The run in the directory; of what is given now only the ``[train]`` table may differ."""
+    settings = run.read_config()
+    kind = task_of(settings.tables(), where)
+    before = settings.tables()
+    for name, table in config.check(tables, schema(kind), where).items():
+        for key, value in table.items():
+            if name == "train" or value == before[name][key]:
+                before[name][key] = value
+            else:
+                raise ConfigError(
+                    f"{where}: {name}.{key} = {value!r}, but the run in {run.path} has {before[name][key]!r}; "
+                    "leave it out, or begin another run"
+                )
+    settings = resolved(before, where)
+    write_text(run.config, config.dump(settings.tables()))
+    task = kind(settings.task, Tokenizers.load(run.path))
+    train, valid = _stores(run, Corpus(kind, before["data"], where), task, resumed=True)
+    return _prepared(run, settings, task, train, valid, device, {})
+
+
+def _tokenizers(given: config.Table, corpus: Corpus) -> tuple[config.Table, Tokenizers]:
+    """The vocabulary, learned from the training examples, and the table that says how."""
+    wanted = {"vocabulary": choose_vocabulary(corpus.counted.n_words), **given}
+    settings = config.build(TokenizerConfig, wanted)
+    every = max(1, corpus.counted.n_examples // TOKENIZER_EXAMPLES)
+    columns = [[0, 1]] if settings.joint else [[0], [1]]
+    learned = [
+        train_tokenizer(
+            (example[i] for example in islice(corpus.train(), 0, None, every) for i in together),
+            settings,
+            at_most="vocabulary" not in given,
+        )
+        for together in columns
+    ]
+    tokenizers = Tokenizers(learned[0], learned[-1])
+    return wanted | {"vocabulary": len(tokenizers.target)}, tokenizers
+
+
+def _stores(run: RunDirectory, corpus: Corpus, task: Task, *, resumed: bool) -> tuple[TokenStore, TokenStore]:
+    """The token ids of training and validation, from disk where nothing changed."""
+    mark = corpus.fingerprint(task.fingerprint)
+    total = corpus.counted.n_examples
+    train = _store(run.stores / "train", corpus.train(), task, mark, resumed=resumed, total=total)
+    valid = _store(run.stores / "valid", corpus.valid(), task, mark, resumed=resumed)
+    return train, valid
+
+
+def _store(
+    path: Path, examples: Iterator[Example], task: Task, mark: str, *, resumed: bool, total: int | None = None
+) -> TokenStore:
+    store = TokenStore.open(path, mark)
+    if store is None and resumed and path.exists():
+        raise CheckpointError(
+            f"{path}: the data changed since this run began, so it cannot go on exactly; "
+            "begin another run, or delete that folder to go on with the new data"
+        )
+    if store is None:
+        store = write_store(path, examples, task, vocabulary=task.vocabulary, fingerprint=mark, total=total)
+    if len(store) == 0:
+        raise ConfigError(f"no examples left to {path.name} on; give more training data, or --valid files of their own")
+    return store
+
+
+def _choose(
+    given: config.Tables, tokenizer: config.Table, task: Task, train: TokenStore, device: torch.device
+) -> config.Tables:
+    """The recipe with a value for every key."""
+    lengths = task.lengths(train)
+    tokens = int(lengths[:, -1].sum(dtype=np.int64))
+    model = with_preset({"preset": choose.preset(tokens, device), **given["model"]})
+    return {
+        "task": given["task"],
+        "data": {"max_length": choose.row_width(lengths), **given["data"]},
+        "tokenizer": tokenizer,
+        "model": model,
+        "train": choose.train_table(given["train"], tokens, model["d_model"], device),
+    }
+
+
+def _prepared(
+    run: RunDirectory,
+    settings: RunConfig,
+    task: Task,
+    train: TokenStore,
+    valid: TokenStore,
+    device: torch.device,
+    chosen: dict[str, Any],
+) -> Prepared:
+    model = task.build(settings.model)
+    initialise(model, torch.Generator().manual_seed(settings.train.seed))
+    order = packed_order(task, train, settings, seed=settings.train.seed)
+    return Prepared(run, settings, task, model.to(device), order, train, valid, device, chosen)
+
+
+def packed_order(task: Task, store: TokenStore, settings: RunConfig, *, seed: int, shuffle: bool = True) -> PackedOrder:
+    """The order of batches over the examples that fit a row; a warning counts the others."""
+    lengths = task.lengths(store)
+    width = settings.data.max_length
+    fitting = np.flatnonzero((lengths <= width).all(axis=1))
+    if len(fitting) == 0:
+        raise ConfigError(
+            f"data.max_length = {width}: not one example is that short; the longest takes {lengths.max():,}"
+        )
+    if len(fitting) < len(lengths):
+        warn(
+            f"{len(lengths) - len(fitting):,} of {len(lengths):,} examples are longer than data.max_length = {width} "
+            f"tokens and are left out (the longest takes {lengths.max():,})"
+        )
+    rows = max(1, settings.train.batch_tokens // settings.train.accumulate // width)
+    capacity = [width] * lengths.shape[1]
+    return PackedOrder(lengths, capacity, rows, seed=seed, shuffle=shuffle, items=fitting)

@@ -1,0 +1,209 @@
+"""The run directory: a model and everything needed to use it, to go on training it and to know how it was made.
+
+    config.toml         the resolved recipe              log.jsonl       what training saw, step by step
+    tokenizer.json      (and tokenizer.target.json)      metrics.json    how good it became, how long it took
+    model.safetensors   the best weights so far          train.safetensors, train.json, snapshots/: checkpoint.py
+
+Every file is written aside, flushed and renamed. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from regard import config
+from regard.data.corpus import DataConfig
+from regard.errors import CheckpointError, ConfigError, did_you_mean
+from regard.models.presets import ModelConfig
+from regard.tasks import TASKS, Task
+from regard.text.tokenizer import TokenizerConfig, Tokenizers
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The recipe's ``[train]`` table."""
+
+    steps: int
+    batch_tokens: int
+    accumulate: int = 1
+    learning_rate: float
+    schedule: Literal["inverse-sqrt", "linear", "cosine", "constant"] = "inverse-sqrt"
+    warmup: int
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    seed: int = 1
+    log_every: int
+    validate_every: int
+    save_every: int
+    patience: int = 10
+    average: int = 5
+    precision: Literal["float32", "bfloat16"]
+    compiled: bool
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_tokens", "accumulate", "log_every", "validate_every", "save_every", "average"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"train.{name} = {getattr(self, name)}; expected at least 1")
+        for name in ("warmup", "patience", "seed", "weight_decay"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"train.{name} = {getattr(self, name)}; expected 0 or more")
+        for name in ("learning_rate", "clip"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"train.{name} = {getattr(self, name)}; expected more than 0")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A resolved recipe: every key of every table has a value."""
+
+    task: Any
+    data: DataConfig
+    tokenizer: TokenizerConfig
+    model: ModelConfig
+    train: TrainConfig
+
+    def tables(self) -> config.Tables:
+        """As plain tables, in the order of the recipe."""
+        return config.tables_of(vars(self))
+
+
+def task_of(tables: config.Tables, where: str) -> type[Task]:
+    """The task a recipe names."""
+    name = tables.get("task", {}).get("name")
+    if name is None:
+        raise ConfigError(f'{where}: no task; add name = "translate" under [task]; known: {", ".join(TASKS)}')
+    if name not in TASKS:
+        raise ConfigError(f"{where}: task.name = {name!r} is unknown; {did_you_mean(str(name), TASKS)}")
+    return TASKS[name]
+
+
+def schema(task: type[Task]) -> dict[str, type]:
+    """The dataclass of each table of a recipe for this task."""
+    return {
+        "task": task.Config,
+        "data": DataConfig,
+        "tokenizer": TokenizerConfig,
+        "model": ModelConfig,
+        "train": TrainConfig,
+    }
+
+
+def resolved(tables: config.Tables, where: str) -> RunConfig:
+    """The complete tables as one config."""
+    kinds = schema(task_of(tables, where))
+    checked = config.check(tables, kinds, where)
+    for name, kind in kinds.items():
+        missing = config.missing(kind, checked.get(name, {}))
+        if missing:
+            raise ConfigError(f"{where}: no value for {name}.{missing[0]}; was this file cut short?")
+    return RunConfig(**{name: config.build(kind, checked[name]) for name, kind in kinds.items()})
+
+
+class RunDirectory:
+    """The files of a run, by name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"
+        self.weights = path / "model.safetensors"
+        self.log = path / "log.jsonl"
+        self.metrics = path / "metrics.json"
+        self.stores = path / "store"
+
+    def exists(self) -> bool:
+        """A run was begun here."""
+        return self.config.exists()
+
+    def read_config(self) -> RunConfig:
+        """The resolved recipe this run was begun with."""
+        if not self.path.is_dir():
+            raise CheckpointError(f"{self.path}: no such run directory; `regard train` makes one")
+        if not self.config.exists():
+            raise CheckpointError(f"{self.path}: not a run directory: it has no config.toml")
+        return resolved(config.read(self.config), str(self.config))
+
+    def load(self) -> tuple[RunConfig, Task, nn.Module]:
+        """The task and the model with its best weights, ready for use."""
+        settings = self.read_config()
+        task = TASKS[settings.task.name](settings.task, Tokenizers.load(self.path))
+        model = task.build(settings.model)
+        load_weights(model, self.weights)
+        return settings, task, model.eval()
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Fill a model from a file whose tensors must be exactly its own."""
+    found, _ = read_tensors(path)
+    wanted = dict(model.named_parameters())
+    for name in wanted.keys() - found.keys():
+        raise CheckpointError(f"{path}: lacks the tensor '{name}'; is it from another model?")
+    for name in found.keys() - wanted.keys():
+        raise CheckpointError(f"{path}: holds a tensor '{name}' this model does not have; is it from another model?")
+    with torch.no_grad():
+        for name, weight in wanted.items():
+            if weight.shape != found[name].shape:
+                shapes = f"{tuple(found[name].shape)}, expected {tuple(weight.shape)}"
+                raise CheckpointError(f"{path}: '{name}' has shape {shapes}; is it from another model?")
+            weight.copy_(found[name])
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """The model's weights by name, each once, in main memory."""
+    return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the header texts of a safetensors file."""
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such file; was training stopped before its first checkpoint?")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: damaged or not a safetensors file ({error}); restore it from a copy") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None = None) -> None:
+    """Write a safetensors file whole or not at all."""
+    write_aside(path, lambda aside: save_file(dict(tensors), aside, header))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def write_aside(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, flush it to disk, and put it in the place of `path`."""
+    aside = path.with_name(path.name + ".new")
+    try:
+        write(aside)
+        _flush(aside)
+        aside.replace(path)
+        _flush(path.parent)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,97 @@
+"""One step of the optimiser: forward and backward over its micro-batches, clip, update.
+
+Weights stay float32. In bfloat16 the model runs on a bfloat16 copy of them made inside the graph, so the residual
+stream is bfloat16 as well and gradients arrive in float32. A step whose gradient is not finite changes nothing:
+the fused optimiser is told on the device, without waiting for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from regard.nn import Loss
+
+LossFunction = Callable[[Any, Any], Loss]
+
+
+class StepResult(NamedTuple):
+    """What a step saw, still on the device; all zeros but `skipped` if its gradient was not finite."""
+
+    total: Tensor
+    nll: Tensor
+    n_tokens: Tensor
+    norm: Tensor
+    skipped: Tensor
+
+
+class Objective(nn.Module):
+    """A model with its loss, as one module that takes a batch."""
+
+    def __init__(self, model: nn.Module, loss: LossFunction) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, batch: Any) -> Loss:
+        return self.loss(self.model, batch)
+
+
+class Stepper:
+    """Takes optimiser steps; compiled once, since every batch has the same shape."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: LossFunction,
+        optimiser: torch.optim.Optimizer,
+        *,
+        dtype: torch.dtype,
+        clip: float,
+        compiled: bool,
+    ) -> None:
+        self.optimiser = optimiser
+        self.clip = clip
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
+        run = _in_dtype(Objective(model, loss), dtype)
+        self._run = torch.compile(run, dynamic=False, fullgraph=True) if compiled else run
+
+    def __call__(self, batches: Sequence[Any], n_tokens: int) -> StepResult:
+        """Learn from the micro-batches as if they were one batch of `n_tokens` tokens."""
+        self.optimiser.zero_grad()
+        losses = []
+        for batch in batches:
+            loss = self._run(batch)
+            (loss.total / n_tokens).backward()
+            losses.append((loss.total.detach(), loss.nll, loss.n_tokens))
+        norm, skipped = self._update()
+        sums = [torch.where(skipped > 0, 0.0, torch.stack(parts).sum()) for parts in zip(*losses, strict=True)]
+        return StepResult(sums[0], sums[1], sums[2], torch.where(skipped > 0, 0.0, norm), skipped)
+
+    def _update(self) -> tuple[Tensor, Tensor]:
+        """Clip and apply the gradients; gives their norm, and 1 where it was not finite and nothing was applied."""
+        norm = nn.utils.get_total_norm([weight.grad for weight in self.weights if weight.grad is not None])
+        skipped = (~norm.isfinite()).float()
+        # The fused optimiser divides by grad_scale and does nothing where found_inf is 1, as GradScaler has it.
+        self.optimiser.grad_scale = (norm / self.clip).clamp(min=1.0).nan_to_num(1.0, 1.0)  # type: ignore[attr-defined]
+        self.optimiser.found_inf = skipped  # type: ignore[attr-defined]
+        self.optimiser.step()
+        return norm, skipped
+
+
+def _in_dtype(objective: Objective, dtype: torch.dtype) -> Callable[[Any], Loss]:
+    """The objective computed on its float32 weights, or on a narrower copy of them."""
+    if dtype == torch.float32:
+        return objective
+    weights = dict(objective.named_parameters())
+
+    def run(batch: Any) -> Loss:
+        narrow = {name: weight.to(dtype) for name, weight in weights.items()}
+        result: Loss = functional_call(objective, narrow, (batch,))
+        return result
+
+    return run

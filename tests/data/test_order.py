@@ -1,0 +1,133 @@
+"""The order of batches: every item once an epoch, the same again from any cursor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from regard.data import order as order_module
+from regard.data.order import Cursor, PackedOrder, Placement
+
+CAPACITY = (32, 24)
+
+
+def lengths(n_items: int) -> np.ndarray:
+    return np.random.default_rng(n_items).integers(1, 20, (n_items, 2)).astype(np.int32)
+
+
+def make(n_items: int = 230, *, seed: int = 1, shuffle: bool = True, pool_size: int | None = 60) -> PackedOrder:
+    return PackedOrder(lengths(n_items), CAPACITY, 5, seed=seed, shuffle=shuffle, pool_size=pool_size)
+
+
+def plain(placements: Sequence[Placement]) -> list[tuple[list[int], list[int]]]:
+    return [(placement.items.tolist(), placement.rows.tolist()) for placement in placements]
+
+
+def items(placements: Sequence[Placement]) -> list[int]:
+    return [item for placement in placements for item in placement.items.tolist()]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("n_items", "pool_size"), [(1, None), (7, 2), (230, None), (230, 60), (230, 1)])
+def test_an_epoch_holds_every_item_once(n_items: int, pool_size: int | None, shuffle: bool) -> None:
+    order = make(n_items, shuffle=shuffle, pool_size=pool_size)
+    for epoch in (0, 3):
+        assert sorted(items(list(order.one_epoch(epoch)))) == list(range(n_items))
+
+
+def test_no_row_is_beyond_its_width_and_no_batch_beyond_its_rows() -> None:
+    order = make()
+    for placement in order.one_epoch():
+        assert placement.n_rows == 5
+        assert placement.widths == CAPACITY
+        assert placement.items.dtype == np.int64
+        assert placement.rows.dtype == np.int32
+        assert (np.diff(placement.rows) >= 0).all()
+        assert placement.rows[0] == 0
+        assert placement.rows[-1] < 5
+        for side, width in enumerate(CAPACITY):
+            assert np.bincount(placement.rows, order.lengths[placement.items, side]).max() <= width
+
+
+def test_batches_of_a_pool_differ_by_one_row_at_most() -> None:
+    order = make(pool_size=None)
+    n_rows = [placement.rows[-1] + 1 for placement in order.one_epoch()]
+    assert max(n_rows) - min(n_rows) <= 1
+    assert len(n_rows) == -(-sum(n_rows) // 5)
+
+
+def test_the_same_seed_gives_the_same_order() -> None:
+    assert plain(list(make().one_epoch())) == plain(list(make().one_epoch()))
+
+
+def test_another_seed_or_epoch_gives_another_order() -> None:
+    first = plain(list(make().one_epoch()))
+    assert first != plain(list(make(seed=2).one_epoch()))
+    assert first != plain(list(make().one_epoch(1)))
+
+
+def test_unshuffled_epochs_are_equal_and_pools_keep_the_order_of_the_items() -> None:
+    order = make(shuffle=False)
+    assert plain(list(order.one_epoch())) == plain(list(order.one_epoch(1)))
+    assert sorted(items(order.pool(0, 1))) == list(range(230 // 3, 2 * 230 // 3))
+
+
+@pytest.mark.parametrize("pool_size", [60, None])
+def test_any_cursor_continues_exactly(pool_size: int | None) -> None:
+    order = make(pool_size=pool_size)
+    n_batches = 2 * len(list(order.one_epoch())) + 3
+    whole = list(islice(order.iterate(), n_batches))
+    assert whole[-1][1].epoch == 2
+    for done in range(n_batches):
+        cursor = whole[done - 1][1] if done else Cursor()
+        tail = list(islice(make(pool_size=pool_size).iterate(cursor), n_batches - done))
+        assert plain([placement for placement, _ in tail]) == plain([placement for placement, _ in whole[done:]])
+        assert [after for _, after in tail] == [after for _, after in whole[done:]]
+
+
+def test_iterating_walks_the_epochs_in_turn() -> None:
+    order = make()
+    epochs = list(order.one_epoch(0)) + list(order.one_epoch(1))
+    walked = [placement for placement, _ in islice(order.iterate(), len(epochs))]
+    assert plain(walked) == plain(epochs)
+
+
+def test_a_cursor_survives_json() -> None:
+    cursor = Cursor(3, 1, 4)
+    assert Cursor.from_dict(json.loads(json.dumps(cursor.to_dict()))) == cursor
+
+
+def test_a_cursor_of_another_order_is_refused() -> None:
+    with pytest.raises(AssertionError, match="3 pools"):
+        next(make().iterate(Cursor(pool=3)))
+
+
+def test_the_estimate_of_one_pool_is_exact() -> None:
+    order = make(pool_size=None)
+    estimate = order.estimate()
+    for epoch in (0, 1):
+        assert estimate.batches == len(list(order.one_epoch(epoch)))
+    positions = estimate.batches * 5 * np.array(CAPACITY)
+    assert estimate.fill == pytest.approx(order.lengths.sum(axis=0) / positions)
+
+
+def test_the_estimate_of_several_pools_is_near() -> None:
+    order = make(2000, pool_size=500)
+    assert order.n_pools == 4
+    assert order.estimate().batches == pytest.approx(len(list(order.one_epoch())), rel=0.05)
+
+
+def test_a_large_corpus_is_cut_into_pools_whose_remainders_waste_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order_module, "POOL_ITEMS", 64)
+    order = PackedOrder(lengths(20_000), (64, 64), 8, seed=0)
+    assert order.n_pools > 1
+    empty = sum(placement.n_rows - placement.rows[-1] - 1 for placement in order.one_epoch())
+    assert empty / (8 * len(list(order.one_epoch()))) < 0.01
+
+
+def test_a_small_corpus_is_one_pool() -> None:
+    assert make(5000, pool_size=None).n_pools == 1

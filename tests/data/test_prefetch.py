@@ -1,0 +1,119 @@
+"""Making batches ahead: the same batches in the same order, errors passed on, no thread left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from regard.data.batches import Rows, sentences_to_rows
+from regard.data.prefetch import Prefetch
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_left() -> Iterator[None]:
+    before = threading.active_count()
+    yield
+    assert threading.active_count() == before
+
+
+def numbered(count: int, made: list[int] | None = None) -> Iterator[tuple[Rows, int]]:
+    for number in range(count):
+        if made is not None:
+            made.append(number)
+        yield sentences_to_rows([[number]], pad=0), number
+
+
+def settled(made: list[int], count: int) -> bool:
+    """As many were made in time, and then no more."""
+    deadline = time.monotonic() + 10
+    while len(made) < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    return len(made) == count
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 50])
+def test_all_batches_in_order(ahead: int) -> None:
+    with Prefetch(numbered(20), CPU, ahead=ahead) as batches:
+        assert [(rows.ids.item(), note) for rows, note in batches] == [(n, n) for n in range(20)]
+
+
+def test_batches_are_moved_to_the_device() -> None:
+    with Prefetch(numbered(2), torch.device("meta")) as batches:
+        assert [rows.ids.device.type for rows, _ in batches] == ["meta", "meta"]
+
+
+def test_only_a_few_are_made_ahead() -> None:
+    made: list[int] = []
+    with Prefetch(numbered(100, made), CPU, ahead=4) as batches:
+        assert settled(made, 4)
+        next(iter(batches))
+        assert settled(made, 5)
+
+
+def test_they_are_made_in_another_thread() -> None:
+    def where() -> Iterator[tuple[Rows, str]]:
+        yield sentences_to_rows([[1]], pad=0), threading.current_thread().name
+
+    with Prefetch(where(), CPU) as batches:
+        assert [name for _, name in batches] == ["regard-prefetch"]
+
+
+def test_an_error_is_raised_where_the_batches_are_used_after_those_before_it() -> None:
+    def failing() -> Iterator[tuple[Rows, int]]:
+        yield from numbered(2)
+        raise ValueError("a bad batch")
+
+    seen = []
+    with Prefetch(failing(), CPU) as batches:
+        stream = iter(batches)
+        seen += [next(stream)[1], next(stream)[1]]
+        with pytest.raises(ValueError, match="a bad batch"):
+            next(stream)
+        with pytest.raises(ValueError, match="a bad batch"):
+            list(batches)
+    assert seen == [0, 1]
+
+
+def test_leaving_early_stops_the_making() -> None:
+    made: list[int] = []
+    with Prefetch(numbered(10**9, made), CPU, ahead=2) as batches:
+        for _, note in batches:
+            if note == 5:
+                break
+    assert len(made) <= 9
+
+
+def test_leaving_without_a_look_stops_the_making() -> None:
+    with Prefetch(numbered(10**9), CPU):
+        pass
+
+
+def leave_with(error: type[BaseException]) -> None:
+    with Prefetch(numbered(10**9), CPU) as batches:
+        for _ in batches:
+            raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_error_of_the_consumer_stops_the_making(error: type[BaseException]) -> None:
+    with pytest.raises(error):
+        leave_with(error)
+
+
+def test_the_end_can_be_met_twice() -> None:
+    with Prefetch(numbered(1), CPU) as batches:
+        assert [len(list(batches)), len(list(batches))] == [1, 0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_batches_reach_the_gpu_whole() -> None:
+    with Prefetch(numbered(200), torch.device("cuda")) as batches:
+        assert [(rows.ids.device.type, rows.ids.item()) for rows, _ in batches] == [("cuda", n) for n in range(200)]

@@ -1,0 +1,181 @@
+"""The store: what goes in comes out, and whatever is not whole counts as absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.data.store import Chunk, Column, TokenStore, fingerprint
+
+SOURCE = [[5, 6, 7], [], [8], [9, 10, 11, 12], [13]]
+TARGET = [[1], [2, 3], [], [4, 5], [6, 7, 8]]
+NAMES = ("source", "target")
+
+
+def chunks() -> Iterator[Chunk]:
+    for first in range(0, len(SOURCE), 2):
+        yield [SOURCE[first : first + 2], TARGET[first : first + 2]]
+
+
+def write(path: Path, *, vocabulary: int = 100, mark: str = "a") -> TokenStore:
+    return TokenStore.write(path, NAMES, chunks(), vocabulary=vocabulary, fingerprint=mark)
+
+
+def content(store: TokenStore) -> list[list[list[int]]]:
+    return [[store[name][i].tolist() for i in range(len(store))] for name in NAMES]
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    for store in (write(tmp_path / "store"), TokenStore.open(tmp_path / "store", "a")):
+        assert store is not None
+        assert len(store) == 5
+        assert content(store) == [SOURCE, TARGET]
+        assert store["source"].ids.dtype == np.uint16
+        assert store["source"].lengths.tolist() == [3, 0, 1, 4, 1]
+        assert store["source"].lengths.dtype == np.int32
+        assert store["target"].offsets.tolist() == [0, 1, 3, 3, 5, 8]
+
+
+def test_lengths_side_by_side_with_room_for_special_tokens(tmp_path: Path) -> None:
+    store = write(tmp_path / "store")
+    assert store.lengths("source", "target", extra=1).tolist() == [[4, 2], [1, 3], [2, 1], [5, 3], [2, 4]]
+    assert store.lengths("target").tolist() == [[1], [2], [0], [2], [3]]
+
+
+@pytest.mark.parametrize(("vocabulary", "dtype"), [(65_536, np.uint16), (65_537, np.uint32)])
+def test_ids_take_as_many_bytes_as_the_vocabulary_needs(tmp_path: Path, vocabulary: int, dtype: type) -> None:
+    top = vocabulary - 1
+    given = [[[[top, 0], [top]]]]
+    store = TokenStore.write(tmp_path / "s", ["text"], given, vocabulary=vocabulary, fingerprint="")
+    assert store["text"].ids.dtype == dtype
+    assert store["text"][1].tolist() == [top]
+
+
+@pytest.mark.parametrize("given", [[], [[[], []]], [[[[]], [[]]]]], ids=["no chunk", "empty chunk", "no tokens"])
+def test_a_store_may_be_empty(tmp_path: Path, given: list[Chunk]) -> None:
+    written = TokenStore.write(tmp_path / "s", NAMES, given, vocabulary=9, fingerprint="a")
+    store = TokenStore.open(tmp_path / "s", "a")
+    assert store is not None
+    assert len(store) == len(written) == (1 if given and given[0][0] else 0)
+    assert store["source"].ids.size == 0
+
+
+def test_another_fingerprint_or_none_counts_as_absent(tmp_path: Path) -> None:
+    assert TokenStore.open(tmp_path / "store", "a") is None
+    write(tmp_path / "store")
+    assert TokenStore.open(tmp_path / "store", "b") is None
+
+
+def test_a_new_store_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    old = write(tmp_path / "store")
+    new = TokenStore.write(tmp_path / "store", NAMES, [[[[1]], [[2]]]], vocabulary=9, fingerprint="b")
+    assert len(new) == 1
+    assert content(old) == [SOURCE, TARGET]  # still mapped, though no longer there
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("name", ["source.ids", "target.offsets", "manifest.json"])
+@pytest.mark.parametrize("damage", ["remove", "truncate", "lengthen"])
+def test_a_damaged_store_counts_as_absent(tmp_path: Path, name: str, damage: str) -> None:
+    write(tmp_path / "store")
+    file = tmp_path / "store" / name
+    data = file.read_bytes()
+    file.unlink()
+    if damage != "remove":
+        file.write_bytes(data[:-1] if damage == "truncate" else data + b"x")
+    assert TokenStore.open(tmp_path / "store", "a") is None
+    assert content(write(tmp_path / "store")) == [SOURCE, TARGET]
+
+
+def test_offsets_that_do_not_fit_the_ids_count_as_damage(tmp_path: Path) -> None:
+    write(tmp_path / "store")
+    np.arange(6, dtype=np.int64).tofile(tmp_path / "store" / "source.offsets")
+    assert TokenStore.open(tmp_path / "store", "a") is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"format": 0}, {"examples": "five"}, {"examples": -1}, {"columns": ["source"]}, {"dtype": "words"}]
+)
+def test_a_manifest_that_says_something_else_counts_as_damage(tmp_path: Path, change: dict[str, object]) -> None:
+    write(tmp_path / "store")
+    file = tmp_path / "store" / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    assert TokenStore.open(tmp_path / "store", "a") is None
+
+
+def test_an_error_while_writing_leaves_the_old_store_and_nothing_else(tmp_path: Path) -> None:
+    def failing() -> Iterator[Chunk]:
+        yield from chunks()
+        raise RuntimeError("the tokenizer broke")
+
+    write(tmp_path / "store")
+    with pytest.raises(RuntimeError, match="tokenizer"):
+        TokenStore.write(tmp_path / "store", NAMES, failing(), vocabulary=100, fingerprint="b")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    assert TokenStore.open(tmp_path / "store", "a") is not None
+
+
+def test_no_space_on_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    big = [[[7] * 50_000], [[7]]]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            TokenStore.write(tmp_path / "store", NAMES, [big], vocabulary=9, fingerprint="a")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    for name, age in (("dead", 7200), ("alive", 5)):
+        aside = tmp_path / f".store.{name}.partial"
+        aside.mkdir()
+        (aside / "source.ids").write_bytes(b"12")
+        for path in (aside / "source.ids", aside):
+            stamp = path.stat().st_mtime - age
+            os.utime(path, (stamp, stamp))
+    write(tmp_path / "store")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".store.alive.partial", "store"]
+
+
+def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="id 9 in a vocabulary of 9"):
+        TokenStore.write(tmp_path / "s", ["text"], [[[[3, 9]]]], vocabulary=9, fingerprint="")
+
+
+def test_columns_of_unequal_length_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="unequal"):
+        TokenStore.write(tmp_path / "s", NAMES, [[[[1], [2]], [[3]]]], vocabulary=9, fingerprint="")
+
+
+def test_a_column_in_memory() -> None:
+    column = Column.of(SOURCE)
+    assert [column[i].tolist() for i in range(len(column))] == SOURCE
+    assert len(Column.of([])) == 0
+
+
+def test_the_fingerprint_changes_with_files_and_parts(tmp_path: Path) -> None:
+    file = tmp_path / "text.en"
+    file.write_bytes(b"x" * (3 << 20))
+    first = fingerprint([file], "tokenizer")
+    assert first == fingerprint([file], "tokenizer")
+    seen = {first, fingerprint([file], "other"), fingerprint([file], "token", "izer"), fingerprint([])}
+    os.utime(file, ns=(1, 1))
+    seen.add(fingerprint([file], "tokenizer"))
+    file.write_bytes(b"x" * (3 << 20) + b"y")
+    os.utime(file, ns=(1, 1))
+    seen.add(fingerprint([file], "tokenizer"))
+    file.write_bytes(b"x" * (3 << 20) + b"z")
+    os.utime(file, ns=(1, 1))
+    seen.add(fingerprint([file], "tokenizer"))
+    shutil.copy2(file, tmp_path / "text.fr")
+    seen.add(fingerprint([tmp_path / "text.fr"], "tokenizer"))
+    assert len(seen) == 8

@@ -1,0 +1,177 @@
+"""Drawing tokens from exactly the stated distribution, and following rows to their end."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from table import EOS, SOS, Table, TableState, score
+from torch import Tensor
+from torch.testing import assert_close
+
+from regard.errors import InputError
+from regard.generate import Hypothesis, follow, most_likely, sampler
+from regard.generate.sampling import Pick
+
+CPU = torch.device("cpu")
+LOGITS = [0.5, 2.0, -1.0, 1.2, 0.1, -3.0]
+DRAWS = 40_000
+
+
+def distribution(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> list[float]:
+    """By hand: sharpen, keep the top k, keep the fewest whose mass reaches p, make it sum to 1."""
+    order = sorted(range(len(LOGITS)), key=lambda token: -LOGITS[token])
+    kept = order[: top_k or None]
+    mass = {token: math.exp(LOGITS[token] / temperature) for token in kept}
+    total, reached = sum(mass.values()), 0.0
+    nucleus = {}
+    for token in kept:
+        if reached < top_p:
+            nucleus[token] = mass[token] / total
+        reached += mass[token] / total
+    return [nucleus.get(token, 0.0) / sum(nucleus.values()) for token in range(len(LOGITS))]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.5},
+        {"temperature": 3.0},
+        {"top_k": 3},
+        {"top_k": 100},
+        {"top_p": 0.8},
+        {"top_p": 0.3},
+        {"top_k": 4, "top_p": 0.9},
+        {"temperature": 2.0, "top_k": 5, "top_p": 0.7},
+    ],
+)
+def test_draws_follow_the_exact_distribution(options: dict[str, float]) -> None:
+    pick = sampler(torch.Generator().manual_seed(11), **options)
+    counts = Counter(pick(torch.tensor(LOGITS).expand(DRAWS, -1)).tolist())
+    expected = distribution(**options)
+    statistic = 0.0
+    for token, probability in enumerate(expected):
+        if probability == 0:
+            assert counts[token] == 0
+        else:
+            statistic += (counts[token] - DRAWS * probability) ** 2 / (DRAWS * probability)
+    assert statistic < 26  # chi-square with 5 degrees of freedom exceeds this once in 10,000
+
+
+def test_each_row_is_drawn_from_its_own_logits() -> None:
+    logits = torch.full((5, 5), -torch.inf).fill_diagonal_(0.0)
+    assert sampler(torch.Generator())(logits).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
+def test_the_narrowest_choices_are_greedy(options: dict[str, float]) -> None:
+    logits = torch.randn(50, 9, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(sampler(torch.Generator(), **options)(logits), most_likely(logits))
+
+
+def test_picking_leaves_the_logits_alone() -> None:
+    logits = torch.randn(3, 9)
+    before = logits.clone()
+    sampler(torch.Generator(), top_k=2, top_p=0.5)(logits)
+    assert torch.equal(logits, before)
+
+
+def test_half_precision_logits_can_be_drawn_from() -> None:
+    assert sampler(torch.Generator(), top_k=2)(torch.randn(4, 9, dtype=torch.bfloat16)).shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": 0.0}, r"temperature 0\.0: expected more than 0; for the most likely token use greedy"),
+        ({"temperature": -1.0}, r"temperature -1\.0: expected more than 0"),
+        ({"top_p": 0.0}, r"top-p 0\.0: expected more than 0 and at most 1"),
+        ({"top_p": 1.5}, r"top-p 1\.5: expected more than 0 and at most 1"),
+        ({"top_k": -1}, r"top-k -1: expected 0 \(no limit\) or more"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        sampler(torch.Generator(), **options)
+
+
+def write(table: Table, limits: dict[str, int], pick: Pick, alpha: float = 0.0) -> list[Hypothesis]:
+    state = TableState(list(limits))
+    return follow(table.step, state, pick, list(limits.values()), sos=SOS, eos=EOS, alpha=alpha, device=CPU)
+
+
+def draw(table: Table, limits: dict[str, int], seed: int) -> list[Hypothesis]:
+    return write(table, limits, sampler(torch.Generator().manual_seed(seed)))
+
+
+def test_the_seed_decides() -> None:
+    table, limits = Table(20), {"a": 10, "b": 12}
+    assert draw(table, limits, 1) == draw(table, limits, 1)
+    assert draw(table, limits, 1) != draw(table, limits, 2)
+
+
+def test_greedy_takes_the_likeliest_token_each_time() -> None:
+    table, limits = Table(7), {str(i): 3 + i for i in range(8)}
+    for (sentence, limit), found in zip(limits.items(), write(table, limits, most_likely), strict=True):
+        ids: tuple[int, ...] = ()
+        while EOS not in ids:
+            best = int(table.logits(sentence, (SOS, *ids)).argmax())
+            ids = (*ids, EOS if len(ids) == limit - 1 else best)
+        assert found.ids == ids
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_scores_are_those_of_forced_decoding_whatever_was_drawn(alpha: float) -> None:
+    """Temperature and cuts choose the tokens; the scores are the model's own."""
+    table, limits = Table(9), {"a": 6, "b": 9, "c": 1}
+    pick = sampler(torch.Generator().manual_seed(4), temperature=2.0, top_k=5)
+    for sentence, found in zip(limits, write(table, limits, pick, alpha), strict=True):
+        forced = table.token_scores(sentence, found.ids)
+        assert_close(list(found.token_scores), forced, rtol=0, atol=1e-5)
+        assert found.score == pytest.approx(score(forced, alpha), abs=1e-5)
+
+
+def test_eos_is_forced_at_each_rows_limit() -> None:
+    limits = {"a": 1, "b": 4, "c": 2}
+    found = write(Table(9, eos_bonus=-30.0), limits, most_likely)
+    assert [len(h.ids) for h in found] == [1, 4, 2]
+    assert all(h.ids[-1] == EOS and EOS not in h.ids[:-1] for h in found)
+
+
+def test_done_rows_leave_the_batch() -> None:
+    table = Table(9, eos_bonus=-30.0)
+    write(table, {"a": 1, "b": 4, "c": 2, "d": 4}, most_likely)
+    assert table.rows_of_steps == [4, 3, 2, 2]
+
+
+def test_batched_greedy_is_one_by_one() -> None:
+    table, limits = Table(9), {"a": 2, "b": 11, "c": 6, "d": 1, "e": 8}
+    for (sentence, limit), found in zip(limits.items(), write(table, limits, most_likely), strict=True):
+        assert write(table, {sentence: limit}, most_likely) == [found]
+
+
+def test_a_sampled_text_has_the_probability_of_its_tokens() -> None:
+    """Two steps of three tokens: whole texts are drawn as often as the product of their tokens says."""
+    table, n = Table(3), 20_000
+    cached: dict[tuple[int, ...], Tensor] = {}
+
+    def step(tokens: Tensor, state: TableState) -> Tensor:
+        state.rows = [(s, (*prefix, t)) for (s, prefix), t in zip(state.rows, tokens.tolist(), strict=True)]
+        return torch.stack([cached.setdefault(p, table.logits(s, p)) for s, p in state.rows])
+
+    pick = sampler(torch.Generator().manual_seed(8))
+    found = follow(step, TableState(["a"] * n), pick, [3] * n, sos=SOS, eos=EOS, alpha=0.0, device=CPU)
+    counts, statistic = Counter(h.ids for h in found), 0.0
+    for ids in table.texts(3):
+        free = ids if len(ids) < 3 else ids[:-1]  # at the limit the end is forced, not drawn
+        expected = n * math.exp(sum(table.token_scores("a", free)))
+        statistic += (counts[ids] - expected) ** 2 / expected
+    assert sum(counts.values()) == n
+    assert statistic < 28  # chi-square with 6 degrees of freedom, once in 10,000
+
+
+def test_no_rows_give_no_texts() -> None:
+    assert write(Table(4), {}, most_likely) == []

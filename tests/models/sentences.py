@@ -1,0 +1,58 @@
+"""Small models and packed rows made by hand, for the tests of regard.models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from regard.data.batches import Rows
+from regard.models.blocks import initialise
+from regard.models.presets import ModelConfig
+from regard.models.seq2seq import Seq2Seq
+
+VOCABULARY = 13
+POSITIONS = ["sinusoidal", "learned", "relative", "relative-values", "rotary", "none"]
+NORMS = ["post", "pre"]
+
+
+def packed(*rows: Sequence[Sequence[int]]) -> Rows:
+    """Rows of sentences laid end to end, as wide as the widest; ids of empty positions are noise on purpose."""
+    width = max(sum(map(len, row)) for row in rows)
+    ids = torch.full((len(rows), width), VOCABULARY - 1, dtype=torch.int32)
+    segment, position = torch.zeros_like(ids), torch.zeros_like(ids)
+    for r, row in enumerate(rows):
+        start = 0
+        for number, sentence in enumerate(row, 1):
+            here = slice(start, start + len(sentence))
+            ids[r, here] = torch.tensor(sentence, dtype=torch.int32)
+            segment[r, here] = number
+            position[r, here] = torch.arange(len(sentence), dtype=torch.int32)
+            start += len(sentence)
+    return Rows(ids, segment, position)
+
+
+def tiny_config(**changes: object) -> ModelConfig:
+    table = {
+        "preset": "tiny",
+        "d_model": 16,
+        "n_layers": 2,
+        "n_decoder_layers": 2,
+        "n_heads": 2,
+        "d_ff": 24,
+        "dropout": 0.0,
+        "norm": "pre",
+        "n_positions": 32,
+    }
+    return ModelConfig(**{**table, **changes})
+
+
+def tiny_model(seed: int = 0, **changes: object) -> Seq2Seq:
+    """In float64, with every parameter away from the values it starts from."""
+    model = Seq2Seq(tiny_config(**changes), VOCABULARY, VOCABULARY, joint=True)
+    generator = torch.Generator().manual_seed(seed)
+    initialise(model, generator)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+    return model.double()

@@ -1,0 +1,191 @@
+"""Names of a config become the right modules, and every weight is drawn as the table says."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from sentences import NORMS, POSITIONS, VOCABULARY, tiny_config, tiny_model
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from regard.models import blocks
+from regard.models.blocks import FEED_FORWARD, decoder_layer, embedding_positions, encoder_layer, initialise
+from regard.models.seq2seq import Seq2Seq
+from regard.nn import (
+    AdditiveAttention,
+    AttentionPooling,
+    BilinearAttention,
+    FeedForward,
+    GatedFeedForward,
+    LearnedPositions,
+    MultiHeadAttention,
+    NoPositions,
+    PostNorm,
+    PreNorm,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
+
+BY_NAME = {
+    "sinusoidal": (SinusoidalPositions, NoPositions),
+    "learned": (LearnedPositions, NoPositions),
+    "relative": (NoPositions, RelativePositions),
+    "relative-values": (NoPositions, RelativePositions),
+    "rotary": (NoPositions, RotaryPositions),
+    "none": (NoPositions, NoPositions),
+}
+
+ACTIVATIONS = {
+    "relu": lambda x: max(x, 0.0),
+    "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
+    "gelu-tanh": lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gated-gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
+    "gated-silu": lambda x: x / (1 + math.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_positions_act_where_they_should(name: str) -> None:
+    config, (in_embedding, in_attention) = tiny_config(positions=name), BY_NAME[name]
+    assert type(embedding_positions(config)) is in_embedding
+    assert type(encoder_layer(config).attention.positions) is in_attention
+    layer = decoder_layer(config)
+    assert type(layer.attention.positions) is in_attention
+    assert type(layer.cross_attention.positions) is NoPositions
+    if in_attention is RelativePositions:
+        assert (layer.attention.positions.values is not None) == (name == "relative-values")
+
+
+def test_learned_positions_are_as_many_as_the_config_says() -> None:
+    assert embedding_positions(tiny_config(positions="learned", n_positions=77)).vectors.weight.shape == (77, 16)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_are_what_their_names_say(name: str) -> None:
+    feed_forward = FEED_FORWARD[name](4, 6)
+    assert type(feed_forward) is (GatedFeedForward if name.startswith("gated") else FeedForward)
+    values = torch.linspace(-4, 4, 33, dtype=torch.float64)
+    expected = [ACTIVATIONS[name](v) for v in values.tolist()]
+    assert_close(feed_forward.activation(values).tolist(), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_norms_and_dropout_are_placed_by_name(norm: str) -> None:
+    config, kind = tiny_config(norm=norm, dropout=0.25), {"post": PostNorm, "pre": PreNorm}[norm]
+    arounds = [m for layer in (encoder_layer(config), decoder_layer(config)) for m in layer.modules()]
+    arounds = [m for m in arounds if isinstance(m, PostNorm | PreNorm)]
+    assert [type(m) for m in arounds] == [kind] * 5
+    assert {m.dropout.p for m in arounds} == {0.25}
+    assert type(blocks.final_norm(config)) is (nn.LayerNorm if norm == "pre" else nn.Identity)
+
+
+def drawn(seed: int = 0, **changes: object) -> Seq2Seq:
+    model = Seq2Seq(tiny_config(**changes), 4000, 3000, joint=False)
+    initialise(model, torch.Generator().manual_seed(seed))
+    return model
+
+
+def assert_normal(weight: Tensor, deviation: float) -> None:
+    n = weight.numel()
+    assert abs(weight.mean()) < 5 * deviation / math.sqrt(n)
+    assert weight.std().item() == pytest.approx(deviation, rel=5 / math.sqrt(2 * n))
+
+
+def assert_glorot(weight: Tensor) -> None:
+    bound = math.sqrt(6 / (weight.shape[0] + weight.shape[1]))
+    assert weight.abs().max() <= bound
+    assert weight.abs().max() > 0.97 * bound
+    assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=5 / math.sqrt(weight.numel()))
+
+
+@pytest.mark.parametrize("positions", ["learned", "relative-values"])
+def test_embeddings_are_normal_with_deviation_of_the_inverse_root_of_the_width(positions: str) -> None:
+    model = drawn(positions=positions, n_positions=500, tied=False)
+    embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    assert len(embeddings) == (3 + 2 if positions == "learned" else 3 + 4 * 2)
+    for embedding in embeddings:
+        assert_normal(embedding.weight, embedding.embedding_dim**-0.5)
+
+
+def test_matrices_are_uniform_within_the_bounds_of_their_own_slice() -> None:
+    model = nn.ModuleList([MultiHeadAttention(32, 4, d_key=6, d_value=20), FEED_FORWARD["relu"](32, 64)])
+    initialise(model, torch.Generator().manual_seed(0))
+    attention, feed_forward = model
+    slices = attention.projection.weight.split([24, 24, 80])
+    for weight in (*slices, attention.output.weight, feed_forward.inner.weight, feed_forward.outer.weight):
+        assert_glorot(weight)
+
+
+def test_other_matrices_and_pooling_queries_are_drawn_too() -> None:
+    def build() -> nn.ModuleList:
+        return nn.ModuleList(
+            [
+                AdditiveAttention(30, 40, 50),
+                BilinearAttention(30, 40),
+                nn.Linear(64, 20),
+                AttentionPooling(200, n_hops=20),
+                AttentionPooling(20, learned=False),
+            ]
+        )
+
+    model, again = build(), build()
+    for each in (model, again):
+        initialise(each, torch.Generator().manual_seed(0))
+    assert_close(dict(model.named_parameters()), dict(again.named_parameters()), rtol=0, atol=0)
+    additive, bilinear, linear, pooling, fixed = model
+    for weight in (additive.hidden.weight, bilinear.form.weight, linear.weight):
+        assert_glorot(weight)
+    assert_normal(pooling.query, 1.0)
+    assert (fixed.query == 1).all()
+
+
+def test_biases_are_zero_and_norms_the_identity() -> None:
+    model = tiny_model(norm="pre").float()
+    initialise(model, torch.Generator().manual_seed(0))
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            assert (module.bias == 0).all()
+        if isinstance(module, nn.LayerNorm):
+            assert (module.weight == 1).all()
+            assert (module.bias == 0).all()
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("activation", ["relu", "gated-silu"])
+@pytest.mark.parametrize(("tied", "norm"), [(True, "pre"), (False, "post")])
+def test_weights_follow_from_the_generator_alone(positions: str, activation: str, tied: bool, norm: str) -> None:
+    """Whatever the constructors drew is gone: no parameter is forgotten."""
+
+    def build(world: int, seed: int) -> dict[str, Tensor]:
+        torch.manual_seed(world)
+        config = tiny_config(positions=positions, activation=activation, tied=tied, norm=norm)
+        model = Seq2Seq(config, VOCABULARY, VOCABULARY, joint=False)
+        world_before = torch.get_rng_state()
+        initialise(model, torch.Generator().manual_seed(seed))
+        assert torch.equal(torch.get_rng_state(), world_before)
+        return dict(model.named_parameters())
+
+    one, same, other = build(0, 5), build(1, 5), build(0, 6)
+    assert_close(one, same, rtol=0, atol=0)
+    for name, parameter in one.items():
+        constant = parameter.std() == 0  # biases and norms
+        assert constant or not torch.equal(parameter, other[name]), name
+
+
+def test_shared_weights_stay_shared() -> None:
+    model = Seq2Seq(tiny_config(), VOCABULARY, VOCABULARY, joint=True)
+    initialise(model, torch.Generator().manual_seed(0))
+    assert model.source_embedding.tokens.weight is model.target_embedding.tokens.weight
+    assert model.softmax_embedding.weight is model.target_embedding.tokens.weight
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_fresh_model_is_near_uniform(norm: str) -> None:
+    """Logits of a drawn model have a spread of about one: training starts near ``log V``."""
+    model = Seq2Seq(tiny_config(d_model=64, norm=norm), 500, 500, joint=True)
+    initialise(model, torch.Generator().manual_seed(0))
+    logits = model.logits(nn.functional.layer_norm(torch.randn(200, 64), (64,)))
+    assert logits.std().item() == pytest.approx(1.0, abs=0.1)

@@ -1,0 +1,155 @@
+"""The definitions of SPEC 1-3 as they are written: float64 numpy, one loop per index, nothing fast.
+
+The tests of regard.nn compare against these; nothing here knows torch except to read weights out of a module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.nn import MultiHeadAttention, Place
+
+Array = NDArray[np.float64]
+Seen = NDArray[np.bool_]
+
+
+def array(x: Tensor) -> Array:
+    return x.detach().double().numpy()
+
+
+def softmax_seen(scores: Array, seen: Seen) -> Array:
+    """Weights over the keys that are seen, zeros elsewhere and everywhere when nothing is."""
+    weights = np.zeros_like(scores)
+    total = sum(math.exp(s) for s, ok in zip(scores, seen, strict=True) if ok)
+    for j, (score, ok) in enumerate(zip(scores, seen, strict=True)):
+        if ok:
+            weights[j] = math.exp(score) / total
+    return weights
+
+
+def attention(
+    score: Callable[[Array, Array], float], query: Array, key: Array, value: Array, seen: Seen
+) -> tuple[Array, Array]:
+    """Weights and outputs of one row of queries, for any score of a query and a key."""
+    weights, out = np.zeros((len(query), len(key))), np.zeros((len(query), value.shape[-1]))
+    for i in range(len(query)):
+        scores = np.array([score(query[i], key[j]) for j in range(len(key))])
+        weights[i] = softmax_seen(scores, seen[i])
+        for j in range(len(key)):
+            out[i] += weights[i, j] * value[j]
+    return weights, out
+
+
+@dataclass
+class Scheme:
+    """What a position scheme does inside attention: turn a query or key, add to a key or value by distance."""
+
+    turn: Callable[[Array, int], Array] = lambda vector, position: vector
+    key: Callable[[int], Array | float] = lambda distance: 0.0
+    value: Callable[[int], Array | float] = lambda distance: 0.0
+
+
+def multi_head(
+    module: MultiHeadAttention,
+    x: Array,
+    memory: Array,
+    seen: Seen,
+    positions: tuple[Array, Array],
+    scheme: Scheme,
+) -> tuple[Array, Array]:
+    """Weights (H, Q, K) and outputs (Q, D) of one row, head by head with each head's own matrices."""
+    h, k, v = module.n_heads, module.d_key, module.d_value
+    weight, bias = array(module.projection.weight), array(module.projection.bias)
+    of_query, of_key, of_value = np.split(np.concatenate((weight, bias[:, None]), 1), [h * k, 2 * h * k])
+
+    def projected(inputs: Array, matrix: Array, head: int, width: int) -> Array:
+        mine = matrix[head * width : (head + 1) * width]
+        return np.array([mine[:, :-1] @ token + mine[:, -1] for token in inputs])
+
+    weights, parts = np.zeros((h, len(x), len(memory))), np.zeros((len(x), h * v))
+    for head in range(h):
+        query, key = projected(x, of_query, head, k), projected(memory, of_key, head, k)
+        value = projected(memory, of_value, head, v)
+        for i, at in enumerate(positions[0]):
+            turned = scheme.turn(query[i], at)
+            scores = np.zeros(len(memory))
+            for j, of in enumerate(positions[1]):
+                scores[j] = turned @ (scheme.turn(key[j], of) + scheme.key(of - at)) / math.sqrt(k)
+            weights[head, i] = softmax_seen(scores, seen[i])
+            for j, of in enumerate(positions[1]):
+                parts[i, head * v : (head + 1) * v] += weights[head, i, j] * (value[j] + scheme.value(of - at))
+    return weights, parts @ array(module.output.weight).T + array(module.output.bias)
+
+
+def rotary(base: float = 10000.0) -> Scheme:
+    """Coordinates (i, i + E/2) turned in their plane by position / base^(2i/E)."""
+
+    def turn(vector: Array, position: int) -> Array:
+        turned, half = vector.copy(), len(vector) // 2
+        for i in range(half):
+            angle = position / base ** (2 * i / len(vector))
+            a, b = vector[i], vector[i + half]
+            turned[i] = a * math.cos(angle) - b * math.sin(angle)
+            turned[i + half] = b * math.cos(angle) + a * math.sin(angle)
+        return turned
+
+    return Scheme(turn=turn)
+
+
+def relative(keys: Array, values: Array | None, max_distance: int) -> Scheme:
+    """Vectors by distance, clipped (Shaw et al. 2018)."""
+
+    def clip(distance: int) -> int:
+        return max(-max_distance, min(max_distance, distance)) + max_distance
+
+    return Scheme(
+        key=lambda distance: keys[clip(distance)],
+        value=lambda distance: 0.0 if values is None else values[clip(distance)],
+    )
+
+
+def seen(query: Place, key: Place, *, causal: bool) -> Seen:
+    """Who may attend to whom, (B, Q, K), token by token."""
+    (b, q), k = query.segment.shape, key.segment.shape[1]
+    allowed = np.zeros((b, q, k), dtype=bool)
+    for row in range(b):
+        for i in range(q):
+            for j in range(k):
+                same = query.segment[row, i] == key.segment[row, j] and query.segment[row, i] != 0
+                later = key.position[row, j] > query.position[row, i]
+                allowed[row, i, j] = bool(same) and not (causal and later)
+    return allowed
+
+
+def layer_norm(x: Array, gain: Array, shift: Array, eps: float = 1e-5) -> Array:
+    """``gain * (x - mean) / std + shift`` of one token; torch keeps eps inside the root."""
+    return gain * (x - x.mean()) / math.sqrt(x.var() + eps) + shift
+
+
+def random_place(seed: int, rows: int, length: int, n_segments: int = 3) -> Place:
+    """Rows of sentences of random lengths laid end to end, with empty positions at the end of most."""
+    rng = np.random.default_rng(seed)
+    segment, position = np.zeros((rows, length), dtype=np.int32), np.zeros((rows, length), dtype=np.int32)
+    for row in range(rows):
+        start = 0
+        for number in range(1, n_segments + 1):
+            n = min(int(rng.integers(0, length // 2 + 1)), length - start)
+            segment[row, start : start + n] = number
+            position[row, start : start + n] = np.arange(n)
+            start += n
+    return Place(torch.from_numpy(segment), torch.from_numpy(position))
+
+
+def one_sentence(rows: int, length: int) -> Place:
+    """Rows that are one sentence each, full."""
+    return Place(
+        torch.ones(rows, length, dtype=torch.int32),
+        torch.arange(length, dtype=torch.int32).expand(rows, -1),
+    )

@@ -1,0 +1,191 @@
+"""Each score of SPEC 1.1-1.5 against its definition, and the laws of weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import reference
+import torch
+from reference import array, one_sentence, random_place, seen
+from torch import nn
+from torch.testing import assert_close
+
+from regard.nn import (
+    AdditiveAttention,
+    Attention,
+    AttentionPooling,
+    BilinearAttention,
+    DotAttention,
+    Place,
+    ScaledDotAttention,
+    record,
+    redundancy,
+    visible,
+)
+
+Score = Callable[[np.ndarray, np.ndarray], float]
+
+
+def additive(d_query: int, d_key: int) -> tuple[Attention, Score]:
+    module = AdditiveAttention(d_query, d_key, d_hidden=5).double()
+    w_a, v_a = array(module.hidden.weight), array(module.energy.weight)[0]
+    return module, lambda q, k: float(v_a @ np.tanh(w_a @ np.concatenate((k, q))))
+
+
+def dot(d_query: int, d_key: int) -> tuple[Attention, Score]:
+    return DotAttention(), lambda q, k: float(k @ q)
+
+
+def scaled_dot(d_query: int, d_key: int) -> tuple[Attention, Score]:
+    return ScaledDotAttention(), lambda q, k: float(k @ q) / math.sqrt(d_key)
+
+
+def bilinear(d_query: int, d_key: int) -> tuple[Attention, Score]:
+    module = BilinearAttention(d_query, d_key).double()
+    m = array(module.form.weight)
+    return module, lambda q, k: float(q @ m @ k)
+
+
+CASES = [(additive, 4, 4), (additive, 3, 6), (dot, 4, 4), (scaled_dot, 5, 5), (bilinear, 4, 4), (bilinear, 6, 3)]
+
+
+@pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_and_outputs_are_the_definition(
+    make: Callable[[int, int], tuple[Attention, Score]], d_query: int, d_key: int, causal: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    module, score = make(d_query, d_key)
+    rows, n_queries, n_keys = 2, 4 + seed, 6 - seed
+    query, key, value = (
+        torch.randn(rows, n, width, dtype=torch.float64)
+        for n, width in ((n_queries, d_query), (n_keys, d_key), (n_keys, 7))
+    )
+    at, of = random_place(seed, rows, n_queries), random_place(seed + 50, rows, n_keys)
+    allowed = seen(at, of, causal=causal)
+    with record(module, "weights") as recorded:
+        out = module(query, key, value, visible(at, of, causal=causal))
+    for row in range(rows):
+        weights, expected = reference.attention(score, *map(array, (query[row], key[row], value[row])), allowed[row])
+        assert_close(array(recorded["weights"][row]), weights, rtol=1e-12, atol=1e-14)
+        assert_close(array(out[row]), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
+def test_weights_are_a_distribution_or_zeros(make: Callable, d_query: int, d_key: int) -> None:
+    module, _ = make(d_query, d_key)
+    at, of = random_place(1, 3, 6), random_place(2, 3, 8)
+    sight = visible(at, of)
+    query, key = torch.randn(3, 6, d_query, dtype=torch.float64), torch.randn(3, 8, d_key, dtype=torch.float64)
+    with record(module, "weights") as recorded:
+        module(query, key, key, sight)
+    weights = recorded["weights"]
+    assert sight.blank is not None
+    blank = sight.blank[:, 0, :, 0]
+    assert blank.any()
+    assert not blank.all()
+    assert (weights >= 0).all()
+    assert_close(weights.sum(-1), (~blank).double(), rtol=0, atol=1e-14)
+    assert (weights[torch.from_numpy(~seen(at, of, causal=False))] == 0).all()
+
+
+@pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
+def test_without_a_sight_every_query_sees_every_key(make: Callable, d_query: int, d_key: int) -> None:
+    module, _ = make(d_query, d_key)
+    query, key = torch.randn(2, 3, d_query, dtype=torch.float64), torch.randn(2, 5, d_key, dtype=torch.float64)
+    everything = visible(one_sentence(2, 3), one_sentence(2, 5))
+    assert_close(module(query, key, key), module(query, key, key, everything), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
+def test_nothing_to_attend_to_gives_zeros_and_zero_gradients(make: Callable, d_query: int, d_key: int) -> None:
+    module, _ = make(d_query, d_key)
+    empty = Place(torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32))
+    query = torch.randn(2, 4, d_query, dtype=torch.float64, requires_grad=True)
+    key = torch.randn(2, 4, d_key, dtype=torch.float64, requires_grad=True)
+    out = module(query, key, key, visible(empty, one_sentence(2, 4)))
+    assert (out == 0).all()
+    out.sum().backward()
+    for tensor in (query, key, *module.parameters()):
+        assert tensor.grad is not None
+        assert (tensor.grad == 0).all()
+
+
+@pytest.mark.parametrize("n_hops", [1, 3])
+@pytest.mark.parametrize("learned", [True, False])
+def test_pooling_is_the_definition(n_hops: int, learned: bool) -> None:
+    torch.manual_seed(n_hops)
+    pooling = AttentionPooling(4, n_hops=n_hops, learned=learned).double()
+    key, value = torch.randn(3, 5, 4, dtype=torch.float64), torch.randn(3, 5, 6, dtype=torch.float64)
+    there = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]], dtype=torch.bool)
+    with record(pooling, "weights") as recorded:
+        out = pooling(key, value, there)
+    for row in range(3):
+        weights, expected = reference.attention(
+            lambda q, k: float(k @ q) / 2.0,
+            array(pooling.query),
+            array(key[row]),
+            array(value[row]),
+            there[row].numpy()[None].repeat(n_hops, 0),
+        )
+        assert_close(array(recorded["weights"][row]), weights, rtol=1e-12, atol=1e-14)
+        assert_close(array(out[row]), expected, rtol=1e-12, atol=1e-14)
+    assert_close(recorded["weights"].sum(-1)[:2], torch.ones(2, n_hops, dtype=torch.float64), rtol=0, atol=1e-14)
+    assert (out[2] == 0).all()
+
+
+def test_a_fixed_query_is_all_ones_and_not_trained() -> None:
+    fixed, learned = AttentionPooling(4, learned=False), AttentionPooling(4)
+    assert (fixed.query == 1).all()
+    assert [p for p in fixed.parameters() if p.requires_grad] == []
+    assert [p.shape for p in learned.parameters() if p.requires_grad] == [(1, 4)]
+
+
+def test_pooling_nothing_has_zero_gradients() -> None:
+    pooling = AttentionPooling(4, n_hops=2)
+    key = torch.randn(1, 5, 4, requires_grad=True)
+    pooling(key, key, torch.zeros(1, 5, dtype=torch.bool)).sum().backward()
+    assert key.grad is not None
+    assert pooling.query.grad is not None
+    assert (key.grad == 0).all()
+    assert (pooling.query.grad == 0).all()
+
+
+def test_redundancy_is_the_squared_frobenius_norm() -> None:
+    weights = torch.rand(2, 3, 5, dtype=torch.float64).softmax(-1)
+    penalty = redundancy(weights)
+    for row in range(2):
+        expected = 0.0
+        for i in range(3):
+            for j in range(3):
+                shared = sum(float(weights[row, i, t] * weights[row, j, t]) for t in range(5))
+                expected += (shared - (i == j)) ** 2
+        assert penalty[row].item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_hops_that_look_at_different_single_tokens_are_not_redundant() -> None:
+    assert_close(redundancy(torch.eye(4)[None, :3]), torch.zeros(1), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
+def test_gradients_are_right(make: Callable, d_query: int, d_key: int) -> None:
+    module, _ = make(d_query, d_key)
+    sight = visible(random_place(3, 1, 4), random_place(4, 1, 4))
+    inputs = [torch.randn(1, 4, width, dtype=torch.float64, requires_grad=True) for width in (d_query, d_key, 2)]
+    assert torch.autograd.gradcheck(lambda q, k, v: module(q, k, v, sight), inputs)
+
+
+def test_a_head_is_bilinear_attention_with_its_own_form() -> None:
+    """``q^T M k`` with ``M = W_Q W_K^T / sqrt(k)`` has the weights of a head without biases (SPEC 1.4, 8.5)."""
+    w_q, w_k = torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 3, dtype=torch.float64)
+    x = torch.randn(1, 5, 6, dtype=torch.float64)
+    form = BilinearAttention(6, 6).double()
+    form.form.weight = nn.Parameter(w_q @ w_k.T / math.sqrt(3))
+    with record(form, "weights") as recorded:
+        form(x, x, x)
+    expected = (x @ w_q @ (x @ w_k).mT / math.sqrt(3)).softmax(-1)
+    assert_close(recorded["weights"], expected, rtol=1e-12, atol=1e-14)

@@ -1,0 +1,94 @@
+"""Cross-entropy against torch's own, as a sum with a count."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from regard.nn import cross_entropy
+from regard.nn.loss import IGNORE
+
+
+def draw(seed: int, *shape: int, vocabulary: int = 7, ignored: float = 0.3) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(*shape, vocabulary, generator=generator, dtype=torch.float64) * 3
+    target = torch.randint(vocabulary, shape, generator=generator)
+    target[torch.rand(shape, generator=generator) < ignored] = IGNORE
+    return logits.requires_grad_(), target
+
+
+@given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), length=st.integers(1, 6), smoothing=st.floats(0, 0.9))
+def test_value_and_gradient_are_those_of_torch(seed: int, rows: int, length: int, smoothing: float) -> None:
+    logits, target = draw(seed, rows, length)
+    loss = cross_entropy(logits, target, smoothing)
+    expected = F.cross_entropy(
+        logits.flatten(0, 1), target.flatten(), label_smoothing=smoothing, ignore_index=IGNORE, reduction="sum"
+    )
+    assert_close(loss.total, expected, rtol=1e-12, atol=1e-12)
+    (ours,), (theirs,) = torch.autograd.grad(loss.total, logits), torch.autograd.grad(expected, logits)
+    assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    plain = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORE, reduction="sum")
+    assert_close(loss.nll, plain, rtol=1e-12, atol=1e-12)
+    assert loss.n_tokens.item() == (target != IGNORE).sum().item()
+
+
+def test_it_is_the_formula() -> None:
+    logits, target = torch.tensor([[0.0, 1.0, 3.0]], dtype=torch.float64), torch.tensor([1])
+    log_probs = [x - math.log(sum(math.exp(y) for y in (0, 1, 3))) for x in (0, 1, 3)]
+    expected = -0.9 * log_probs[1] - 0.1 * sum(log_probs) / 3
+    assert cross_entropy(logits, target, 0.1).total.item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_nothing_to_predict_is_zero_with_zero_gradient(smoothing: float) -> None:
+    logits, target = draw(0, 2, 3, ignored=1.1)
+    loss = cross_entropy(logits, target, smoothing)
+    assert (loss.total.item(), loss.nll.item(), loss.n_tokens.item()) == (0.0, 0.0, 0)
+    (gradient,) = torch.autograd.grad(loss.total, logits)
+    assert (gradient == 0).all()
+
+
+def test_sums_add_up_over_any_split() -> None:
+    logits, target = draw(1, 6, 5)
+    whole, parts = cross_entropy(logits, target, 0.1), [cross_entropy(logits[i], target[i], 0.1) for i in range(6)]
+    assert_close(torch.stack([p.total for p in parts]).sum(), whole.total, rtol=1e-12, atol=0)
+    assert sum(int(p.n_tokens) for p in parts) == int(whole.n_tokens)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_logits_are_summed_in_float32(dtype: torch.dtype) -> None:
+    logits, target = draw(2, 64, 16, vocabulary=50)
+    half = logits.detach().to(dtype).requires_grad_()
+    loss = cross_entropy(half, target, 0.1)
+    exact = cross_entropy(half.detach().double().requires_grad_(), target, 0.1)
+    assert loss.total.dtype == torch.float32
+    assert_close(loss.total.double(), exact.total, rtol=1e-5, atol=0)
+    (gradient,) = torch.autograd.grad(loss.total, half)
+    assert gradient.dtype == dtype
+    expected = F.cross_entropy(
+        wide := half.detach().float().flatten(0, 1).requires_grad_(),
+        target.flatten(),
+        label_smoothing=0.1,
+        ignore_index=IGNORE,
+        reduction="sum",
+    )
+    assert_close(gradient.flatten(0, 1).float(), torch.autograd.grad(expected, wide)[0], rtol=1e-2, atol=1e-4)
+
+
+def test_int32_targets_and_large_logits() -> None:
+    logits, target = torch.tensor([[1e4, -1e4, 0.0]]), torch.tensor([0], dtype=torch.int32)
+    loss = cross_entropy(logits, target)
+    assert loss.total.item() == 0.0
+    assert cross_entropy(logits, target + 1).total.item() == 2e4
+
+
+def test_the_plain_likelihood_takes_no_part_in_the_gradient() -> None:
+    logits, target = draw(3, 2, 2)
+    assert not cross_entropy(logits, target, 0.1).nll.requires_grad

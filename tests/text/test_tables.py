@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from regard.errors import DataError
+from regard.text.tables import rows
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode())
+    return path
+
+
+def read(path: Path, *columns: str) -> list[tuple[int, Sequence[str]]]:
+    return [(line, values) for line, values in rows(path, columns)]
+
+
+def fault(path: Path, *columns: str) -> str:
+    with pytest.raises(DataError) as caught:
+        list(rows(path, columns))
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    return message.removeprefix(str(path))
+
+
+class TestTsv:
+    def test_numbers_take_every_line(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "x.tsv", "a\tb\tc\r\nd\te\tf\textra\n")
+        assert read(path, "3", "1") == [(1, ("c", "a")), (2, ("f", "d"))]
+
+    def test_names_take_a_header(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "x.tsv", "\ufeffen\tde\tfr\na\tb\tc\n")
+        assert read(path, "fr", "en") == [(2, ("c", "a"))]
+        assert read(path, "fr", "1") == [(2, ("c", "a"))]
+
+    def test_quotes_are_text(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "x.tsv", '"a\tb"\n""\t"\n')
+        assert read(path, "1", "2") == [(1, ('"a', 'b"')), (2, ('""', '"'))]
+
+    def test_odd_line_ends_and_spaces_stay(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "x.tsv", " a \u2028\t\x85b\x0b\n")
+        assert read(path, "1", "2") == [(1, (" a \u2028", "\x85b\x0b"))]
+
+    def test_an_empty_line_is_a_row_of_empty_text(self, tmp_path: Path) -> None:
+        assert read(write(tmp_path / "x.tsv", "a\tb\n\n"), "1", "2")[1] == (2, ("", ""))
+
+    def test_too_few_fields(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "x.tsv", "en\tfr\na\tb\nc d\n")
+        assert fault(path, "1", "2") == ":3: 1 field, too few for column 2; fields are parted by tabs"
+        assert fault(path, "fr", "en") == ":3: 1 field, too few for column fr; fields are parted by tabs"
+
+    def test_unknown_columns(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "x.tsv", "english\tfrench\na\tb\n")
+        holds = "the first line holds 'english', 'french'"
+        assert fault(path, "english", "frensh") == f": no column 'frensh'; {holds}; did you mean 'french'?"
+        assert fault(path, "1", "xx") == f": no column 'xx'; {holds}; without a header, ask by number, as in 1,2"
+        assert fault(path, "english", "3") == ": no column 3; there are 2"
+        assert fault(path, "0") == ": no column 0; columns are counted from 1"
+
+    def test_a_long_first_line_is_not_repeated_whole(self, tmp_path: Path) -> None:
+        assert len(fault(write(tmp_path / "x.tsv", f"{'word ' * 99}\tb\n"), "en", "fr")) < 200
+
+    def test_a_name_that_is_there_twice(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "x.tsv", "en\ten\na\tb\n")
+        assert fault(path, "en") == ": column 'en' is there 2 times; ask for it by number"
+
+    def test_a_file_with_nothing_in_it(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "x.tsv", "")
+        assert read(path, "1", "2") == read(path, "en", "fr") == []
+
+    def test_compressed(self, tmp_path: Path) -> None:
+        path = tmp_path / "x.tsv.gz"
+        path.write_bytes(gzip.compress(b"a\tb\n"))
+        assert read(path, "2") == [(1, ("b",))]
+
+
+class TestCsv:
+    def test_quoting_and_the_line_a_row_starts_on(self, tmp_path: Path) -> None:
+        text = 'en,fr\r\n"a, ""b""","c\r\n\r\nd"\r\ne,\u2028f\r\n'
+        path = write(tmp_path / "x.csv", text)
+        assert read(path, "en", "fr") == [(2, ('a, "b"', "c\n\nd")), (5, ("e", "\u2028f"))]
+        assert read(path, "2")[0] == (1, ("fr",))
+
+    def test_an_empty_line_is_a_row_of_empty_text(self, tmp_path: Path) -> None:
+        assert read(write(tmp_path / "x.csv", "a,b\n\nc,d\n"), "1", "2")[1:] == [(2, ("", "")), (3, ("c", "d"))]
+
+    def test_a_long_document_in_a_field(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "x.csv", f"a,{'x' * 200_000}\n")
+        assert len(read(path, "2")[0][1][0]) == 200_000
+
+    def test_faults(self, tmp_path: Path) -> None:
+        path = tmp_path / "x.csv"
+        fix = 'a quote inside a field is written ""'
+        assert fault(write(path, 'a,b\nc,"d\ne,f\n'), "1") == f":2: a quote is opened and never closed; {fix}"
+        assert fault(write(path, 'a,b\nc,"d"x\n'), "1").startswith(":2: not CSV: ")
+        assert fault(write(path, "a,b\nc\rd\n"), "1").startswith(":2: not CSV: new-line character")
+        assert fault(write(path, "a,b\nc\n"), "2") == ":2: 1 field, too few for column 2; fields are parted by commas"
+
+
+class TestJsonl:
+    def test_keys(self, tmp_path: Path) -> None:
+        entries = [{"en": "a\n", "fr": "é", "id": 1}, {"fr": "😀", "en": "", "more": []}, {"en": None, "fr": "x"}]
+        path = write(tmp_path / "x.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries) + "\n")
+        assert read(path, "fr", "en") == [(1, ("é", "a\n")), (2, ("😀", "")), (3, ("x", "")), (4, ("", ""))]
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ('{"en": "a"', ":2: not JSON: "),
+            ('[{"en": "a"}]', ":2: a list, not an object; expected one object a line; unpack a list with: jq -c '.[]'"),
+            ("null", ":2: null, not an object"),
+            ("[" * 100_000, ":2: "),
+            ('{"eng": "a"}', ":2: no key 'en'; the line holds 'eng'; did you mean 'eng'?"),
+            ('{"text": "a"}', ":2: no key 'en'; the line holds 'text'; name one of these"),
+            ('{"en": 1.5}', ":2: 'en' is a number; expected a text"),
+            ('{"en": ["a"]}', ":2: 'en' is a list; expected a text"),
+            ('{"en": "a\\ud83d"}', ":2: 'en' holds half a character"),
+            (" ", ":2: not JSON: "),
+        ],
+    )
+    def test_faults(self, tmp_path: Path, line: str, message: str) -> None:
+        path = write(tmp_path / "x.jsonl", f'{{"en": "fine"}}\n{line}\n')
+        assert fault(path, "en").startswith(message)
+
+
+class TestParquet:
+    def parquet(self, path: Path, **columns: object) -> Path:
+        pq.write_table(pa.table(columns), path, row_group_size=2)
+        return path
+
+    def test_names_and_numbers(self, tmp_path: Path) -> None:
+        path = self.parquet(tmp_path / "x.parquet", id=[1, 2, 3], en=["a", None, "\u2028c"], fr=["d", "e", "f"])
+        expected = [(1, ("d", "a")), (2, ("e", "")), (3, ("f", "\u2028c"))]
+        assert read(path, "fr", "en") == read(path, "3", "en") == expected
+        assert read(path, "en", "en")[0] == (1, ("a", "a"))
+
+    def test_other_ways_to_store_text(self, tmp_path: Path) -> None:
+        column = pa.array(["a", "a", "b"])
+        path = self.parquet(tmp_path / "x.parquet", en=column.dictionary_encode(), fr=column.cast(pa.large_string()))
+        assert [values for _, values in read(path, "en", "fr")] == [("a", "a"), ("a", "a"), ("b", "b")]
+
+    def test_faults(self, tmp_path: Path) -> None:
+        path = self.parquet(tmp_path / "x.parquet", en=["a"], id=[1], words=[["a"]], blob=[b"a"])
+        assert fault(path, "eng") == (
+            ": no column 'eng'; the file holds 'en', 'id', 'words', 'blob'; did you mean 'en'?"
+        )
+        assert fault(path, "5") == ": no column 5; there are 4"
+        assert fault(path, "id") == ": column 'id' holds int64; expected text"
+        assert "expected text" in fault(path, "words")
+        assert "expected text" in fault(path, "blob")
+        assert "no such file" in fault(tmp_path / "y.parquet", "en")
+
+    def test_damage(self, tmp_path: Path) -> None:
+        path = self.parquet(tmp_path / "x.parquet", en=["a" * 100] * 1000)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        assert fault(path, "en").startswith(": damaged, or not a parquet file: ")
+        assert fault(write(path, ""), "en").startswith(": damaged, or not a parquet file: ")
+        assert "unpack it first" in fault(write(tmp_path / "x.parquet.gz", ""), "en")
+
+
+def test_a_file_of_lines_is_not_a_table(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"not a table; the names of tables end in \.tsv, "):
+        rows(tmp_path / "x.txt", ["1"])
