@@ -1,10 +1,16 @@
-"""Shapes in signatures are checked in every test, where beartype is installed."""
+"""Shapes in signatures are checked in every test, where beartype is installed; tensors are tiny, so one thread."""
 
 from __future__ import annotations
 
 import importlib.util
 
+import torch
+
 if importlib.util.find_spec("beartype") is not None:
     from jaxtyping import install_import_hook
 
-    install_import_hook(["regard.nn", "regard.models", "regard.generate", "regard.tasks"], "beartype.beartype")
+    install_import_hook(
+        ["regard.data", "regard.nn", "regard.models", "regard.generate", "regard.tasks"], "beartype.beartype"
+    )
+
+torch.set_num_threads(1)

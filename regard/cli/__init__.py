@@ -52,7 +52,8 @@ def _run(verb: str, arguments: list[str], debug: bool) -> int:
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     module = importlib.import_module(f"regard.cli.{verb}")
-    app.command(help=module.__doc__)(getattr(module, verb))
+    # A "\b" line keeps typer from filling the examples, which are indented, into a paragraph.
+    app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(getattr(module, verb))
     try:
         return app(arguments, prog_name=f"regard {verb}", standalone_mode=False) or 0
     except RegardError as error:

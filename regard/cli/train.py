@@ -4,7 +4,7 @@ With a recipe: `regard train recipe.toml`. Without one, name a task and its data
 length of training are chosen from the amount of data and the device, and written into the run directory:
 
     regard train translate train.en train.fr --out runs/en-fr
-    regard train translate corpus.tsv:1,3 more.jsonl --valid dev.en dev.fr
+    regard train translate corpus.tsv:1,3 more.jsonl --valid dev.en --valid dev.fr
     regard train translate train.en train.fr --out runs/en-fr --resume        after any interruption
 
 Tables (.tsv .csv .jsonl .parquet) stand alone, files of lines are taken two by two; all also as .gz .xz .zst.

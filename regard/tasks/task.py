@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -18,21 +18,18 @@ from torch import nn
 
 from regard.data.corpus import Example
 from regard.data.order import Placement
+from regard.data.prefetch import Movable
 from regard.data.store import TokenStore
 from regard.models.presets import ModelConfig
 from regard.nn import Loss
 from regard.text.tokenizer import Tokenizers
 
 
-class Batch(Protocol):
+class Batch(Movable, Protocol):
     """What a loss takes: tensors that can move to a device, and how many tokens it will count."""
 
     @property
     def n_tokens(self) -> int: ...
-
-    def pin_memory(self) -> Self: ...
-
-    def to(self, device: torch.device, non_blocking: bool = False) -> Self: ...
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from functools import cache
+from itertools import product
 from math import inf
 from pathlib import Path
 from random import Random
+from typing import Literal, get_args
 
 from regard.errors import MissingExtra
 from regard.text.pairs import Pair
@@ -26,10 +28,12 @@ except ImportError as error:
 
 Fact = Callable[[Locale], str]  # something to say, that either language can write
 Kind = Callable[[Random], Fact]
+Length = Literal["long", "short", "narrow"]
+TimeUnit = Literal["second", "minute", "hour", "day", "week", "month", "year"]
 
 ENGLISH, FRENCH = Locale("en"), Locale("fr")
 
-DATE_SKELETONS = ("yMMMEd", "MMMEd", "MMMMd", "MMMd", "yMd", "MEd", "yMMMM", "yMMM", "yQQQQ", "yQQQ")
+DATE_SKELETONS = ("yMMMEd", "MMMEd", "MMMMd", "MMMd", "yMd", "yMd", "yMMMM", "yMMM", "yQQQQ", "yQQQ")
 HOURS = {ENGLISH: "hm", FRENCH: "Hm"}  # each language on its own clock, of 12 or 24 hours
 SECONDS = dict(dates.TIMEDELTA_UNITS)
 DURATIONS = (("minute", "second", 59), ("hour", "minute", 59), ("day", "hour", 23), ("year", "month", 11))
@@ -39,11 +43,11 @@ CURRENCIES_IN_WORDS = (*CURRENCIES, "CHF", "SEK", "DKK", "PLN")
 CURRENCY_CODE = {ENGLISH: "¤¤\u00a0#,##0.00", FRENCH: "#,##0.00\u00a0¤¤"}
 
 UNITS = {
-    "length": ("millimeter", "centimeter", "meter", "kilometer", "inch", "foot", "mile", "light-year"),
+    "length": ("millimeter", "centimeter", "meter", "kilometer", "inch", "mile", "light-year"),
     "mass": ("gram", "kilogram", "tonne", "ounce", "pound"),
     "volume": ("milliliter", "liter", "cubic-meter", "gallon", "teaspoon"),
     "area": ("square-meter", "square-kilometer", "square-foot", "hectare"),
-    "temperature": ("celsius", "fahrenheit", "kelvin"),
+    "temperature": ("celsius", "fahrenheit"),
     "speed": ("kilometer-per-hour", "mile-per-hour", "meter-per-second", "knot"),
     "digital": ("byte", "kilobyte", "megabyte", "gigabyte", "terabyte"),
     "duration": ("millisecond", "second", "minute", "hour", "day", "week", "month", "year"),
@@ -100,7 +104,7 @@ def date_by_skeleton(rng: Random) -> Fact:
 def date_range(rng: Random) -> Fact:
     """Mar 4 – 9, 2025; Mar 4 – Apr 2, 2025."""
     first = _day(rng)
-    last = first + timedelta(days=rng.randint(1, 40))
+    last = min(first + timedelta(days=rng.randint(1, 40)), first.replace(month=12, day=31))
     return lambda locale: dates.format_interval(first, last, "yMMMd", locale=locale)
 
 
@@ -118,21 +122,22 @@ def weekday_and_time(rng: Random) -> Fact:
 
 def time_range(rng: Random) -> Fact:
     """9:15 AM – 5:30 PM."""
-    first, last = (time(*divmod(minute, 60)) for minute in sorted(rng.sample(range(24 * 60), 2)))
+    first, last = (time(*divmod(minute, 60)) for minute in sorted(rng.sample(range(0, 24 * 60, 15), 2)))
     return lambda locale: dates.format_interval(first, last, HOURS[locale], locale=locale)
 
 
 def date_and_time(rng: Random) -> Fact:
     """Mar 14, 2025, 3:07 PM."""
     moment = _moment(rng)
-    return lambda locale: dates.get_datetime_format(locale=locale).format(
+    return lambda locale: locale.datetime_formats["medium"].format(
         dates.format_time(moment, "short", locale=locale), dates.format_date(moment, "medium", locale)
     )
 
 
 def from_now(rng: Random) -> Fact:
     """in 45 days; 45 days ago; in 45d."""
-    unit, length = rng.choice(list(SECONDS)), rng.choice(("long", "long", "narrow"))
+    unit: TimeUnit = rng.choice(get_args(TimeUnit))
+    length: Length = rng.choice(("long", "long", "narrow"))
     delta = timedelta(seconds=SECONDS[unit] * rng.randint(1, 99) * rng.choice((1, -1)))
     return lambda locale: dates.format_timedelta(
         delta, granularity=unit, threshold=inf, add_direction=True, format=length, locale=locale
@@ -151,7 +156,7 @@ def duration_in_words(rng: Random) -> Fact:
 
 def money(rng: Random) -> Fact:
     """$1,234.50; USD 1,234.50."""
-    amount, currency = rng.randrange(10 ** rng.randint(3, 6)) / 100, rng.choice(CURRENCIES)
+    amount, currency = rng.randint(1, 10 ** rng.randint(3, 6)) / 100, rng.choice(CURRENCIES)
     patterns = rng.choice(({}, CURRENCY_CODE))
     return lambda locale: numbers.format_currency(amount, currency, patterns.get(locale), locale)
 
@@ -172,13 +177,14 @@ def money_in_short(rng: Random) -> Fact:
 
 def quantity(rng: Random) -> Fact:
     """12.5 kilometers; 12.5 km; 12.5km."""
-    value, (unit, length) = _decimal(rng), rng.choice(_unit_forms())
+    length: Length = rng.choice(("long", "long", "short", "short", "narrow"))
+    value, unit = _decimal(rng), rng.choice(_units()[length])
     return lambda locale: units.format_unit(value, unit, length, locale=locale)
 
 
 def number(rng: Random) -> Fact:
-    """1,234,567.89; -0.8."""
-    value = rng.randrange(10 ** rng.randint(2, 6)) / rng.choice((1, 100, -100))
+    """1,234; 1,234.56; -0.8."""
+    value = rng.randint(1, 10 ** rng.randint(2, 6)) / rng.choice((1, 100, -100))
     return lambda locale: numbers.format_decimal(value, locale=locale)
 
 
@@ -215,6 +221,12 @@ def day_named(rng: Random) -> Fact:
     return lambda locale: dates.format_date(day, "full", locale)
 
 
+def weekday(rng: Random) -> Fact:
+    """Friday."""
+    day = _day(rng)
+    return lambda locale: dates.format_date(day, "EEEE", locale)
+
+
 def time_of_day(rng: Random) -> Fact:
     """3:07 PM."""
     moment = _moment(rng)
@@ -245,23 +257,23 @@ KINDS: dict[Kind, int] = {
     money: 6,
     money_in_words: 5,
     money_in_short: 2,
-    quantity: 14,
+    quantity: 15,
     number: 2,
     number_in_words: 1,
     percentage: 1,
-    sentence: 16,
+    sentence: 20,
 }
 
 SENTENCES: tuple[tuple[str, str, *tuple[Kind, ...]], ...] = (
     ("The photo dates from {}.", "La photo date du {}.", day_named),
     ("The contract ends on {}.", "Le contrat prend fin le {}.", day_named),
-    ("The eclipse starts on {} at {}.", "L’éclipse commence le {} à {}.", day_named, time_of_day),
+    ("The meeting is on {} at {}.", "La réunion a lieu {} à {}.", weekday, time_of_day),
     ("The train to {} leaves at {}.", "Le train pour {} part à {}.", city, time_of_day),
     ("The plane lands in {} at {}.", "L’avion atterrit à {} à {}.", city, time_of_day),
     ("It is {} in {}.", "Il fait {} à {}.", in_unit("temperature-celsius", 2, 40), city),
-    ("The bag weighs {}.", "Le sac pèse {}.", in_unit("mass-kilogram", 2, 50)),
+    ("The bag weighs {}.", "Le sac pèse {}.", in_unit("mass-kilogram", 2, 90)),
     ("The road is {} long.", "La route fait {} de long.", in_unit("length-kilometer", 2, 900)),
-    ("The bottle holds {}.", "La bouteille contient {}.", in_unit("volume-liter", 2, 20)),
+    ("The tank holds {}.", "Le réservoir contient {}.", in_unit("volume-liter", 2, 90)),
     ("The journey lasts {}.", "Le voyage dure {}.", duration_in_words),
     ("The journey costs {}.", "Le voyage coûte {}.", money_in_words),
     ("The company is worth {}.", "L’entreprise vaut {}.", money_in_short),
@@ -270,18 +282,20 @@ SENTENCES: tuple[tuple[str, str, *tuple[Kind, ...]], ...] = (
 
 
 @cache
-def _unit_forms() -> tuple[tuple[str, str], ...]:
-    """Every unit at every length, save those that CLDR lacks and those whose English another one has taken."""
-    forms: dict[str, tuple[str, str]] = {}
-    for unit in (f"{category}-{name}" for category, names in UNITS.items() for name in names):
-        for length in ("long", "short", "narrow"):
-            english, french = (units.format_unit(5, unit, length, locale=locale) for locale in (ENGLISH, FRENCH))
-            if unit not in french:  # the fallback of Babel
-                forms.setdefault(english, (unit, length))
-    return tuple(forms.values())
+def _units() -> dict[Length, list[str]]:
+    """The units to write at each length: those that CLDR has and whose English no other one has taken."""
+    kept: dict[Length, list[str]] = {"long": [], "short": [], "narrow": []}
+    taken: set[str] = set()
+    for length, unit in product(kept, (f"{category}-{name}" for category, names in UNITS.items() for name in names)):
+        english = {units.format_unit(number, unit, length, locale=ENGLISH) for number in (1, 5)}
+        known = unit not in units.format_unit(5, unit, length, locale=FRENCH)  # else Babel writes the key itself
+        if known and taken.isdisjoint(english):
+            kept[length].append(unit)
+            taken |= english
+    return kept
 
 
-def _duration(rng: Random, length: str, style: str) -> Fact:
+def _duration(rng: Random, length: Length, style: Literal["unit", "unit-short"]) -> Fact:
     larger, smaller, most = rng.choice(DURATIONS)
     parts = ((rng.randint(1, 99), f"duration-{larger}"), (rng.randint(1, most), f"duration-{smaller}"))
     return lambda locale: lists.format_list(

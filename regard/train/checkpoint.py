@@ -38,6 +38,7 @@ class Progress:
     best: float | None = None
     best_step: int = 0
     stale: int = 0
+    norm: float = 0.0
     skipped: int = 0
     skipped_in_a_row: int = 0
     nll_since_log: float = 0.0

@@ -55,7 +55,7 @@ def train_table(given: dict[str, Any], tokens: int, d_model: int, device: torch.
     # SPEC 7.2's highest rate, d^-0.5 warmup^-0.5, capped where a short warm-up would make it diverge.
     table.setdefault("learning_rate", round(min(2e-3, (d_model * max(1, table["warmup"])) ** -0.5), 6))
     table.setdefault("log_every", max(1, min(50, table["steps"] // 100)))
-    table.setdefault("validate_every", max(1, math.ceil(table["steps"] / 40)))
+    table.setdefault("validate_every", min(table["steps"], max(100, math.ceil(table["steps"] / 40))))
     table.setdefault("save_every", table["validate_every"])
     table.setdefault("precision", "bfloat16" if device.type == "cuda" else "float32")
     table.setdefault("compiled", device.type == "cuda")

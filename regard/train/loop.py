@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from regard.tasks.task import Batch
 from regard.train.checkpoint import Checkpoints
 from regard.train.optimiser import SCHEDULES, adamw, set_learning_rate
 from regard.train.prepare import Prepared, packed_order
-from regard.train.run import weights_of, write_json, write_tensors
+from regard.train.run import TrainConfig, weights_of, write_json, write_tensors
 from regard.train.step import Stepper, StepResult
 
 BAD_STEPS = 10
@@ -73,15 +74,16 @@ class Training:
         if self.progress.finished and self.progress.step >= self.config.steps:
             return
         self.progress.finished = False
-        with _interruptible(self), Prefetch(self._batches(), self.prepared.device) as batches:
-            steps = iter(batches)
-            while self.progress.step < self.config.steps and not self._stop and not self._patience_lost():
-                yield from self._one_step(steps)
-        if self._stop:
-            self._save()
-            yield Event("interrupted", self.progress.step, {})
-        else:
-            yield from self._end()
+        with _disk_named(self.prepared.run.path), _interruptible(self):
+            with Prefetch(self._batches(), self.prepared.device) as batches:
+                steps = iter(batches)
+                while self.progress.step < self.config.steps and not self._stop and not self._patience_lost():
+                    yield from self._one_step(steps)
+            if self._stop:
+                self._save()
+                yield Event("interrupted", self.progress.step, {})
+            else:
+                yield from self._end()
 
     def stop(self) -> None:
         """Save after the step in progress, and end."""
@@ -102,33 +104,36 @@ class Training:
         set_learning_rate(self.optimiser, rate)
         n_tokens = sum(n for _, (_, n) in micro)
         self.model.train()
-        self._pending.append(self.stepper([batch for batch, _ in micro], n_tokens))
+        with _memory_named(config):
+            self._pending.append(self.stepper([batch for batch, _ in micro], n_tokens))
         progress.step, progress.cursor, progress.tokens = step, micro[-1][1][0], progress.tokens + n_tokens
-        due = {every: step % every == 0 for every in (config.log_every, config.validate_every, config.save_every)}
-        if any(due.values()) or step == config.steps or self._stop:
-            norm = self._read_pending()
+        last = step == config.steps
+        logging = step % config.log_every == 0
+        validating = last or step % config.validate_every == 0
+        if logging or validating:
+            self._read_pending()
         progress.seconds += time.perf_counter() - began
-        if due[config.log_every]:
-            yield self._log(rate, norm)
-        if due[config.validate_every] or step == config.steps:
+        if logging:
+            yield self._log(rate)
+        if validating:
             yield self._validate()
-        if due[config.validate_every] or due[config.save_every]:
+        if validating or step % config.save_every == 0:
             self._save()
             yield Event("save", step, {})
 
-    def _read_pending(self) -> float:
-        """Bring what the last steps saw from the device; gives the last gradient norm."""
+    def _read_pending(self) -> None:
+        """Bring what the last steps saw from the device."""
         progress = self.progress
-        rows = torch.stack([torch.stack([part.double() for part in result]) for result in self._pending]).tolist()
-        for _, nll, n_tokens, _, skipped in rows:
+        seen = [torch.stack(result).tolist() for result in self._pending]
+        self._pending.clear()
+        for _, nll, n_tokens, norm, skipped in seen:
             progress.nll_since_log += nll
             progress.tokens_since_log += int(n_tokens)
+            progress.norm = norm
             progress.skipped += int(skipped)
             progress.skipped_in_a_row = progress.skipped_in_a_row + 1 if skipped else 0
             if progress.skipped_in_a_row >= BAD_STEPS:
                 self._give_up()
-        self._pending.clear()
-        return float(rows[-1][3])
 
     def _give_up(self) -> None:
         self._save()
@@ -138,13 +143,13 @@ class Training:
             'lengthen train.warmup, or use train.precision = "float32"'
         )
 
-    def _log(self, rate: float, norm: float) -> Event:
+    def _log(self, rate: float) -> Event:
         progress = self.progress
         n_tokens = max(1, progress.tokens_since_log)
         values = {
             "loss": progress.nll_since_log / n_tokens,
             "learning_rate": rate,
-            "gradient_norm": norm,
+            "gradient_norm": progress.norm,
             "epoch": progress.cursor.epoch,
             "tokens": progress.tokens,
             "skipped": progress.skipped,
@@ -205,6 +210,7 @@ class Training:
             self.progress.log_bytes = log.tell()
 
     def _save(self) -> None:
+        self._read_pending()
         if self.progress.best is None:
             write_tensors(self.prepared.run.weights, weights_of(self.model))
         self.checkpoints.save(self.progress, self.model, self.optimiser)
@@ -228,6 +234,32 @@ def validate(prepared: Prepared) -> dict[str, float]:
 def _step_seed(seed: int, step: int) -> int:
     """Every step draws its dropout from a generator of its own, so there is no generator to save."""
     return seed * 1_000_000_007 + step
+
+
+@contextmanager
+def _memory_named(config: TrainConfig) -> Iterator[None]:
+    """Say which setting to lower when a step does not fit in memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise TrainingError(
+            f"out of memory with train.batch_tokens = {config.batch_tokens} in {config.accumulate} parts; "
+            f"raise train.accumulate to {2 * config.accumulate}, or lower train.batch_tokens or model.d_model"
+        ) from None
+
+
+@contextmanager
+def _disk_named(path: Path) -> Iterator[None]:
+    """Say that what was saved before is whole when a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(
+            f"{path}: cannot be written ({error.strerror or error}); the checkpoint before is whole: "
+            "make room, then go on with --resume"
+        ) from None
 
 
 @contextmanager

@@ -50,6 +50,7 @@ class Plan:
         ]
         if self.chosen:
             lines.append("chosen     " + ", ".join(f"{key} {_short(value)}" for key, value in self.chosen.items()))
+            lines.append("           (config.toml in the run directory holds the whole recipe)")
         return lines
 
 

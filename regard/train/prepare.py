@@ -102,10 +102,9 @@ def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where
     settings = resolved(full, where)
     write_text(run.config, config.dump(settings.tables()))
     chosen = {
-        f"{name}.{key}": value
-        for name, table in settings.tables().items()
-        for key, value in table.items()
-        if key not in given[name]
+        f"{name}.{key}": full[name][key]
+        for name, kind_of in schema(kind).items()
+        for key in config.missing(kind_of, given[name])
     }
     return _prepared(run, settings, task, train, valid, device, chosen)
 

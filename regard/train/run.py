@@ -175,7 +175,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None = None) -> None:
     """Write a safetensors file whole or not at all."""
-    write_aside(path, lambda aside: save_file(dict(tensors), aside, header))
+
+    def write(aside: Path) -> None:
+        try:
+            save_file(dict(tensors), aside, header)
+        except SafetensorError as error:  # it wraps the system's error: a full disk must look like one
+            raise OSError(str(error)) from None
+        aside.chmod(0o644)
+
+    write_aside(path, write)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -58,19 +58,23 @@ class Stepper:
         self.clip = clip
         self.weights = [weight for weight in model.parameters() if weight.requires_grad]
         run = _in_dtype(Objective(model, loss), dtype)
-        self._run = torch.compile(run, dynamic=False, fullgraph=True) if compiled else run
+        # CUDA graphs ("reduce-overhead") replay the whole step: small models would else wait for Python.
+        mode = "reduce-overhead" if self.weights[0].device.type == "cuda" else None
+        self._run = torch.compile(run, dynamic=False, fullgraph=True, mode=mode) if compiled else run
 
     def __call__(self, batches: Sequence[Any], n_tokens: int) -> StepResult:
         """Learn from the micro-batches as if they were one batch of `n_tokens` tokens."""
         self.optimiser.zero_grad()
         losses = []
+        torch.compiler.cudagraph_mark_step_begin()
         for batch in batches:
             loss = self._run(batch)
             (loss.total / n_tokens).backward()
-            losses.append((loss.total.detach(), loss.nll, loss.n_tokens))
+            losses.append(torch.stack((loss.total.detach(), loss.nll, loss.n_tokens)))
         norm, skipped = self._update()
-        sums = [torch.where(skipped > 0, 0.0, torch.stack(parts).sum()) for parts in zip(*losses, strict=True)]
-        return StepResult(sums[0], sums[1], sums[2], torch.where(skipped > 0, 0.0, norm), skipped)
+        seen = torch.stack((*torch.stack(losses).sum(0), norm))
+        seen = torch.where(skipped > 0, 0.0, seen)
+        return StepResult(seen[0], seen[1], seen[2], seen[3], skipped)
 
     def _update(self) -> tuple[Tensor, Tensor]:
         """Clip and apply the gradients; gives their norm, and 1 where it was not finite and nothing was applied."""

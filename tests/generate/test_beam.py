@@ -175,6 +175,22 @@ def test_impossible_tokens_are_never_written(width: int) -> None:
             assert h.score > -torch.inf
 
 
+class Silent(Table):
+    """Can only end."""
+
+    def logits(self, sentence: str, prefix: tuple[int, ...]) -> Tensor:
+        logits = super().logits(sentence, prefix)
+        logits[1:] = -torch.inf
+        return logits
+
+
+def test_a_sentence_that_cannot_go_on_is_done() -> None:
+    table = Silent(5)
+    found = search(table, {"a": 50, "b": 50}, 3, 0.6)
+    assert [[h.ids for h in hypotheses] for hypotheses in found] == [[(EOS,)], [(EOS,)]]
+    assert table.rows_of_steps == [2]
+
+
 def test_no_sentences_give_no_hypotheses() -> None:
     assert search(Table(4), {}, 3, 0.6) == []
 
@@ -195,7 +211,9 @@ def model(positions: str = "sinusoidal") -> Seq2Seq:
     shape = {"d_model": 16, "n_layers": 1, "n_decoder_layers": 2, "n_heads": 2, "d_ff": 32, "tied": False}
     config = ModelConfig(preset="tiny", **shape, dropout=0.0, norm="pre", positions=positions)
     built = Seq2Seq(config, VOCABULARY, VOCABULARY, joint=False)
-    initialise(built, torch.Generator().manual_seed(3))
+    initialise(built, torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        built.softmax_embedding.weight *= 3  # sure enough of itself for texts of many lengths
     return built.double().eval()
 
 

@@ -273,7 +273,8 @@ def test_cross_attention_is_heard_while_decoding() -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-10)])
 def test_fused_is_recorded(positions: str, norm: str, train: bool, dtype: torch.dtype, tolerance: float) -> None:
     """Also in training with dropout: listening draws no random numbers."""
-    model = tiny_model(positions=positions, norm=norm, dropout=0.2).to(dtype).train(train)
+    shape = {"n_layers": 1, "n_decoder_layers": 1, "dropout": 0.2}
+    model = tiny_model(positions=positions, norm=norm, **shape).to(dtype).train(train)
     source, target = batch()
     direction = torch.randn(*target.ids.shape, VOCABULARY, dtype=dtype)
     parameters = list(model.parameters())
@@ -317,6 +318,7 @@ for positions, norm in (("sinusoidal", "post"), ("relative-values", "pre"), ("ro
 """
 
 
+@pytest.mark.slow
 def test_it_compiles_without_a_break_and_can_still_be_heard(request: pytest.FixtureRequest) -> None:
     """In a process of its own: the shape checks of the tests are not made to be compiled."""
     done = subprocess.run(

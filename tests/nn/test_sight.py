@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import random_place, seen
 
 from regard.nn import Place, visible
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), q=st.integers(1, 9), k=st.integers(1, 9), causal=...)
 def test_visible_is_same_segment_and_not_later(seed: int, rows: int, q: int, k: int, causal: bool) -> None:
     query, key = random_place(seed, rows, q), random_place(seed + 1, rows, k)

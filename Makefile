@@ -1,0 +1,34 @@
+# Everything README and CI call. `make demo` and `make test` set up what they need.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/
+
+.PHONY: setup demo test lint format bench
+
+setup: $(VENV)/.done
+
+$(VENV)/.done: pyproject.toml constraints.txt
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,demo,dev]'
+	touch $@
+
+demo: setup
+	$(RUN)regard demo
+
+test: setup lint
+	$(RUN)pytest -n 2 --dist worksteal
+
+lint: setup
+	$(RUN)ruff check .
+	$(RUN)ruff format --check .
+	$(RUN)mypy
+
+format: setup
+	$(RUN)ruff check --fix .
+	$(RUN)ruff format .
+
+bench: setup
+	$(RUN)python bench/loader.py
+	$(RUN)python bench/train.py
+	$(RUN)python bench/decode.py

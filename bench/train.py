@@ -1,0 +1,234 @@
+"""Training speed, useful target tokens a second, through regard's real batches and steps beside its peers.
+
+    python bench/train.py                          the small model on the CPU, beside Marian and torch.nn.Transformer
+    python bench/train.py --device cuda --preset base --vocabulary 32000 --batch-tokens 8192 32768
+
+Every contender trains the same shape on the same lengths (lognormal, mean about 26 tokens) with fused AdamW; the
+peers get padded batches of like length, which is their best case. Rounds are interleaved; the median is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.data.order import PackedOrder
+from regard.data.prefetch import Prefetch
+from regard.data.store import Column, TokenStore
+from regard.models.blocks import initialise
+from regard.models.presets import ModelConfig, with_preset
+from regard.tasks.translate import Translate, TranslateConfig
+from regard.text.tokenizer import SPECIALS
+from regard.train.optimiser import adamw, set_learning_rate
+from regard.train.step import Stepper
+
+Step = Callable[[], int]
+"""One optimiser step; gives the target tokens learned from."""
+
+
+class Vocabulary:
+    """Stands in for the tokenizers, of which a model only asks the size."""
+
+    joint = True
+
+    def __init__(self, size: int) -> None:
+        self.source = self.target = range(size)
+
+
+def lengths(n: int, mean: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Source and target lengths within 15 % of each other."""
+    rng = np.random.default_rng(seed)
+    source = np.clip(rng.lognormal(3.1, 0.55, n) * mean / 26, 4, 100).astype(int)
+    target = np.clip(source * rng.uniform(0.85, 1.15, n), 4, 100).astype(int)
+    return source, target
+
+
+def synthetic(n: int, vocabulary: int, mean: float) -> TokenStore:
+    """Random sentences of those lengths."""
+    rng = np.random.default_rng(1)
+    sides = [
+        Column.of([rng.integers(len(SPECIALS), vocabulary, length).tolist() for length in side])
+        for side in lengths(n, mean)
+    ]
+    return TokenStore(Path(), dict(zip(("source", "target"), sides, strict=True)))
+
+
+def regard_steps(
+    config: ModelConfig, store: TokenStore, options: argparse.Namespace, batch_tokens: int
+) -> Iterator[int]:
+    """Our loop: packed rows, prefetched, compiled on a GPU."""
+    device = torch.device(options.device)
+    task = Translate(TranslateConfig(), Vocabulary(options.vocabulary))  # type: ignore[arg-type]
+    model = task.build(config)
+    initialise(model, torch.Generator().manual_seed(0))
+    model.to(device).train()
+    optimiser = adamw(model.parameters(), 0.0)
+    set_learning_rate(optimiser, 1e-4)
+    dtype, compiled = (torch.bfloat16, True) if device.type == "cuda" else (torch.float32, False)
+    stepper = Stepper(model, task.loss, optimiser, dtype=dtype, clip=1.0, compiled=compiled)
+    order = PackedOrder(task.lengths(store), [options.width] * 2, batch_tokens // options.width, seed=0)
+    placed = ((task.batch(store, placement), None) for placement, _ in order.iterate())
+    with Prefetch(placed, device) as batches:
+        for batch, _ in batches:
+            stepper([batch], batch.n_tokens)
+            yield batch.n_tokens
+
+
+def padded(store: TokenStore, batch_tokens: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of like length, padded with 0: what the peers take."""
+    size = store.lengths("source", "target").max(axis=1)
+    order = np.argsort(size, kind="stable")
+    cuts, first = [], 0
+    while first < len(order):
+        last = first + 1
+        while last < len(order) and (last + 1 - first) * (size[order[last]] + 1) <= batch_tokens * 1.02:
+            last += 1
+        cuts.append(order[first:last])
+        first = last
+    rng = np.random.default_rng(2)
+    while True:
+        for i in rng.permutation(len(cuts)):
+            sides = [
+                [torch.from_numpy(store[name][j].astype(np.int64)) for j in cuts[i]] for name in ("source", "target")
+            ]
+            source, target = (nn.utils.rnn.pad_sequence(side, batch_first=True) for side in sides)
+            yield source.to(device, non_blocking=True), target.to(device, non_blocking=True)
+
+
+def peer_steps(
+    model: nn.Module,
+    loss: Callable[[nn.Module, Tensor, Tensor], Tensor],
+    store: TokenStore,
+    batch_tokens: int,
+    device: torch.device,
+) -> Iterator[int]:
+    """A peer's plain loop under bfloat16 autocast on a GPU."""
+    model.to(device).train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    for source, target in padded(store, batch_tokens, device):
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            value = loss(model, source, target)
+        optimiser.zero_grad()
+        value.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        yield int((target != 0).sum())
+
+
+def marian(config: ModelConfig, vocabulary: int) -> tuple[nn.Module, Callable[[nn.Module, Tensor, Tensor], Tensor]]:
+    """Hugging Face's Marian of the same shape."""
+    from transformers import MarianConfig, MarianMTModel
+
+    shape = MarianConfig(
+        vocab_size=vocabulary, d_model=config.d_model, encoder_layers=config.n_layers,
+        decoder_layers=config.n_decoder_layers, encoder_attention_heads=config.n_heads,
+        decoder_attention_heads=config.n_heads, encoder_ffn_dim=config.d_ff, decoder_ffn_dim=config.d_ff,
+        dropout=config.dropout, activation_function="relu", pad_token_id=0, eos_token_id=2, decoder_start_token_id=1,
+        forced_eos_token_id=None, scale_embedding=True, max_position_embeddings=256,
+    )  # fmt: skip
+
+    def loss(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
+        labels = target.masked_fill(target == 0, -100)
+        result: Tensor = model(input_ids=source, attention_mask=source != 0, labels=labels).loss
+        return result
+
+    return MarianMTModel(shape), loss
+
+
+class TorchTransformer(nn.Module):
+    """torch.nn.Transformer with embeddings and a tied softmax."""
+
+    def __init__(self, config: ModelConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, config.d_model)
+        self.positions = nn.Embedding(256, config.d_model)
+        self.body = nn.Transformer(
+            config.d_model, config.n_heads, config.n_layers, config.n_decoder_layers, config.d_ff, config.dropout,
+            batch_first=True,
+        )  # fmt: skip
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.tokens(ids) * self.tokens.embedding_dim**0.5 + self.positions.weight[: ids.shape[1]]
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        empty = source == 0
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=target.device, dtype=torch.bool)
+        out = self.body(
+            self.embed(source), self.embed(target), tgt_mask=causal, tgt_is_causal=True,
+            src_key_padding_mask=empty, memory_key_padding_mask=empty,
+        )  # fmt: skip
+        return out @ self.tokens.weight.T
+
+
+def torch_transformer(config: ModelConfig, vocabulary: int) -> tuple[nn.Module, Callable[..., Tensor]]:
+    def loss(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
+        entered = torch.cat((torch.ones_like(target[:, :1]), target[:, :-1]), 1)
+        logits = model(source, entered)
+        return nn.functional.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=0)
+
+    return TorchTransformer(config, vocabulary), loss
+
+
+def measure(contenders: dict[str, Iterator[int]], device: str, warm: int, steps: int, rounds: int) -> dict[str, float]:
+    """The median tokens a second of each, in interleaved rounds."""
+
+    def sync() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    speeds: dict[str, list[float]] = {name: [] for name in contenders}
+    for steps_of in contenders.values():
+        for _ in range(warm):
+            next(steps_of)
+    for _ in range(rounds):
+        for name, steps_of in contenders.items():
+            sync()
+            began, tokens = time.perf_counter(), 0
+            for _ in range(steps):
+                tokens += next(steps_of)
+            sync()
+            speeds[name].append(tokens / (time.perf_counter() - began))
+    return {name: statistics.median(each) for name, each in speeds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--vocabulary", type=int, default=8000)
+    parser.add_argument("--batch-tokens", type=int, nargs="+", default=[2048])
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--mean", type=float, default=22)
+    parser.add_argument("--warm", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peers", nargs="*", default=["marian", "torch"])
+    parser.add_argument("--compile-peers", action="store_true")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    config = ModelConfig(**with_preset({"preset": options.preset}))
+    store = synthetic(40_000, options.vocabulary, options.mean)
+    for batch_tokens in options.batch_tokens:
+        contenders = {"regard": regard_steps(config, store, options, batch_tokens)}
+        for name, build in (("marian", marian), ("torch", torch_transformer)):
+            if name in options.peers:
+                model, loss = build(config, options.vocabulary)
+                model = torch.compile(model, dynamic=True) if options.compile_peers else model  # type: ignore[assignment]
+                contenders[name] = peer_steps(model, loss, store, batch_tokens, device)
+        speeds = measure(contenders, options.device, options.warm, options.steps, options.rounds)
+        print(f"{options.preset}, {batch_tokens:,} tokens a batch, {options.device}")
+        for name, speed in speeds.items():
+            print(
+                f"    {name:<10}{speed:>12,.0f} target tokens/s   regard is {speeds['regard'] / speed:.2f} times this"
+            )
+
+
+if __name__ == "__main__":
+    main()
