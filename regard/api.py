@@ -10,9 +10,11 @@ regard.load(run.path)
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import Any, overload
 
 import torch
@@ -160,3 +162,13 @@ class Translator:
         ids = zip(tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(references), strict=True)
         forced = [each.hypothesis.token_scores for each in self.task.force(self.network, list(ids), self.device)]
         return -sum(map(sum, forced)), sum(map(len, forced))
+
+
+class _CallableModule(ModuleType):
+    """`regard.train` is the subpackage; calling it is `train` above, whichever was imported first."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Run:
+        return train(*arguments, **options)
+
+
+sys.modules["regard.train"].__class__ = _CallableModule

@@ -70,8 +70,6 @@ def _show(model: Translator, folder: Path) -> None:
     """A table of translations, and the picture of what one of them looked at."""
     from rich.table import Table
 
-    from regard.look.figures import heat_map
-    from regard.tasks.alignment import word_weights
     from regard.text.files import lines
 
     sources, targets = list(lines(folder / "test.en")), list(lines(folder / "test.fr"))
@@ -80,17 +78,23 @@ def _show(model: Translator, folder: Path) -> None:
         table.add_row(source, best[0].text, "exact" if best[0].text == target else f"expected {target}")
     console.print(table)
     source = max((text for text in sources[:200] if len(text) < 45), key=lambda text: len(text.split()))
-    best = model.translate(source)[0].text
-    forced = model.force(source, best)
-    words = [side.words(side.encode(text)) for side, text in _sides(model, best, source)]
-    weights = word_weights(forced.attention.mean((0, 1)), words[0], words[1])
-    picture = heat_map(weights, [w.text for w in words[0]], [w.text for w in words[1]], best, folder / "alignment.png")
-    say(f"4. pictures: {folder}/run/curve.png (learning curve), {picture} (which word looked at which)")
+    say(f"4. pictures: {folder}/run/curve.png (learning curve), {_draw(model, source, folder)} (who looked at whom)")
 
 
-def _sides(model: Translator, target: str, source: str) -> list[tuple[Any, str]]:
+def _draw(model: Translator, source: str, folder: Path) -> Path:
+    """The heat map of one translation, word by word."""
+    from regard.look.figures import heat_map
+    from regard.tasks.alignment import word_weights
+
     tokenizers = model.task.tokenizers
-    return [(tokenizers.target, target), (tokenizers.source, source)]
+    target = model.translate(source)[0].text
+    rows, columns = (
+        tokenizers.target.words(tokenizers.target.encode(target)),
+        tokenizers.source.words(tokenizers.source.encode(source)),
+    )
+    weights = word_weights(model.force(source, target).attention.mean((0, 1)), rows, columns)
+    names = [word.text for word in rows], [word.text for word in columns]
+    return heat_map(weights, *names, title=f"{source}  →  {target}", path=folder / "alignment.png")
 
 
 _NEXT = """
