@@ -94,7 +94,7 @@ def _draw(model: Translator, source: str, folder: Path) -> Path:
     )
     weights = word_weights(model.force(source, target).attention.mean((0, 1)), rows, columns)
     names = [word.text for word in rows], [word.text for word in columns]
-    return heat_map(weights, *names, title=f"{source}  →  {target}", path=folder / "alignment.png")
+    return heat_map(weights, *names, title=f"{source}\n{target}", path=folder / "alignment.png")
 
 
 _NEXT = """

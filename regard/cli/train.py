@@ -48,10 +48,11 @@ def train(
     given: dict[str, dict[str, Any]] = {
         "task": {"source_lang": source_lang, "target_lang": target_lang},
         "data": {"valid": tuple(valid or ()), "columns": split(columns), "skip_empty": skip_empty},
-        "train": {} if seed is None else {"seed": seed},
     }
     for name, table in given.items():
         tables[name] = tables.get(name, {}) | {key: value for key, value in table.items() if value}
+    if seed is not None:
+        tables["train"] = tables.get("train", {}) | {"seed": seed}
     tables = config.override(tables, settings or [])
     watch(begin(tables, out=Path(out) if out else None, device=device, resume=resume, where=where))
 

@@ -80,7 +80,8 @@ def _print(source: str, translations: Sequence[Translation], *, as_json: bool, s
         print_json({"text": source, "translations": [asdict(each) for each in translations]})
         return
     for each in translations:
-        print(f"{each.score:.4f}\t{each.text}" if scored else each.text, flush=True)
+        line = each.text.replace("\n", " ")  # a model may write a line end; its output is still one line
+        print(f"{each.score:.4f}\t{line}" if scored else line, flush=True)
         if steps:
             print(
                 "    "

@@ -27,10 +27,10 @@ def watch(run: Run) -> None:
     with Board(run) as board:
         for event in run:
             board.show(event)
-    if board.last.kind != "interrupted":
-        _finish(run, board.last)
-    else:
+    if board.last.kind == "interrupted":
         say(f"saved at step {board.last.step:,}; to go on: {resume_command(run)}")
+        raise KeyboardInterrupt  # whatever was to follow the training, here or in a script, must not
+    _finish(run, board.last)
 
 
 class Board:
@@ -95,11 +95,11 @@ def _finish(run: Run, last: Event) -> None:
         kind = f"the average of {last.values['averaged']} snapshots" if last.values["averaged"] else "one checkpoint"
         say(f"done: {goal} {last.values[goal]:.4g} on the validation data, {kind} at step {last.values['step']:,}")
     else:
-        say(f"nothing to do: this run has already made its {run.prepared.config.train.steps:,} steps")
+        say(f"nothing to do: this run ended at step {last.step:,}; raise train.steps (or train.patience) to go on")
     try:
         say(f"learning curve: {draw_curve(run.prepared.run)}")
-    except MissingExtra as missing:
-        say(f"no learning curve: {missing}")
+    except (MissingExtra, OSError) as error:
+        say(f"no learning curve: {error}")
     say(f'use it: regard translate {path} "..."        score it: regard evaluate {path} TEST')
     print(path, file=sys.stdout)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Integer
@@ -80,6 +80,7 @@ def _hash(example: Example) -> int:
     return int.from_bytes(blake2b(example[0].encode(), digest_size=8).digest())
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """What turns examples into ids: a task."""
 

@@ -19,15 +19,15 @@ def heat_map(
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("a figure", "plot") from None
-    size = (1.5 + 0.45 * len(columns), 1.5 + 0.4 * len(rows))
+    size = (max(4.5, 2.2 + 0.5 * len(columns)), 2.2 + 0.42 * len(rows))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
-    image = axes.imshow(weights.numpy(), cmap="viridis_r", vmin=0.0, vmax=1.0)
+    image = axes.imshow(weights.numpy(), cmap="Blues", vmin=0.0, vmax=1.0)
     axes.set_xticks(range(len(columns)), columns, rotation=50, ha="left", rotation_mode="anchor")
     axes.set_yticks(range(len(rows)), rows)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
-    figure.suptitle(title, fontsize=10)
-    figure.colorbar(image, ax=axes, shrink=0.7, label="attention")
+    figure.suptitle(title, fontsize=9)
+    figure.colorbar(image, ax=axes, shrink=0.8, label="attention")
     figure.savefig(path, dpi=150)
     return path

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
 from regard.models.blocks import decoder_layer, embedding_positions, encoder_layer, final_norm
 from regard.models.presets import ModelConfig
-from regard.nn import Cache, Decoder, Encoder, KeyValue, Place, Sight, TokenEmbedding, visible
+from regard.nn import Cache, Decoder, Encoder, KeyValue, Place, Sight, TokenEmbedding, product, visible
 
 
 @dataclass
@@ -77,7 +76,11 @@ class Seq2Seq(nn.Module):
 
     def forward(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T V"]:
         """The logits of each next target token, given those before it and the whole source."""
-        return self.logits(self.decode(self.encode(source), source, target_in))
+        return self.logits(self.decoded(source, target_in))
+
+    def decoded(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
+        """What the decoder makes of each target token, from the sources themselves."""
+        return self.decode(self.encode(source), source, target_in)
 
     def encode(self, source: Rows) -> Float[Tensor, "B S D"]:
         """What the encoder makes of each source token."""
@@ -96,7 +99,7 @@ class Seq2Seq(nn.Module):
 
     def logits(self, decoded: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         """Scores of every token of the target vocabulary."""
-        return F.linear(decoded, self.softmax_embedding.weight)
+        return product(decoded, self.softmax_embedding.weight)
 
     def start(self, source: Rows) -> DecoderState:
         """Read sources, one sentence per row, and be ready to write."""

@@ -20,6 +20,7 @@ from regard.nn.attention import (
     redundancy,
 )
 from regard.nn.cache import Cache, KeyValue
+from regard.nn.dropout import Dropout
 from regard.nn.layers import (
     Decoder,
     DecoderLayer,
@@ -31,7 +32,8 @@ from regard.nn.layers import (
     PreNorm,
     TokenEmbedding,
 )
-from regard.nn.loss import Loss, cross_entropy
+from regard.nn.linear import Linear, product
+from regard.nn.loss import Loss, cross_entropy, linear_cross_entropy
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import (
     LearnedPositions,
@@ -53,12 +55,14 @@ __all__ = [
     "Decoder",
     "DecoderLayer",
     "DotAttention",
+    "Dropout",
     "Encoder",
     "EncoderLayer",
     "FeedForward",
     "GatedFeedForward",
     "KeyValue",
     "LearnedPositions",
+    "Linear",
     "Loss",
     "MultiHeadAttention",
     "NoPositions",
@@ -75,6 +79,8 @@ __all__ = [
     "TokenEmbedding",
     "cross_entropy",
     "edit",
+    "linear_cross_entropy",
+    "product",
     "record",
     "redundancy",
     "taps",

@@ -17,6 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.nn.cache import Cache, KeyValue
+from regard.nn.dropout import Dropout
+from regard.nn.linear import Linear
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import Positions
 from regard.nn.sight import Sight
@@ -32,7 +34,7 @@ class PostNorm(nn.Module):
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B T D"], sublayer: Sublayer) -> Float[Tensor, "B T D"]:
         result: Tensor = self.norm(x + self.dropout(sublayer(x)))
@@ -45,7 +47,7 @@ class PreNorm(nn.Module):
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B T D"], sublayer: Sublayer) -> Float[Tensor, "B T D"]:
         result: Tensor = x + self.dropout(sublayer(self.norm(x)))
@@ -60,9 +62,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, d_ff)
+        self.inner = Linear(d_model, d_ff)
         self.activation = activation
-        self.outer = nn.Linear(d_ff, d_model)
+        self.outer = Linear(d_ff, d_model)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         result: Tensor = self.outer(self.activation(self.inner(x)))
@@ -74,9 +76,9 @@ class GatedFeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, 2 * d_ff)
+        self.inner = Linear(d_model, 2 * d_ff)
         self.activation = activation
-        self.outer = nn.Linear(d_ff, d_model)
+        self.outer = Linear(d_ff, d_model)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         gate, value = self.inner(x).chunk(2, dim=-1)
@@ -183,7 +185,7 @@ class TokenEmbedding(nn.Module):
         self.tokens = nn.Embedding(vocabulary, d_model)
         self.scale = math.sqrt(d_model) if scaled else 1.0
         self.positions = positions
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.out = Tap()
 
     def forward(self, ids: Int[Tensor, "B T"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:

@@ -1,4 +1,9 @@
-"""Cross-entropy with label smoothing, as sums with a count: averages are exact over any split of the batch."""
+"""Cross-entropy with label smoothing, as sums with a count: averages are exact over any split of the batch.
+
+`cross_entropy` takes logits. `linear_cross_entropy` takes what they are made of and goes through the tokens in
+chunks, working out the gradient on the way, so the logits of a whole batch, by far the largest tensor of a training
+step, never exist. Both give the same loss and gradient.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.data.batches import IGNORE
+
+CHUNK = {"cpu": 1 << 20, "cuda": 1 << 28}
+"""Logits made at once: what stays in a CPU's cache, or keeps a GPU busy."""
 
 
 class Loss(NamedTuple):
@@ -21,32 +29,81 @@ class Loss(NamedTuple):
 
 def cross_entropy(logits: Float[Tensor, "*B V"], target: Int[Tensor, "*B"], smoothing: float = 0.0) -> Loss:
     """``-(1 - e) log p(target) - e mean_v log p(v)``, summed over the targets that are not IGNORE."""
-    total, nll = _CrossEntropy.apply(logits.flatten(0, -2), target.flatten().long(), smoothing)  # type: ignore[no-untyped-call]
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    counts = target != IGNORE
+    normaliser = wide.logsumexp(-1)
+    nll = normaliser - wide.gather(-1, target.clamp(min=0).long()[..., None]).squeeze(-1)
+    total = (1 - smoothing) * nll + smoothing * (normaliser - wide.mean(-1))
+    return Loss(torch.where(counts, total, 0.0).sum(), torch.where(counts, nll, 0.0).sum().detach(), counts.sum())
+
+
+def linear_cross_entropy(
+    hidden: Float[Tensor, "*B D"], weight: Float[Tensor, "V D"], target: Int[Tensor, "*B"], smoothing: float = 0.0
+) -> Loss:
+    """`cross_entropy` of the logits ``hidden @ weight.T``."""
+    flat = hidden.flatten(0, -2), weight, target.flatten()
+    total, nll = _LinearCrossEntropy.apply(*flat, smoothing)  # type: ignore[no-untyped-call]
     return Loss(total, nll, (target != IGNORE).sum())
 
 
-class _CrossEntropy(torch.autograd.Function):
-    """Both passes touch the logits as few times as they can: they are the largest tensors of a training step."""
+class _LinearCrossEntropy(torch.autograd.Function):
+    """The forward pass keeps the gradients of a loss of weight 1; the backward pass only scales them."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        exact = torch.promote_types(hidden.dtype, torch.float32)
+        total, nll = torch.zeros(2, dtype=exact, device=hidden.device)
+        learning = ctx.needs_input_grad[0]
+        of_hidden, of_weight = [], torch.zeros_like(weight, dtype=exact) if learning else weight
+        rows = max(1, CHUNK.get(hidden.device.type, 1 << 24) // weight.shape[0])
+        for part, wanted in zip(hidden.split(rows), target.split(rows), strict=True):
+            chunk = _Chunk(part @ weight.T, wanted, smoothing)
+            total, nll = total + chunk.total, nll + chunk.nll
+            if learning:
+                gradient = chunk.gradient().to(hidden.dtype)
+                of_hidden.append(gradient @ weight)
+                _add_product(of_weight, gradient.T, part)
+        if learning:
+            ctx.save_for_backward(torch.cat(of_hidden), of_weight)
+        ctx.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        of_hidden, of_weight = ctx.saved_tensors
+        scaled = of_weight * gradients[0]
+        return (of_hidden * gradients[0]).to(of_hidden.dtype), scaled.to(of_hidden.dtype), None, None
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """``total += left @ right``, in one pass where the product needs no widening."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right
+
+
+class _Chunk:
+    """Some rows of logits, which are overwritten, with one exponential each."""
+
+    def __init__(self, logits: Tensor, target: Tensor, smoothing: float) -> None:
+        self.target, self.smoothing = target, smoothing
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        counts = target != IGNORE
-        normaliser = wide.logsumexp(-1)
-        nll = normaliser - wide.gather(-1, target.clamp(min=0)[:, None]).squeeze(-1)
-        total = (1 - smoothing) * nll + smoothing * (normaliser - wide.mean(-1)) if smoothing else nll
-        ctx.save_for_backward(logits, target, normaliser)
-        ctx.smoothing = smoothing
-        nll_sum = torch.where(counts, nll, 0.0).sum()
-        ctx.mark_non_differentiable(nll_sum)
-        return torch.where(counts, total, 0.0).sum(), nll_sum
+        counts = (target != IGNORE)[:, None]
+        chosen = wide.gather(1, target.clamp(min=0).long()[:, None])
+        mean = wide.mean(1, keepdim=True) if smoothing else 0.0
+        top = wide.amax(1, keepdim=True)
+        self.exponentials = wide.sub_(top).exp_()
+        self.sum = self.exponentials.sum(1, keepdim=True)
+        normaliser = self.sum.log() + top
+        nll = normaliser - chosen
+        total = (1 - smoothing) * nll + smoothing * (normaliser - mean)
+        self.share = counts.to(wide.dtype)
+        self.total, self.nll = (total * self.share).sum(), (nll * self.share).sum()
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """``softmax - e / V - (1 - e) onehot`` at each counted position."""
-        logits, target, normaliser = ctx.saved_tensors
-        share = torch.where(target != IGNORE, gradients[0], 0.0)[:, None]
-        onehot = torch.arange(logits.shape[-1], device=logits.device) == target[:, None]
-        gradient = (logits - normaliser[:, None]).exp_()
-        gradient.add_(onehot, alpha=ctx.smoothing - 1).sub_(ctx.smoothing / logits.shape[-1]).mul_(share)
-        return gradient.to(logits.dtype), None, None
+    def gradient(self) -> Tensor:
+        """``softmax - (1 - e) onehot - e / V`` at each counted position; the exponentials are overwritten."""
+        size = self.exponentials.shape[1]
+        onehot = torch.arange(size, device=self.target.device, dtype=self.target.dtype) == self.target[:, None]
+        softmax = self.exponentials.mul_(self.share / self.sum)
+        return softmax.add_(onehot, alpha=self.smoothing - 1).sub_(self.share * (self.smoothing / size))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.nn.attention import softmax_visible
 from regard.nn.cache import Cache, KeyValue
+from regard.nn.linear import Linear, product
 from regard.nn.positions import NoPositions, Positions
 from regard.nn.sight import Sight
 from regard.nn.tap import Tap
@@ -44,8 +45,8 @@ class MultiHeadAttention(nn.Module):
         self.d_key = d_key or d_model // n_heads
         self.d_value = d_value or d_model // n_heads
         self.widths = [n_heads * self.d_key, n_heads * self.d_key, n_heads * self.d_value]
-        self.projection = nn.Linear(d_model, sum(self.widths))
-        self.output = nn.Linear(n_heads * self.d_value, d_model)
+        self.projection = Linear(d_model, sum(self.widths))
+        self.output = Linear(n_heads * self.d_value, d_model)
         self.positions = positions or NoPositions()
         self.query, self.key, self.value, self.weights = Tap(), Tap(), Tap(), Tap()
 
@@ -59,13 +60,13 @@ class MultiHeadAttention(nn.Module):
         """The keys and values of a text, for cross-attention to look at any number of times."""
         first = self.widths[0]
         weight, bias = self.projection.weight[first:], self.projection.bias[first:]
-        key, value = F.linear(memory, weight, bias).split(self.widths[1:], dim=-1)
+        key, value = product(memory, weight, bias).split(self.widths[1:], dim=-1)
         return self._memory(key, value, position)
 
     def cross(self, x: Float[Tensor, "B Q D"], memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q D"]:
         """Cross-attention: every token looks at the remembered text."""
         first = self.widths[0]
-        query = F.linear(x, self.projection.weight[:first], self.projection.bias[:first])
+        query = product(x, self.projection.weight[:first], self.projection.bias[:first])
         return self.attend(query, memory, sight)
 
     def attend(self, query: Float[Tensor, "B Q HE"], memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q D"]:

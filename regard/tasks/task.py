@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from regard.nn import Loss
 from regard.text.tokenizer import Tokenizers
 
 
+@runtime_checkable
 class Batch(Movable, Protocol):
     """What a loss takes: tensors that can move to a device, and how many tokens it will count."""
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batches import PairBatch, Rows, pair_batch, sentences_to_rows
 from regard.data.buckets import by_length
@@ -27,7 +27,7 @@ from regard.generate.hypothesis import hypothesis
 from regard.metrics import translation_score
 from regard.models.presets import ModelConfig
 from regard.models.seq2seq import Seq2Seq
-from regard.nn import Loss, cross_entropy, record
+from regard.nn import Loss, cross_entropy, linear_cross_entropy, record
 from regard.tasks.alignment import align
 from regard.tasks.task import Goal, Task
 from regard.text.pairs import read_pairs
@@ -139,19 +139,21 @@ class Translate(Task):
         sizes = len(self.tokenizers.source), len(self.tokenizers.target)
         return Seq2Seq(config, *sizes, joint=self.tokenizers.joint)
 
-    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+    def loss(self, model: Seq2Seq, batch: PairBatch) -> Loss:
         """Smoothed cross-entropy; with R-Drop, of two passes that dropout makes differ, and their divergence."""
-        logits = model(batch.source, batch.target_in)
-        loss = cross_entropy(logits, batch.target_out, self.config.label_smoothing)
+        smoothing = self.config.label_smoothing
         if not (self.config.r_drop and model.training):
-            return loss
-        again = model(batch.source, batch.target_in)
-        other = cross_entropy(again, batch.target_out, self.config.label_smoothing)
+            decoded = model.decoded(batch.source, batch.target_in)
+            return linear_cross_entropy(decoded, model.softmax_embedding.weight, batch.target_out, smoothing)
+        logits, again = (model(batch.source, batch.target_in) for _ in range(2))
+        loss, other = (cross_entropy(each, batch.target_out, smoothing) for each in (logits, again))
         apart = divergence(logits, again, batch.target_out)
-        return loss._replace(total=(loss.total + other.total) / 2 + self.config.r_drop * apart)
+        total = (loss.total + other.total) / 2 + self.config.r_drop * apart
+        return Loss(total, loss.nll, loss.n_tokens)
 
     def score(self, model: Seq2Seq, store: TokenStore, device: torch.device) -> dict[str, float]:
-        chosen = range(min(SCORED, len(store)))
+        fitting = (self.lengths(store) <= model.config.n_positions).all(axis=1)
+        chosen = np.flatnonzero(fitting)[:SCORED].tolist()
         sources = [store["source"][i].tolist() for i in chosen]
         references = [self.tokenizers.target.decode(store["target"][i].tolist()) for i in chosen]
         found = self.search(model, sources, Search(beam=1, batch=128), device)

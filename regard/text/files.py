@@ -117,7 +117,8 @@ def _chunks(path: str | Path) -> Iterator[bytes]:
 
 def _raw(path: str | Path) -> AbstractContextManager[IO[bytes]]:
     if str(path) == STDIN:
-        return contextlib.nullcontext(sys.stdin.buffer)
+        # unbuffered: a line of a pipe is there as soon as it is written, and nobody holds a lock while waiting for it
+        return contextlib.nullcontext(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
     return open_bytes(path)
 
 

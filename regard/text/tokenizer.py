@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -285,6 +286,8 @@ def _glyph(character: str) -> str:
     code = ord(character)
     if character == " ":
         return "▁"
+    if unicodedata.category(character) == "Zs":  # no-break and narrow spaces, frequent in French
+        return "⍽"
     if 0xDC80 <= code <= 0xDCFF:  # from _text
         return f"<0x{code - 0xDC00:02X}>"
     if code < 0x20:

@@ -36,6 +36,7 @@ class Progress:
     tokens: int = 0
     seconds: float = 0.0
     best: float | None = None
+    best_loss: float | None = None
     best_step: int = 0
     stale: int = 0
     norm: float = 0.0

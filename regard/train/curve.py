@@ -9,12 +9,12 @@ from typing import Any
 from regard.errors import MissingExtra
 from regard.train.run import RunDirectory
 
-SCORES = ("bleu", "exact")
-"""Validation scores drawn where the log has them, each on its own scale."""
+SCORES = ("bleu",)
+"""Validation scores, in per cent; the first that the log has is drawn."""
 
 
 def draw_curve(run: RunDirectory) -> Path:
-    """Draw ``curve.png`` in the run directory: training and validation loss, and the task's scores."""
+    """Draw ``curve.png`` in the run directory: training and validation loss, and the task's score."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -24,16 +24,14 @@ def draw_curve(run: RunDirectory) -> Path:
     losses = figure.add_subplot(xlabel="step", ylabel="loss (nats per token)")
     losses.plot(*_series(lines, "loss"), color="#0072B2", linewidth=1, label="training loss")
     losses.plot(*_series(lines, "valid_loss"), color="#D55E00", marker="o", markersize=3, label="validation loss")
-    scored = [name for name in SCORES if any(name in line for line in lines)]
-    if scored:
+    scored = next((name for name in SCORES if any(name in line for line in lines)), None)
+    if scored is not None:
         scores = losses.twinx()
-        scores.set_ylabel(f"validation {scored[0].upper()}")
-        scores.plot(
-            *_series(lines, scored[0]), color="#009E73", linestyle="--", label=f"validation {scored[0].upper()}"
-        )
-        scores.legend(loc="lower right", frameon=False)
-    losses.legend(loc="upper right", frameon=False)
-    losses.spines[["top"]].set_visible(False)
+        scores.set_ylabel(f"validation {scored.upper()}")
+        scores.set_ylim(0, 100)
+        scores.plot(*_series(lines, scored), color="#009E73", linestyle="--", label=f"validation {scored.upper()}")
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    losses.set_ylim(bottom=0)
     path = run.path / "curve.png"
     figure.savefig(path, dpi=150)
     return path

@@ -30,7 +30,7 @@ from regard.metrics import perplexity
 from regard.tasks.task import Batch
 from regard.train.checkpoint import Checkpoints
 from regard.train.optimiser import SCHEDULES, adamw, set_learning_rate
-from regard.train.prepare import Prepared, packed_order
+from regard.train.prepare import Prepared
 from regard.train.run import TrainConfig, weights_of, write_json, write_tensors
 from regard.train.step import Stepper, StepResult
 
@@ -71,7 +71,7 @@ class Training:
 
     def run(self) -> Iterator[Event]:
         """Train to the end, or to an interruption."""
-        if self.progress.finished and self.progress.step >= self.config.steps:
+        if self.progress.finished and (self.progress.step >= self.config.steps or self._patience_lost()):
             return
         self.progress.finished = False
         with _disk_named(self.prepared.run.path), _interruptible(self):
@@ -159,17 +159,30 @@ class Training:
         return Event("log", progress.step, values)
 
     def _validate(self) -> Event:
-        progress, goal = self.progress, self.prepared.task.goal
+        progress = self.progress
         values = validate(self.prepared)
-        progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
         if self.config.average > 1:
+            progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
             self.checkpoints.snapshot(progress.step, self.model)
         progress.stale += 1
-        if goal.improves(values[goal.metric], progress.best):
-            progress.best, progress.best_step, progress.stale = values[goal.metric], progress.step, 0
+        if self._improves(values):
+            progress.best_step, progress.stale = progress.step, 0
             write_tensors(self.prepared.run.weights, weights_of(self.model))
         self._write_log(values)
         return Event("valid", progress.step, values | {"best": progress.best_step == progress.step})
+
+    def _improves(self, values: dict[str, float]) -> bool:
+        """Keep what is better by the task's metric or, where that cannot tell, by the loss.
+
+        BLEU cannot tell where no text has four words: then it is 0 from the first validation to the last.
+        """
+        progress, goal = self.progress, self.prepared.task.goal
+        value, loss = values[goal.metric], values["valid_loss"]
+        equal = value == progress.best and progress.best_loss is not None and loss < progress.best_loss
+        better = equal or goal.improves(value, progress.best)
+        if better:
+            progress.best, progress.best_loss = value, loss
+        return better
 
     def _patience_lost(self) -> bool:
         return bool(self.config.patience) and self.progress.stale >= self.config.patience
@@ -181,9 +194,8 @@ class Training:
         if self.config.average > 1 and len(progress.snapshots) > 1:
             self.checkpoints.average(progress.snapshots, self.model)
             values = validate(self.prepared)
-            better = goal.improves(values[goal.metric], progress.best)
+            better = self._improves(values)
             if better:
-                progress.best = values[goal.metric]
                 final = {"step": progress.step, "averaged": len(progress.snapshots)}
                 write_tensors(run.weights, weights_of(self.model))
             yield Event("average", progress.step, values | {"of": len(progress.snapshots), "best": better})
@@ -221,8 +233,8 @@ def validate(prepared: Prepared) -> dict[str, float]:
     """Perplexity on all validation examples, and the task's own metrics."""
     prepared.model.eval()
     nll, n_tokens = 0.0, 0
-    order = packed_order(prepared.task, prepared.valid, prepared.config, seed=0, shuffle=False)
-    batches = ((prepared.task.batch(prepared.valid, placement), None) for placement in order.one_epoch())
+    placements = prepared.valid_order.one_epoch()
+    batches = ((prepared.task.batch(prepared.valid, placement), None) for placement in placements)
     with Prefetch(batches, prepared.device) as ahead:
         for batch, _ in ahead:
             loss = prepared.task.loss(prepared.model, batch)
@@ -233,7 +245,7 @@ def validate(prepared: Prepared) -> dict[str, float]:
 
 def _step_seed(seed: int, step: int) -> int:
     """Every step draws its dropout from a generator of its own, so there is no generator to save."""
-    return seed * 1_000_000_007 + step
+    return (seed * 1_000_000_007 + step) % 2**63
 
 
 @contextmanager

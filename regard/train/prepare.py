@@ -20,11 +20,12 @@ from regard import config
 from regard.data.corpus import Example, Survey, held_out, survey, write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore, fingerprint
-from regard.errors import CheckpointError, ConfigError
+from regard.errors import CheckpointError, ConfigError, TrainingError
 from regard.models.blocks import initialise
 from regard.models.presets import with_preset
 from regard.progress import warn
 from regard.tasks import Task
+from regard.text.files import STDIN
 from regard.text.pairs import paths_of
 from regard.text.tokenizer import TokenizerConfig, Tokenizers, choose_vocabulary, train_tokenizer
 from regard.train import choose
@@ -43,6 +44,7 @@ class Prepared:
     task: Task
     model: nn.Module
     order: PackedOrder
+    valid_order: PackedOrder
     train: TokenStore
     valid: TokenStore
     device: torch.device
@@ -56,6 +58,10 @@ class Corpus:
         if not data.get("train"):
             raise ConfigError(f'{where}: no training data; give files, or add train = ["..."] under [data]')
         self.task, self.data = task, data
+        if Path(STDIN) in paths_of([*data["train"], *data.get("valid", ())]):
+            raise ConfigError(f"{where}: training reads its data several times, so not from standard input; use a file")
+        if data.get("valid"):
+            self._read("valid")  # a missing file is said before any work is done
         self.counted: Survey = survey(self._read("train"))
         self._held = None if data.get("valid") else held_out(self.counted)
 
@@ -71,11 +77,18 @@ class Corpus:
     def fingerprint(self, *parts: str) -> str:
         """Changes when the files or the way to read them do."""
         files = paths_of([*self.data["train"], *self.data.get("valid", ())])
-        return fingerprint(files, *parts, repr(self.data.get("columns")), repr(self.data.get("skip_empty")))
+        return fingerprint(files, *parts, repr(self._columns), repr(self._skip_empty))
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return tuple(self.data.get("columns", ()))
+
+    @property
+    def _skip_empty(self) -> bool:
+        return bool(self.data.get("skip_empty", False))
 
     def _read(self, part: str) -> Iterator[Example]:
-        columns, skip_empty = self.data.get("columns", ()), self.data.get("skip_empty", False)
-        return self.task.read(self.data[part], columns, skip_empty=skip_empty)
+        return self.task.read(self.data[part], self._columns, skip_empty=self._skip_empty)
 
 
 def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: str, resume: bool = False) -> Prepared:
@@ -83,9 +96,12 @@ def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: st
     run = RunDirectory(out)
     if run.exists() and not resume:
         raise ConfigError(f"{out}: already holds a run; pass --resume to go on with it, or choose another --out")
-    if run.exists():
-        return _take_up(tables, run, device, where)
-    return _begin(tables, run, device, where)
+    try:
+        return (_take_up if run.exists() else _begin)(tables, run, device, where)
+    except OSError as error:  # faults of files that are read have been named by then
+        raise TrainingError(
+            f"{out}: cannot be written ({error.strerror or error}); make room, or choose another --out"
+        ) from None
 
 
 def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> Prepared:
@@ -200,23 +216,28 @@ def _prepared(
 ) -> Prepared:
     model = task.build(settings.model)
     initialise(model, torch.Generator().manual_seed(settings.train.seed))
-    order = packed_order(task, train, settings, seed=settings.train.seed)
-    return Prepared(run, settings, task, model.to(device), order, train, valid, device, chosen)
+    order = _packed_order(task, train, settings, seed=settings.train.seed)
+    valid_order = _packed_order(task, valid, settings, seed=0, shuffle=False)
+    return Prepared(run, settings, task, model.to(device), order, valid_order, train, valid, device, chosen)
 
 
-def packed_order(task: Task, store: TokenStore, settings: RunConfig, *, seed: int, shuffle: bool = True) -> PackedOrder:
+def _packed_order(
+    task: Task, store: TokenStore, settings: RunConfig, *, seed: int, shuffle: bool = True
+) -> PackedOrder:
     """The order of batches over the examples that fit a row; a warning counts the others."""
     lengths = task.lengths(store)
     width = settings.data.max_length
-    fitting = np.flatnonzero((lengths <= width).all(axis=1))
+    most = min(width, settings.model.n_positions)
+    limit = f"data.max_length = {width}" if most == width else f"model.n_positions = {most}"
+    fitting = np.flatnonzero((lengths <= most).all(axis=1))
     if len(fitting) == 0:
         raise ConfigError(
-            f"data.max_length = {width}: not one example is that short; the longest takes {lengths.max():,}"
+            f"{limit}: not one example to {store.path.name} on is that short; the longest takes {lengths.max():,}"
         )
     if len(fitting) < len(lengths):
         warn(
-            f"{len(lengths) - len(fitting):,} of {len(lengths):,} examples are longer than data.max_length = {width} "
-            f"tokens and are left out (the longest takes {lengths.max():,})"
+            f"{len(lengths) - len(fitting):,} of {len(lengths):,} examples to {store.path.name} on are longer than "
+            f"{limit} tokens and are left out (the longest takes {lengths.max():,})"
         )
     rows = max(1, settings.train.batch_tokens // settings.train.accumulate // width)
     capacity = [width] * lengths.shape[1]

@@ -55,10 +55,10 @@ class TrainConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} = {getattr(self, name)}; expected at least 1")
         for name in ("warmup", "patience", "seed", "weight_decay"):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < 2**63:
                 raise ConfigError(f"train.{name} = {getattr(self, name)}; expected 0 or more")
         for name in ("learning_rate", "clip"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)}; expected more than 0")
 
 

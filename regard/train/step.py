@@ -1,7 +1,7 @@
 """One step of the optimiser: forward and backward over its micro-batches, clip, update.
 
 Weights stay float32. In bfloat16 the model runs on a bfloat16 copy of them made inside the graph, so the residual
-stream is bfloat16 as well and gradients arrive in float32. A step whose gradient is not finite changes nothing:
+stream is bfloat16 as well and gradients arrive in float32. A step whose loss or gradient is not finite changes nothing:
 the fused optimiser is told on the device, without waiting for it.
 """
 
@@ -20,7 +20,7 @@ LossFunction = Callable[[Any, Any], Loss]
 
 
 class StepResult(NamedTuple):
-    """What a step saw, still on the device; all zeros but `skipped` if its gradient was not finite."""
+    """What a step saw, still on the device; all zeros but `skipped` if its loss or gradient was not finite."""
 
     total: Tensor
     nll: Tensor
@@ -59,27 +59,29 @@ class Stepper:
         self.weights = [weight for weight in model.parameters() if weight.requires_grad]
         run = _in_dtype(Objective(model, loss), dtype)
         # CUDA graphs ("reduce-overhead") replay the whole step: small models would else wait for Python.
-        mode = "reduce-overhead" if self.weights[0].device.type == "cuda" else None
+        self._graphs = compiled and self.weights[0].device.type == "cuda"
+        mode = "reduce-overhead" if self._graphs else None
         self._run = torch.compile(run, dynamic=False, fullgraph=True, mode=mode) if compiled else run
 
     def __call__(self, batches: Sequence[Any], n_tokens: int) -> StepResult:
         """Learn from the micro-batches as if they were one batch of `n_tokens` tokens."""
         self.optimiser.zero_grad()
         losses = []
-        torch.compiler.cudagraph_mark_step_begin()
+        if self._graphs:  # elsewhere the call would only import the compiler, which takes seconds
+            torch.compiler.cudagraph_mark_step_begin()
         for batch in batches:
             loss = self._run(batch)
             (loss.total / n_tokens).backward()
             losses.append(torch.stack((loss.total.detach(), loss.nll, loss.n_tokens)))
-        norm, skipped = self._update()
-        seen = torch.stack((*torch.stack(losses).sum(0), norm))
-        seen = torch.where(skipped > 0, 0.0, seen)
+        sums = torch.stack(losses).sum(0)
+        norm, skipped = self._update(sums[0])
+        seen = torch.where(skipped > 0, 0.0, torch.stack((*sums, norm)))
         return StepResult(seen[0], seen[1], seen[2], seen[3], skipped)
 
-    def _update(self) -> tuple[Tensor, Tensor]:
-        """Clip and apply the gradients; gives their norm, and 1 where it was not finite and nothing was applied."""
+    def _update(self, total: Tensor) -> tuple[Tensor, Tensor]:
+        """Clip and apply the gradients, if they and the loss are finite; gives their norm, and 1 where not."""
         norm = nn.utils.get_total_norm([weight.grad for weight in self.weights if weight.grad is not None])
-        skipped = (~norm.isfinite()).float()
+        skipped = (~(norm.isfinite() & total.isfinite())).float()
         # The fused optimiser divides by grad_scale and does nothing where found_inf is 1, as GradScaler has it.
         self.optimiser.grad_scale = (norm / self.clip).clamp(min=1.0).nan_to_num(1.0, 1.0)  # type: ignore[attr-defined]
         self.optimiser.found_inf = skipped  # type: ignore[attr-defined]

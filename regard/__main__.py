@@ -1,0 +1,5 @@
+"""``python -m regard`` is the command ``regard``."""
+
+from regard.cli import main
+
+main()

@@ -1,0 +1,73 @@
+"""Windows of texts: nothing lost, nothing reordered, nobody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from queue import SimpleQueue
+
+import pytest
+
+from regard.data import buckets
+from regard.data.buckets import by_length, windows, windows_as_they_come
+
+
+@pytest.fixture(autouse=True)
+def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "WINDOW", 4)
+
+
+def test_windows_hold_all_texts_in_order() -> None:
+    texts = [str(i) for i in range(10)]
+    assert list(windows(texts)) == [texts[:4], texts[4:8], texts[8:]]
+    assert list(windows([])) == []
+
+
+def test_a_window_is_made_only_when_asked_for() -> None:
+    taken = iter(str(i) for i in range(10))
+    next(windows(taken))
+    assert next(taken) == "4"
+
+
+def test_all_texts_as_they_come() -> None:
+    texts = [str(i) for i in range(10)]
+    found = list(windows_as_they_come(iter(texts)))
+    assert [text for window in found for text in window] == texts
+    assert all(1 <= len(window) <= 4 for window in found)
+    assert list(windows_as_they_come([])) == []
+
+
+def test_a_text_is_given_before_the_next_one_comes() -> None:
+    pipe: SimpleQueue[str | None] = SimpleQueue()
+
+    def slow() -> Iterator[str]:
+        while (text := pipe.get()) is not None:
+            yield text
+
+    came = windows_as_they_come(slow())
+    for text in ("a", "b"):
+        pipe.put(text)
+        assert next(came) == [text]
+    pipe.put(None)
+    assert list(came) == []
+
+
+def test_an_error_of_the_source_comes_after_the_texts_before_it() -> None:
+    def broken() -> Iterator[str]:
+        yield "a"
+        raise ValueError("line 2")
+
+    came = windows_as_they_come(broken())
+    assert next(came) == ["a"]
+    with pytest.raises(ValueError, match="line 2"):
+        next(came)
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_the_longest_come_first_and_everyone_comes_once(size: int) -> None:
+    lengths = [3, 9, 1, 9, 4, 0]
+    batches = list(by_length(lengths, size))
+    order = [i for batch in batches for i in batch]
+    assert sorted(order) == list(range(6))
+    assert [lengths[i] for i in order] == sorted(lengths, reverse=True)
+    assert all(len(batch) <= size for batch in batches)
+    assert list(by_length([], size)) == []

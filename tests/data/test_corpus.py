@@ -1,0 +1,79 @@
+"""Counting a corpus, holding out a part of it, and encoding it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from regard.data import corpus
+from regard.data.corpus import DataConfig, Example, chunks, held_out, survey, write_store
+from regard.errors import ConfigError
+
+
+def examples(n: int) -> list[Example]:
+    return [(f"text {i}", f"texte {i} !") for i in range(n)]
+
+
+def test_a_survey_counts_examples_and_words() -> None:
+    counted = survey(examples(7))
+    assert (counted.n_examples, counted.n_words) == (7, 7 * 5)
+    assert len(set(counted.hashes.tolist())) == 7
+
+
+@pytest.mark.parametrize(("n", "kept"), [(20, 1), (39, 1), (40, 2), (1000, 50)])
+def test_one_in_twenty_is_held_out(n: int, kept: int) -> None:
+    held = held_out(survey(examples(n)))
+    assert sum(map(held, examples(n))) == kept
+
+
+def test_no_more_than_a_thousand_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "HELD_OUT", 10)
+    assert sum(map(held_out(survey(examples(1000))), examples(1000))) == 10
+
+
+def test_what_is_held_out_depends_on_nothing_but_the_texts() -> None:
+    held, again = held_out(survey(examples(100))), held_out(survey(reversed(examples(100))))
+    assert [held(e) for e in examples(100)] == [again(e) for e in examples(100)]
+
+
+def test_equal_sources_are_on_the_same_side() -> None:
+    every = [(f"text {i % 30}", f"texte {i}") for i in range(90)]
+    held = held_out(survey(every))
+    kept = {source for source, target in every if held((source, target))}
+    learned = {source for source, target in every if not held((source, target))}
+    assert kept
+    assert learned
+    assert not kept & learned
+
+
+@pytest.mark.parametrize("n", [0, 1, 19])
+def test_too_few_to_hold_some_out(n: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^only {n} examples: .* pass --valid with files$"):
+        held_out(survey(examples(n)))
+
+
+def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "CHUNK", 3)
+    assert [len(chunk) for chunk in chunks(examples(7))] == [3, 3, 1]
+    assert list(chunks([])) == []
+
+
+class Letters:
+    columns = ("source", "target")
+
+    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
+        return [[[ord(letter) for letter in example[side]] for example in examples] for side in (0, 1)]
+
+
+def test_a_store_holds_every_example_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "CHUNK", 3)
+    store = write_store(tmp_path / "s", examples(7), Letters(), vocabulary=128, fingerprint="a")
+    found = [tuple("".join(map(chr, store[side][i])) for side in Letters.columns) for i in range(len(store))]
+    assert found == examples(7)
+
+
+def test_rows_too_narrow_for_a_text() -> None:
+    with pytest.raises(ConfigError, match=r"^data.max_length = 7; expected at least 8 tokens$"):
+        DataConfig(train=("a", "b"), max_length=7)

@@ -1,0 +1,231 @@
+"""Translation: the loss against plain definitions, results in input order, and eight pairs learned by heart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from runs import CPU, EIGHT, digits, learned, ready, recipe
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from regard.data.batches import IGNORE, PairBatch
+from regard.data.buckets import windows
+from regard.errors import ConfigError, InputError
+from regard.generate import length_penalty
+from regard.models.seq2seq import Seq2Seq
+from regard.tasks.translate import Search, Translate, TranslateConfig, Translation, divergence
+from regard.text.tokenizer import EOS
+from regard.train.run import RunDirectory
+
+
+class Fresh:
+    """A batch, and models not yet trained."""
+
+    def __init__(self, folder_factory: pytest.TempPathFactory) -> None:
+        folder = folder_factory.mktemp("fresh")
+        self.prepared = ready(recipe(folder), folder / "run")
+        placement, _ = next(self.prepared.order.iterate())
+        self.batch: PairBatch = self.prepared.task.batch(self.prepared.train, placement)
+
+    def task(self, **config: float) -> Translate:
+        return Translate(TranslateConfig(**config), self.prepared.task.tokenizers)
+
+    def model(self, dropout: float = 0.0) -> Seq2Seq:
+        model = self.prepared.task.build(replace(self.prepared.config.model, dropout=dropout)).train()
+        model.load_state_dict(self.prepared.model.state_dict())
+        return model
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
+    return Fresh(tmp_path_factory)
+
+
+def gradients(loss: Tensor, model: nn.Module) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(model.parameters())))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_smoothed_cross_entropy(fresh: Fresh, smoothing: float) -> None:
+    model, batch = fresh.model(), fresh.batch
+    loss = fresh.task(label_smoothing=smoothing).loss(model, batch)
+    logits, target = model(batch.source, batch.target_in).flatten(0, 1), batch.target_out.flatten()
+    expected = F.cross_entropy(logits, target, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing)
+    plain = F.cross_entropy(logits, target, ignore_index=IGNORE, reduction="sum")
+    assert_close(loss.total, expected, rtol=1e-4, atol=1e-3)
+    assert_close(loss.nll, plain, rtol=1e-4, atol=1e-3, check_dtype=False)
+    assert int(loss.n_tokens) == batch.n_tokens == int((target != IGNORE).sum())
+    for ours, theirs in zip(gradients(loss.total, model), gradients(expected, model), strict=True):
+        assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_r_drop_is_two_passes_and_what_is_between_them(fresh: Fresh) -> None:
+    """Liang et al. 2021, eq. 4: mean of the two losses + alpha / 2 (KL(p | q) + KL(q | p))."""
+    model, batch = fresh.model(dropout=0.3), fresh.batch
+    torch.manual_seed(5)
+    loss = fresh.task(label_smoothing=0.0, r_drop=2.0).loss(model, batch)
+    torch.manual_seed(5)
+    one, other = (model(batch.source, batch.target_in).log_softmax(-1) for _ in range(2))
+    assert not torch.equal(one, other)
+    there = batch.target_out != IGNORE
+    nll = [F.nll_loss(p[there], batch.target_out[there], reduction="sum") for p in (one, other)]
+    apart = [F.kl_div(p[there], q[there], log_target=True, reduction="sum") for p, q in ((one, other), (other, one))]
+    expected = sum(nll) / 2 + 2.0 * sum(apart) / 2
+    assert_close(loss.total, expected, rtol=1e-4, atol=1e-3)
+    for ours, theirs in zip(gradients(loss.total, model), gradients(expected, model), strict=True):
+        assert_close(ours, theirs, rtol=1e-3, atol=2e-3)
+
+
+def test_r_drop_is_for_training_only(fresh: Fresh) -> None:
+    model = fresh.model(dropout=0.3).eval()
+    plain, twice = (fresh.task(r_drop=r_drop).loss(model, fresh.batch) for r_drop in (0.0, 2.0))
+    assert_close(plain.total, twice.total)
+
+
+def test_divergence_is_zero_between_equals_and_skips_what_is_not_predicted() -> None:
+    generator = torch.Generator().manual_seed(0)
+    one, other = torch.randn(2, 2, 3, 5, generator=generator, dtype=torch.float64)
+    target = torch.tensor([[1, 2, IGNORE], [IGNORE, 0, 4]])
+    assert divergence(one, one, target).item() == 0.0
+    p, q = one[target >= 0].log_softmax(-1), other[target >= 0].log_softmax(-1)
+    both = sum(F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p)))
+    assert_close(divergence(one, other, target), both / 2, check_dtype=False, rtol=1e-5, atol=1e-6)
+    assert_close(divergence(one, other, target), divergence(other, one, target))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"label_smoothing": 1.0}, {"label_smoothing": -0.1}, {"label_smoothing": float("nan")}, {"r_drop": -1.0}]
+)
+def test_settings_out_of_range(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=rf"^task.{next(iter(wrong))} = .*; expected 0"):
+        TranslateConfig(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"beam": 0}, "beam 0: expected at least 1"),
+        ({"n_best": 0}, "n-best 0: expected at least 1"),
+        ({"batch": 0}, "batch 0: expected at least 1"),
+        ({"alpha": -1.0}, "alpha -1.0: expected 0 (no length penalty) or more"),
+        ({"n_best": 5}, "n-best 5 needs a beam at least as wide; pass --beam 5 or more"),
+    ],
+)
+def test_a_search_that_cannot_be(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Search(**wrong)
+    assert str(caught.value) == message
+
+
+class Learned:
+    """A model that knows eight pairs by heart."""
+
+    def __init__(self, folder_factory: pytest.TempPathFactory) -> None:
+        run = RunDirectory(learned(folder_factory.mktemp("learned")))
+        _, self.task, self.model = run.load()
+
+    def translate(self, texts: list[str], search: Search = Search(), **options: bool) -> list[list[Translation]]:  # noqa: B008
+        found = list(self.task.translate(self.model, windows(texts), search, CPU, **options))
+        assert [text for text, _ in found] == texts
+        return [best for _, best in found]
+
+
+@pytest.fixture(scope="module")
+def knowing(tmp_path_factory: pytest.TempPathFactory) -> Learned:
+    return Learned(tmp_path_factory)
+
+
+SEARCHES = [Search(beam=1), Search(beam=4), Search(beam=1, batch=3), Search(sample=True, top_k=1)]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=["greedy", "beam", "small batches", "sample the likeliest"])
+def test_eight_pairs_learned_by_heart_are_all_exact(knowing: Learned, search: Search) -> None:
+    assert [best[0].text for best in knowing.translate([s for s, _ in EIGHT], search)] == [t for _, t in EIGHT]
+
+
+def test_results_come_in_input_order_whatever_the_lengths(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.data.buckets.WINDOW", 5)
+    texts = [source for source, _ in [*EIGHT, *digits(9, seed=7, least=1, most=12)]]
+    together = knowing.translate(texts, Search(beam=2, batch=3))
+    for text, best in zip(texts, together, strict=True):
+        alone = knowing.translate([text], Search(beam=2))[0][0]
+        assert best[0].text == alone.text
+        assert best[0].score == pytest.approx(alone.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+def test_the_score_is_the_sum_of_its_tokens_over_the_length_penalty_and_forced_decoding_repeats_it(
+    knowing: Learned, alpha: float
+) -> None:
+    source = EIGHT[0][0]
+    found = knowing.translate([source], Search(beam=3, n_best=3, alpha=alpha))[0]
+    assert [t.score for t in found] == sorted((t.score for t in found), reverse=True)
+    target = knowing.task.tokenizers.target
+    for best in found:
+        assert best.tokens[-1] == "<eos>"
+        assert len(best.tokens) == len(best.token_scores)
+        assert best.score == pytest.approx(sum(best.token_scores) / length_penalty(len(best.tokens), alpha))
+        ids = target.encode(best.text)
+        if target.pieces([*ids, EOS]) != best.tokens:
+            continue  # the model spelled the text in other pieces than the tokenizer would
+        forced = next(
+            knowing.task.force(knowing.model, [(knowing.task.tokenizers.source.encode(source), ids)], CPU, alpha)
+        )
+        assert forced.hypothesis.token_scores == pytest.approx(best.token_scores, abs=1e-4)
+        assert forced.hypothesis.score == pytest.approx(best.score, abs=1e-4)
+
+
+def test_forced_attention_has_every_layer_head_and_token_and_sums_to_1(knowing: Learned) -> None:
+    tokenizer = knowing.task.tokenizers.source
+    pairs = [tuple(map(tokenizer.encode, pair)) for pair in [*EIGHT, *digits(12, seed=3)]]
+    found = list(knowing.task.force(knowing.model, pairs, CPU))
+    for (source, target), forced in zip(pairs, found, strict=True):
+        assert forced.hypothesis.ids == (*target, EOS)
+        assert forced.attention.shape == (1, 2, len(target) + 1, len(source) + 1)
+        assert_close(forced.attention.sum(-1), torch.ones(1, 2, len(target) + 1))
+
+
+def test_alignment_names_each_target_word_once_or_is_left_out(knowing: Learned) -> None:
+    for best in knowing.translate([s for s, _ in EIGHT]):
+        n_words = len(best[0].text.split())
+        assert [t for _, t in best[0].alignment] == list(range(n_words))
+        assert all(0 <= s < n_words for s, _ in best[0].alignment)
+    assert knowing.translate([EIGHT[0][0]], aligned=False)[0][0].alignment == []
+
+
+def test_samples_follow_their_seed(knowing: Learned) -> None:
+    def drawn(seed: int) -> list[str]:
+        search = Search(sample=True, temperature=1.5, n_best=2, seed=seed)
+        return [each.text for each in knowing.translate(["9"], search, aligned=False)[0]]
+
+    first = drawn(1)
+    assert first == drawn(1) != drawn(2)
+    assert len(set(first)) == 2
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\t"])
+def test_nothing_to_translate(knowing: Learned, text: str) -> None:
+    with pytest.raises(InputError, match=r"^a text to translate is empty; give at least one word$"):
+        knowing.translate(["1 2", text])
+
+
+def test_a_text_too_long_is_refused_not_cut(knowing: Learned) -> None:
+    with pytest.raises(InputError, match=r"tokens; this model takes at most 31; split the text into sentences$"):
+        knowing.translate(["1 " * 40])
+
+
+@pytest.fixture
+def quiet_model(knowing: Learned) -> Iterator[Seq2Seq]:
+    yield knowing.model
+    assert not knowing.model.training
+
+
+def test_using_a_model_leaves_it_as_it_was(quiet_model: Seq2Seq, knowing: Learned) -> None:
+    before = {name: weight.clone() for name, weight in quiet_model.state_dict().items()}
+    knowing.translate(["1 2 3"])
+    for name, weight in quiet_model.state_dict().items():
+        assert torch.equal(weight, before[name])

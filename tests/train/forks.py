@@ -1,0 +1,143 @@
+"""`regard` commands as processes of their own that begin at once: forked from one that has imported everything.
+
+Run as a program it reads orders, one JSON object a line; each forked child is the command ``regard`` itself, and may
+be ordered to kill itself (SIGKILL) right before its n-th change to a file of its run directory, or to write no file
+beyond a size, as on a full disk. Tests use `Forks`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CHANGES = ("os.rename", "os.remove", "os.truncate", "os.chmod", "os.mkdir", "os.rmdir")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit status (minus the number of the signal that killed it) and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Forks:
+    """Starts commands, one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._out, self._err = folder / "stdout", folder / "stderr"
+        command = [sys.executable, __file__]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self._server = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def start(self, *arguments: object, kill_at: int = 0, within: Path | None = None, limit: int = 0) -> int:
+        """Begin a command; gives its process id."""
+        order = {
+            "arguments": [str(argument) for argument in arguments],
+            "kill_at": kill_at,
+            "within": str(within),
+            "limit": limit,
+            "files": [str(self._out), str(self._err)],
+        }
+        assert self._server.stdin is not None
+        self._server.stdin.write(json.dumps(order) + "\n")
+        self._server.stdin.flush()
+        return int(self._answer())
+
+    def wait(self) -> Ended:
+        """The end of the command last begun."""
+        status = int(self._answer())
+        return Ended(status, self._out.read_text(encoding="utf-8"), self.said())
+
+    def run(self, *arguments: object, kill_at: int = 0, within: Path | None = None, limit: int = 0) -> Ended:
+        """A command from its beginning to its end."""
+        self.start(*arguments, kill_at=kill_at, within=within, limit=limit)
+        return self.wait()
+
+    def said(self) -> str:
+        """What the command has written to stderr so far."""
+        return self._err.read_text(encoding="utf-8")
+
+    def close(self) -> None:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.wait()
+        self._server.stdout.close()
+
+    def _answer(self) -> str:
+        assert self._server.stdout is not None
+        return self._server.stdout.readline()
+
+
+def _serve() -> None:
+    import matplotlib.figure  # noqa: F401
+    import sacrebleu  # noqa: F401
+    import torch
+
+    import regard.cli.watch  # noqa: F401
+
+    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], fused=True)  # this imports what takes longest
+    gc.freeze()
+    for line in sys.stdin:
+        order = json.loads(line)
+        process = os.fork()
+        if process == 0:
+            _obey(order)
+        print(process, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+
+
+def _obey(order: dict[str, Any]) -> None:
+    """Become the command."""
+    from regard.cli import main
+
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for descriptor, path in zip((1, 2), order["files"], strict=True):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    if order["kill_at"]:
+        _die_at(order["kill_at"], order["within"])
+    if order["limit"]:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
+    main(order["arguments"])
+    sys.exit(0)
+
+
+def _die_at(number: int, within: str) -> None:
+    """Kill this process right before its n-th change to a file under a folder."""
+    left = number
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event not in CHANGES and not (event == "open" and _writes(arguments)):
+            return
+        with suppress(TypeError):  # an open by number: nothing of ours
+            if os.fspath(arguments[0]).startswith(within):
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def _writes(arguments: tuple[Any, ...]) -> bool:
+    """An open for writing; `os.open` (no mode) is how a file is flushed before it is renamed, and counts too."""
+    mode = arguments[1]
+    return mode is None or any(letter in mode for letter in "wax+")
+
+
+if __name__ == "__main__":
+    _serve()

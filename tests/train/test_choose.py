@@ -1,0 +1,71 @@
+"""What is chosen where a recipe says nothing: sane, and never less for more data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from regard.models.presets import PRESETS, with_preset
+from regard.train import choose
+from regard.train.run import TrainConfig
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+AMOUNTS = [100, 5_000, 100_000, 300_000, 2_000_000, 5_000_000, 20_000_000, 10**9, 10**11]
+
+
+def parameters(preset: str) -> int:
+    shape = PRESETS[preset]
+    return shape["d_model"] ** 2 * (shape["n_layers"] + shape["n_decoder_layers"])
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+def test_more_text_never_gives_a_smaller_model_batch_or_run(device: torch.device) -> None:
+    for function in (
+        lambda n: parameters(choose.preset(n, device)),
+        lambda n: choose.batch_tokens(n, device),
+        lambda n: choose.steps(n, 2048, device),
+    ):
+        found = [function(amount) for amount in AMOUNTS]
+        assert found == sorted(found)
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+@pytest.mark.parametrize("tokens", AMOUNTS)
+def test_a_whole_train_table_is_valid(tokens: int, device: torch.device) -> None:
+    model = with_preset({"preset": choose.preset(tokens, device)})
+    config = TrainConfig(**choose.train_table({}, tokens, model["d_model"], device))
+    assert 50 <= config.warmup <= config.steps
+    assert 0 < config.learning_rate <= 2e-3
+    assert 1 <= config.log_every <= config.validate_every <= config.steps
+    assert config.save_every <= config.validate_every
+    epochs = config.steps * config.batch_tokens / tokens
+    assert epochs >= 9
+    assert config.steps <= 300 or epochs <= 110
+    assert (config.precision, config.compiled) == (("bfloat16", True) if device is GPU else ("float32", False))
+
+
+def test_a_cpu_is_given_a_model_it_can_train() -> None:
+    assert choose.preset(10**9, CPU) == "small"
+    assert choose.preset(10**9, GPU) == "base"
+
+
+def test_what_is_given_stands() -> None:
+    given = {"steps": 7, "batch_tokens": 64, "learning_rate": 0.5, "precision": "float32", "seed": 9}
+    table = choose.train_table(given, 10**6, 128, GPU)
+    assert {key: table[key] for key in given} == given
+    assert TrainConfig(**table).validate_every == 7
+
+
+@pytest.mark.parametrize(
+    ("lengths", "width"),
+    [([[3, 4]] * 50, 64), ([[30, 10]] * 50, 128), ([[3, 4]] * 9 + [[200, 4]], 256), ([[5000, 5000]], 1024)],
+)
+def test_the_row_is_as_narrow_as_the_texts_allow(lengths: list[list[int]], width: int) -> None:
+    assert choose.row_width(np.array(lengths, dtype=np.int32)) == width
+
+
+def test_one_text_in_a_thousand_does_not_widen_the_rows() -> None:
+    lengths = np.full((5000, 2), 5, dtype=np.int32)
+    lengths[:3] = 900
+    assert choose.row_width(lengths) == 64

@@ -1,0 +1,283 @@
+"""From a recipe, or none, to a run ready to train: choices, stores, what is held out, what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import contents, digits, merged, ready, recipe, trained, write_pairs
+
+from regard import config
+from regard.data.store import TokenStore
+from regard.errors import CheckpointError, ConfigError, DataError, RegardError, TrainingError
+from regard.train.prepare import Prepared
+from regard.train.run import RunDirectory
+
+
+def texts(prepared: Prepared, store: TokenStore, column: str = "source") -> list[str]:
+    tokenizer = getattr(prepared.task.tokenizers, column)
+    return [tokenizer.decode(store[column][i].tolist()) for i in range(len(store))]
+
+
+def fault(tables: config.Tables, out: Path, kind: type[RegardError] = ConfigError, *, resume: bool = False) -> str:
+    with pytest.raises(kind) as caught:
+        ready(tables, out, resume=resume)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def only_data(folder: Path, n_pairs: int = 100) -> config.Tables:
+    """No recipe: nothing but a task and its files."""
+    files = write_pairs(folder, "all", digits(n_pairs, seed=1))
+    return {"task": {"name": "translate"}, "data": {"train": tuple(files)}}
+
+
+def test_without_a_recipe_everything_is_chosen_written_down_and_named(tmp_path: Path) -> None:
+    prepared = ready(only_data(tmp_path), tmp_path / "run")
+    settings = RunDirectory(tmp_path / "run").read_config()
+    assert settings == prepared.config
+    assert prepared.config.model.preset == "tiny"
+    assert 259 < prepared.config.tokenizer.vocabulary <= 512
+    assert prepared.config.data.max_length == 64
+    assert prepared.chosen["train.steps"] == prepared.config.train.steps
+    assert prepared.chosen.keys() > {"tokenizer.vocabulary", "model.d_model", "train.batch_tokens", "data.max_length"}
+    assert not prepared.chosen.keys() & {"task.name", "data.train"}
+
+
+@pytest.mark.parametrize("changes", [{}, {"tokenizer": {"joint": False, "vocabulary": 262}}], ids=["joint", "separate"])
+def test_the_recipe_written_down_gives_the_same_run_again(tmp_path: Path, changes: config.Tables) -> None:
+    trained(recipe(tmp_path, changes), tmp_path / "run")
+    trained(config.read(tmp_path / "run" / "config.toml"), tmp_path / "again")
+    assert contents(tmp_path / "run") == contents(tmp_path / "again")
+
+
+def test_what_is_chosen_for_no_recipe_resolves_to_itself(tmp_path: Path) -> None:
+    first = ready(only_data(tmp_path), tmp_path / "run")
+    again = ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "again")
+    assert (tmp_path / "run" / "config.toml").read_bytes() == (tmp_path / "again" / "config.toml").read_bytes()
+    assert again.config == first.config
+    assert again.chosen == {}
+
+
+def test_held_out_examples_are_no_training_examples_and_always_the_same(tmp_path: Path) -> None:
+    pairs = digits(60, seed=2)
+    files = write_pairs(tmp_path, "double", [*pairs, *((source, f"{target} again") for source, target in pairs)])
+    tables = merged(recipe(tmp_path, n_valid=0), {"data": {"train": files}})
+    one, two = (ready(tables, tmp_path / name) for name in ("one", "two"))
+    train, valid = texts(one, one.train), texts(one, one.valid)
+    assert len(train) + len(valid) == 120
+    assert 6 <= len(valid) <= 8  # one in twenty; equal sources stay together, so a pair may come along
+    assert not set(train) & set(valid)
+    assert sorted({*train, *valid}) == sorted(source for source, _ in pairs)
+    assert valid == texts(two, two.valid)
+    assert train == texts(two, two.train)
+
+
+def test_the_stores_hold_the_pairs_in_order(tmp_path: Path) -> None:
+    prepared = ready(recipe(tmp_path), tmp_path / "run")
+    pairs = digits(28)
+    for store, expected in ((prepared.train, pairs[4:]), (prepared.valid, pairs[:4])):
+        found = zip(texts(prepared, store, "source"), texts(prepared, store, "target"), strict=True)
+        assert list(found) == expected
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_stores_are_used_again_where_nothing_changed(tmp_path: Path) -> None:
+    tables = recipe(tmp_path)
+    ready(tables, tmp_path / "run")
+    before = times(tmp_path / "run" / "store")
+    assert len(before) == 10
+    ready(tables, tmp_path / "run", resume=True)
+    ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "run", resume=True)
+    assert times(tmp_path / "run" / "store") == before
+
+
+@pytest.mark.parametrize("name", ["train.src", "valid.tgt"])
+@pytest.mark.parametrize("change", ["text", "time"])
+def test_changed_data_is_refused_when_going_on(tmp_path: Path, name: str, change: str) -> None:
+    tables = recipe(tmp_path)
+    trained(tables, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    file = tmp_path / name
+    if change == "text":
+        file.write_text(file.read_text().replace("1", "2"))
+    else:
+        os.utime(file, (1, 1))
+    message = fault(tables, tmp_path / "run", CheckpointError, resume=True)
+    assert message == (
+        f"{tmp_path}/run/store/train: the data changed since this run began, so it cannot go on exactly; "
+        "begin another run, or delete that folder to go on with the new data"
+    )
+    assert contents(tmp_path / "run") == before
+    shutil.rmtree(tmp_path / "run" / "store" / "train")
+    shutil.rmtree(tmp_path / "run" / "store" / "valid")
+    ready(tables, tmp_path / "run", resume=True)
+
+
+def test_resuming_where_there_is_nothing_is_a_fresh_start(tmp_path: Path) -> None:
+    tables = recipe(tmp_path)
+    trained(tables, tmp_path / "resumed", resume=True)
+    trained(tables, tmp_path / "fresh")
+    assert contents(tmp_path / "resumed") == contents(tmp_path / "fresh")
+
+
+def test_a_directory_that_holds_a_run_is_left_alone(tmp_path: Path) -> None:
+    tables = recipe(tmp_path)
+    ready(tables, tmp_path / "run")
+    before = times(tmp_path / "run")
+    assert fault(tables, tmp_path / "run") == (
+        f"{tmp_path}/run: already holds a run; pass --resume to go on with it, or choose another --out"
+    )
+    assert times(tmp_path / "run") == before
+
+
+def test_only_the_train_table_may_change_when_going_on(tmp_path: Path) -> None:
+    ready(recipe(tmp_path), tmp_path / "run")
+    message = fault(recipe(tmp_path, {"model": {"d_model": 32}}), tmp_path / "run", resume=True)
+    assert message == (
+        f"test: model.d_model = 32, but the run in {tmp_path}/run has 16; leave it out, or begin another run"
+    )
+    ready({"task": {"name": "translate"}, "train": {"steps": 9}}, tmp_path / "run", resume=True)
+    assert RunDirectory(tmp_path / "run").read_config().train.steps == 9
+
+
+def test_examples_too_long_are_left_out_and_counted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = " ".join("7" * 60)
+    write_pairs(tmp_path, "long", [*digits(24), (long, "1 2"), ("1 2", long)])
+    tables = merged(recipe(tmp_path), {"data": {"train": [f"{tmp_path}/long.src", f"{tmp_path}/long.tgt"]}})
+    capsys.readouterr()
+    events = trained(tables, tmp_path / "run")
+    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(found) == 1
+    assert found[0].startswith(
+        "warning: 2 of 26 examples to train on are longer than data.max_length = 32 tokens and are left out (the longe"
+    )
+    assert events[-1].step == 6
+
+
+def test_validation_texts_too_long_are_left_out_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pairs(tmp_path, "long", [*digits(3), (" ".join("7" * 3000), "1 2")])
+    tables = merged(recipe(tmp_path), {"data": {"valid": [f"{tmp_path}/long.src", f"{tmp_path}/long.tgt"]}})
+    capsys.readouterr()
+    trained(tables, tmp_path / "run")
+    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(found) == 1
+    assert "1 of 4 examples to valid on" in found[0]
+
+
+def test_no_example_fits(tmp_path: Path) -> None:
+    long = write_pairs(tmp_path, "long", digits(24, least=9, most=12))
+    message = fault(recipe(tmp_path, {"data": {"max_length": 8, "train": long}}), tmp_path / "run")
+    assert message.startswith("data.max_length = 8: not one example to train on is that short; the longest takes ")
+
+
+def test_positions_that_are_learned_limit_the_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = recipe(tmp_path, {"model": {"positions": "learned", "n_positions": 9}})
+    write_pairs(tmp_path, "long", digits(24, least=3, most=12))
+    tables["data"]["train"] = [f"{tmp_path}/long.src", f"{tmp_path}/long.tgt"]
+    trained(tables, tmp_path / "run")
+    assert "are longer than model.n_positions = 9 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokenizer": {"kind": "unigram", "vocabulary": 259}},
+        {"model": {"positions": "rotary", "norm": "post", "activation": "gated-silu", "tied": False}},
+        {"model": {"positions": "relative-values", "n_heads": 1, "n_layers": 2}},
+        {"task": {"r_drop": 1.0, "source_lang": "en"}, "train": {"schedule": "cosine", "weight_decay": 0.1}},
+    ],
+    ids=["unigram", "rotary post gated", "relative", "r-drop"],
+)
+def test_other_shapes_train_and_load(tmp_path: Path, changes: config.Tables) -> None:
+    trained(recipe(tmp_path, changes, {"train": {"steps": 3}}), tmp_path / "run")
+    settings, task, model = RunDirectory(tmp_path / "run").load()
+    for name, table in changes.items():
+        for key, value in table.items():
+            assert getattr(getattr(settings, name), key) == value
+    assert not model.training
+    assert task.name == "translate"
+
+
+def test_a_table_by_the_names_of_its_columns(tmp_path: Path) -> None:
+    rows = "".join(f"{i}\t{target}\t{source}\n" for i, (source, target) in enumerate(digits(30)))
+    (tmp_path / "corpus.tsv").write_text("number\tfr\ten\n" + rows)
+    tables = merged(recipe(tmp_path, n_valid=0), {"data": {"train": "x", "columns": ["en", "fr"]}})
+    prepared = ready(merged(tables, {"data": {"train": f"{tmp_path}/corpus.tsv"}}), tmp_path / "run")
+    assert len(prepared.train) + len(prepared.valid) == 30
+    assert set(texts(prepared, prepared.train)) < {source for source, _ in digits(30)}
+    ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "run", resume=True)
+
+
+def test_a_vocabulary_larger_than_the_text_gives(tmp_path: Path) -> None:
+    message = fault(recipe(tmp_path, {"tokenizer": {"vocabulary": 5000}}), tmp_path / "run")
+    assert message == (
+        "tokenizer.vocabulary: 5,000 asked, but this text gives at most 269 pieces; "
+        "ask for 269 or fewer, or leave it out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": {"vocabulary": 100}}, "tokenizer.vocabulary = 100; the least is 259: 256 bytes and 3 special"),
+        ({"model": {"n_heads": 3}}, "model.n_heads = 3 does not divide model.d_model = 16"),
+        ({"model": {"preset": "tinny"}}, "model.preset = 'tinny' is unknown; did you mean 'tiny'?"),
+        ({"train": {"steps": 0}}, "train.steps = 0; expected at least 1"),
+        ({"train": {"learning_rate": float("nan")}}, "train.learning_rate = nan; expected more than 0"),
+        ({"train": {"seed": -1}}, "train.seed = -1; expected 0 or more"),
+        ({"train": {"stops": 5}}, "test: unknown key 'train.stops'; did you mean 'steps'?"),
+        ({"train": {"steps": "many"}}, "test: train.steps = 'many'; expected a whole number, found a text"),
+        ({"trian": {}}, "test: unknown table 'trian'; did you mean 'train'?"),
+        ({"task": {"name": "translat"}}, "test: task.name = 'translat' is unknown; did you mean 'translate'?"),
+        ({"task": {"name": 3}}, "test: task.name = 3 is unknown; known: translate"),
+        ({"data": {"train": []}}, 'test: no training data; give files, or add train = ["..."] under [data]'),
+        ({"data": {"train": ["-", "x"]}}, "test: training reads its data several times, so not from standard input"),
+        ({"data": {"columns": ["1"]}}, "columns: expected two, source and target, found 1: 1"),
+    ],
+)
+def test_recipes_that_cannot_be(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    assert fault(recipe(tmp_path, changes), tmp_path / "run").startswith(message)
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+def test_no_task(tmp_path: Path) -> None:
+    assert fault({}, tmp_path / "run") == ('test: no task; add name = "translate" under [task]; known: translate')
+
+
+def test_missing_files_are_said_before_any_work(tmp_path: Path) -> None:
+    for part in ("train", "valid"):
+        tables = recipe(tmp_path, {"data": {part: [f"{tmp_path}/train.src", f"{tmp_path}/trian.tgt"]}})
+        assert fault(tables, tmp_path / "run", DataError) == (
+            f"{tmp_path}/trian.tgt: no such file; did you mean 'train.tgt'?"
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_little_text(tmp_path: Path) -> None:
+    one = write_pairs(tmp_path, "one", [("1 2", "2 1")])
+    tables = merged(recipe(tmp_path, n_valid=0), {"data": {"train": one}})
+    assert fault(tables, tmp_path / "run").startswith("only 1 examples: too few to hold some out for validation; ")
+    same = write_pairs(tmp_path, "same", [("1 2", f"{i}") for i in range(50)])
+    del tables["tokenizer"]
+    assert fault(merged(tables, {"data": {"train": same}}), tmp_path / "run") == (
+        "no examples left to train on; give more training data, or --valid files of their own"
+    )
+
+
+def test_one_pair_is_enough_with_validation_files(tmp_path: Path) -> None:
+    one = write_pairs(tmp_path, "one", [("1 2 1 2 1 2", "2 1")])
+    tables = merged(recipe(tmp_path), {"data": {"train": one}, "tokenizer": {"vocabulary": 260}})
+    assert trained(tables, tmp_path / "run")[-1].step == 6
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        assert fault(recipe(tmp_path), out, TrainingError).startswith(f"{out}: cannot be written (")
