@@ -83,19 +83,25 @@ def _begin(limits: Sequence[int], device: torch.device) -> _Beams:
     )
 
 
-def _extend(logits: Tensor, beams: _Beams, length: int, eos: int, candidates: int) -> _Extensions:
-    """The best extensions of each sentence's beams; at the limit only ``<eos>`` is one."""
+def _extend(logits: Float[Tensor, "N V"], beams: _Beams, length: int, eos: int, candidates: int) -> _Extensions:
+    """The best extensions of each sentence's beams; at the limit only ``<eos>`` is one.
+
+    The best of a sentence are among the best of each of its beams, so the vocabulary is gone through by row.
+    """
     b, w = beams.total.shape
-    v = logits.shape[-1]
-    log_probs = logits.float().log_softmax(-1).view(b, w, v)
-    ending = beams.limit == length
+    wide = logits.float()
+    normaliser = wide.logsumexp(-1, keepdim=True)
+    best, token = wide.topk(min(candidates, wide.shape[-1]))
+    score, token = (best - normaliser).view(b, w, -1), token.view(b, w, -1)
+    ending = (beams.limit == length)[:, None, None]
     if ending.any():
-        other = torch.arange(v, device=logits.device) != eos
-        log_probs = log_probs.masked_fill(ending[:, None, None] & other, -torch.inf)
-    totals = (beams.total[:, :, None] + log_probs).flatten(1)  # (B, W V)
+        only = torch.full_like(score, -torch.inf)
+        only[..., :1] = (wide[:, eos : eos + 1] - normaliser).view(b, w, 1)
+        score, token = torch.where(ending, only, score), torch.where(ending, eos, token)
+    totals = (beams.total[:, :, None] + score).flatten(1)  # (B, W C)
     total, index = totals.topk(min(candidates, totals.shape[1]))
-    beam, token = index // v, index % v
-    return _Extensions(beam, token, log_probs.flatten(1).gather(1, index), total)
+    beam = index // score.shape[-1]
+    return _Extensions(beam, token.flatten(1).gather(1, index), score.flatten(1).gather(1, index), total)
 
 
 def _collect(

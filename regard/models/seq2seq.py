@@ -99,7 +99,7 @@ class Seq2Seq(nn.Module):
 
     def logits(self, decoded: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         """Scores of every token of the target vocabulary."""
-        return product(decoded, self.softmax_embedding.weight)
+        return product(decoded, self.softmax_embedding.weight).contiguous()
 
     def start(self, source: Rows) -> DecoderState:
         """Read sources, one sentence per row, and be ready to write."""

@@ -24,11 +24,13 @@ class Dropout(nn.Module):
     def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         if not self.training or self.p == 0:
             return x
+        if self.p == 1:
+            return x * 0
         return x * _kept(x, self.p) if x.device.type == "cpu" else F.dropout(x, self.p)
 
 
 def _kept(x: Tensor, p: float) -> Tensor:
     """0 where an element is dropped, 1 / (1 - p) where it is kept."""
-    numbers = torch.empty(-(-x.numel() // PER_NUMBER), dtype=torch.int64).random_(-(2**63), None)
+    numbers = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // PER_NUMBER),))
     bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)
     return (bits >= round(p * 2**16) - 2**15).to(x.dtype).mul_(1 / (1 - p))

@@ -13,20 +13,27 @@ from torch import Tensor, nn
 
 BLOCKS = 8
 FEW_ROWS = 256
+LARGE = 1 << 22
+"""Weights of a matrix that a single row is worth cutting for, and many rows are not."""
+FEW_ROWS_LARGE = 64
 
 
 def product(
     x: Float[Tensor, "*B D"], weight: Float[Tensor, "F D"], bias: Float[Tensor, " F"] | None = None
 ) -> Float[Tensor, "*B F"]:
-    """``x @ weight.T + bias``."""
-    n_rows = x.numel() // x.shape[-1]
-    few = 1 < n_rows <= FEW_ROWS or weight.numel() > 1 << 22
-    if torch.is_grad_enabled() or x.device.type != "cpu" or not few or n_rows > FEW_ROWS or len(weight) % BLOCKS:
+    """``x @ weight.T + bias``; for few rows the result may be a transposed view."""
+    if torch.is_grad_enabled() or x.device.type != "cpu" or not _pays(x.numel() // x.shape[-1], weight):
         return F.linear(x, weight, bias)
     blocks = weight.view(BLOCKS, -1, weight.shape[1])
-    columns = x.reshape(n_rows, -1).T.expand(BLOCKS, -1, -1)
-    out = torch.bmm(blocks, columns).view(len(weight), n_rows).T.contiguous()
-    return (out if bias is None else out.add_(bias)).view(*x.shape[:-1], len(weight))
+    columns = x.reshape(-1, x.shape[-1]).T.expand(BLOCKS, -1, -1)
+    out = torch.bmm(blocks, columns) if bias is None else torch.baddbmm(bias.view(BLOCKS, -1, 1), blocks, columns)
+    return out.view(len(weight), -1).T.view(*x.shape[:-1], len(weight))
+
+
+def _pays(n_rows: int, weight: Tensor) -> bool:
+    if len(weight) % BLOCKS:
+        return False
+    return 1 <= n_rows <= FEW_ROWS_LARGE if weight.numel() > LARGE else 2 <= n_rows <= FEW_ROWS
 
 
 class Linear(nn.Linear):

@@ -83,7 +83,8 @@ class MultiHeadAttention(nn.Module):
         return KeyValue(self.key(turned), self.value(self._heads(value, self.d_value)))
 
     def _heads(self, x: Float[Tensor, "B T HE"], width: int) -> Float[Tensor, "B H T E"]:
-        return x.view(*x.shape[:-1], self.n_heads, width).transpose(1, 2)
+        by_head: Tensor = x.unflatten(-1, (self.n_heads, width))
+        return by_head.transpose(1, 2)
 
     def _fused(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "B H Q E"]:
         mask = sight.allowed

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from regard.nn import cross_entropy
+from regard.nn import cross_entropy, linear_cross_entropy
+from regard.nn import loss as loss_module
 from regard.nn.loss import IGNORE
 
 
@@ -103,3 +104,37 @@ def test_int32_targets_and_large_logits() -> None:
 def test_the_plain_likelihood_takes_no_part_in_the_gradient() -> None:
     logits, target = draw(3, 2, 2)
     assert not cross_entropy(logits, target, 0.1).nll.requires_grad
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows_at_once", [1, 4, 1000])
+def test_linear_cross_entropy_is_cross_entropy_of_the_logits(smoothing, rows_at_once, monkeypatch):
+    monkeypatch.setitem(loss_module.CHUNK, "cpu", rows_at_once * 30)
+    hidden = torch.randn(3, 7, 16, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(30, 16, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(0, 30, (3, 7))
+    target[0, 2] = target[2, 6] = IGNORE
+    found, wanted = [], []
+    for results, loss in (
+        (found, linear_cross_entropy(hidden, weight, target, smoothing)),
+        (wanted, cross_entropy(hidden @ weight.T, target, smoothing)),
+    ):
+        (loss.total * 0.3).backward()
+        results += [loss.total, loss.nll, loss.n_tokens, hidden.grad.clone(), weight.grad.clone()]
+        hidden.grad = weight.grad = None
+    torch.testing.assert_close(found, wanted)
+
+
+def test_linear_cross_entropy_in_bfloat16_learns_from_confident_predictions():
+    hidden = torch.tensor([[8.0]], dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.tensor([[1.0], [0.0]], dtype=torch.bfloat16)
+    linear_cross_entropy(hidden, weight, torch.tensor([0])).total.backward()
+    assert hidden.grad.item() == pytest.approx(-0.000335, rel=0.02)
+
+
+def test_linear_cross_entropy_without_gradients():
+    hidden, weight, target = torch.randn(5, 8), torch.randn(9, 8), torch.randint(0, 9, (5,))
+    with torch.no_grad():
+        torch.testing.assert_close(
+            linear_cross_entropy(hidden, weight, target).nll, cross_entropy(hidden @ weight.T, target).nll
+        )

@@ -1,8 +1,8 @@
 """`regard` commands as processes of their own that begin at once: forked from one that has imported everything.
 
 Run as a program it reads orders, one JSON object a line; each forked child is the command ``regard`` itself, and may
-be ordered to kill itself (SIGKILL) right before its n-th change to a file of its run directory, or to write no file
-beyond a size, as on a full disk. Tests use `Forks`.
+be ordered to kill itself (SIGKILL) right before its n-th change to the files of a folder, to write no file beyond a
+size, as on a full disk, or to trace what it compiles without compiling it. It has no matplotlib. Tests use `Forks`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import resource
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+import traceback
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-CHANGES = ("os.rename", "os.remove", "os.truncate", "os.chmod", "os.mkdir", "os.rmdir")
+CHANGES = ("os.rename", "os.remove", "os.truncate")
+"""Python's names of the events after which a folder is another; beside them, a file opened to write in it."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +41,16 @@ class Forks:
     def __init__(self, folder: Path) -> None:
         self._out, self._err = folder / "stdout", folder / "stderr"
         command = [sys.executable, __file__]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         self._server = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
-    def start(self, *arguments: object, kill_at: int = 0, within: Path | None = None, limit: int = 0) -> int:
-        """Begin a command; gives its process id."""
-        order = {
-            "arguments": [str(argument) for argument in arguments],
-            "kill_at": kill_at,
-            "within": str(within),
-            "limit": limit,
-            "files": [str(self._out), str(self._err)],
-        }
+    def start(self, *arguments: object, **order: object) -> int:
+        """Begin a command; gives its process id. Orders: `kill_at` which change `within` a folder, `limit`, `trace`."""
+        order |= {"arguments": [str(argument) for argument in arguments], "files": [str(self._out), str(self._err)]}
         assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(order) + "\n")
+        self._server.stdin.write(json.dumps(order, default=str) + "\n")
         self._server.stdin.flush()
         return int(self._answer())
 
@@ -61,9 +59,9 @@ class Forks:
         status = int(self._answer())
         return Ended(status, self._out.read_text(encoding="utf-8"), self.said())
 
-    def run(self, *arguments: object, kill_at: int = 0, within: Path | None = None, limit: int = 0) -> Ended:
+    def run(self, *arguments: object, **order: object) -> Ended:
         """A command from its beginning to its end."""
-        self.start(*arguments, kill_at=kill_at, within=within, limit=limit)
+        self.start(*arguments, **order)
         return self.wait()
 
     def said(self) -> str:
@@ -83,13 +81,9 @@ class Forks:
 
 
 def _serve() -> None:
-    import matplotlib.figure  # noqa: F401
-    import sacrebleu  # noqa: F401
-    import torch
-
-    import regard.cli.watch  # noqa: F401
-
-    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], fused=True)  # this imports what takes longest
+    sys.modules["matplotlib.figure"] = None  # type: ignore[assignment]
+    with TemporaryDirectory() as folder:
+        _warm_up(Path(folder))
     gc.freeze()
     for line in sys.stdin:
         order = json.loads(line)
@@ -100,20 +94,49 @@ def _serve() -> None:
         print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 
 
+def _warm_up(folder: Path) -> None:
+    """Train once, in silence: whatever is imported on the way, no child imports again."""
+    from runs import recipe, written
+
+    from regard.cli import main
+
+    command = ["train", written(folder, recipe(folder)), "--out", folder / "run", "--device", "cpu"]
+    with (
+        (folder / "silence").open("w") as silence,
+        redirect_stdout(silence),
+        redirect_stderr(silence),
+        suppress(SystemExit),
+    ):
+        main([str(argument) for argument in command])
+
+
 def _obey(order: dict[str, Any]) -> None:
     """Become the command."""
+    import torch
+
     from regard.cli import main
 
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for descriptor, path in zip((1, 2), order["files"], strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-    if order["kill_at"]:
+    if "kill_at" in order:
         _die_at(order["kill_at"], order["within"])
-    if order["limit"]:
+    if "trace" in order:
+        torch.compile = partial(torch.compile, backend="eager")
+    if "limit" in order:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
-    main(order["arguments"])
-    sys.exit(0)
+    status = 0
+    try:
+        main(order["arguments"])
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # at once: taking all of torch down again would take longer than the command
 
 
 def _die_at(number: int, within: str) -> None:
@@ -134,9 +157,7 @@ def _die_at(number: int, within: str) -> None:
 
 
 def _writes(arguments: tuple[Any, ...]) -> bool:
-    """An open for writing; `os.open` (no mode) is how a file is flushed before it is renamed, and counts too."""
-    mode = arguments[1]
-    return mode is None or any(letter in mode for letter in "wax+")
+    return any(letter in (arguments[1] or "") for letter in "wax+")
 
 
 if __name__ == "__main__":

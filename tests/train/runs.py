@@ -79,6 +79,13 @@ def recipe(folder: Path, *changes: config.Tables, n_pairs: int = 24, n_valid: in
     return merged(TINY, {"data": files}, *changes)
 
 
+def written(folder: Path, tables: config.Tables) -> Path:
+    """The tables as a file."""
+    path = folder / "recipe.toml"
+    path.write_text(config.dump(tables), encoding="utf-8")
+    return path
+
+
 def merged(*every: config.Tables) -> config.Tables:
     """Tables laid over each other, key by key."""
     result: config.Tables = {}

@@ -1,0 +1,53 @@
+"""Dropout zeroes the right share, keeps the mean, and repeats with the seed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regard.nn import Dropout
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
+def test_share_and_mean(p):
+    torch.manual_seed(0)
+    x = torch.ones(400, 501)
+    out = Dropout(p)(x)
+    n = x.numel()
+    spread = 5 * (p * (1 - p) / n) ** 0.5
+    assert abs(float((out == 0).double().mean()) - p) < spread
+    torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 1 / (1 - p)))
+
+
+def test_every_element_is_drawn_by_itself():
+    """The four elements that share one random number are independent, and so are rows."""
+    torch.manual_seed(0)
+    dropped = (Dropout(0.5)(torch.ones(4096, 64)) == 0).double()
+    centred = dropped - dropped.mean(0)
+    correlation = (centred.T @ centred) / len(dropped) / 0.25
+    assert float((correlation - torch.eye(64)).abs().max()) < 0.09
+
+
+def test_the_seed_repeats_it():
+    x = torch.ones(7, 9)
+    torch.manual_seed(3)
+    once = Dropout(0.4)(x)
+    torch.manual_seed(3)
+    again = Dropout(0.4)(x)
+    other = Dropout(0.4)(x)
+    torch.testing.assert_close(once, again, rtol=0, atol=0)
+    assert not torch.equal(once, other)
+
+
+def test_gradient_flows_where_it_was_kept():
+    x = torch.randn(50, 3, dtype=torch.float64, requires_grad=True)
+    torch.manual_seed(0)
+    out = Dropout(0.3)(x)
+    out.sum().backward()
+    torch.testing.assert_close(x.grad, torch.where(out == 0, 0.0, 1 / 0.7).double())
+
+
+def test_nothing_happens_in_eval_mode_or_at_zero():
+    x = torch.randn(5, 5)
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0)(x) is x
