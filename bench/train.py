@@ -13,6 +13,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -81,25 +82,24 @@ def regard_steps(
             yield batch.n_tokens
 
 
-def padded(store: TokenStore, batch_tokens: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of like length, padded with 0: what the peers take."""
+def padded(store: TokenStore, batch_tokens: int, device: torch.device, count: int = 32) -> list[tuple[Tensor, Tensor]]:
+    """Batches of like length, padded with 0, on the device already: the peers' best case."""
     size = store.lengths("source", "target").max(axis=1)
     order = np.argsort(size, kind="stable")
     cuts, first = [], 0
     while first < len(order):
         last = first + 1
-        while last < len(order) and (last + 1 - first) * (size[order[last]] + 1) <= batch_tokens * 1.02:
+        while last < len(order) and (last + 1 - first) * size[order[last]] <= batch_tokens * 1.02:
             last += 1
         cuts.append(order[first:last])
         first = last
-    rng = np.random.default_rng(2)
-    while True:
-        for i in rng.permutation(len(cuts)):
-            sides = [
-                [torch.from_numpy(store[name][j].astype(np.int64)) for j in cuts[i]] for name in ("source", "target")
-            ]
-            source, target = (nn.utils.rnn.pad_sequence(side, batch_first=True) for side in sides)
-            yield source.to(device, non_blocking=True), target.to(device, non_blocking=True)
+    chosen = np.random.default_rng(2).permutation(len(cuts))[:count]
+    return [(_pad(store, "source", cuts[i], device), _pad(store, "target", cuts[i], device)) for i in chosen]
+
+
+def _pad(store: TokenStore, name: str, items: np.ndarray, device: torch.device) -> Tensor:
+    sentences = [torch.from_numpy(store[name][j].astype(np.int64)) for j in items]
+    return nn.utils.rnn.pad_sequence(sentences, batch_first=True).to(device)
 
 
 def peer_steps(
@@ -112,14 +112,16 @@ def peer_steps(
     """A peer's plain loop under bfloat16 autocast on a GPU."""
     model.to(device).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    for source, target in padded(store, batch_tokens, device):
+    batches = padded(store, batch_tokens, device)
+    tokens = {id(target): int((target != 0).sum()) for _, target in batches}
+    for source, target in cycle(batches):
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             value = loss(model, source, target)
         optimiser.zero_grad()
         value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        yield int((target != 0).sum())
+        yield tokens[id(target)]
 
 
 def marian(config: ModelConfig, vocabulary: int) -> tuple[nn.Module, Callable[[nn.Module, Tensor, Tensor], Tensor]]:

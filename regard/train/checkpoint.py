@@ -38,6 +38,7 @@ class Progress:
     best: float | None = None
     best_loss: float | None = None
     best_step: int = 0
+    averaged: int = 0
     stale: int = 0
     norm: float = 0.0
     skipped: int = 0

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.data.order import Cursor
 from regard.data.prefetch import Prefetch
@@ -32,7 +33,7 @@ from regard.train.checkpoint import Checkpoints
 from regard.train.optimiser import SCHEDULES, adamw, set_learning_rate
 from regard.train.prepare import Prepared
 from regard.train.run import TrainConfig, weights_of, write_json, write_tensors
-from regard.train.step import Stepper, StepResult
+from regard.train.step import Stepper, read
 
 BAD_STEPS = 10
 """Steps with a gradient that is not finite, in a row, after which training stops."""
@@ -66,7 +67,7 @@ class Training:
             clip=self.config.clip,
             compiled=self.config.compiled,
         )
-        self._pending: list[StepResult] = []
+        self._pending: list[Tensor] = []
         self._stop = False
 
     def run(self) -> Iterator[Event]:
@@ -124,7 +125,7 @@ class Training:
     def _read_pending(self) -> None:
         """Bring what the last steps saw from the device."""
         progress = self.progress
-        seen = [torch.stack(result).tolist() for result in self._pending]
+        seen = read(self._pending)
         self._pending.clear()
         for _, nll, n_tokens, norm, skipped in seen:
             progress.nll_since_log += nll
@@ -166,7 +167,7 @@ class Training:
             self.checkpoints.snapshot(progress.step, self.model)
         progress.stale += 1
         if self._improves(values):
-            progress.best_step, progress.stale = progress.step, 0
+            progress.best_step, progress.averaged, progress.stale = progress.step, 0, 0
             write_tensors(self.prepared.run.weights, weights_of(self.model))
         self._write_log(values)
         return Event("valid", progress.step, values | {"best": progress.best_step == progress.step})
@@ -190,17 +191,17 @@ class Training:
     def _end(self) -> Iterator[Event]:
         """Average, keep the better weights, and write down how it went."""
         progress, goal, run = self.progress, self.prepared.task.goal, self.prepared.run
-        final = {"step": progress.best_step, "averaged": 0}
         if self.config.average > 1 and len(progress.snapshots) > 1:
             self.checkpoints.average(progress.snapshots, self.model)
             values = validate(self.prepared)
             better = self._improves(values)
             if better:
-                final = {"step": progress.step, "averaged": len(progress.snapshots)}
+                progress.best_step, progress.averaged = progress.step, len(progress.snapshots)
                 write_tensors(run.weights, weights_of(self.model))
             yield Event("average", progress.step, values | {"of": len(progress.snapshots), "best": better})
             self.checkpoints.restore(self.model, self.optimiser)
         progress.finished = True
+        final = {"step": progress.best_step, "averaged": progress.averaged}
         write_json(run.metrics, self._summary(final))
         self._save()
         yield Event("end", progress.step, final | {goal.metric: progress.best})

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -20,13 +21,18 @@ LossFunction = Callable[[Any, Any], Loss]
 
 
 class StepResult(NamedTuple):
-    """What a step saw, still on the device; all zeros but `skipped` if its loss or gradient was not finite."""
+    """What a step saw: all zeros but `skipped` if its loss or gradient was not finite."""
 
-    total: Tensor
-    nll: Tensor
-    n_tokens: Tensor
-    norm: Tensor
-    skipped: Tensor
+    total: float
+    nll: float
+    n_tokens: float
+    norm: float
+    skipped: float
+
+
+def read(seen: Sequence[Float[Tensor, 5]]) -> list[StepResult]:
+    """What some steps saw, brought from the device all at once."""
+    return [StepResult(*row) for row in torch.stack(list(seen)).tolist()] if seen else []
 
 
 class Objective(nn.Module):
@@ -63,8 +69,8 @@ class Stepper:
         mode = "reduce-overhead" if self._graphs else None
         self._run = torch.compile(run, dynamic=False, fullgraph=True, mode=mode) if compiled else run
 
-    def __call__(self, batches: Sequence[Any], n_tokens: int) -> StepResult:
-        """Learn from the micro-batches as if they were one batch of `n_tokens` tokens."""
+    def __call__(self, batches: Sequence[Any], n_tokens: int) -> Float[Tensor, 5]:
+        """Learn from the micro-batches as if they were one batch of `n_tokens` tokens; `read` says what was seen."""
         self.optimiser.zero_grad()
         losses = []
         if self._graphs:  # elsewhere the call would only import the compiler, which takes seconds
@@ -75,8 +81,7 @@ class Stepper:
             losses.append(torch.stack((loss.total.detach(), loss.nll, loss.n_tokens)))
         sums = torch.stack(losses).sum(0)
         norm, skipped = self._update(sums[0])
-        seen = torch.where(skipped > 0, 0.0, torch.stack((*sums, norm)))
-        return StepResult(seen[0], seen[1], seen[2], seen[3], skipped)
+        return torch.cat((torch.where(skipped > 0, 0.0, torch.stack((*sums, norm))), skipped[None]))
 
     def _update(self, total: Tensor) -> tuple[Tensor, Tensor]:
         """Clip and apply the gradients, if they and the loss are finite; gives their norm, and 1 where not."""

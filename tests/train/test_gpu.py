@@ -15,7 +15,7 @@ from regard.models.presets import ModelConfig, with_preset
 from regard.nn import record
 from regard.tasks.translate import Translate, TranslateConfig
 from regard.train.optimiser import adamw, set_learning_rate
-from regard.train.step import Stepper
+from regard.train.step import Stepper, read
 
 pytestmark = [
     pytest.mark.gpu,
@@ -59,7 +59,7 @@ def losses(dropout: float, *, compiled: bool, dtype: torch.dtype, accumulate: in
         torch.manual_seed(step)
         chosen = every[:accumulate] if accumulate > 1 else [every[step % 2]]
         n_tokens = sum(batch.n_tokens for batch in chosen)
-        seen.append(float(stepper(chosen, n_tokens).nll) / n_tokens)
+        seen.append(read([stepper(chosen, n_tokens)])[0].nll / n_tokens)
     return seen
 
 
@@ -86,7 +86,7 @@ def test_each_step_draws_its_own_dropout_and_the_seed_repeats_it():
     drawn = set()
     for seed in range(6):
         torch.manual_seed(seed)
-        drawn.add(round(float(stepper(batch, batch[0].n_tokens).nll), 3))
+        drawn.add(round(read([stepper(batch, batch[0].n_tokens)])[0].nll, 3))
     assert len(drawn) == 6
 
 

@@ -192,6 +192,15 @@ def test_averaging_may_begin_when_a_run_is_taken_up_again(tmp_path: Path) -> Non
     assert events[-1].values == {"step": 5, "averaged": 2, "bleu": 6}
 
 
+def test_an_average_that_stays_the_best_is_still_said_to_be_one(tmp_path: Path) -> None:
+    scripted(tmp_path, [1, 2, 3, 9], average=2, steps=3)
+    kept = (tmp_path / "run" / "model.safetensors").read_bytes()
+    events = scripted(tmp_path, [4, 5, 6], average=2, steps=5, resume=True)
+    assert events[-1].values == {"step": 3, "averaged": 2, "bleu": 9}
+    assert metrics_of(tmp_path / "run")["best"] == {"bleu": 9, "step": 3, "averaged": 2}
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == kept
+
+
 def test_training_stops_when_patience_is_lost(tmp_path: Path) -> None:
     events = scripted(tmp_path, [1, 5, 4, 4, 6, 5, 5, 5], patience=3, steps=100)
     assert events[-1].kind == "end"

@@ -35,6 +35,7 @@ EVERYTHING: config.Tables = {
 def wait_for(happened: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not happened():
+        time.sleep(0.001)
         assert time.monotonic() < end, "it did not happen"
 
 

@@ -1,0 +1,135 @@
+"""Searches that cannot be, and run directories missing, foreign or damaged: one line each, never a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tokenizers
+import torch
+from runs import recipe, written
+from safetensors.torch import load_file, save_file
+
+from regard.cli import main
+
+Fail = Callable[..., str]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--beam", "0"], "beam 0: expected at least 1"),
+        (["--n-best", "0"], "n-best 0: expected at least 1"),
+        (["--batch", "0"], "batch 0: expected at least 1"),
+        (["--n-best", "5"], "n-best 5 needs a beam at least as wide; pass --beam 5 or more"),
+        (["--alpha", "-1"], "alpha -1.0: expected 0 (no length penalty) or more"),
+        (["--sample", "--top-p", "0"], "top-p 0.0: expected more than 0 and at most 1"),
+        (["--sample", "--top-p", "1.5"], "top-p 1.5: expected more than 0 and at most 1"),
+        (["--sample", "--top-k", "-1"], "top-k -1: expected 0 (no limit) or more"),
+        (["--sample", "--temperature", "0"], "temperature 0.0: expected more than 0; for the most likely token use gr"),
+        (["--file", "valid.src"], "both TEXT and --file given; give one of them"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_searches_that_cannot_be(fail: Fail, run: Path, options: list[str], message: str) -> None:
+    assert fail("translate", run, "1 2 3", *options).startswith(message)
+
+
+def test_nothing_to_translate(fail: Fail, run: Path) -> None:
+    assert fail("translate", run, "") == "a text to translate is empty; give at least one word"
+    Path("gap").write_text("\n1 2\n")
+    assert fail("translate", run, "--file", "gap") == "a text to translate is empty; give at least one word"
+
+
+def test_half_a_character(fail: Fail, run: Path) -> None:
+    assert fail("translate", run, "1 \udcff").startswith("character 3 of a text is half a character (lone surrogate")
+
+
+VERBS = {
+    "translate": ["translate", "run", "1 2"],
+    "evaluate": ["evaluate", "run", "valid.src", "valid.tgt"],
+    "info": ["info", "run"],
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_run_directory(fail: Fail, verb: str) -> None:
+    assert fail(*VERBS[verb]) == "run: no such run directory; `regard train` makes one"
+    Path("run").mkdir()
+    assert fail(*VERBS[verb]) == "run: not a run directory: it has no config.toml"
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_files_of_a_run_that_are_missing_or_cut_short(fail: Fail, run: Path, verb: str) -> None:
+    for name, cut_message, missing_message in (
+        ("model.safetensors", "damaged or not a safetensors file (", "no such file; was training stopped before"),
+        ("tokenizer.json", "damaged, or not a tokenizer: ", "no such tokenizer"),
+        ("config.toml", "", None),
+    ):
+        kept = (run / name).read_bytes()
+        cut(run / name)
+        assert fail(*VERBS[verb]).startswith(f"run/{name}: {cut_message}")
+        if missing_message is not None:
+            (run / name).unlink()
+            assert fail(*VERBS[verb]).startswith(f"run/{name}: {missing_message}")
+        (run / name).write_bytes(kept)
+
+
+def test_weights_of_another_model(fail: Fail, run: Path) -> None:
+    weights = load_file(run / "model.safetensors")
+    name = "encoder.0.feed_forward.inner.weight"
+    save_file(weights | {name: weights[name][:5].clone()}, run / "model.safetensors")
+    assert fail("info", run) == (
+        f"run/model.safetensors: '{name}' has shape (5, 16), expected (32, 16); is it from another model?"
+    )
+    save_file({f"bert.{key}": value for key, value in weights.items()}, run / "model.safetensors")
+    assert fail("info", run).startswith("run/model.safetensors: lacks the tensor '")
+    save_file(weights | {"pooler": torch.zeros(1)}, run / "model.safetensors")
+    assert fail("info", run).startswith("run/model.safetensors: holds a tensor 'pooler' this model does not have")
+
+
+def test_a_tokenizer_of_something_else(fail: Fail, run: Path) -> None:
+    other = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    (run / "tokenizer.json").write_text(other.to_str())
+    assert fail("info", run).startswith("run/tokenizer.json: not a tokenizer of regard; expected <pad>, <sos>, <eos>")
+
+
+def test_a_config_with_another_key(fail: Fail, run: Path) -> None:
+    text = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(text.replace("n_heads", "heads"))
+    assert fail("info", run) == "run/config.toml: unknown key 'model.heads'; did you mean 'n_heads'?"
+    (run / "config.toml").write_text(text.replace('name = "translate"', 'name = "paint"'))
+    assert fail("info", run) == "run/config.toml: task.name = 'paint' is unknown; known: translate"
+
+
+def test_going_on_with_damaged_files(fail: Fail, run: Path) -> None:
+    command = ["train", run / "config.toml", "--out", run, "--resume", "--device", "cpu"]
+    for name, message in (
+        ("train.safetensors", "damaged or not a safetensors file ("),
+        ("log.jsonl", "shorter than the checkpoint says; restore it from a copy"),
+        ("tokenizer.json", "damaged, or not a tokenizer: "),
+    ):
+        kept = (run / name).read_bytes()
+        cut(run / name)
+        assert fail(*command).startswith(f"run/{name}: {message}")
+        (run / name).write_bytes(kept)
+    save_file({"x": torch.zeros(1)}, run / "train.safetensors")
+    assert fail(*command).startswith("run/train.safetensors: not a checkpoint of this run (")
+
+
+def test_going_on_with_other_data_or_another_shape(fail: Fail, folder: Path) -> None:
+    good = written(folder, recipe(folder))
+    with pytest.raises(SystemExit):
+        main(["train", str(good), "--out", "mine", "--device", "cpu", "--set", "train.steps=2"])
+    assert fail("train", good, "--out", "mine", "--resume", "--set", "model.d_model=32").endswith(
+        "model.d_model = 32, but the run in mine has 16; leave it out, or begin another run"
+    )
+    Path("train.src").write_text(Path("train.src").read_text().replace("1", "2"))
+    assert fail("train", good, "--out", "mine", "--resume").startswith(
+        "mine/store/train: the data changed since this run began, so it cannot go on exactly; "
+    )
