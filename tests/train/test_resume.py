@@ -96,7 +96,7 @@ def test_killed_while_a_file_is_being_written(forks: Forks, tmp_path: Path, name
 
 def test_a_command_of_its_own_killed_between_steps(forks: Forks, tmp_path: Path) -> None:
     """Nothing is forked or ordered here: the command a user types, killed from outside."""
-    tables = recipe(tmp_path, {"train": {"steps": 60, "save_every": 4, "validate_every": 20, "average": 3}})
+    tables = recipe(tmp_path, {"train": {"steps": 150, "save_every": 4, "validate_every": 50, "average": 3}})
     recipe_file = written(tmp_path, tables)
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "regard", "train", str(recipe_file), "--device", "cpu", "--out", str(out)]
@@ -105,7 +105,7 @@ def test_a_command_of_its_own_killed_between_steps(forks: Forks, tmp_path: Path)
         wait_for(lambda: lines(out / "log.jsonl") >= 6)
         process.kill()
     assert process.returncode == -signal.SIGKILL
-    assert 4 <= json.loads((out / "train.json").read_text())["step"] < 60
+    assert 4 <= json.loads((out / "train.json").read_text())["step"] < 150
     assert forks.run("train", recipe_file, "--device", "cpu", "--resume", "--out", out).status == 0
     assert forks.run("train", recipe_file, "--device", "cpu", "--out", tmp_path / "whole").status == 0
     assert contents(out) == contents(tmp_path / "whole")
@@ -113,7 +113,7 @@ def test_a_command_of_its_own_killed_between_steps(forks: Forks, tmp_path: Path)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "kill"])
 def test_interrupted_politely_it_saves_and_says_how_to_go_on(forks: Forks, tmp_path: Path, number: int) -> None:
-    tables = recipe(tmp_path, {"train": {"steps": 60, "save_every": 100, "validate_every": 60}})
+    tables = recipe(tmp_path, {"train": {"steps": 150, "save_every": 200, "validate_every": 150}})
     recipe_file = written(tmp_path, tables)
     out = tmp_path / "interrupted run"
     process = forks.start("train", recipe_file, "--device", "cpu", "--out", out)
@@ -123,7 +123,7 @@ def test_interrupted_politely_it_saves_and_says_how_to_go_on(forks: Forks, tmp_p
     assert ended.status == 130
     assert ended.out == ""
     step = json.loads((out / "train.json").read_text())["step"]
-    assert 3 <= step < 60
+    assert 3 <= step < 150
     said = ended.err.strip().splitlines()[-1]
     assert said == f"saved at step {step}; to go on: regard train '{out}/config.toml' --out '{out}' --resume"
     assert RunDirectory(out).load()
