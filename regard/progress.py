@@ -26,8 +26,14 @@ def say(message: str) -> None:
     console.print(message, soft_wrap=True, markup=False)
 
 
+_warned: set[str] = set()
+
+
 def warn(message: str) -> None:
-    """One line about something left out or unusual: nothing is skipped without it."""
+    """One line about something left out or unusual; the same line is said once, however often a file is read."""
+    if message in _warned:
+        return
+    _warned.add(message)
     console.print(f"warning: {message}", style="yellow", soft_wrap=True, markup=False)
 
 

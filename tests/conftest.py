@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 
+import pytest
 import torch
 
 if importlib.util.find_spec("beartype") is not None:
@@ -14,3 +16,12 @@ if importlib.util.find_spec("beartype") is not None:
     )
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def warned_anew() -> Iterator[None]:
+    """A warning is said once a process; here, once a test."""
+    from regard import progress
+
+    progress._warned.clear()
+    yield

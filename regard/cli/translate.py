@@ -69,6 +69,8 @@ def _windows(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], int 
     if texts and file:
         raise InputError("both TEXT and --file given; give one of them")
     if texts and texts != ["-"]:
+        if not all(text.strip() for text in texts):
+            raise InputError("a text to translate is empty; give at least one word")
         return [texts], len(texts)
     if file in ("", "-"):
         return windows_as_they_come(lines("-")), None

@@ -89,14 +89,12 @@ def _extend(logits: Float[Tensor, "N V"], beams: _Beams, length: int, eos: int, 
     The best of a sentence are among the best of each of its beams, so the vocabulary is gone through by row.
     """
     b, w = beams.total.shape
-    wide = logits.float()
-    normaliser = wide.logsumexp(-1, keepdim=True)
-    best, token = wide.topk(min(candidates, wide.shape[-1]))
-    score, token = (best - normaliser).view(b, w, -1), token.view(b, w, -1)
+    log_probs = logits.float().log_softmax(-1)
+    score, token = (best.view(b, w, -1) for best in log_probs.topk(min(candidates, log_probs.shape[-1])))
     ending = (beams.limit == length)[:, None, None]
     if ending.any():
         only = torch.full_like(score, -torch.inf)
-        only[..., :1] = (wide[:, eos : eos + 1] - normaliser).view(b, w, 1)
+        only[..., :1] = log_probs[:, eos].view(b, w, 1)
         score, token = torch.where(ending, only, score), torch.where(ending, eos, token)
     totals = (beams.total[:, :, None] + score).flatten(1)  # (B, W C)
     total, index = totals.topk(min(candidates, totals.shape[1]))

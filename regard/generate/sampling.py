@@ -65,8 +65,7 @@ def follow(
     for length in range(1, max(limits, default=0) + 1):
         logits = step(tokens, state)
         tokens = torch.where(limit == length, eos, pick(logits))
-        wide = logits.float()
-        chosen = wide.gather(-1, tokens[:, None]).squeeze(-1) - wide.logsumexp(-1)
+        chosen = logits.float().log_softmax(-1).gather(-1, tokens[:, None]).squeeze(-1)
         for r, token, score in zip(row.tolist(), tokens.tolist(), chosen.tolist(), strict=True):
             ids[r].append(token)
             scores[r].append(score)

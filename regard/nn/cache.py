@@ -50,12 +50,8 @@ class Cache:
 
     def select(self, rows: Int[Tensor, " N"]) -> None:
         """Go on with these rows, in this order; a row may be taken several times or not at all."""
-        if self._kept is None:
-            return
-        filled = self.remembered()
-        self._kept = None
-        old, self.length = filled.select(rows), 0
-        self.append(old)
+        if self._kept is not None:
+            self._kept = self._kept.select(rows)
 
     def _grow(self, like: KeyValue, room: int) -> None:
         """Move to room for twice as many tokens."""

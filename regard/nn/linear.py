@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 BLOCKS = 8
 FEW_ROWS = 256
-LARGE = 1 << 22
-"""Weights of a matrix that a single row is worth cutting for, and many rows are not."""
-FEW_ROWS_LARGE = 64
+FEW_ROWS_OUT = 64
+"""For a result wider than `WIDE`: putting many rows of it in order again costs what was gained."""
+WIDE = 1 << 13
 
 
 def product(
@@ -33,7 +33,7 @@ def product(
 def _pays(n_rows: int, weight: Tensor) -> bool:
     if len(weight) % BLOCKS:
         return False
-    return 1 <= n_rows <= FEW_ROWS_LARGE if weight.numel() > LARGE else 2 <= n_rows <= FEW_ROWS
+    return n_rows <= (FEW_ROWS_OUT if len(weight) > WIDE else FEW_ROWS)
 
 
 class Linear(nn.Linear):

@@ -52,7 +52,7 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Cache | None = None) -> Float[Tensor, "B T D"]:
         """Self-attention: every token looks at the tokens of the same rows, and at those remembered."""
-        query, key, value = self.projection(x).split(self.widths, dim=-1)
+        query, key, value = self.projection(x).contiguous().split(self.widths, dim=-1)
         memory = self._memory(key, value, sight.query_position)
         return self.attend(query, memory if cache is None else cache.append(memory), sight)
 
@@ -60,13 +60,13 @@ class MultiHeadAttention(nn.Module):
         """The keys and values of a text, for cross-attention to look at any number of times."""
         first = self.widths[0]
         weight, bias = self.projection.weight[first:], self.projection.bias[first:]
-        key, value = product(memory, weight, bias).split(self.widths[1:], dim=-1)
+        key, value = product(memory, weight, bias).contiguous().split(self.widths[1:], dim=-1)
         return self._memory(key, value, position)
 
     def cross(self, x: Float[Tensor, "B Q D"], memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q D"]:
         """Cross-attention: every token looks at the remembered text."""
         first = self.widths[0]
-        query = product(x, self.projection.weight[:first], self.projection.bias[:first])
+        query = product(x, self.projection.weight[:first], self.projection.bias[:first]).contiguous()
         return self.attend(query, memory, sight)
 
     def attend(self, query: Float[Tensor, "B Q HE"], memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q D"]:

@@ -77,6 +77,8 @@ class Search:
                 raise InputError(f"{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
         if self.alpha < 0:
             raise InputError(f"alpha {self.alpha}: expected 0 (no length penalty) or more")
+        if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
+            raise InputError("temperature, top-k and top-p belong to sampling; pass --sample as well")
         if self.n_best > 1 and not self.sample and self.n_best > self.beam:
             raise InputError(f"n-best {self.n_best} needs a beam at least as wide; pass --beam {self.n_best} or more")
 
@@ -90,6 +92,9 @@ class Translation:
     tokens: list[str]
     token_scores: list[float]
     alignment: list[tuple[int, int]]
+
+
+NOTHING = Translation("", 0.0, [], [], [])
 
 
 @dataclass(frozen=True)
@@ -170,15 +175,20 @@ class Translate(Task):
         *,
         aligned: bool = True,
     ) -> Iterator[tuple[str, list[Translation]]]:
-        """Each text with its best translations, in input order; the texts of a window are sorted by length inside."""
+        """Each text with its best translations, in input order; the texts of a window are sorted by length inside.
+
+        A blank text has a blank translation, so that the lines of a file stay side by side.
+        """
         for window in windows:
-            ids = self.tokenizers.source.encode_batch(window)
-            for text, tokens in zip(window, ids, strict=True):
+            worded = [text for text in window if text.strip()]
+            ids = self.tokenizers.source.encode_batch(worded)
+            for text, tokens in zip(worded, ids, strict=True):
                 self._check(model, text, tokens)
             found = self.search(model, ids, search, device)
             alignments = self._alignments(model, ids, found, device) if aligned else repeat([])
-            for text, hypotheses in zip(window, found, strict=True):
-                yield text, [self._translation(best, next(alignments)) for best in hypotheses]
+            best = ([self._translation(each, next(alignments)) for each in hypotheses] for hypotheses in found)
+            for text in window:
+                yield text, next(best) if text.strip() else [NOTHING]
 
     def search(
         self, model: Seq2Seq, sources: Sequence[list[int]], search: Search, device: torch.device
@@ -198,6 +208,9 @@ class Translate(Task):
         alpha: float = 0.6,
     ) -> Iterator[Forced]:
         """Score given targets (ids without ``<eos>``), with what each of their tokens looked at; in input order."""
+        limit, longest = model.config.n_positions - 1, max((len(side) for pair in pairs for side in pair), default=0)
+        if longest > limit:
+            raise InputError(f"a text has {longest:,} tokens; this model takes at most {limit:,}; split it")
         for first in range(0, len(pairs), FORCED):
             batch = pairs[first : first + FORCED]
             yield from _force_batch(model, batch, device, alpha)
@@ -226,8 +239,6 @@ class Translate(Task):
     def _check(self, model: Seq2Seq, text: str, tokens: list[int]) -> None:
         """Refuse what cannot be translated whole."""
         limit = model.config.n_positions - 1
-        if not text.strip():
-            raise InputError("a text to translate is empty; give at least one word")
         if len(tokens) > limit:
             raise InputError(
                 f"'{text[:30]}...' has {len(tokens):,} tokens; this model takes at most {limit:,}; "

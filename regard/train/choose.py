@@ -18,9 +18,12 @@ WIDTHS = (64, 128, 256, 512, 1024)
 
 
 def row_width(lengths: Int[np.ndarray, "N sides"]) -> int:
-    """The narrowest row that holds 999 in 1000 examples and, on average, four at least."""
-    longest = float(np.quantile(lengths.max(axis=1), 0.999))
-    mean = float(lengths.mean(axis=0).max())
+    """The narrowest row that holds 999 in 1000 examples and, on average, four at least; giants do not count."""
+    usual = lengths[lengths.max(axis=1) <= WIDTHS[-1]]
+    if len(usual) == 0:
+        return WIDTHS[-1]
+    longest = float(np.quantile(usual.max(axis=1), 0.999))
+    mean = float(usual.mean(axis=0).max())
     return next((width for width in WIDTHS if longest <= width and 4 * mean <= width), WIDTHS[-1])
 
 

@@ -161,7 +161,8 @@ class Training:
 
     def _validate(self) -> Event:
         progress = self.progress
-        values = validate(self.prepared)
+        with _memory_named(self.config):
+            values = validate(self.prepared)
         if self.config.average > 1:
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
             self.checkpoints.snapshot(progress.step, self.model)

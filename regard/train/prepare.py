@@ -35,6 +35,10 @@ TOKENIZER_EXAMPLES = 1_000_000
 """Examples a vocabulary is learned from, at most, spread evenly over the corpus."""
 
 
+FIXES_ORDER = ("seed", "batch_tokens", "accumulate")
+"""Keys of ``[train]`` that say which examples form a batch: a run cannot change them on the way."""
+
+
 @dataclass
 class Prepared:
     """A run ready to be trained."""
@@ -126,13 +130,13 @@ def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where
 
 
 def _take_up(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> Prepared:
-    """The run in the directory; of what is given now only the ``[train]`` table may differ."""
+    """The run in the directory; of what is given now only what leaves the order of batches alone may differ."""
     settings = run.read_config()
     kind = task_of(settings.tables(), where)
     before = settings.tables()
     for name, table in config.check(tables, schema(kind), where).items():
         for key, value in table.items():
-            if name == "train" or value == before[name][key]:
+            if value == before[name][key] or (name == "train" and key not in FIXES_ORDER):
                 before[name][key] = value
             else:
                 raise ConfigError(
@@ -239,6 +243,11 @@ def _packed_order(
             f"{len(lengths) - len(fitting):,} of {len(lengths):,} examples to {store.path.name} on are longer than "
             f"{limit} tokens and are left out (the longest takes {lengths.max():,})"
         )
-    rows = max(1, settings.train.batch_tokens // settings.train.accumulate // width)
+    rows = settings.train.batch_tokens // settings.train.accumulate // width
+    if rows == 0:
+        raise ConfigError(
+            f"train.batch_tokens = {settings.train.batch_tokens} in {settings.train.accumulate} parts is less than one "
+            f"row of data.max_length = {width} tokens; raise it to {width * settings.train.accumulate} or more"
+        )
     capacity = [width] * lengths.shape[1]
     return PackedOrder(lengths, capacity, rows, seed=seed, shuffle=shuffle, items=fitting)

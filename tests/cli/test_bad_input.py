@@ -222,3 +222,23 @@ def test_debug_shows_where_it_happened() -> None:
 
     with pytest.raises(ConfigError, match="no such recipe"):
         main(["train", "none.toml", "--debug"])
+
+
+def test_a_batch_smaller_than_one_row(fail: Fail, folder: Path) -> None:
+    good = written(folder, recipe(folder)).name
+    message = fail("train", good, "--out", "small", "--set", "train.batch_tokens=8", "--set", "data.max_length=64")
+    assert message.startswith("train.batch_tokens = 8 in ")
+    assert "is less than one row of data.max_length = 64 tokens; raise it to" in message
+
+
+@pytest.mark.parametrize("option", [("--temperature", "0.7"), ("--top-k", "5"), ("--top-p", "0.9")])
+def test_options_of_sampling_without_sampling(fail: Fail, run: Path, option: tuple[str, str]) -> None:
+    message = "temperature, top-k and top-p belong to sampling; pass --sample as well"
+    assert fail("translate", run, "1 2", *option) == message
+
+
+@pytest.mark.parametrize("setting", ["train.seed=9", "train.batch_tokens=128", "train.accumulate=2", "model.d_ff=64"])
+def test_what_a_resumed_run_cannot_change(fail: Fail, run: Path, setting: str) -> None:
+    message = fail("train", run / "config.toml", "--out", run, "--resume", "--set", setting)
+    assert f"but the run in {run} has" in message
+    assert message.endswith("leave it out, or begin another run")

@@ -38,8 +38,6 @@ def test_searches_that_cannot_be(fail: Fail, run: Path, options: list[str], mess
 
 def test_nothing_to_translate(fail: Fail, run: Path) -> None:
     assert fail("translate", run, "") == "a text to translate is empty; give at least one word"
-    Path("gap").write_text("\n1 2\n")
-    assert fail("translate", run, "--file", "gap") == "a text to translate is empty; give at least one word"
 
 
 def test_half_a_character(fail: Fail, run: Path) -> None:

@@ -216,8 +216,11 @@ def test_a_line_is_answered_before_the_pipe_is_closed(model: Path) -> None:
                 assert process.stdout.readline() == f"{target}\n"
             process.stdin.write("\n")
             process.stdin.flush()
+            assert process.stdout.readline() == "\n"
+            process.stdin.write("1 " * 5000 + "\n")
+            process.stdin.flush()
             assert process.wait() == 2
-            assert process.stderr.read() == "error: a text to translate is empty; give at least one word\n"
+            assert "split the text into sentences" in process.stderr.read()
         finally:
             limit.cancel()
             process.kill()

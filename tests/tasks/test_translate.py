@@ -17,7 +17,7 @@ from regard.data.buckets import windows
 from regard.errors import ConfigError, InputError
 from regard.generate import length_penalty
 from regard.models.seq2seq import Seq2Seq
-from regard.tasks.translate import Search, Translate, TranslateConfig, Translation, divergence
+from regard.tasks.translate import NOTHING, Search, Translate, TranslateConfig, Translation, divergence
 from regard.text.tokenizer import EOS
 from regard.train.run import RunDirectory
 
@@ -208,9 +208,10 @@ def test_samples_follow_their_seed(knowing: Learned) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\t"])
-def test_nothing_to_translate(knowing: Learned, text: str) -> None:
-    with pytest.raises(InputError, match=r"^a text to translate is empty; give at least one word$"):
-        knowing.translate(["1 2", text])
+def test_a_blank_text_has_a_blank_translation(knowing: Learned, text: str) -> None:
+    """So that the lines of a file stay side by side with those of its translation."""
+    alone = knowing.translate(["1 2"])[0]
+    assert knowing.translate([text, "1 2", text]) == [[NOTHING], alone, [NOTHING]]
 
 
 def test_a_text_too_long_is_refused_not_cut(knowing: Learned) -> None:

@@ -160,3 +160,14 @@ def test_a_pipe_is_read_once() -> None:
     assert read(*paths) == [("a", "c"), ("b", "d")]
     for path in paths:
         os.close(int(Path(path).name))
+
+
+def test_the_count_of_pairs_left_out_is_said_once_however_often_they_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "once.en").write_text("a\n\nc\n")
+    (tmp_path / "once.fr").write_text("a\nb\n\n")
+    files = [str(tmp_path / "once.en"), str(tmp_path / "once.fr")]
+    for _ in range(3):
+        list(read_pairs(files, skip_empty=True))
+    assert capsys.readouterr().err.count("left out 2 of 3 pairs") == 1
