@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -19,9 +18,8 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
-def warned_anew() -> Iterator[None]:
+def warned_anew() -> None:
     """A warning is said once a process; here, once a test."""
     from regard import progress
 
     progress._warned.clear()
-    yield
