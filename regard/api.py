@@ -9,7 +9,6 @@ regard.load(run.path)
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
@@ -124,10 +123,16 @@ class Translator:
         return next(self.task.force(self.network, [ids], self.device, alpha))
 
     def evaluate(
-        self, data: Sequence[str], *, columns: Sequence[str] = (), lowercase: bool = False, **options: Any
+        self,
+        data: Sequence[str],
+        *,
+        columns: Sequence[str] = (),
+        skip_empty: bool = False,
+        lowercase: bool = False,
+        **options: Any,
     ) -> dict[str, Any]:
         """BLEU, chrF and perplexity on parallel files, with signatures and counts."""
-        pairs = list(read_pairs(data, columns))
+        pairs = list(read_pairs(data, columns, skip_empty=skip_empty))
         sources, references = zip(*pairs, strict=True)
         found = track(self.stream(windows(sources), aligned=False, **options), "translating", len(pairs))
         scores = translation_score([best[0].text for _, best in found], references, lowercase=lowercase)
@@ -147,14 +152,13 @@ class Translator:
     def info(self) -> dict[str, Any]:
         """What this model is and how it was made."""
         tables = self.config.tables()
-        metrics = self.run.metrics
         return {
             "task": self.task.name,
             "architecture": self.config.model.architecture,
             "parameters": sum(weight.numel() for weight in self.network.parameters()),
             "vocabulary": len(self.task.tokenizers.target),
             "config": tables,
-            "training": json.loads(metrics.read_text(encoding="utf-8")) if metrics.exists() else {},
+            "training": self.run.read_metrics(),
         }
 
     def _likelihood(self, sources: Sequence[str], references: Sequence[str]) -> tuple[float, int]:

@@ -11,7 +11,15 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 T = TypeVar("T")
 
@@ -37,6 +45,18 @@ def warn(message: str) -> None:
     console.print(f"warning: {message}", style="yellow", soft_wrap=True, markup=False)
 
 
+def live(*columns: ProgressColumn) -> Progress:
+    """A live display on stderr, where that is a terminal; what is printed meanwhile goes where it was going."""
+    return Progress(
+        *columns,
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        disable=not console.is_terminal,
+    )
+
+
 class Bar:
     """Counts finished pieces of work and shows the count."""
 
@@ -46,7 +66,7 @@ class Bar:
         self._live: Progress | None = None
         if console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._live = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+            self._live = live(*columns, TimeRemainingColumn())
             self._task = self._live.add_task(what, total=total)
 
     def advance(self, pieces: int = 1) -> None:

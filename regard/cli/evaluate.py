@@ -12,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Columns, Device, Json, Model, print_json, split
+from regard.cli.options import Columns, Device, Json, Model, SkipEmpty, print_json, split
 
 
 def evaluate(
     model: Model,
     data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Parallel files or tables.")],
     columns: Columns = "",
+    skip_empty: SkipEmpty = False,
     beam: Annotated[int, typer.Option(help="Beam width; 1 is greedy.")] = 4,
     alpha: Annotated[float, typer.Option(help="Length penalty ((5 + length) / 6)^alpha.")] = 0.6,
     batch: Annotated[int, typer.Option(help="Sentences translated at once.")] = 64,
@@ -29,7 +30,13 @@ def evaluate(
     import regard
 
     scores = regard.load(model, device=device).evaluate(
-        data, columns=split(columns), lowercase=lowercase, beam=beam, alpha=alpha, batch=batch
+        data,
+        columns=split(columns),
+        skip_empty=skip_empty,
+        lowercase=lowercase,
+        beam=beam,
+        alpha=alpha,
+        batch=batch,
     )
     if as_json:
         print_json(scores)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,8 +73,8 @@ def _windows(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], int 
         if not all(text.strip() for text in texts):
             raise InputError("a text to translate is empty; give at least one word")
         return [texts], len(texts)
-    if file in ("", "-"):
-        return windows_as_they_come(lines("-")), None
+    if file in ("", "-") or Path(file).is_fifo() or Path(file).is_char_device():
+        return windows_as_they_come(lines(file or "-")), None
     return windows(lines(file)), sum(1 for _ in lines(file))
 
 

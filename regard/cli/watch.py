@@ -7,11 +7,11 @@ import sys
 import time
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, TextColumn
 
 from regard.api import Run
 from regard.errors import MissingExtra
-from regard.progress import QUIET_SECONDS, console, say
+from regard.progress import QUIET_SECONDS, console, live, say, warn
 from regard.train.curve import draw_curve
 from regard.train.loop import Event
 from regard.train.plan import plan
@@ -23,7 +23,7 @@ def watch(run: Run) -> None:
     for line in sized.lines():
         say(line)
     if sized.memory > sized.memory_there:
-        say("warning: that may not fit; lower train.batch_tokens, or raise train.accumulate to cut each step in parts")
+        warn("that may not fit; begin again with a larger train.accumulate or a smaller train.batch_tokens")
     with Board(run) as board:
         for event in run:
             board.show(event)
@@ -43,7 +43,7 @@ class Board:
         self._began, self._tokens = time.monotonic(), self.progress.tokens
         self._first, self._said = self.progress.step, 0.0
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"))
-        self._live = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._live = live(*columns)
         self._task = self._live.add_task("training", total=self.steps, completed=self._first, line="")
 
     def __enter__(self) -> Board:

@@ -53,7 +53,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         exact = torch.promote_types(hidden.dtype, torch.float32)
         total, nll = torch.zeros(2, dtype=exact, device=hidden.device)
-        learning = ctx.needs_input_grad[0]
+        learning = any(ctx.needs_input_grad[:2])
         of_hidden, of_weight = [], torch.zeros_like(weight, dtype=exact) if learning else weight
         rows = max(1, CHUNK.get(hidden.device.type, 1 << 24) // weight.shape[0])
         for part, wanted in zip(hidden.split(rows), target.split(rows), strict=True):

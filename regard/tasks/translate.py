@@ -24,6 +24,7 @@ from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
 from regard.generate import Hypothesis, beam_search, follow, most_likely, sampler
 from regard.generate.hypothesis import hypothesis
+from regard.generate.sampling import Pick
 from regard.metrics import translation_score
 from regard.models.presets import ModelConfig
 from regard.models.seq2seq import Seq2Seq
@@ -81,6 +82,13 @@ class Search:
             raise InputError("temperature, top-k and top-p belong to sampling; pass --sample as well")
         if self.n_best > 1 and not self.sample and self.n_best > self.beam:
             raise InputError(f"n-best {self.n_best} needs a beam at least as wide; pass --beam {self.n_best} or more")
+
+    def pick(self, device: torch.device) -> Pick:
+        """How to choose one token at a time; a sampler draws on from text to text."""
+        if not self.sample:
+            return most_likely
+        generator = torch.Generator(device).manual_seed(self.seed)
+        return sampler(generator, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
 
 
 @dataclass(frozen=True)
@@ -179,25 +187,31 @@ class Translate(Task):
 
         A blank text has a blank translation, so that the lines of a file stay side by side.
         """
+        pick = search.pick(device)
         for window in windows:
             worded = [text for text in window if text.strip()]
             ids = self.tokenizers.source.encode_batch(worded)
             for text, tokens in zip(worded, ids, strict=True):
                 self._check(model, text, tokens)
-            found = self.search(model, ids, search, device)
+            found = self.search(model, ids, search, device, pick)
             alignments = self._alignments(model, ids, found, device) if aligned else repeat([])
             best = ([self._translation(each, next(alignments)) for each in hypotheses] for hypotheses in found)
             for text in window:
                 yield text, next(best) if text.strip() else [NOTHING]
 
     def search(
-        self, model: Seq2Seq, sources: Sequence[list[int]], search: Search, device: torch.device
+        self,
+        model: Seq2Seq,
+        sources: Sequence[list[int]],
+        search: Search,
+        device: torch.device,
+        pick: Pick = most_likely,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each source, found in order of length, given in input order."""
         found: dict[int, list[Hypothesis]] = {}
         for chosen in by_length([len(source) for source in sources], search.batch):
             batch = [sources[i] for i in chosen]
-            found.update(zip(chosen, _search_batch(model, batch, search, device), strict=True))
+            found.update(zip(chosen, _search_batch(model, batch, search, device, pick), strict=True))
         return [found[i] for i in range(len(sources))]
 
     def force(
@@ -271,7 +285,7 @@ def _force_batch(
 
 @torch.inference_mode()
 def _search_batch(
-    model: Seq2Seq, sources: Sequence[list[int]], search: Search, device: torch.device
+    model: Seq2Seq, sources: Sequence[list[int]], search: Search, device: torch.device, pick: Pick
 ) -> list[list[Hypothesis]]:
     rows = sentences_to_rows(sources, after=EOS, pad=PAD).to(device)
     limits = [min(len(source) + 50, model.config.n_positions) for source in sources]
@@ -287,16 +301,13 @@ def _search_batch(
             device=device,
         )
         return [hypotheses[: search.n_best] for hypotheses in found]
-    return _one_by_one(model, rows, limits, search, device)
+    return _one_by_one(model, rows, limits, search, device, pick)
 
 
 def _one_by_one(
-    model: Seq2Seq, rows: Rows, limits: list[int], search: Search, device: torch.device
+    model: Seq2Seq, rows: Rows, limits: list[int], search: Search, device: torch.device, pick: Pick
 ) -> list[list[Hypothesis]]:
     """Greedy, or `n_best` samples of each source, best first."""
-    generator = torch.Generator(device).manual_seed(search.seed)
-    choices = {"temperature": search.temperature, "top_k": search.top_k, "top_p": search.top_p}
-    pick = sampler(generator, **choices) if search.sample else most_likely  # type: ignore[arg-type]
     drawn = [
         follow(model.step, model.start(rows), pick, limits, sos=SOS, eos=EOS, alpha=search.alpha, device=device)
         for _ in range(search.n_best if search.sample else 1)

@@ -189,10 +189,9 @@ class Tokenizers:
             self.target.save(directory / self.TARGET_FILE)
 
     @classmethod
-    def load(cls, directory: Path) -> Tokenizers:
+    def load(cls, directory: Path, *, joint: bool) -> Tokenizers:
         source = Tokenizer.load(directory / cls.SOURCE_FILE)
-        separate = directory / cls.TARGET_FILE
-        return cls(source, Tokenizer.load(separate) if separate.exists() else source)
+        return cls(source, source if joint else Tokenizer.load(directory / cls.TARGET_FILE))
 
 
 def choose_vocabulary(n_words: int) -> int:

@@ -32,7 +32,7 @@ from regard.tasks.task import Batch
 from regard.train.checkpoint import Checkpoints
 from regard.train.optimiser import SCHEDULES, adamw, set_learning_rate
 from regard.train.prepare import Prepared
-from regard.train.run import TrainConfig, weights_of, write_json, write_tensors
+from regard.train.run import TrainConfig, flush, weights_of, write_json, write_tensors
 from regard.train.step import Stepper, read
 
 BAD_STEPS = 10
@@ -74,7 +74,7 @@ class Training:
         """Train to the end, or to an interruption."""
         if self.progress.finished and (self.progress.step >= self.config.steps or self._patience_lost()):
             return
-        self.progress.finished = False
+        self.progress.finished, self.progress.skipped_in_a_row, self._stop = False, 0, False
         with _disk_named(self.prepared.run.path), _interruptible(self):
             with Prefetch(self._batches(), self.prepared.device) as batches:
                 steps = iter(batches)
@@ -225,6 +225,7 @@ class Training:
 
     def _save(self) -> None:
         self._read_pending()
+        flush(self.prepared.run.log)  # the checkpoint says how long it is
         if self.progress.best is None:
             write_tensors(self.prepared.run.weights, weights_of(self.model))
         self.checkpoints.save(self.progress, self.model, self.optimiser)
@@ -260,7 +261,8 @@ def _memory_named(config: TrainConfig) -> Iterator[None]:
             raise
         raise TrainingError(
             f"out of memory with train.batch_tokens = {config.batch_tokens} in {config.accumulate} parts; "
-            f"raise train.accumulate to {2 * config.accumulate}, or lower train.batch_tokens or model.d_model"
+            f"begin another run with train.accumulate = {2 * config.accumulate}, or a smaller train.batch_tokens "
+            "or model.d_model"
         ) from None
 
 

@@ -29,6 +29,7 @@ from regard.text.files import STDIN
 from regard.text.pairs import paths_of
 from regard.text.tokenizer import TokenizerConfig, Tokenizers, choose_vocabulary, train_tokenizer
 from regard.train import choose
+from regard.train.checkpoint import Checkpoints
 from regard.train.run import RunConfig, RunDirectory, resolved, schema, task_of, write_text
 
 TOKENIZER_EXAMPLES = 1_000_000
@@ -65,7 +66,7 @@ class Corpus:
         if Path(STDIN) in paths_of([*data["train"], *data.get("valid", ())]):
             raise ConfigError(f"{where}: training reads its data several times, so not from standard input; use a file")
         if data.get("valid"):
-            self._read("valid")  # a missing file is said before any work is done
+            survey(self._read("valid"))
         self.counted: Survey = survey(self._read("train"))
         self._held = None if data.get("valid") else held_out(self.counted)
 
@@ -81,7 +82,8 @@ class Corpus:
     def fingerprint(self, *parts: str) -> str:
         """Changes when the files or the way to read them do."""
         files = paths_of([*self.data["train"], *self.data.get("valid", ())])
-        return fingerprint(files, *parts, repr(self._columns), repr(self._skip_empty))
+        how = [list(self.data["train"]), list(self.data.get("valid", ())), self._columns, self._skip_empty]
+        return fingerprint(files, *parts, repr(how))
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -100,6 +102,8 @@ def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: st
     run = RunDirectory(out)
     if run.exists() and not resume:
         raise ConfigError(f"{out}: already holds a run; pass --resume to go on with it, or choose another --out")
+    if not run.exists() and Checkpoints(run).tensors.exists():
+        raise CheckpointError(f"{out}: holds a checkpoint but no config.toml; restore it, or choose another --out")
     try:
         return (_take_up if run.exists() else _begin)(tables, run, device, where)
     except OSError as error:  # faults of files that are read have been named by then
@@ -112,6 +116,7 @@ def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where
     kind = task_of(tables, where)
     none: config.Tables = {name: {} for name in schema(kind)}
     given = none | config.check(tables, schema(kind), where)
+    _refuse_early(given, device, where)
     corpus = Corpus(kind, given["data"], where)
     run.path.mkdir(parents=True, exist_ok=True)
     tokenizer, tokenizers = _tokenizers(given["tokenizer"], corpus)
@@ -144,9 +149,9 @@ def _take_up(tables: config.Tables, run: RunDirectory, device: torch.device, whe
                     "leave it out, or begin another run"
                 )
     settings = resolved(before, where)
-    write_text(run.config, config.dump(settings.tables()))
-    task = kind(settings.task, Tokenizers.load(run.path))
+    task = kind(settings.task, Tokenizers.load(run.path, joint=settings.tokenizer.joint))
     train, valid = _stores(run, Corpus(kind, before["data"], where), task, resumed=True)
+    write_text(run.config, config.dump(settings.tables()))
     return _prepared(run, settings, task, train, valid, device, {})
 
 
@@ -183,14 +188,25 @@ def _store(
     store = TokenStore.open(path, mark)
     if store is None and resumed and path.exists():
         raise CheckpointError(
-            f"{path}: the data changed since this run began, so it cannot go on exactly; "
-            "begin another run, or delete that folder to go on with the new data"
+            f"{path}: the data changed since this run began, so it cannot go on exactly; begin another run"
         )
     if store is None:
         store = write_store(path, examples, task, vocabulary=task.vocabulary, fingerprint=mark, total=total)
     if len(store) == 0:
         raise ConfigError(f"no examples left to {path.name} on; give more training data, or --valid files of their own")
     return store
+
+
+def _refuse_early(given: config.Tables, device: torch.device, where: str) -> None:
+    """Find values that no amount of data could make right, before any is read."""
+    model = with_preset({"preset": "tiny", **given["model"]})
+    likely: config.Tables = {
+        "data": {"train": (), "max_length": choose.WIDTHS[0], **given["data"]},
+        "tokenizer": {"vocabulary": choose_vocabulary(0), **given["tokenizer"]},
+        "model": model,
+        "train": choose.train_table(given["train"], 1_000_000, model["d_model"], device),
+    }
+    resolved(given | likely, where)
 
 
 def _choose(

@@ -82,7 +82,7 @@ def task_of(tables: config.Tables, where: str) -> type[Task]:
     name = tables.get("task", {}).get("name")
     if name is None:
         raise ConfigError(f'{where}: no task; add name = "translate" under [task]; known: {", ".join(TASKS)}')
-    if name not in TASKS:
+    if not isinstance(name, str) or name not in TASKS:
         raise ConfigError(f"{where}: task.name = {name!r} is unknown; {did_you_mean(str(name), TASKS)}")
     return TASKS[name]
 
@@ -132,10 +132,20 @@ class RunDirectory:
             raise CheckpointError(f"{self.path}: not a run directory: it has no config.toml")
         return resolved(config.read(self.config), str(self.config))
 
+    def read_metrics(self) -> dict[str, Any]:
+        """How training went; nothing while it has not ended."""
+        try:
+            found: dict[str, Any] = json.loads(self.metrics.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise CheckpointError(f"{self.metrics}: damaged ({error}); delete it, or restore it from a copy") from None
+        return found
+
     def load(self) -> tuple[RunConfig, Task, nn.Module]:
         """The task and the model with its best weights, ready for use."""
         settings = self.read_config()
-        task = TASKS[settings.task.name](settings.task, Tokenizers.load(self.path))
+        task = TASKS[settings.task.name](settings.task, Tokenizers.load(self.path, joint=settings.tokenizer.joint))
         model = task.build(settings.model)
         load_weights(model, self.weights)
         return settings, task, model.eval()
@@ -201,15 +211,16 @@ def write_aside(path: Path, write: Callable[[Path], object]) -> None:
     aside = path.with_name(path.name + ".new")
     try:
         write(aside)
-        _flush(aside)
+        flush(aside)
         aside.replace(path)
-        _flush(path.parent)
+        flush(path.parent)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Make sure that what was written to a file or a directory is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

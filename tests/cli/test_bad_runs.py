@@ -131,3 +131,14 @@ def test_going_on_with_other_data_or_another_shape(fail: Fail, folder: Path) -> 
     assert fail("train", good, "--out", "mine", "--resume").startswith(
         "mine/store/train: the data changed since this run began, so it cannot go on exactly; "
     )
+
+
+def test_a_damaged_record_of_training(fail: Fail, run: Path) -> None:
+    (run / "metrics.json").write_text('{"best": ')
+    assert fail("info", run).startswith(f"{run / 'metrics.json'}: damaged (")
+
+
+def test_a_checkpoint_without_its_recipe_is_not_taken_for_a_fresh_run(fail: Fail, run: Path) -> None:
+    (run / "config.toml").unlink()
+    message = fail("train", "translate", "train.src", "train.tgt", "--out", run)
+    assert message == f"{run}: holds a checkpoint but no config.toml; restore it, or choose another --out"

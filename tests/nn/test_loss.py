@@ -138,3 +138,15 @@ def test_linear_cross_entropy_without_gradients():
         torch.testing.assert_close(
             linear_cross_entropy(hidden, weight, target).nll, cross_entropy(hidden @ weight.T, target).nll
         )
+
+
+@pytest.mark.parametrize("frozen", ["hidden", "weight"])
+def test_linear_cross_entropy_with_one_side_frozen(frozen):
+    hidden, weight = torch.randn(5, 8, dtype=torch.float64), torch.randn(9, 8, dtype=torch.float64)
+    learned = weight if frozen == "hidden" else hidden
+    learned.requires_grad_()
+    target = torch.randint(0, 9, (5,))
+    linear_cross_entropy(hidden, weight, target).total.backward()
+    found, learned.grad = learned.grad, None
+    cross_entropy(hidden @ weight.T, target).total.backward()
+    assert_close(found, learned.grad)

@@ -290,12 +290,12 @@ class TestFiles:
     def test_one_file_when_joint_two_when_not(self, tmp_path: Path) -> None:
         one, other = TRAINED["bpe"], TRAINED["unigram"]
         Tokenizers(one, other).save(tmp_path)
-        separate = Tokenizers.load(tmp_path)
+        separate = Tokenizers.load(tmp_path, joint=False)
         assert not separate.joint
         assert (separate.source.fingerprint, separate.target.fingerprint) == (one.fingerprint, other.fingerprint)
 
         Tokenizers(one, one).save(tmp_path)
-        joint = Tokenizers.load(tmp_path)
+        joint = Tokenizers.load(tmp_path, joint=True)
         assert joint.joint
         assert joint.source is joint.target
         assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]

@@ -284,8 +284,8 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(TrainingError) as caught:
         list(Training(prepared).run())
     assert str(caught.value) == (
-        "out of memory with train.batch_tokens = 64 in 2 parts; raise train.accumulate to 4, "
-        "or lower train.batch_tokens or model.d_model"
+        "out of memory with train.batch_tokens = 64 in 2 parts; begin another run with train.accumulate = 4, "
+        "or a smaller train.batch_tokens or model.d_model"
     )
 
 

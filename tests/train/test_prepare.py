@@ -112,7 +112,7 @@ def test_changed_data_is_refused_when_going_on(tmp_path: Path, name: str, change
     message = fault(tables, tmp_path / "run", CheckpointError, resume=True)
     assert message == (
         f"{tmp_path}/run/store/train: the data changed since this run began, so it cannot go on exactly; "
-        "begin another run, or delete that folder to go on with the new data"
+        "begin another run"
     )
     assert contents(tmp_path / "run") == before
     shutil.rmtree(tmp_path / "run" / "store" / "train")

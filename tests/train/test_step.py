@@ -195,7 +195,7 @@ def test_out_of_memory_names_the_settings_to_change(prepared: Prepared, error: E
         bench.step(bench.batches[0])
     assert str(caught.value) == (
         "out of memory with train.batch_tokens = 128 in 1 parts; "
-        "raise train.accumulate to 2, or lower train.batch_tokens or model.d_model"
+        "begin another run with train.accumulate = 2, or a smaller train.batch_tokens or model.d_model"
     )
 
 
