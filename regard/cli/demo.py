@@ -1,5 +1,5 @@
 """The tour: make a corpus of dates, times, money and quantities in English and French, train a translator on it in
-about a minute and a half on two cores, and look at the result.
+about two minutes on two cores, and look at the result.
 
 It runs what you would run on your own text. Everything lands in one folder (--out), which can be deleted.
 """

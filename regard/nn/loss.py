@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.data.batches import IGNORE
 
-CHUNK = {"cpu": 1 << 20, "cuda": 1 << 28}
+CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits made at once: what stays in a CPU's cache, or keeps a GPU busy."""
 
 

@@ -1,7 +1,7 @@
 """What a recipe leaves open, chosen from the amount of data and the device.
 
-Each function gives the keys of one table; what the recipe says stands. The numbers are rules of thumb, tried on
-corpora of 30 thousand to 600 thousand pairs (docs/LOG.md), and the plan printed before step 1 names each of them.
+Each function gives the keys of one table; what the recipe says stands. The numbers are rules of thumb, and the plan
+printed before step 1 names each of them.
 """
 
 from __future__ import annotations
