@@ -24,7 +24,7 @@ RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))
 
 ORDER = [
     ("errors",),
-    ("config", "metrics", "progress"),
+    ("config", "disk", "metrics", "progress"),
     ("text",),
     ("data",),
     ("nn",),

@@ -25,6 +25,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Int, Integer
 
+from regard.disk import flush, write_json
+
 FORMAT = 1
 MANIFEST = "manifest.json"
 PROBE = 1 << 20
@@ -106,7 +108,7 @@ class TokenStore:
             if path.exists():
                 path.rename(aside / "old")
             (aside / "new").rename(path)
-            _sync_directory(path.parent)
+            flush(path.parent)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         store = cls.open(path, fingerprint)
@@ -177,23 +179,12 @@ def _append(side: Column, tokens: int, ids_file: BinaryIO, offsets_file: BinaryI
 
 
 def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    with (directory / MANIFEST).open("wb") as file:
-        file.write(json.dumps(manifest, indent=2).encode())
-        _sync(file)
-    _sync_directory(directory)
+    write_json(directory / MANIFEST, manifest)
 
 
 def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _beside(path: Path) -> Path:

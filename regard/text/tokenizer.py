@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard import progress
+from regard.disk import write_text
 from regard.errors import CheckpointError, ConfigError, InputError
 
 SPECIALS = ("<pad>", "<sos>", "<eos>")
@@ -142,13 +142,8 @@ class Tokenizer:
         return text
 
     def save(self, path: Path) -> None:
-        """Write tokenizer.json: aside, flushed, then renamed, so that a crash leaves no half of it."""
-        aside = path.with_name(f"{path.name}.part")
-        with aside.open("wb") as file:
-            file.write(self.to_json().encode())
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
+        """Write tokenizer.json, so that a crash leaves no half of it."""
+        write_text(path, self.to_json())
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.order import Cursor
+from regard.disk import write_json
 from regard.errors import CheckpointError
-from regard.train.run import RunDirectory, load_weights, read_tensors, weights_of, write_json, write_tensors
+from regard.train.run import RunDirectory, load_weights, read_tensors, weights_of, write_tensors
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

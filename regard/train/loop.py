@@ -26,13 +26,14 @@ from torch import Tensor
 
 from regard.data.order import Cursor
 from regard.data.prefetch import Prefetch
+from regard.disk import flush, write_json
 from regard.errors import TrainingError
 from regard.metrics import perplexity
 from regard.tasks.task import Batch
 from regard.train.checkpoint import Checkpoints
 from regard.train.optimiser import SCHEDULES, adamw, set_learning_rate
 from regard.train.prepare import Prepared
-from regard.train.run import TrainConfig, flush, weights_of, write_json, write_tensors
+from regard.train.run import TrainConfig, weights_of, write_tensors
 from regard.train.step import Stepper, read
 
 BAD_STEPS = 10

@@ -20,6 +20,7 @@ from regard import config
 from regard.data.corpus import Example, Survey, held_out, survey, write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore, fingerprint
+from regard.disk import write_text
 from regard.errors import CheckpointError, ConfigError, TrainingError
 from regard.models.blocks import initialise
 from regard.models.presets import with_preset
@@ -30,7 +31,7 @@ from regard.text.pairs import paths_of
 from regard.text.tokenizer import TokenizerConfig, Tokenizers, choose_vocabulary, train_tokenizer
 from regard.train import choose
 from regard.train.checkpoint import Checkpoints
-from regard.train.run import RunConfig, RunDirectory, resolved, schema, task_of, write_text
+from regard.train.run import RunConfig, RunDirectory, resolved, schema, task_of
 
 TOKENIZER_EXAMPLES = 1_000_000
 """Examples a vocabulary is learned from, at most, spread evenly over the corpus."""

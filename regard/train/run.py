@@ -10,8 +10,7 @@ Every file is written aside, flushed and renamed. Nothing is ever unpickled.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.data.corpus import DataConfig
+from regard.disk import write_aside
 from regard.errors import CheckpointError, ConfigError, did_you_mean
 from regard.models.presets import ModelConfig
 from regard.tasks import TASKS, Task
@@ -194,35 +194,3 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, s
         aside.chmod(0o644)
 
     write_aside(path, write)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
-
-
-def write_aside(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, flush it to disk, and put it in the place of `path`."""
-    aside = path.with_name(path.name + ".new")
-    try:
-        write(aside)
-        flush(aside)
-        aside.replace(path)
-        flush(path.parent)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-
-
-def flush(path: Path) -> None:
-    """Make sure that what was written to a file or a directory is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

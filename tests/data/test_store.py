@@ -89,7 +89,7 @@ def test_a_damaged_store_counts_as_absent(tmp_path: Path, name: str, damage: str
     data = file.read_bytes()
     file.unlink()
     if damage != "remove":
-        file.write_bytes(data[:-1] if damage == "truncate" else data + b"x")
+        file.write_bytes(data[:-2] if damage == "truncate" else data + b"x")  # the last byte may be a line end
     assert TokenStore.open(tmp_path / "store", "a") is None
     assert content(write(tmp_path / "store")) == [SOURCE, TARGET]
 

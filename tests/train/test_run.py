@@ -13,18 +13,10 @@ from runs import ready, recipe
 from safetensors.torch import save_file
 from torch import nn
 
+from regard.disk import write_aside, write_json
 from regard.errors import CheckpointError, ConfigError
 from regard.train.prepare import Prepared
-from regard.train.run import (
-    RunDirectory,
-    TrainConfig,
-    load_weights,
-    read_tensors,
-    weights_of,
-    write_aside,
-    write_json,
-    write_tensors,
-)
+from regard.train.run import RunDirectory, TrainConfig, load_weights, read_tensors, weights_of, write_tensors
 
 
 def layer(seed: int = 0, width: int = 3) -> nn.Linear:
