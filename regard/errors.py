@@ -5,7 +5,8 @@
     ├── DataError        a file of text that cannot be read as asked (path, line)
     ├── InputError       a text or argument given to a command or a function
     ├── CheckpointError  a run directory that is missing, foreign or damaged
-    └── TrainingError    training that cannot go on (memory, disk, numbers that are not finite)
+    ├── TrainingError    training that cannot go on (memory, disk, numbers that are not finite)
+    └── MissingExtra     a library that is not installed (says the command that installs it)
 
 A message is one line, lower case: where, what was found, what is accepted, the likely fix.
 The command line prints it after ``error:`` and leaves with status 2.

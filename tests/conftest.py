@@ -11,7 +11,8 @@ if importlib.util.find_spec("beartype") is not None:
     from jaxtyping import install_import_hook
 
     install_import_hook(
-        ["regard.data", "regard.nn", "regard.models", "regard.generate", "regard.tasks"], "beartype.beartype"
+        [f"regard.{part}" for part in ("data", "nn", "models", "generate", "tasks", "train", "look", "api")],
+        "beartype.beartype",
     )
 
 torch.set_num_threads(1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from typing import Any
+from collections import deque
+from typing import Any, NamedTuple
 
 from rich.progress import BarColumn, TextColumn
 
@@ -15,6 +16,9 @@ from regard.progress import QUIET_SECONDS, console, live, say, warn
 from regard.train.curve import draw_curve
 from regard.train.loop import Event
 from regard.train.plan import plan
+
+RECENT = 10
+"""Logged intervals that the speed on the live line is the mean of."""
 
 
 def watch(run: Run) -> None:
@@ -33,18 +37,26 @@ def watch(run: Run) -> None:
     _finish(run, board.last)
 
 
+class Mark(NamedTuple):
+    """How far training had come when something was logged; seconds are those of its steps alone."""
+
+    step: int
+    tokens: int
+    seconds: float
+
+
 class Board:
     """The live line under the validations: a bar in a terminal, a plain line now and then in a log."""
 
     def __init__(self, run: Run) -> None:
         self.progress, self.steps = run.training.progress, run.prepared.config.train.steps
-        self.goal = run.prepared.task.goal.metric
         self.last = Event("end", self.progress.step, {})
-        self._began, self._tokens = time.monotonic(), self.progress.tokens
-        self._first, self._said = self.progress.step, 0.0
+        self._began, self._first, self._said = time.monotonic(), self._mark(), 0.0
+        # The first interval of a compiled run is mostly compilation: it says nothing of the speed.
+        self._marks = deque([] if run.prepared.config.train.compiled else [self._first], maxlen=RECENT)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"))
         self._live = live(*columns)
-        self._task = self._live.add_task("training", total=self.steps, completed=self._first, line="")
+        self._task = self._live.add_task("training", total=self.steps, completed=self._first.step, line="")
 
     def __enter__(self) -> Board:
         self._live.start()
@@ -68,18 +80,27 @@ class Board:
         self._live.update(self._task, completed=event.step, line=line)
         if not console.is_terminal and time.monotonic() - self._said > QUIET_SECONDS:
             self._said = time.monotonic()
-            say(f"step {event.step:,} of {self.steps:,}  {line}")
+            say(line)
 
     def _line(self, values: dict[str, Any]) -> str:
-        seconds = time.monotonic() - self._began
-        done = self.progress.step - self._first
-        left = seconds / max(1, done) * (self.steps - self.progress.step)
-        speed = (self.progress.tokens - self._tokens) / max(seconds, 1e-9)
         skipped = f"  {values['skipped']} steps skipped" if values["skipped"] else ""
-        return (
-            f"step {self.progress.step:,}/{self.steps:,}  loss {values['loss']:.3f}  {speed:,.0f} tokens/s  "
-            f"{_clock(left)} left{skipped}"
-        )
+        return f"step {self.progress.step:,}/{self.steps:,}  loss {values['loss']:.3f}{self._speed()}{skipped}"
+
+    def _speed(self) -> str:
+        """Tokens a second of recent steps, and the time left at their pace and with as much done between them."""
+        now = self._mark()
+        self._marks.append(now)
+        then = self._marks[0]
+        if then is now:
+            return ""
+        seconds = max(now.seconds - then.seconds, 1e-9)
+        between = time.monotonic() - self._began - (now.seconds - self._first.seconds)  # validating, saving
+        each = seconds / (now.step - then.step) + between / (now.step - self._first.step)
+        left = _clock(each * (self.steps - now.step))
+        return f"  {(now.tokens - then.tokens) / seconds:,.0f} tokens/s  {left} left"
+
+    def _mark(self) -> Mark:
+        return Mark(self.progress.step, self.progress.tokens, self.progress.seconds)
 
 
 def resume_command(run: Run) -> str:
@@ -89,18 +110,18 @@ def resume_command(run: Run) -> str:
 
 
 def _finish(run: Run, last: Event) -> None:
-    path = run.prepared.run.path
-    goal = run.prepared.task.goal.metric
-    if goal in last.values:
+    path, task = run.prepared.run.path, run.prepared.task
+    if task.goal.metric in last.values:
         kind = f"the average of {last.values['averaged']} snapshots" if last.values["averaged"] else "one checkpoint"
-        say(f"done: {goal} {last.values[goal]:.4g} on the validation data, {kind} at step {last.values['step']:,}")
+        score = f"{task.goal.label} {last.values[task.goal.metric]:.4g}"
+        say(f"done: {score} on the validation data, {kind} at step {last.values['step']:,}")
     else:
         say(f"nothing to do: this run ended at step {last.step:,}; raise train.steps (or train.patience) to go on")
     try:
-        say(f"learning curve: {draw_curve(run.prepared.run)}")
+        say(f"learning curve: {draw_curve(run.prepared.run, task.goal)}")
     except (MissingExtra, OSError) as error:
         say(f"no learning curve: {error}")
-    say(f'use it: regard translate {path} "..."        score it: regard evaluate {path} TEST')
+    say(f'use it: regard {task.verb} {path} "..."        score it: regard evaluate {path} TEST')
     print(path, file=sys.stdout)
 
 

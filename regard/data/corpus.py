@@ -1,7 +1,7 @@
 """From examples of text to token stores: counting, holding out, encoding.
 
 An example is a tuple of texts, one per column; what the columns mean is the task's business. `train/prepare.py`
-calls this; readers are in text/, the files on disk in data/store.py.
+makes a `Corpus` and hands it to the task; readers are in text/, the files on disk in data/store.py.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
-from itertools import islice
+from itertools import filterfalse, islice
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Integer
 
-from regard.data.store import TokenStore
+from regard.data.store import TokenStore, fingerprint
 from regard.errors import ConfigError
 from regard.progress import track
+from regard.text.files import STDIN, require
 
 Example = tuple[str, ...]
 """The texts of one example, one for each column of the task."""
@@ -29,6 +31,9 @@ CHUNK = 4096
 
 HELD_OUT = 1000
 """Examples kept for validation where no validation files are given, at most; never more than one in twenty."""
+
+SAMPLE = 1_000_000
+"""Examples a vocabulary is learned from, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,64 @@ def held_out(counted: Survey) -> Callable[[Example], bool]:
 
 def _hash(example: Example) -> int:
     return int.from_bytes(blake2b(example[0].encode(), digest_size=8).digest())
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """What finds examples in files: a kind of task."""
+
+    @staticmethod
+    def paths(data: Sequence[str]) -> list[Path]: ...
+
+    @staticmethod
+    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]: ...
+
+
+class Corpus:
+    """The training and validation examples of a recipe; their text is read when asked for, any number of times."""
+
+    def __init__(self, reader: Reader, data: DataConfig, where: str) -> None:
+        if not data.train:
+            raise ConfigError(f'{where}: no training data; give files, or add train = ["..."] under [data]')
+        self.reader, self.data = reader, data
+        self.files = reader.paths([*data.train, *data.valid])
+        if Path(STDIN) in self.files:
+            raise ConfigError(f"{where}: training reads its data several times, so not from standard input; use a file")
+        for file in self.files:
+            require(file)
+
+    @cached_property
+    def counted(self) -> Survey:
+        """How much there is to learn from; to know it is to have read everything, so every fault has been found."""
+        if self.data.valid:
+            survey(self._read(self.data.valid))
+        return survey(self._read(self.data.train))
+
+    def train(self) -> Iterator[Example]:
+        """What is learned from."""
+        examples = self._read(self.data.train)
+        return examples if self.data.valid else filterfalse(self._held, examples)
+
+    def valid(self) -> Iterator[Example]:
+        """What is validated on: files of its own, or examples held out."""
+        return self._read(self.data.valid) if self.data.valid else filter(self._held, self._read(self.data.train))
+
+    def texts(self, *columns: int) -> Iterator[str]:
+        """The training texts of these columns, from at most `SAMPLE` examples spread evenly over the corpus."""
+        every = max(1, self.counted.n_examples // SAMPLE)
+        return (example[i] for example in islice(self.train(), 0, None, every) for i in columns)
+
+    def fingerprint(self, *parts: str) -> str:
+        """Changes when the files or the way to read them do, or a part."""
+        how = [list(self.data.train), list(self.data.valid), self.data.columns, self.data.skip_empty]
+        return fingerprint(self.files, *parts, repr(how))
+
+    @cached_property
+    def _held(self) -> Callable[[Example], bool]:
+        return held_out(self.counted)
+
+    def _read(self, data: Sequence[str]) -> Iterator[Example]:
+        return self.reader.read(data, self.data.columns, skip_empty=self.data.skip_empty)
 
 
 @runtime_checkable

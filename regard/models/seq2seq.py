@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
@@ -20,28 +20,46 @@ from regard.nn import Cache, Decoder, Encoder, KeyValue, Place, Sight, TokenEmbe
 
 @dataclass
 class DecoderState:
-    """What the decoder remembers of N = B x W rows: W continuations of each of B sentences."""
+    """What the decoder remembers of B sentences while it writes W continuations of each.
+
+    The continuations of a sentence lie side by side in one row, and nothing remembered is ever moved when some are
+    dropped and others branch: `own` says which of the remembered tokens lie on the way to each continuation.
+
+        remembered   <sos> | Je  Il | vais  suis | ...          W tokens a step
+        own    0       x   |  x     |  x         |              <sos> Je vais
+               1       x   |  x     |        x   |              <sos> Je suis
+    """
 
     memories: list[KeyValue]
     memory_sight: Sight
     caches: list[Cache]
-    width: int = 1
-
-    @property
-    def length(self) -> int:
-        """Tokens written so far."""
-        return self.caches[0].length
+    own: Bool[Tensor, "B W K"]
+    position: Int[Tensor, " K"]
+    length: int = 0
+    branched: bool = False
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
-        """Go on with these rows: row b lists the W rows, all of one sentence, that continue as its beams."""
-        flat = rows.flatten()
-        for cache in self.caches:
-            cache.select(flat)
-        sentences = rows[:, 0] // self.width
-        self.width = rows.shape[1]
+        """Go on with these continuations, all those of a row of one sentence, counted through all sentences."""
+        width = self.own.shape[1]
+        sentences = rows[:, 0] // width
+        self.branched |= rows.shape[1] > 1
+        self.own = self.own[sentences[:, None], rows % width]
         if not torch.equal(sentences, torch.arange(len(self.memories[0].key), device=rows.device)):
             self.memories = [memory.select(sentences) for memory in self.memories]
             self.memory_sight = _rows_of(self.memory_sight, sentences)
+            for cache in self.caches:
+                cache.select(sentences)
+
+    def write(self) -> Sight:
+        """What the tokens now written may look at: themselves and what lies on their way."""
+        b, w, _ = self.own.shape
+        now = self.position.new_full((w,), self.length)
+        itself = torch.eye(w, dtype=torch.bool, device=self.own.device).expand(b, -1, -1)
+        self.own = torch.cat((self.own, itself), -1)
+        self.position = torch.cat((self.position, now))
+        self.length += 1
+        allowed = self.own[:, None] if self.branched else None
+        return Sight(now.expand(b, -1), self.position.expand(b, -1), allowed)
 
 
 def _rows_of(sight: Sight, rows: Tensor) -> Sight:
@@ -108,15 +126,17 @@ class Seq2Seq(nn.Module):
         full = bool((source.segment > 0).all())
         writer = Place(torch.ones_like(first), first)
         sight = Sight(first, source.position) if full else visible(writer, _place(source))
-        return DecoderState(memories, sight, [Cache() for _ in self.decoder])
+        nothing = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
+        return DecoderState(memories, sight, [Cache() for _ in self.decoder], nothing, first.new_zeros(0))
 
     def step(self, tokens: Int[Tensor, " N"], state: DecoderState) -> Float[Tensor, "N V"]:
-        """Write one more token in each row and give the logits of the next."""
-        written = torch.arange(state.length + 1, device=tokens.device).expand(len(tokens), -1)
-        now = written[:, -1:]
-        x = self.target_embedding(tokens[:, None], now)
-        x = self.decoder(x, state.memories, Sight(now, written), state.memory_sight, state.caches)
-        return self.logits(self.decoder_norm(x)[:, 0])
+        """Write one more token of each continuation, W of each sentence in turn, and give the logits of the next."""
+        sight = state.write()
+        now = sight.query_position
+        x = self.target_embedding(tokens.view(now.shape), now)
+        memory_sight = state.memory_sight._replace(query_position=now)
+        x = self.decoder(x, state.memories, sight, memory_sight, state.caches)
+        return self.logits(self.decoder_norm(x).flatten(0, 1))
 
 
 def _place(rows: Rows) -> Place:

@@ -127,15 +127,8 @@ class DecoderLayer(nn.Module):
         memory_sight: Sight,
         cache: Cache | None = None,
     ) -> Float[Tensor, "B T D"]:
-        def look_back(x: Tensor) -> Tensor:
-            # While decoding, the beams of one sentence ask its one memory together.
-            together = x.reshape(memory.key.shape[0], -1, x.shape[-1])
-            position = memory_sight.query_position.expand(-1, together.shape[1])
-            back = memory_sight._replace(query_position=position)
-            return self.cross_attention.cross(together, memory, back).reshape(x.shape)
-
         x = self.around_attention(x, lambda x: self.attention(x, sight, cache))
-        x = self.around_cross(x, look_back)
+        x = self.around_cross(x, lambda x: self.cross_attention.cross(x, memory, memory_sight))
         result: Tensor = self.out(self.around_feed_forward(x, self.feed_forward))
         return result
 

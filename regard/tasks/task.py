@@ -1,6 +1,6 @@
 """What the training loop asks of a task; a new task is one file beside this one and one line in tasks/__init__.py.
 
-A task knows its files, its tokenizers, its batches, its model, its loss and its metrics. It knows nothing of
+A task knows its files, its vocabularies, its batches, its model, its loss and its metrics. It knows nothing of
 optimisers, checkpoints or devices: those are the loop's.
 """
 
@@ -9,20 +9,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import nn
 
-from regard.data.corpus import Example
+from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
 from regard.data.store import TokenStore
 from regard.models.presets import ModelConfig
 from regard.nn import Loss
-from regard.text.tokenizer import Tokenizers
+from regard.text.tokenizer import TokenizerConfig
 
 
 @runtime_checkable
@@ -35,9 +36,13 @@ class Batch(Movable, Protocol):
 
 @dataclass(frozen=True)
 class Goal:
-    """The validation metric that decides which checkpoint is best."""
+    """The validation metric that decides which checkpoint is best, and what people call it.
+
+    It is "valid_loss" or "valid_perplexity", which every task has, or one of the task's own scores.
+    """
 
     metric: str
+    label: str
     higher_is_better: bool
 
     def improves(self, value: float, best: float | None) -> bool:
@@ -48,20 +53,37 @@ class Goal:
 
 
 class Task(ABC):
-    """One kind of thing to learn from text."""
+    """One kind of thing to learn from text; `name` says it in a recipe, `verb` is the command that uses the model."""
 
     name: ClassVar[str]
+    verb: ClassVar[str]
     Config: ClassVar[type]
     columns: ClassVar[tuple[str, ...]]
     goal: ClassVar[Goal]
 
     @staticmethod
     @abstractmethod
-    def read(files: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+    def paths(data: Sequence[str]) -> list[Path]:
+        """The files that `read` would read."""
+
+    @staticmethod
+    @abstractmethod
+    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         """The examples in the files, in order."""
 
+    @classmethod
     @abstractmethod
-    def __init__(self, config: Any, tokenizers: Tokenizers) -> None: ...
+    def learn(cls, config: Any, tokenizer: TokenizerConfig, corpus: Corpus, *, at_most: bool) -> Self:
+        """The task with vocabularies learned from the corpus; `at_most`: smaller than asked if there is too little."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, config: Any, tokenizer: TokenizerConfig, directory: Path) -> Self:
+        """The task with the vocabularies that `save` wrote."""
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Write the vocabularies into the run directory."""
 
     @property
     @abstractmethod

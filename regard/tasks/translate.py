@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from regard.data.batches import PairBatch, Rows, pair_batch, sentences_to_rows
 from regard.data.buckets import by_length
-from regard.data.corpus import Example
+from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
@@ -31,8 +32,8 @@ from regard.models.seq2seq import Seq2Seq
 from regard.nn import Loss, cross_entropy, linear_cross_entropy, record
 from regard.tasks.alignment import align
 from regard.tasks.task import Goal, Task
-from regard.text.pairs import read_pairs
-from regard.text.tokenizer import EOS, PAD, SOS, Tokenizers
+from regard.text.pairs import paths_of, read_pairs
+from regard.text.tokenizer import EOS, PAD, SOS, TokenizerConfig, Tokenizers, train_tokenizer
 
 FORCED = 16
 """Given targets scored at once; their attention is kept, which is large."""
@@ -116,18 +117,36 @@ class Forced:
 class Translate(Task):
     """From pairs of texts to a translator."""
 
-    name = "translate"
+    name = verb = "translate"
     Config = TranslateConfig
     columns = ("source", "target")
-    goal = Goal("bleu", higher_is_better=True)
+    goal = Goal("bleu", "BLEU", higher_is_better=True)
 
     def __init__(self, config: TranslateConfig, tokenizers: Tokenizers) -> None:
         self.config = config
         self.tokenizers = tokenizers
 
     @staticmethod
-    def read(files: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return iter(read_pairs(files, columns, skip_empty=skip_empty))
+    def paths(data: Sequence[str]) -> list[Path]:
+        return paths_of(data)
+
+    @staticmethod
+    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        return read_pairs(data, columns, skip_empty=skip_empty)
+
+    @classmethod
+    def learn(cls, config: TranslateConfig, tokenizer: TokenizerConfig, corpus: Corpus, *, at_most: bool) -> Self:
+        """One vocabulary for both sides, or one for each."""
+        sides = [(0, 1)] if tokenizer.joint else [(0,), (1,)]
+        learned = [train_tokenizer(corpus.texts(*columns), tokenizer, at_most=at_most) for columns in sides]
+        return cls(config, Tokenizers(learned[0], learned[-1]))
+
+    @classmethod
+    def load(cls, config: TranslateConfig, tokenizer: TokenizerConfig, directory: Path) -> Self:
+        return cls(config, Tokenizers.load(directory, joint=tokenizer.joint))
+
+    def save(self, directory: Path) -> None:
+        self.tokenizers.save(directory)
 
     @property
     def fingerprint(self) -> str:

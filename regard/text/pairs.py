@@ -98,9 +98,8 @@ def _side_by_side(source_path: str, target_path: str) -> Iterator[Row]:
 
 def _checked(parts: list[_Part], skip_empty: bool) -> Iterator[Pair]:
     """The pairs that have two sides; a part without any is an error."""
-    n_pairs = n_empty = 0
     for part in parts:
-        n_kept = 0
+        n_kept = n_empty = 0
         for line, (source, target) in part.rows:
             if source.strip() and target.strip():
                 n_kept += 1
@@ -111,9 +110,9 @@ def _checked(parts: list[_Part], skip_empty: bool) -> Iterator[Pair]:
                 raise _empty(part, line, source)
         if n_kept == 0:
             raise DataError(part.source_path, "no pairs; not one line holds a source and a target")
-        n_pairs += n_kept
-    if n_empty:
-        progress.warn(f"left out {n_empty:,} of {n_pairs + n_empty:,} pairs: empty source or target")
+        if n_empty:
+            files = ", ".join(dict.fromkeys((part.source_path, part.target_path)))
+            progress.warn(f"{files}: left out {n_empty:,} of {n_kept + n_empty:,} pairs: empty source or target")
 
 
 def _empty(part: _Part, line: int, source: str) -> DataError:

@@ -7,29 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import MissingExtra
+from regard.tasks.task import Goal
 from regard.train.run import RunDirectory
 
-SCORES = ("bleu",)
-"""Validation scores, in per cent; the first that the log has is drawn."""
 
-
-def draw_curve(run: RunDirectory) -> Path:
-    """Draw ``curve.png`` in the run directory: training and validation loss, and the task's score."""
+def draw_curve(run: RunDirectory, goal: Goal) -> Path:
+    """Draw ``curve.png`` in the run directory: training and validation loss, and the goal where it is another."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("the learning curve", "plot") from None
     lines = [json.loads(line) for line in run.log.read_text(encoding="utf-8").splitlines()]
     figure = Figure(figsize=(7, 4), layout="constrained")
-    losses = figure.add_subplot(xlabel="step", ylabel="loss (nats per token)")
+    losses = figure.add_subplot(xlabel="step", ylabel="loss (nats)")
     losses.plot(*_series(lines, "loss"), color="#0072B2", linewidth=1, label="training loss")
     losses.plot(*_series(lines, "valid_loss"), color="#D55E00", marker="o", markersize=3, label="validation loss")
-    scored = next((name for name in SCORES if any(name in line for line in lines)), None)
-    if scored is not None:
+    if goal.metric not in ("valid_loss", "valid_perplexity"):
+        label = f"validation {goal.label}"
         scores = losses.twinx()
-        scores.set_ylabel(f"validation {scored.upper()}")
-        scores.set_ylim(0, 100)
-        scores.plot(*_series(lines, scored), color="#009E73", linestyle="--", label=f"validation {scored.upper()}")
+        scores.set_ylabel(label)
+        scores.plot(*_series(lines, goal.metric), color="#009E73", linestyle="--", label=label)
+        scores.set_ylim(bottom=min(0, scores.get_ylim()[0]))
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
     losses.set_ylim(bottom=0)
     path = run.path / "curve.png"

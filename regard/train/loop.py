@@ -112,14 +112,15 @@ class Training:
         last = step == config.steps
         logging = step % config.log_every == 0
         validating = last or step % config.validate_every == 0
-        if logging or validating:
+        saving = validating or step % config.save_every == 0
+        if logging or saving:
             self._read_pending()
         progress.seconds += time.perf_counter() - began
         if logging:
             yield self._log(rate)
         if validating:
             yield self._validate()
-        if validating or step % config.save_every == 0:
+        if saving:
             self._save()
             yield Event("save", step, {})
 
@@ -234,7 +235,8 @@ class Training:
 
 @torch.inference_mode()
 def validate(prepared: Prepared) -> dict[str, float]:
-    """Perplexity on all validation examples, and the task's own metrics."""
+    """Perplexity on all validation examples, and the task's own metrics; what is drawn at random is always the same."""
+    torch.manual_seed(0)
     prepared.model.eval()
     nll, n_tokens = 0.0, 0
     placements = prepared.valid_order.one_epoch()

@@ -43,7 +43,7 @@ class Plan:
         """The plan in words."""
         lines = [
             f"model      {self.parameters:,} parameters",
-            f"data       {self.examples:,} examples, {self.tokens:,} target tokens, rows {self.fill:.1%} full",
+            f"data       {self.examples:,} examples, {self.tokens:,} tokens, rows {self.fill:.1%} full",
             f"training   {self.steps:,} steps, {self.batches_per_epoch:,} batches an epoch, {self.epochs:.1f} epochs",
             f"work       {self.flops:.2e} floating-point operations",
             f"memory     about {_gib(self.memory)} of {_gib(self.memory_there)} free ({self.device})",

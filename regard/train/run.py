@@ -1,7 +1,7 @@
 """The run directory: a model and everything needed to use it, to go on training it and to know how it was made.
 
     config.toml         the resolved recipe              log.jsonl       what training saw, step by step
-    tokenizer.json      (and tokenizer.target.json)      metrics.json    how good it became, how long it took
+    tokenizer.json      and what else the task saves     metrics.json    how good it became, how long it took
     model.safetensors   the best weights so far          train.safetensors, train.json, snapshots/: checkpoint.py
 
 Every file is written aside, flushed and renamed. Nothing is ever unpickled.
@@ -26,7 +26,7 @@ from regard.disk import write_aside
 from regard.errors import CheckpointError, ConfigError, did_you_mean
 from regard.models.presets import ModelConfig
 from regard.tasks import TASKS, Task
-from regard.text.tokenizer import TokenizerConfig, Tokenizers
+from regard.text.tokenizer import TokenizerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,7 @@ class RunDirectory:
     def load(self) -> tuple[RunConfig, Task, nn.Module]:
         """The task and the model with its best weights, ready for use."""
         settings = self.read_config()
-        task = TASKS[settings.task.name](settings.task, Tokenizers.load(self.path, joint=settings.tokenizer.joint))
+        task = TASKS[settings.task.name].load(settings.task, settings.tokenizer, self.path)
         model = task.build(settings.model)
         load_weights(model, self.weights)
         return settings, task, model.eval()

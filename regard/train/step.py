@@ -7,6 +7,7 @@ the fused optimiser is told on the device, without waiting for it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from regard.nn import Loss
+from regard.progress import warn
 
 LossFunction = Callable[[Any, Any], Loss]
 
@@ -63,11 +65,9 @@ class Stepper:
         self.optimiser = optimiser
         self.clip = clip
         self.weights = [weight for weight in model.parameters() if weight.requires_grad]
-        run = _in_dtype(Objective(model, loss), dtype)
-        # CUDA graphs ("reduce-overhead") replay the whole step: small models would else wait for Python.
+        self._eager = _in_dtype(Objective(model, loss), dtype)
+        self._run = self._first if compiled else self._eager
         self._graphs = compiled and self.weights[0].device.type == "cuda"
-        mode = "reduce-overhead" if self._graphs else None
-        self._run = torch.compile(run, dynamic=False, fullgraph=True, mode=mode) if compiled else run
 
     def __call__(self, batches: Sequence[Any], n_tokens: int) -> Float[Tensor, 5]:
         """Learn from the micro-batches as if they were one batch of `n_tokens` tokens; `read` says what was seen."""
@@ -82,6 +82,21 @@ class Stepper:
         sums = torch.stack(losses).sum(0)
         norm, skipped = self._update(sums[0])
         return torch.cat((torch.where(skipped > 0, 0.0, torch.stack((*sums, norm))), skipped[None]))
+
+    def _first(self, batch: Any) -> Loss:
+        """The first batch, and all after it, compiled; as they are where the compiler fails (it needs that of C)."""
+        logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)  # it warns of what it does well
+        try:
+            # CUDA graphs ("reduce-overhead") replay the whole step: small models would else wait for Python.
+            mode = "reduce-overhead" if self._graphs else None
+            self._run = torch.compile(self._eager, dynamic=False, fullgraph=True, mode=mode)
+            return self._run(batch)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            warn(f"training goes on without torch.compile, slower: {str(error).strip().partition(chr(10))[0]}")
+            self._run, self._graphs = self._eager, False
+            return self._run(batch)
 
     def _update(self, total: Tensor) -> tuple[Tensor, Tensor]:
         """Clip and apply the gradients, if they and the loss are finite; gives their norm, and 1 where not."""

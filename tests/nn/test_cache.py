@@ -81,10 +81,10 @@ def test_attention_piece_by_piece_is_one_pass(scheme: str, pieces: list[int], ro
 def test_a_decoder_piece_by_piece_is_one_pass(scheme: str, pieces: list[int]) -> None:
     stack, x, source, of = decoder(scheme), normal(3, 7, D), normal(3, 6, D), random_place(7, 3, 6, n_segments=1)
     assert (of.segment == 0).any()
-    memories, back = stack.remember(source, of.position), visible(one_sentence(3, 1), of)
+    memories = stack.remember(source, of.position)
     caches, written, start = [Cache(room=2) for _ in stack], [], 0
     for n in pieces:
-        sight = piece(3, start, start + n)
+        sight, back = piece(3, start, start + n), visible(one_sentence(3, n), of)
         written.append(stack(x[:, start : start + n], memories, sight, back, caches))
         start += n
     whole = stack(x, memories, piece(3, 0, 7), visible(one_sentence(3, 7), of))
@@ -102,21 +102,6 @@ def test_selected_rows_go_on_from_their_own_past(scheme: str, rows: list[int]) -
     got = module(now, piece(len(rows), 4, 7), cache)
     whole = module(torch.cat((past[rows], now), 1), piece(len(rows), 0, 7))
     assert_close(got, whole[:, 4:], rtol=1e-11, atol=1e-12)
-
-
-@torch.no_grad()
-def test_beams_of_a_sentence_ask_its_one_memory() -> None:
-    stack, source, of = decoder("rotary"), normal(2, 5, D), random_place(7, 2, 5, n_segments=1)
-    memories, x = stack.remember(source, of.position), normal(6, 4, D)
-    caches, written = [Cache() for _ in stack], []
-    for t in range(4):
-        sight = piece(6, t, t + 1)
-        written.append(stack(x[:, t : t + 1], memories, sight, visible(one_sentence(2, 1), of), caches))
-    triple = torch.arange(2).repeat_interleave(3)
-    three_memories = [memory.select(triple) for memory in memories]
-    of = Place(of.segment[triple], of.position[triple])
-    whole = stack(x, three_memories, piece(6, 0, 4), visible(one_sentence(6, 4), of))
-    assert_close(torch.cat(written, 1), whole, rtol=1e-11, atol=1e-12)
 
 
 def test_a_cache_gives_back_what_it_was_given() -> None:

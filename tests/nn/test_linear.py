@@ -22,8 +22,10 @@ def test_product_is_the_linear_map(rows, out, biased, dtype):
     torch.testing.assert_close(product(x, weight, bias), F.linear(x, weight, bias), rtol=0, atol=0)
 
 
-def test_a_large_matrix_and_one_row():
-    x, weight = torch.randn(1, 64), torch.randn(1 << 17, 64)
+@pytest.mark.parametrize("out", [1 << 17, 10_001])
+@pytest.mark.parametrize("rows", [1, 8, 9, 128])
+def test_a_vocabulary_and_few_rows(rows, out):
+    x, weight = torch.randn(rows, 64), torch.randn(out, 64)
     with torch.no_grad():
         torch.testing.assert_close(product(x, weight), x @ weight.T, rtol=1e-5, atol=1e-4)
 

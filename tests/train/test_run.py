@@ -139,6 +139,7 @@ def test_a_config_cut_short_anywhere_is_noticed(prepared: Prepared, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["steps", "batch_tokens", "accumulate", "log_every", "average", "learning_rate"])
 def test_settings_out_of_range(prepared: Prepared, name: str) -> None:
-    values = vars(prepared.config.train) | {name: 0}
-    with pytest.raises(ConfigError, match=rf"^train.{name} = 0; expected "):
-        TrainConfig(**values)
+    values = vars(prepared.config.train)
+    zero = type(values[name])(0)
+    with pytest.raises(ConfigError, match=rf"^train.{name} = {zero}; expected "):
+        TrainConfig(**values | {name: zero})

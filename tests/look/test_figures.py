@@ -1,0 +1,84 @@
+"""Figures: the numbers in their colours, in every form; without matplotlib, the command that installs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from regard.errors import MissingExtra
+from regard.look.figures import heat_map, position_map
+from regard.nn import SinusoidalPositions
+
+Draw = Callable[[Path], Path]
+
+BEGINNINGS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF"}
+FIGURES: dict[str, Draw] = {
+    "heat map": lambda path: heat_map(torch.eye(2), ["je", "vais"], ["I", "am"], "I am", path),
+    "position map": lambda path: position_map(torch.eye(2), path),
+}
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are saved, which tell more than their files."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    seen, save = [], figure.savefig
+    monkeypatch.setattr(figure, "savefig", lambda self, *rest, **more: (seen.append(self), save(self, *rest, **more)))
+    return seen
+
+
+@pytest.mark.parametrize("suffix", BEGINNINGS)
+@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
+def test_the_suffix_says_the_form(draw: Draw, suffix: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"figure{suffix}"
+    assert draw(path) == path
+    assert path.read_bytes().startswith(BEGINNINGS[suffix])
+
+
+@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
+def test_without_the_library_the_command_that_installs_it_is_said(
+    draw: Draw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtra, match=r"needs the extra 'plot'; run: pip install 'regard\[plot\]'$"):
+        draw(tmp_path / "figure.png")
+
+
+def test_the_picture_of_sinusoidal_positions(tmp_path: Path, saved: list[Any]) -> None:
+    """SPEC 2.6: at position 0 the sines are white and the cosines darkest; what is below zero is blue, above it red."""
+    table = SinusoidalPositions(128).table(torch.arange(50))
+    position_map(table, tmp_path / "positions.png", title="sinusoidal")
+    (axes, bar), (image,) = saved[0].axes, saved[0].axes[0].images
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("dimension", "position", "sinusoidal")
+    assert bar.get_ylabel() == "value"
+    assert_close(torch.tensor(image.get_array()), table)
+    assert image.get_clim() == (-1.0, 1.0)
+    red, green, blue = torch.tensor(image.to_rgba(image.get_array()))[..., :3].unbind(-1)
+    assert (green[0, 0::2] > 0.95).all()
+    assert (green[0, 1::2] == green.min()).all()
+    assert (red > blue)[table > 0.05].all()
+    assert (red < blue)[table < -0.05].all()
+
+
+@pytest.mark.parametrize(
+    ("table", "limit"),
+    [
+        (nn.Embedding.from_pretrained(torch.tensor([[0.5, -2.0]]), freeze=False).weight, 2.0),
+        (torch.zeros(4, 6), 1.0),
+        (torch.full((1, 1), 3.0, dtype=torch.bfloat16), 3.0),
+        (np.linspace(-9, 3, 10).reshape(5, 2), 9.0),
+    ],
+    ids=["learned", "nothing but zero", "one number", "an array"],
+)
+def test_zero_is_white_in_any_table(table: Tensor | np.ndarray, limit: float, tmp_path: Path, saved: list[Any]) -> None:
+    assert position_map(table, str(tmp_path / "table.png")) == tmp_path / "table.png"
+    assert saved[0].axes[0].images[0].get_clim() == (-limit, limit)
