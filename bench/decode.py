@@ -18,7 +18,7 @@ from torch import Tensor
 from train import marian  # bench/train.py
 
 from regard.data.batches import sentences_to_rows
-from regard.generate import beam_search, follow, most_likely
+from regard.generate import Marks, beam_search, follow, most_likely
 from regard.models.blocks import initialise
 from regard.models.presets import ModelConfig, with_preset
 from regard.models.seq2seq import DecoderState, Seq2Seq
@@ -30,6 +30,8 @@ TOKENS_IN, TOKENS_OUT = 25, 30
 def regard_decoder(model: Seq2Seq, device: torch.device) -> Callable[[Tensor, int], None]:
     """Our search, with ``<eos>`` held back until the limit forces it."""
 
+    marks = Marks(SOS, EOS)
+
     def step(tokens: Tensor, state: DecoderState) -> Tensor:
         logits = model.step(tokens, state)
         if state.length < TOKENS_OUT:
@@ -38,14 +40,13 @@ def regard_decoder(model: Seq2Seq, device: torch.device) -> Callable[[Tensor, in
 
     def decode(source: Tensor, beam: int) -> None:
         rows = sentences_to_rows(source.tolist(), pad=PAD).to(device)
-        limits = [TOKENS_OUT] * len(source)
+        limits = torch.full((len(source),), TOKENS_OUT, device=device)
         with torch.inference_mode():
             if beam == 1:
-                found = follow(step, model.start(rows), most_likely, limits, sos=SOS, eos=EOS, alpha=1.0, device=device)
+                found = follow(step, model.start(rows), most_likely, limits, marks, alpha=1.0)
                 assert all(len(best.ids) == TOKENS_OUT for best in found)
             else:
-                state = model.start(rows)
-                beam_search(step, state, limits, sos=SOS, eos=EOS, width=beam, alpha=1.0, device=device)
+                beam_search(step, model.start(rows), limits, marks, width=beam, alpha=1.0)
 
     return decode
 

@@ -20,10 +20,11 @@ import torch
 
 from regard import config
 from regard.data.buckets import windows
+from regard.generate import Search
 from regard.metrics import perplexity, translation_score
 from regard.models.seq2seq import Seq2Seq
 from regard.progress import track
-from regard.tasks.translate import Forced, Search, Translate, Translation
+from regard.tasks.translate import Forced, Translate, Translation
 from regard.text.pairs import read_pairs
 from regard.train.device import device_named
 from regard.train.loop import Event, Training
@@ -104,18 +105,19 @@ class Translator:
     def translate(self, text: str | Sequence[str], **options: Any) -> list[Translation] | list[list[Translation]]:
         """The best translations of a text, best first; of several texts, a list for each.
 
-        Options are those of `Search`: beam, alpha, n_best, sample, temperature, top_k, top_p, seed, batch.
+        Options are those of `Search`: beam, alpha, n_best, sample, temperature, top_k, top_p, seed, batch. With
+        `attention`, each translation holds what its tokens looked at: (layers, heads, tokens, source_tokens).
         """
         if isinstance(text, str):
             return next(self.stream([[text]], **options))[1]
         return [best for _, best in self.stream(windows(text), **options)]
 
     def stream(
-        self, texts: Iterable[Sequence[str]], *, aligned: bool = True, **options: Any
+        self, texts: Iterable[Sequence[str]], *, aligned: bool = True, attention: bool = False, **options: Any
     ) -> Iterator[tuple[str, list[Translation]]]:
         """Translate windows of texts as they come; gives each text with its translations, in order."""
         search = Search(**{"beam": max(4, options.get("n_best", 1)), **options})
-        return self.task.translate(self.network, texts, search, self.device, aligned=aligned)
+        return self.task.translate(self.network, texts, search, self.device, aligned=aligned, attention=attention)
 
     def force(self, source: str, target: str, *, alpha: float = 0.6) -> Forced:
         """The score of a given translation, and the cross-attention of every layer and head for it."""
@@ -134,9 +136,10 @@ class Translator:
         """BLEU, chrF and perplexity on parallel files, with signatures and counts."""
         pairs = list(read_pairs(data, columns, skip_empty=skip_empty))
         sources, references = zip(*pairs, strict=True)
+        ids = list(zip(*self.task.encode(pairs), strict=True))
+        nll, n_tokens = self.task.likelihood(self.network, ids, self.device)
         found = track(self.stream(windows(sources), aligned=False, **options), "translating", len(pairs))
         scores = translation_score([best[0].text for _, best in found], references, lowercase=lowercase)
-        nll, n_tokens = self._likelihood(sources, references)
         return {
             "task": self.task.name,
             "n": len(pairs),
@@ -160,12 +163,6 @@ class Translator:
             "config": tables,
             "training": self.run.read_metrics(),
         }
-
-    def _likelihood(self, sources: Sequence[str], references: Sequence[str]) -> tuple[float, int]:
-        tokenizers = self.task.tokenizers
-        ids = zip(tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(references), strict=True)
-        forced = [each.hypothesis.token_scores for each in self.task.force(self.network, list(ids), self.device)]
-        return -sum(map(sum, forced)), sum(map(len, forced))
 
 
 class _CallableModule(ModuleType):

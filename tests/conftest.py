@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 
 import pytest
 import torch
+from shell import Shell
 
 if importlib.util.find_spec("beartype") is not None:
     from jaxtyping import install_import_hook
@@ -24,3 +26,12 @@ def warned_anew() -> None:
     from regard import progress
 
     progress._warned.clear()
+
+
+@pytest.fixture(scope="session")
+def shell() -> Iterator[Shell]:
+    """A shell in which commands begin at once and every training is short."""
+    small = ("train.steps=3", "train.batch_tokens=512", "tokenizer.vocabulary=300", "model.d_model=32")
+    opened = Shell(small)
+    yield opened
+    opened.close()

@@ -137,8 +137,10 @@ def test_every_recipe_is_valid(path: Path) -> None:
 
 
 def test_every_error_is_a_users() -> None:
-    """One tree, so that the command line catches all of it."""
+    """One tree, so that the command line catches all of it, and drawn whole."""
     tree = ast.parse((PACKAGE / "errors.py").read_text(encoding="utf-8"))
     names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     module = sys.modules["regard.errors"]
     assert all(issubclass(getattr(module, name), RegardError) for name in names)
+    drawn = [line.split()[1] for line in (module.__doc__ or "").splitlines() if line.strip().startswith(("├", "└"))]
+    assert ["RegardError", *drawn] == names

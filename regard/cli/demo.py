@@ -1,17 +1,20 @@
 """The tour: make a corpus of dates, times, money and quantities in English and French, train a translator on it in
 about two minutes on two cores, and look at the result.
 
-It runs what you would run on your own text. Everything lands in one folder (--out), which can be deleted.
+The training is that of any recipe, which it writes down and names. Everything lands in one folder (--out), which can
+be deleted.
 """
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.options import Device
+from regard.cli.program import program
 from regard.errors import ConfigError
 from regard.progress import console, say
 
@@ -34,40 +37,55 @@ RECIPE: dict[str, dict[str, Any]] = {
     },
 }
 
-N_TRAIN, N_TEST = 40_000, 1_000
+ONE_TO_TEST = 40
+"""Pairs to train on for each that is held out."""
 
 
 def demo(
     out: Annotated[str, typer.Option(help="Where to put the corpus, the model and the pictures.")] = "demo",
+    pairs: Annotated[int, typer.Option(min=1000, help="Sentences to train on.")] = 40_000,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = RECIPE["train"]["steps"],
     device: Device = "auto",
 ) -> None:
     import regard
     from regard.cli.watch import watch
-    from regard.text import cldr
 
     folder = Path(out)
     if (folder / "run").exists():
         raise ConfigError(
             f"{folder / 'run'}: a demo is already there; delete the folder {folder}, or choose another --out"
         )
-    say("1. a corpus: dates, times, durations, money and quantities, in English and in French (from CLDR, by Babel)")
-    folder.mkdir(parents=True, exist_ok=True)
-    cldr.write(folder, N_TRAIN, N_TEST)
-    say(f"   {N_TRAIN:,} pairs in {folder}/train.en and train.fr, {N_TEST:,} more in test.en and test.fr\n")
-    say("2. training, with the command you would use for your own files: regard train translate train.en train.fr")
-    tables = {**RECIPE, "data": {"train": (f"{folder}/train.en", f"{folder}/train.fr")}}
-    watch(regard.train(tables, out=folder / "run", device=device, where="regard demo"))
+    recipe = _write(folder, pairs, steps)
+    run, where = shlex.quote(str(folder / "run")), "" if device == "auto" else f" --device {device}"
+    say(f"2. training, as by: {program()} train {shlex.quote(str(recipe))} --out {run}{where}")
+    watch(regard.train(recipe, out=folder / "run", device=device))
     model = regard.load(folder / "run", device=device)
-    say(f"\n3. the {N_TEST:,} sentences it has never seen")
+    say(f"\n3. the {pairs // ONE_TO_TEST:,} sentences it has never seen")
     scores = model.evaluate([f"{folder}/test.en", f"{folder}/test.fr"], beam=1)
     say(f"   {scores['exact']:.1%} translated exactly, BLEU {scores['bleu']:.1f}, chrF {scores['chrf']:.1f}")
     say(f"   {scores['bleu_signature']}\n")
     _show(model, folder)
-    say(_NEXT.format(folder=folder))
+    say(_NEXT.format(regard=program(), folder=shlex.quote(str(folder))))
+
+
+def _write(folder: Path, pairs: int, steps: int) -> Path:
+    """The corpus, and the recipe that trains on it."""
+    from regard import config
+    from regard.text import cldr
+
+    say("1. a corpus: dates, times, durations, money and quantities, in English and in French (from CLDR, by Babel)")
+    cldr.write(folder, pairs, pairs // ONE_TO_TEST)
+    say(f"   {pairs:,} pairs in {folder}/train.en and train.fr, {pairs // ONE_TO_TEST:,} more in test.en and test.fr\n")
+    data = {"train": (f"{folder}/train.en", f"{folder}/train.fr")}
+    tables = {"task": RECIPE["task"], "data": data} | RECIPE | {"train": RECIPE["train"] | {"steps": steps}}
+    recipe = folder / "recipe.toml"
+    recipe.write_text(config.dump(tables), encoding="utf-8")
+    return recipe
 
 
 def _show(model: Translator, folder: Path) -> None:
     """A table of translations, and the picture of what one of them looked at."""
+    from rich.markup import escape
     from rich.table import Table
 
     from regard.text.files import lines
@@ -75,19 +93,20 @@ def _show(model: Translator, folder: Path) -> None:
     sources, targets = list(lines(folder / "test.en")), list(lines(folder / "test.fr"))
     table = Table("English", "French, by the model", "")
     for source, target, best in zip(sources[:12], targets, model.translate(sources[:12]), strict=False):
-        table.add_row(source, best[0].text, "exact" if best[0].text == target else f"expected {target}")
+        verdict = "exact" if best[0].text == target else f"expected {target}"
+        table.add_row(*map(escape, (source, best[0].text, verdict)))
     console.print(table)
-    source = max((text for text in sources[:200] if len(text) < 45), key=lambda text: len(text.split()))
-    say(f"4. pictures: {folder}/run/curve.png (learning curve), {_draw(model, source, folder)} (who looked at whom)")
+    short = [pair for pair in zip(sources[:200], targets, strict=False) if len(pair[0]) < 45]
+    picture = _draw(model, *max(short, key=lambda pair: len(pair[0].split())), folder)
+    say(f"4. pictures: {folder}/run/curve.png (learning curve), {picture} (who looks at whom)")
 
 
-def _draw(model: Translator, source: str, folder: Path) -> Path:
+def _draw(model: Translator, source: str, target: str, folder: Path) -> Path:
     """The heat map of one translation, word by word."""
     from regard.look.figures import heat_map
     from regard.tasks.alignment import word_weights
 
     tokenizers = model.task.tokenizers
-    target = model.translate(source)[0].text
     rows, columns = (
         tokenizers.target.words(tokenizers.target.encode(target)),
         tokenizers.source.words(tokenizers.source.encode(source)),
@@ -99,10 +118,10 @@ def _draw(model: Translator, source: str, folder: Path) -> Path:
 
 _NEXT = """
 what to try next:
-    regard translate {folder}/run "Friday, March 14, 2025"
-    regard translate {folder}/run "12 kilometers per hour" --n-best 3
-    regard translate {folder}/run --json "5 minutes" | python3 -m json.tool
-    regard evaluate {folder}/run {folder}/test.en {folder}/test.fr
-    regard info {folder}/run
-your own text, one sentence a line:
-    regard train translate train.en train.fr --out runs/mine"""
+    {regard} translate {folder}/run "Friday, March 14, 2025"
+    {regard} translate {folder}/run "12 kilometers per hour" --n-best 3
+    {regard} translate {folder}/run --json "5 minutes" | python3 -m json.tool
+    {regard} evaluate {folder}/run {folder}/test.en {folder}/test.fr
+    {regard} info {folder}/run
+your own text, one sentence a line; everything is chosen from the amount of data:
+    {regard} train translate train.en train.fr --out runs/mine"""

@@ -5,7 +5,7 @@ length of training are chosen from the amount of data and the device, and writte
 
     regard train translate train.en train.fr --out runs/en-fr
     regard train translate corpus.tsv:1,3 more.jsonl --valid dev.en --valid dev.fr
-    regard train translate train.en train.fr --out runs/en-fr --resume        after any interruption
+    regard train translate train.en train.fr --out runs/en-fr --resume        # after any interruption
 
 Tables (.tsv .csv .jsonl .parquet) stand alone, files of lines are taken two by two; all also as .gz .xz .zst.
 """

@@ -11,7 +11,6 @@ translated as it comes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,12 +23,15 @@ from regard.progress import track
 if TYPE_CHECKING:
     from regard.tasks.translate import Translation
 
+KEYS = ("text", "score", "tokens", "token_scores", "alignment")
+"""What --json says of a translation."""
+
 
 def translate(
     model: Model,
     text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; - is standard input.")] = None,
     file: Annotated[str, typer.Option(help="A file with one text a line, also .gz .xz .zst; - is stdin.")] = "",
-    beam: Annotated[int, typer.Option(help="Beam width; 1 is greedy.")] = 4,
+    beam: Annotated[int | None, typer.Option(help="Beam width, 4 or --n-best if not given; 1 is greedy.")] = None,
     n_best: Annotated[int, typer.Option(help="Translations of each text, best first.")] = 1,
     alpha: Annotated[float, typer.Option(help="Length penalty ((5 + length) / 6)^alpha.")] = 0.6,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations at random instead.")] = False,
@@ -80,7 +82,9 @@ def _windows(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], int 
 
 def _print(source: str, translations: Sequence[Translation], *, as_json: bool, scored: bool, steps: bool) -> None:
     if as_json:
-        print_json({"text": source, "translations": [asdict(each) for each in translations]})
+        print_json(
+            {"text": source, "translations": [{key: getattr(each, key) for key in KEYS} for each in translations]}
+        )
         return
     for each in translations:
         line = each.text.replace("\n", " ")  # a model may write a line end; its output is still one line

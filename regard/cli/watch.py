@@ -53,7 +53,7 @@ class Board:
         self.last = Event("end", self.progress.step, {})
         self._began, self._first, self._said = time.monotonic(), self._mark(), 0.0
         # The first interval of a compiled run is mostly compilation: it says nothing of the speed.
-        self._marks = deque([] if run.prepared.config.train.compiled else [self._first], maxlen=RECENT)
+        self._marks = deque([] if run.prepared.config.train.compiled else [self._first], maxlen=RECENT + 1)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"))
         self._live = live(*columns)
         self._task = self._live.add_task("training", total=self.steps, completed=self._first.step, line="")

@@ -5,7 +5,19 @@ tokenizer, a batch of text or a layer.
 """
 
 from regard.generate.beam import beam_search
-from regard.generate.hypothesis import Hypothesis, length_penalty
-from regard.generate.sampling import follow, most_likely, sampler
+from regard.generate.hypothesis import Hypothesis, Marks, hypothesis, length_penalty
+from regard.generate.sampling import Pick, follow, most_likely, sampler
+from regard.generate.search import Search
 
-__all__ = ["Hypothesis", "beam_search", "follow", "length_penalty", "most_likely", "sampler"]
+__all__ = [
+    "Hypothesis",
+    "Marks",
+    "Pick",
+    "Search",
+    "beam_search",
+    "follow",
+    "hypothesis",
+    "length_penalty",
+    "most_likely",
+    "sampler",
+]

@@ -13,14 +13,16 @@ or at its limit, where ``<eos>`` is forced. Done sentences leave the batch and c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.generate.hypothesis import Hypothesis, State, Step, hypothesis, length_penalty
+from regard.generate.hypothesis import Hypothesis, Marks, State, Step, hypothesis, length_penalty, log_probabilities
+
+ROWS = 32
+"""Rows gone through at once: what is worked out of more would not stay in a CPU's cache."""
 
 
 @dataclass
@@ -45,25 +47,17 @@ class _Extensions:
 
 
 def beam_search(
-    step: Step,
-    state: State,
-    limits: Sequence[int],
-    *,
-    sos: int,
-    eos: int,
-    width: int,
-    alpha: float,
-    device: torch.device,
+    step: Step, state: State, limits: Int[Tensor, " B"], marks: Marks, *, width: int, alpha: float
 ) -> list[list[Hypothesis]]:
     """The finished hypotheses of each sentence, best first, at most `width` each."""
-    beams = _begin(limits, device)
-    tokens = torch.full((len(limits),), sos, device=device)
+    beams = _begin(limits)
+    tokens = torch.full_like(limits, marks.start)
     finished: list[list[Hypothesis]] = [[] for _ in limits]
     while len(tokens):
         length = beams.ids.shape[-1] + 1
-        extensions = _extend(step(tokens, state), beams, length, eos, 2 * width)
-        _collect(finished, beams, extensions, eos, width, alpha)
-        chosen = _best_live(extensions, eos, width)
+        extensions = _extend(step(tokens, state), beams, length, marks, 2 * width)
+        _collect(finished, beams, extensions, marks.end, width, alpha)
+        chosen = _best_live(extensions, marks.end, width)
         going = _going(finished, beams, chosen.total[:, 0], length, width, alpha)
         rows = _advance(beams, chosen, going)
         tokens = beams.ids[:, :, -1].flatten()
@@ -72,34 +66,41 @@ def beam_search(
     return finished
 
 
-def _begin(limits: Sequence[int], device: torch.device) -> _Beams:
-    b = len(limits)
+def _begin(limits: Int[Tensor, " B"]) -> _Beams:
+    b, device = len(limits), limits.device
     return _Beams(
         sentence=torch.arange(b, device=device),
-        limit=torch.tensor(limits, dtype=torch.long, device=device),
+        limit=limits,
         ids=torch.empty(b, 1, 0, dtype=torch.long, device=device),
         scores=torch.empty(b, 1, 0, device=device),
         total=torch.zeros(b, 1, device=device),
     )
 
 
-def _extend(logits: Float[Tensor, "N V"], beams: _Beams, length: int, eos: int, candidates: int) -> _Extensions:
+def _extend(logits: Float[Tensor, "N V"], beams: _Beams, length: int, marks: Marks, candidates: int) -> _Extensions:
     """The best extensions of each sentence's beams; at the limit only ``<eos>`` is one.
 
     The best of a sentence are among the best of each of its beams, so the vocabulary is gone through by row.
     """
     b, w = beams.total.shape
-    log_probs = logits.float().log_softmax(-1)
-    score, token = (best.view(b, w, -1) for best in log_probs.topk(min(candidates, log_probs.shape[-1])))
+    best = [_best_tokens(rows, marks, candidates) for rows in logits.split(ROWS)]
+    score, token, end = (torch.cat(parts).view(b, w, -1) for parts in zip(*best, strict=True))
     ending = (beams.limit == length)[:, None, None]
     if ending.any():
         only = torch.full_like(score, -torch.inf)
-        only[..., :1] = log_probs[:, eos].view(b, w, 1)
-        score, token = torch.where(ending, only, score), torch.where(ending, eos, token)
+        only[..., :1] = end
+        score, token = torch.where(ending, only, score), torch.where(ending, marks.end, token)
     totals = (beams.total[:, :, None] + score).flatten(1)  # (B, W C)
     total, index = totals.topk(min(candidates, totals.shape[1]))
     beam = index // score.shape[-1]
     return _Extensions(beam, token.flatten(1).gather(1, index), score.flatten(1).gather(1, index), total)
+
+
+def _best_tokens(logits: Float[Tensor, "N V"], marks: Marks, candidates: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The log-probabilities of each row's likeliest tokens, those tokens, and the log-probability of ``<eos>``."""
+    log_probs = log_probabilities(logits, marks)
+    score, token = log_probs.topk(min(candidates, log_probs.shape[-1]))
+    return score, token, log_probs[:, marks.end]
 
 
 def _collect(

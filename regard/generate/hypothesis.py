@@ -10,13 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 Step = Callable[[Int[Tensor, " N"], Any], Float[Tensor, "N V"]]
 """Write one token in each row and give the logits of the next; the state is the model's own."""
+
+
+class Marks(NamedTuple):
+    """The tokens every search knows: what stands before a text, what ends it, and what is never written."""
+
+    start: int
+    end: int
+    never: tuple[int, ...] = ()
 
 
 @runtime_checkable
@@ -33,6 +42,13 @@ class Hypothesis:
     ids: tuple[int, ...]
     token_scores: tuple[float, ...]
     score: float
+
+
+def log_probabilities(logits: Float[Tensor, "N V"], marks: Marks) -> Float[Tensor, "N V"]:
+    """Of each next token, among all of them; then what is never written is made impossible."""
+    log_probs = logits.float().log_softmax(-1)
+    log_probs[:, list(marks.never)] = -torch.inf
+    return log_probs
 
 
 def length_penalty(length: int, alpha: float) -> float:

@@ -5,14 +5,14 @@ A row that has written ``<eos>`` is taken out, so it costs nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.generate.hypothesis import Hypothesis, State, Step, hypothesis
+from regard.generate.hypothesis import Hypothesis, Marks, State, Step, hypothesis, log_probabilities
 
 Pick = Callable[[Float[Tensor, "N V"]], Int[Tensor, " N"]]
 """Choose the next token of each row from its logits."""
@@ -46,30 +46,22 @@ def sampler(generator: torch.Generator, *, temperature: float = 1.0, top_k: int 
 
 
 def follow(
-    step: Step,
-    state: State,
-    pick: Pick,
-    limits: Sequence[int],
-    *,
-    sos: int,
-    eos: int,
-    alpha: float,
-    device: torch.device,
+    step: Step, state: State, pick: Pick, limits: Int[Tensor, " N"], marks: Marks, *, alpha: float
 ) -> list[Hypothesis]:
     """Write each row to its ``<eos>``, which is forced at the row's limit."""
-    tokens = torch.full((len(limits),), sos, device=device)
-    limit = torch.tensor(limits, dtype=torch.long, device=device)
-    row = torch.arange(len(limits), device=device)  # the input row each live row writes
-    ids: list[list[int]] = [[] for _ in limits]
-    scores: list[list[float]] = [[] for _ in limits]
-    for length in range(1, max(limits, default=0) + 1):
-        logits = step(tokens, state)
-        tokens = torch.where(limit == length, eos, pick(logits))
-        chosen = logits.float().log_softmax(-1).gather(-1, tokens[:, None]).squeeze(-1)
+    n_rows, limit = len(limits), limits
+    tokens = torch.full_like(limits, marks.start)
+    row = torch.arange(n_rows, device=limits.device)  # the input row each live row writes
+    ids: list[list[int]] = [[] for _ in range(n_rows)]
+    scores: list[list[float]] = [[] for _ in range(n_rows)]
+    for length in range(1, max(limits.tolist(), default=0) + 1):
+        log_probs = log_probabilities(step(tokens, state), marks)
+        tokens = torch.where(limit == length, marks.end, pick(log_probs))
+        chosen = log_probs.gather(-1, tokens[:, None]).squeeze(-1)
         for r, token, score in zip(row.tolist(), tokens.tolist(), chosen.tolist(), strict=True):
             ids[r].append(token)
             scores[r].append(score)
-        going = (tokens != eos).nonzero().squeeze(-1)
+        going = (tokens != marks.end).nonzero().squeeze(-1)
         if len(going) == 0:
             break
         if len(going) < len(tokens):

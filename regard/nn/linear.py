@@ -16,7 +16,7 @@ FEW_ROWS = 256
 VERY_FEW_ROWS = 8
 WIDE = 1 << 13
 BLOCK_OF_WIDE = 1024
-"""A matrix wider than `WIDE` (a vocabulary) gives a result larger than the caches: it is put in order block by block."""
+"""A matrix wider than `WIDE` (a vocabulary) gives more than the caches hold; it is put in order block by block."""
 
 
 def product(

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -73,12 +73,12 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def learn(cls, config: Any, tokenizer: TokenizerConfig, corpus: Corpus, *, at_most: bool) -> Self:
+    def learn(cls, config: Any, tokenizer: TokenizerConfig, corpus: Corpus, *, at_most: bool) -> Task:
         """The task with vocabularies learned from the corpus; `at_most`: smaller than asked if there is too little."""
 
     @classmethod
     @abstractmethod
-    def load(cls, config: Any, tokenizer: TokenizerConfig, directory: Path) -> Self:
+    def load(cls, config: Any, tokenizer: TokenizerConfig, directory: Path) -> Task:
         """The task with the vocabularies that `save` wrote."""
 
     @abstractmethod

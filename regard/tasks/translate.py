@@ -7,25 +7,23 @@ in input order. The API and the command line call `translate` and `force`; the l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data.batches import PairBatch, Rows, pair_batch, sentences_to_rows
+from regard.data.batches import IGNORE, PairBatch, pair_batch, sentences_to_rows
 from regard.data.buckets import by_length
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
-from regard.generate import Hypothesis, beam_search, follow, most_likely, sampler
-from regard.generate.hypothesis import hypothesis
-from regard.generate.sampling import Pick
+from regard.generate import Hypothesis, Marks, Pick, Search, hypothesis, most_likely
 from regard.metrics import translation_score
 from regard.models.presets import ModelConfig
 from regard.models.seq2seq import Seq2Seq
@@ -33,13 +31,18 @@ from regard.nn import Loss, cross_entropy, linear_cross_entropy, record
 from regard.tasks.alignment import align
 from regard.tasks.task import Goal, Task
 from regard.text.pairs import paths_of, read_pairs
-from regard.text.tokenizer import EOS, PAD, SOS, TokenizerConfig, Tokenizers, train_tokenizer
+from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer, TokenizerConfig, Tokenizers, train_tokenizer
 
 FORCED = 16
 """Given targets scored at once; their attention is kept, which is large."""
 
 SCORED = 500
 """Pairs translated at each validation, at most."""
+
+LIKELY = 64
+"""Given targets whose likelihood is worked out at once."""
+
+MARKS = Marks(SOS, EOS, never=(PAD, SOS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,51 +62,25 @@ class TranslateConfig:
             raise ConfigError(f"task.r_drop = {self.r_drop}; expected 0 (off) or more")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """How to write: beam search, greedy (beam 1), or sampling."""
-
-    beam: int = 4
-    alpha: float = 0.6
-    n_best: int = 1
-    sample: bool = False
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    batch: int = 32
-
-    def __post_init__(self) -> None:
-        for name in ("beam", "n_best", "batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
-        if self.alpha < 0:
-            raise InputError(f"alpha {self.alpha}: expected 0 (no length penalty) or more")
-        if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
-            raise InputError("temperature, top-k and top-p belong to sampling; pass --sample as well")
-        if self.n_best > 1 and not self.sample and self.n_best > self.beam:
-            raise InputError(f"n-best {self.n_best} needs a beam at least as wide; pass --beam {self.n_best} or more")
-
-    def pick(self, device: torch.device) -> Pick:
-        """How to choose one token at a time; a sampler draws on from text to text."""
-        if not self.sample:
-            return most_likely
-        generator = torch.Generator(device).manual_seed(self.seed)
-        return sampler(generator, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
-
-
 @dataclass(frozen=True)
 class Translation:
-    """One translation: the score's formula is in generate/hypothesis.py; alignment pairs (source, target) words."""
+    """One translation: the score's formula is in generate/hypothesis.py; alignment pairs (source, target) words.
+
+    `attention` is what each of its tokens looked at in the source, in every layer and head, where it was asked for.
+    """
 
     text: str
     score: float
     tokens: list[str]
     token_scores: list[float]
     alignment: list[tuple[int, int]]
+    source_tokens: list[str] = field(default_factory=list)
+    attention: Float[Tensor, "L H T S"] | None = field(default=None, compare=False, repr=False)
 
 
 NOTHING = Translation("", 0.0, [], [], [])
+
+Ids = Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -135,14 +112,14 @@ class Translate(Task):
         return read_pairs(data, columns, skip_empty=skip_empty)
 
     @classmethod
-    def learn(cls, config: TranslateConfig, tokenizer: TokenizerConfig, corpus: Corpus, *, at_most: bool) -> Self:
+    def learn(cls, config: TranslateConfig, tokenizer: TokenizerConfig, corpus: Corpus, *, at_most: bool) -> Translate:
         """One vocabulary for both sides, or one for each."""
         sides = [(0, 1)] if tokenizer.joint else [(0,), (1,)]
         learned = [train_tokenizer(corpus.texts(*columns), tokenizer, at_most=at_most) for columns in sides]
         return cls(config, Tokenizers(learned[0], learned[-1]))
 
     @classmethod
-    def load(cls, config: TranslateConfig, tokenizer: TokenizerConfig, directory: Path) -> Self:
+    def load(cls, config: TranslateConfig, tokenizer: TokenizerConfig, directory: Path) -> Translate:
         return cls(config, Tokenizers.load(directory, joint=tokenizer.joint))
 
     def save(self, directory: Path) -> None:
@@ -201,6 +178,7 @@ class Translate(Task):
         device: torch.device,
         *,
         aligned: bool = True,
+        attention: bool = False,
     ) -> Iterator[tuple[str, list[Translation]]]:
         """Each text with its best translations, in input order; the texts of a window are sorted by length inside.
 
@@ -209,19 +187,19 @@ class Translate(Task):
         pick = search.pick(device)
         for window in windows:
             worded = [text for text in window if text.strip()]
-            ids = self.tokenizers.source.encode_batch(worded)
-            for text, tokens in zip(worded, ids, strict=True):
-                self._check(model, text, tokens)
-            found = self.search(model, ids, search, device, pick)
-            alignments = self._alignments(model, ids, found, device) if aligned else repeat([])
-            best = ([self._translation(each, next(alignments)) for each in hypotheses] for hypotheses in found)
+            sources = self.tokenizers.source.encode_batch(worded)
+            self.check_lengths(model, sources, self.tokenizers.source)
+            found = self.search(model, sources, search, device, pick)
+            pairs = [(ids, best) for ids, hypotheses in zip(sources, found, strict=True) for best in hypotheses]
+            written = self._written(model, pairs, device, looking=aligned or attention, attention=attention)
+            best = ([next(written) for _ in hypotheses] for hypotheses in found)
             for text in window:
                 yield text, next(best) if text.strip() else [NOTHING]
 
     def search(
         self,
         model: Seq2Seq,
-        sources: Sequence[list[int]],
+        sources: Sequence[Ids],
         search: Search,
         device: torch.device,
         pick: Pick = most_likely,
@@ -234,48 +212,59 @@ class Translate(Task):
         return [found[i] for i in range(len(sources))]
 
     def force(
-        self,
-        model: Seq2Seq,
-        pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
-        device: torch.device,
-        alpha: float = 0.6,
+        self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float = 0.6
     ) -> Iterator[Forced]:
         """Score given targets (ids without ``<eos>``), with what each of their tokens looked at; in input order."""
-        limit, longest = model.config.n_positions - 1, max((len(side) for pair in pairs for side in pair), default=0)
-        if longest > limit:
-            raise InputError(f"a text has {longest:,} tokens; this model takes at most {limit:,}; split it")
+        self._check_pairs(model, pairs)
         for first in range(0, len(pairs), FORCED):
-            batch = pairs[first : first + FORCED]
-            yield from _force_batch(model, batch, device, alpha)
+            yield from _force_batch(model, pairs[first : first + FORCED], device, alpha)
 
-    def _alignments(
-        self, model: Seq2Seq, sources: list[list[int]], found: list[list[Hypothesis]], device: torch.device
-    ) -> Iterator[list[tuple[int, int]]]:
-        """The word alignment of every hypothesis, in order."""
-        pairs = [
-            (source, best.ids[:-1]) for source, hypotheses in zip(sources, found, strict=True) for best in hypotheses
-        ]
-        for (source, target), forced in zip(pairs, self.force(model, pairs, device), strict=True):
-            words = self.tokenizers.target.words(target), self.tokenizers.source.words(source)
-            yield align(forced.attention, *words)
+    def likelihood(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device) -> tuple[float, int]:
+        """The negative log-likelihood of given targets, and how many tokens they have, ``<eos>`` included."""
+        self._check_pairs(model, pairs)
+        nll, n_tokens = 0.0, 0
+        for chosen in by_length([len(target) for _, target in pairs], LIKELY):
+            with torch.inference_mode():
+                loss = self.loss(model, _batch([pairs[i] for i in chosen]).to(device))
+            nll, n_tokens = nll + loss.nll.item(), n_tokens + int(loss.n_tokens)
+        return nll, n_tokens
 
-    def _translation(self, best: Hypothesis, alignment: list[tuple[int, int]]) -> Translation:
-        target = self.tokenizers.target
-        return Translation(
-            text=target.decode(best.ids),
-            score=best.score,
-            tokens=target.pieces(best.ids),
-            token_scores=list(best.token_scores),
-            alignment=alignment,
-        )
-
-    def _check(self, model: Seq2Seq, text: str, tokens: list[int]) -> None:
-        """Refuse what cannot be translated whole."""
+    def check_lengths(self, model: Seq2Seq, texts: Iterable[Ids], tokenizer: Tokenizer) -> None:
+        """Refuse what the model cannot take whole."""
         limit = model.config.n_positions - 1
-        if len(tokens) > limit:
-            raise InputError(
-                f"'{text[:30]}...' has {len(tokens):,} tokens; this model takes at most {limit:,}; "
-                "split the text into sentences"
+        for ids in texts:
+            if len(ids) > limit:
+                raise InputError(
+                    f"'{tokenizer.decode(ids[:40])[:30]}...' has {len(ids):,} tokens; "
+                    f"this model takes at most {limit:,}; split the text into sentences"
+                )
+
+    def _check_pairs(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]]) -> None:
+        self.check_lengths(model, (source for source, _ in pairs), self.tokenizers.source)
+        self.check_lengths(model, (target for _, target in pairs), self.tokenizers.target)
+
+    def _written(
+        self,
+        model: Seq2Seq,
+        pairs: Sequence[tuple[Ids, Hypothesis]],
+        device: torch.device,
+        *,
+        looking: bool,
+        attention: bool,
+    ) -> Iterator[Translation]:
+        """The hypotheses as a user reads them; looking, with what the model looked at while it wrote these tokens."""
+        source, target = self.tokenizers.source, self.tokenizers.target
+        targets = [(ids, best.ids[:-1]) for ids, best in pairs]
+        looks = self.force(model, targets, device) if looking else repeat(None, len(targets))
+        for (ids, best), forced in zip(pairs, looks, strict=True):
+            yield Translation(
+                text=target.decode(best.ids),
+                score=best.score,
+                tokens=target.pieces(best.ids),
+                token_scores=list(best.token_scores),
+                alignment=align(forced.attention, target.words(best.ids[:-1]), source.words(ids)) if forced else [],
+                source_tokens=source.pieces([*ids, EOS]) if attention else [],
+                attention=forced.attention if forced and attention else None,
             )
 
 
@@ -286,49 +275,36 @@ def divergence(one: Float[Tensor, "B T V"], other: Float[Tensor, "B T V"], targe
     return torch.where(target >= 0, both, 0.0).sum()
 
 
+def _batch(pairs: Sequence[tuple[Ids, Ids]]) -> PairBatch:
+    """One pair per row."""
+    sources, targets = zip(*pairs, strict=True)
+    out = sentences_to_rows(targets, after=EOS, pad=PAD)
+    return PairBatch(
+        source=sentences_to_rows(sources, after=EOS, pad=PAD),
+        target_in=sentences_to_rows(targets, before=SOS, pad=PAD),
+        target_out=out.ids.masked_fill(out.segment == 0, IGNORE).long(),
+        n_tokens=sum(len(target) + 1 for target in targets),
+    )
+
+
 @torch.inference_mode()
 def _force_batch(
-    model: Seq2Seq, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], device: torch.device, alpha: float
+    model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float
 ) -> Iterator[Forced]:
-    source = sentences_to_rows([source for source, _ in pairs], after=EOS, pad=PAD).to(device)
-    target_in = sentences_to_rows([target for _, target in pairs], before=SOS, pad=PAD).to(device)
-    target_out = sentences_to_rows([target for _, target in pairs], after=EOS, pad=PAD).to(device)
+    batch = _batch(pairs).to(device)
     with record(model, "decoder.*.cross_attention.weights") as heard:
-        log_probs = model(source, target_in).float().log_softmax(-1)
-    scores = log_probs.gather(-1, target_out.ids.long()[..., None]).squeeze(-1).cpu()
+        log_probs = model(batch.source, batch.target_in).float().log_softmax(-1)
+    scores = log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu()
     attention = torch.stack(list(heard.values()), 1).cpu()  # (B, L, H, T, S)
-    for row, (source_ids, target_ids) in enumerate(pairs):
-        t, s = len(target_ids) + 1, len(source_ids) + 1
-        yield Forced(hypothesis([*target_ids, EOS], scores[row, :t].tolist(), alpha), attention[row, :, :, :t, :s])
+    for row, (source, target) in enumerate(pairs):
+        t, s = len(target) + 1, len(source) + 1
+        yield Forced(hypothesis([*target, EOS], scores[row, :t].tolist(), alpha), attention[row, :, :, :t, :s])
 
 
 @torch.inference_mode()
 def _search_batch(
-    model: Seq2Seq, sources: Sequence[list[int]], search: Search, device: torch.device, pick: Pick
+    model: Seq2Seq, sources: Sequence[Ids], search: Search, device: torch.device, pick: Pick
 ) -> list[list[Hypothesis]]:
     rows = sentences_to_rows(sources, after=EOS, pad=PAD).to(device)
-    limits = [min(len(source) + 50, model.config.n_positions) for source in sources]
-    if not search.sample and search.beam > 1:
-        found = beam_search(
-            model.step,
-            model.start(rows),
-            limits,
-            sos=SOS,
-            eos=EOS,
-            width=search.beam,
-            alpha=search.alpha,
-            device=device,
-        )
-        return [hypotheses[: search.n_best] for hypotheses in found]
-    return _one_by_one(model, rows, limits, search, device, pick)
-
-
-def _one_by_one(
-    model: Seq2Seq, rows: Rows, limits: list[int], search: Search, device: torch.device, pick: Pick
-) -> list[list[Hypothesis]]:
-    """Greedy, or `n_best` samples of each source, best first."""
-    drawn = [
-        follow(model.step, model.start(rows), pick, limits, sos=SOS, eos=EOS, alpha=search.alpha, device=device)
-        for _ in range(search.n_best if search.sample else 1)
-    ]
-    return [sorted(each, key=lambda h: -h.score) for each in zip(*drawn, strict=True)]
+    limits = torch.tensor([min(len(source) + 50, model.config.n_positions) for source in sources], device=device)
+    return search.run(model.step, lambda: model.start(rows), limits, MARKS, pick)

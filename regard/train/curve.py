@@ -22,12 +22,13 @@ def draw_curve(run: RunDirectory, goal: Goal) -> Path:
     losses = figure.add_subplot(xlabel="step", ylabel="loss (nats)")
     losses.plot(*_series(lines, "loss"), color="#0072B2", linewidth=1, label="training loss")
     losses.plot(*_series(lines, "valid_loss"), color="#D55E00", marker="o", markersize=3, label="validation loss")
-    if goal.metric not in ("valid_loss", "valid_perplexity"):
-        label = f"validation {goal.label}"
+    steps, reached = _series(lines, goal.metric)
+    if reached and goal.metric not in ("valid_loss", "valid_perplexity"):
         scores = losses.twinx()
-        scores.set_ylabel(label)
-        scores.plot(*_series(lines, goal.metric), color="#009E73", linestyle="--", label=label)
-        scores.set_ylim(bottom=min(0, scores.get_ylim()[0]))
+        scores.set_ylabel(label := f"validation {goal.label}")
+        scores.plot(steps, reached, color="#009E73", linestyle="--", label=label)
+        if min(reached) >= 0:
+            scores.set_ylim(bottom=0)
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
     losses.set_ylim(bottom=0)
     path = run.path / "curve.png"

@@ -84,8 +84,8 @@ class Stepper:
         return torch.cat((torch.where(skipped > 0, 0.0, torch.stack((*sums, norm))), skipped[None]))
 
     def _first(self, batch: Any) -> Loss:
-        """The first batch, and all after it, compiled; as they are where the compiler fails (it needs that of C)."""
-        logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)  # it warns of what it does well
+        """The first batch, and from it on all, compiled; or not, where that fails (without a C compiler, say)."""
+        logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)  # no user can act on its warnings
         try:
             # CUDA graphs ("reduce-overhead") replay the whole step: small models would else wait for Python.
             mode = "reduce-overhead" if self._graphs else None
@@ -94,7 +94,8 @@ class Stepper:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            warn(f"training goes on without torch.compile, slower: {str(error).strip().partition(chr(10))[0]}")
+            reason = str(error).strip().partition("\n")[0]
+            warn(f"the training step could not be compiled, so training is slower ({reason})")
             self._run, self._graphs = self._eager, False
             return self._run(batch)
 

@@ -154,7 +154,7 @@ def test_empty_files_and_lines(fail: Fail, run: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as ended:
         main(["train", "translate", "gap.src", "gap.tgt", "--skip-empty", "--out", "y", "--device", "cpu", *TINY])
     assert ended.value.code == 0
-    assert "warning: left out 1 of 30 pairs: empty source or target" in capsys.readouterr().err
+    assert "warning: gap.src, gap.tgt: left out 1 of 30 pairs: empty source or target" in capsys.readouterr().err
 
 
 def test_a_corpus_of_one_line(fail: Fail) -> None:

@@ -22,7 +22,7 @@ Fail = Callable[..., str]
         (["--beam", "0"], "beam 0: expected at least 1"),
         (["--n-best", "0"], "n-best 0: expected at least 1"),
         (["--batch", "0"], "batch 0: expected at least 1"),
-        (["--n-best", "5"], "n-best 5 needs a beam at least as wide; pass --beam 5 or more"),
+        (["--n-best", "5", "--beam", "4"], "n-best 5 needs a beam at least as wide; pass --beam 5 or more"),
         (["--alpha", "-1"], "alpha -1.0: expected 0 (no length penalty) or more"),
         (["--sample", "--top-p", "0"], "top-p 0.0: expected more than 0 and at most 1"),
         (["--sample", "--top-p", "1.5"], "top-p 1.5: expected more than 0 and at most 1"),

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from regard.generate import Marks
+
 SOS, EOS = 1, 0
+MARKS = Marks(SOS, EOS)
 
 
 class TableState:
@@ -59,3 +62,8 @@ class Table:
 def score(token_scores: list[float], alpha: float) -> float:
     """The documented formula, once more."""
     return math.fsum(token_scores) / ((5 + len(token_scores)) / 6) ** alpha
+
+
+def at_most(limits: dict[str, int]) -> Tensor:
+    """How many tokens each sentence may have."""
+    return torch.tensor(list(limits.values()), dtype=torch.long)

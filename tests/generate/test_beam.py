@@ -6,22 +6,20 @@ from itertools import chain
 
 import pytest
 import torch
-from table import EOS, SOS, Table, TableState, score
+from table import EOS, MARKS, SOS, Table, TableState, at_most, score
 from torch import Tensor
 from torch.testing import assert_close
 
 from regard.data.batches import Rows, sentences_to_rows
-from regard.generate import Hypothesis, beam_search, follow, length_penalty, most_likely
+from regard.generate import Hypothesis, Marks, beam_search, follow, length_penalty, most_likely
 from regard.models.blocks import initialise
 from regard.models.presets import ModelConfig
 from regard.models.seq2seq import Seq2Seq
 
-CPU = torch.device("cpu")
-
 
 def search(table: Table, limits: dict[str, int], width: int, alpha: float) -> list[list[Hypothesis]]:
     state = TableState(list(limits))
-    return beam_search(table.step, state, list(limits.values()), sos=SOS, eos=EOS, width=width, alpha=alpha, device=CPU)
+    return beam_search(table.step, state, at_most(limits), MARKS, width=width, alpha=alpha)
 
 
 def plain_beam(
@@ -128,7 +126,7 @@ def test_batched_is_one_by_one(width: int) -> None:
 
 def greedy(table: Table, limits: dict[str, int]) -> list[Hypothesis]:
     state = TableState(list(limits))
-    return follow(table.step, state, most_likely, list(limits.values()), sos=SOS, eos=EOS, alpha=0.0, device=CPU)
+    return follow(table.step, state, most_likely, at_most(limits), MARKS, alpha=0.0)
 
 
 def test_one_beam_is_never_worse_than_greedy() -> None:
@@ -243,7 +241,7 @@ def translate(
     with torch.inference_mode():
         state = model.start(read(sources)) if cached else Uncached(model, sources)
         step = model.step if cached else state.step
-        return beam_search(step, state, limits, sos=BEGIN, eos=END, width=width, alpha=0.6, device=CPU)
+        return beam_search(step, state, torch.tensor(limits), Marks(BEGIN, END), width=width, alpha=0.6)
 
 
 def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:

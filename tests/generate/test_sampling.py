@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
-from table import EOS, SOS, Table, TableState, score
+from table import EOS, MARKS, SOS, Table, TableState, at_most, score
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -15,7 +15,6 @@ from regard.errors import InputError
 from regard.generate import Hypothesis, follow, most_likely, sampler
 from regard.generate.sampling import Pick
 
-CPU = torch.device("cpu")
 LOGITS = [0.5, 2.0, -1.0, 1.2, 0.1, -3.0]
 DRAWS = 40_000
 
@@ -98,9 +97,11 @@ def test_impossible_options_are_refused(options: dict[str, float], message: str)
         sampler(torch.Generator(), **options)
 
 
-def write(table: Table, limits: dict[str, int], pick: Pick, alpha: float = 0.0) -> list[Hypothesis]:
-    state = TableState(list(limits))
-    return follow(table.step, state, pick, list(limits.values()), sos=SOS, eos=EOS, alpha=alpha, device=CPU)
+def write(
+    table: Table, limits: dict[str, int], pick: Pick, alpha: float = 0.0, never: tuple[int, ...] = ()
+) -> list[Hypothesis]:
+    state, most = TableState(list(limits)), at_most(limits)
+    return follow(table.step, state, pick, most, MARKS._replace(never=never), alpha=alpha)
 
 
 def draw(table: Table, limits: dict[str, int], seed: int) -> list[Hypothesis]:
@@ -134,6 +135,15 @@ def test_scores_are_those_of_forced_decoding_whatever_was_drawn(alpha: float) ->
         assert found.score == pytest.approx(score(forced, alpha), abs=1e-5)
 
 
+def test_what_is_never_written_is_not_and_the_others_keep_their_scores() -> None:
+    table, limits = Table(6), {str(i): 8 for i in range(30)}
+    assert any(2 in found.ids for found in draw(table, limits, 1))
+    for pick in (most_likely, sampler(torch.Generator().manual_seed(1), temperature=3.0)):
+        for sentence, found in zip(limits, write(table, limits, pick, never=(SOS, 2)), strict=True):
+            assert not {SOS, 2} & set(found.ids)
+            assert_close(list(found.token_scores), table.token_scores(sentence, found.ids), rtol=0, atol=1e-5)
+
+
 def test_eos_is_forced_at_each_rows_limit() -> None:
     limits = {"a": 1, "b": 4, "c": 2}
     found = write(Table(9, eos_bonus=-30.0), limits, most_likely)
@@ -163,7 +173,7 @@ def test_a_sampled_text_has_the_probability_of_its_tokens() -> None:
         return torch.stack([cached.setdefault(p, table.logits(s, p)) for s, p in state.rows])
 
     pick = sampler(torch.Generator().manual_seed(8))
-    found = follow(step, TableState(["a"] * n), pick, [3] * n, sos=SOS, eos=EOS, alpha=0.0, device=CPU)
+    found = follow(step, TableState(["a"] * n), pick, torch.full((n,), 3), MARKS, alpha=0.0)
     counts, statistic = Counter(h.ids for h in found), 0.0
     for ids in table.texts(3):
         free = ids if len(ids) < 3 else ids[:-1]  # at the limit the end is forced, not drawn

@@ -29,11 +29,20 @@ def test_each_target_word_is_aligned_to_the_source_word_it_looked_at_most() -> N
     assert align(WEIGHTS[None, None], TARGET, SOURCE) == [(0, 0), (1, 1), (1, 2)]
 
 
-def test_layers_and_heads_are_averaged() -> None:
+def test_a_word_that_everybody_looks_at_says_nothing() -> None:
+    """The first source word has most of every row; what tells the rows apart is the second."""
+    source, target = [Word("a", (0,)), Word("b", (1,))], [Word("x", (0,)), Word("y", (1,))]
+    assert align(torch.tensor([[[[0.9, 0.1], [0.6, 0.4]]]]), target, source) == [(0, 0), (1, 1)]
+
+
+def test_the_upper_half_of_the_layers_and_all_heads_are_averaged() -> None:
     turned = WEIGHTS.clone()
     turned[:, [0, 1]] = turned[:, [1, 0]]
-    one = align(torch.stack([WEIGHTS, turned])[:, None].repeat(1, 3, 1, 1), TARGET, SOURCE)
-    assert one == align(((WEIGHTS + turned) / 2)[None, None], TARGET, SOURCE)
+    heads = torch.stack([WEIGHTS, 0.2 * turned])
+    one = align(heads.mean(0)[None, None], TARGET, SOURCE)
+    assert one != align(turned[None, None], TARGET, SOURCE)
+    assert align(torch.stack([turned.expand(2, -1, -1), heads]), TARGET, SOURCE) == one
+    assert align(torch.stack([turned.expand(2, -1, -1), heads, heads]), TARGET, SOURCE) == one
 
 
 def test_an_empty_side_is_aligned_to_nothing() -> None:

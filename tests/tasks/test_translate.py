@@ -15,9 +15,9 @@ from torch.testing import assert_close
 from regard.data.batches import IGNORE, PairBatch
 from regard.data.buckets import windows
 from regard.errors import ConfigError, InputError
-from regard.generate import length_penalty
+from regard.generate import Search, length_penalty
 from regard.models.seq2seq import Seq2Seq
-from regard.tasks.translate import NOTHING, Search, Translate, TranslateConfig, Translation, divergence
+from regard.tasks.translate import NOTHING, Translate, TranslateConfig, Translation, divergence
 from regard.text.tokenizer import EOS
 from regard.train.run import RunDirectory
 
@@ -112,7 +112,7 @@ def test_settings_out_of_range(wrong: dict[str, float]) -> None:
         ({"n_best": 0}, "n-best 0: expected at least 1"),
         ({"batch": 0}, "batch 0: expected at least 1"),
         ({"alpha": -1.0}, "alpha -1.0: expected 0 (no length penalty) or more"),
-        ({"n_best": 5}, "n-best 5 needs a beam at least as wide; pass --beam 5 or more"),
+        ({"n_best": 5, "beam": 4}, "n-best 5 needs a beam at least as wide; pass --beam 5 or more"),
     ],
 )
 def test_a_search_that_cannot_be(wrong: dict[str, float], message: str) -> None:
@@ -189,6 +189,37 @@ def test_forced_attention_has_every_layer_head_and_token_and_sums_to_1(knowing: 
         assert_close(forced.attention.sum(-1), torch.ones(1, 2, len(target) + 1))
 
 
+def test_the_attention_of_a_translation_is_that_of_the_very_tokens_that_were_written(knowing: Learned) -> None:
+    """Samples too, whose pieces are seldom those the tokenizer would choose."""
+    source, target = knowing.task.tokenizers.source, knowing.task.tokenizers.target
+    text = EIGHT[0][0]
+    drawn = Search(sample=True, temperature=2.0, n_best=4)
+    for best in [*knowing.translate([text], attention=True)[0], *knowing.translate([text], drawn, attention=True)[0]]:
+        assert best.source_tokens == source.pieces([*source.encode(text), EOS])
+        by_name = {target.pieces([i])[0]: i for i in range(len(target))}
+        ids = [by_name[piece] for piece in best.tokens]
+        forced = next(knowing.task.force(knowing.model, [(source.encode(text), ids[:-1])], CPU))
+        assert_close(best.attention, forced.attention, rtol=0, atol=1e-5)
+        assert forced.hypothesis.token_scores == pytest.approx(best.token_scores, abs=1e-4)
+    assert knowing.translate([text])[0][0].attention is None
+
+
+def test_the_likelihood_is_that_of_forced_decoding(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.tasks.translate.LIKELY", 5)
+    pairs = [tuple(map(knowing.task.tokenizers.source.encode, pair)) for pair in [*EIGHT, *digits(12, seed=3)]]
+    nll, n_tokens = knowing.task.likelihood(knowing.model, pairs, CPU)
+    scores = [forced.hypothesis.token_scores for forced in knowing.task.force(knowing.model, pairs, CPU)]
+    assert n_tokens == sum(map(len, scores))
+    assert nll == pytest.approx(-sum(map(sum, scores)), rel=1e-5)
+
+
+def test_only_text_is_ever_written(knowing: Learned) -> None:
+    search = Search(sample=True, temperature=50.0, n_best=60)
+    for best in knowing.translate(["1 2"], search, aligned=False)[0]:
+        assert not {"<pad>", "<sos>"} & set(best.tokens)
+        assert "<eos>" not in best.tokens[:-1]
+
+
 def test_alignment_names_each_target_word_once_or_is_left_out(knowing: Learned) -> None:
     for best in knowing.translate([s for s, _ in EIGHT]):
         n_words = len(best[0].text.split())
@@ -215,8 +246,13 @@ def test_a_blank_text_has_a_blank_translation(knowing: Learned, text: str) -> No
 
 
 def test_a_text_too_long_is_refused_not_cut(knowing: Learned) -> None:
-    with pytest.raises(InputError, match=r"tokens; this model takes at most 31; split the text into sentences$"):
+    refusal = r"^'1 1 1 .*\.\.\.' has \d+ tokens; this model takes at most 31; split"
+    with pytest.raises(InputError, match=refusal):
         knowing.translate(["1 " * 40])
+    long, short = map(knowing.task.tokenizers.source.encode, ("1 " * 40, "1"))
+    for pair in ((long, short), (short, long)):
+        with pytest.raises(InputError, match=refusal):
+            knowing.task.likelihood(knowing.model, [pair], CPU)
 
 
 @pytest.fixture

@@ -129,7 +129,10 @@ def test_empty_sides_are_left_out_on_request_and_counted_once(capfd: pytest.Capt
     data = [write("x.de", "a\n\nc\n"), write("x.en", "b\nx\n \n"), write("x.tsv", "d\te\n\n")]
     assert read(*data, skip_empty=True) == [("a", "b"), ("d", "e")]
     captured = capfd.readouterr()
-    assert captured.err.splitlines() == ["warning: left out 3 of 5 pairs: empty source or target"]
+    assert captured.err.splitlines() == [
+        "warning: x.de, x.en: left out 2 of 3 pairs: empty source or target",
+        "warning: x.tsv: left out 1 of 2 pairs: empty source or target",
+    ]
     assert captured.out == ""
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from regard.errors import MissingExtra
+from regard.tasks.task import Goal
 from regard.train.curve import draw_curve
 from regard.train.run import RunDirectory
+
+BLEU = Goal("bleu", "BLEU", higher_is_better=True)
 
 LOG = [
     {"step": 1, "loss": 5.0, "learning_rate": 0.1},
@@ -24,10 +28,35 @@ LOG = [
 def test_a_picture_is_drawn(tmp_path: Path, lines: list[dict[str, float]]) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    path = draw_curve(RunDirectory(tmp_path))
+    path = draw_curve(RunDirectory(tmp_path), BLEU)
     assert path == tmp_path / "curve.png"
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert path.stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("goal", "labels"),
+    [
+        (BLEU, ["loss (nats)", "validation BLEU"]),
+        (Goal("exact", "exact matches", higher_is_better=True), ["loss (nats)", "validation exact matches"]),
+        (Goal("valid_perplexity", "perplexity", higher_is_better=False), ["loss (nats)"]),
+    ],
+    ids=lambda value: getattr(value, "metric", ""),
+)
+def test_the_goal_has_an_axis_of_its_own_from_0_to_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goal: Goal, labels: list[str]
+) -> None:
+    figures = []
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    monkeypatch.setattr(figure, "savefig", lambda self, *_, **__: figures.append(self))
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LOG))
+    draw_curve(RunDirectory(tmp_path), goal)
+    axes: list[Any] = figures[0].axes
+    assert [each.get_ylabel() for each in axes] == labels
+    for each in axes:
+        top = max(max(line.get_ydata()) for line in each.lines)
+        assert each.get_ylim() == pytest.approx((0, top), abs=0.2 * top)
+        assert each.get_ylim()[0] == 0
 
 
 def test_without_the_library_the_command_that_installs_it_is_said(
@@ -35,4 +64,4 @@ def test_without_the_library_the_command_that_installs_it_is_said(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"needs the extra 'plot'; run: pip install 'regard\[plot\]'$"):
-        draw_curve(RunDirectory(tmp_path))
+        draw_curve(RunDirectory(tmp_path), BLEU)

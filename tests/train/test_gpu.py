@@ -60,6 +60,7 @@ def losses(dropout: float, *, compiled: bool, dtype: torch.dtype, accumulate: in
         chosen = every[:accumulate] if accumulate > 1 else [every[step % 2]]
         n_tokens = sum(batch.n_tokens for batch in chosen)
         seen.append(read([stepper(chosen, n_tokens)])[0].nll / n_tokens)
+    assert compiled == (stepper._run != stepper._eager)
     return seen
 
 

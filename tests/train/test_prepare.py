@@ -13,6 +13,7 @@ from runs import contents, digits, merged, ready, recipe, trained, write_pairs
 from regard import config
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, RegardError, TrainingError
+from regard.tasks.translate import Translate
 from regard.train.prepare import Prepared
 from regard.train.run import RunDirectory
 
@@ -96,6 +97,32 @@ def test_stores_are_used_again_where_nothing_changed(tmp_path: Path) -> None:
     ready(tables, tmp_path / "run", resume=True)
     ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "run", resume=True)
     assert times(tmp_path / "run" / "store") == before
+
+
+@pytest.mark.parametrize("n_valid", [0, 4], ids=["held out", "files of its own"])
+def test_going_on_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_valid: int) -> None:
+    """Unless a store is gone, which is then written as it was."""
+    tables = recipe(tmp_path, {"train": {"steps": 3}}, n_valid=n_valid)
+    whole = ready(tables, tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run" / "store").rglob("*.ids")}
+    shutil.copytree(tmp_path / "run", tmp_path / "lacking")
+    shutil.rmtree(tmp_path / "lacking" / "store" / "valid")
+    again = ready(tables, tmp_path / "lacking", resume=True)
+    assert texts(again, again.valid) == texts(whole, whole.valid)
+
+    def read(*_: Any, **__: Any) -> None:
+        raise AssertionError("text is read")
+
+    monkeypatch.setattr(Translate, "read", staticmethod(read))
+    assert trained(tables, tmp_path / "run", resume=True)[-1].step == 3
+    assert before == {path: path.read_bytes() for path in (tmp_path / "run" / "store").rglob("*.ids")}
+
+
+def test_going_on_without_the_files(tmp_path: Path) -> None:
+    tables = recipe(tmp_path)
+    ready(tables, tmp_path / "run")
+    (tmp_path / "train.tgt").unlink()
+    assert fault(tables, tmp_path / "run", DataError, resume=True).startswith(f"{tmp_path}/train.tgt: no such file")
 
 
 @pytest.mark.parametrize("name", ["train.src", "valid.tgt"])

@@ -230,6 +230,7 @@ def test_compiled_is_eager(forks: Forks, tmp_path: Path, changes: config.Tables)
     assert forks.run(*command, tmp_path / "eager").status == 0
     compiled = forks.run(*command, tmp_path / "compiled", "--set", "train.compiled=true", trace=True)
     assert compiled.status == 0, compiled.err
+    assert "could not be compiled" not in compiled.err
     one, other = contents(tmp_path / "eager"), contents(tmp_path / "compiled")
     del one["config"], other["config"]
     assert one == other

@@ -174,6 +174,29 @@ def test_bfloat16_keeps_float32_weights_and_follows_float32(prepared: Prepared) 
         assert weight.grad.dtype == torch.float32
 
 
+def test_where_nothing_can_be_compiled_it_is_said_once_and_training_goes_on(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(batch: PairBatch) -> Loss:
+        raise RuntimeError("InvalidCxxCompiler: No working C++ compiler found\n\nSet TORCHDYNAMO_VERBOSE=1 ...")
+
+    monkeypatch.setattr(torch, "compile", lambda run, **_: fails)
+    assert Bench(prepared, compiled=True).walk() == Bench(prepared).walk()
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: the training step could not be compiled, so training is slower "
+        "(InvalidCxxCompiler: No working C++ compiler found)"
+    ]
+
+
+def test_too_little_memory_is_no_fault_of_the_compiler(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(batch: PairBatch) -> Loss:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "compile", lambda run, **_: full)
+    with pytest.raises(torch.OutOfMemoryError):
+        Bench(prepared, compiled=True).walk()
+
+
 def test_the_seed_repeats_the_dropout(prepared: Prepared) -> None:
     def seen(seed: int) -> float:
         bench = Bench(prepared, dropout=0.5)

@@ -1,0 +1,130 @@
+"""A real shell in which `regard` and `python FILE` begin at once: forked from a process that has imported everything.
+
+Tests use `Shell`, the fixture `shell`. Run as a program, this file is the process that forks (serve), or what the shell
+starts in place of a command (call): it hands arguments, folder and standard files over and waits for the exit status.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+
+class Shell:
+    """Runs scripts by bash; any failing line fails them. `small` is added to every ``regard train``."""
+
+    def __init__(self, small: Sequence[str]) -> None:
+        self._place = TemporaryDirectory(prefix="shell-")  # of a short name, as sockets must have
+        place = Path(self._place.name)
+        here = f"{shlex.quote(sys.executable)} -I -S {shlex.quote(__file__)} call {place}/socket"
+        added = " ".join(f"--set {shlex.quote(setting)}" for setting in small)
+        self._command(place / "python", f'exec {here} "$0" "$@"')
+        self._command(place / "regard", f'[ "$1" != train ] || set -- "$@" {added}\nexec {here} "$0" "$@"')
+        self._environment = {
+            **os.environ,
+            "PATH": f"{place}:{os.environ['PATH']}",
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        serve = [sys.executable, __file__, "serve", f"{place}/socket"]
+        self._server = subprocess.Popen(serve, stdout=subprocess.PIPE, env=self._environment)
+        assert self._server.stdout is not None
+        self._server.stdout.readline()  # it listens
+
+    def __call__(self, script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        bash = ["bash", "-euo", "pipefail", "-c", script]
+        return subprocess.run(bash, cwd=folder, env=self._environment, capture_output=True, text=True, check=False)
+
+    def close(self) -> None:
+        self._server.kill()
+        self._server.communicate()
+        self._place.cleanup()
+
+    def _command(self, path: Path, script: str) -> None:
+        path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        path.chmod(0o755)
+
+
+def _call(address: str, arguments: list[str]) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(address)
+        socket.send_fds(server, [json.dumps([str(Path.cwd()), arguments]).encode()], [0, 1, 2])
+        sys.exit(int(server.recv(8) or 1))
+
+
+def _serve(address: str) -> None:
+    with TemporaryDirectory() as folder:
+        _warm_up(Path(folder))
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        print(flush=True)
+        while True:
+            client, _ = listening.accept()
+            if os.fork() == 0:
+                _become(client)
+            client.close()
+
+
+def _warm_up(folder: Path) -> None:
+    """Train once, in silence: whatever is imported on the way, no command imports again."""
+    from regard.cli import main
+    from regard.text import cldr
+
+    cldr.write(folder, 100, 5)
+    files = [f"{folder}/train.en", f"{folder}/train.fr"]
+    sizes = ["tokenizer.vocabulary=300", "model.d_model=16", "train.steps=1", "train.batch_tokens=64"]
+    settings = [part for size in sizes for part in ("--set", size)]
+    silence = (folder / "silence").open("w", encoding="utf-8")
+    with silence, redirect_stdout(silence), redirect_stderr(silence), suppress(SystemExit):
+        main(["train", "translate", *files, "--out", f"{folder}/run", *settings])
+
+
+def _become(client: socket.socket) -> None:
+    """The command itself, in the caller's folder and on its standard files."""
+    message, files, _, _ = socket.recv_fds(client, 1 << 16, 3)
+    folder, sys.argv = json.loads(message)
+    os.chdir(folder)
+    for descriptor, file in enumerate(files):
+        os.dup2(file, descriptor)
+    status = 0
+    try:
+        _run(Path(sys.argv[0]).name)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    client.send(str(status).encode())
+    os._exit(status)
+
+
+def _run(command: str) -> None:
+    from regard.cli import main
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if command == "regard":
+        main()
+    else:
+        runpy.run_path(sys.argv[1], run_name="__main__")
+
+
+if __name__ == "__main__":
+    {"serve": lambda: _serve(sys.argv[2]), "call": lambda: _call(sys.argv[2], sys.argv[3:])}[sys.argv[1]]()

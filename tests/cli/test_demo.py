@@ -1,0 +1,97 @@
+"""The tour, cut short: what it shows and leaves behind, and that every command it names can be copied and run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from shell import Shell
+
+from regard import config
+from regard.cli.demo import RECIPE
+from regard.cli.program import program
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("babel")
+    pytest.importorskip("matplotlib")
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def ended(place: Path, shell: Shell) -> subprocess.CompletedProcess[str]:
+    return shell("regard demo --pairs 1000 --steps 20 --out 'my demo' --device cpu", place)
+
+
+def commands(said: str) -> list[str]:
+    """The lines to copy, under the headings at the end."""
+    return [line.strip() for line in said[said.index("what to try next:") :].splitlines() if line.startswith("    ")]
+
+
+def test_it_shows_the_four_parts_and_a_table(ended: subprocess.CompletedProcess[str]) -> None:
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "my demo/run\n"
+    parts = ["1. a corpus", "2. training", "step 20 ", "3. the 25 sentences", "┃ English", "4. pictures", "what to try"]
+    found = [ended.stderr.find(part) for part in parts]
+    assert -1 not in found
+    assert found == sorted(found)
+    assert "% translated exactly, BLEU " in ended.stderr
+    assert ended.stderr.count("│ expected ") + ended.stderr.count("│ exact ") == 12
+    assert "warning" not in ended.stderr.lower()
+
+
+def test_it_leaves_the_corpus_the_recipe_the_run_and_two_pictures(
+    place: Path, ended: subprocess.CompletedProcess[str]
+) -> None:
+    folder = place / "my demo"
+    assert ended.returncode == 0
+    for name, lines in {"train": 1000, "test": 25}.items():
+        assert [(folder / f"{name}.{side}").read_text().count("\n") for side in ("en", "fr")] == [lines, lines]
+    for picture in ("my demo/run/curve.png", "my demo/alignment.png"):
+        assert picture in ended.stderr
+        assert (place / picture).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_its_recipe_is_the_one_it_says(place: Path, ended: subprocess.CompletedProcess[str]) -> None:
+    assert "2. training, as by: regard train 'my demo/recipe.toml' --out 'my demo/run' --device cpu\n" in ended.stderr
+    written, run = (config.read(place / "my demo" / name) for name in ("recipe.toml", "run/config.toml"))
+    assert written["train"] == {**RECIPE["train"], "steps": 20}
+    for name, table in written.items():
+        assert {key: run[name][key] for key in table} == table
+
+
+def test_what_it_says_to_try_next_can_be_run(
+    place: Path, ended: subprocess.CompletedProcess[str], shell: Shell
+) -> None:
+    *here, own = commands(ended.stderr)
+    assert len(here) == 5
+    for command in here:
+        tried = shell(command, place)
+        assert tried.returncode == 0, f"{command}\n{tried.stderr}"
+        assert tried.stdout
+    assert shell(f"cd 'my demo' && {own}", place).returncode == 0
+
+
+def test_a_second_tour_leaves_the_first_alone(
+    place: Path, ended: subprocess.CompletedProcess[str], shell: Shell
+) -> None:
+    again = shell("regard demo --out 'my demo'", place)
+    assert again.returncode == 2
+    assert again.stderr.startswith("error: my demo/run: a demo is already there; ")
+
+
+def test_how_to_call_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = tmp_path / "bin" / "regard"
+    called.parent.mkdir()
+    called.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bin/regard", "demo"])
+    monkeypatch.setenv("PATH", "elsewhere")
+    assert program() == "bin/regard"
+    monkeypatch.setenv("PATH", str(called.parent))
+    assert program() == "regard"
+    monkeypatch.setattr(sys, "argv", ["regard/__main__.py", "demo"])
+    assert program() == f"{sys.executable} -m regard"

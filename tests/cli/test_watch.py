@@ -1,0 +1,73 @@
+"""The live line: the speed of the recent past, the time left at that speed, each said once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from runs import ready, recipe
+
+from regard.api import Run
+from regard.cli import watch
+from regard.cli.watch import Board
+from regard.train.loop import Event
+
+
+class Clock:
+    """A board that is shown a run by hand: steps of 100 tokens, a log after each ten."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, compiled: bool) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(watch.time, "monotonic", lambda: self.now)
+        tables = recipe(folder, {"train": {"steps": 1000, "compiled": compiled}})
+        run = Run(ready(tables, folder / "run"))
+        self.progress = run.training.progress
+        self.board = Board(run)
+
+    def ten_steps(self, seconds: float) -> None:
+        """They take so long; then they are logged."""
+        self.now += seconds
+        self.progress.step, self.progress.tokens = self.progress.step + 10, self.progress.tokens + 1000
+        self.progress.seconds += seconds
+        self.board.show(Event("log", self.progress.step, {"loss": 1.5, "skipped": 0}))
+
+    def validation(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
+
+
+def test_the_speed_is_that_of_the_recent_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(tmp_path, monkeypatch, compiled=False)
+    clock.ten_steps(50)
+    for _ in range(watch.RECENT):
+        clock.ten_steps(20)
+    found = shown(capsys)
+    assert found[0] == "step 10/1,000  loss 1.500  20 tokens/s  1:22:30 left"
+    assert found[-1] == "step 110/1,000  loss 1.500  50 tokens/s  29:40 left"
+
+
+def test_compilation_and_validation_do_not_count_as_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(tmp_path, monkeypatch, compiled=True)
+    clock.ten_steps(300)
+    clock.ten_steps(20)
+    clock.validation(60)  # 3 seconds a step so far, beside the 2 of the step itself
+    clock.ten_steps(20)
+    assert shown(capsys) == [
+        "step 10/1,000  loss 1.500",
+        "step 20/1,000  loss 1.500  50 tokens/s  32:40 left",
+        "step 30/1,000  loss 1.500  50 tokens/s  1:04:40 left",
+    ]
+
+
+def test_a_real_run_says_how_long_it_will_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    watch.watch(Run(ready(recipe(tmp_path), tmp_path / "run")))
+    line = next(line for line in shown(capsys) if "tokens/s" in line)
+    assert re.fullmatch(r"step 1/6  loss \d\.\d{3}  [\d,]+ tokens/s  \d:\d\d left", line)

@@ -1,0 +1,91 @@
+"""Every block of README and docs runs, in the order of its page, and every example of the commands' help.
+
+They run on a small corpus, under the names they use, in a shell that makes every training short.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from shell import Shell
+
+pytest.importorskip("babel")
+
+from regard.cli import VERBS
+from regard.text import cldr
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["help", "README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+
+INSTEAD = {
+    "make demo": ("installs, and trains for minutes", "regard demo --pairs 1000 --steps 3"),
+    "make test": ("runs this very test", ":"),
+    "make setup": ("installs", ":"),
+    "pip install .": ("installs", ":"),
+    "tail -f chat.en": ("never ends", "cat chat.en"),
+}
+"""The only commands that are not run: why, and what is run in their place (``:`` is nothing)."""
+
+BEFORE = {"docs/walkthrough.md": "regard train translate train.en train.fr --out runs/x"}
+"""What a page tells in words before its first block."""
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The language and the text of every fenced block of a page; of the help, the indented lines of each verb."""
+    if page == "help":
+        helps = [import_module(f"regard.cli.{verb}").__doc__ or "" for verb in VERBS]
+        return [("sh", "\n".join(re.findall(r"^    (.*)$", text, re.MULTILINE))) for text in helps]
+    return re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def runnable(block: str) -> str:
+    """The block with what stands in for its commands that are not run."""
+    for command, (_, other) in INSTEAD.items():
+        block = re.sub(rf"^{re.escape(command)}(?=\s)", other, block, flags=re.MULTILINE)
+    return block
+
+
+def lines(texts: Iterable[str]) -> str:
+    return "".join(f"{text}\n" for text in texts)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a reader of the pages would be, with files of their own."""
+    pytest.importorskip("matplotlib")
+    train, test = cldr.corpus(400, 10)
+    (tmp_path / "multi30k").mkdir()
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    for name in ("train", "test", "dev", "chat", "news", "multi30k/train", "multi30k/val"):
+        pairs = train if name.endswith("train") else test
+        for side, column in {"en": 0, "fr": 1, "de": 1}.items():
+            (tmp_path / f"{name}.{side}").write_text(lines(pair[column] for pair in pairs), encoding="utf-8")
+    for name, pairs in {"corpus.tsv": train, "europarl.tsv": test}.items():
+        (tmp_path / name).write_text(lines(f"{pair.source}\tx\t{pair.target}" for pair in pairs), encoding="utf-8")
+    (tmp_path / "more.jsonl").write_text(lines(json.dumps(pair._asdict()) for pair in train), encoding="utf-8")
+    (tmp_path / "news.en.gz").write_bytes(gzip.compress((tmp_path / "news.en").read_bytes()))
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
+def test_every_block_runs(page: str, folder: Path, shell: Shell) -> None:
+    told = BEFORE.get(page, "")
+    assert not told or told in (ROOT / page).read_text(encoding="utf-8")
+    for language, block in [("sh", told), *blocks(page)]:
+        assert language in ("sh", "python"), f"{page}: a block of '{language}'; this test runs sh and python"
+        if language == "python":
+            (folder / "block.py").write_text(block, encoding="utf-8")
+        ended = shell("python block.py" if language == "python" else runnable(block), folder)
+        assert ended.returncode == 0, f"{page}\n\n{block}\n{ended.stderr}"
+
+
+def test_what_is_not_run_is_still_there() -> None:
+    lines = [line for page in PAGES for _, block in blocks(page) for line in block.splitlines()]
+    assert [command for command in INSTEAD if not any(line.startswith(command) for line in lines)] == []
