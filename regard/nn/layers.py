@@ -72,7 +72,7 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """``(activation(x W_g) * (x W_1)) W_2`` (Shazeer 2020)."""
+    """``(activation(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2`` (Shazeer 2020)."""
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation) -> None:
         super().__init__()
