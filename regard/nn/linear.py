@@ -1,7 +1,7 @@
 """Products with a weight matrix, also fast where few rows meet a large matrix: writing token by token on a CPU.
 
-There the libraries' usual ``x @ W.T`` reads the matrix badly (up to 2.5 times slower, docs/LOG.md). Cut into blocks
-of rows, each multiplied with the transposed x, it is read once, by all cores. Training never comes here.
+There the usual ``x @ W.T`` reads the matrix badly: up to 2.5 times slower than what is done here (docs/LOG.md).
+Training never comes here.
 """
 
 from __future__ import annotations
@@ -10,44 +10,58 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 BLOCKS = 8
-FEW_ROWS = 256
-VERY_FEW_ROWS = 8
+FEW_ROWS = range(1, 65)
 WIDE = 1 << 13
-BLOCK_OF_WIDE = 1024
-"""A matrix wider than `WIDE` (a vocabulary) gives more than the caches hold; it is put in order block by block."""
+FEW_ROWS_OF_WIDE = range(1, 257)
+"""A matrix wider than `WIDE` is a vocabulary."""
 
 
 def product(
     x: Float[Tensor, "*B D"], weight: Float[Tensor, "F D"], bias: Float[Tensor, " F"] | None = None
 ) -> Float[Tensor, "*B F"]:
     """``x @ weight.T + bias``; for few rows the result may be a transposed view."""
-    n_rows = x.numel() // x.shape[-1]
-    if torch.is_grad_enabled() or x.device.type != "cpu" or not 0 < n_rows <= FEW_ROWS:
+    n_rows, wide = x.numel() // x.shape[-1], len(weight) > WIDE
+    few = n_rows in (FEW_ROWS_OF_WIDE if wide else FEW_ROWS)
+    if torch.is_grad_enabled() or x.device.type != "cpu" or not few:
         return F.linear(x, weight, bias)
-    columns = x.reshape(n_rows, -1).T
-    if len(weight) > WIDE and bias is None and n_rows > VERY_FEW_ROWS:
-        out = _in_order(columns, weight)
+    rows = x.reshape(n_rows, -1)
+    out: Tensor
+    if wide and _can_pack(weight):
+        out = torch.ops.mkldnn._linear_pointwise(rows.contiguous(), _packed(weight), bias, "none", [], "")
     elif len(weight) % BLOCKS == 0:
-        out = _at_once(columns, weight, bias)
+        out = _in_blocks(rows, weight, bias)
     else:
         return F.linear(x, weight, bias)
     return out.view(*x.shape[:-1], len(weight))
 
 
-def _at_once(columns: Float[Tensor, "D N"], weight: Float[Tensor, "F D"], bias: Tensor | None) -> Float[Tensor, "N F"]:
-    blocks = weight.view(BLOCKS, -1, weight.shape[1])
-    same = columns.expand(BLOCKS, -1, -1)
-    out = torch.bmm(blocks, same) if bias is None else torch.baddbmm(bias.view(BLOCKS, -1, 1), blocks, same)
+def _in_blocks(rows: Float[Tensor, "N D"], weight: Float[Tensor, "F D"], bias: Tensor | None) -> Float[Tensor, "N F"]:
+    """Each block of the matrix times the transposed rows: read once, by all cores."""
+    blocks, columns = weight.view(BLOCKS, -1, weight.shape[1]), rows.T.expand(BLOCKS, -1, -1)
+    out = torch.bmm(blocks, columns) if bias is None else torch.baddbmm(bias.view(BLOCKS, -1, 1), blocks, columns)
     return out.view(len(weight), -1).T
 
 
-def _in_order(columns: Float[Tensor, "D N"], weight: Float[Tensor, "F D"]) -> Float[Tensor, "N F"]:
-    out = columns.new_empty(columns.shape[1], len(weight))
-    for rows, part in zip(weight.split(BLOCK_OF_WIDE), out.split(BLOCK_OF_WIDE, 1), strict=True):
-        part.copy_((rows @ columns).T)
-    return out
+_copies = WeakIdKeyDictionary()
+
+
+def _can_pack(weight: Tensor) -> bool:
+    """Whether oneDNN is there, which torch brings along for most CPUs; the operators are those of its compiler."""
+    known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+    return known and weight.dtype == torch.float32 and not weight.is_inference()
+
+
+def _packed(weight: Tensor) -> Tensor:
+    """A copy in the layout the library multiplies fastest with, kept until the weight changes or goes."""
+    version, copy = _copies.get(weight, (None, None))
+    if copy is None or version != weight._version:
+        copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), FEW_ROWS[-1])
+        _copies[weight] = weight._version, copy
+    packed: Tensor = copy
+    return packed
 
 
 class Linear(nn.Linear):

@@ -104,6 +104,9 @@ class _Chunk:
     def gradient(self) -> Tensor:
         """``softmax - (1 - e) onehot - e / V`` at each counted position; the exponentials are overwritten."""
         size = self.exponentials.shape[1]
+        softmax = self.exponentials.mul_(self.share / self.sum).sub_(self.share * (self.smoothing / size))
+        if softmax.device.type == "cpu":
+            target, less = self.target.clamp(min=0).long()[:, None], self.share * (self.smoothing - 1)
+            return softmax.scatter_add_(1, target, less)
         onehot = torch.arange(size, device=self.target.device, dtype=self.target.dtype) == self.target[:, None]
-        softmax = self.exponentials.mul_(self.share / self.sum)
-        return softmax.add_(onehot, alpha=self.smoothing - 1).sub_(self.share * (self.smoothing / size))
+        return softmax.add_(onehot, alpha=self.smoothing - 1)  # a compiler makes one pass of all this

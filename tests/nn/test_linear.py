@@ -30,6 +30,15 @@ def test_a_vocabulary_and_few_rows(rows, out):
         torch.testing.assert_close(product(x, weight), x @ weight.T, rtol=1e-5, atol=1e-4)
 
 
+def test_a_vocabulary_that_has_changed():
+    """The copy it is multiplied with follows."""
+    x, weight = torch.randn(4, 16), torch.nn.Parameter(torch.randn(10_000, 16))
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(product(x, weight), x @ weight.T, rtol=1e-5, atol=1e-4)
+            weight.mul_(-2.0)
+
+
 def test_rows_that_do_not_lie_together():
     x, weight = torch.randn(16, 4).T, torch.randn(32, 16)
     with torch.no_grad():

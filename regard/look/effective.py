@@ -1,0 +1,79 @@
+"""Effective attention and identifiability (SPEC 8.1, 8.2; Brunner et al. 2020).
+
+A head adds ``A T`` to its output: weights A over the keys, times ``T = V W_O``, its values through its slice of the
+output projection. Where a row of A sees more keys than T has rank, other weights give the same output:
+
+    a T = (a + n) T      for every n with n T = 0, the left null space of T
+
+Effective attention is what of the row the output can tell: its projection onto the column space of T. Each row has
+its own visible keys; the others take no part, and have weight 0 exactly.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class Identifiability(NamedTuple):
+    """Of each head and row: keys it sees, rank of what they carry, dimensions and share of the norm that do not show.
+
+    The share is ``|a - effective a| / |a|``, lengths of vectors.
+    """
+
+    keys: Int[Tensor, "*B Q"]
+    rank: Int[Tensor, "*B Q"]
+    null: Int[Tensor, "*B Q"]
+    share: Float[Tensor, "*B Q"]
+
+
+def compact(
+    value: Float[Tensor, "*B K E"], output: Float[Tensor, "*H D E"], *, keep_row_sums: bool = False
+) -> Float[Tensor, "*B K F"]:
+    """T in as few columns as it has dimensions: same singular values, same column space.
+
+    ``W_O^T = Q R`` has orthonormal Q, so ``V W_O = (V R^T) Q^T`` and ``V R^T`` will do. A column of ones beside it
+    keeps the sum of each row.
+    """
+    triangle: Tensor = torch.linalg.qr(output, mode="r").R
+    short = value @ triangle.mT
+    if keep_row_sums:
+        short = torch.cat((short, torch.ones_like(short[..., :1])), -1)
+    return short
+
+
+def effective_attention(
+    weights: Float[Tensor, "*B Q K"], carried: Float[Tensor, "*B K F"], visible: Bool[Tensor, "Q K"]
+) -> tuple[Float[Tensor, "*B Q K"], Identifiability]:
+    """The part of each row of the weights that shows in the output, given what `compact` made of the values.
+
+    Works in float64; a singular value counts where it is above ``eps max(shape)`` of the largest, eps that of the
+    weights' own precision.
+    """
+    exact, there = weights.double(), visible.unique(dim=0, return_inverse=True)
+    patterns, pattern_of_row = there
+    effective = torch.zeros_like(exact)
+    rank = torch.zeros(weights.shape[:-1], dtype=torch.long, device=weights.device)
+    for number, pattern in enumerate(patterns):
+        rows, keys = (pattern_of_row == number).nonzero().squeeze(-1), pattern.nonzero().squeeze(-1)
+        if len(keys):
+            basis, ranks = _column_space(carried[..., keys, :].double(), torch.finfo(weights.dtype).eps)
+            seen = exact[..., rows[:, None], keys]
+            effective[..., rows[:, None], keys] = seen @ basis @ basis.mT
+            rank[..., rows] = ranks[..., None]
+    count = visible.sum(-1).expand_as(rank)
+    apart, whole = ((exact - effective) * visible).norm(dim=-1), (exact * visible).norm(dim=-1)
+    share = torch.where(whole > 0, apart / whole, 0.0)
+    return effective.to(weights.dtype), Identifiability(count, rank, count - rank, share.to(weights.dtype))
+
+
+def _column_space(
+    carried: Float[Tensor, "*B K F"], eps: float
+) -> tuple[Float[Tensor, "*B K r"], Int[Tensor, "*B"]]:
+    """An orthonormal basis, columns beyond the rank 0, and the rank."""
+    left, singular, _ = torch.linalg.svd(carried, full_matrices=False)
+    counts = singular > eps * max(carried.shape[-2:]) * singular[..., :1]
+    return left * counts[..., None, :], counts.sum(-1)

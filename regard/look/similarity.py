@@ -1,0 +1,37 @@
+"""The similarity a head has learned: the bilinear form of its queries and keys (SPEC 8.5)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Similarity(NamedTuple):
+    """``score(x, y) = x M y`` with ``M = W_Q W_K^T``: what is mutual in it, what is not, and whether it is a metric.
+
+    `eigenvalues` are those of the symmetric part, largest first: M is positive semi-definite, ``x M x >= 0`` for
+    every x, iff none of them is negative (beyond rounding).
+    """
+
+    form: Float[Tensor, "D D"]
+    symmetric: Float[Tensor, "D D"]
+    antisymmetric: Float[Tensor, "D D"]
+    eigenvalues: Float[Tensor, " D"]
+    positive: bool
+
+    @property
+    def mutual(self) -> float:
+        """The share of M's squared norm that is symmetric; 1/2 for a form without any preference."""
+        return float(self.symmetric.square().sum() / self.form.square().sum().clamp(min=1e-300))
+
+
+def similarity(query: Float[Tensor, "E D"], key: Float[Tensor, "E D"]) -> Similarity:
+    """From a head's rows of the query and key projections, as `torch.nn.Linear` holds them."""
+    form = query.double().mT @ key.double()
+    symmetric, antisymmetric = (form + form.mT) / 2, (form - form.mT) / 2
+    eigenvalues = torch.linalg.eigvalsh(symmetric).flip(-1)
+    least = -torch.finfo(query.dtype).eps * len(form) * float(eigenvalues.abs().max())
+    return Similarity(form, symmetric, antisymmetric, eigenvalues, bool((eigenvalues >= least).all()))
