@@ -18,30 +18,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from lengths import pair_lengths
 
 from regard.data.batches import PairBatch, pair_batch
 from regard.data.order import Cursor, Order, PackedOrder
-from regard.data.packing import fill, pack
+from regard.data.packing import pack
 from regard.data.prefetch import Prefetch
 from regard.data.store import Chunk, TokenStore
+from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS
 
 VOCABULARY, CHUNK = 32_000, 4096
-PAD, SOS, EOS = 0, 1, 2
-
-
-def pair_lengths(n_pairs: int, seed: int) -> np.ndarray:
-    """Sentences as long as those of news: log-normal, the source within 15 % of the target."""
-    generator = np.random.default_rng(seed)
-    target = np.clip(generator.lognormal(3.1, 0.55, n_pairs), 4, 100)
-    source = np.clip(target * generator.uniform(0.85, 1.15, n_pairs), 4, 100)
-    return np.stack([source, target], axis=1).astype(np.int32)
 
 
 def chunks(lengths: np.ndarray) -> Iterator[Chunk]:
     generator = np.random.default_rng(0)
     for first in range(0, len(lengths), CHUNK):
         sides = lengths[first : first + CHUNK].T.tolist()
-        yield [[generator.integers(3, VOCABULARY, n).tolist() for n in side] for side in sides]
+        yield [[generator.integers(len(SPECIALS), VOCABULARY, n).tolist() for n in side] for side in sides]
 
 
 class Clock:
@@ -71,7 +64,8 @@ def bench_packing(width: int) -> None:
         lengths = pair_lengths(n_pairs, seed=1) + 1
         packing = pack(lengths, (width, width))
         speed = n_pairs / min(timeit.repeat(partial(pack, lengths, (width, width)), number=1, repeat=5))
-        print(f"pack {n_pairs:>7,} pairs   {speed:>12,.0f} pairs/s   {shares(fill(lengths, packing, (width, width)))}")
+        fills = tuple((lengths.sum(axis=0) / (packing.n_rows * width)).tolist())
+        print(f"pack {n_pairs:>7,} pairs   {speed:>12,.0f} pairs/s   {shares(fills)}")
 
 
 def bench_loading(store: TokenStore, order: Order, count: int) -> None:

@@ -3,8 +3,8 @@
     python bench/train.py                          the small model on the CPU, beside Marian and torch.nn.Transformer
     python bench/train.py --device cuda --preset base --vocabulary 32000 --batch-tokens 8192 32768
 
-Every contender trains the same shape on the same lengths (lognormal, mean about 26 tokens) with fused AdamW; the
-peers get padded batches of like length, which is their best case. Rounds are interleaved; the median is printed.
+Every contender trains the same shape on the same lengths (log-normal, mean about 22 tokens: --mean) with fused AdamW;
+the peers get padded batches of like length, which is their best case. Rounds are interleaved; the median is printed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from lengths import pair_lengths
 from torch import Tensor, nn
 
+from regard.data.batches import IGNORE
 from regard.data.order import PackedOrder
 from regard.data.prefetch import Prefetch
 from regard.data.store import Column, TokenStore
 from regard.models.blocks import initialise
 from regard.models.presets import ModelConfig, with_preset
 from regard.tasks.translate import Translate, TranslateConfig
-from regard.text.tokenizer import SPECIALS
+from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS
 from regard.train.optimiser import adamw, set_learning_rate
 from regard.train.step import Stepper
 
@@ -43,20 +45,12 @@ class Vocabulary:
         self.source = self.target = range(size)
 
 
-def lengths(n: int, mean: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Source and target lengths within 15 % of each other."""
-    rng = np.random.default_rng(seed)
-    source = np.clip(rng.lognormal(3.1, 0.55, n) * mean / 26, 4, 100).astype(int)
-    target = np.clip(source * rng.uniform(0.85, 1.15, n), 4, 100).astype(int)
-    return source, target
-
-
 def synthetic(n: int, vocabulary: int, mean: float) -> TokenStore:
     """Random sentences of those lengths."""
     rng = np.random.default_rng(1)
     sides = [
         Column.of([rng.integers(len(SPECIALS), vocabulary, length).tolist() for length in side])
-        for side in lengths(n, mean)
+        for side in pair_lengths(n, seed=0, mean=mean).T
     ]
     return TokenStore(Path(), dict(zip(("source", "target"), sides, strict=True)))
 
@@ -83,7 +77,7 @@ def regard_steps(
 
 
 def padded(store: TokenStore, batch_tokens: int, device: torch.device, count: int = 32) -> list[tuple[Tensor, Tensor]]:
-    """Batches of like length, padded with 0, on the device already: the peers' best case."""
+    """Batches of like length, padded, on the device already: the peers' best case."""
     size = store.lengths("source", "target").max(axis=1)
     order = np.argsort(size, kind="stable")
     cuts, first = [], 0
@@ -99,7 +93,7 @@ def padded(store: TokenStore, batch_tokens: int, device: torch.device, count: in
 
 def _pad(store: TokenStore, name: str, items: np.ndarray, device: torch.device) -> Tensor:
     sentences = [torch.from_numpy(store[name][j].astype(np.int64)) for j in items]
-    return nn.utils.rnn.pad_sequence(sentences, batch_first=True).to(device)
+    return nn.utils.rnn.pad_sequence(sentences, batch_first=True, padding_value=PAD).to(device)
 
 
 def peer_steps(
@@ -113,7 +107,7 @@ def peer_steps(
     model.to(device).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
     batches = padded(store, batch_tokens, device)
-    tokens = {id(target): int((target != 0).sum()) for _, target in batches}
+    tokens = {id(target): int((target != PAD).sum()) for _, target in batches}
     for source, target in cycle(batches):
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             value = loss(model, source, target)
@@ -132,13 +126,13 @@ def marian(config: ModelConfig, vocabulary: int) -> tuple[nn.Module, Callable[[n
         vocab_size=vocabulary, d_model=config.d_model, encoder_layers=config.n_layers,
         decoder_layers=config.n_decoder_layers, encoder_attention_heads=config.n_heads,
         decoder_attention_heads=config.n_heads, encoder_ffn_dim=config.d_ff, decoder_ffn_dim=config.d_ff,
-        dropout=config.dropout, activation_function="relu", pad_token_id=0, eos_token_id=2, decoder_start_token_id=1,
-        forced_eos_token_id=None, scale_embedding=True, max_position_embeddings=256,
+        dropout=config.dropout, activation_function="relu", pad_token_id=PAD, eos_token_id=EOS,
+        decoder_start_token_id=SOS, forced_eos_token_id=None, scale_embedding=True, max_position_embeddings=256,
     )  # fmt: skip
 
     def loss(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
-        labels = target.masked_fill(target == 0, -100)
-        result: Tensor = model(input_ids=source, attention_mask=source != 0, labels=labels).loss
+        labels = target.masked_fill(target == PAD, IGNORE)
+        result: Tensor = model(input_ids=source, attention_mask=source != PAD, labels=labels).loss
         return result
 
     return MarianMTModel(shape), loss
@@ -160,7 +154,7 @@ class TorchTransformer(nn.Module):
         return self.tokens(ids) * self.tokens.embedding_dim**0.5 + self.positions.weight[: ids.shape[1]]
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        empty = source == 0
+        empty = source == PAD
         causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=target.device, dtype=torch.bool)
         out = self.body(
             self.embed(source), self.embed(target), tgt_mask=causal, tgt_is_causal=True,
@@ -171,9 +165,9 @@ class TorchTransformer(nn.Module):
 
 def torch_transformer(config: ModelConfig, vocabulary: int) -> tuple[nn.Module, Callable[..., Tensor]]:
     def loss(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
-        entered = torch.cat((torch.ones_like(target[:, :1]), target[:, :-1]), 1)
+        entered = torch.cat((torch.full_like(target[:, :1], SOS), target[:, :-1]), 1)
         logits = model(source, entered)
-        return nn.functional.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=0)
+        return nn.functional.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=PAD)
 
     return TorchTransformer(config, vocabulary), loss
 

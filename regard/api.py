@@ -116,10 +116,10 @@ class Translator:
         self, texts: Iterable[Sequence[str]], *, aligned: bool = True, attention: bool = False, **options: Any
     ) -> Iterator[tuple[str, list[Translation]]]:
         """Translate windows of texts as they come; gives each text with its translations, in order."""
-        search = Search(**{"beam": max(4, options.get("n_best", 1)), **options})
+        search = Search(**options)
         return self.task.translate(self.network, texts, search, self.device, aligned=aligned, attention=attention)
 
-    def force(self, source: str, target: str, *, alpha: float = 0.6) -> Forced:
+    def force(self, source: str, target: str, *, alpha: float = Search.alpha) -> Forced:
         """The score of a given translation, and the cross-attention of every layer and head for it."""
         ids = self.task.tokenizers.source.encode(source), self.task.tokenizers.target.encode(target)
         return next(self.task.force(self.network, [ids], self.device, alpha))

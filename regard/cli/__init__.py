@@ -7,9 +7,11 @@ traceback only with ``--debug``. No module here imports torch before its verb ru
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NoReturn
 
 from regard import __version__
 from regard.errors import RegardError, did_you_mean
@@ -53,22 +55,31 @@ def _run(verb: str, arguments: list[str], debug: bool) -> int:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     module = importlib.import_module(f"regard.cli.{verb}")
     # A "\b" line keeps typer from filling the examples, which are indented, into a paragraph.
-    app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(getattr(module, verb))
+    app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(_to_a_pipe(getattr(module, verb)))
     try:
         return app(arguments, prog_name=f"regard {verb}", standalone_mode=False) or 0
     except RegardError as error:
         if debug:
             raise
         _fail(str(error))
-    except BrokenPipeError:  # the reader of our output has seen enough
-        sys.stderr.close()
-        return 0
-    except KeyboardInterrupt:
-        return 130
     except Exception as error:
         if debug or not hasattr(error, "format_message"):
             raise
         _fail(f"{error.format_message()} (see: regard {verb} --help)")  # a usage error found by typer
+
+
+def _to_a_pipe(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, which ends in peace when the reader of its output has seen enough (``regard ... | head``)."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
+
+    return run
 
 
 def _fail(message: str) -> NoReturn:

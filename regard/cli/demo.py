@@ -26,12 +26,12 @@ RECIPE: dict[str, dict[str, Any]] = {
     "tokenizer": {"vocabulary": 1024},
     "model": {"preset": "tiny", "dropout": 0.0},
     "train": {
-        "steps": 1000,
-        "batch_tokens": 768,
+        "steps": 800,
+        "batch_tokens": 1024,
         "learning_rate": 3e-3,
         "schedule": "cosine",
         "warmup": 100,
-        "validate_every": 250,
+        "validate_every": 200,
         "log_every": 10,
         "average": 1,
     },
@@ -58,7 +58,7 @@ def demo(
     recipe = _write(folder, pairs, steps)
     run, where = shlex.quote(str(folder / "run")), "" if device == "auto" else f" --device {device}"
     say(f"2. training, as by: {program()} train {shlex.quote(str(recipe))} --out {run}{where}")
-    watch(regard.train(recipe, out=folder / "run", device=device))
+    watch(regard.train(recipe, out=folder / "run", device=device), device)
     model = regard.load(folder / "run", device=device)
     say(f"\n3. the {pairs // ONE_TO_TEST:,} sentences it has never seen")
     scores = model.evaluate([f"{folder}/test.en", f"{folder}/test.fr"], beam=1)
@@ -96,24 +96,22 @@ def _show(model: Translator, folder: Path) -> None:
         verdict = "exact" if best[0].text == target else f"expected {target}"
         table.add_row(*map(escape, (source, best[0].text, verdict)))
     console.print(table)
-    short = [pair for pair in zip(sources[:200], targets, strict=False) if len(pair[0]) < 45]
-    picture = _draw(model, *max(short, key=lambda pair: len(pair[0].split())), folder)
+    short = [source for source in sources[:200] if len(source) < 45]
+    picture = _draw(model, max(short, key=lambda source: len(source.split())), folder)
     say(f"4. pictures: {folder}/run/curve.png (learning curve), {picture} (who looks at whom)")
 
 
-def _draw(model: Translator, source: str, target: str, folder: Path) -> Path:
-    """The heat map of one translation, word by word."""
+def _draw(model: Translator, source: str, folder: Path) -> Path:
+    """The heat map of one translation, word by word, as its word alignment reads it."""
     from regard.look.figures import heat_map
-    from regard.tasks.alignment import word_weights
+    from regard.tasks.alignment import shares
 
-    tokenizers = model.task.tokenizers
-    rows, columns = (
-        tokenizers.target.words(tokenizers.target.encode(target)),
-        tokenizers.source.words(tokenizers.source.encode(source)),
-    )
-    weights = word_weights(model.force(source, target).attention.mean((0, 1)), rows, columns)
+    best, tokenizers = model.translate(source, attention=True)[0], model.task.tokenizers
+    assert best.attention is not None
+    rows, columns = tokenizers.target.words(best.ids[:-1]), tokenizers.source.words(tokenizers.source.encode(source))
     names = [word.text for word in rows], [word.text for word in columns]
-    return heat_map(weights, *names, title=f"{source}\n{target}", path=folder / "alignment.png")
+    weights = shares(best.attention, rows, columns)
+    return heat_map(weights, *names, title=f"{source}\n{best.text}", path=folder / "alignment.png")
 
 
 _NEXT = """

@@ -12,7 +12,19 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Columns, Device, Json, Model, SkipEmpty, print_json, split
+from regard.cli.options import (
+    Alpha,
+    Batch,
+    Beam,
+    Columns,
+    Device,
+    Json,
+    Model,
+    SkipEmpty,
+    given,
+    print_json,
+    split,
+)
 
 
 def evaluate(
@@ -20,9 +32,9 @@ def evaluate(
     data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Parallel files or tables.")],
     columns: Columns = "",
     skip_empty: SkipEmpty = False,
-    beam: Annotated[int, typer.Option(help="Beam width; 1 is greedy.")] = 4,
-    alpha: Annotated[float, typer.Option(help="Length penalty ((5 + length) / 6)^alpha.")] = 0.6,
-    batch: Annotated[int, typer.Option(help="Sentences translated at once.")] = 64,
+    beam: Beam = None,
+    alpha: Alpha = None,
+    batch: Batch = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Score without regard to case.")] = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -34,9 +46,7 @@ def evaluate(
         columns=split(columns),
         skip_empty=skip_empty,
         lowercase=lowercase,
-        beam=beam,
-        alpha=alpha,
-        batch=batch,
+        **given(beam=beam, alpha=alpha, batch=batch),
     )
     if as_json:
         print_json(scores)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
+
+from regard.disk import json_text
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
 Seed = Annotated[int, typer.Option(help="Fixes everything drawn at random.")]
@@ -16,6 +17,15 @@ Columns = Annotated[
 ]
 SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Leave out pairs with an empty side, and count them.")]
 
+Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. 4, or --n-best, where it is not given.")]
+Alpha = Annotated[float | None, typer.Option(help="Length penalty ((5 + length) / 6)^alpha; 0.6 where not given.")]
+Batch = Annotated[int | None, typer.Option(help="Sentences translated at once; 32 where not given.")]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options somebody gave; the others keep the default of whoever takes them."""
+    return {name: value for name, value in options.items() if value is not None}
+
 
 def split(text: str) -> tuple[str, ...]:
     """The parts of a comma-separated option; none for an empty one."""
@@ -24,4 +34,4 @@ def split(text: str) -> tuple[str, ...]:
 
 def print_json(value: Any) -> None:
     """One object, on one line of stdout."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    print(json_text(value), flush=True)

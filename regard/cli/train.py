@@ -54,7 +54,7 @@ def train(
     if seed is not None:
         tables["train"] = tables.get("train", {}) | {"seed": seed}
     tables = config.override(tables, settings or [])
-    watch(begin(tables, out=Path(out) if out else None, device=device, resume=resume, where=where))
+    watch(begin(tables, out=Path(out) if out else None, device=device, resume=resume, where=where), device)
 
 
 def _tables(what: list[str]) -> tuple[dict[str, dict[str, Any]], str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Json, Model, Seed, print_json
+from regard.cli.options import Alpha, Batch, Beam, Device, Json, Model, Seed, given, print_json
 from regard.errors import InputError
 from regard.progress import track
 
@@ -31,14 +31,14 @@ def translate(
     model: Model,
     text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; - is standard input.")] = None,
     file: Annotated[str, typer.Option(help="A file with one text a line, also .gz .xz .zst; - is stdin.")] = "",
-    beam: Annotated[int | None, typer.Option(help="Beam width, 4 or --n-best if not given; 1 is greedy.")] = None,
+    beam: Beam = None,
     n_best: Annotated[int, typer.Option(help="Translations of each text, best first.")] = 1,
-    alpha: Annotated[float, typer.Option(help="Length penalty ((5 + length) / 6)^alpha.")] = 0.6,
+    alpha: Alpha = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations at random instead.")] = False,
     temperature: Annotated[float, typer.Option(help="For --sample: below 1 is bolder, above 1 is wilder.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="For --sample: only the K likeliest tokens; 0 is all.")] = 0,
     top_p: Annotated[float, typer.Option(help="For --sample: only the likeliest tokens of mass P.")] = 1.0,
-    batch: Annotated[int, typer.Option(help="Sentences translated at once.")] = 32,
+    batch: Batch = None,
     steps: Annotated[bool, typer.Option("--steps", help="Show how each translation was written.")] = False,
     seed: Seed = 0,
     device: Device = "auto",
@@ -46,19 +46,19 @@ def translate(
 ) -> None:
     import regard
 
+    if steps and as_json:
+        raise InputError("--json has the tokens and their scores already; leave --steps out")
     windows, total = _windows(text or [], file)
     found = regard.load(model, device=device).stream(
         windows,
         aligned=as_json,
-        beam=beam,
         n_best=n_best,
-        alpha=alpha,
         sample=sample,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
-        batch=batch,
         seed=seed,
+        **given(beam=beam, alpha=alpha, batch=batch),
     )
     for source, translations in track(found, "translating", total):
         _print(source, translations, as_json=as_json, scored=n_best > 1, steps=steps)

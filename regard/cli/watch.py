@@ -6,11 +6,13 @@ import shlex
 import sys
 import time
 from collections import deque
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.progress import BarColumn, TextColumn
 
 from regard.api import Run
+from regard.cli.program import program
 from regard.errors import MissingExtra
 from regard.progress import QUIET_SECONDS, console, live, say, warn
 from regard.train.curve import draw_curve
@@ -21,8 +23,8 @@ RECENT = 10
 """Logged intervals that the speed on the live line is the mean of."""
 
 
-def watch(run: Run) -> None:
-    """Train to the end, showing what happens."""
+def watch(run: Run, device: str = "auto") -> None:
+    """Train to the end, showing what happens; the commands it names repeat the `device` that was asked for."""
     sized = plan(run.prepared)
     for line in sized.lines():
         say(line)
@@ -32,9 +34,9 @@ def watch(run: Run) -> None:
         for event in run:
             board.show(event)
     if board.last.kind == "interrupted":
-        say(f"saved at step {board.last.step:,}; to go on: {resume_command(run)}")
+        say(f"saved at step {board.last.step:,}; to go on: {resume_command(run.prepared.run.path, device)}")
         raise KeyboardInterrupt  # whatever was to follow the training, here or in a script, must not
-    _finish(run, board.last)
+    _finish(run, board.last, device)
 
 
 class Mark(NamedTuple):
@@ -103,15 +105,21 @@ class Board:
         return Mark(self.progress.step, self.progress.tokens, self.progress.seconds)
 
 
-def resume_command(run: Run) -> str:
-    """What to type to go on with a run."""
-    path = run.prepared.run.path
-    return f"regard train {shlex.quote(str(path / 'config.toml'))} --out {shlex.quote(str(path))} --resume"
+def resume_command(path: Path, device: str = "auto") -> str:
+    """What to type to go on with the run in a directory."""
+    recipe, out = shlex.quote(str(path / "config.toml")), shlex.quote(str(path))
+    return f"{program()} train {recipe} --out {out} --resume{_on(device)}"
 
 
-def _finish(run: Run, last: Event) -> None:
+def _on(device: str) -> str:
+    return "" if device == "auto" else f" --device {shlex.quote(device)}"
+
+
+def _finish(run: Run, last: Event, device: str) -> None:
     path, task = run.prepared.run.path, run.prepared.task
-    if task.goal.metric in last.values:
+    if task.goal.metric in last.values and last.values[task.goal.metric] is None:
+        say(f"done: no score, for no validation gave a number; the weights are those of step {last.step:,}")
+    elif task.goal.metric in last.values:
         kind = f"the average of {last.values['averaged']} snapshots" if last.values["averaged"] else "one checkpoint"
         score = f"{task.goal.label} {last.values[task.goal.metric]:.4g}"
         say(f"done: {score} on the validation data, {kind} at step {last.values['step']:,}")
@@ -121,7 +129,8 @@ def _finish(run: Run, last: Event) -> None:
         say(f"learning curve: {draw_curve(run.prepared.run, task.goal)}")
     except (MissingExtra, OSError) as error:
         say(f"no learning curve: {error}")
-    say(f'use it: regard {task.verb} {path} "..."        score it: regard evaluate {path} TEST')
+    use, score = (f"{program()} {verb} {shlex.quote(str(path))}" for verb in (task.verb, "evaluate"))
+    say(f'use it: {use} "..."{_on(device)}        score it: {score} TEST{_on(device)}')
     print(path, file=sys.stdout)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from queue import SimpleQueue
+from queue import Queue
 from threading import Thread
 
 WINDOW = 1024
@@ -22,8 +22,11 @@ def windows(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def windows_as_they_come(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts of a slow source: each window is what has come by then, so nobody waits for a full one."""
-    came: SimpleQueue[str | BaseException | None] = SimpleQueue()
+    """The texts of a slow source: each window is what has come by then, so nobody waits for a full one.
+
+    A fast source is read a window ahead and no further, however long it is.
+    """
+    came: Queue[str | BaseException | None] = Queue(WINDOW)
 
     def listen() -> None:
         try:

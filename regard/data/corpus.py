@@ -6,6 +6,7 @@ makes a `Corpus` and hands it to the task; readers are in text/, the files on di
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -127,7 +128,7 @@ class Corpus:
 
     def texts(self, *columns: int) -> Iterator[str]:
         """The training texts of these columns, from at most `SAMPLE` examples spread evenly over the corpus."""
-        every = max(1, self.counted.n_examples // SAMPLE)
+        every = max(1, math.ceil(self.counted.n_examples / SAMPLE))
         return (example[i] for example in islice(self.train(), 0, None, every) for i in columns)
 
     def fingerprint(self, *parts: str) -> str:
@@ -159,11 +160,14 @@ def write_store(
     *,
     vocabulary: int,
     fingerprint: str,
+    expected: str = "",
     total: int | None = None,
 ) -> TokenStore:
-    """Encode the examples and keep their ids on disk."""
+    """Encode the examples and keep their ids on disk; where a digest is expected, only ids that have it."""
     encoded = (encoder.encode(chunk) for chunk in chunks(track(examples, "encoding", total)))
-    return TokenStore.write(path, encoder.columns, encoded, vocabulary=vocabulary, fingerprint=fingerprint)
+    return TokenStore.write(
+        path, encoder.columns, encoded, vocabulary=vocabulary, fingerprint=fingerprint, expected=expected
+    )
 
 
 def chunks(examples: Iterable[Example]) -> Iterator[list[Example]]:

@@ -36,9 +36,6 @@ class Cursor:
     pool: int = 0
     batch: int = 0
 
-    def to_dict(self) -> dict[str, int]:
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_dict(cls, saved: Mapping[str, int]) -> Cursor:
         return cls(saved["epoch"], saved["pool"], saved["batch"])

@@ -40,12 +40,6 @@ def pack(lengths: Int[np.ndarray, "items sides"], capacity: Sequence[int]) -> Pa
     return _deal(by_kind, list(_patterns(sizes, counts, full)))
 
 
-def fill(lengths: Int[np.ndarray, "items sides"], packing: Packing, capacity: Sequence[int]) -> tuple[float, ...]:
-    """The share of positions that hold a token, per side."""
-    used = lengths.sum(axis=0, dtype=np.int64).tolist()
-    return tuple(n / max(packing.n_rows * most, 1) for n, most in zip(used, capacity, strict=True))
-
-
 def _group(
     lengths: Int[np.ndarray, "items sides"], capacity: Sequence[int]
 ) -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " kinds"]]:

@@ -2,8 +2,9 @@
 
 A store is a directory: per column one flat file of ids and one of offsets, and a manifest that is written last.
 It knows numbers only: no text, no special tokens. Tasks write it from tokenized examples and read it through
-`order.py` (the lengths) and `batches.py` (the ids). A store that is damaged or was made from other data counts
-as absent: `TokenStore.open` gives None and the caller writes it anew.
+`order.py` (the lengths) and `batches.py` (the ids). A store that is damaged or was made from other files counts
+as absent: `TokenStore.open` gives None and the caller writes it anew; the digest of the ids tells whether that came
+to the same.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from regard.disk import flush, write_json
+from regard.text.files import open_bytes
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -62,11 +64,15 @@ class Column:
         return self.ids[self.offsets[item] : self.offsets[item + 1]]
 
 
-class TokenStore:
-    """Columns of token ids, one entry per example in each."""
+class OtherIds(Exception):
+    """What was to be written is not what was expected; the store that was there stays."""
 
-    def __init__(self, path: Path, columns: dict[str, Column]) -> None:
-        self.path, self.columns = path, columns
+
+class TokenStore:
+    """Columns of token ids, one entry per example in each; stores of equal digest hold the same, "" is unknown."""
+
+    def __init__(self, path: Path, columns: dict[str, Column], digest: str = "") -> None:
+        self.path, self.columns, self.digest = path, columns, digest
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -85,25 +91,46 @@ class TokenStore:
     def open(cls, path: Path, fingerprint: str) -> TokenStore | None:
         """The store at that path, or None if there is none, or it is damaged, or it has another fingerprint."""
         try:
-            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+            manifest = cls.manifest(path)
             if (manifest["format"], manifest["fingerprint"]) != (FORMAT, fingerprint):
                 return None
             examples, dtype = manifest["examples"], manifest["dtype"]
             columns = {name: _map_column(path, name, examples, n, dtype) for name, n in manifest["columns"].items()}
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
-        return cls(path, columns)
+        return cls(path, columns, manifest.get("digest", ""))
+
+    @staticmethod
+    def manifest(path: Path) -> dict[str, Any]:
+        """What the store at that path says of itself, whether or not the rest of it is whole; {} if nothing."""
+        try:
+            found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     @classmethod
     def write(
-        cls, path: Path, columns: Sequence[str], chunks: Iterable[Chunk], *, vocabulary: int, fingerprint: str
+        cls,
+        path: Path,
+        columns: Sequence[str],
+        chunks: Iterable[Chunk],
+        *,
+        vocabulary: int,
+        fingerprint: str,
+        expected: str = "",
     ) -> TokenStore:
-        """A new store in place of whatever is at the path; it appears there complete or not at all."""
+        """A new store in place of whatever is at the path; it appears there complete or not at all.
+
+        Where a digest is expected, only what has it takes the place; else `OtherIds`.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(path)
         aside = _beside(path)
         try:
             manifest = _write_columns(aside / "new", columns, chunks, vocabulary)
+            if expected and manifest["digest"] != expected:
+                raise OtherIds(path)
             _write_manifest(aside / "new", manifest | {"format": FORMAT, "fingerprint": fingerprint})
             if path.exists():
                 path.rename(aside / "old")
@@ -120,9 +147,9 @@ def fingerprint(files: Iterable[Path], *parts: str) -> str:
     """A hash that changes when the files do (name, size, time, first and last MiB) or when a part does."""
     digest = hashlib.sha256()
     for path in files:
-        stat = path.stat()
-        digest.update(json.dumps([path.name, stat.st_size, stat.st_mtime_ns]).encode())
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
+            stat = os.fstat(file.fileno())
+            digest.update(json.dumps([path.name, stat.st_size, stat.st_mtime_ns]).encode())
             digest.update(file.read(PROBE))
             file.seek(max(0, stat.st_size - PROBE))
             digest.update(file.read(PROBE))
@@ -157,6 +184,7 @@ def _write_columns(directory: Path, names: Sequence[str], chunks: Iterable[Chunk
     with ExitStack() as stack:
         files = [[stack.enter_context(path.open("wb")) for path in _files(directory, name)] for name in names]
         examples, tokens = 0, [0] * len(names)
+        hashes = [hashlib.blake2b(digest_size=16) for _ in (*names, *names)]
         for _, offsets in files:
             offsets.write(np.zeros(1, dtype=np.int64).data)
         for chunk in chunks:
@@ -165,17 +193,17 @@ def _write_columns(directory: Path, names: Sequence[str], chunks: Iterable[Chunk
             for i, side in enumerate(sides):
                 top = side.ids.max(initial=0)
                 assert top < vocabulary, f"id {top} in a vocabulary of {vocabulary}"
-                _append(side, tokens[i], *files[i])
+                written = side.ids.data, (side.offsets[1:] + tokens[i]).data
+                for part, file, seen in zip(written, files[i], hashes[2 * i : 2 * i + 2], strict=True):
+                    file.write(part)
+                    seen.update(part)
                 tokens[i] += len(side.ids)
             examples += len(sides[0])
         for file in chain.from_iterable(files):
             _sync(file)
-    return {"examples": examples, "dtype": dtype, "columns": dict(zip(names, tokens, strict=True))}
-
-
-def _append(side: Column, tokens: int, ids_file: BinaryIO, offsets_file: BinaryIO) -> None:
-    ids_file.write(side.ids.data)
-    offsets_file.write((side.offsets[1:] + tokens).data)
+    digest = hashlib.blake2b(b"".join(seen.digest() for seen in hashes), digest_size=16).hexdigest()
+    sizes = dict(zip(names, tokens, strict=True))
+    return {"examples": examples, "dtype": dtype, "columns": sizes, "digest": digest}
 
 
 def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:

@@ -6,15 +6,15 @@ tokenizer, a batch of text or a layer.
 
 from regard.generate.beam import beam_search
 from regard.generate.hypothesis import Hypothesis, Marks, hypothesis, length_penalty
-from regard.generate.sampling import Pick, follow, most_likely, sampler
+from regard.generate.sampling import draw_by_row, follow, most_likely, sampler
 from regard.generate.search import Search
 
 __all__ = [
     "Hypothesis",
     "Marks",
-    "Pick",
     "Search",
     "beam_search",
+    "draw_by_row",
     "follow",
     "hypothesis",
     "length_penalty",

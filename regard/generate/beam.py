@@ -113,7 +113,7 @@ def _collect(
         ids = [*beams.ids[b, beam].tolist(), eos]
         scores = [*beams.scores[b, beam].tolist(), extensions.score[b, c].item()]
         kept = finished[int(beams.sentence[b])]
-        kept.append(hypothesis(ids, scores, alpha))
+        kept.append(hypothesis(ids, scores, alpha, cut=len(ids) == int(beams.limit[b])))
         kept.sort(key=lambda h: h.score, reverse=True)
         del kept[width:]
 

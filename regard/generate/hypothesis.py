@@ -37,11 +37,15 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished text: its token ids (the last is ``<eos>``), the log-probability of each, and the score."""
+    """A finished text: its token ids (the last is ``<eos>``), the log-probability of each, and the score.
+
+    `cut` says that it is as long as it may be, so that its end was forced.
+    """
 
     ids: tuple[int, ...]
     token_scores: tuple[float, ...]
     score: float
+    cut: bool = False
 
 
 def log_probabilities(logits: Float[Tensor, "N V"], marks: Marks) -> Float[Tensor, "N V"]:
@@ -56,6 +60,6 @@ def length_penalty(length: int, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
-def hypothesis(ids: Sequence[int], token_scores: Sequence[float], alpha: float) -> Hypothesis:
+def hypothesis(ids: Sequence[int], token_scores: Sequence[float], alpha: float, *, cut: bool = False) -> Hypothesis:
     """A hypothesis with its score."""
-    return Hypothesis(tuple(ids), tuple(token_scores), sum(token_scores) / length_penalty(len(ids), alpha))
+    return Hypothesis(tuple(ids), tuple(token_scores), sum(token_scores) / length_penalty(len(ids), alpha), cut)

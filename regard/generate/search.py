@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from regard.errors import InputError
 from regard.generate.beam import beam_search
 from regard.generate.hypothesis import Hypothesis, Marks, State, Step
-from regard.generate.sampling import Pick, follow, most_likely, sampler
+from regard.generate.sampling import Pick, draw_by_row, follow, most_likely, sampler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,9 @@ class Search:
             raise InputError(f"alpha {self.alpha}: expected 0 (no length penalty) or more")
         if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
             raise InputError("temperature, top-k and top-p belong to sampling; pass --sample as well")
-        if self.n_best > self.width and not self.sample:
+        if self.sample and self.beam is not None:
+            raise InputError("beam belongs to beam search, which --sample replaces; leave one of them out")
+        if self.n_best > self.width:
             raise InputError(f"n-best {self.n_best} needs a beam at least as wide; pass --beam {self.n_best} or more")
 
     @property
@@ -45,20 +46,26 @@ class Search:
         """Of the beam."""
         return max(4, self.n_best) if self.beam is None else self.beam
 
-    def pick(self, device: torch.device) -> Pick:
-        """How to choose one token at a time; a sampler draws on from text to text."""
-        if not self.sample:
-            return most_likely
-        generator = torch.Generator(device).manual_seed(self.seed)
-        return sampler(generator, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
-
     def run(
-        self, step: Step, start: Callable[[], State], limits: Int[Tensor, " N"], marks: Marks, pick: Pick
+        self, step: Step, start: Callable[[], State], limits: Int[Tensor, " N"], marks: Marks, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses of each row, best first; `start` gives the state of rows nothing is written in."""
-        if not self.sample and self.width > 1:
+        """The hypotheses of each row, best first, at most `n_best`.
+
+        `start` gives the state of rows in which nothing is written yet. `numbers` are those of the texts among all
+        that are written: with the seed they say what is drawn, however the texts are grouped.
+        """
+        if self.sample:
+            picks = [self._pick(numbers, time) for time in range(self.n_best)]
+            drawn = [follow(step, start(), pick, limits, marks, alpha=self.alpha) for pick in picks]
+            found = [sorted(each, key=lambda h: -h.score) for each in zip(*drawn, strict=True)]
+        elif self.width > 1:
             found = beam_search(step, start(), limits, marks, width=self.width, alpha=self.alpha)
-            return [hypotheses[: self.n_best] for hypotheses in found]
-        times = self.n_best if self.sample else 1
-        drawn = [follow(step, start(), pick, limits, marks, alpha=self.alpha) for _ in range(times)]
-        return [sorted(each, key=lambda h: -h.score) for each in zip(*drawn, strict=True)]
+        else:
+            found = [[one] for one in follow(step, start(), most_likely, limits, marks, alpha=self.alpha)]
+        if not all(found):
+            raise InputError("the model's scores are not numbers; its weights are damaged, or its training went wrong")
+        return [hypotheses[: self.n_best] for hypotheses in found]
+
+    def _pick(self, numbers: Sequence[int], time: int) -> Pick:
+        draw = draw_by_row([f"{self.seed} {number} {time}" for number in numbers])
+        return sampler(draw, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)

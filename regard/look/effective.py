@@ -70,9 +70,7 @@ def effective_attention(
     return effective.to(weights.dtype), Identifiability(count, rank, count - rank, share.to(weights.dtype))
 
 
-def _column_space(
-    carried: Float[Tensor, "*B K F"], eps: float
-) -> tuple[Float[Tensor, "*B K r"], Int[Tensor, "*B"]]:
+def _column_space(carried: Float[Tensor, "*B K F"], eps: float) -> tuple[Float[Tensor, "*B K r"], Int[Tensor, "*B"]]:
     """An orthonormal basis, columns beyond the rank 0, and the rank."""
     left, singular, _ = torch.linalg.svd(carried, full_matrices=False)
     counts = singular > eps * max(carried.shape[-2:]) * singular[..., :1]

@@ -20,10 +20,10 @@ from regard.errors import MissingExtra
 def heat_map(
     weights: Float[Tensor, "rows columns"], rows: Sequence[str], columns: Sequence[str], title: str, path: Path
 ) -> Path:
-    """Draw weights between two texts: what each row looked at, darker for more."""
+    """Draw weights between two texts: what each row looked at, darker for more; an empty text gives an empty map."""
     figure = _figure(max(4.5, 2.2 + 0.5 * len(columns)), 2.2 + 0.42 * len(rows))
     axes = figure.add_subplot()
-    image = axes.imshow(weights.numpy(), cmap="Blues", vmin=0.0, vmax=1.0)
+    image = axes.imshow(weights.numpy() if weights.numel() else np.zeros((1, 1)), cmap="Blues", vmin=0.0, vmax=1.0)
     axes.set_xticks(range(len(columns)), columns, rotation=50, ha="left", rotation_mode="anchor")
     axes.set_yticks(range(len(rows)), rows)
     axes.xaxis.tick_top()

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
 from regard.models.blocks import decoder_layer, embedding_positions, encoder_layer, final_norm
 from regard.models.presets import ModelConfig
-from regard.nn import Cache, Decoder, Encoder, KeyValue, Place, Sight, TokenEmbedding, product, visible
+from regard.nn import Cache, Decoder, Encoder, FixedProduct, KeyValue, Place, Sight, TokenEmbedding, visible
 
 
 @dataclass
@@ -35,6 +36,7 @@ class DecoderState:
     caches: list[Cache]
     own: Bool[Tensor, "B W K"]
     position: Int[Tensor, " K"]
+    vocabulary: FixedProduct
     length: int = 0
     branched: bool = False
 
@@ -117,7 +119,7 @@ class Seq2Seq(nn.Module):
 
     def logits(self, decoded: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         """Scores of every token of the target vocabulary."""
-        return product(decoded, self.softmax_embedding.weight).contiguous()
+        return F.linear(decoded, self.softmax_embedding.weight)
 
     def start(self, source: Rows) -> DecoderState:
         """Read sources, one sentence per row, and be ready to write."""
@@ -127,7 +129,8 @@ class Seq2Seq(nn.Module):
         writer = Place(torch.ones_like(first), first)
         sight = Sight(first, source.position) if full else visible(writer, _place(source))
         nothing = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
-        return DecoderState(memories, sight, [Cache() for _ in self.decoder], nothing, first.new_zeros(0))
+        caches, vocabulary = [Cache() for _ in self.decoder], FixedProduct(self.softmax_embedding.weight)
+        return DecoderState(memories, sight, caches, nothing, first.new_zeros(0), vocabulary)
 
     def step(self, tokens: Int[Tensor, " N"], state: DecoderState) -> Float[Tensor, "N V"]:
         """Write one more token of each continuation, W of each sentence in turn, and give the logits of the next."""
@@ -136,7 +139,7 @@ class Seq2Seq(nn.Module):
         x = self.target_embedding(tokens.view(now.shape), now)
         memory_sight = state.memory_sight._replace(query_position=now)
         x = self.decoder(x, state.memories, sight, memory_sight, state.caches)
-        return self.logits(self.decoder_norm(x).flatten(0, 1))
+        return state.vocabulary(self.decoder_norm(x).flatten(0, 1))
 
 
 def _place(rows: Rows) -> Place:

@@ -4,9 +4,9 @@ The letters of shapes mean the same everywhere in the project:
 
     B rows              T positions         S source positions   Q query positions   K key positions
     D model width       H heads             E width per head     F feed-forward width
-    V vocabulary        C classes           L layers             W beam width        N rows while decoding
+    V vocabulary        C candidates        L layers             W beam width        N rows while decoding, items
 
-A mask is boolean and True means "may attend"; every mask follows from segments (`visible`).
+A mask is boolean and True means "may attend"; masks follow from segments (`visible`).
 A query with nothing to attend to gets zeros, in every path.
 """
 
@@ -32,8 +32,8 @@ from regard.nn.layers import (
     PreNorm,
     TokenEmbedding,
 )
-from regard.nn.linear import Linear, product
-from regard.nn.loss import Loss, cross_entropy, linear_cross_entropy
+from regard.nn.linear import FixedProduct, Linear, product
+from regard.nn.loss import Loss, cross_entropy, divergence, linear_cross_entropy
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import (
     LearnedPositions,
@@ -59,6 +59,7 @@ __all__ = [
     "Encoder",
     "EncoderLayer",
     "FeedForward",
+    "FixedProduct",
     "GatedFeedForward",
     "KeyValue",
     "LearnedPositions",
@@ -78,6 +79,7 @@ __all__ = [
     "Tap",
     "TokenEmbedding",
     "cross_entropy",
+    "divergence",
     "edit",
     "linear_cross_entropy",
     "product",

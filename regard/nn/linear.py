@@ -1,7 +1,6 @@
 """Products with a weight matrix, also fast where few rows meet a large matrix: writing token by token on a CPU.
 
 There the usual ``x @ W.T`` reads the matrix badly: up to 2.5 times slower than what is done here (docs/LOG.md).
-Training never comes here.
 """
 
 from __future__ import annotations
@@ -10,62 +9,54 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.weak import WeakIdKeyDictionary
 
 BLOCKS = 8
 FEW_ROWS = range(1, 65)
 WIDE = 1 << 13
-FEW_ROWS_OF_WIDE = range(1, 257)
-"""A matrix wider than `WIDE` is a vocabulary."""
+"""A matrix with more rows is a vocabulary: in blocks it would give more than the caches hold, in the wrong order."""
 
 
 def product(
-    x: Float[Tensor, "*B D"], weight: Float[Tensor, "F D"], bias: Float[Tensor, " F"] | None = None
-) -> Float[Tensor, "*B F"]:
-    """``x @ weight.T + bias``; for few rows the result may be a transposed view."""
-    n_rows, wide = x.numel() // x.shape[-1], len(weight) > WIDE
-    few = n_rows in (FEW_ROWS_OF_WIDE if wide else FEW_ROWS)
-    if torch.is_grad_enabled() or x.device.type != "cpu" or not few:
+    x: Float[Tensor, "*B D"], weight: Float[Tensor, "out D"], bias: Float[Tensor, " out"] | None = None
+) -> Float[Tensor, "*B out"]:
+    """``x @ weight.T + bias``; for few rows, and outside of training, the result may be a transposed view."""
+    n_rows = x.numel() // x.shape[-1]
+    few = n_rows in FEW_ROWS and (n_rows <= BLOCKS or len(weight) <= WIDE)
+    if torch.is_grad_enabled() or x.device.type != "cpu" or not few or len(weight) % BLOCKS:
         return F.linear(x, weight, bias)
-    rows = x.reshape(n_rows, -1)
-    out: Tensor
-    if wide and _can_pack(weight):
-        out = torch.ops.mkldnn._linear_pointwise(rows.contiguous(), _packed(weight), bias, "none", [], "")
-    elif len(weight) % BLOCKS == 0:
-        out = _in_blocks(rows, weight, bias)
-    else:
-        return F.linear(x, weight, bias)
-    return out.view(*x.shape[:-1], len(weight))
-
-
-def _in_blocks(rows: Float[Tensor, "N D"], weight: Float[Tensor, "F D"], bias: Tensor | None) -> Float[Tensor, "N F"]:
-    """Each block of the matrix times the transposed rows: read once, by all cores."""
-    blocks, columns = weight.view(BLOCKS, -1, weight.shape[1]), rows.T.expand(BLOCKS, -1, -1)
+    blocks = weight.view(BLOCKS, -1, weight.shape[1])  # each times the transposed rows: read once, by all cores
+    columns = x.reshape(n_rows, -1).T.expand(BLOCKS, -1, -1)
     out = torch.bmm(blocks, columns) if bias is None else torch.baddbmm(bias.view(BLOCKS, -1, 1), blocks, columns)
-    return out.view(len(weight), -1).T
-
-
-_copies = WeakIdKeyDictionary()
-
-
-def _can_pack(weight: Tensor) -> bool:
-    """Whether oneDNN is there, which torch brings along for most CPUs; the operators are those of its compiler."""
-    known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-    return known and weight.dtype == torch.float32 and not weight.is_inference()
-
-
-def _packed(weight: Tensor) -> Tensor:
-    """A copy in the layout the library multiplies fastest with, kept until the weight changes or goes."""
-    version, copy = _copies.get(weight, (None, None))
-    if copy is None or version != weight._version:
-        copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), FEW_ROWS[-1])
-        _copies[weight] = weight._version, copy
-    packed: Tensor = copy
-    return packed
+    return out.view(len(weight), -1).T.view(*x.shape[:-1], len(weight))
 
 
 class Linear(nn.Linear):
     """`torch.nn.Linear` by way of `product`."""
 
-    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B F"]:
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B out"]:
         return product(x, self.weight, self.bias)
+
+
+class FixedProduct:
+    """``x @ weight.T`` again and again with a vocabulary that stays as it is meanwhile.
+
+    On a CPU, from the first time that more than a few rows come, by a copy in the layout that oneDNN, which torch
+    brings along for most CPUs, multiplies fastest with. The operators are those that torch's compiler uses.
+    """
+
+    def __init__(self, weight: Float[Tensor, "V D"]) -> None:
+        self.weight = weight
+        self._copy: Tensor | None = None
+
+    def __call__(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
+        if len(x) <= BLOCKS or not self._can_pack():
+            return product(x, self.weight).contiguous()
+        if self._copy is None:
+            self._copy = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), len(x))
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), self._copy, None, "none", [], "")
+        return out
+
+    def _can_pack(self) -> bool:
+        plain = self.weight.device.type == "cpu" and self.weight.dtype == torch.float32
+        there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        return plain and there and not torch.is_grad_enabled()

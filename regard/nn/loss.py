@@ -46,6 +46,13 @@ def linear_cross_entropy(
     return Loss(total, nll, (target != IGNORE).sum())
 
 
+def divergence(one: Float[Tensor, "B T V"], other: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]) -> Tensor:
+    """R-Drop's term: the mean of the two Kullback-Leibler divergences, summed over tokens (Liang et al. 2021)."""
+    p, q = one.float().log_softmax(-1), other.float().log_softmax(-1)
+    both = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
+    return torch.where(target != IGNORE, both, 0.0).sum()
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
     """The forward pass keeps the gradients of a loss of weight 1; the backward pass only scales them."""
 

@@ -1,4 +1,4 @@
-"""Who may look at whom: the one place where masks are made.
+"""Who may look at whom: where the masks of texts are made.
 
 Several sentences share a row; `Place` says of each token which sentence it belongs to and where in it:
 

@@ -32,10 +32,16 @@ def word_weights(
     return torch.stack(columns, 1) if columns else by_word[:, :0]
 
 
+def shares(
+    weights: Float[Tensor, "L H T S"], target: Sequence[Word], source: Sequence[Word]
+) -> Float[Tensor, "target source"]:
+    """How each source word is shared out among the target words that look at it."""
+    between = word_weights(weights[len(weights) // 2 :].mean((0, 1)), target, source)
+    return between / (between.sum(0) + SLIGHT)
+
+
 def align(weights: Float[Tensor, "L H T S"], target: Sequence[Word], source: Sequence[Word]) -> list[tuple[int, int]]:
     """Pairs (source word, target word), both counted from 0, in the order of the target."""
-    between = word_weights(weights[len(weights) // 2 :].mean((0, 1)), target, source)
-    if between.numel() == 0:
+    if not (target and source):
         return []
-    shares = between / (between.sum(0) + SLIGHT)
-    return [(int(s), t) for t, s in enumerate(shares.argmax(1))]
+    return [(int(s), t) for t, s in enumerate(shares(weights, target, source).argmax(1))]

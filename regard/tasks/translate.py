@@ -6,6 +6,7 @@ in input order. The API and the command line call `translate` and `force`; the l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -23,24 +24,28 @@ from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
-from regard.generate import Hypothesis, Marks, Pick, Search, hypothesis, most_likely
+from regard.generate import Hypothesis, Marks, Search, hypothesis
 from regard.metrics import translation_score
 from regard.models.presets import ModelConfig
 from regard.models.seq2seq import Seq2Seq
-from regard.nn import Loss, cross_entropy, linear_cross_entropy, record
+from regard.nn import Loss, cross_entropy, divergence, linear_cross_entropy, record
+from regard.progress import warn
 from regard.tasks.alignment import align
 from regard.tasks.task import Goal, Task
 from regard.text.pairs import paths_of, read_pairs
 from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer, TokenizerConfig, Tokenizers, train_tokenizer
 
-FORCED = 16
-"""Given targets scored at once; their attention is kept, which is large."""
+FORCED = 1 << 18
+"""Pairs of a target and a source token whose attention is recorded at once, in every layer and head."""
 
 SCORED = 500
 """Pairs translated at each validation, at most."""
 
 LIKELY = 64
 """Given targets whose likelihood is worked out at once."""
+
+LONGER = 50
+"""Tokens a translation may have more than its source (SPEC 7.3)."""
 
 MARKS = Marks(SOS, EOS, never=(PAD, SOS))
 
@@ -58,7 +63,7 @@ class TranslateConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
             raise ConfigError(f"task.label_smoothing = {self.label_smoothing}; expected 0 or more and less than 1")
-        if self.r_drop < 0:
+        if not 0 <= self.r_drop < math.inf:
             raise ConfigError(f"task.r_drop = {self.r_drop}; expected 0 (off) or more")
 
 
@@ -66,7 +71,8 @@ class TranslateConfig:
 class Translation:
     """One translation: the score's formula is in generate/hypothesis.py; alignment pairs (source, target) words.
 
-    `attention` is what each of its tokens looked at in the source, in every layer and head, where it was asked for.
+    `ids` are those of its tokens. `attention` is what each of them looked at in the source, in every layer and head,
+    where it was asked for.
     """
 
     text: str
@@ -74,6 +80,7 @@ class Translation:
     tokens: list[str]
     token_scores: list[float]
     alignment: list[tuple[int, int]]
+    ids: tuple[int, ...] = ()
     source_tokens: list[str] = field(default_factory=list)
     attention: Float[Tensor, "L H T S"] | None = field(default=None, compare=False, repr=False)
 
@@ -184,17 +191,21 @@ class Translate(Task):
 
         A blank text has a blank translation, so that the lines of a file stay side by side.
         """
-        pick = search.pick(device)
+        n_texts = n_cut = 0
         for window in windows:
-            worded = [text for text in window if text.strip()]
-            sources = self.tokenizers.source.encode_batch(worded)
-            self.check_lengths(model, sources, self.tokenizers.source)
-            found = self.search(model, sources, search, device, pick)
+            numbers = [number for number, text in enumerate(window, n_texts) if text.strip()]
+            sources = self.tokenizers.source.encode_batch([window[number - n_texts] for number in numbers])
+            n_texts += len(window)
+            self.check_lengths(model, zip(numbers, sources, strict=True), self.tokenizers.source)
+            found = self.search(model, sources, search, device, numbers)
+            n_cut += sum(hypotheses[0].cut for hypotheses in found)
             pairs = [(ids, best) for ids, hypotheses in zip(sources, found, strict=True) for best in hypotheses]
             written = self._written(model, pairs, device, looking=aligned or attention, attention=attention)
             best = ([next(written) for _ in hypotheses] for hypotheses in found)
             for text in window:
                 yield text, next(best) if text.strip() else [NOTHING]
+        if n_cut:
+            warn(f"{n_cut:,} of {n_texts:,} translations were cut at their limit, {LONGER} tokens more than the source")
 
     def search(
         self,
@@ -202,22 +213,26 @@ class Translate(Task):
         sources: Sequence[Ids],
         search: Search,
         device: torch.device,
-        pick: Pick = most_likely,
+        numbers: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses of each source, found in order of length, given in input order."""
+        """The best hypotheses of each source, found in order of length, given in input order.
+
+        `numbers` are those of the sources among all that will be read, by which samples are drawn.
+        """
+        numbers = range(len(sources)) if numbers is None else numbers
         found: dict[int, list[Hypothesis]] = {}
         for chosen in by_length([len(source) for source in sources], search.batch):
-            batch = [sources[i] for i in chosen]
-            found.update(zip(chosen, _search_batch(model, batch, search, device, pick), strict=True))
+            batch = _search_batch(model, [sources[i] for i in chosen], search, device, [numbers[i] for i in chosen])
+            found.update(zip(chosen, batch, strict=True))
         return [found[i] for i in range(len(sources))]
 
     def force(
-        self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float = 0.6
+        self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float = Search.alpha
     ) -> Iterator[Forced]:
         """Score given targets (ids without ``<eos>``), with what each of their tokens looked at; in input order."""
         self._check_pairs(model, pairs)
-        for first in range(0, len(pairs), FORCED):
-            yield from _force_batch(model, pairs[first : first + FORCED], device, alpha)
+        for group in _groups(pairs, FORCED):
+            yield from _force_batch(model, group, device, alpha)
 
     def likelihood(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device) -> tuple[float, int]:
         """The negative log-likelihood of given targets, and how many tokens they have, ``<eos>`` included."""
@@ -229,19 +244,19 @@ class Translate(Task):
             nll, n_tokens = nll + loss.nll.item(), n_tokens + int(loss.n_tokens)
         return nll, n_tokens
 
-    def check_lengths(self, model: Seq2Seq, texts: Iterable[Ids], tokenizer: Tokenizer) -> None:
-        """Refuse what the model cannot take whole."""
+    def check_lengths(self, model: Seq2Seq, texts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer) -> None:
+        """Refuse what the model cannot take whole; the texts come with their numbers, from 0."""
         limit = model.config.n_positions - 1
-        for ids in texts:
+        for number, ids in texts:
             if len(ids) > limit:
                 raise InputError(
-                    f"'{tokenizer.decode(ids[:40])[:30]}...' has {len(ids):,} tokens; "
-                    f"this model takes at most {limit:,}; split the text into sentences"
+                    f"text {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...', has {len(ids):,} tokens; "
+                    f"this model takes at most {limit:,}; split it into sentences"
                 )
 
     def _check_pairs(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]]) -> None:
-        self.check_lengths(model, (source for source, _ in pairs), self.tokenizers.source)
-        self.check_lengths(model, (target for _, target in pairs), self.tokenizers.target)
+        self.check_lengths(model, enumerate(source for source, _ in pairs), self.tokenizers.source)
+        self.check_lengths(model, enumerate(target for _, target in pairs), self.tokenizers.target)
 
     def _written(
         self,
@@ -263,16 +278,24 @@ class Translate(Task):
                 tokens=target.pieces(best.ids),
                 token_scores=list(best.token_scores),
                 alignment=align(forced.attention, target.words(best.ids[:-1]), source.words(ids)) if forced else [],
+                ids=best.ids,
                 source_tokens=source.pieces([*ids, EOS]) if attention else [],
                 attention=forced.attention if forced and attention else None,
             )
 
 
-def divergence(one: Float[Tensor, "B T V"], other: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]) -> Tensor:
-    """R-Drop's term: the mean of the two Kullback-Leibler divergences, summed over tokens (Liang et al. 2021)."""
-    p, q = one.float().log_softmax(-1), other.float().log_softmax(-1)
-    both = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
-    return torch.where(target >= 0, both, 0.0).sum()
+def _groups(pairs: Iterable[tuple[Ids, Ids]], most: int) -> Iterator[list[tuple[Ids, Ids]]]:
+    """Neighbours together, as many as have `most` attention weights when padded to the longest; one at least."""
+    group: list[tuple[Ids, Ids]] = []
+    longest = [0, 0]
+    for pair in pairs:
+        longest = [max(before, len(side) + 1) for before, side in zip(longest, pair, strict=True)]
+        if group and (len(group) + 1) * math.prod(longest) > most:
+            yield group
+            group, longest = [], [len(side) + 1 for side in pair]
+        group.append(pair)
+    if group:
+        yield group
 
 
 def _batch(pairs: Sequence[tuple[Ids, Ids]]) -> PairBatch:
@@ -303,8 +326,11 @@ def _force_batch(
 
 @torch.inference_mode()
 def _search_batch(
-    model: Seq2Seq, sources: Sequence[Ids], search: Search, device: torch.device, pick: Pick
+    model: Seq2Seq, sources: Sequence[Ids], search: Search, device: torch.device, numbers: Sequence[int]
 ) -> list[list[Hypothesis]]:
     rows = sentences_to_rows(sources, after=EOS, pad=PAD).to(device)
-    limits = torch.tensor([min(len(source) + 50, model.config.n_positions) for source in sources], device=device)
-    return search.run(model.step, lambda: model.start(rows), limits, MARKS, pick)
+    limits = torch.tensor([min(len(source) + LONGER, model.config.n_positions) for source in sources], device=device)
+    try:
+        return search.run(model.step, lambda: model.start(rows), limits, MARKS, numbers)
+    except torch.OutOfMemoryError:
+        raise InputError(f"out of memory with {len(sources)} texts at once; pass a smaller --batch") from None

@@ -10,6 +10,7 @@ import codecs
 import contextlib
 import difflib
 import gzip
+import io
 import lzma
 import stat
 import sys
@@ -67,6 +68,19 @@ def open_bytes(path: str | Path) -> IO[bytes]:
     """The file as it lies on disk, or the error that says why it cannot be opened."""
     with _faults(path):
         return Path(path).open("rb")
+
+
+def open_whole(path: str | Path) -> IO[bytes]:
+    """The file to be read at any place, not only from its start on: a compressed one is unpacked into memory."""
+    raw = open_bytes(path)
+    if not packed(path):
+        return raw
+    whole = io.BytesIO()
+    with raw, _unpacked(raw, path) as stream:
+        while chunk := _read(stream, BLOCK, path):
+            whole.write(chunk)
+    whole.seek(0)
+    return whole
 
 
 @contextlib.contextmanager

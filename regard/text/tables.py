@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import DataError, did_you_mean
-from regard.text.files import TABLES, kind, lines, open_bytes, packed
+from regard.text.files import TABLES, kind, lines, open_whole
 
 FIELD_LIMIT = 1 << 24
 """Characters in one CSV field; the library's own limit, 131,072, is shorter than a long document."""
@@ -166,9 +166,7 @@ def _parquet(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
     import pyarrow  # slow to import, and only this needs it
     import pyarrow.parquet
 
-    if packed(path):
-        raise DataError(path, "a parquet file inside a compressed file; unpack it first")
-    with open_bytes(path) as raw:
+    with open_whole(path) as raw:
         try:
             file = pyarrow.parquet.ParquetFile(raw)
             chosen = _parquet_columns(path, columns, file.schema_arrow)

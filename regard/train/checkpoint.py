@@ -13,6 +13,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,14 +25,14 @@ from torch import Tensor, nn
 from regard.data.order import Cursor
 from regard.disk import write_json
 from regard.errors import CheckpointError
-from regard.train.run import RunDirectory, load_weights, read_tensors, weights_of, write_tensors
+from regard.train.run import RunDirectory, load_weights, read_header, read_tensors, weights_of, write_tensors
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 @dataclass
 class Progress:
-    """How far training has come."""
+    """How far training has come; `data` holds the digest of each store learned from."""
 
     step: int = 0
     cursor: Cursor = field(default_factory=Cursor)
@@ -48,6 +50,7 @@ class Progress:
     tokens_since_log: int = 0
     log_bytes: int = 0
     snapshots: list[int] = field(default_factory=list)
+    data: dict[str, str] = field(default_factory=dict)
     finished: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -79,12 +82,24 @@ class Checkpoints:
         if not self.tensors.exists():
             return Progress()
         found, header = read_tensors(self.tensors)
-        try:
+        with self._foreign_named():
             progress = Progress.from_json(json.loads(header["progress"]))
             _restore(model, optimiser, found)
+        return progress
+
+    def progress(self) -> Progress:
+        """How far the last committed moment is, without its weights."""
+        if not self.tensors.exists():
+            return Progress()
+        with self._foreign_named():
+            return Progress.from_json(json.loads(read_header(self.tensors)["progress"]))
+
+    @contextmanager
+    def _foreign_named(self) -> Iterator[None]:
+        try:
+            yield
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"{self.tensors}: not a checkpoint of this run ({error!r})") from None
-        return progress
 
     def snapshot(self, step: int, model: nn.Module) -> None:
         """Keep the weights of this step."""

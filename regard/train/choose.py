@@ -35,6 +35,14 @@ def preset(tokens: int, device: torch.device) -> str:
     return "small" if chosen in too_slow else chosen
 
 
+def model_table(given: dict[str, Any], tokens: int, width: int, device: torch.device) -> dict[str, Any]:
+    """The ``[model]`` keys a recipe leaves out and no preset says."""
+    table = {"preset": preset(tokens, device), **given}
+    if table.get("positions") == "learned":
+        table.setdefault("n_positions", width)  # beyond the widest row their vectors would never be trained
+    return table
+
+
 def batch_tokens(tokens: int, device: torch.device) -> int:
     """Target tokens a step: small for small data, as large as pays on a GPU for large."""
     if device.type == "cpu":

@@ -37,5 +37,6 @@ def draw_curve(run: RunDirectory, goal: Goal) -> Path:
 
 
 def _series(lines: list[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
-    found = [(line["step"], line[key]) for line in lines if key in line]
+    """The steps at which there was such a number, and the numbers; null stands for one that was not finite."""
+    found = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
     return [step for step, _ in found], [value for _, value in found]

@@ -11,7 +11,6 @@ a function of the recipe and the data alone, so it is the same after any interru
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from regard.data.order import Cursor
 from regard.data.prefetch import Prefetch
-from regard.disk import flush, write_json
+from regard.disk import flush, json_text, write_json
 from regard.errors import TrainingError
 from regard.metrics import perplexity
 from regard.tasks.task import Batch
@@ -59,6 +58,7 @@ class Training:
         self.checkpoints = Checkpoints(prepared.run)
         self.optimiser = adamw(self.model.parameters(), self.config.weight_decay)
         self.progress = self.checkpoints.restore(self.model, self.optimiser)
+        self.progress.data = {store.path.name: store.digest for store in (prepared.train, prepared.valid)}
         self.checkpoints.cut_log(self.progress)
         self.stepper = Stepper(
             self.model,
@@ -196,7 +196,8 @@ class Training:
         progress, goal, run = self.progress, self.prepared.task.goal, self.prepared.run
         if self.config.average > 1 and len(progress.snapshots) > 1:
             self.checkpoints.average(progress.snapshots, self.model)
-            values = validate(self.prepared)
+            with _memory_named(self.config):
+                values = validate(self.prepared)
             better = self._improves(values)
             if better:
                 progress.best_step, progress.averaged = progress.step, len(progress.snapshots)
@@ -222,7 +223,7 @@ class Training:
 
     def _write_log(self, values: dict[str, Any]) -> None:
         with self.prepared.run.log.open("a", encoding="utf-8") as log:
-            log.write(json.dumps({"step": self.progress.step, **values}) + "\n")
+            log.write(json_text({"step": self.progress.step, **values}) + "\n")
             self.progress.log_bytes = log.tell()
 
     def _save(self) -> None:

@@ -2,7 +2,8 @@
 
 A fresh run reads the text three times (count, learn the vocabulary, encode) and writes ``config.toml`` last, so a
 directory with a config is a run that can be resumed. Resuming takes all choices from there, and the token ids from
-the stores: where the files are as they were, it reads no text.
+the stores: where the files are as they were, it reads no text. Where they are not, or a store is gone or damaged,
+the text is encoded again, and must give the same ids.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import nn
 from regard import config
 from regard.data.corpus import Corpus, Example, write_store
 from regard.data.order import PackedOrder
-from regard.data.store import TokenStore
+from regard.data.store import OtherIds, TokenStore
 from regard.disk import write_text
 from regard.errors import CheckpointError, ConfigError, TrainingError
 from regard.models.blocks import initialise
@@ -28,7 +29,7 @@ from regard.progress import warn
 from regard.tasks import Task
 from regard.text.tokenizer import TokenizerConfig, choose_vocabulary
 from regard.train import choose
-from regard.train.checkpoint import Checkpoints
+from regard.train.checkpoint import Checkpoints, Progress
 from regard.train.run import RunConfig, RunDirectory, resolved, schema, task_of
 
 FIXES_ORDER = ("seed", "batch_tokens", "accumulate")
@@ -77,7 +78,7 @@ def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where
     tokenizer = config.build(TokenizerConfig, wanted)
     task = kind.learn(likely.task, tokenizer, corpus, at_most="vocabulary" not in given["tokenizer"])
     task.save(run.path)
-    train, valid = _stores(run, corpus, task, resumed=False)
+    train, valid = _stores(run, corpus, task, None)
     full = _choose(given, task, train, device)
     settings = resolved(full, where)
     write_text(run.config, config.dump(settings.tables()))
@@ -105,17 +106,33 @@ def _take_up(tables: config.Tables, run: RunDirectory, device: torch.device, whe
                 )
     settings = resolved(before, where)
     task = kind.load(settings.task, settings.tokenizer, run.path)
-    train, valid = _stores(run, Corpus(kind, settings.data, where), task, resumed=True)
+    train, valid = _stores(run, Corpus(kind, settings.data, where), task, Checkpoints(run).progress())
     write_text(run.config, config.dump(settings.tables()))
     return _prepared(run, settings, task, train, valid, device, {})
 
 
-def _stores(run: RunDirectory, corpus: Corpus, task: Task, *, resumed: bool) -> tuple[TokenStore, TokenStore]:
+def _stores(run: RunDirectory, corpus: Corpus, task: Task, so_far: Progress | None) -> tuple[TokenStore, TokenStore]:
     """The token ids of training and validation; no text is read for what is on disk already."""
     mark = corpus.fingerprint(task.fingerprint)
-    total = None if resumed else corpus.counted.n_examples
-    train = _store(run.stores / "train", corpus.train, task, mark, resumed=resumed, total=total)
-    return train, _store(run.stores / "valid", corpus.valid, task, mark, resumed=resumed)
+
+    def store(name: str, examples: Callable[[], Iterator[Example]], total: int | None = None) -> TokenStore:
+        path = run.stores / name
+        expected = "" if so_far is None else _expected(path, mark, so_far.data.get(name, ""))
+        return _store(path, examples, task, mark, expected, total)
+
+    total = corpus.counted.n_examples if so_far is None else None
+    return store("train", corpus.train, total), store("valid", corpus.valid)
+
+
+def _expected(path: Path, mark: str, learned_from: str) -> str:
+    """The digest of the ids that a run must go on with; where no record of one is left, the files must be the same."""
+    manifest = TokenStore.manifest(path)
+    digest: str = learned_from or manifest.get("digest", "")
+    if digest or not path.exists() or manifest.get("fingerprint") == mark:
+        return digest
+    if not manifest:
+        raise CheckpointError(f"{path}: damaged; delete it, and the text will be encoded again")
+    raise _changed(path)
 
 
 def _store(
@@ -123,20 +140,28 @@ def _store(
     examples: Callable[[], Iterator[Example]],
     task: Task,
     mark: str,
-    *,
-    resumed: bool,
-    total: int | None = None,
+    expected: str,
+    total: int | None,
 ) -> TokenStore:
     store = TokenStore.open(path, mark)
-    if store is None and resumed and path.exists():
-        raise CheckpointError(
-            f"{path}: the data changed since this run began, so it cannot go on exactly; begin another run"
-        )
+    if store is not None and store.digest != expected and store.digest and expected:
+        raise _changed(path)
     if store is None:
-        store = write_store(path, examples(), task, vocabulary=task.vocabulary, fingerprint=mark, total=total)
+        try:
+            store = write_store(
+                path, examples(), task, vocabulary=task.vocabulary, fingerprint=mark, expected=expected, total=total
+            )
+        except OtherIds:
+            raise _changed(path) from None
     if len(store) == 0:
         raise ConfigError(f"no examples left to {path.name} on; give more training data, or --valid files of their own")
     return store
+
+
+def _changed(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: the data changed since this run began, so it cannot go on exactly; begin another run"
+    )
 
 
 def _likely(given: config.Tables, device: torch.device, where: str) -> RunConfig:
@@ -155,10 +180,11 @@ def _choose(given: config.Tables, task: Task, train: TokenStore, device: torch.d
     """The recipe with a value for every key."""
     lengths = task.lengths(train)
     tokens = int(lengths[:, -1].sum(dtype=np.int64))
-    model = with_preset({"preset": choose.preset(tokens, device), **given["model"]})
+    data = {"max_length": choose.row_width(lengths), **given["data"]}
+    model = with_preset(choose.model_table(given["model"], tokens, data["max_length"], device))
     return {
         "task": given["task"],
-        "data": {"max_length": choose.row_width(lengths), **given["data"]},
+        "data": data,
         "tokenizer": {**given["tokenizer"], "vocabulary": task.vocabulary},
         "model": model,
         "train": choose.train_table(given["train"], tokens, model["d_model"], device),

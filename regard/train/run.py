@@ -4,13 +4,15 @@
     tokenizer.json      and what else the task saves     metrics.json    how good it became, how long it took
     model.safetensors   the best weights so far          train.safetensors, train.json, snapshots/: checkpoint.py
 
-Every file is written aside, flushed and renamed. Nothing is ever unpickled.
+Every file is written aside, flushed and renamed, but for log.jsonl, which grows and is cut back to what the
+checkpoint knows, and curve.png, which can be drawn again. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -174,11 +176,23 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the header texts of a safetensors file."""
+    with _tensor_file(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+def read_header(path: Path) -> dict[str, str]:
+    """The header texts alone."""
+    with _tensor_file(path) as file:
+        return file.metadata() or {}
+
+
+@contextmanager
+def _tensor_file(path: Path) -> Iterator[Any]:
     if not path.exists():
         raise CheckpointError(f"{path}: no such file; was training stopped before its first checkpoint?")
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            yield file
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: damaged or not a safetensors file ({error}); restore it from a copy") from None
 

@@ -28,6 +28,8 @@ Fail = Callable[..., str]
         (["--sample", "--top-p", "1.5"], "top-p 1.5: expected more than 0 and at most 1"),
         (["--sample", "--top-k", "-1"], "top-k -1: expected 0 (no limit) or more"),
         (["--sample", "--temperature", "0"], "temperature 0.0: expected more than 0; for the most likely token use gr"),
+        (["--sample", "--beam", "4"], "beam belongs to beam search, which --sample replaces; leave one of them out"),
+        (["--steps", "--json"], "--json has the tokens and their scores already; leave --steps out"),
         (["--file", "valid.src"], "both TEXT and --file given; give one of them"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

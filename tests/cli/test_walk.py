@@ -202,6 +202,20 @@ def test_information(regard: Terminal, model: Path) -> None:
     assert "config.model" in shown
 
 
+def test_a_reader_who_has_seen_enough_ends_the_command_in_peace(model: Path, tmp_path: Path) -> None:
+    many = tmp_path / "many"
+    many.write_text("1 2 3\n" * 3000, encoding="utf-8")
+    command = [sys.executable, "-m", "regard", "translate", model, "--file", many, "--beam", "1"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read().decode()
+    assert process.returncode == 0
+    assert "Error" not in said
+    assert "Broken" not in said
+
+
 def test_a_line_is_answered_before_the_pipe_is_closed(model: Path) -> None:
     """As with ``tail -f``; and a mistake ends the command while the pipe is still open."""
     command = [sys.executable, "-m", "regard", "translate", str(model), "--device", "cpu"]
@@ -220,7 +234,7 @@ def test_a_line_is_answered_before_the_pipe_is_closed(model: Path) -> None:
             process.stdin.write("1 " * 5000 + "\n")
             process.stdin.flush()
             assert process.wait() == 2
-            assert "split the text into sentences" in process.stderr.read()
+            assert "text 5, " in process.stderr.read()
         finally:
             limit.cancel()
             process.kill()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from runs import ready, recipe
+from torch import nn
 
 from regard.api import Run
 from regard.cli import watch
 from regard.cli.watch import Board
+from regard.data.store import TokenStore
+from regard.tasks.translate import Translate
 from regard.train.loop import Event
 
 
@@ -65,6 +72,34 @@ def test_compilation_and_validation_do_not_count_as_speed(
         "step 20/1,000  loss 1.500  50 tokens/s  32:40 left",
         "step 30/1,000  loss 1.500  50 tokens/s  1:04:40 left",
     ]
+
+
+@pytest.mark.parametrize(("device", "on"), [("auto", ""), ("cpu", " --device cpu")])
+def test_commands_can_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], device: str, on: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["some where/regard", "train"])
+    out = tmp_path / "my run"
+    run = Run(ready(recipe(tmp_path, {"train": {"steps": 1}}), out))
+    watch.watch(run, device)
+    regard, path = "'some where/regard'", f"'{out}'"
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f'use it: {regard} translate {path} "..."{on}        score it: {regard} evaluate {path} TEST{on}'
+    )
+    assert watch.resume_command(out, device) == f"{regard} train '{out}/config.toml' --out {path} --resume{on}"
+
+
+def test_a_run_that_no_validation_gave_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Silent(Translate):
+        def score(self, model: nn.Module, store: TokenStore, device: torch.device) -> dict[str, float]:
+            return {"bleu": math.nan}
+
+    prepared = ready(recipe(tmp_path, {"train": {"steps": 1}}), tmp_path / "run")
+    prepared.task = Silent(prepared.task.config, prepared.task.tokenizers)
+    watch.watch(Run(prepared))
+    said = capsys.readouterr().err.splitlines()
+    assert "done: no score, for no validation gave a number; the weights are those of step 1" in said
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["best"]["bleu"] is None
 
 
 def test_a_real_run_says_how_long_it_will_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from queue import SimpleQueue
 
@@ -49,6 +50,22 @@ def test_a_text_is_given_before_the_next_one_comes() -> None:
         assert next(came) == [text]
     pipe.put(None)
     assert list(came) == []
+
+
+def test_a_fast_source_is_read_a_window_ahead_and_no_further() -> None:
+    taken = []
+
+    def fast() -> Iterator[str]:
+        for i in range(10_000):
+            taken.append(i)
+            yield str(i)
+
+    came = windows_as_they_come(fast())
+    given = 0
+    for _ in range(5):
+        given += len(next(came))
+        time.sleep(0.02)  # time enough to read thousands
+        assert len(taken) <= given + 4 + 1  # what waits, and the one that finds no place
 
 
 def test_an_error_of_the_source_comes_after_the_texts_before_it() -> None:

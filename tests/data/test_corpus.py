@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from regard.data import corpus
-from regard.data.corpus import DataConfig, Example, chunks, held_out, survey, write_store
+from regard.data.corpus import Corpus, DataConfig, Example, chunks, held_out, survey, write_store
 from regard.errors import ConfigError
 
 
@@ -52,6 +52,27 @@ def test_equal_sources_are_on_the_same_side() -> None:
 def test_too_few_to_hold_some_out(n: int) -> None:
     with pytest.raises(ConfigError, match=rf"^only {n} examples: .* pass --valid with files$"):
         held_out(survey(examples(n)))
+
+
+@pytest.mark.parametrize(("n", "every"), [(4, 1), (5, 2), (7, 2), (8, 2), (9, 3)])
+def test_a_vocabulary_is_learned_from_no_more_than_the_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, every: int
+) -> None:
+    class Lines:
+        @staticmethod
+        def paths(data: Sequence[str]) -> list[Path]:
+            return [tmp_path / "file"]
+
+        @staticmethod
+        def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+            return iter(examples(n))
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(corpus, "SAMPLE", 4)
+    found = Corpus(Lines(), DataConfig(train=("file",), valid=("file",), max_length=8), "test")
+    taken = examples(n)[::every]
+    assert len(taken) <= 4
+    assert list(found.texts(0, 1)) == [text for example in taken for text in example]
 
 
 def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from itertools import islice
@@ -98,7 +99,7 @@ def test_iterating_walks_the_epochs_in_turn() -> None:
 
 def test_a_cursor_survives_json() -> None:
     cursor = Cursor(3, 1, 4)
-    assert Cursor.from_dict(json.loads(json.dumps(cursor.to_dict()))) == cursor
+    assert Cursor.from_dict(json.loads(json.dumps(dataclasses.asdict(cursor)))) == cursor
 
 
 def test_a_cursor_of_another_order_is_refused() -> None:

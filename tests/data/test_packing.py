@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from regard.data import packing
-from regard.data.packing import Packing, fill, pack, spread
+from regard.data.packing import Packing, pack, spread
 
 
 def pairs(n: int, seed: int = 0, ratio: float = 1.0) -> np.ndarray:
@@ -21,6 +23,11 @@ def loads(lengths: np.ndarray, packed: Packing) -> np.ndarray:
     """Positions used in each row, per side."""
     assert packed.rows.shape == (len(lengths),)
     return np.stack([np.bincount(packed.rows, side, packed.n_rows) for side in lengths.T], axis=1)
+
+
+def fill(lengths: np.ndarray, packed: Packing, capacity: Sequence[int]) -> np.ndarray:
+    """The share of positions that hold a token, per side."""
+    return lengths.sum(axis=0) / (packed.n_rows * np.array(capacity))
 
 
 @pytest.mark.parametrize("n_sides", [1, 2, 3])
@@ -38,7 +45,7 @@ def test_items_that_fit_exactly_leave_nothing_empty() -> None:
     lengths = np.array([[7], [3], [5], [5], [10], [4], [6]])
     packed = pack(lengths, [10])
     assert packed.n_rows == 4
-    assert fill(lengths, packed, [10]) == (1.0,)
+    assert fill(lengths, packed, [10]) == [1.0]
 
 
 def test_news_pairs_fill_both_sides() -> None:
@@ -86,7 +93,7 @@ def test_too_many_kinds_are_packed_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_items() -> None:
     packed = pack(np.zeros((0, 2), dtype=np.int32), (8, 8))
     assert packed.n_rows == 0
-    assert fill(np.zeros((0, 2), dtype=np.int32), packed, (8, 8)) == (0.0, 0.0)
+    assert packed.rows.shape == (0,)
 
 
 def test_items_without_tokens_share_a_row() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.store import Chunk, Column, TokenStore, fingerprint
+from regard.data.store import Chunk, Column, OtherIds, TokenStore, fingerprint
 
 SOURCE = [[5, 6, 7], [], [8], [9, 10, 11, 12], [13]]
 TARGET = [[1], [2, 3], [], [4, 5], [6, 7, 8]]
@@ -71,6 +71,30 @@ def test_another_fingerprint_or_none_counts_as_absent(tmp_path: Path) -> None:
     assert TokenStore.open(tmp_path / "store", "a") is None
     write(tmp_path / "store")
     assert TokenStore.open(tmp_path / "store", "b") is None
+
+
+def test_the_digest_is_that_of_the_ids_and_of_nothing_else(tmp_path: Path) -> None:
+    store = write(tmp_path / "store")
+    again = TokenStore.open(tmp_path / "store", "a")
+    assert again is not None
+    at_once = TokenStore.write(tmp_path / "x", NAMES, [[SOURCE, TARGET]], vocabulary=100, fingerprint="b")
+    assert store.digest == again.digest == at_once.digest != ""
+    moved = [[5, 6], [7], *SOURCE[2:]]
+    others = [[TARGET, SOURCE], [SOURCE[::-1], TARGET], [moved, TARGET], [SOURCE[:-1], TARGET[:-1]]]
+    written = [TokenStore.write(tmp_path / "x", NAMES, [o], vocabulary=100, fingerprint="b") for o in others]
+    assert len({store.digest, *(each.digest for each in written)}) == 5
+
+
+def test_only_what_is_expected_takes_the_place_of_a_store(tmp_path: Path) -> None:
+    kept = write(tmp_path / "store")
+    with pytest.raises(OtherIds):
+        TokenStore.write(
+            tmp_path / "store", NAMES, [[[[1]], [[2]]]], vocabulary=9, fingerprint="b", expected=kept.digest
+        )
+    assert TokenStore.open(tmp_path / "store", "a") is not None
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    TokenStore.write(tmp_path / "store", NAMES, chunks(), vocabulary=100, fingerprint="b", expected=kept.digest)
+    assert TokenStore.open(tmp_path / "store", "b") is not None
 
 
 def test_a_new_store_takes_the_place_of_the_old_one(tmp_path: Path) -> None:

@@ -13,10 +13,15 @@ from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.generate import Hypothesis, follow, most_likely, sampler
-from regard.generate.sampling import Pick
+from regard.generate.sampling import Draw, Pick, draw_by_row
 
 LOGITS = [0.5, 2.0, -1.0, 1.2, 0.1, -3.0]
 DRAWS = 40_000
+
+
+def drawing(seed: int) -> Draw:
+    generator = torch.Generator().manual_seed(seed)
+    return lambda rows: torch.rand(len(rows), dtype=torch.float64, generator=generator).tolist()
 
 
 def distribution(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> list[float]:
@@ -48,8 +53,8 @@ def distribution(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -
     ],
 )
 def test_draws_follow_the_exact_distribution(options: dict[str, float]) -> None:
-    pick = sampler(torch.Generator().manual_seed(11), **options)
-    counts = Counter(pick(torch.tensor(LOGITS).expand(DRAWS, -1)).tolist())
+    pick = sampler(drawing(11), **options)
+    counts = Counter(pick(torch.tensor(LOGITS).expand(DRAWS, -1), list(range(DRAWS))).tolist())
     expected = distribution(**options)
     statistic = 0.0
     for token, probability in enumerate(expected):
@@ -62,24 +67,24 @@ def test_draws_follow_the_exact_distribution(options: dict[str, float]) -> None:
 
 def test_each_row_is_drawn_from_its_own_logits() -> None:
     logits = torch.full((5, 5), -torch.inf).fill_diagonal_(0.0)
-    assert sampler(torch.Generator())(logits).tolist() == [0, 1, 2, 3, 4]
+    assert sampler(drawing(0))(logits, list(range(5))).tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
 def test_the_narrowest_choices_are_greedy(options: dict[str, float]) -> None:
-    logits = torch.randn(50, 9, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(sampler(torch.Generator(), **options)(logits), most_likely(logits))
+    logits, rows = torch.randn(50, 9, generator=torch.Generator().manual_seed(0)), list(range(50))
+    assert torch.equal(sampler(drawing(0), **options)(logits, rows), most_likely(logits, rows))
 
 
 def test_picking_leaves_the_logits_alone() -> None:
     logits = torch.randn(3, 9)
     before = logits.clone()
-    sampler(torch.Generator(), top_k=2, top_p=0.5)(logits)
+    sampler(drawing(0), top_k=2, top_p=0.5)(logits, [0, 1, 2])
     assert torch.equal(logits, before)
 
 
 def test_half_precision_logits_can_be_drawn_from() -> None:
-    assert sampler(torch.Generator(), top_k=2)(torch.randn(4, 9, dtype=torch.bfloat16)).shape == (4,)
+    assert sampler(drawing(0), top_k=2)(torch.randn(4, 9, dtype=torch.bfloat16), [0, 1, 2, 3]).shape == (4,)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +99,7 @@ def test_half_precision_logits_can_be_drawn_from() -> None:
 )
 def test_impossible_options_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        sampler(torch.Generator(), **options)
+        sampler(drawing(0), **options)
 
 
 def write(
@@ -105,13 +110,31 @@ def write(
 
 
 def draw(table: Table, limits: dict[str, int], seed: int) -> list[Hypothesis]:
-    return write(table, limits, sampler(torch.Generator().manual_seed(seed)))
+    return write(table, limits, sampler(drawing(seed)))
 
 
 def test_the_seed_decides() -> None:
     table, limits = Table(20), {"a": 10, "b": 12}
     assert draw(table, limits, 1) == draw(table, limits, 1)
     assert draw(table, limits, 1) != draw(table, limits, 2)
+
+
+def test_a_row_draws_the_same_whatever_is_beside_it() -> None:
+    table, limits = Table(20), {"a": 10, "b": 12, "c": 9}
+    together = write(table, limits, sampler(draw_by_row(["x", "y", "z"])))
+    alone = [
+        write(table, {name: limits[name]}, sampler(draw_by_row([seed])))[0]
+        for name, seed in zip("abc", "xyz", strict=True)
+    ]
+    assert together == alone
+    assert together != write(table, limits, sampler(draw_by_row(["x", "y", "w"])))
+
+
+@pytest.mark.parametrize("drawn", [0.0, 0.5, 1.0 - 2**-53])
+def test_the_ends_of_what_is_drawn_stay_within_what_may_be(drawn: float) -> None:
+    logits = torch.tensor([[0.0, -torch.inf, 1.0, -torch.inf, 0.5]]).log_softmax(-1)
+    for options in ({}, {"top_k": 2}, {"top_p": 0.6}):
+        assert sampler(lambda rows: [drawn], **options)(logits, [0]).item() in (0, 2, 4)
 
 
 def test_greedy_takes_the_likeliest_token_each_time() -> None:
@@ -128,7 +151,7 @@ def test_greedy_takes_the_likeliest_token_each_time() -> None:
 def test_scores_are_those_of_forced_decoding_whatever_was_drawn(alpha: float) -> None:
     """Temperature and cuts choose the tokens; the scores are the model's own."""
     table, limits = Table(9), {"a": 6, "b": 9, "c": 1}
-    pick = sampler(torch.Generator().manual_seed(4), temperature=2.0, top_k=5)
+    pick = sampler(drawing(4), temperature=2.0, top_k=5)
     for sentence, found in zip(limits, write(table, limits, pick, alpha), strict=True):
         forced = table.token_scores(sentence, found.ids)
         assert_close(list(found.token_scores), forced, rtol=0, atol=1e-5)
@@ -138,7 +161,7 @@ def test_scores_are_those_of_forced_decoding_whatever_was_drawn(alpha: float) ->
 def test_what_is_never_written_is_not_and_the_others_keep_their_scores() -> None:
     table, limits = Table(6), {str(i): 8 for i in range(30)}
     assert any(2 in found.ids for found in draw(table, limits, 1))
-    for pick in (most_likely, sampler(torch.Generator().manual_seed(1), temperature=3.0)):
+    for pick in (most_likely, sampler(drawing(1), temperature=3.0)):
         for sentence, found in zip(limits, write(table, limits, pick, never=(SOS, 2)), strict=True):
             assert not {SOS, 2} & set(found.ids)
             assert_close(list(found.token_scores), table.token_scores(sentence, found.ids), rtol=0, atol=1e-5)
@@ -148,6 +171,8 @@ def test_eos_is_forced_at_each_rows_limit() -> None:
     limits = {"a": 1, "b": 4, "c": 2}
     found = write(Table(9, eos_bonus=-30.0), limits, most_likely)
     assert [len(h.ids) for h in found] == [1, 4, 2]
+    assert all(h.cut for h in found)
+    assert not any(h.cut for h in write(Table(9, eos_bonus=30.0), limits | {"a": 3}, most_likely))
     assert all(h.ids[-1] == EOS and EOS not in h.ids[:-1] for h in found)
 
 
@@ -172,7 +197,7 @@ def test_a_sampled_text_has_the_probability_of_its_tokens() -> None:
         state.rows = [(s, (*prefix, t)) for (s, prefix), t in zip(state.rows, tokens.tolist(), strict=True)]
         return torch.stack([cached.setdefault(p, table.logits(s, p)) for s, p in state.rows])
 
-    pick = sampler(torch.Generator().manual_seed(8))
+    pick = sampler(drawing(8))
     found = follow(step, TableState(["a"] * n), pick, torch.full((n,), 3), MARKS, alpha=0.0)
     counts, statistic = Counter(h.ids for h in found), 0.0
     for ids in table.texts(3):

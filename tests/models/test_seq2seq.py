@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.data.batches import Rows
-from regard.models.presets import PRESETS, ModelConfig
+from regard.models.blocks import initialise
+from regard.models.presets import PRESETS, ModelConfig, with_preset
 from regard.models.seq2seq import Seq2Seq
 from regard.nn import record, taps
 
@@ -370,3 +371,19 @@ def test_base_has_the_published_size() -> None:
     assert n_parameters(v, joint=False, tied=False) == 3 * v * d + stacks
     assert n_parameters(v, joint=True, norm="pre") == v * d + stacks + 2 * norm
     assert 62e6 < n_parameters(37_000, joint=True) < 66e6
+
+
+def test_what_is_written_follows_the_weights_while_they_are_trained() -> None:
+    """Also with a vocabulary so large that writing uses a copy of it, and an optimiser that leaves no trace in it."""
+    config = ModelConfig(**with_preset({"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "dropout": 0.0}))
+    model = Seq2Seq(config, 9000, 9000, joint=True)
+    initialise(model, torch.Generator().manual_seed(0))
+    source = packed(*[[[3, 4, 2]]] * 12)
+    target = torch.randint(3, 9000, (12, 2), generator=torch.Generator().manual_seed(1))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    for _ in range(2):
+        with torch.no_grad():
+            whole = model(source, packed(*([row] for row in target.tolist())))
+            assert_close(written(model, source, target), whole, rtol=1e-4, atol=1e-4)
+        model(source, packed(*([row] for row in target.tolist()))).logsumexp(-1).sum().backward()
+        optimiser.step()

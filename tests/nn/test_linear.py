@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.nn import Linear, product
+from regard.nn import FixedProduct, Linear, product
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -24,19 +24,19 @@ def test_product_is_the_linear_map(rows, out, biased, dtype):
 
 @pytest.mark.parametrize("out", [1 << 17, 10_001])
 @pytest.mark.parametrize("rows", [1, 8, 9, 128])
-def test_a_vocabulary_and_few_rows(rows, out):
-    x, weight = torch.randn(rows, 64), torch.randn(out, 64)
-    with torch.no_grad():
-        torch.testing.assert_close(product(x, weight), x @ weight.T, rtol=1e-5, atol=1e-4)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_a_vocabulary_and_few_rows(rows, out, mode):
+    x, weight = torch.randn(rows, 64), torch.nn.Parameter(torch.randn(out, 64))
+    with mode():
+        fixed = FixedProduct(weight)
+        for got in (product(x, weight), fixed(x), fixed(x)):
+            torch.testing.assert_close(got, x @ weight.T, rtol=1e-5, atol=1e-4)
 
 
-def test_a_vocabulary_that_has_changed():
-    """The copy it is multiplied with follows."""
-    x, weight = torch.randn(4, 16), torch.nn.Parameter(torch.randn(10_000, 16))
+def test_a_vocabulary_in_double_precision():
+    x, weight = torch.randn(20, 64, dtype=torch.float64), torch.randn(9000, 64, dtype=torch.float64)
     with torch.no_grad():
-        for _ in range(2):
-            torch.testing.assert_close(product(x, weight), x @ weight.T, rtol=1e-5, atol=1e-4)
-            weight.mul_(-2.0)
+        torch.testing.assert_close(FixedProduct(weight)(x), x @ weight.T)
 
 
 def test_rows_that_do_not_lie_together():

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from regard.nn import cross_entropy, linear_cross_entropy
+from regard.nn import cross_entropy, divergence, linear_cross_entropy
 from regard.nn import loss as loss_module
 from regard.nn.loss import IGNORE
 
@@ -150,3 +150,14 @@ def test_linear_cross_entropy_with_one_side_frozen(frozen):
     found, learned.grad = learned.grad, None
     cross_entropy(hidden @ weight.T, target).total.backward()
     assert_close(found, learned.grad)
+
+
+def test_divergence_is_zero_between_equals_and_skips_what_is_not_predicted() -> None:
+    generator = torch.Generator().manual_seed(0)
+    one, other = torch.randn(2, 2, 3, 5, generator=generator, dtype=torch.float64)
+    target = torch.tensor([[1, 2, IGNORE], [IGNORE, 0, 4]])
+    assert divergence(one, one, target).item() == 0.0
+    p, q = one[target >= 0].log_softmax(-1), other[target >= 0].log_softmax(-1)
+    both = sum(F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p)))
+    assert_close(divergence(one, other, target), both / 2, check_dtype=False, rtol=1e-5, atol=1e-6)
+    assert_close(divergence(one, other, target), divergence(other, one, target))

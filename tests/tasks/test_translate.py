@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from regard.data.buckets import windows
 from regard.errors import ConfigError, InputError
 from regard.generate import Search, length_penalty
 from regard.models.seq2seq import Seq2Seq
-from regard.tasks.translate import NOTHING, Translate, TranslateConfig, Translation, divergence
+from regard.tasks.translate import NOTHING, Translate, TranslateConfig, Translation
 from regard.text.tokenizer import EOS
 from regard.train.run import RunDirectory
 
@@ -86,17 +87,6 @@ def test_r_drop_is_for_training_only(fresh: Fresh) -> None:
     assert_close(plain.total, twice.total)
 
 
-def test_divergence_is_zero_between_equals_and_skips_what_is_not_predicted() -> None:
-    generator = torch.Generator().manual_seed(0)
-    one, other = torch.randn(2, 2, 3, 5, generator=generator, dtype=torch.float64)
-    target = torch.tensor([[1, 2, IGNORE], [IGNORE, 0, 4]])
-    assert divergence(one, one, target).item() == 0.0
-    p, q = one[target >= 0].log_softmax(-1), other[target >= 0].log_softmax(-1)
-    both = sum(F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p)))
-    assert_close(divergence(one, other, target), both / 2, check_dtype=False, rtol=1e-5, atol=1e-6)
-    assert_close(divergence(one, other, target), divergence(other, one, target))
-
-
 @pytest.mark.parametrize(
     "wrong", [{"label_smoothing": 1.0}, {"label_smoothing": -0.1}, {"label_smoothing": float("nan")}, {"r_drop": -1.0}]
 )
@@ -112,6 +102,7 @@ def test_settings_out_of_range(wrong: dict[str, float]) -> None:
         ({"n_best": 0}, "n-best 0: expected at least 1"),
         ({"batch": 0}, "batch 0: expected at least 1"),
         ({"alpha": -1.0}, "alpha -1.0: expected 0 (no length penalty) or more"),
+        ({"sample": True, "beam": 4}, "beam belongs to beam search, which --sample replaces; leave one of them out"),
         ({"n_best": 5, "beam": 4}, "n-best 5 needs a beam at least as wide; pass --beam 5 or more"),
     ],
 )
@@ -189,6 +180,25 @@ def test_forced_attention_has_every_layer_head_and_token_and_sums_to_1(knowing: 
         assert_close(forced.attention.sum(-1), torch.ones(1, 2, len(target) + 1))
 
 
+@pytest.mark.parametrize("most", [1, 100, 10_000])
+def test_forced_decoding_in_groups_of_any_size(knowing: Learned, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    pairs = [tuple(map(knowing.task.tokenizers.source.encode, pair)) for pair in digits(9, seed=3, least=1, most=9)]
+    monkeypatch.setattr("regard.tasks.translate.FORCED", most)
+    for pair, forced in zip(pairs, knowing.task.force(knowing.model, pairs, CPU), strict=True):
+        alone = next(knowing.task.force(knowing.model, [pair], CPU))
+        assert_close(forced.attention, alone.attention, rtol=0, atol=1e-5)
+        assert forced.hypothesis.score == pytest.approx(alone.hypothesis.score, abs=1e-4)
+
+
+def test_too_much_at_once_is_named(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_rows: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(knowing.model, "start", start)
+    with pytest.raises(InputError, match=r"^out of memory with 2 texts at once; pass a smaller --batch$"):
+        knowing.translate(["1", "2"])
+
+
 def test_the_attention_of_a_translation_is_that_of_the_very_tokens_that_were_written(knowing: Learned) -> None:
     """Samples too, whose pieces are seldom those the tokenizer would choose."""
     source, target = knowing.task.tokenizers.source, knowing.task.tokenizers.target
@@ -238,6 +248,32 @@ def test_samples_follow_their_seed(knowing: Learned) -> None:
     assert len(set(first)) == 2
 
 
+def test_samples_are_the_same_however_the_texts_are_grouped(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["9", "1 2", "", "3", "4 5 6 7", "8"]
+    together = knowing.translate(texts, Search(sample=True, temperature=1.5, seed=3), aligned=False)
+    monkeypatch.setattr("regard.data.buckets.WINDOW", 2)
+    apart = knowing.translate(texts, Search(sample=True, temperature=1.5, seed=3, batch=1), aligned=False)
+    assert [best[0].tokens for best in together] == [best[0].tokens for best in apart]
+
+
+def test_translations_cut_at_their_limit_are_counted(
+    knowing: Learned, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    knowing.translate([s for s, _ in EIGHT])
+    assert "cut" not in capsys.readouterr().err
+    monkeypatch.setattr("regard.tasks.translate.LONGER", -2)
+    knowing.translate([s for s, _ in EIGHT], Search(beam=1))
+    assert "8 of 8 translations were cut at their limit" in " ".join(capsys.readouterr().err.split())
+
+
+def test_weights_that_are_not_numbers_are_named(knowing: Learned) -> None:
+    broken = copy.deepcopy(knowing.model)
+    with torch.no_grad():
+        broken.softmax_embedding.weight.fill_(torch.nan)
+    with pytest.raises(InputError, match="the model's scores are not numbers"):
+        list(knowing.task.translate(broken, [["1 2"]], Search(), CPU))
+
+
 @pytest.mark.parametrize("text", ["", "  ", "\t"])
 def test_a_blank_text_has_a_blank_translation(knowing: Learned, text: str) -> None:
     """So that the lines of a file stay side by side with those of its translation."""
@@ -246,7 +282,7 @@ def test_a_blank_text_has_a_blank_translation(knowing: Learned, text: str) -> No
 
 
 def test_a_text_too_long_is_refused_not_cut(knowing: Learned) -> None:
-    refusal = r"^'1 1 1 .*\.\.\.' has \d+ tokens; this model takes at most 31; split"
+    refusal = r"^text 1, '1 1 1 .*\.\.\.', has \d+ tokens; this model takes at most 31; split it"
     with pytest.raises(InputError, match=refusal):
         knowing.translate(["1 " * 40])
     long, short = map(knowing.task.tokenizers.source.encode, ("1 " * 40, "1"))

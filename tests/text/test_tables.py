@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,15 @@ from regard.text.tables import rows
 def write(path: Path, text: str) -> Path:
     path.write_bytes(text.encode())
     return path
+
+
+def pack(data: bytes, suffix: str) -> bytes:
+    match suffix:
+        case ".gz":
+            return gzip.compress(data)
+        case ".xz":
+            return lzma.compress(data)
+    return pa.compress(data, "zstd", asbytes=True)
 
 
 def read(path: Path, *columns: str) -> list[tuple[int, Sequence[str]]]:
@@ -164,7 +174,17 @@ class TestParquet:
         path.write_bytes(whole[: len(whole) // 2])
         assert fault(path, "en").startswith(": damaged, or not a parquet file: ")
         assert fault(write(path, ""), "en").startswith(": damaged, or not a parquet file: ")
-        assert "unpack it first" in fault(write(tmp_path / "x.parquet.gz", ""), "en")
+
+    @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+    def test_compressed(self, tmp_path: Path, suffix: str) -> None:
+        whole = self.parquet(tmp_path / "x.parquet", en=["a", "b", None], fr=["d", "e", "f"]).read_bytes()
+        path = tmp_path / f"x.parquet{suffix}"
+        path.write_bytes(pack(whole, suffix))
+        assert read(path, "fr", "1") == [(1, ("d", "a")), (2, ("e", "b")), (3, ("f", ""))]
+        path.write_bytes(path.read_bytes()[:-20])
+        assert fault(path, "en").startswith(": damaged or cut short: ")
+        path.write_bytes(pack(whole[:-20], suffix))
+        assert fault(path, "en").startswith(": damaged, or not a parquet file: ")
 
 
 def test_a_file_of_lines_is_not_a_table(tmp_path: Path) -> None:

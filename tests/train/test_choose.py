@@ -69,3 +69,10 @@ def test_one_text_in_a_thousand_does_not_widen_the_rows() -> None:
     lengths = np.full((5000, 2), 5, dtype=np.int32)
     lengths[:3] = 900
     assert choose.row_width(lengths) == 64
+
+
+def test_learned_positions_end_where_training_does() -> None:
+    cpu = torch.device("cpu")
+    assert choose.model_table({"positions": "learned"}, 1000, 128, cpu)["n_positions"] == 128
+    assert choose.model_table({"positions": "learned", "n_positions": 300}, 1000, 128, cpu)["n_positions"] == 300
+    assert "n_positions" not in choose.model_table({"positions": "rotary"}, 1000, 128, cpu)

@@ -24,8 +24,15 @@ LOG = [
 ]
 
 
-@pytest.mark.parametrize("lines", [LOG, LOG[:2], LOG[2:], []], ids=["all", "no validation", "no loss", "nothing"])
-def test_a_picture_is_drawn(tmp_path: Path, lines: list[dict[str, float]]) -> None:
+NULLS = [{"step": 3, "loss": None}, {"step": 4, "valid_loss": None, "bleu": None}]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [LOG, LOG[:2], LOG[2:], [], [*LOG, *NULLS], NULLS],
+    ids=["all", "no validation", "no loss", "nothing", "some null", "all null"],
+)
+def test_a_picture_is_drawn(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     path = draw_curve(RunDirectory(tmp_path), BLEU)

@@ -6,6 +6,7 @@ import json
 import math
 import signal
 from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,14 @@ def test_a_metric_that_is_no_number_is_never_best(tmp_path: Path) -> None:
     assert events[-1].step == 8
 
 
+def test_every_line_of_the_log_is_json(tmp_path: Path) -> None:
+    """JSON has neither NaN nor Infinity."""
+    scripted(tmp_path, [math.nan, math.inf, 1], steps=3)
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    found = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [line["bleu"] for line in found if "bleu" in line] == [None, None, 1]
+
+
 def test_steps_that_are_not_finite_are_skipped_and_counted(tmp_path: Path) -> None:
     bad = {2, 3, 9, *range(11, 20)}
     events = list(spoiled(tmp_path, bad, log_every=1).run())
@@ -287,6 +296,22 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
         "out of memory with train.batch_tokens = 64 in 2 parts; begin another run with train.accumulate = 4, "
         "or a smaller train.batch_tokens or model.d_model"
     )
+
+
+def test_out_of_memory_at_the_average_is_one_line_too(tmp_path: Path) -> None:
+    class Large(Translate):
+        def score(self, model: nn.Module, store: TokenStore, device: torch.device) -> dict[str, float]:
+            if next(self.scored) == 2:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return {"bleu": 1.0}
+
+        scored = count()
+
+    prepared = ready(recipe(tmp_path, {"train": {"average": 2}}), tmp_path / "run")
+    prepared.task = Large(prepared.task.config, prepared.task.tokenizers)
+    with pytest.raises(TrainingError, match=r"^out of memory with train.batch_tokens = 64"):
+        list(Training(prepared).run())
+    assert next(Large.scored) == 3  # after two validations
 
 
 def test_stopping_saves_after_the_step_in_progress_and_gives_the_signals_back(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 from runs import contents, digits, merged, ready, recipe, trained, write_pairs
 
 from regard import config
+from regard.data.corpus import Corpus
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, RegardError, TrainingError
 from regard.tasks.translate import Translate
 from regard.train.prepare import Prepared
-from regard.train.run import RunDirectory
+from regard.train.run import RunDirectory, read_tensors, write_tensors
 
 
 def texts(prepared: Prepared, store: TokenStore, column: str = "source") -> list[str]:
@@ -125,26 +127,118 @@ def test_going_on_without_the_files(tmp_path: Path) -> None:
     assert fault(tables, tmp_path / "run", DataError, resume=True).startswith(f"{tmp_path}/train.tgt: no such file")
 
 
-@pytest.mark.parametrize("name", ["train.src", "valid.tgt"])
-@pytest.mark.parametrize("change", ["text", "time"])
-def test_changed_data_is_refused_when_going_on(tmp_path: Path, name: str, change: str) -> None:
+def test_going_on_with_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = recipe(tmp_path)
-    trained(tables, tmp_path / "run")
-    before = contents(tmp_path / "run")
-    file = tmp_path / name
-    if change == "text":
-        file.write_text(file.read_text().replace("1", "2"))
-    else:
-        os.utime(file, (1, 1))
-    message = fault(tables, tmp_path / "run", CheckpointError, resume=True)
-    assert message == (
-        f"{tmp_path}/run/store/train: the data changed since this run began, so it cannot go on exactly; "
-        "begin another run"
+    ready(tables, tmp_path / "run")
+    plain = Path.open
+
+    def refuse(self: Path, *arguments: Any, **options: Any) -> Any:
+        if self.name == "train.tgt":
+            raise PermissionError(13, "Permission denied")  # root may read everything
+        return plain(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    message = fault(tables, tmp_path / "run", DataError, resume=True)
+    assert message == f"{tmp_path}/train.tgt: no permission to read it; see: ls -l"
+
+
+CHANGED = "the data changed since this run began, so it cannot go on exactly; begin another run"
+
+
+def store_files(out: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (out / "store").rglob("*") if path.is_file()}
+
+
+def ids(out: Path) -> dict[Path, bytes]:
+    return {path: held for path, held in store_files(out).items() if path.suffix in (".ids", ".offsets")}
+
+
+@pytest.mark.parametrize("name", ["train.src", "valid.tgt"])
+@pytest.mark.parametrize("left", ["stores and checkpoint", "stores", "checkpoint"])
+def test_changed_data_is_refused_when_going_on(tmp_path: Path, name: str, left: str) -> None:
+    tables, out = recipe(tmp_path), tmp_path / "run"
+    (trained if "checkpoint" in left else ready)(tables, out)
+    text = (tmp_path / name).read_text()
+    (tmp_path / name).write_text(text.replace("1", "2"))
+    if "stores" not in left:
+        shutil.rmtree(out / "store")
+    before = store_files(out)
+    message = fault(tables, out, CheckpointError, resume=True)
+    assert message == f"{out}/store/{name.partition('.')[0]}: {CHANGED}"
+    kept = out / "store" / name.partition(".")[0]
+    assert {path: held for path, held in store_files(out).items() if kept in path.parents} == {
+        path: held for path, held in before.items() if kept in path.parents
+    }
+    (tmp_path / name).write_text(text)
+    assert trained(merged(tables, {"train": {"steps": 7}}), out, resume=True)[-1].step == 7
+
+
+def test_going_on_where_only_the_times_of_the_files_changed(tmp_path: Path) -> None:
+    tables, more, out = recipe(tmp_path), recipe(tmp_path, {"train": {"steps": 9}}), tmp_path / "run"
+    trained(more, tmp_path / "whole")
+    trained(tables, out)
+    before = ids(out)
+    os.utime(tmp_path / "train.src", (1, 1))
+    trained(more, out, resume=True)
+    assert contents(out) == contents(tmp_path / "whole")
+    assert ids(out) == before
+
+
+@pytest.mark.parametrize("name", ["train/source.ids", "valid/target.offsets", "train/manifest.json"])
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_damaged_store_is_written_again(tmp_path: Path, name: str, checkpoint: bool) -> None:
+    tables, out = recipe(tmp_path), tmp_path / "run"
+    (trained if checkpoint else ready)(tables, out)
+    before = ids(out)
+    file = out / "store" / name
+    file.write_bytes(file.read_bytes()[:-4])
+    if file.suffix == ".json" and not checkpoint:
+        damaged = f"{file.parent}: damaged; delete it, and the text will be encoded again"
+        assert fault(tables, out, CheckpointError, resume=True) == damaged
+        shutil.rmtree(file.parent)
+    ready(tables, out, resume=True)
+    assert ids(out) == before
+
+
+def test_a_store_that_is_not_the_one_learned_from(tmp_path: Path) -> None:
+    tables, out = recipe(tmp_path), tmp_path / "run"
+    trained(tables, out)
+    text, file = (tmp_path / "train.src").read_text(), tmp_path / "train.src"
+    file.write_text(text.replace("1", "2"))
+    prepared = ready(tables, out / "other")
+    shutil.rmtree(out / "store" / "train")
+    shutil.copytree(prepared.train.path, out / "store" / "train")
+    manifest = out / "store" / "train" / "manifest.json"
+    mark = Corpus(Translate, prepared.config.data, "test").fingerprint(
+        Translate.load(prepared.task.config, prepared.config.tokenizer, out).fingerprint
     )
-    assert contents(tmp_path / "run") == before
-    shutil.rmtree(tmp_path / "run" / "store" / "train")
-    shutil.rmtree(tmp_path / "run" / "store" / "valid")
-    ready(tables, tmp_path / "run", resume=True)
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"fingerprint": mark}))
+    assert fault(tables, out, CheckpointError, resume=True) == f"{out}/store/train: {CHANGED}"
+
+
+def test_a_run_from_before_there_were_digests(tmp_path: Path) -> None:
+    """It goes on where the files are the same or the stores are gone, and is refused where the files are others."""
+    tables, out = recipe(tmp_path), tmp_path / "run"
+    trained(tables, out)
+    tensors, header = read_tensors(out / "train.safetensors")
+    progress = {key: value for key, value in json.loads(header["progress"]).items() if key != "data"}
+    write_tensors(out / "train.safetensors", tensors, {"progress": json.dumps(progress)})
+    for path in out.glob("store/*/manifest.json"):
+        told = json.loads(path.read_text())
+        del told["digest"]
+        path.write_text(json.dumps(told))
+    ready(tables, out, resume=True)
+    cut = out / "store" / "train" / "source.ids"
+    held = cut.read_bytes()
+    cut.write_bytes(held[:-2])
+    shutil.copytree(out, tmp_path / "cut")
+    ready(tables, tmp_path / "cut", resume=True)
+    assert (tmp_path / "cut" / "store" / "train" / "source.ids").read_bytes() == held
+    os.utime(tmp_path / "train.src", (1, 1))
+    assert fault(tables, out, CheckpointError, resume=True) == f"{out}/store/train: {CHANGED}"
+    shutil.rmtree(out / "store")
+    assert trained(merged(tables, {"train": {"steps": 7}}), out, resume=True)[-1].step == 7
+    assert json.loads((out / "train.json").read_text())["data"].keys() == {"train", "valid"}
 
 
 def test_resuming_where_there_is_nothing_is_a_fresh_start(tmp_path: Path) -> None:

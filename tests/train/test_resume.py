@@ -125,9 +125,10 @@ def test_interrupted_politely_it_saves_and_says_how_to_go_on(forks: Forks, tmp_p
     step = json.loads((out / "train.json").read_text())["step"]
     assert 3 <= step < 150
     said = ended.err.strip().splitlines()[-1]
-    assert said == f"saved at step {step}; to go on: regard train '{out}/config.toml' --out '{out}' --resume"
+    there = f"train '{out}/config.toml' --out '{out}' --resume --device cpu"
+    assert said == f"saved at step {step}; to go on: {shlex.quote(sys.executable)} -m regard {there}"
     assert RunDirectory(out).load()
-    again = forks.run(*shlex.split(said.partition("to go on: regard ")[2]))
+    again = forks.run(*shlex.split(said.partition(" -m regard ")[2]))
     assert again.status == 0
     assert again.out == f"{out}\n"
     assert forks.run("train", recipe_file, "--device", "cpu", "--out", tmp_path / "whole").status == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import resource
 import signal
 from pathlib import Path
@@ -13,7 +14,7 @@ from runs import ready, recipe
 from safetensors.torch import save_file
 from torch import nn
 
-from regard.disk import write_aside, write_json
+from regard.disk import json_text, write_aside, write_json
 from regard.errors import CheckpointError, ConfigError
 from regard.train.prepare import Prepared
 from regard.train.run import RunDirectory, TrainConfig, load_weights, read_tensors, weights_of, write_tensors
@@ -85,6 +86,16 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         write_aside(path, fail)
     assert json.loads(path.read_text()) == {"bleu": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
+
+
+def test_json_has_no_word_for_what_is_not_finite(tmp_path: Path) -> None:
+    value = {"é": [1.5, -math.inf, (math.nan, 2)], "best": {"perplexity": math.inf, "n": 3, "on": True, "no": None}}
+    plain = {"é": [1.5, None, [None, 2]], "best": {"perplexity": None, "n": 3, "on": True, "no": None}}
+    write_json(tmp_path / "x.json", value)
+    for text in (json_text(value), (tmp_path / "x.json").read_text(encoding="utf-8")):
+        assert json.loads(text, parse_constant=pytest.fail) == plain
+        assert "é" in text
+    assert "\n" not in json_text(value)
 
 
 def test_what_a_killed_process_left_beside_a_file_is_overwritten(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""What is looked at: one text in one model, by the names of the model's taps.
+
+A model is known by how its modules are called, so a new one needs nothing here:
+
+    encoder.3.attention           self-attention of layer 3         kind "encoder"
+    decoder.3.attention           masked self-attention             kind "decoder"
+    decoder.3.cross_attention     what the decoder sees of a text   kind "cross"
+    encoder.3.out, decoder.3.out  what leaves layer 3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.nn import MultiHeadAttention
+from regard.text.tokenizer import Word
+
+
+class Kind(NamedTuple):
+    """A kind of attention: the name of its modules, and on which side its queries and keys are."""
+
+    module: str
+    query: str
+    key: str
+
+
+KINDS = {
+    "encoder": Kind("encoder.{}.attention", "encoder", "encoder"),
+    "decoder": Kind("decoder.{}.attention", "decoder", "decoder"),
+    "cross": Kind("decoder.{}.cross_attention", "decoder", "encoder"),
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One text inside a model: its tokens, the words they make up, and the tap its vectors enter the layers through."""
+
+    tokens: list[str]
+    words: list[Word]
+    entrance: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and the text it is looked at with, alone in its row; `run` passes it through and gives the logits.
+
+    `predicted` are the token ids whose probability the views explain, one for each position of the logits.
+    """
+
+    model: nn.Module
+    sides: dict[str, Side]
+    run: Callable[[], Float[Tensor, "1 T V"]]
+    predicted: Int[Tensor, " T"]
+
+    def n_layers(self, stack: str) -> int:
+        """How many layers a stack has; none where the model has no such stack."""
+        found = getattr(self.model, stack, None)
+        return len(found) if isinstance(found, nn.ModuleList) else 0
+
+    def attentions(self, kind: str) -> list[MultiHeadAttention]:
+        """The attention modules of a kind, by layer."""
+        if kind not in KINDS:
+            raise InputError(f"no kind of attention is called '{kind}'; there are: {', '.join(KINDS)}")
+        name = KINDS[kind].module
+        n_layers = self.n_layers(name.partition(".")[0])
+        modules = dict(self.model.named_modules())
+        found = [modules[name.format(layer)] for layer in range(n_layers) if name.format(layer) in modules]
+        if not found:
+            raise InputError(f"this model has no {kind} attention; it has: {', '.join(self.kinds())}")
+        return [module for module in found if isinstance(module, MultiHeadAttention)]
+
+    def kinds(self) -> list[str]:
+        """The kinds of attention this model has."""
+        modules = dict(self.model.named_modules())
+        return [name for name, kind in KINDS.items() if kind.module.format(0) in modules]
