@@ -208,7 +208,7 @@ def test_a_line_of_100_000_characters(fail: Fail, run: Path, capsys: pytest.Capt
         r"warning: 2 of 32 examples to train on are longer than .* and are left out \(the longest", warnings[0]
     )
     message = (
-        r"'7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 \.\.\.' has [\d,]+ tokens; this model takes at most 31; split the text into .*"
+        r"text 1, '7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 \.\.\.', has [\d,]+ tokens; this model takes at most 31; split it .*"
     )
     assert re.fullmatch(message, fail("translate", run, long))
     write("one.src", f"{long}\n")
