@@ -19,13 +19,18 @@ from typing import Any, overload
 import torch
 
 from regard import config
+from regard.data.batches import sentences_to_rows
 from regard.data.buckets import windows
+from regard.errors import InputError
 from regard.generate import Search
+from regard.look.seen import Seen
+from regard.look.subject import Side, Subject
 from regard.metrics import perplexity, translation_score
 from regard.models.seq2seq import Seq2Seq
 from regard.progress import track
 from regard.tasks.translate import Forced, Translate, Translation
 from regard.text.pairs import read_pairs
+from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer
 from regard.train.device import device_named
 from regard.train.loop import Event, Training
 from regard.train.prepare import Prepared, prepare
@@ -124,6 +129,21 @@ class Translator:
         ids = self.task.tokenizers.source.encode(source), self.task.tokenizers.target.encode(target)
         return next(self.task.force(self.network, [ids], self.device, alpha))
 
+    def look(self, text: str, target: str | None = None, **options: Any) -> Seen:
+        """What the model does with a text while it writes a given target, or the translation that wins the search.
+
+        Options are those of `Search`.
+        """
+        tokenizers = self.task.tokenizers
+        source = tokenizers.source.encode(text)
+        if not source:
+            raise InputError("there is nothing to look at: the text is empty; give at least one word")
+        if target is None:
+            written = self.task.search(self.network, [source], Search(**options), self.device)[0][0].ids[:-1]
+        else:
+            written = tuple(tokenizers.target.encode(target))
+        return Seen(self._subject(source, list(written)))
+
     def evaluate(
         self,
         data: Sequence[str],
@@ -151,6 +171,24 @@ class Translator:
             "perplexity": perplexity(nll, n_tokens),
             "tokens": n_tokens,
         }
+
+    def _subject(self, source: list[int], target: list[int]) -> Subject:
+        """A pair of ids as the viewer takes it: alone in its row, with the names of its tokens."""
+        tokenizers, network = self.task.tokenizers, self.network
+        self.task.check_lengths(network, [(0, source)], tokenizers.source)
+        self.task.check_lengths(network, [(0, target)], tokenizers.target)
+        rows = sentences_to_rows([source], after=EOS, pad=PAD).to(self.device)
+        target_in = sentences_to_rows([target], before=SOS, pad=PAD).to(self.device)
+
+        def side(tokenizer: Tokenizer, ids: list[int], entrance: str) -> Side:
+            return Side(tokenizer.pieces(ids), tokenizer.words(ids), entrance)
+
+        sides = {
+            "encoder": side(tokenizers.source, [*source, EOS], "source_embedding.out"),
+            "decoder": side(tokenizers.target, [SOS, *target], "target_embedding.out"),
+        }
+        written = torch.tensor([*target, EOS], device=self.device)
+        return Subject(network, sides, lambda: network(rows, target_in), written)
 
     def info(self) -> dict[str, Any]:
         """What this model is and how it was made."""

@@ -23,16 +23,17 @@ from regard.text.tokenizer import Word
 
 
 class Kind(NamedTuple):
-    """A kind of attention: the name of its modules, and on which side its queries and keys are."""
+    """A kind of attention: the name of its modules, on which side its queries and keys are, and does it look ahead?"""
 
     module: str
     query: str
     key: str
+    causal: bool = False
 
 
 KINDS = {
     "encoder": Kind("encoder.{}.attention", "encoder", "encoder"),
-    "decoder": Kind("decoder.{}.attention", "decoder", "decoder"),
+    "decoder": Kind("decoder.{}.attention", "decoder", "decoder", causal=True),
     "cross": Kind("decoder.{}.cross_attention", "decoder", "encoder"),
 }
 
@@ -63,17 +64,16 @@ class Subject:
         found = getattr(self.model, stack, None)
         return len(found) if isinstance(found, nn.ModuleList) else 0
 
-    def attentions(self, kind: str) -> list[MultiHeadAttention]:
-        """The attention modules of a kind, by layer."""
+    def attentions(self, kind: str) -> dict[str, MultiHeadAttention]:
+        """The attention modules of a kind by name, in the order of the layers."""
         if kind not in KINDS:
             raise InputError(f"no kind of attention is called '{kind}'; there are: {', '.join(KINDS)}")
-        name = KINDS[kind].module
-        n_layers = self.n_layers(name.partition(".")[0])
+        names = [KINDS[kind].module.format(layer) for layer in range(self.n_layers(KINDS[kind].query))]
         modules = dict(self.model.named_modules())
-        found = [modules[name.format(layer)] for layer in range(n_layers) if name.format(layer) in modules]
+        found = {name: modules[name] for name in names if isinstance(modules.get(name), MultiHeadAttention)}
         if not found:
             raise InputError(f"this model has no {kind} attention; it has: {', '.join(self.kinds())}")
-        return [module for module in found if isinstance(module, MultiHeadAttention)]
+        return found
 
     def kinds(self) -> list[str]:
         """The kinds of attention this model has."""
