@@ -111,7 +111,8 @@ def _draw(model: Translator, source: str, folder: Path) -> Path:
     rows, columns = tokenizers.target.words(best.ids[:-1]), tokenizers.source.words(tokenizers.source.encode(source))
     names = [word.text for word in rows], [word.text for word in columns]
     weights = shares(best.attention, rows, columns)
-    return heat_map(weights, *names, title=f"{source}\n{best.text}", path=folder / "alignment.png")
+    title, label = f"{source}\n{best.text}", "share of the attention on each English word"
+    return heat_map(weights, *names, title=title, label=label, path=folder / "alignment.png")
 
 
 _NEXT = """

@@ -18,7 +18,13 @@ from regard.errors import MissingExtra
 
 
 def heat_map(
-    weights: Float[Tensor, "rows columns"], rows: Sequence[str], columns: Sequence[str], title: str, path: Path
+    weights: Float[Tensor, "rows columns"],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str,
+    path: Path,
+    label: str = "attention",
 ) -> Path:
     """Draw weights between two texts: what each row looked at, darker for more; an empty text gives an empty map."""
     figure = _figure(max(4.5, 2.2 + 0.5 * len(columns)), 2.2 + 0.42 * len(rows))
@@ -29,7 +35,7 @@ def heat_map(
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     figure.suptitle(title, fontsize=9)
-    figure.colorbar(image, ax=axes, shrink=0.8, label="attention")
+    figure.colorbar(image, ax=axes, shrink=0.8, label=label)
     figure.savefig(path, dpi=150)
     return path
 

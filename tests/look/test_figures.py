@@ -21,7 +21,7 @@ Draw = Callable[[Path], Path]
 
 BEGINNINGS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF"}
 FIGURES: dict[str, Draw] = {
-    "heat map": lambda path: heat_map(torch.eye(2), ["je", "vais"], ["I", "am"], "I am", path),
+    "heat map": lambda path: heat_map(torch.eye(2), ["je", "vais"], ["I", "am"], title="I am", path=path),
     "position map": lambda path: position_map(torch.eye(2), path),
 }
 
