@@ -6,11 +6,13 @@ RUN := $(VENV)/bin/
 
 .PHONY: setup demo test lint format bench
 
+# Editable by path ("compat"): a script beside the clone must not take the folder itself for the package.
 setup: $(VENV)/.done
 
 $(VENV)/.done: pyproject.toml constraints.txt
+	@echo 'setting up $(VENV): a minute or two, the first time'
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,demo,dev]'
+	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt --config-settings editable_mode=compat -e '.[plot,demo,dev]'
 	touch $@
 
 demo: setup

@@ -96,23 +96,25 @@ def _show(model: Translator, folder: Path) -> None:
         verdict = "exact" if best[0].text == target else f"expected {target}"
         table.add_row(*map(escape, (source, best[0].text, verdict)))
     console.print(table)
-    short = [source for source in sources[:200] if len(source) < 45]
-    picture = _draw(model, max(short, key=lambda source: len(source.split())), folder)
-    say(f"4. pictures: {folder}/run/curve.png (learning curve), {picture} (who looks at whom)")
+    picture = _draw(model, [source for source in sources[:200] if len(source.split()) in range(5, 9)][:50], folder)
+    say(f"4. pictures: {folder}/run/curve.png (learning curve), {picture} (who looks at whom, the clearest of 50)")
 
 
-def _draw(model: Translator, source: str, folder: Path) -> Path:
-    """The heat map of one translation, word by word, as its word alignment reads it."""
+def _draw(model: Translator, sources: list[str], folder: Path) -> Path:
+    """The heat map of the translation whose word alignment is the clearest, as the alignment reads it."""
     from regard.look.figures import heat_map
     from regard.tasks.alignment import shares
 
-    best, tokenizers = model.translate(source, attention=True)[0], model.task.tokenizers
-    assert best.attention is not None
-    rows, columns = tokenizers.target.words(best.ids[:-1]), tokenizers.source.words(tokenizers.source.encode(source))
-    names = [word.text for word in rows], [word.text for word in columns]
-    weights = shares(best.attention, rows, columns)
-    title, label = f"{source}\n{best.text}", "share of the attention on each English word"
-    return heat_map(weights, *names, title=title, label=label, path=folder / "alignment.png")
+    tokenizers, maps = model.task.tokenizers, []
+    for source, (best,) in zip(sources, model.translate(sources, attention=True), strict=True):
+        assert best.attention is not None
+        target = tokenizers.target.words(best.ids[:-1])
+        words = target, tokenizers.source.words(tokenizers.source.encode(source))
+        maps.append((shares(best.attention, *words), words, f"{source}\n{best.text}"))
+    weights, words, title = max(maps, key=lambda each: float(each[0].amax(0).mean()) if each[0].numel() else 0.0)
+    rows, columns = ([word.text for word in side] for side in words)
+    label = "share of the attention on each English word"
+    return heat_map(weights, rows, columns, title=title, label=label, path=folder / "alignment.png")
 
 
 _NEXT = """

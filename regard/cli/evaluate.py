@@ -52,4 +52,4 @@ def evaluate(
         print_json(scores)
         return
     for key, value in scores.items():
-        print(f"{key:<16}{value:.2f}" if isinstance(value, float) else f"{key:<16}{value}")
+        print(f"{key:<16}{value:.4g}" if isinstance(value, float) else f"{key:<16}{value}")

@@ -4,11 +4,13 @@ Dates, times, durations, money, quantities and numbers, bare or in a short sente
 without a download, for the demo to train on. Not a corpus to learn French from.
 One rule binds every kind of text: the English alone decides the French. So both sides show the same facts (no
 two-digit years; no week numbers, which the two languages count differently), and no two forms share their English.
-Spaces are CLDR's own: no-break U+00A0, narrow no-break U+202F, thin U+2009.
+In French the spaces are CLDR's own (no-break U+00A0, narrow no-break U+202F, thin U+2009); in English they are plain,
+as people type them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from functools import cache
@@ -70,10 +72,15 @@ def corpus(n_train: int, n_test: int, seed: int = 0) -> tuple[list[Pair], list[P
     while len(french) < n_train + n_test:
         (kind,) = rng.choices(kinds, weights)
         fact = kind(rng)
-        french[fact(ENGLISH)] = fact(FRENCH)
+        french[_typed(fact(ENGLISH))] = fact(FRENCH)
     pairs = [Pair(*item) for item in french.items()]
     rng.shuffle(pairs)
     return pairs[n_test:], pairs[:n_test]
+
+
+def _typed(text: str) -> str:
+    """With the spaces that are on a keyboard."""
+    return re.sub(r"[\u00a0\u202f\u2009]", " ", text)
 
 
 def write(directory: Path, n_train: int = 40_000, n_test: int = 1_000, seed: int = 0) -> None:

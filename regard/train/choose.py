@@ -62,7 +62,7 @@ def train_table(given: dict[str, Any], tokens: int, d_model: int, device: torch.
     table = dict(given)
     table.setdefault("batch_tokens", batch_tokens(tokens, device))
     table.setdefault("steps", steps(tokens, table["batch_tokens"], device))
-    table.setdefault("warmup", min(4000, max(50, table["steps"] // 10)))
+    table.setdefault("warmup", min(4000, max(50, table["steps"] // 10), table["steps"] // 2))
     # SPEC 7.2's highest rate, d^-0.5 warmup^-0.5, capped where a short warm-up would make it diverge.
     table.setdefault("learning_rate", round(min(2e-3, (d_model * max(1, table["warmup"])) ** -0.5), 6))
     table.setdefault("log_every", max(1, min(50, table["steps"] // 100)))

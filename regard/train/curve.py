@@ -26,7 +26,7 @@ def draw_curve(run: RunDirectory, goal: Goal) -> Path:
     if reached and goal.metric not in ("valid_loss", "valid_perplexity"):
         scores = losses.twinx()
         scores.set_ylabel(label := f"validation {goal.label}")
-        scores.plot(steps, reached, color="#009E73", linestyle="--", label=label)
+        scores.plot(steps, reached, color="#009E73", linestyle="--", marker="s", markersize=3, label=label)
         if min(reached) >= 0:
             scores.set_ylim(bottom=0)
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
