@@ -71,9 +71,7 @@ def _check_table(table: Table, cls: type, name: str, where: str) -> Table:
     known = [field.name for field in dataclasses.fields(cls)]
     for key in table:
         if key not in known:
-            raise ConfigError(
-                f"{where}: unknown key '{name}.{key}'; {did_you_mean(f'{name}.{key}', [f'{name}.{k}' for k in known])}"
-            )
+            raise ConfigError(f"{where}: unknown key '{name}.{key}'; {did_you_mean(key, known, f'{name}.')}")
     return {key: _fit(value, hints[key], f"{where}: {name}.{key}") for key, value in table.items()}
 
 

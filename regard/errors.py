@@ -55,8 +55,8 @@ class MissingExtra(RegardError):
         super().__init__(f"{what} needs the extra '{extra}'; run: pip install 'regard[{extra}]'")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest known one, or all of them."""
+def did_you_mean(word: str, known: Iterable[str], before: str = "") -> str:
+    """The end of a message about an unknown name: the nearest known one, with what stands before it, or all of them."""
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"
+    return f"did you mean '{before}{close[0]}'?" if close else f"known: {', '.join(names)}"

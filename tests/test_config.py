@@ -57,7 +57,7 @@ def test_values_of_the_right_type_pass_and_only_integers_and_single_texts_are_co
 
 
 def test_messages_say_where_what_and_what_is_accepted() -> None:
-    assert fault(degree=1) == "r.toml: unknown key 'oven.degree'; did you mean 'degrees'?"
+    assert fault(degree=1) == "r.toml: unknown key 'oven.degree'; did you mean 'oven.degrees'?"
     assert fault(colour="red").startswith("r.toml: unknown key 'oven.colour'; known: degrees, hours, fan")
     assert fault(degrees="hot") == "r.toml: oven.degrees = 'hot'; expected a whole number, found a text"
     assert fault(degrees=1.5) == "r.toml: oven.degrees = 1.5; expected a whole number, found a number"

@@ -19,6 +19,8 @@ from regard.errors import ConfigError
 from regard.progress import console, say
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from regard.api import Translator
 
 RECIPE: dict[str, dict[str, Any]] = {
@@ -111,10 +113,14 @@ def _draw(model: Translator, sources: list[str], folder: Path) -> Path:
         target = tokenizers.target.words(best.ids[:-1])
         words = target, tokenizers.source.words(tokenizers.source.encode(source))
         maps.append((shares(best.attention, *words), words, f"{source}\n{best.text}"))
-    weights, words, title = max(maps, key=lambda each: float(each[0].amax(0).mean()) if each[0].numel() else 0.0)
+    weights, words, title = max(maps, key=lambda each: _clear(each[0]))
     rows, columns = ([word.text for word in side] for side in words)
-    label = "share of the attention on each English word"
-    return heat_map(weights, rows, columns, title=title, label=label, path=folder / "alignment.png")
+    return heat_map(weights, rows, columns, title=title, label="share", path=folder / "alignment.png")
+
+
+def _clear(weights: Tensor) -> float:
+    """How sure the English words are of their French ones, if there are as many to choose from."""
+    return float(weights.amax(0).mean()) if len(weights) >= weights.shape[1] > 0 else 0.0
 
 
 _NEXT = """

@@ -23,9 +23,7 @@ from regard.errors import ConfigError
 
 def train(
     what: Annotated[list[str], typer.Argument(metavar="RECIPE.toml | TASK DATA...", help="What to train.")],
-    out: Annotated[
-        str, typer.Option(help="The run directory to make; runs/TASK-1, -2, ... where it is not given.")
-    ] = "",
+    out: Annotated[str, typer.Option(help="The run directory to make; runs/TASK-1, ... if not given.")] = "",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Set one key of the recipe.")
     ] = None,

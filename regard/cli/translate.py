@@ -35,9 +35,7 @@ def translate(
     n_best: Annotated[int, typer.Option(help="Translations of each text, best first.")] = 1,
     alpha: Alpha = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations at random instead.")] = False,
-    temperature: Annotated[
-        float, typer.Option(help="For --sample: below 1 is more cautious, above 1 is wilder.")
-    ] = 1.0,
+    temperature: Annotated[float, typer.Option(help="For --sample: below 1 is more careful, above 1 is wilder.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="For --sample: only the K likeliest tokens; 0 is all.")] = 0,
     top_p: Annotated[float, typer.Option(help="For --sample: only the likeliest tokens of mass P.")] = 1.0,
     batch: Batch = None,

@@ -69,8 +69,8 @@ def test_recipes(fail: Fail, folder: Path) -> None:
         "more.src: data beside a recipe; put it in the recipe, or pass --set data.train=..."
     )
     for text, message in (
-        ("[train]\nlearnin_rate = 1\n", "unknown key 'train.learnin_rate'; did you mean 'learning_rate'?"),
-        ("[model]\nn_layer = 1\n", "unknown key 'model.n_layer'; did you mean 'n_layers'?"),
+        ("[train]\nlearnin_rate = 1\n", "unknown key 'train.learnin_rate'; did you mean 'train.learning_rate'?"),
+        ("[model]\nn_layer = 1\n", "unknown key 'model.n_layer'; did you mean 'model.n_layers'?"),
         ('[train]\nsteps = "many"\n', "train.steps = 'many'; expected a whole number, found a text"),
         ("[train]\nsteps = 1.5\n", "train.steps = 1.5; expected a whole number, found a number"),
         ('[model]\nnorm = "middle"\n', "model.norm = 'middle'; accepted: post, pre"),
@@ -86,7 +86,7 @@ def test_recipes(fail: Fail, folder: Path) -> None:
 def test_settings(fail: Fail) -> None:
     command = ["train", "translate", "train.src", "train.tgt", "--out", "x", "--set"]
     assert fail(*command, "steps=5") == "--set steps=5: expected table.key=value, as in train.steps=1000"
-    assert fail(*command, "train.stesp=5") == "train translate: unknown key 'train.stesp'; did you mean 'steps'?"
+    assert fail(*command, "train.stesp=5") == "train translate: unknown key 'train.stesp'; did you mean 'train.steps'?"
     assert fail(*command, "train.steps=few").endswith("train.steps = 'few'; expected a whole number, found a text")
     assert fail(*command, "train.steps=0") == "train.steps = 0; expected at least 1"
     assert fail(*command, "model.preset=huge").startswith("model.preset = 'huge' is unknown; known: tiny, ")

@@ -102,7 +102,7 @@ def test_a_tokenizer_of_something_else(fail: Fail, run: Path) -> None:
 def test_a_config_with_another_key(fail: Fail, run: Path) -> None:
     text = (run / "config.toml").read_text()
     (run / "config.toml").write_text(text.replace("n_heads", "heads"))
-    assert fail("info", run) == "run/config.toml: unknown key 'model.heads'; did you mean 'n_heads'?"
+    assert fail("info", run) == "run/config.toml: unknown key 'model.heads'; did you mean 'model.n_heads'?"
     (run / "config.toml").write_text(text.replace('name = "translate"', 'name = "paint"'))
     assert fail("info", run) == "run/config.toml: task.name = 'paint' is unknown; known: translate"
 
