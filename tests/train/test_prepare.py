@@ -353,7 +353,7 @@ def test_a_vocabulary_larger_than_the_text_gives(tmp_path: Path) -> None:
         ({"train": {"steps": 0}}, "train.steps = 0; expected at least 1"),
         ({"train": {"learning_rate": float("nan")}}, "train.learning_rate = nan; expected more than 0"),
         ({"train": {"seed": -1}}, "train.seed = -1; expected 0 or more"),
-        ({"train": {"stops": 5}}, "test: unknown key 'train.stops'; did you mean 'steps'?"),
+        ({"train": {"stops": 5}}, "test: unknown key 'train.stops'; did you mean 'train.steps'?"),
         ({"train": {"steps": "many"}}, "test: train.steps = 'many'; expected a whole number, found a text"),
         ({"trian": {}}, "test: unknown table 'trian'; did you mean 'train'?"),
         ({"task": {"name": "translat"}}, "test: task.name = 'translat' is unknown; did you mean 'translate'?"),
