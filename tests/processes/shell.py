@@ -6,7 +6,6 @@ starts in place of a command (call): it hands arguments, folder and standard fil
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import runpy
@@ -15,9 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
-import traceback
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -66,9 +63,9 @@ def _call(address: str, arguments: list[str]) -> None:
 
 
 def _serve(address: str) -> None:
-    with TemporaryDirectory() as folder:
-        _warm_up(Path(folder))
-    gc.freeze()
+    from commands import warm_up
+
+    warm_up()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
@@ -81,46 +78,25 @@ def _serve(address: str) -> None:
             client.close()
 
 
-def _warm_up(folder: Path) -> None:
-    """Train once, in silence: whatever is imported on the way, no command imports again."""
-    from regard.cli import main
-    from regard.text import cldr
-
-    cldr.write(folder, 100, 5)
-    files = [f"{folder}/train.en", f"{folder}/train.fr"]
-    sizes = ["tokenizer.vocabulary=300", "model.d_model=16", "train.steps=1", "train.batch_tokens=64"]
-    settings = [part for size in sizes for part in ("--set", size)]
-    silence = (folder / "silence").open("w", encoding="utf-8")
-    with silence, redirect_stdout(silence), redirect_stderr(silence), suppress(SystemExit):
-        main(["train", "translate", *files, "--out", f"{folder}/run", *settings])
-
-
 def _become(client: socket.socket) -> None:
     """The command itself, in the caller's folder and on its standard files."""
+    from commands import status_of
+
     message, files, _, _ = socket.recv_fds(client, 1 << 16, 3)
     folder, sys.argv = json.loads(message)
     os.chdir(folder)
     for descriptor, file in enumerate(files):
         os.dup2(file, descriptor)
-    status = 0
-    try:
-        _run(Path(sys.argv[0]).name)
-    except SystemExit as end:
-        status = int(end.code or 0)
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    status = status_of(_run)
     client.send(str(status).encode())
     os._exit(status)
 
 
-def _run(command: str) -> None:
+def _run() -> None:
     from regard.cli import main
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if command == "regard":
+    if Path(sys.argv[0]).name == "regard":
         main()
     else:
         runpy.run_path(sys.argv[1], run_name="__main__")

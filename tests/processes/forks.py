@@ -7,20 +7,19 @@ size, as on a full disk, or to trace what it compiles without compiling it. It h
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
-import traceback
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
+
+from commands import status_of, warm_up
 
 CHANGES = ("os.rename", "os.remove", "os.truncate")
 """Python's names of the events after which a folder is another; beside them, a file opened to write in it."""
@@ -82,9 +81,7 @@ class Forks:
 
 def _serve() -> None:
     sys.modules["matplotlib.figure"] = None  # type: ignore[assignment]
-    with TemporaryDirectory() as folder:
-        _warm_up(Path(folder))
-    gc.freeze()
+    warm_up()
     for line in sys.stdin:
         order = json.loads(line)
         process = os.fork()
@@ -92,22 +89,6 @@ def _serve() -> None:
             _obey(order)
         print(process, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
-
-
-def _warm_up(folder: Path) -> None:
-    """Train once, in silence: whatever is imported on the way, no child imports again."""
-    from runs import recipe, written
-
-    from regard.cli import main
-
-    command = ["train", written(folder, recipe(folder)), "--out", folder / "run", "--device", "cpu"]
-    with (
-        (folder / "silence").open("w") as silence,
-        redirect_stdout(silence),
-        redirect_stderr(silence),
-        suppress(SystemExit),
-    ):
-        main([str(argument) for argument in command])
 
 
 def _obey(order: dict[str, Any]) -> None:
@@ -126,16 +107,7 @@ def _obey(order: dict[str, Any]) -> None:
     if "limit" in order:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
-    status = 0
-    try:
-        main(order["arguments"])
-    except SystemExit as end:
-        status = int(end.code or 0)
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    status = status_of(lambda: main(order["arguments"]))
     os._exit(status)  # at once: taking all of torch down again would take longer than the command
 
 
