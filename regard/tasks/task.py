@@ -73,8 +73,8 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def learn(cls, config: Any, tokenizer: TokenizerConfig, corpus: Corpus, *, at_most: bool) -> Task:
-        """The task with vocabularies learned from the corpus; `at_most`: smaller than asked if there is too little."""
+    def learn(cls, config: Any, tokenizer: TokenizerConfig, corpus: Corpus) -> Task:
+        """The task with vocabularies learned from the corpus, smaller than asked where it is too small for that."""
 
     @classmethod
     @abstractmethod

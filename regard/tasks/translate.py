@@ -119,10 +119,10 @@ class Translate(Task):
         return read_pairs(data, columns, skip_empty=skip_empty)
 
     @classmethod
-    def learn(cls, config: TranslateConfig, tokenizer: TokenizerConfig, corpus: Corpus, *, at_most: bool) -> Translate:
+    def learn(cls, config: TranslateConfig, tokenizer: TokenizerConfig, corpus: Corpus) -> Translate:
         """One vocabulary for both sides, or one for each."""
         sides = [(0, 1)] if tokenizer.joint else [(0,), (1,)]
-        learned = [train_tokenizer(corpus.texts(*columns), tokenizer, at_most=at_most) for columns in sides]
+        learned = [train_tokenizer(corpus.texts(*columns), tokenizer) for columns in sides]
         return cls(config, Tokenizers(learned[0], learned[-1]))
 
     @classmethod

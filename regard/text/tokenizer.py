@@ -195,8 +195,8 @@ def choose_vocabulary(n_words: int) -> int:
     return min(max(round(10 * math.sqrt(n_words) / step) * step, 512), 32_000)
 
 
-def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, *, at_most: bool = False) -> Tokenizer:
-    """A vocabulary learned from texts; with `at_most`, fewer pieces than asked where the texts give no more."""
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """A vocabulary learned from texts; it has fewer pieces than asked where the texts give no more."""
     rust = _untrained(config)
     with progress.bar(f"learning {config.vocabulary:,} pieces from texts") as shown:
         try:
@@ -206,10 +206,6 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, *, at_most: b
             raise
     if config.kind == "unigram":
         rust.model = _settled(json.loads(rust.to_str())["model"]["vocab"], config.vocabulary)
-    n_pieces = rust.get_vocab_size()
-    if n_pieces < config.vocabulary and not at_most:
-        found = f"{config.vocabulary:,} asked, but this text gives at most {n_pieces:,} pieces"
-        raise ConfigError(f"tokenizer.vocabulary: {found}; ask for {n_pieces:,} or fewer, or leave it out")
     return Tokenizer(rust)
 
 

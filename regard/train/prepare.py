@@ -76,7 +76,10 @@ def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where
     wanted = {"vocabulary": choose_vocabulary(corpus.counted.n_words), **given["tokenizer"]}
     run.path.mkdir(parents=True, exist_ok=True)
     tokenizer = config.build(TokenizerConfig, wanted)
-    task = kind.learn(likely.task, tokenizer, corpus, at_most="vocabulary" not in given["tokenizer"])
+    task = kind.learn(likely.task, tokenizer, corpus)
+    if "vocabulary" in given["tokenizer"] and task.vocabulary < tokenizer.vocabulary:
+        found = f"{tokenizer.vocabulary:,} asked, but this text gives at most {task.vocabulary:,} pieces"
+        raise ConfigError(f"tokenizer.vocabulary: {found}; ask for {task.vocabulary:,} or fewer, or leave it out")
     task.save(run.path)
     train, valid = _stores(run, corpus, task, None)
     full = _choose(given, task, train, device)

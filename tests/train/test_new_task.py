@@ -79,8 +79,8 @@ class Lines(Task):
         return ((line,) for file in data for line in lines(file))
 
     @classmethod
-    def learn(cls, config: LinesConfig, tokenizer: TokenizerConfig, corpus: Corpus, *, at_most: bool) -> Lines:
-        return cls(config, train_tokenizer(corpus.texts(0), tokenizer, at_most=at_most))
+    def learn(cls, config: LinesConfig, tokenizer: TokenizerConfig, corpus: Corpus) -> Lines:
+        return cls(config, train_tokenizer(corpus.texts(0), tokenizer))
 
     @classmethod
     def load(cls, config: LinesConfig, tokenizer: TokenizerConfig, directory: Path) -> Lines:

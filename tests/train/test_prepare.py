@@ -344,6 +344,16 @@ def test_a_vocabulary_larger_than_the_text_gives(tmp_path: Path) -> None:
     )
 
 
+def test_two_vocabularies_of_unequal_size_are_learned_again_from_the_written_recipe(tmp_path: Path) -> None:
+    pairs = [(source, "a b") for source, _ in digits(200, seed=1, least=6, most=9)]
+    tables = {"task": {"name": "translate"}, "data": {"train": write_pairs(tmp_path, "all", pairs)}}
+    first = ready({**tables, "tokenizer": {"joint": False}}, tmp_path / "one")
+    again = ready(config.read(tmp_path / "one" / "config.toml"), tmp_path / "two")
+    sizes = [len(first.task.tokenizers.source), len(first.task.tokenizers.target)]
+    assert sizes[0] > sizes[1]
+    assert [len(again.task.tokenizers.source), len(again.task.tokenizers.target)] == sizes
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
