@@ -1,4 +1,4 @@
-"""Training speed, useful target tokens a second, through regard's real batches and steps beside its peers.
+"""Training speed, useful target tokens a second, through the product's own loop beside its peers.
 
     python bench/train.py                          the small model on the CPU, beside Marian and torch.nn.Transformer
     python bench/train.py --device cuda --preset base --vocabulary 32000 --batch-tokens 8192 32768
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -22,18 +23,19 @@ from lengths import pair_lengths
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORE
+from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
-from regard.data.prefetch import Prefetch
-from regard.data.store import Column, TokenStore
+from regard.data.store import TokenStore
 from regard.models.blocks import initialise
 from regard.models.presets import ModelConfig, with_preset
 from regard.tasks.translate import Translate, TranslateConfig
-from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS
-from regard.train.optimiser import adamw, set_learning_rate
-from regard.train.step import Stepper
+from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS, TokenizerConfig
+from regard.train.loop import Training
+from regard.train.prepare import Prepared
+from regard.train.run import RunConfig, RunDirectory, TrainConfig
 
-Step = Callable[[], int]
-"""One optimiser step; gives the target tokens learned from."""
+NEVER = 10**9
+"""Steps until something that is not to happen."""
 
 
 class Vocabulary:
@@ -45,35 +47,45 @@ class Vocabulary:
         self.source = self.target = range(size)
 
 
-def synthetic(n: int, vocabulary: int, mean: float) -> TokenStore:
-    """Random sentences of those lengths."""
+def synthetic(folder: Path, n: int, vocabulary: int, mean: float) -> TokenStore:
+    """Random sentences of those lengths, in a store on disk."""
     rng = np.random.default_rng(1)
     sides = [
-        Column.of([rng.integers(len(SPECIALS), vocabulary, length).tolist() for length in side])
+        [rng.integers(len(SPECIALS), vocabulary, length).tolist() for length in side]
         for side in pair_lengths(n, seed=0, mean=mean).T
     ]
-    return TokenStore(Path(), dict(zip(("source", "target"), sides, strict=True)))
+    return TokenStore.write(folder, Translate.columns, [sides], vocabulary=vocabulary, fingerprint="")
 
 
-def regard_steps(
+def regard_rounds(
     config: ModelConfig, store: TokenStore, options: argparse.Namespace, batch_tokens: int
 ) -> Iterator[int]:
-    """Our loop: packed rows, prefetched, compiled on a GPU."""
+    """Our own training loop over the store on disk: what a user's run does between two log lines."""
     device = torch.device(options.device)
     task = Translate(TranslateConfig(), Vocabulary(options.vocabulary))  # type: ignore[arg-type]
     model = task.build(config)
     initialise(model, torch.Generator().manual_seed(0))
-    model.to(device).train()
-    optimiser = adamw(model.parameters(), 0.0)
-    set_learning_rate(optimiser, 1e-4)
-    dtype, compiled = (torch.bfloat16, True) if device.type == "cuda" else (torch.float32, False)
-    stepper = Stepper(model, task.loss, optimiser, dtype=dtype, clip=1.0, compiled=compiled)
     order = PackedOrder(task.lengths(store), [options.width] * 2, batch_tokens // options.width, seed=0)
-    placed = ((task.batch(store, placement), None) for placement, _ in order.iterate())
-    with Prefetch(placed, device) as batches:
-        for batch, _ in batches:
-            stepper([batch], batch.n_tokens)
-            yield batch.n_tokens
+    gpu = device.type == "cuda"
+    train = TrainConfig(
+        steps=NEVER, batch_tokens=batch_tokens, learning_rate=1e-4, warmup=0, schedule="constant",
+        log_every=options.steps, validate_every=NEVER, save_every=NEVER,
+        precision="bfloat16" if gpu else "float32", compiled=gpu,
+    )  # fmt: skip
+    settings = RunConfig(
+        TranslateConfig(),
+        DataConfig(train=(), max_length=options.width),
+        TokenizerConfig(vocabulary=options.vocabulary),
+        config,
+        train,
+    )
+    with TemporaryDirectory() as folder:
+        run = RunDirectory(Path(folder))
+        prepared = Prepared(run, settings, task, model.to(device), order, order, store, store, device, {})
+        tokens = 0
+        for event in Training(prepared).run():
+            yield event.values["tokens"] - tokens
+            tokens = event.values["tokens"]
 
 
 def padded(store: TokenStore, batch_tokens: int, device: torch.device, count: int = 32) -> list[tuple[Tensor, Tensor]]:
@@ -96,26 +108,31 @@ def _pad(store: TokenStore, name: str, items: np.ndarray, device: torch.device) 
     return nn.utils.rnn.pad_sequence(sentences, batch_first=True, padding_value=PAD).to(device)
 
 
-def peer_steps(
+def peer_rounds(
     model: nn.Module,
     loss: Callable[[nn.Module, Tensor, Tensor], Tensor],
     store: TokenStore,
     batch_tokens: int,
-    device: torch.device,
+    options: argparse.Namespace,
 ) -> Iterator[int]:
     """A peer's plain loop under bfloat16 autocast on a GPU."""
+    device = torch.device(options.device)
     model.to(device).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
     batches = padded(store, batch_tokens, device)
     tokens = {id(target): int((target != PAD).sum()) for _, target in batches}
-    for source, target in cycle(batches):
+    seen = 0
+    for step, (source, target) in enumerate(cycle(batches), start=1):
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             value = loss(model, source, target)
         optimiser.zero_grad()
         value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        yield tokens[id(target)]
+        seen += tokens[id(target)]
+        if step % options.steps == 0:
+            yield seen
+            seen = 0
 
 
 def marian(config: ModelConfig, vocabulary: int) -> tuple[nn.Module, Callable[[nn.Module, Tensor, Tensor], Tensor]]:
@@ -172,26 +189,25 @@ def torch_transformer(config: ModelConfig, vocabulary: int) -> tuple[nn.Module, 
     return TorchTransformer(config, vocabulary), loss
 
 
-def measure(contenders: dict[str, Iterator[int]], device: str, warm: int, steps: int, rounds: int) -> dict[str, float]:
-    """The median tokens a second of each, in interleaved rounds."""
+def measure(contenders: dict[str, Iterator[int]], device: str, warm: int, rounds: int) -> dict[str, float]:
+    """The median tokens a second of each, in interleaved rounds of some steps."""
 
     def sync() -> None:
         if device == "cuda":
             torch.cuda.synchronize()
 
     speeds: dict[str, list[float]] = {name: [] for name in contenders}
-    for steps_of in contenders.values():
+    for each in contenders.values():
         for _ in range(warm):
-            next(steps_of)
+            next(each)
     for _ in range(rounds):
-        for name, steps_of in contenders.items():
+        for name, each in contenders.items():
             sync()
-            began, tokens = time.perf_counter(), 0
-            for _ in range(steps):
-                tokens += next(steps_of)
+            began = time.perf_counter()
+            tokens = next(each)
             sync()
             speeds[name].append(tokens / (time.perf_counter() - began))
-    return {name: statistics.median(each) for name, each in speeds.items()}
+    return {name: statistics.median(found) for name, found in speeds.items()}
 
 
 def main() -> None:
@@ -202,23 +218,28 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, nargs="+", default=[2048])
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--mean", type=float, default=22)
-    parser.add_argument("--warm", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=5, help="in a round")
+    parser.add_argument("--warm", type=int, default=1, help="rounds not counted")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", nargs="*", default=["marian", "torch"])
     parser.add_argument("--compile-peers", action="store_true")
     options = parser.parse_args()
-    device = torch.device(options.device)
     config = ModelConfig(**with_preset({"preset": options.preset}))
-    store = synthetic(40_000, options.vocabulary, options.mean)
+    with TemporaryDirectory() as folder:
+        store = synthetic(Path(folder) / "store", 40_000, options.vocabulary, options.mean)
+        compare(config, store, options)
+
+
+def compare(config: ModelConfig, store: TokenStore, options: argparse.Namespace) -> None:
+    """Print the speeds, for each size of batch."""
     for batch_tokens in options.batch_tokens:
-        contenders = {"regard": regard_steps(config, store, options, batch_tokens)}
+        contenders = {"regard": regard_rounds(config, store, options, batch_tokens)}
         for name, build in (("marian", marian), ("torch", torch_transformer)):
             if name in options.peers:
                 model, loss = build(config, options.vocabulary)
                 model = torch.compile(model, dynamic=True) if options.compile_peers else model  # type: ignore[assignment]
-                contenders[name] = peer_steps(model, loss, store, batch_tokens, device)
-        speeds = measure(contenders, options.device, options.warm, options.steps, options.rounds)
+                contenders[name] = peer_rounds(model, loss, store, batch_tokens, options)
+        speeds = measure(contenders, options.device, options.warm, options.rounds)
         print(f"{options.preset}, {batch_tokens:,} tokens a batch, {options.device}")
         for name, speed in speeds.items():
             print(

@@ -19,7 +19,6 @@ from typing import Any, overload
 import torch
 
 from regard import config
-from regard.data.batches import sentences_to_rows
 from regard.data.buckets import windows
 from regard.errors import InputError
 from regard.generate import Search
@@ -28,9 +27,9 @@ from regard.look.subject import Side, Subject
 from regard.metrics import perplexity, translation_score
 from regard.models.seq2seq import Seq2Seq
 from regard.progress import track
-from regard.tasks.translate import Forced, Translate, Translation
+from regard.tasks.translate import Forced, Translate, Translation, pairs_to_rows
 from regard.text.pairs import read_pairs
-from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer
+from regard.text.tokenizer import EOS, SOS, Tokenizer
 from regard.train.device import device_named
 from regard.train.loop import Event, Training
 from regard.train.prepare import Prepared, prepare
@@ -138,11 +137,12 @@ class Translator:
         source = tokenizers.source.encode(text)
         if not source:
             raise InputError("there is nothing to look at: the text is empty; give at least one word")
+        self.task.check_lengths(self.network, [(0, source)], tokenizers.source)
         if target is None:
-            written = self.task.search(self.network, [source], Search(**options), self.device)[0][0].ids[:-1]
+            written = list(self.task.search(self.network, [source], Search(**options), self.device)[0][0].ids[:-1])
         else:
-            written = tuple(tokenizers.target.encode(target))
-        return Seen(self._subject(source, list(written)))
+            written = tokenizers.target.encode(target)
+        return Seen(self._subject(source, written))
 
     def evaluate(
         self,
@@ -175,10 +175,8 @@ class Translator:
     def _subject(self, source: list[int], target: list[int]) -> Subject:
         """A pair of ids as the viewer takes it: alone in its row, with the names of its tokens."""
         tokenizers, network = self.task.tokenizers, self.network
-        self.task.check_lengths(network, [(0, source)], tokenizers.source)
-        self.task.check_lengths(network, [(0, target)], tokenizers.target)
-        rows = sentences_to_rows([source], after=EOS, pad=PAD).to(self.device)
-        target_in = sentences_to_rows([target], before=SOS, pad=PAD).to(self.device)
+        self.task.check_pairs(network, [(source, target)])
+        batch = pairs_to_rows([(source, target)]).to(self.device)
 
         def side(tokenizer: Tokenizer, ids: list[int], entrance: str) -> Side:
             return Side(tokenizer.pieces(ids), tokenizer.words(ids), entrance)
@@ -187,8 +185,7 @@ class Translator:
             "encoder": side(tokenizers.source, [*source, EOS], "source_embedding.out"),
             "decoder": side(tokenizers.target, [SOS, *target], "target_embedding.out"),
         }
-        written = torch.tensor([*target, EOS], device=self.device)
-        return Subject(network, sides, lambda: network(rows, target_in), written)
+        return Subject(network, sides, lambda: network(batch.source, batch.target_in), batch.target_out[0])
 
     def info(self) -> dict[str, Any]:
         """What this model is and how it was made."""

@@ -230,17 +230,17 @@ class Translate(Task):
         self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float = Search.alpha
     ) -> Iterator[Forced]:
         """Score given targets (ids without ``<eos>``), with what each of their tokens looked at; in input order."""
-        self._check_pairs(model, pairs)
+        self.check_pairs(model, pairs)
         for group in _groups(pairs, FORCED):
             yield from _force_batch(model, group, device, alpha)
 
     def likelihood(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device) -> tuple[float, int]:
         """The negative log-likelihood of given targets, and how many tokens they have, ``<eos>`` included."""
-        self._check_pairs(model, pairs)
+        self.check_pairs(model, pairs)
         nll, n_tokens = 0.0, 0
         for chosen in by_length([len(target) for _, target in pairs], LIKELY):
             with torch.inference_mode():
-                loss = self.loss(model, _batch([pairs[i] for i in chosen]).to(device))
+                loss = self.loss(model, pairs_to_rows([pairs[i] for i in chosen]).to(device))
             nll, n_tokens = nll + loss.nll.item(), n_tokens + int(loss.n_tokens)
         return nll, n_tokens
 
@@ -254,7 +254,8 @@ class Translate(Task):
                     f"this model takes at most {limit:,}; split it into sentences"
                 )
 
-    def _check_pairs(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]]) -> None:
+    def check_pairs(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]]) -> None:
+        """Refuse pairs of which the model cannot take a side whole."""
         self.check_lengths(model, enumerate(source for source, _ in pairs), self.tokenizers.source)
         self.check_lengths(model, enumerate(target for _, target in pairs), self.tokenizers.target)
 
@@ -298,8 +299,8 @@ def _groups(pairs: Iterable[tuple[Ids, Ids]], most: int) -> Iterator[list[tuple[
         yield group
 
 
-def _batch(pairs: Sequence[tuple[Ids, Ids]]) -> PairBatch:
-    """One pair per row."""
+def pairs_to_rows(pairs: Sequence[tuple[Ids, Ids]]) -> PairBatch:
+    """Pairs of ids, without special tokens, as the model takes them: one per row."""
     sources, targets = zip(*pairs, strict=True)
     out = sentences_to_rows(targets, after=EOS, pad=PAD)
     return PairBatch(
@@ -314,7 +315,7 @@ def _batch(pairs: Sequence[tuple[Ids, Ids]]) -> PairBatch:
 def _force_batch(
     model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float
 ) -> Iterator[Forced]:
-    batch = _batch(pairs).to(device)
+    batch = pairs_to_rows(pairs).to(device)
     with record(model, "decoder.*.cross_attention.weights") as heard:
         log_probs = model(batch.source, batch.target_in).float().log_softmax(-1)
     scores = log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu()
