@@ -185,7 +185,13 @@ class Translator:
             "encoder": side(tokenizers.source, [*source, EOS], "source_embedding.out"),
             "decoder": side(tokenizers.target, [SOS, *target], "target_embedding.out"),
         }
-        return Subject(network, sides, lambda: network(batch.source, batch.target_in), batch.target_out[0])
+        return Subject(
+            network,
+            sides,
+            body=lambda: network.decoded(batch.source, batch.target_in),
+            head=network.logits,
+            predicted=batch.target_out[0],
+        )
 
     def info(self) -> dict[str, Any]:
         """What this model is and how it was made."""

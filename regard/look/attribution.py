@@ -43,7 +43,7 @@ def _entered(subject: Subject) -> tuple[Float[Tensor, "1 T D"], ...]:
     """The vectors that enter the layers on each side."""
     entrances = [side.entrance for side in subject.sides.values()]
     with record(subject.model, *entrances) as heard:
-        subject.run()
+        subject.body()
     return tuple(heard[name].detach() for name in entrances)
 
 
@@ -56,7 +56,7 @@ def _layers(subject: Subject, stack: str) -> Layers:
         with ExitStack() as changed, record(subject.model, f"{stack}.*.out", "*.weights") as heard:
             for name, value in zip(entrances, inputs, strict=True):
                 changed.enter_context(edit(subject.model, name, partial(_instead, value)))
-            subject.run()
+            subject.body()
         return torch.stack([heard[name][0] for name in names])
 
     return run

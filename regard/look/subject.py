@@ -49,15 +49,21 @@ class Side:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and the text it is looked at with, alone in its row; `run` passes it through and gives the logits.
+    """A model and the text it is looked at with, alone in its row.
 
-    `predicted` are the token ids whose probability the views explain, one for each position of the logits.
+    `body` passes the text through all layers, `head` makes logits of what leaves them. `predicted` are the token ids
+    whose probability the views explain, one for each position of the logits.
     """
 
     model: nn.Module
     sides: dict[str, Side]
-    run: Callable[[], Float[Tensor, "1 T V"]]
+    body: Callable[[], Float[Tensor, "1 T D"]]
+    head: Callable[[Float[Tensor, "1 T D"]], Float[Tensor, "1 T V"]]
     predicted: Int[Tensor, " T"]
+
+    def run(self) -> Float[Tensor, "1 T V"]:
+        """The logits."""
+        return self.head(self.body())
 
     def n_layers(self, stack: str) -> int:
         """How many layers a stack has; none where the model has no such stack."""

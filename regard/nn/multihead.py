@@ -48,7 +48,7 @@ class MultiHeadAttention(nn.Module):
         self.projection = Linear(d_model, sum(self.widths))
         self.output = Linear(n_heads * self.d_value, d_model)
         self.positions = positions or NoPositions()
-        self.query, self.key, self.value, self.weights = Tap(), Tap(), Tap(), Tap()
+        self.query, self.key, self.value, self.weights, self.mixed = Tap(), Tap(), Tap(), Tap(), Tap()
 
     def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Cache | None = None) -> Float[Tensor, "B T D"]:
         """Self-attention: every token looks at the tokens of the same rows, and at those remembered."""
@@ -75,7 +75,7 @@ class MultiHeadAttention(nn.Module):
         by_head: Tensor = self.query(turned)
         explicit = self.weights.heard or self.positions.needs_weights
         out = self._explicit(by_head, memory, sight) if explicit else self._fused(by_head, memory, sight)
-        projected: Tensor = self.output(out.transpose(1, 2).flatten(2))
+        projected: Tensor = self.output(self.mixed(out.transpose(1, 2).flatten(2)))
         return projected
 
     def _memory(self, key: Tensor, value: Tensor, position: Tensor) -> KeyValue:

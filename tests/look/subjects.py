@@ -27,7 +27,13 @@ def translator(source: int = 4, target: int = 3, seed: int = 0, **shape: object)
         "encoder": _side([*source_ids, EOS], "source_embedding.out"),
         "decoder": _side([SOS, *target_ids], "target_embedding.out"),
     }
-    return Subject(model, sides, lambda: model(rows, target_in), torch.tensor([*target_ids, EOS]))
+    return Subject(
+        model,
+        sides,
+        body=lambda: model.decoded(rows, target_in),
+        head=model.logits,
+        predicted=torch.tensor([*target_ids, EOS]),
+    )
 
 
 def _side(ids: list[int], entrance: str) -> Side:

@@ -57,7 +57,7 @@ def heard(model: nn.Module) -> list[str]:
 
 
 def test_names_are_paths_in_the_order_of_the_model(model: Model) -> None:
-    parts = ["attention.query", "attention.key", "attention.value", "attention.weights", "out"]
+    parts = ["attention.query", "attention.key", "attention.value", "attention.weights", "attention.mixed", "out"]
     assert list(taps(model)) == [f"encoder.{i}.{part}" for i in (0, 1) for part in parts]
     assert list(taps(model, "encoder.*.attention.weights")) == [
         "encoder.0.attention.weights",
@@ -86,7 +86,7 @@ def test_record_keeps_the_last_pass(model: Model, x: Tensor) -> None:
 def test_several_patterns_may_overlap(model: Model, x: Tensor) -> None:
     with record(model, "encoder.0.*", "*.weights") as recorded:
         model(x)
-    assert len(recorded) == 6
+    assert len(recorded) == 7
     assert {"encoder.0.attention.weights", "encoder.1.attention.weights"} <= set(recorded)
 
 
@@ -173,7 +173,7 @@ def test_an_unknown_pattern_leaves_no_ear_behind(model: Model) -> None:
 @pytest.mark.parametrize("context", [lambda m: record(m, "*"), lambda m: edit(m, "*", torch.zeros_like)])
 def test_an_exception_leaves_no_ear_behind(model: Model, context: object) -> None:
     def fail() -> None:
-        assert len(heard(model)) == 10
+        assert len(heard(model)) == 12
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), context(model):
