@@ -2,99 +2,124 @@
 
     attr(i, j) = || d h_j / d x_i ||_F          contribution(i, j) = attr(i, j) / sum_k attr(k, j)
 
-Directions at the inputs are sent forward through the model (Jacobian-vector products), many at once, and every layer
-is read on the way: one pass over the d directions of a token gives its attribution to all outputs of all layers.
+Directions at the inputs are sent forward (look/tangents.py), many at once, and every layer is read on the way: the d
+directions of a token give its attribution to all outputs of all layers. K random ones of them give an estimate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
-from torch.func import jvp, vmap
+from torch import Tensor
 
+from regard.errors import InputError
 from regard.look.subject import Subject
-from regard.nn import edit, record
+from regard.look.tangents import AT_ONCE, Push, direct, entered, linearised
 from regard.progress import track
 
-AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 27}
-"""Numbers of a layer's output that all directions sent at once have: what stays near a CPU, or keeps a GPU busy."""
+PAYS = 3
+"""So many times more directions than a token is wide, and its matrices are worth finding."""
 
-Layers = Callable[[tuple[Tensor, ...]], Float[Tensor, "L T D"]]
+MOST_BYTES = {"cpu": 4 << 30, "cuda": 32 << 30}
+"""What the matrices may take; a longer text is sent through the model itself."""
 
 
-def attribution(subject: Subject, stack: str) -> Float[Tensor, "L inputs T"]:
-    """The contributions of every input token to every output of every layer of a stack; each output's sum to 1.
+class Attribution(NamedTuple):
+    """The contribution of every input token to every output of every layer, and its standard error in an estimate.
 
     The inputs are the tokens of all sides of the subject, one side after another; those a stack never sees have 0.
+    Of each output the contributions sum to 1.
     """
-    with _frozen(subject.model):
-        inputs, layers = _entered(subject), _layers(subject, stack)
-        squares = torch.cat([_squares(layers, inputs, side) for side in range(len(inputs))], 1)
-    size = squares.sqrt()
-    return size / size.sum(1, keepdim=True)
+
+    share: Float[Tensor, "L inputs T"]
+    error: Float[Tensor, "L inputs T"] | None = None
 
 
-def _entered(subject: Subject) -> tuple[Float[Tensor, "1 T D"], ...]:
-    """The vectors that enter the layers on each side."""
-    entrances = [side.entrance for side in subject.sides.values()]
-    with record(subject.model, *entrances) as heard:
-        subject.body()
-    return tuple(heard[name].detach() for name in entrances)
+def attribution(subject: Subject, stack: str, *, estimate: int | None = None, seed: int = 0) -> Attribution:
+    """Exact, or estimated from so many random directions of each token."""
+    inputs = {side: x[0] for side, x in entered(subject).items()}
+    width = inputs[stack].shape[-1]
+    if estimate is not None and not estimate >= 2:
+        raise InputError(f"an estimate from {estimate} directions has no error to report; give at least 2")
+    count = min(estimate or width, width)
+    sides = list(inputs)
+    seen = sides[: sides.index(stack) + 1]
+    n_tokens = sum(len(inputs[side]) for side in seen)
+    push = _push(subject, stack, n_tokens * count, inputs)
+    generator = torch.Generator().manual_seed(seed)
+    found = [_squares(push, side, inputs[side], count, generator) for side in seen]
+    mean, error = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    unseen = mean.new_zeros(len(mean), sum(len(inputs[side]) for side in sides) - n_tokens, mean.shape[-1])
+    mean, error = (torch.cat((part, unseen), 1) for part in (mean, error))
+    return _shares(mean, error if count < width else None)
 
 
-def _layers(subject: Subject, stack: str) -> Layers:
-    """The outputs of all layers of a stack as a function of what enters the model."""
-    names = [f"{stack}.{layer}.out" for layer in range(subject.n_layers(stack))]
-    entrances = [side.entrance for side in subject.sides.values()]
-
-    def run(inputs: tuple[Tensor, ...]) -> Tensor:
-        with ExitStack() as changed, record(subject.model, f"{stack}.*.out", "*.weights") as heard:
-            for name, value in zip(entrances, inputs, strict=True):
-                changed.enter_context(edit(subject.model, name, partial(_instead, value)))
-            subject.body()
-        return torch.stack([heard[name][0] for name in names])
-
-    return run
-
-
-def _instead(value: Tensor, _flowing: Tensor) -> Tensor:
-    return value
+def _push(subject: Subject, stack: str, n_directions: int, inputs: dict[str, Tensor]) -> Push:
+    """The cheaper way of sending so many directions; the matrices only where they say what the model itself says."""
+    some = inputs[stack]
+    model = direct(subject, stack)
+    if n_directions < PAYS * some.shape[-1] or _n_bytes(subject, inputs) > MOST_BYTES.get(some.device.type, 4 << 30):
+        return model
+    trial = {stack: torch.randn(1, *some.shape, generator=torch.Generator().manual_seed(0)).to(some)}
+    expected = model(trial)
+    # Half precision has the ten bits of the tensor cores' float32, in half the time; it overflows where that does not.
+    for dtype in (torch.float16, some.dtype) if some.is_cuda and some.dtype == torch.float32 else (some.dtype,):
+        push = linearised(subject, stack, dtype)
+        if torch.allclose(push(trial), expected, rtol=1e-2, atol=1e-3 * float(expected.max())):
+            return push
+    return model
 
 
-def _squares(layers: Layers, inputs: tuple[Tensor, ...], side: int) -> Float[Tensor, "L inputs T"]:
-    """The squared norms of the Jacobian's blocks, for the tokens of one side."""
-    _, n_tokens, width = inputs[side].shape
-    still = [torch.zeros_like(other) for other in inputs]
-    at_once = max(1, AT_ONCE.get(inputs[side].device.type, 1 << 21) // inputs[side].numel())
-
-    def sent(direction: Tensor) -> Tensor:
-        tangents = (*still[:side], direction, *still[side + 1 :])
-        moved: Tensor = jvp(layers, (inputs,), (tangents,))[1]
-        return moved.square().sum(-1)  # (L, T)
-
-    totals: list[Tensor] = []
-    for chosen in track(torch.arange(n_tokens * width).split(at_once), "attribution", -(-n_tokens * width // at_once)):
-        directions = inputs[side].new_zeros(len(chosen), n_tokens * width)
-        directions[torch.arange(len(chosen)), chosen] = 1.0
-        totals.append(vmap(sent)(directions.view(-1, 1, n_tokens, width)))
-    by_direction: Tensor = torch.cat(totals).unflatten(0, (n_tokens, width))  # (inputs, D, L, T)
-    return by_direction.sum(1).transpose(0, 1)
+def _n_bytes(subject: Subject, inputs: dict[str, Tensor]) -> int:
+    """About what the matrices of all tokens take: ten of d x d where a layer looks at another side, else five."""
+    kinds = len(subject.kinds())
+    return sum(
+        subject.n_layers(side) * x.shape[0] * x.shape[1] ** 2 * x.element_size() * (10 if kinds > 1 else 5)
+        for side, x in inputs.items()
+    )
 
 
-@contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    """Weights that ask for no gradient, so that no graph is kept for them; as they were afterwards."""
-    asking = [weight for weight in model.parameters() if weight.requires_grad]
-    for weight in asking:
-        weight.requires_grad_(False)
-    try:
-        with torch.enable_grad():
-            yield
-    finally:
-        for weight in asking:
-            weight.requires_grad_(True)
+def _squares(
+    push: Push, side: str, x: Float[Tensor, "S D"], count: int, generator: torch.Generator
+) -> tuple[Float[Tensor, "L S T"], Float[Tensor, "L S T"]]:
+    """The squared norms of the Jacobian's blocks from `count` directions of each token, and their standard errors.
+
+    Fewer than all are orthogonal and drawn without preference. Then the mean of their squared lengths, times d, has
+    the block's norm for its expectation, and the error of a sample without replacement.
+    """
+    n_tokens, width = x.shape
+    at_once = max(1, AT_ONCE.get(x.device.type, AT_ONCE["cpu"]) // x.numel())
+    parts = torch.arange(n_tokens * count).split(at_once)
+    frames = torch.stack([_frame(count, width, generator) for _ in range(n_tokens if count < width else 1)]).to(x)
+    lengths = []
+    for chosen in track(parts, "attribution", len(parts)):
+        token = chosen // count
+        directions = x.new_zeros(len(chosen), n_tokens, width)
+        directions[torch.arange(len(chosen)), token] = frames[token % len(frames), chosen % count]
+        lengths.append(push({side: directions}))
+    by_direction = torch.cat(lengths).unflatten(0, (n_tokens, count)) * width  # (S, count, L, T)
+    mean, spread = by_direction.mean(1), by_direction.std(1)
+    error = spread * (max(0, width - count) / (width * count)) ** 0.5
+    return mean.transpose(0, 1), error.transpose(0, 1)
+
+
+def _frame(count: int, width: int, generator: torch.Generator) -> Float[Tensor, "count D"]:
+    """Orthonormal directions: all of them, or some drawn at random."""
+    if count == width:
+        return torch.eye(width)
+    frame: Tensor = torch.linalg.qr(torch.randn(width, count, generator=generator)).Q
+    return frame.mT
+
+
+def _shares(mean: Float[Tensor, "L inputs T"], error: Float[Tensor, "L inputs T"] | None) -> Attribution:
+    """From squared norms to contributions; errors go along to first order."""
+    size = mean.sqrt()
+    share = size / size.sum(1, keepdim=True)
+    if error is None:
+        return Attribution(share)
+    relative = torch.where(mean > 0, error / mean.clamp(min=1e-30) / 2, 0.0)
+    part = (share * relative).square()
+    others = part.sum(1, keepdim=True) - part
+    return Attribution(share, (((1 - share) * share * relative).square() + share.square() * others).sqrt())

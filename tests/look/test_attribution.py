@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from subjects import translator
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
+from regard.errors import InputError
 from regard.look import attribution as module
 from regard.look.attribution import attribution
 from regard.look.subject import Subject
@@ -41,16 +42,26 @@ def by_autograd(subject: Subject, stack: str) -> Tensor:
     return torch.stack(layers)
 
 
+@pytest.fixture(params=["linearised", "direct"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which way directions are sent: the cheap one has to pay, which here is left to the test."""
+    monkeypatch.setattr(module, "PAYS", 0 if request.param == "linearised" else 10**9)
+    other = "direct" if request.param == "linearised" else "linearised"
+    if other == "linearised":
+        monkeypatch.delattr(module, "linearised")
+    return request.param
+
+
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 @pytest.mark.parametrize("shape", [{}, {"norm": "pre", "activation": "gated-gelu", "positions": "rotary"}])
-def test_it_is_the_jacobian_of_autograd(stack: str, shape: dict[str, str]) -> None:
+def test_it_is_the_jacobian_of_autograd(way: str, stack: str, shape: dict[str, str]) -> None:
     subject = translator(**shape)
-    assert_close(attribution(subject, stack), by_autograd(subject, stack), rtol=1e-9, atol=1e-12)
+    assert_close(attribution(subject, stack).share, by_autograd(subject, stack), rtol=1e-9, atol=1e-12)
 
 
 def test_contributions_sum_to_1_and_no_token_sees_the_future_nor_an_encoder_the_target() -> None:
     subject = translator(source=5, target=4)
-    encoder, decoder = attribution(subject, "encoder"), attribution(subject, "decoder")
+    encoder, decoder = (attribution(subject, stack).share for stack in ("encoder", "decoder"))
     assert encoder.shape == (2, 9, 5)
     assert decoder.shape == (2, 9, 4)
     for found in (encoder, decoder):
@@ -63,12 +74,76 @@ def test_contributions_sum_to_1_and_no_token_sees_the_future_nor_an_encoder_the_
 
 def test_in_any_number_of_parts_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = translator()
-    whole = attribution(subject, "decoder")
+    whole = attribution(subject, "decoder").share
     monkeypatch.setitem(module.AT_ONCE, "cpu", 100)
-    assert_close(attribution(subject, "decoder"), whole)
+    monkeypatch.setattr(module, "PAYS", 0)
+    assert_close(attribution(subject, "decoder").share, whole)
 
 
 def test_the_model_is_left_as_it_was() -> None:
     subject = translator()
     attribution(subject, "encoder")
     assert all(weight.requires_grad for weight in subject.model.parameters())
+
+
+class Meeting(nn.Module):
+    """A feed-forward in which tokens meet, as they do in no layer of ours."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.inner(x) + x.mean(1, keepdim=True) * x
+        return result
+
+
+def test_a_model_that_cannot_be_linearised_is_pushed_through_itself() -> None:
+    subject = translator(5, 3)
+    first = subject.model.encoder[0]
+    first.feed_forward = Meeting(first.feed_forward)
+    assert_close(attribution(subject, "encoder").share, by_autograd(subject, "encoder"), rtol=1e-9, atol=1e-12)
+
+
+def test_matrices_that_would_not_fit_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module.MOST_BYTES, "cpu", 1000)
+    monkeypatch.delattr(module, "linearised")
+    subject = translator()
+    assert_close(attribution(subject, "encoder").share, by_autograd(subject, "encoder"), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_an_estimate_from_all_directions_is_exact(stack: str) -> None:
+    subject = translator()
+    found = attribution(subject, stack, estimate=8)
+    assert found.error is None
+    assert_close(found.share, attribution(subject, stack).share)
+
+
+def test_estimates_lie_around_the_truth_as_far_as_their_error_says() -> None:
+    subject = translator(6, 2, d_model=32, d_ff=16)
+    exact = attribution(subject, "encoder").share[:, :6]
+    found = [attribution(subject, "encoder", estimate=12, seed=seed) for seed in range(40)]
+    share = torch.stack([each.share[:, :6] for each in found])
+    error = torch.stack([each.error[:, :6] for each in found if each.error is not None])
+    assert_close(share.sum(2), torch.ones_like(share[:, :, 0]))
+    assert_close(share.mean(0), exact, rtol=0.05, atol=0.005)
+    real = (share - exact).square().mean(0).sqrt()
+    assert 0.8 < float((error.mean(0) / real).mean()) < 1.25
+
+
+def test_more_directions_err_less_and_the_future_stays_exactly_0() -> None:
+    subject = translator(4, 5, d_model=32)
+    few, many = (attribution(subject, "decoder", estimate=count) for count in (4, 24))
+    assert few.error is not None
+    assert many.error is not None
+    assert many.error.mean() < 0.6 * few.error.mean()
+    for found in (few, many):
+        assert found.error is not None
+        assert (found.share[:, 4:].tril(-1) == 0).all()
+        assert (found.error[:, 4:].tril(-1) == 0).all()
+
+
+def test_one_direction_says_nothing_of_its_error() -> None:
+    with pytest.raises(InputError, match="an estimate from 1 directions has no error to report; give at least 2"):
+        attribution(translator(), "encoder", estimate=1)

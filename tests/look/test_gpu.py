@@ -1,0 +1,82 @@
+"""Looking inside on a GPU gives what it gives on a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from subjects import translator
+from torch.testing import assert_close
+
+from regard.data.batches import sentences_to_rows
+from regard.look import fused
+from regard.look.attribution import attribution
+from regard.look.seen import Seen
+from regard.look.subject import Subject
+from regard.look.tangents import linearised
+from regard.models.seq2seq import Seq2Seq
+from regard.text.tokenizer import EOS, PAD, SOS
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def on_gpu(subject: Subject) -> Subject:
+    """The same model and text on the GPU, in float32."""
+    model = subject.model
+    assert isinstance(model, Seq2Seq)
+    ids = {name: [int(token[1:]) for token in side.tokens] for name, side in subject.sides.items()}
+    source = sentences_to_rows([ids["encoder"][:-1]], after=EOS, pad=PAD).to(torch.device("cuda"))
+    target = sentences_to_rows([ids["decoder"][1:]], before=SOS, pad=PAD).to(torch.device("cuda"))
+    moved = model.float().cuda()
+    return replace(
+        subject,
+        model=moved,
+        body=lambda: moved.decoded(source, target),
+        head=moved.logits,
+        predicted=subject.predicted.cuda(),
+    )
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative", "relative-values"])
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_attribution_in_half_precision_is_that_of_float64(stack: str, positions: str) -> None:
+    """Ten bits: a contribution, here the norm of only 64 x 64 numbers, is off by hardly a hundredth of itself."""
+    shape = {"d_model": 64, "n_heads": 4, "d_ff": 128, "positions": positions}
+    subject = translator(70, 20, **shape)
+    exact = attribution(subject, stack).share
+    found = attribution(on_gpu(subject), stack).share.cpu().double()
+    assert_close(found, exact, rtol=2e-2, atol=1e-4)
+
+
+def test_the_kernel_runs_and_gives_what_torch_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = on_gpu(translator(70, 20, d_model=64, n_heads=4, d_ff=128))
+    sent = {"encoder": torch.randn(9, 70, 64, device="cuda"), "decoder": torch.randn(9, 20, 64, device="cuda")}
+    push = linearised(subject, "decoder", torch.float16)
+    assert fused.usable(sent["encoder"].half())
+    by_kernel = push(sent)
+    monkeypatch.setattr(fused, "usable", lambda x: False)
+    assert_close(by_kernel, push(sent), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_effective_attention_gradients_and_faithfulness(kind: str) -> None:
+    subject = translator(9, 6)
+    here = Seen(subject)
+    raw, effective, found, curves = (
+        here.attention(kind),
+        here.effective_attention(kind),
+        here.gradients(),
+        here.faithfulness(),
+    )
+    there = Seen(on_gpu(subject))
+    assert_close(there.attention(kind).cpu().double(), raw, rtol=1e-4, atol=1e-5)
+    assert_close(there.effective_attention(kind).cpu().double(), effective, rtol=1e-3, atol=1e-4)
+    assert_close(
+        there.gradients().integrated_gradients.cpu().double(), found.integrated_gradients, rtol=1e-2, atol=1e-3
+    )
+    assert_close(there.faithfulness().drop.cpu().double(), curves.drop.cpu().double(), rtol=1e-2, atol=1e-2)
+    assert there.difference < 1e-3
