@@ -1,0 +1,181 @@
+// Small charts: lines over an axis, named at their ends, and bars about zero.
+
+const MARGIN = { top: 10, right: 10, bottom: 30, left: 40 };
+
+function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
+  const svg = draw("svg", { role: "img", "aria-label": label, "data-chart": name, height });
+  const element = make("div", { class: "chart" }, make("p", { class: "chart-title", text: label }), svg);
+  element.style.maxWidth = `${widest}px`;
+  const inner = { width: 0, height: height - MARGIN.top - MARGIN.bottom };
+  let shown = null;
+  let markings = null;
+  const along = (place) => MARGIN.left + inner.width * shown.along[place];
+  const up = (value) => MARGIN.top + inner.height * (1 - (value - shown.low) / (shown.high - shown.low));
+
+  function show({ x, xName, series, low, high, axis = null, marker = null }) {
+    const values = series.flatMap((each) => [...each.values]).filter(Number.isFinite);
+    const [least, most] = [low ?? Math.min(0, ...values), high ?? Math.max(0, ...values)];
+    const placed = series[0].form === "bars" ? x.map((_, place) => (place + 0.5) / x.length) : spaced(x);
+    shown = { x, xName, series, low: least, high: most > least ? most : least + 1, axis, marker, along: placed };
+    ctx.near(element, "draw", redraw);
+  }
+
+  // Drawn to the room there is, so that text keeps its size.
+  function redraw() {
+    if (!shown || !element.clientWidth) return;
+    inner.width = Math.max(40, element.clientWidth - MARGIN.left - MARGIN.right - named);
+    markings = draw("g", { class: "markings" });
+    svg.replaceChildren(...frame(), ...shown.series.map(seriesOf), ...names(), markings);
+    if (shown.marker !== null) svg.append(upright("marker", shown.marker));
+    mark(ctx.store.state);
+  }
+
+  function upright(look, place) {
+    return draw("line", {
+      class: look,
+      x1: along(place),
+      x2: along(place),
+      y1: MARGIN.top,
+      y2: MARGIN.top + inner.height,
+    });
+  }
+
+  function frame() {
+    const rows = niceTicks(shown.low, shown.high).flatMap((value) => [
+      draw("line", {
+        class: value === 0 ? "rule zero" : "rule",
+        x1: MARGIN.left,
+        x2: MARGIN.left + inner.width,
+        y1: up(value),
+        y2: up(value),
+      }),
+      draw("text", { class: "tick", x: MARGIN.left - 6, y: up(value) + 3.5, "text-anchor": "end", text: short(value) }),
+    ]);
+    const count = Math.min(shown.x.length, shown.axis ? 6 : 13);
+    const every = Math.max(1, Math.ceil((shown.x.length - 1) / Math.max(1, count - 1)));
+    const columns = shown.x.map((text, place) => [text, place]).filter(([, place]) => place % every === 0);
+    return [
+      ...rows,
+      ...columns.map(([text, place]) =>
+        draw("text", { class: "tick", x: along(place), y: height - 16, "text-anchor": "middle", text }),
+      ),
+      draw("text", {
+        class: "axis-name",
+        x: MARGIN.left + inner.width / 2,
+        y: height - 3,
+        "text-anchor": "middle",
+        text: shown.xName,
+      }),
+    ];
+  }
+
+  function seriesOf({ values, look = "series-0", form = "line" }) {
+    if (form === "bars") return bars(values);
+    if (form === "band") return draw("path", { class: `band-area ${look}`, d: bandPath(values) });
+    // What is not a number has no point, and a line ends before it and begins again after it.
+    const points = [...values].map((value, place) => (Number.isFinite(value) ? [along(place), up(value)] : null));
+    const runs = points.reduce((all, point) => (point ? all[all.length - 1].push(point) : all.push([]), all), [[]]);
+    const lines = runs.map((run) => draw("polyline", { points: run.map((point) => point.join()).join(" ") }));
+    const dots = points.length > 16 ? [] : points.filter(Boolean);
+    return draw(
+      "g",
+      { class: `line ${look}` },
+      ...lines,
+      ...dots.map(([cx, cy]) => draw("circle", { cx, cy, r: 2.4 })),
+    );
+  }
+
+  function bandPath(values) {
+    const half = values.length / 2;
+    const point = (value, place) => `${along(place)} ${up(value)}`;
+    const lower = [...values.slice(0, half)].map(point);
+    const upper = [...values.slice(half)].map(point).reverse();
+    return `M${[...lower, ...upper].join("L")}Z`;
+  }
+
+  function bars(values) {
+    const width = Math.max(0.6, (inner.width / values.length) * 0.76);
+    const bar = (value, place) => {
+      const [y, height] = [Math.min(up(value), up(0)), Math.max(0.5, Math.abs(up(value) - up(0)))];
+      return draw("rect", { class: value < 0 ? "below" : "above", x: along(place) - width / 2, width, y, height });
+    };
+    return draw("g", {}, ...[...values].map((value, place) => (Number.isFinite(value) ? bar(value, place) : null)));
+  }
+
+  // Names at the ends of their lines, pushed apart where ends meet.
+  function names() {
+    if (!named) return [];
+    const ends = shown.series
+      .filter((each) => each.name && [...each.values].some(Number.isFinite))
+      .map(({ name: text, values, look }) => ({ text, look, end: up([...values].findLast(Number.isFinite)) }));
+    ends.sort((one, other) => one.end - other.end);
+    ends.forEach((each, number) => {
+      each.place = number ? Math.max(each.end, ends[number - 1].place + 14) : Math.max(each.end, MARGIN.top + 2);
+    });
+    for (let number = ends.length - 1, floor = MARGIN.top + inner.height + 4; number >= 0; number--, floor -= 14) {
+      ends[number].place = Math.min(ends[number].place, floor);
+    }
+    const x = MARGIN.left + inner.width;
+    return ends.map(({ text, look, end, place }) =>
+      draw(
+        "g",
+        { class: `name ${look}` },
+        draw("path", { d: `M${x + 4} ${end}L${x + 12} ${place}` }),
+        draw("text", { x: x + 16, y: place + 3.5, text }),
+      ),
+    );
+  }
+
+  function placeAt(event) {
+    const box = svg.getBoundingClientRect();
+    const x = (event.clientX - box.left - MARGIN.left) / inner.width;
+    const far = shown.along.map((part) => Math.abs(part - x));
+    return far.indexOf(Math.min(...far));
+  }
+
+  function mark(state) {
+    if (!shown || !shown.axis) return;
+    const places = markedPlaces(state, shown.axis);
+    if (markings) markings.replaceChildren(...places.map((place) => upright("marking", place)));
+  }
+
+  svg.addEventListener("pointermove", (event) => {
+    if (!shown) return;
+    const place = placeAt(event);
+    const entry = shown.axis && shown.axis.entries[place];
+    if (entry) ctx.store.set({ hover: marked(entry, shown.axis.role) });
+    const title = entry ? [quoted(entry.text), ` (${entry.index})`] : [`${shown.xName} ${shown.x[place]}`];
+    ctx.tip.show(
+      event.clientX,
+      event.clientY,
+      title,
+      shown.series.filter((each) => each.name).map((each) => [each.name, written(each.values[place])]),
+    );
+  });
+  svg.addEventListener("pointerleave", () => {
+    ctx.tip.hide();
+    if (shown && shown.axis) ctx.store.set({ hover: null });
+  });
+  new ResizeObserver(() => ctx.near(element, "draw", redraw)).observe(element);
+  ctx.store.on("hover pin", (state) => ctx.near(element, "mark", () => mark(state)));
+  return { element, show };
+}
+
+function niceTicks(low, high) {
+  const rough = (high - low) / 4;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
+  const ticks = [];
+  for (let number = Math.ceil(low / step - 1e-9); number * step <= high + 1e-9 * step; number++)
+    ticks.push(number * step);
+  return ticks;
+}
+
+// Where the labels of an axis lie between 0 and 1: by their value where all are numbers.
+function spaced(labels) {
+  const numbers = labels.map(Number);
+  const even = numbers.some((number) => !Number.isFinite(number)) || new Set(numbers).size < numbers.length;
+  const at = even ? labels.map((_, place) => place) : numbers;
+  const [least, most] = [Math.min(...at), Math.max(...at)];
+  return at.map((number) => (most > least ? (number - least) / (most - least) : 0.5));
+}
