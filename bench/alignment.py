@@ -78,6 +78,9 @@ def readings(weights: Tensor, target: list, source: list) -> Iterator[tuple[str,
         between = word_weights(part.mean((0, 1)), target, source)
         yield name, between
         yield f"{name}, by source word", between / (between.sum(0) + SLIGHT)
+    for layer, heads in enumerate(weights):
+        for head, one in enumerate(heads):
+            yield f"layer {layer}, head {head}", word_weights(one, target, source)
     yield "largest head", word_weights(weights.amax((0, 1)), target, source)
     yield "what regard does", shares(weights, target, source)
 

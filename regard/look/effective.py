@@ -36,34 +36,40 @@ def compact(
     """T in as few columns as it has dimensions: same singular values, same column space.
 
     ``W_O^T = Q R`` has orthonormal Q, so ``V W_O = (V R^T) Q^T`` and ``V R^T`` will do. A column of ones beside it
-    keeps the sum of each row.
+    keeps the sum of each row. In float64, for the rank of what is nearly singular.
     """
-    triangle: Tensor = torch.linalg.qr(output, mode="r").R
-    short = value @ triangle.mT
+    triangle: Tensor = torch.linalg.qr(output.double(), mode="r").R
+    short = value.double() @ triangle.mT
     if keep_row_sums:
         short = torch.cat((short, torch.ones_like(short[..., :1])), -1)
     return short
 
 
 def effective_attention(
-    weights: Float[Tensor, "*B Q K"], carried: Float[Tensor, "*B K F"], visible: Bool[Tensor, "Q K"]
+    weights: Float[Tensor, "*B Q K"],
+    carried: Float[Tensor, "*B K F"] | Float[Tensor, "*B Q K F"],
+    visible: Bool[Tensor, "Q K"],
 ) -> tuple[Float[Tensor, "*B Q K"], Identifiability]:
     """The part of each row of the weights that shows in the output, given what `compact` made of the values.
 
-    Works in float64; a singular value counts where it is above ``eps max(shape)`` of the largest, eps that of the
-    weights' own precision.
+    Where positions are added to the values, every query has values of its own. Works in float64; a singular value
+    counts where it is above ``eps max(shape)`` of the largest, eps that of the weights' own precision.
     """
-    exact, there = weights.double(), visible.unique(dim=0, return_inverse=True)
-    patterns, pattern_of_row = there
+    exact, by_query = weights.double(), carried.ndim > weights.ndim
+    patterns, pattern_of_row = visible.unique(dim=0, return_inverse=True)
     effective = torch.zeros_like(exact)
     rank = torch.zeros(weights.shape[:-1], dtype=torch.long, device=weights.device)
     for number, pattern in enumerate(patterns):
         rows, keys = (pattern_of_row == number).nonzero().squeeze(-1), pattern.nonzero().squeeze(-1)
         if len(keys):
-            basis, ranks = _column_space(carried[..., keys, :].double(), torch.finfo(weights.dtype).eps)
+            theirs = carried[..., rows[:, None], keys, :] if by_query else carried[..., None, keys, :]
+            basis, ranks = _column_space(theirs.double(), torch.finfo(weights.dtype).eps)  # (*B, rows or 1, keys, r)
             seen = exact[..., rows[:, None], keys]
-            effective[..., rows[:, None], keys] = seen @ basis @ basis.mT
-            rank[..., rows] = ranks[..., None]
+            if by_query:
+                effective[..., rows[:, None], keys] = (seen[..., None, :] @ basis @ basis.mT).squeeze(-2)
+            else:
+                effective[..., rows[:, None], keys] = seen @ (basis @ basis.mT).squeeze(-3)
+            rank[..., rows] = ranks
     count = visible.sum(-1).expand_as(rank)
     apart, whole = ((exact - effective) * visible).norm(dim=-1), (exact * visible).norm(dim=-1)
     share = torch.where(whole > 0, apart / whole, 0.0)

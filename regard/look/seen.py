@@ -5,27 +5,44 @@ Layers and heads are counted from 0, and -1 is the last. Every view of attention
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.look.attribution import attribution
+from regard.look import views
+from regard.look.attribution import Attribution, attribution
 from regard.look.effective import Identifiability, compact, effective_attention
+from regard.look.faithfulness import Faithfulness, faithfulness, last_layer
+from regard.look.gradients import Gradients, gradients
+from regard.look.page import framed
 from regard.look.rollout import flow, rollout, rollout_with_memory
+from regard.look.save import save, show
 from regard.look.similarity import Similarity, similarity
 from regard.look.subject import KINDS, Subject
-from regard.nn import record
+from regard.look.tangents import entered
+from regard.look.view import Sheet, by_words
+from regard.nn import MultiHeadAttention, Positions, Sight, record
 
 
 class Seen:
     """The inside of a model while it took one text."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, about: Mapping[str, object] | None = None) -> None:
         self.subject = subject
-        self._attributions: dict[str, Tensor] = {}
+        self._facts = dict(about or {})
+        self._attributions: dict[tuple[str, int | None], Attribution] = {}
+
+    @property
+    def about(self) -> dict[str, object]:
+        """What was looked at, and how far the pass that was seen is from the model as it really runs."""
+        return {**self._facts, "difference": self.difference}
 
     @property
     def tokens(self) -> dict[str, list[str]]:
@@ -65,32 +82,47 @@ class Seen:
 
     def effective_attention(self, kind: str = "encoder", *, keep_row_sums: bool = False) -> Float[Tensor, "L H Q K"]:
         """The part of the weights that the output of each head can tell (look/effective.py)."""
-        return self._effective(kind, keep_row_sums)[0]
+        return self.effective(kind, keep_row_sums=keep_row_sums)[0]
 
     def identifiability(self, kind: str = "encoder") -> Identifiability:
         """Of each head and query: visible keys, rank, dimensions of the null space, share of the norm in it."""
-        return self._effective(kind, False)[1]
+        return self.effective(kind)[1]
 
     def norms(self, kind: str = "encoder") -> Float[Tensor, "L H Q K"]:
         """Weights times the length of what they carry, ``a_ij |T_j|`` (Kobayashi et al. 2020)."""
-        length: Tensor = self._carried(kind, False).norm(dim=-1)  # (L, H, K)
-        return self.attention(kind) * length[..., None, :]
+        weights, length = self.attention(kind), self._carried(kind, False).norm(dim=-1)  # (L, H, K) or (L, H, Q, K)
+        by_query: Tensor = length if length.ndim == weights.ndim else length[..., None, :]
+        return weights * by_query.to(weights.dtype)
 
-    def attribution(self, layer: int = -1, stack: str = "encoder") -> Float[Tensor, "inputs T"]:
+    def attribution(
+        self, layer: int = -1, stack: str = "encoder", estimate: int | None = None
+    ) -> Float[Tensor, "inputs T"]:
         """How much of each input token is in each output of a layer; columns sum to 1 (look/attribution.py).
 
         For a decoder the inputs are the tokens of the source, then those of the target.
         """
-        found = self._attribution(stack)
+        found = self.contributions(stack, estimate).share
         return found[self._index(layer, len(found), "layer")]
 
-    def own_share(self, stack: str = "encoder") -> Float[Tensor, "L T"]:
-        """How much of each token's output, layer by layer, is still that token."""
-        return self._attribution(stack)[:, self._before(stack) :].diagonal(dim1=1, dim2=2)
+    def contributions(self, stack: str = "encoder", estimate: int | None = None) -> Attribution:
+        """The attribution of all layers: exact, or estimated from so many random directions of each token."""
+        if stack not in self.subject.sides:
+            raise InputError(f"this model has no {stack}; it has: {', '.join(self.subject.sides)}")
+        if (stack, estimate) not in self._attributions:
+            found = attribution(self.subject, stack, estimate=estimate)
+            inputs = self._before(stack) + found.share.shape[-1]
+            self._attributions[stack, estimate] = Attribution(
+                found.share[:, :inputs], None if found.error is None else found.error[:, :inputs]
+            )
+        return self._attributions[stack, estimate]
 
-    def strayed(self, stack: str = "encoder") -> Float[Tensor, " L"]:
+    def own_share(self, stack: str = "encoder", estimate: int | None = None) -> Float[Tensor, "L T"]:
+        """How much of each token's output, layer by layer, is still that token."""
+        return self.contributions(stack, estimate).share[:, self._before(stack) :].diagonal(dim1=1, dim2=2)
+
+    def strayed(self, stack: str = "encoder", estimate: int | None = None) -> Float[Tensor, " L"]:
         """The share of tokens, layer by layer, to which another token contributes more than they do themselves."""
-        most = self._attribution(stack).argmax(1)
+        most = self.contributions(stack, estimate).share.argmax(1)
         own = torch.arange(most.shape[-1], device=most.device) + self._before(stack)
         return (most != own).double().mean(-1)
 
@@ -113,25 +145,97 @@ class Seen:
         weights = self.attention(stack)
         return flow(weights, self._index(output, weights.shape[-1], "output"))
 
-    def _carried(self, kind: str, keep_row_sums: bool) -> Float[Tensor, "L H K F"]:
+    def gradients(self) -> Gradients:
+        """What each input did to the log-probability of each predicted token (look/gradients.py)."""
+        return self._gradients
+
+    @cached_property
+    def _gradients(self) -> Gradients:
+        return gradients(self.subject)
+
+    def faithfulness(self, words: bool = False, *, attribution: bool = False) -> Faithfulness:
+        """Which view to trust for what is predicted here (look/faithfulness.py); whole `words` are taken away.
+
+        Attribution takes long: it is compared where it has been worked out before, or on request. The sign of
+        gradient x input is not: where a token is certain it is hardly more than chance, unlike its size.
+        """
+        found, last = self.gradients(), list(self.subject.sides)[-1]
+        kinds = [kind for kind in ("cross", last) if kind in self.kinds]
+        looks = {"attention": self.attention, "effective": self.effective_attention, "norms": self.norms}
+        compared = {name: last_layer(*(look(kind) for kind in kinds)) for name, look in looks.items()}
+        compared["rollout"] = self.rollout(last)[-1].T
+        if attribution or (last, None) in self._attributions:
+            compared["attribution"] = self.attribution(stack=last)
+        compared["gradient_x_input"] = found.gradient_x_input.abs()
+        compared["integrated_gradients"] = found.integrated_gradients
+        own = self.visible(last).T
+        allowed = torch.cat((own.new_ones(self._before(last), own.shape[1]), own))
+        pieces = [
+            [self._before(name) + piece for piece in word.pieces]
+            for name, side in self.subject.sides.items()
+            for word in side.words
+        ]
+        return faithfulness(self.subject, compared, allowed, groups=pieces if words else None)
+
+    def positions(self, side: str = "encoder") -> Float[Tensor, "T D"] | None:
+        """The vectors added to the tokens of a side for their positions; None where its scheme adds none."""
+        entrance = self.subject.sides[side].entrance
+        scheme = dict(self.subject.model.named_modules()).get(entrance.replace(".out", ".positions"))
+        if not isinstance(scheme, Positions):
+            return None
+        nothing = torch.zeros_like(entered(self.subject)[side])
+        place = torch.arange(nothing.shape[1], device=nothing.device)[None]
+        with torch.no_grad():
+            vectors: Tensor = scheme.embed(nothing, place)[0]
+        return vectors if vectors.any() else None
+
+    def sheet(self, view: str = "all", *, words: bool = False, **asked: Any) -> Sheet:
+        """The arrays of a view (look/views.py), or of all of them, for showing and saving; pieces merged to `words`.
+
+        What may be asked for: `kind` (or stack), `layer`, `head`, and `estimate` for attribution.
+        """
+        found = views.sheet(self, view, views.Asked(words=words, **asked))
+        facts = {**found.about, "merged": "words" if words else "tokens"}
+        found = replace(found, about=facts)
+        return by_words(found, {name: side.words for name, side in self.subject.sides.items()}) if words else found
+
+    def save(self, path: str | Path, view: str = "all", **asked: Any) -> Path:
+        """Write a view as its suffix says: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf."""
+        return save(lambda: self.sheet(view, **asked), path)
+
+    def show(self, view: str = "attention", **asked: Any) -> None:
+        """Show a view: the page in a notebook, a map in a terminal."""
+        show(self.sheet(view, **asked))
+
+    def _repr_html_(self) -> str:
+        return framed(self.sheet("attention"))
+
+    def _carried(self, kind: str, keep_row_sums: bool) -> Float[Tensor, "L H *Q K F"]:
+        """What each key carries through its head to the output; of every query where positions are added to values."""
         heard, _ = self._heard
         layers = []
         for name, module in self.subject.attentions(kind).items():
             by_head = module.output.weight.detach().unflatten(1, (module.n_heads, module.d_value)).transpose(0, 1)
-            layers.append(compact(heard[f"{name}.value"][0], by_head, keep_row_sums=keep_row_sums))
+            value = heard[f"{name}.value"][0]  # (H, K, E)
+            if module.positions.needs_weights:
+                value, by_head = value[:, None] + self._position_values(module, value), by_head[:, None]
+            layers.append(compact(value, by_head, keep_row_sums=keep_row_sums))
         return torch.stack(layers)
 
-    def _effective(self, kind: str, keep_row_sums: bool) -> tuple[Tensor, Identifiability]:
-        return effective_attention(self.attention(kind), self._carried(kind, keep_row_sums), self.visible(kind))
+    @staticmethod
+    def _position_values(module: MultiHeadAttention, value: Float[Tensor, "H K E"]) -> Float[Tensor, "H K K E"]:
+        """What positions add to the value of each key for each query: asked with all weight on one key at a time."""
+        n_heads, n_keys, _ = value.shape
+        place = torch.arange(n_keys, device=value.device).expand(n_keys, -1)
+        one_key = torch.eye(n_keys).to(value)[:, None, None].expand(-1, n_heads, n_keys, -1)
+        with torch.no_grad():
+            added = module.positions.value(one_key, Sight(place, place))
+        assert added is not None
+        return added.permute(1, 2, 0, 3)
 
-    def _attribution(self, stack: str) -> Float[Tensor, "L inputs T"]:
-        """The contributions of all inputs that the stack can see."""
-        if stack not in self.subject.sides:
-            raise InputError(f"this model has no {stack}; it has: {', '.join(self.subject.sides)}")
-        if stack not in self._attributions:
-            found = attribution(self.subject, stack)
-            self._attributions[stack] = found[:, : self._before(stack) + found.shape[-1]]
-        return self._attributions[stack]
+    def effective(self, kind: str = "encoder", *, keep_row_sums: bool = False) -> tuple[Tensor, Identifiability]:
+        """Effective attention, and the identifiability it rests on, at once."""
+        return effective_attention(self.attention(kind), self._carried(kind, keep_row_sums), self.visible(kind))
 
     def _before(self, stack: str) -> int:
         """How many input tokens are on the sides before this one."""

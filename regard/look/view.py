@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Shaped
 from torch import Tensor
 
 from regard.text.tokenizer import Word
@@ -39,7 +39,7 @@ class Array:
     kind: str
     name: str
     axes: tuple[Axis, ...]
-    values: Float[Tensor, "..."]
+    values: Shaped[Tensor, ...]
 
     def __post_init__(self) -> None:
         assert self.values.ndim == len(self.axes), (self.values.shape, self.axes)
@@ -83,17 +83,20 @@ def by_words(sheet: Sheet, words: Mapping[str, Sequence[Word]]) -> Sheet:
     A word gives what its pieces give together, and receives what they receive on average; so rows of attention and
     columns of attribution still sum to 1.
     """
-    arrays = []
-    for array in sheet.arrays:
-        values = array.values
-        for place, axis in enumerate(array.axes):
-            if axis.over:
-                values = _merged(values, place, axis, words)
-        arrays.append(replace(array, values=values))
+    arrays = [merged(array, words) for array in sheet.arrays]
     return replace(sheet, sides={side: [word.text for word in words[side]] for side in sheet.sides}, arrays=arrays)
 
 
-def _merged(values: Tensor, place: int, axis: Axis, words: Mapping[str, Sequence[Word]]) -> Tensor:
+def merged(array: Array, words: Mapping[str, Sequence[Word]]) -> Array:
+    """The array with pieces merged to words."""
+    values = array.values
+    for place, axis in enumerate(array.axes):
+        if axis.over:
+            values = _along(values, place, axis, words)
+    return replace(array, values=values)
+
+
+def _along(values: Tensor, place: int, axis: Axis, words: Mapping[str, Sequence[Word]]) -> Tensor:
     sizes = torch.tensor([len(word.pieces) for side in axis.over for word in words[side]], device=values.device)
     word_of = torch.repeat_interleave(torch.arange(len(sizes), device=values.device), sizes)
     shape = list(values.shape)

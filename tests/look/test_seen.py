@@ -12,7 +12,7 @@ import regard
 from regard.api import Translator
 from regard.errors import InputError
 from regard.look.seen import Seen
-from regard.nn import record
+from regard.nn import edit, record
 
 SOURCE, TARGET, HEADS, LAYERS = 7, 6, 2, 2
 KINDS = {"encoder": (SOURCE, SOURCE), "decoder": (TARGET, TARGET), "cross": (TARGET, SOURCE)}
@@ -48,6 +48,25 @@ def test_effective_attention_gives_every_head_the_same_output(seen: Seen, kind: 
     assert not torch.allclose(effective, raw)
     if keep:
         assert_close(effective.sum(-1), torch.ones_like(raw[..., 0]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_positions_added_to_values_are_part_of_what_is_carried(kind: str) -> None:
+    """Replacing the weights by effective ones changes nothing in the output of any attention, whatever the scheme."""
+    seen = Seen(translator(SOURCE, TARGET, positions="relative-values"))
+    names = list(seen.subject.attentions(kind))
+    effective = seen.effective_attention(kind)
+    assert not torch.allclose(effective, seen.attention(kind))
+    for layer, name in enumerate(names):
+        with record(seen.subject.model, f"{name}.mixed", "*.weights") as heard:
+            seen.subject.run()
+        with (
+            record(seen.subject.model, f"{name}.mixed") as again,
+            edit(seen.subject.model, f"{name}.weights", lambda _, layer=layer: effective[layer][None]),
+        ):
+            seen.subject.run()
+        module = seen.subject.attentions(kind)[name]
+        assert_close(module.output(again[f"{name}.mixed"]), module.output(heard[f"{name}.mixed"]), rtol=0, atol=1e-10)
 
 
 def test_identifiability_counts_visible_keys(seen: Seen) -> None:

@@ -1,0 +1,139 @@
+"""Identifiability over many texts (SPEC 8.2): how far effective attention is from the weights, as texts grow.
+
+While a query sees no more keys than the values are wide, its weights are what its output tells; beyond that, less
+and less. For every text and head: Pearson's correlation of weights and effective weights over all visible keys, and
+the share of the weights' norm that does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.look.figures import Curve, Panel, curves
+from regard.look.save import save
+from regard.look.seen import Seen
+from regard.look.subject import Subject
+from regard.look.view import Array, Axis, Sheet
+from regard.progress import track
+
+BINS = 12
+"""Groups of texts of about the same length that a curve is drawn through."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of one kind of attention, text by text: most keys a query sees, and two numbers for every head."""
+
+    width: int
+    keys: Int[Tensor, " N"]
+    correlation: Float[Tensor, "N L H"]
+    share: Float[Tensor, "N L H"]
+
+    def bins(self) -> Iterator[Int[Tensor, " n"]]:
+        """Texts of about the same length, shortest first; those of one length stay together."""
+        edges = torch.quantile(self.keys.double(), torch.linspace(0, 1, BINS + 1, dtype=torch.double)).unique()
+        place = torch.bucketize(self.keys.double(), edges[1:-1], right=True)
+        return ((place == number).nonzero()[:, 0] for number in range(len(edges)) if bool((place == number).any()))
+
+    def curve(self, values: Float[Tensor, "N L H"]) -> Curve:
+        """The mean over heads and texts of each bin, with the 95 % interval of the mean over texts."""
+        x, y, spread = [], [], []
+        for texts in self.bins():
+            by_text = values[texts].mean((1, 2)).double()
+            x.append(float(self.keys[texts].double().mean()))
+            y.append(float(by_text.mean()))
+            spread.append(1.96 * float(by_text.std()) / len(texts) ** 0.5 if len(texts) > 1 else 0.0)
+        return Curve(
+            x, y, [a - b for a, b in zip(y, spread, strict=True)], [a + b for a, b in zip(y, spread, strict=True)]
+        )
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found, by kind of attention."""
+
+    kinds: Mapping[str, Kind]
+    about: Mapping[str, Any]
+
+    def lines(self) -> Iterator[str]:
+        """A table: texts by length."""
+        for name, kind in self.kinds.items():
+            yield f"{name}: values are {kind.width} wide; more keys than that are not identifiable"
+            yield f"{'keys':>8}{'texts':>8}{'correlation':>14}{'not shown':>12}"
+            for texts in kind.bins():
+                keys, correlation = kind.keys[texts], kind.correlation[texts].mean()
+                span = f"{int(keys.min())}-{int(keys.max())}"
+                yield f"{span:>8}{len(texts):>8}{float(correlation):>14.4f}{float(kind.share[texts].mean()):>12.1%}"
+
+    def sheet(self) -> Sheet:
+        """All numbers, for JSON and CSV."""
+        arrays = []
+        for name, kind in self.kinds.items():
+            text, heads = Axis("text"), (Axis("layer"), Axis("head"))
+            arrays.append(Array("identifiability", name, "keys", (text,), kind.keys))
+            arrays.append(Array("identifiability", name, "correlation", (text, *heads), kind.correlation))
+            arrays.append(Array("identifiability", name, "share", (text, *heads), kind.share))
+        return Sheet({}, arrays, {"identifiability": list(self.lines())}, self.about)
+
+    def save(self, path: str | Path) -> Path:
+        """As its suffix says: all numbers (.json, .csv), or a figure (.png, .svg, .pdf)."""
+        if Path(path).suffix == ".html":
+            raise InputError(f"{path}: a page shows one text; write .png, .svg, .pdf, .json or .csv")
+        return save(self.sheet, path, draw=lambda _, place: self.draw(place))
+
+    def draw(self, path: Path) -> Path:
+        """Correlation and share over the number of keys, a panel for each kind of attention."""
+        panels = [
+            Panel(
+                f"{name} attention",
+                {
+                    "correlation of weights and effective weights": kind.curve(kind.correlation),
+                    "share of the norm that does not show": kind.curve(kind.share),
+                },
+                marks={"width of the values": kind.width},
+            )
+            for name, kind in self.kinds.items()
+        ]
+        return curves(panels, path, xlabel="keys", ylabel="mean over heads", limits=(-0.02, 1.04))
+
+
+def survey(subjects: Sequence[Subject], kinds: Sequence[str], about: Mapping[str, Any]) -> Survey:
+    """Look at every subject, at these kinds of attention."""
+    found: dict[str, list[tuple[int, Tensor, Tensor]]] = {kind: [] for kind in kinds}
+    for subject in track(subjects, "looking", len(subjects)):
+        seen = Seen(subject)
+        for kind in kinds:
+            effective, about_it = seen.effective(kind)
+            likeness = correlation(seen.attention(kind), effective, seen.visible(kind))
+            found[kind].append((int(about_it.keys.max()), likeness.cpu(), about_it.share.mean(-1).cpu()))
+    width = {kind: next(iter(subjects[0].attentions(kind).values())).d_value for kind in kinds}
+    return Survey(
+        {
+            kind: Kind(
+                width[kind],
+                torch.tensor([keys for keys, _, _ in rows]),
+                *map(torch.stack, [*zip(*rows, strict=True)][1:]),
+            )
+            for kind, rows in found.items()
+        },
+        about,
+    )
+
+
+def correlation(
+    first: Float[Tensor, "L H Q K"], second: Float[Tensor, "L H Q K"], visible: Bool[Tensor, "Q K"]
+) -> Float[Tensor, "L H"]:
+    """Pearson's, of each head, over the visible keys of all queries; 1 where the two are the same."""
+    one, other = (part[..., visible].double() for part in (first, second))
+    one, other = (part - part.mean(-1, keepdim=True) for part in (one, other))
+    both = one.norm(dim=-1) * other.norm(dim=-1)
+    same = (first - second).abs().amax((-2, -1)) <= 1e-6
+    return torch.where(same | (both == 0), same.double(), (one * other).sum(-1) / both.clamp(min=1e-300)).float()

@@ -1,0 +1,74 @@
+"""A sheet as JSON and as CSV, every number in full.
+
+JSON is one object (docs/look.md has the schema):
+
+    format, version    "regard look", 1
+    about              model, text, target, score, difference, merged ...
+    sides              the tokens (or words) of each side
+    notes              sentences by view
+    arrays             [{view, kind, name, axes: [{name, over, labels}], shape, values}], values nested like the axes
+
+CSV has one number a line, and a column for each axis there is; an axis over tokens has a second one with the token.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import product
+from typing import Any
+
+from regard.disk import json_text
+from regard.look.view import Array, Sheet
+
+VERSION = 1
+"""Of the JSON form: counted up when something in it changes its meaning."""
+
+
+def as_json(sheet: Sheet) -> str:
+    """One object, on one line."""
+    return json_text(
+        {
+            "format": "regard look",
+            "version": VERSION,
+            "about": dict(sheet.about),
+            "sides": {side: list(tokens) for side, tokens in sheet.sides.items()},
+            "notes": {view: list(notes) for view, notes in sheet.notes.items()},
+            "arrays": [described(sheet, array) | {"values": array.values.tolist()} for array in sheet.arrays],
+        }
+    )
+
+
+def described(sheet: Sheet, array: Array) -> dict[str, Any]:
+    """What an array is, without its numbers."""
+    return {
+        "view": array.view,
+        "kind": array.kind,
+        "name": array.name,
+        "axes": [
+            {"name": axis.name, "over": list(axis.over), "labels": [] if axis.over else sheet.labels(axis, length)}
+            for axis, length in zip(array.axes, array.values.shape, strict=True)
+        ],
+        "shape": list(array.values.shape),
+    }
+
+
+def as_csv(sheet: Sheet) -> str:
+    """A table with a header."""
+    axes = {axis.name: bool(axis.over) for array in sheet.arrays for axis in array.axes}
+    columns = [column for name, over in axes.items() for column in ((name, f"{name}_token") if over else (name,))]
+    out = io.StringIO()
+    table = csv.DictWriter(out, ["view", "kind", "name", *columns, "value"], restval="", lineterminator="\n")
+    table.writeheader()
+    for array in sheet.arrays:
+        labels = [sheet.labels(axis, size) for axis, size in zip(array.axes, array.values.shape, strict=True)]
+        head = {"view": array.view, "kind": array.kind, "name": array.name}
+        places = product(*(range(size) for size in array.values.shape))
+        for place, value in zip(places, array.values.flatten().tolist(), strict=True):
+            row: dict[str, Any] = dict(head, value=value)
+            for axis, label, number in zip(array.axes, labels, place, strict=True):
+                row[axis.name] = number if axis.over else label[number]
+                if axis.over:
+                    row[f"{axis.name}_token"] = label[number]
+            table.writerow(row)
+    return out.getvalue()

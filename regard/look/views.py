@@ -1,0 +1,296 @@
+"""The views by name: each makes arrays (look/view.py) of what was seen, and says in words what they mean.
+
+A new view is a function here, registered in `VIEWS` with what can be chosen of it; every way of showing serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import InputError, did_you_mean
+from regard.look.effective import Identifiability
+from regard.look.subject import KINDS
+from regard.look.view import Array, Axis, Sheet, merged
+
+if TYPE_CHECKING:
+    from regard.look.seen import Seen
+
+LAYER, HEAD = Axis("layer"), Axis("head")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What of the views is wanted: one kind of attention or stack, one layer, one head; an estimate; whole words."""
+
+    kind: str | None = None
+    layer: int | None = None
+    head: int | None = None
+    estimate: int | None = None
+    words: bool = False
+
+
+Found = Iterator[Array | str]
+"""What a view gives: arrays, and sentences about them."""
+
+
+def attention(seen: Seen, asked: Asked) -> Found:
+    for kind in _kinds(seen, asked):
+        yield Array("attention", kind, "weights", _axes(kind), seen.attention(kind))
+
+
+def effective(seen: Seen, asked: Asked) -> Found:
+    for kind in _kinds(seen, asked):
+        yield Array("effective", kind, "weights", _axes(kind), seen.effective_attention(kind))
+
+
+def identifiability(seen: Seen, asked: Asked) -> Found:
+    for kind in _kinds(seen, asked):
+        found = seen.identifiability(kind)
+        yield told(kind, found)
+        for name, values in found._asdict().items():
+            yield Array("identifiability", kind, name, _axes(kind)[:3], values)
+
+
+def told(kind: str, found: Identifiability) -> str:
+    """Identifiability in plain words; a head counts by the query that sees most."""
+    null, share = found.null.amax(-1), found.share.mean(-1)
+    keys, total, lost = int(found.keys.max()), null.numel(), int((null > 0).sum())
+    ranks = found.rank.amax(-1)
+    rank = f"rank {int(ranks.min())}" + (f" to {int(ranks.max())}" if ranks.min() < ranks.max() else "")
+    if not lost:
+        return f"{kind}: all {total} heads here are identifiable: {keys} keys, {rank}; their outputs tell their weights"
+    return (
+        f"{kind}: {lost} of {total} heads here are not identifiable: {keys} keys, {rank}; "
+        f"{float(share[null > 0].mean()):.0%} of the norm of their weights does not show in their outputs"
+    )
+
+
+def attribution(seen: Seen, asked: Asked) -> Found:
+    for stack in _stacks(seen, asked):
+        over = tuple(seen.tokens)[: list(seen.tokens).index(stack) + 1]
+        output = Axis("output", (stack,))
+        axes = (LAYER, Axis("input", over), output)
+        found = seen.contributions(stack, asked.estimate)
+        share = Array("attribution", stack, "share", axes, found.share)
+        yield share
+        if found.error is not None:
+            yield Array("attribution", stack, "error", axes, found.error)
+            error = float((found.error / found.share.clamp(min=1e-30))[found.share > 0.01].mean())
+            yield f"{stack}: estimated from {asked.estimate} directions of each token; standard error about {error:.1%}"
+        own, strayed = _own_words(seen, share) if asked.words else _own(found.share)
+        yield Array("attribution", stack, "own_share", (LAYER, output), own)
+        yield Array("attribution", stack, "strayed", (LAYER,), strayed)
+        token = "word" if asked.words else "token"
+        yield (
+            f"{stack}: in the last layer a {token} is {float(own[-1].mean()):.0%} itself; "
+            f"to {float(strayed[-1]):.0%} of the {token}s another one contributes more"
+        )
+
+
+def _own(share: Float[Tensor, "L inputs T"]) -> tuple[Float[Tensor, "L T"], Float[Tensor, " L"]]:
+    """How much of each token is itself, layer by layer, and to what share of the tokens another contributes more."""
+    before = share.shape[1] - share.shape[2]
+    itself = torch.arange(before, share.shape[1], device=share.device)
+    return share[:, before:].diagonal(dim1=1, dim2=2), (share.argmax(1) != itself).double().mean(-1)
+
+
+def _own_words(seen: Seen, share: Array) -> tuple[Float[Tensor, "L T"], Float[Tensor, " L"]]:
+    """The same of words; each piece has the number of its word, so that merging the pieces gives it again."""
+    words = {name: side.words for name, side in seen.subject.sides.items()}
+    own, strayed = _own(merged(share, words).values)
+    sizes = torch.tensor([len(word.pieces) for word in words[share.kind]], device=own.device)
+    return own.repeat_interleave(sizes, -1), strayed
+
+
+def similarity(seen: Seen, asked: Asked) -> Found:
+    for kind in _kinds(seen, asked):
+        n_layers, n_heads = seen.attention(kind).shape[:2]
+        found = [[seen.similarity(layer, head, kind) for head in range(n_heads)] for layer in range(n_layers)]
+        eigenvalues = torch.stack([torch.stack([each.eigenvalues for each in heads]) for heads in found])
+        yield Array("similarity", kind, "eigenvalues", (LAYER, HEAD, Axis("dimension")), eigenvalues)
+        mutual = torch.tensor([[each.mutual for each in heads] for heads in found], dtype=torch.float64)
+        yield Array("similarity", kind, "mutual", (LAYER, HEAD), mutual)
+        positive = torch.tensor([[int(each.positive) for each in heads] for heads in found])
+        yield Array("similarity", kind, "positive", (LAYER, HEAD), positive)
+        yield (
+            f"{kind}: {int(positive.sum())} of {positive.numel()} heads measure by a metric (positive semi-definite); "
+            f"{float(mutual.mean()):.0%} of the forms is mutual, where one without preference has 50%"
+        )
+        if asked.layer is not None and asked.head is not None:
+            one = found[asked.layer][asked.head]
+            axes = _one("layer", asked.layer, n_layers), _one("head", asked.head, n_heads), Axis("row"), Axis("column")
+            for name in ("form", "symmetric", "antisymmetric"):
+                yield Array("similarity", kind, name, axes, getattr(one, name)[None, None])
+
+
+def rollout(seen: Seen, asked: Asked) -> Found:
+    for stack in _stacks(seen, asked):
+        values = seen.rollout(stack)
+        sides = tuple(seen.tokens)
+        over = sides if values.shape[-1] > len(seen.tokens[stack]) else (stack,)
+        yield Array("rollout", stack, "rollout", (LAYER, Axis("output", (stack,)), Axis("input", over)), values)
+
+
+def gradients(seen: Seen, asked: Asked) -> Found:
+    found, sides = seen.gradients(), tuple(seen.tokens)
+    output = Axis("output", sides[-1:])
+    for name in ("gradient_x_input", "integrated_gradients"):
+        yield Array("gradients", "", name, (Axis("input", sides), output), getattr(found, name))
+    yield Array("gradients", "", "gap", (output,), found.gap)
+    if sides[-1] == "decoder":
+        yield "an output is named by the token before it: <sos> stands for the first token that is written"
+    yield (
+        "integrated gradients sum to what the inputs change in the log-probability of a token, "
+        f"to within {float(found.gap.abs().max()):.2g}"
+    )
+
+
+def faithfulness(seen: Seen, asked: Asked) -> Found:
+    found = seen.faithfulness(asked.words)
+    method = Axis("method", labels=tuple(found.methods))
+    yield Array("faithfulness", "", "drop", (method, Axis("k", labels=tuple(map(str, found.removed)))), found.drop)
+    yield Array("faithfulness", "", "score", (method,), found.score)
+    yield Array("faithfulness", "", "error", (method,), found.spread)
+    if not found.removed:
+        yield "there is only one input, and a prediction from nothing is none: no view can be tested on it"
+    elif found.best is None:
+        yield "no view is better than removing inputs at random, for this prediction"
+    else:
+        chance = f"{float(found.score[-1]):.2f} ± {float(found.spread[-1]):.2f}"
+        yield (
+            f"for this prediction trust {found.best.replace('_', ' ')}: without what that view names it loses most, "
+            f"{float(found.score.max()):.2f} of its log-probability, and {chance} by chance"
+        )
+
+
+def positions(seen: Seen, asked: Asked) -> Found:
+    for side in _stacks(seen, asked):
+        if (vectors := seen.positions(side)) is not None:
+            yield Array("positions", side, "vectors", (Axis("position", (side,)), Axis("dimension")), vectors)
+
+
+class View(NamedTuple):
+    """What makes a view, and what can be chosen of it."""
+
+    make: Callable[[Seen, Asked], Found]
+    chosen: tuple[str, ...] = ()
+
+
+VIEWS = {
+    "attention": View(attention, ("kind", "layer", "head")),
+    "effective": View(effective, ("kind", "layer", "head")),
+    "identifiability": View(identifiability, ("kind", "layer", "head")),
+    "attribution": View(attribution, ("kind", "layer", "estimate")),
+    "similarity": View(similarity, ("kind", "layer", "head")),
+    "rollout": View(rollout, ("kind", "layer")),
+    "gradients": View(gradients),
+    "faithfulness": View(faithfulness),
+    "positions": View(positions, ("kind",)),
+}
+
+COUNTS = ("keys", "rank", "null")
+"""Of these the query that has most says what a head does; of others the mean."""
+
+MEANING = {
+    "identifiability.keys": "keys that a query sees, at most",
+    "identifiability.rank": "rank of what they carry",
+    "identifiability.null": "dimensions of weights that do not show",
+    "identifiability.share": "share of the weights' norm that does not show",
+    "attribution.share": "share of each input in each output",
+    "attribution.error": "standard error of the share of each input",
+    "attribution.own_share": "share of itself in each output",
+    "attribution.strayed": "share of outputs with more of another input",
+    "similarity.eigenvalues": "eigenvalues of the symmetric part",
+    "similarity.mutual": "share that is mutual",
+    "similarity.positive": "1 where it is a metric",
+    "rollout.rollout": "each input in each output",
+    "gradients.gap": "what integrated gradients do not account for",
+    "faithfulness.drop": "log-probability lost without the first k inputs",
+    "faithfulness.score": "log-probability lost, mean over k",
+    "positions.vectors": "added to each token",
+}
+"""What the numbers of an array are, where its name does not say it."""
+
+
+def title(array: Array) -> str:
+    """What an array is, for a reader."""
+    said = MEANING.get(f"{array.view}.{array.name}", array.name.replace("_", " "))
+    return f"{array.kind} {array.view}: {said}".strip()
+
+
+def sheet(seen: Seen, view: str, asked: Asked) -> Sheet:
+    """The arrays and sentences of one view, or of ``all`` there are for this model."""
+    check(seen, view, asked)
+    arrays: list[Array] = []
+    notes: dict[str, list[str]] = {}
+    for name in VIEWS if view == "all" else [view]:
+        for found in VIEWS[name].make(seen, asked):
+            if isinstance(found, str):
+                notes.setdefault(name, []).append(found)
+            else:
+                arrays.append(_chosen(replace(found, values=found.values.detach().cpu()), asked))
+    if not arrays:
+        raise InputError(f"this model has no {view} to show: {NOTHING.get(view, 'it has none')}")
+    return Sheet(seen.tokens, arrays, notes, seen.about)
+
+
+NOTHING = {"positions": "no vectors are added for positions; its scheme works inside attention, or it has none"}
+
+
+def check(seen: Seen, view: str, asked: Asked) -> None:
+    """Refuse what is not there, before any work; of all views, each has only some things to choose."""
+    if view != "all" and view not in VIEWS:
+        raise InputError(f"no view is called '{view}'; {did_you_mean(view, [*VIEWS, 'all'])}")
+    for name in ("kind", "layer", "head", "estimate"):
+        if getattr(asked, name) is not None and view != "all" and name not in VIEWS[view].chosen:
+            others = ", ".join(other for other, (_, chosen) in VIEWS.items() if name in chosen)
+            raise InputError(f"{view} has no {name} to choose; leave it out, or look at: {others}")
+    for kind in _kinds(seen, asked):
+        modules = list(seen.subject.attentions(kind).values())
+        for name, number, count in (("layer", asked.layer, len(modules)), ("head", asked.head, modules[0].n_heads)):
+            if number is not None and not -count <= number < count:
+                raise InputError(f"{name} {number}: {kind} attention has {count}, counted from 0")
+
+
+def _chosen(array: Array, asked: Asked) -> Array:
+    """The layer and head asked for, of an array that has them."""
+    for name, number in (("layer", asked.layer), ("head", asked.head)):
+        place = array.axis(name)
+        if number is not None and place >= 0 and not array.axes[place].labels:
+            axis = _one(name, number, array.values.shape[place])
+            axes = (*array.axes[:place], axis, *array.axes[place + 1 :])
+            array = replace(
+                array, axes=axes, values=array.values.index_select(place, torch.tensor([int(axis.labels[0])]))
+            )
+    return array
+
+
+def _one(name: str, number: int, count: int) -> Axis:
+    """An axis with one of its entries; -1 is the last."""
+    return Axis(name, labels=(str(number % count),))
+
+
+def _axes(kind: str) -> tuple[Axis, Axis, Axis, Axis]:
+    return LAYER, HEAD, Axis("query", (KINDS[kind].query,)), Axis("key", (KINDS[kind].key,))
+
+
+def _kinds(seen: Seen, asked: Asked) -> list[str]:
+    """The kinds of attention asked for."""
+    if asked.kind is None:
+        return seen.kinds
+    seen.subject.attentions(asked.kind)
+    return [asked.kind]
+
+
+def _stacks(seen: Seen, asked: Asked) -> list[str]:
+    """The stacks asked for; cross-attention belongs to the stack that looks."""
+    if asked.kind is None:
+        return list(seen.tokens)
+    seen.subject.attentions(asked.kind)
+    return [KINDS[asked.kind].query]
