@@ -20,15 +20,21 @@ import torch
 
 from regard import config
 from regard.data.buckets import windows
-from regard.errors import InputError
+from regard.errors import DataError, InputError, did_you_mean
 from regard.generate import Search
+from regard.look.identify import SENTENCES, Identification, check_maps, identify
+from regard.look.probes import MAPS
 from regard.look.seen import Seen
-from regard.look.subject import Side, Subject
+from regard.look.sentences import draw, usable
+from regard.look.subject import KINDS, Side, Subject
+from regard.look.survey import Survey, survey
 from regard.metrics import perplexity, translation_score
 from regard.models.seq2seq import Seq2Seq
-from regard.progress import track
+from regard.progress import say, track, warn
 from regard.tasks.translate import Forced, Translate, Translation, pairs_to_rows
-from regard.text.pairs import read_pairs
+from regard.text.files import kind as file_kind
+from regard.text.files import lines
+from regard.text.pairs import paths_of, read_pairs
 from regard.text.tokenizer import EOS, SOS, Tokenizer
 from regard.train.device import device_named
 from regard.train.loop import Event, Training
@@ -139,10 +145,14 @@ class Translator:
             raise InputError("there is nothing to look at: the text is empty; give at least one word")
         self.task.check_lengths(self.network, [(0, source)], tokenizers.source)
         if target is None:
-            written = list(self.task.search(self.network, [source], Search(**options), self.device)[0][0].ids[:-1])
+            best = self.task.search(self.network, [source], Search(**options), self.device)[0][0]
+            written, facts = (
+                list(best.ids[:-1]),
+                {"target": tokenizers.target.decode(best.ids[:-1]), "score": best.score},
+            )
         else:
-            written = tokenizers.target.encode(target)
-        return Seen(self._subject(source, written))
+            written, facts = tokenizers.target.encode(target), {"target": target}
+        return Seen(self._subject(source, written), {"model": str(self.run.path), "text": text, **facts})
 
     def evaluate(
         self,
@@ -171,6 +181,57 @@ class Translator:
             "perplexity": perplexity(nll, n_tokens),
             "tokens": n_tokens,
         }
+
+    def identify(
+        self,
+        data: Sequence[str],
+        *,
+        stack: str = "all",
+        sentences: int = SENTENCES,
+        maps: Sequence[str] = tuple(MAPS),
+        seed: int = 0,
+        out: str | Path | None = None,
+    ) -> Identification:
+        """How many tokens can be told from their hidden vectors, layer by layer (look/identify.py).
+
+        `data` is one file of texts, which only the encoder reads, or pairs as `evaluate` takes them, for the decoder
+        as well. So many `sentences` are drawn from it. With `out`, results and a figure are kept in that directory,
+        and a call that was interrupted goes on.
+        """
+        stacks = _stacks(stack, _paired(data))
+        check_maps(maps)
+        subjects, n_read = self._subjects(data, sentences, seed)
+        return identify(
+            subjects,
+            stacks=stacks,
+            maps=maps,
+            seed=seed,
+            device=self.device,
+            about={"model": str(self.run.path), "data": list(data), "read": n_read},
+            out=None if out is None else Path(out),
+        )
+
+    def survey(
+        self, data: Sequence[str], *, kind: str | None = None, sentences: int = SENTENCES, seed: int = 0
+    ) -> Survey:
+        """How attention and what of it is identifiable differ as texts grow (look/survey.py); data as in `identify`."""
+        kinds = list(KINDS) if _paired(data) else ["encoder"]
+        if kind is not None and kind not in kinds:
+            raise InputError(f"{kind} attention cannot be surveyed on {' '.join(data)}; there are: {', '.join(kinds)}")
+        subjects, n_read = self._subjects(data, sentences, seed)
+        about = {"model": str(self.run.path), "data": list(data), "read": n_read, "texts": len(subjects)}
+        return survey(subjects, kinds if kind is None else [kind], about)
+
+    def _subjects(self, data: Sequence[str], sentences: int, seed: int) -> tuple[list[Subject], int]:
+        """Sentences drawn from files, as the viewer takes them, and how many were read; without targets, no target."""
+        paired = _paired(data)
+        drawn = draw(read_pairs(data, skip_empty=True) if paired else _texts(data[0]), sentences, seed)
+        sides = [self.task.tokenizers.source, self.task.tokenizers.target]
+        ids = [[side.encode(text) for side, text in zip(sides, example, strict=False)] for example in drawn.examples]
+        chosen = usable(ids, self.network.config.n_positions - 1)
+        if len(drawn.examples) < drawn.n_read:
+            say(f"{len(drawn.examples):,} of {drawn.n_read:,} sentences are drawn, by seed {seed}")
+        return [self._subject(*example, *([] if paired else [[]])) for example in chosen], drawn.n_read
 
     def _subject(self, source: list[int], target: list[int]) -> Subject:
         """A pair of ids as the viewer takes it: alone in its row, with the names of its tokens."""
@@ -204,6 +265,36 @@ class Translator:
             "config": tables,
             "training": self.run.read_metrics(),
         }
+
+
+def _paired(data: Sequence[str]) -> bool:
+    """Whether files hold pairs: two files of lines or a table, not one file of lines."""
+    return len(data) != 1 or file_kind(paths_of(data)[0]) != "text"
+
+
+def _stacks(asked: str, paired: bool) -> list[str]:
+    """The stacks to measure; the decoder reads targets, so it can be measured only where there are some."""
+    there = ["encoder", "decoder"]
+    if asked not in (*there, "all"):
+        raise InputError(f"no stack is called '{asked}'; {did_you_mean(asked, [*there, 'all'])}")
+    if asked == "decoder" and not paired:
+        raise InputError("the decoder reads targets; give pairs, as in test.en test.fr, or a table")
+    return [name for name in there[: 1 + paired] if asked in (name, "all")]
+
+
+def _texts(path: str) -> Iterator[tuple[str]]:
+    """The lines of a file that hold a text; a warning counts the others."""
+    n_texts = n_blank = 0
+    for line in lines(path):
+        if line.strip():
+            n_texts += 1
+            yield (line,)
+        else:
+            n_blank += 1
+    if not n_texts:
+        raise DataError(path, "no texts; give one a line")
+    if n_blank:
+        warn(f"{path}: left out {n_blank:,} of {n_texts + n_blank:,} lines: empty")
 
 
 class _CallableModule(ModuleType):

@@ -21,6 +21,8 @@ VERBS = {
     "train": "train a model from text files, with a recipe or without one",
     "translate": "translate texts, a file, or what comes through a pipe",
     "evaluate": "score a model on test data",
+    "identify": "measure how many tokens can still be told from their hidden vectors, layer by layer",
+    "look": "look inside a model: what it looked at, and whether to believe it",
     "info": "say what a model is and how it was made",
 }
 

@@ -1,0 +1,86 @@
+"""Measure how many tokens can still be told from their hidden vectors, layer by layer (Brunner et al. 2020).
+
+A token is recovered from a layer if, of all that entered the model in its sentence, its own input vector is the
+nearest (by cosine, by L2) to what a map makes of its hidden vector. The maps are the identity, a linear one, and one
+with a hidden layer; each is trained on 70 % of the sentences, stopped by 15 %, and tested on the other 15 %. Layer 0 is
+what enters the layers. Intervals are of 95 %, with sentences, not tokens, as what is independent.
+
+DATA is a file with one text a line, for the encoder alone, or pairs, for the decoder as well: two files of lines
+(test.en test.fr) or a table (test.tsv, .csv, .jsonl, .parquet); all also .gz .xz .zst. Too long, empty and repeated
+texts are left out and counted.
+
+    regard identify runs/en-fr test.en
+    regard identify runs/en-fr test.en test.fr --stack decoder --maps identity,linear --out identified
+
+With --out, every result is kept as soon as it is found, and the same command goes on where it was stopped.
+
+--json and DIR/identify.json hold one object: model, data, read (texts in the data), seed, maps, weights and texts
+(digests of what was measured), method (how the maps are trained), sentences (in train, valid and test), stacks (of
+each: layers, tokens in train, valid and test, chance), and results, each with stack, layer, map, distance (cosine or
+l2), accuracy, low and high; shares are between 0 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import Device, Json, Model, Seed, given, print_json, split
+from regard.progress import say
+
+if TYPE_CHECKING:
+    from regard.look.identify import Identification, Recovery
+
+
+def identify(
+    model: Model,
+    data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Texts, or parallel files or tables.")],
+    stack: Annotated[str, typer.Option(help="What to measure: encoder, decoder or all.")] = "all",
+    sentences: Annotated[int | None, typer.Option(help="Sentences to draw from DATA; 2000 where not given.")] = None,
+    maps: Annotated[str, typer.Option(help="The maps to measure with.")] = "identity,linear,mlp",
+    out: Annotated[str | None, typer.Option(help="A directory for identify.json and identify.png.")] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    import regard
+
+    try:
+        found = regard.load(model, device=device).identify(
+            data, stack=stack, maps=split(maps), seed=seed, out=out, **given(sentences=sentences)
+        )
+    except KeyboardInterrupt:
+        if out and Path(out, "identify.json").exists():
+            say(f"stopped; what was found is in {out}/identify.json, and the same command goes on")
+        raise
+    if as_json:
+        print_json(found.json())
+        return
+    for line in _lines(found):
+        print(line)
+
+
+def _lines(found: Identification) -> Iterator[str]:
+    """The facts, then a table with a row for each layer and map."""
+    parts = found.sentences
+    used = f"{sum(parts.values()):,} of {found.about['read']:,}, by seed {found.of['seed']}"
+    split = f"{parts['train']:,} to train the maps, {parts['valid']:,} to stop, {parts['test']:,} to test"
+    yield f"model      {found.about['model']}"
+    yield f"sentences  {used}: {split}"
+    for stack, about in found.stacks.items():
+        tokens = about["tokens"]
+        counts = f"{tokens['train']:,}, {tokens['valid']:,} and {tokens['test']:,} tokens"
+        yield f"{stack:<11}{counts}, chance {about['chance']:.1%}"
+    yield f"\n{'stack':<10}{'layer':>5}  {'map':<10}{'cosine %':<24}L2 %"
+    rows: dict[tuple[str, int, str], list[Recovery]] = {}
+    for each in found.results:
+        rows.setdefault(each.unit[:3], []).append(each)
+    for (stack, layer, name), (cosine, l2) in rows.items():
+        yield f"{stack:<10}{layer:>5}  {name:<10}{_share(cosine):<24}{_share(l2)}"
+
+
+def _share(found: Recovery) -> str:
+    return f"{100 * found.accuracy:5.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
