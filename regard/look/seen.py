@@ -156,8 +156,9 @@ class Seen:
     def faithfulness(self, words: bool = False, *, attribution: bool = False) -> Faithfulness:
         """Which view to trust for what is predicted here (look/faithfulness.py); whole `words` are taken away.
 
-        Attribution takes long: it is compared where it has been worked out before, or on request. The sign of
-        gradient x input is not: where a token is certain it is hardly more than chance, unlike its size.
+        Attribution takes long: it is compared where it has been worked out before, or on request. Integrated
+        gradients, which sum to what the text changes, are compared by what speaks for the token; gradient x input,
+        which tells only how a slight change would act, by its size.
         """
         found, last = self.gradients(), list(self.subject.sides)[-1]
         kinds = [kind for kind in ("cross", last) if kind in self.kinds]
@@ -235,7 +236,9 @@ class Seen:
 
     def effective(self, kind: str = "encoder", *, keep_row_sums: bool = False) -> tuple[Tensor, Identifiability]:
         """Effective attention, and the identifiability it rests on, at once."""
-        return effective_attention(self.attention(kind), self._carried(kind, keep_row_sums), self.visible(kind))
+        d_model = next(iter(self.subject.attentions(kind).values())).output.out_features
+        carried = self._carried(kind, keep_row_sums)
+        return effective_attention(self.attention(kind), carried, self.visible(kind), d_model)
 
     def _before(self, stack: str) -> int:
         """How many input tokens are on the sides before this one."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor, nn
 
 from regard.data.batches import sentences_to_rows
 from regard.look.subject import Side, Subject
-from regard.models.blocks import initialise
+from regard.models.blocks import embedding_positions, encoder_layer, initialise
 from regard.models.presets import ModelConfig, with_preset
 from regard.models.seq2seq import Seq2Seq
+from regard.nn import Encoder, Place, Tap, TokenEmbedding, visible
 from regard.text.tokenizer import EOS, PAD, SOS, Word
 
 
@@ -34,6 +36,58 @@ def translator(source: int = 4, target: int = 3, seed: int = 0, **shape: object)
         head=model.logits,
         predicted=torch.tensor([*target_ids, EOS]),
     )
+
+
+class OneStack(nn.Module):
+    """A stack of self-attention under the name of an encoder (sees all) or a decoder (sees what came), and a head."""
+
+    def __init__(self, stack: str, config: ModelConfig) -> None:
+        super().__init__()
+        self.stack = stack
+        self.embedding = TokenEmbedding(20, config.d_model, embedding_positions(config), dropout=0.0)
+        self.add_module(stack, Encoder(encoder_layer(config) for _ in range(config.n_layers)))
+        self.head = nn.Linear(config.d_model, 20)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        place = Place(torch.ones_like(ids), torch.arange(ids.shape[1])[None])
+        sight = visible(place, place, causal=self.stack == "decoder")
+        encoded: Tensor = self.get_submodule(self.stack)(self.embedding(ids, place.position), sight)
+        return encoded
+
+
+def one_stack(stack: str = "encoder", tokens: int = 4, seed: int = 0, **shape: object) -> Subject:
+    """An encoder that says something of every token, or a decoder (a language model), in float64."""
+    small = {"d_model": 8, "n_layers": 2, "n_heads": 2, "d_ff": 12, "dropout": 0.0, "norm": "post"}
+    model = OneStack(stack, ModelConfig(**with_preset({"preset": "tiny", **small, **shape})))
+    initialise(model, torch.Generator().manual_seed(seed))
+    model.double().eval()
+    ids = torch.randint(3, 20, (1, tokens), generator=torch.Generator().manual_seed(seed + 1))
+    said = torch.randint(3, 20, (tokens,), generator=torch.Generator().manual_seed(seed + 2))
+    sides = {stack: _side(ids[0].tolist(), "embedding.out")}
+    return Subject(model, sides, body=lambda: model(ids), head=model.head, predicted=said)
+
+
+class OnlyOne(nn.Module):
+    """Whatever it says, it says because of one of its inputs; without attention, without layers."""
+
+    def __init__(self, decisive: int) -> None:
+        super().__init__()
+        self.decisive = decisive
+        self.entrance, self.head = Tap(), nn.Linear(8, 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        entered: Tensor = self.entrance(x)
+        return entered[:, self.decisive, None].expand_as(x)
+
+
+def only_one(tokens: int, decisive: int) -> Subject:
+    """A text of which one token alone decides, and what the model then finds most probable."""
+    generator = torch.Generator().manual_seed(0)
+    model, x = OnlyOne(decisive).double(), torch.randn(1, tokens, 8, generator=generator, dtype=torch.float64)
+    model.head.weight.data.normal_(generator=generator)
+    sides = {"encoder": _side(list(range(tokens)), "entrance")}
+    likely = model.head(model(x))[0].argmax(-1)
+    return Subject(model, sides, body=lambda: model(x), head=model.head, predicted=likely)
 
 
 def _side(ids: list[int], entrance: str) -> Side:
