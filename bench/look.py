@@ -111,9 +111,11 @@ def attribution_table(looked: Subject, share: float, device: str) -> None:
     work = n_outputs * n_tokens * n_layers * 2 * (5 * width**2 + 4 * n_tokens * width)
     floor = work / speed(device)
     print(f"attribution, {n_layers} layers x {width}, {n_tokens} tokens; floor {floor:.2f} s ({work / 1e12:.0f} TFLOP)")
-    exact = attribution(looked, "encoder")  # warm
-    for _ in range(2):
-        took = seconds(lambda: attribution(looked, "encoder"), device)
+    for _ in range(3 if device == "cuda" else 1):  # the first compiles a kernel there
+        start = time.perf_counter()
+        exact = attribution(looked, "encoder")
+        float(exact.share.sum())
+        took = time.perf_counter() - start
         print(f"  regard, all layers, exact         {took:9.2f} s   {took / floor:.2f} of the floor", flush=True)
     dtype = torch.float16 if device == "cuda" else torch.float32
     found = seconds(lambda: linearised(looked, "encoder", dtype), device)
@@ -123,7 +125,7 @@ def attribution_table(looked: Subject, share: float, device: str) -> None:
         half, single = (linearised(looked, "encoder", each)(some) for each in (dtype, torch.float32))
         off = ((half - single).abs() / single).flatten()
         print(
-            f"    half precision off by           {float(off.mean()):9.2e}     of a squared length, {float(off.max()):.1e} at most"
+            f"    half precision off by           {float(off.mean()):9.2e}     at most {float(off.max()):.1e} (squared)"
         )
     for count in (8, 16):
         estimate = attribution(looked, "encoder", estimate=count)
@@ -169,7 +171,10 @@ def effective_table(looked: Subject, device: str) -> None:
     carried = torch.stack([value.double() @ _by_head(module).double().mT for module, value in values])
     ways = {
         "regard": lambda: effective_attention(
-            weights, torch.stack([compact(value, _by_head(module)) for module, value in values]), seen.visible()
+            weights,
+            torch.stack([compact(value, _by_head(module)) for module, value in values]),
+            seen.visible(),
+            carried.shape[-1],
         )[0],
         "full SVD of V W_O, head by head": lambda: full_svd(weights, carried),
     }

@@ -49,11 +49,12 @@ def effective_attention(
     weights: Float[Tensor, "*B Q K"],
     carried: Float[Tensor, "*B K F"] | Float[Tensor, "*B Q K F"],
     visible: Bool[Tensor, "Q K"],
+    d_model: int,
 ) -> tuple[Float[Tensor, "*B Q K"], Identifiability]:
     """The part of each row of the weights that shows in the output, given what `compact` made of the values.
 
     Where positions are added to the values, every query has values of its own. Works in float64; a singular value
-    counts where it is above ``eps max(shape)`` of the largest, eps that of the weights' own precision.
+    counts where it is above ``eps max(keys, d_model)`` of the largest, eps that of the weights' own precision.
     """
     exact, by_query = weights.double(), carried.ndim > weights.ndim
     patterns, pattern_of_row = visible.unique(dim=0, return_inverse=True)
@@ -63,7 +64,8 @@ def effective_attention(
         rows, keys = (pattern_of_row == number).nonzero().squeeze(-1), pattern.nonzero().squeeze(-1)
         if len(keys):
             theirs = carried[..., rows[:, None], keys, :] if by_query else carried[..., None, keys, :]
-            basis, ranks = _column_space(theirs.double(), torch.finfo(weights.dtype).eps)  # (*B, rows or 1, keys, r)
+            least = torch.finfo(weights.dtype).eps * max(len(keys), d_model)
+            basis, ranks = _column_space(theirs.double(), least)  # (*B, rows or 1, keys, r)
             seen = exact[..., rows[:, None], keys]
             if by_query:
                 effective[..., rows[:, None], keys] = (seen[..., None, :] @ basis @ basis.mT).squeeze(-2)
@@ -76,8 +78,8 @@ def effective_attention(
     return effective.to(weights.dtype), Identifiability(count, rank, count - rank, share.to(weights.dtype))
 
 
-def _column_space(carried: Float[Tensor, "*B K F"], eps: float) -> tuple[Float[Tensor, "*B K r"], Int[Tensor, "*B"]]:
+def _column_space(carried: Float[Tensor, "*B K F"], least: float) -> tuple[Float[Tensor, "*B K r"], Int[Tensor, "*B"]]:
     """An orthonormal basis, columns beyond the rank 0, and the rank."""
     left, singular, _ = torch.linalg.svd(carried, full_matrices=False)
-    counts = singular > eps * max(carried.shape[-2:]) * singular[..., :1]
+    counts = singular > least * singular[..., :1]
     return left * counts[..., None, :], counts.sum(-1)

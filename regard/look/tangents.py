@@ -33,7 +33,7 @@ from regard.nn import Positions, RelativePositions, Sight, edit, record
 Tangents = Mapping[str, Float[Tensor, "N _ D"]]
 """N directions at the entrance of each side; a side that is not named does not move."""
 
-AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
+AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Numbers of a layer's output that all directions sent at once have: what stays near a CPU, or keeps a GPU busy."""
 
 Push = Callable[[Tangents], Float[Tensor, "N L T"]]
@@ -103,6 +103,19 @@ def direct(subject: Subject, stack: str) -> Push:
         return found
 
     return push
+
+
+@torch.no_grad()
+def small_step(subject: Subject, side: str, direction: Float[Tensor, "T D"]) -> Float[Tensor, "L T"]:
+    """What one direction does, by the difference of two runs near the text: rough, and beyond doubt."""
+    outs, x = _outs(subject, side), entered(subject)[side]
+    step = 1e-3 * float(x.norm() / direction.norm())
+    ends = []
+    for way in (step, -step):
+        with entering(subject, {side: x + way * direction}), record(subject.model, *outs) as heard:
+            subject.body()
+        ends.append(torch.stack([heard[name][0] for name in outs]))
+    return ((ends[0] - ends[1]) / (2 * step)).square().sum(-1)
 
 
 def _outs(subject: Subject, stack: str) -> list[str]:
@@ -199,13 +212,6 @@ class Layer:
             flowing.append(mix.push(moved, key, value))
         return _sum(flowing, self.matrices[-1])
 
-    def to(self, dtype: torch.dtype) -> Layer:
-        return Layer(
-            [mix.to(dtype) for mix in self.mixes],
-            [[matrix.to(dtype) for matrix in matrices] for matrices in self.matrices],
-            [None if matrix is None else matrix.to(dtype) for matrix in self.memory],
-        )
-
 
 def _sum(flowing: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
     total = torch.bmm(flowing[0], matrices[0])
@@ -218,7 +224,7 @@ def linearised(subject: Subject, stack: str, dtype: torch.dtype) -> Push:
     """By the matrices of every token, in `dtype`: for models whose tokens meet nowhere but in multi-head attention."""
     sides = list(subject.sides)[: list(subject.sides).index(stack) + 1]
     with frozen(subject.model), _as_exact_as(dtype):
-        layers = {side: [layer.to(dtype) for layer in found] for side, found in _linearise(subject, sides).items()}
+        layers = _linearise(subject, sides, dtype)
 
     exact = torch.promote_types(dtype, torch.float32)
 
@@ -254,7 +260,7 @@ def _as_exact_as(dtype: torch.dtype) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def _linearise(subject: Subject, sides: Sequence[str]) -> dict[str, list[Layer]]:
+def _linearise(subject: Subject, sides: Sequence[str], dtype: torch.dtype) -> dict[str, list[Layer]]:
     """The layers of these sides: one pass finds all that comes from their inputs, one each all that attentions mix."""
     fixed = _values(subject, ["*"])
     kinds = [kind for kind in subject.kinds() if KINDS[kind].query in sides]
@@ -263,9 +269,10 @@ def _linearise(subject: Subject, sides: Sequence[str]) -> dict[str, list[Layer]]
     parts = [f"{name}.{part}" for kind in kinds for name in attentions[kind] for part in ("query", "key", "value")]
     queries = [part for part in parts if part.endswith("query")] if "cross" in kinds else []
     entrances = [subject.sides[side].entrance for side in sides]
-    moved_by = {"": _responses(subject, fixed, [*entrances, *outs[:-1]], [*parts, *outs])}
+    respond = partial(_responses, subject, fixed, dtype)
+    moved_by = {"": respond([*entrances, *outs[:-1]], [*parts, *outs])}
     for kind in kinds:
-        moved_by[kind] = _responses(subject, fixed, [f"{name}.mixed" for name in attentions[kind]], [*queries, *outs])
+        moved_by[kind] = respond([f"{name}.mixed" for name in attentions[kind]], [*queries, *outs])
     return {
         side: [_layer(subject, side, number, fixed, moved_by) for number in range(subject.n_layers(side))]
         for side in sides
@@ -286,7 +293,7 @@ def _layer(
         parts = ("query", "key", "value") if own else ("query",)
         query, key, value, weights = (fixed[f"{name}.{part}"][0] for part in ("query", "key", "value", "weights"))
         mixed = fixed[f"{name}.mixed"][0].unflatten(-1, (module.n_heads, -1)).transpose(0, 1)
-        mixes.append(Mix(module.positions, query, key, value, weights, mixed))
+        mixes.append(Mix(module.positions, query, key, value, weights, mixed).to(before[0][f"{name}.query"].dtype))
         matrices.append([torch.cat([way[f"{name}.{part}"] for part in parts], -1) for way in before])
         memory.append(None if own else torch.cat([moved_by[""][f"{name}.{part}"] for part in ("key", "value")], -1))
         before.append(moved_by[kind])
@@ -295,17 +302,17 @@ def _layer(
 
 
 def _responses(
-    subject: Subject, fixed: Mapping[str, Tensor], moving: Sequence[str], heard: Sequence[str]
+    subject: Subject, fixed: Mapping[str, Tensor], dtype: torch.dtype, moving: Sequence[str], heard: Sequence[str]
 ) -> dict[str, Float[Tensor, "T D _"]]:
     """How taps answer, token by token, when each dimension of the moving taps is changed by itself in all tokens.
 
-    Every other place where tokens enter, leave or are mixed stays as it is, so that no change goes further than that.
+    Every other place where tokens enter, leave or meet stays as it is, so that no change goes further than that.
     """
-    places = [name for name in fixed if name.endswith((".out", ".mixed"))]
+    places = [name for name in fixed if not name.endswith(".weights")]
 
     def run(change: Float[Tensor, " D"]) -> list[Tensor]:
         values = {name: fixed[name] + change if name in moving else fixed[name] for name in places}
-        with record(subject.model, *heard, "*.weights") as found, replaced(subject.model, values):
+        with record(subject.model, *heard) as found, replaced(subject.model, values):
             subject.body()
         return [_by_token(found[name]) for name in heard]
 
@@ -318,7 +325,7 @@ def _responses(
     at_once = max(1, AT_ONCE.get(like.device.type, AT_ONCE["cpu"]) // like.numel())
     with torch.enable_grad():
         answers = vmap(one, chunk_size=at_once)(torch.eye(width, dtype=like.dtype, device=like.device))
-    return {name: answer.transpose(0, 1).contiguous() for name, answer in zip(heard, answers, strict=True)}
+    return {name: answer.to(dtype).transpose(0, 1).contiguous() for name, answer in zip(heard, answers, strict=True)}
 
 
 def _by_token(x: Tensor) -> Float[Tensor, "T _"]:

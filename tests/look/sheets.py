@@ -57,7 +57,8 @@ def of_kind(kind: str, query: Axis, key: Axis, weights: Tensor, width: int, seed
     n_layers, n_heads, queries, keys = weights.shape
     visible = torch.ones(queries, keys, dtype=torch.bool)
     carried = torch.randn(n_layers, n_heads, keys, width, generator=random, dtype=torch.float64)
-    effective, found = effective_attention(weights, carried, visible.tril() if kind == "decoder" else visible)
+    visible = visible.tril() if kind == "decoder" else visible
+    effective, found = effective_attention(weights, carried, visible, carried.shape[-1])
     yield Array("attention", kind, "weights", (LAYER, HEAD, query, key), weights)
     yield Array("effective", kind, "weights", (LAYER, HEAD, query, key), effective)
     for name, values in found._asdict().items():
