@@ -31,7 +31,8 @@ def warned_anew() -> None:
 @pytest.fixture(scope="session")
 def shell() -> Iterator[Shell]:
     """A shell in which commands begin at once and every training is short."""
-    small = ("train.steps=3", "train.batch_tokens=512", "tokenizer.vocabulary=300", "model.d_model=32")
+    small = ("train.steps=3", "train.batch_tokens=512", "tokenizer.vocabulary=300")
+    small += ("model.d_model=32", "model.n_layers=2", "model.n_decoder_layers=2")
     opened = Shell(small)
     yield opened
     opened.close()

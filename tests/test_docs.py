@@ -61,14 +61,19 @@ def folder(tmp_path: Path) -> Path:
     """Where a reader of the pages would be, with files of their own."""
     pytest.importorskip("matplotlib")
     train, test = cldr.corpus(400, 10)
-    (tmp_path / "multi30k").mkdir()
+    for name in ("multi30k", "tatoeba", "europarl"):
+        (tmp_path / name).mkdir()
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     for name in ("train", "test", "dev", "chat", "news", "multi30k/train", "multi30k/val"):
         pairs = train if name.endswith("train") else test
         for side, column in {"en": 0, "fr": 1, "de": 1}.items():
             (tmp_path / f"{name}.{side}").write_text(lines(pair[column] for pair in pairs), encoding="utf-8")
-    for name, pairs in {"corpus.tsv": train, "europarl.tsv": test}.items():
+    tables = {"corpus.tsv": train, "europarl.tsv": test}
+    tables |= {"europarl/train.en-de-fr.tsv": train, "europarl/dev.en-de-fr.tsv": test}
+    for name, pairs in tables.items():
         (tmp_path / name).write_text(lines(f"{pair.source}\tx\t{pair.target}" for pair in pairs), encoding="utf-8")
+    two_columns = lines(f"{pair.source}\t{pair.target}" for pair in train)
+    (tmp_path / "tatoeba/train.en-fr.tsv").write_text(two_columns, encoding="utf-8")
     (tmp_path / "more.jsonl").write_text(lines(json.dumps(pair._asdict()) for pair in train), encoding="utf-8")
     (tmp_path / "news.en.gz").write_bytes(gzip.compress((tmp_path / "news.en").read_bytes()))
     return tmp_path

@@ -47,28 +47,32 @@ def attribution(subject: Subject, stack: str, *, estimate: int | None = None, se
     sides = list(inputs)
     seen = sides[: sides.index(stack) + 1]
     n_tokens = sum(len(inputs[side]) for side in seen)
-    push = _push(subject, stack, n_tokens * count, inputs)
+    push, at_once = _push(subject, stack, n_tokens * count, inputs)
     generator = torch.Generator().manual_seed(seed)
-    found = [_squares(push, side, inputs[side], count, generator) for side in seen]
+    found = [_squares(push, side, inputs[side], count, at_once, generator) for side in seen]
     mean, error = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
     unseen = mean.new_zeros(len(mean), sum(len(inputs[side]) for side in sides) - n_tokens, mean.shape[-1])
     mean, error = (torch.cat((part, unseen), 1) for part in (mean, error))
     return _shares(mean, error if count < width else None)
 
 
-def _push(subject: Subject, stack: str, n_directions: int, inputs: dict[str, Tensor]) -> Push:
-    """The cheaper way of sending so many directions; the matrices only where they say what the model itself says."""
+def _push(subject: Subject, stack: str, n_directions: int, inputs: dict[str, Tensor]) -> tuple[Push, int]:
+    """The cheaper way of sending so many directions, and how many numbers of a layer to send at once.
+
+    The matrices serve only where they say what the model itself says; there, larger parts are faster on a CPU.
+    """
     some = inputs[stack]
+    at_once = AT_ONCE.get(some.device.type, AT_ONCE["cpu"])
     if n_directions < PAYS * some.shape[-1] or _n_bytes(subject, inputs) > MOST_BYTES.get(some.device.type, 4 << 30):
-        return direct(subject, stack)
+        return direct(subject, stack), at_once
     trial = torch.randn(1, *some.shape, generator=torch.Generator().manual_seed(0)).to(some)
     expected = small_step(subject, stack, trial[0])
     # Half precision has the ten bits of the tensor cores' float32, in half the time; it overflows where that does not.
     for dtype in (torch.float16, some.dtype) if some.is_cuda and some.dtype == torch.float32 else (some.dtype,):
         push = linearised(subject, stack, dtype)
         if torch.allclose(push({stack: trial})[0], expected, rtol=0.05, atol=0.01 * float(expected.max())):
-            return push
-    return direct(subject, stack)
+            return push, at_once if some.is_cuda else 2 * at_once
+    return direct(subject, stack), at_once
 
 
 def _n_bytes(subject: Subject, inputs: dict[str, Tensor]) -> int:
@@ -81,7 +85,7 @@ def _n_bytes(subject: Subject, inputs: dict[str, Tensor]) -> int:
 
 
 def _squares(
-    push: Push, side: str, x: Float[Tensor, "S D"], count: int, generator: torch.Generator
+    push: Push, side: str, x: Float[Tensor, "S D"], count: int, at_once: int, generator: torch.Generator
 ) -> tuple[Float[Tensor, "L S T"], Float[Tensor, "L S T"]]:
     """The squared norms of the Jacobian's blocks from `count` directions of each token, and their standard errors.
 
@@ -89,8 +93,7 @@ def _squares(
     the block's norm for its expectation, and the error of a sample without replacement.
     """
     n_tokens, width = x.shape
-    at_once = max(1, AT_ONCE.get(x.device.type, AT_ONCE["cpu"]) // x.numel())
-    parts = torch.arange(n_tokens * count).split(at_once)
+    parts = torch.arange(n_tokens * count).split(max(1, at_once // x.numel()))
     frames = torch.stack([_frame(count, width, generator) for _ in range(n_tokens if count < width else 1)]).to(x)
     lengths = []
     for chosen in track(parts, "attribution", len(parts)):

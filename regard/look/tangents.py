@@ -33,7 +33,7 @@ from regard.nn import Positions, RelativePositions, Sight, edit, record
 Tangents = Mapping[str, Float[Tensor, "N _ D"]]
 """N directions at the entrance of each side; a side that is not named does not move."""
 
-AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
+AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Numbers of a layer's output that all directions sent at once have: what stays near a CPU, or keeps a GPU busy."""
 
 Push = Callable[[Tangents], Float[Tensor, "N L T"]]

@@ -65,7 +65,12 @@ def _call(address: str, arguments: list[str]) -> None:
 def _serve(address: str) -> None:
     from commands import warm_up
 
+    from regard.look import gradients
+    from regard.tasks import translate
+
     warm_up()
+    translate.LONGER = 2  # a model of three steps writes until it must stop, and all of that is looked into
+    gradients.STEPS = 4
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
