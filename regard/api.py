@@ -144,6 +144,8 @@ class Translator:
         if not source:
             raise InputError("there is nothing to look at: the text is empty; give at least one word")
         self.task.check_lengths(self.network, [(0, source)], tokenizers.source)
+        if target is not None and options:
+            raise InputError(f"a target is given, so nothing is searched; leave out: {', '.join(options)}")
         if target is None:
             best = self.task.search(self.network, [source], Search(**options), self.device)[0][0]
             written, facts = (

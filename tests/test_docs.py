@@ -91,6 +91,13 @@ def test_every_block_runs(page: str, folder: Path, shell: Shell) -> None:
         assert ended.returncode == 0, f"{page}\n\n{block}\n{ended.stderr}"
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "help"])
+def test_every_link_leads_somewhere(page: str) -> None:
+    path = ROOT / page
+    links = re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+
+
 def test_what_is_not_run_is_still_there() -> None:
     lines = [line for page in PAGES for _, block in blocks(page) for line in block.splitlines()]
     assert [command for command in INSTEAD if not any(line.startswith(command) for line in lines)] == []

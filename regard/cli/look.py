@@ -12,16 +12,14 @@ the view is drawn here; the suffix of --out says the form: .html is a page to ex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from regard.cli.options import Beam, Device, Model, given
 from regard.errors import InputError
 from regard.progress import say
-
-if TYPE_CHECKING:
-    from regard.look.survey import Survey
 
 VIEWS = "attention effective identifiability attribution similarity rollout gradients faithfulness positions all"
 
@@ -46,39 +44,50 @@ def look(
     device: Device = "auto",
 ) -> None:
     import regard
-    from regard.look.save import check_form
+    from regard.look.save import check_form, show
 
-    if out:
-        check_form(out)
-    loaded = regard.load(model, device=device)
     if corpus:
-        if text is not None or (view or "identifiability") != "identifiability":
-            raise InputError("--corpus takes no TEXT and shows --view identifiability only")
-        _show(loaded.survey(corpus, **given(kind=kind)), out)
+        options = {"TEXT": text, "--target": target, "--layer": layer, "--head": head, "--estimate": estimate}
+        options |= {"--words": words or None, "--beam": beam, "--view": view.replace("identifiability", "") or None}
+        _survey(model, corpus, kind, out, device, given(**options))
         return
     if text is None:
         raise InputError("there is nothing to look at; give a TEXT, or a file with --corpus")
-    seen = loaded.look(text, target, **given(beam=beam))
+    if out:
+        check_form(out, view or _usual(out))
+    seen = regard.load(model, device=device).look(text, target, **given(beam=beam))
     asked = given(kind=kind, layer=layer, head=head, estimate=estimate) | {"words": words}
     if out:
         say(f"written: {seen.save(out, view or _usual(out), **asked)}")
         return
-    _introduce(seen.about)
-    seen.show(view or "attention", **({"kind": seen.kinds[-1]} if kind is None and not view else {}) | asked)
+    if kind is None and not view:
+        asked["kind"] = seen.kinds[-1]
+    sheet = seen.sheet(view or "attention", **asked)
+    _introduce(sheet.about)
+    show(sheet)
 
 
 def _usual(out: str) -> str:
     """What a file shows where no view is named: a page shows all of them."""
-    return "all" if out.endswith((".html", ".json")) else "attention"
+    return "all" if out.lower().endswith((".html", ".json")) else "attention"
 
 
-def _show(survey: Survey, out: str) -> None:
-    print("\n".join(survey.lines()))
+def _survey(model: str, corpus: list[str], kind: str | None, out: str, device: str, others: dict[str, Any]) -> None:
+    """Identifiability by length over files; it takes no other options."""
+    import regard
+    from regard.look import survey
+
+    if others:
+        raise InputError(f"--corpus shows identifiability by length, of all heads; leave out {', '.join(others)}")
     if out:
-        say(f"written: {survey.save(out)}")
+        survey.check(out)
+    found = regard.load(model, device=device).survey(corpus, **given(kind=kind))
+    print("\n".join(found.lines()))
+    if out:
+        say(f"written: {found.save(out)}")
 
 
-def _introduce(about: dict[str, object]) -> None:
+def _introduce(about: Mapping[str, object]) -> None:
     for name in ("text", "target"):
         print(f"{name:<8}{about[name]}")
     print()

@@ -22,8 +22,8 @@ from regard.progress import track
 PAYS = 3
 """So many times more directions than a token is wide, and its matrices are worth finding."""
 
-MOST_BYTES = {"cpu": 4 << 30, "cuda": 32 << 30}
-"""What the matrices may take; a longer text is sent through the model itself."""
+MOST_BYTES = 4 << 30
+"""What the matrices may take, on a GPU half of what is free; a longer text is sent through the model itself."""
 
 
 class Attribution(NamedTuple):
@@ -47,7 +47,7 @@ def attribution(subject: Subject, stack: str, *, estimate: int | None = None, se
     sides = list(inputs)
     seen = sides[: sides.index(stack) + 1]
     n_tokens = sum(len(inputs[side]) for side in seen)
-    push, at_once = _push(subject, stack, n_tokens * count, inputs)
+    push, at_once = _push(subject, stack, n_tokens * count, {side: inputs[side] for side in seen})
     generator = torch.Generator().manual_seed(seed)
     found = [_squares(push, side, inputs[side], count, at_once, generator) for side in seen]
     mean, error = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
@@ -63,24 +63,25 @@ def _push(subject: Subject, stack: str, n_directions: int, inputs: dict[str, Ten
     """
     some = inputs[stack]
     at_once = AT_ONCE.get(some.device.type, AT_ONCE["cpu"])
-    if n_directions < PAYS * some.shape[-1] or _n_bytes(subject, inputs) > MOST_BYTES.get(some.device.type, 4 << 30):
+    most = torch.cuda.mem_get_info(some.device)[0] // 2 if some.is_cuda else MOST_BYTES
+    if n_directions < PAYS * some.shape[-1] or _n_bytes(subject, inputs) > most:
         return direct(subject, stack), at_once
-    trial = torch.randn(1, *some.shape, generator=torch.Generator().manual_seed(0)).to(some)
-    expected = small_step(subject, stack, trial[0])
+    generator = torch.Generator().manual_seed(0)
+    trial = {side: torch.randn(1, *x.shape, generator=generator).to(x) for side, x in inputs.items()}
+    expected = small_step(subject, stack, trial)
     # Half precision has the ten bits of the tensor cores' float32, in half the time; it overflows where that does not.
     for dtype in (torch.float16, some.dtype) if some.is_cuda and some.dtype == torch.float32 else (some.dtype,):
         push = linearised(subject, stack, dtype)
-        if torch.allclose(push({stack: trial})[0], expected, rtol=0.05, atol=0.01 * float(expected.max())):
+        if torch.allclose(push(trial)[0], expected, rtol=0.05, atol=0.01 * float(expected.max())):
             return push, at_once if some.is_cuda else 2 * at_once
     return direct(subject, stack), at_once
 
 
 def _n_bytes(subject: Subject, inputs: dict[str, Tensor]) -> int:
-    """About what the matrices of all tokens take: ten of d x d where a layer looks at another side, else five."""
-    kinds = len(subject.kinds())
+    """About what the matrices of all tokens take: five of d x d, and as many again where a layer looks elsewhere."""
     return sum(
-        subject.n_layers(side) * x.shape[0] * x.shape[1] ** 2 * x.element_size() * (10 if kinds > 1 else 5)
-        for side, x in inputs.items()
+        5 * (number + 1) * subject.n_layers(side) * x.shape[0] * x.shape[1] ** 2 * x.element_size()
+        for number, (side, x) in enumerate(inputs.items())
     )
 
 

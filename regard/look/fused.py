@@ -28,9 +28,13 @@ BLOCK = 64
 """Queries, and keys, that a program works on at once."""
 
 
-def usable(x: Tensor) -> bool:
-    """Whether the kernel can take directions like these."""
-    return triton is not None and x.is_cuda and x.dtype == torch.float16 and _can_compile()
+WIDEST = 128
+"""A head whose blocks still fit on the chip."""
+
+
+def usable(x: Tensor, width: int) -> bool:
+    """Whether the kernel can take directions like these, of heads so wide."""
+    return triton is not None and x.is_cuda and x.dtype == torch.float16 and width <= WIDEST and _can_compile()
 
 
 @cache

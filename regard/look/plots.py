@@ -6,6 +6,7 @@ heads a map of heads, what changes with the layer a curve. Standard errors are d
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Shaped
-from torch import Tensor
+from jaxtyping import Float
 
 from regard.disk import write_aside
 from regard.errors import InputError
@@ -29,12 +29,16 @@ NAMED = 100
 """Tokens along an axis that have room for a name each."""
 LONGEST = 24
 """Letters of a name that are written."""
+LETTERS = 14
+"""Letters of a title on an inch."""
 TILE = 1.2
 """Inches of a small map."""
 GREY = "#666666"
 
-FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Arial Unicode MS", "PingFang SC", "Hiragino Sans", "Microsoft YaHei")
-FONTS += ("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Thai", "Nirmala UI", "Segoe UI Emoji", "Noto Emoji")
+FONTS = [
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Arial Unicode MS", "PingFang SC", "Hiragino Sans", "Microsoft YaHei"),
+    *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Thai", "Nirmala UI", "Segoe UI Emoji", "Noto Emoji"),
+]
 """For letters that matplotlib's own font does not have, where one of these is installed."""
 
 Draw = Callable[[Any, Sheet, Array], None]
@@ -63,7 +67,7 @@ def plot(sheet: Sheet, path: Path) -> Path:
             rest = max(widths) - width + 0.01
             cells = part.subfigures(1, len(row) + 1, width_ratios=[*(panel.width for panel in row), rest])
             for cell, panel in zip(cells, row, strict=False):
-                cell.suptitle(_title(panel.array), fontsize=8)
+                cell.suptitle(textwrap.fill(_title(panel.array), int(LETTERS * panel.width)), fontsize=8)
                 panel.draw(cell, sheet, panel.array)
         write_aside(path, lambda aside: figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=300))
     return path
@@ -94,12 +98,12 @@ def _styled() -> Iterator[None]:
 
     there = set(font_manager.get_font_names())
     fonts = ["DejaVu Sans", *(font for font in FONTS if font in there)]
-    sizes = {f"{part}.labelsize": 7 for part in ("xtick", "ytick")} | {"axes.labelsize": 8, "legend.fontsize": 7}
-    settings = {"font.family": fonts, "font.size": 8, "axes.titlesize": 8, "figure.labelsize": 8} | sizes
+    settings: Any = {"font.family": fonts, "font.size": 8, "figure.labelsize": 8, "text.parse_math": False}
+    settings |= {f"{part}.labelsize": 7 for part in ("xtick", "ytick")} | {"axes.labelsize": 8, "legend.fontsize": 7}
     with matplotlib.rc_context(settings), warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", message="Glyph")
         yield
-    if caught:
+    if any("Glyph" in str(warning.message) for warning in caught):
         warn("some letters are in no font that is installed here; the figure has boxes in their place")
 
 
@@ -125,14 +129,14 @@ def _panel(sheet: Sheet, array: Array) -> Panel | None:
     if names == ["method", "k"]:
         return Panel(array, _drops, 5.8, 3.0)
     if names[0] == "layer":
-        return Panel(array, _over_layers, 3.7, 2.6)
+        return Panel(array, _over_layers, 4.1, 2.6)
     return Panel(array, _bars, 4.2, 0.17 * shape[0] + 1.0)
 
 
-def _turned(array: Array) -> tuple[Shaped[Tensor, "... R C"], Axis, Axis]:
+def _turned(array: Array) -> tuple[Float[np.ndarray, "N R C"], Axis, Axis]:
     """The maps of an array, and what is down and across; outputs are rows, so that they read down like a text."""
-    down, across = array.axes[-2:]
-    return (array.values.mT, across, down) if across.name == "output" else (array.values, down, across)
+    values, (down, across) = array.values.double().reshape(-1, *array.values.shape[-2:]), array.axes[-2:]
+    return (values.mT.numpy(), across, down) if across.name == "output" else (values.numpy(), down, across)
 
 
 def _colours(array: Array) -> dict[str, Any]:
@@ -147,7 +151,8 @@ def _large(sheet: Sheet, array: Array) -> Panel:
     _, *axes = _turned(array)
     rows, columns = (_names(sheet, axis) for axis in axes)
     width = _along(len(columns)) + 0.065 * max(map(len, rows)) + 1.2
-    return Panel(array, _large_map, width, 0.85 * _along(len(rows)) + 0.06 * max(map(len, columns)) + 0.8)
+    height = 0.85 * _along(len(rows)) + 0.06 * max(map(len, columns)) + 0.8
+    return Panel(array, _large_map, max(2.8, width), max(2.2, height))
 
 
 def _along(count: int) -> float:
@@ -160,31 +165,27 @@ def _large_map(part: Any, sheet: Sheet, array: Array) -> None:
     """One map with the names of its tokens."""
     values, down, across = _turned(array)
     axes = part.add_subplot()
-    image = axes.imshow(values.flatten(0, -3)[0] if values.ndim > 2 else values, aspect="auto", **_colours(array))
+    image = axes.imshow(values[0], aspect="auto", interpolation="nearest", **_colours(array))
     rows, columns = _names(sheet, down), _names(sheet, across)
     every = -(-len(columns) // NAMED)
     upright = {"rotation": 60, "ha": "left", "va": "center", "rotation_mode": "anchor"}
-    axes.set_xticks(range(0, len(columns), every), columns[::every], parse_math=False, **upright)
+    axes.set_xticks(range(0, len(columns), every), columns[::every], **upright)
     every = -(-len(rows) // NAMED)
-    axes.set_yticks(range(0, len(rows), every), rows[::every], parse_math=False)
+    axes.set_yticks(range(0, len(rows), every), rows[::every])
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.set_ylabel(_said(down))
     axes.set_xlabel(_said(across))
     _seams(axes, sheet, across)
-    part.colorbar(image, ax=axes, shrink=0.8, label=array.name.replace("_", " "))
+    part.colorbar(image, ax=axes, shrink=0.8 if len(rows) < 40 else 0.4, label=array.name.replace("_", " "))
 
 
 def _small(array: Array) -> Panel:
     rows, columns = _grid(array)
     n_down, n_across = _turned(array)[0].shape[-2:]
     tall = TILE * min(1.0, max(0.4, n_down / n_across))
-    return Panel(
-        array,
-        _small_maps,
-        (TILE + 0.05) * columns + 1.3,
-        (tall + (0.2 if array.values.ndim == 3 else 0.05)) * rows + 0.8,
-    )
+    height = (tall + 0.05) * rows + 0.75 if array.values.ndim == 4 else (tall + 0.2) * rows + 0.55
+    return Panel(array, _small_maps, (TILE + 0.05) * columns + 1.2, height)
 
 
 def _grid(array: Array) -> tuple[int, int]:
@@ -197,13 +198,14 @@ def _small_maps(part: Any, sheet: Sheet, array: Array) -> None:
     """A map for each layer and head, or for each layer, in the same colours."""
     values, down, across = _turned(array)
     grid = part.subplots(*_grid(array), squeeze=False)
-    layers, *heads = (sheet.labels(axis, size) for axis, size in zip(array.axes, values.shape[:-2], strict=False))
-    for axes, one in zip(grid.flat, values.flatten(0, -3), strict=False):
+    labelled = zip(array.axes[:-2], array.values.shape, strict=False)
+    layers, *heads = (sheet.labels(axis, size) for axis, size in labelled)
+    for axes, one in zip(grid.flat, values, strict=False):
         image = axes.imshow(one, aspect="auto", interpolation="nearest", **_colours(array))
         _seams(axes, sheet, across)
         axes.set_xticks([])
         axes.set_yticks([])
-    for axes in grid.flat[values[..., 0, 0].numel() :]:
+    for axes in grid.flat[len(values) :]:
         axes.set_axis_off()
     for axes, label in zip(grid[0] if heads else grid.flat, heads[0] if heads else layers, strict=False):
         axes.set_title(f"{'head' if heads else 'layer'} {label}", fontsize=7)
@@ -232,8 +234,7 @@ def _names(sheet: Sheet, axis: Axis, length: int = 0) -> list[str]:
 def _field(part: Any, sheet: Sheet, array: Array) -> None:
     """Numbers without a text, as the classical picture of positions shows them."""
     axes = part.add_subplot(xlabel=array.axes[-1].name, ylabel=array.axes[-2].name)
-    values = array.values.flatten(0, -3)[0] if array.values.ndim > 2 else array.values
-    image = axes.imshow(values, aspect="auto", interpolation="nearest", **_colours(array))
+    image = axes.imshow(_turned(array)[0][0], aspect="auto", interpolation="nearest", **_colours(array))
     axes.locator_params(integer=True)
     part.colorbar(image, ax=axes, label="value")
 
@@ -245,7 +246,7 @@ def _heads(part: Any, sheet: Sheet, array: Array) -> None:
         values = values.amax(-1) if array.name in COUNTS else values.mean(-1)
     limit = max(1.0, float(values.abs().max()))
     axes = part.add_subplot(xlabel="head", ylabel="layer")
-    axes.imshow(values, aspect="auto", cmap="Blues", vmin=0.0, vmax=limit)
+    axes.imshow(values.numpy(), aspect="auto", cmap="Blues", vmin=0.0, vmax=limit)
     axes.set_xticks(range(values.shape[1]), sheet.labels(array.axes[1], values.shape[1]))
     axes.set_yticks(range(values.shape[0]), sheet.labels(array.axes[0], values.shape[0]))
     axes.tick_params(length=0)
@@ -260,7 +261,7 @@ def _eigenvalues(part: Any, sheet: Sheet, array: Array) -> None:
     from matplotlib import colormaps
 
     axes = part.add_subplot(xlabel="rank", ylabel="eigenvalue")
-    shades = colormaps["viridis_r"](np.linspace(0.1, 1.0, len(array.values)))
+    shades = colormaps["viridis_r"](np.linspace(1.0, 0.1, len(array.values))[::-1])
     for colour, label, heads in zip(shades, sheet.labels(array.axes[0], len(array.values)), array.values, strict=True):
         lines = axes.plot(heads.T.numpy(), color=colour, linewidth=0.8)
         lines[0].set_label(f"layer {label}")
@@ -274,11 +275,11 @@ def _drops(part: Any, sheet: Sheet, array: Array) -> None:
     axes = part.add_subplot(xlabel="inputs taken away", ylabel="log-probability lost")
     for place, (method, values) in enumerate(zip(array.axes[0].labels, array.values.numpy(), strict=True)):
         colour, marker = _line(method, place)
-        style = {"linestyle": "--"} if method == "random" else {"markeredgecolor": "white"}
-        size = max(3.5, 8 - place)  # markers at the same place stay visible, one inside another
-        axes.plot(
-            removed, values, color=colour, marker=marker, markersize=size, label=method.replace("_", " "), **style
-        )
+        # Lines and markers at the same place stay visible, a thin one upon a thick one.
+        style = {"marker": marker, "markersize": max(4.5, 9 - 2 * place), "linewidth": max(1.0, 2.8 - 0.4 * place)}
+        if method == "random":
+            style = {"linestyle": "--", "linewidth": 1.5}
+        axes.plot(removed, values, color=colour, label=method.replace("_", " "), **style)
     axes.set_xticks(removed)
     _beside(axes)
 
@@ -319,7 +320,7 @@ def _bars(part: Any, sheet: Sheet, array: Array) -> None:
     ]
     axes = part.add_subplot()
     axes.barh(range(len(names)), array.values.numpy(), color=colours, xerr=None if error is None else error.numpy())
-    axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names], parse_math=False)
+    axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)

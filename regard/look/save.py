@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from regard.disk import write_text
 from regard.errors import InputError
+from regard.look.figures import new_figure
 from regard.look.page import framed, page
-from regard.look.plots import plot
+from regard.look.plots import one_view, plot
 from regard.look.tables import as_csv, as_json
 from regard.look.terminal import drawn
 from regard.look.view import Sheet
+from regard.look.views import VIEWS
 
 Draw = Callable[[Sheet, Path], object]
 
@@ -23,15 +26,26 @@ FORMS: dict[str, Draw] = {
 FIGURES = (".png", ".svg", ".pdf")
 
 
-def check_form(path: str | Path) -> Path:
-    """The path, if something can be written there in a form we have."""
+def check_form(path: str | Path, view: str = "") -> Path:
+    """The path, if this view can be written there, in a form we have: asked before the work, which may take long."""
     place = Path(path)
-    if place.suffix not in (*FORMS, *FIGURES):
-        raise InputError(f"{place}: unknown suffix '{place.suffix}'; known: {', '.join((*FORMS, *FIGURES))}")
-    if place.is_dir() or not place.parent.is_dir():
-        raise InputError(
-            f"{place}: cannot be written: " + ("is a directory" if place.is_dir() else "no such directory")
-        )
+    suffix = place.suffix.lower()
+    if suffix not in (*FORMS, *FIGURES):
+        found = f"unknown suffix '{place.suffix}'" if suffix else "no suffix"
+        raise InputError(f"{place}: {found}; known: {', '.join((*FORMS, *FIGURES))}")
+    if suffix in FIGURES:
+        if view == "all":
+            raise InputError(one_view(place, list(VIEWS)))
+        new_figure(1.0, 1.0)  # says what to install where it cannot be drawn
+    try:
+        if place.is_dir():
+            raise InputError(f"{place}: cannot be written: is a directory; name a file in it")
+        if not place.parent.is_dir():
+            raise InputError(f"{place}: cannot be written: no directory {place.parent}; make it first")
+        with NamedTemporaryFile(dir=place.parent, prefix=f"{place.name}."):
+            pass
+    except OSError as error:
+        raise _unwritable(place, error) from None
     return place
 
 
@@ -40,10 +54,14 @@ def save(sheet: Callable[[], Sheet], path: str | Path, draw: Draw = plot) -> Pat
     place = check_form(path)
     made = sheet()
     try:
-        FORMS.get(place.suffix, draw)(made, place)
+        FORMS.get(place.suffix.lower(), draw)(made, place)
     except OSError as error:
-        raise InputError(f"{place}: cannot be written: {error.strerror or error}") from None
+        raise _unwritable(place, error) from None
     return place
+
+
+def _unwritable(place: Path, error: OSError) -> InputError:
+    return InputError(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}; choose another place")
 
 
 def show(sheet: Sheet) -> None:

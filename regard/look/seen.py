@@ -23,7 +23,7 @@ from regard.look.faithfulness import Faithfulness, faithfulness, last_layer
 from regard.look.gradients import Gradients, gradients
 from regard.look.page import framed
 from regard.look.rollout import flow, rollout, rollout_with_memory
-from regard.look.save import save, show
+from regard.look.save import check_form, save, show
 from regard.look.similarity import Similarity, similarity
 from regard.look.subject import KINDS, Subject
 from regard.look.tangents import entered
@@ -38,6 +38,7 @@ class Seen:
         self.subject = subject
         self._facts = dict(about or {})
         self._attributions: dict[tuple[str, int | None], Attribution] = {}
+        self._effective: dict[tuple[str, bool], tuple[Tensor, Identifiability]] = {}
 
     @property
     def about(self) -> dict[str, object]:
@@ -202,6 +203,7 @@ class Seen:
 
     def save(self, path: str | Path, view: str = "all", **asked: Any) -> Path:
         """Write a view as its suffix says: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf."""
+        check_form(path, view)
         return save(lambda: self.sheet(view, **asked), path)
 
     def show(self, view: str = "attention", **asked: Any) -> None:
@@ -236,9 +238,12 @@ class Seen:
 
     def effective(self, kind: str = "encoder", *, keep_row_sums: bool = False) -> tuple[Tensor, Identifiability]:
         """Effective attention, and the identifiability it rests on, at once."""
-        d_model = next(iter(self.subject.attentions(kind).values())).output.out_features
-        carried = self._carried(kind, keep_row_sums)
-        return effective_attention(self.attention(kind), carried, self.visible(kind), d_model)
+        if (kind, keep_row_sums) not in self._effective:
+            d_model = next(iter(self.subject.attentions(kind).values())).output.out_features
+            carried = self._carried(kind, keep_row_sums)
+            found = effective_attention(self.attention(kind), carried, self.visible(kind), d_model)
+            self._effective[kind, keep_row_sums] = found
+        return self._effective[kind, keep_row_sums]
 
     def _before(self, stack: str) -> int:
         """How many input tokens are on the sides before this one."""

@@ -18,14 +18,14 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.look.figures import Curve, Panel, curves
-from regard.look.save import save
+from regard.look.save import check_form, save
 from regard.look.seen import Seen
 from regard.look.subject import Subject
 from regard.look.view import Array, Axis, Sheet
 from regard.progress import track
 
 BINS = 12
-"""Groups of texts of about the same length that a curve is drawn through."""
+"""Groups of texts of about the same length, at most, that a curve is drawn through."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Kind:
     share: Float[Tensor, "N L H"]
 
     def bins(self) -> Iterator[Int[Tensor, " n"]]:
-        """Texts of about the same length, shortest first; those of one length stay together."""
-        edges = torch.quantile(self.keys.double(), torch.linspace(0, 1, BINS + 1, dtype=torch.double)).unique()
-        place = torch.bucketize(self.keys.double(), edges[1:-1], right=True)
-        return ((place == number).nonzero()[:, 0] for number in range(len(edges)) if bool((place == number).any()))
+        """Texts of about the same length, shortest first: equal steps of length, so that the few long texts count."""
+        step = int(self.keys.max() - self.keys.min()) // BINS + 1
+        place = (self.keys - self.keys.min()) // step
+        return ((place == number).nonzero()[:, 0] for number in place.unique())
 
     def curve(self, values: Float[Tensor, "N L H"]) -> Curve:
         """The mean over heads and texts of each bin, with the 95 % interval of the mean over texts."""
@@ -51,9 +51,8 @@ class Kind:
             x.append(float(self.keys[texts].double().mean()))
             y.append(float(by_text.mean()))
             spread.append(1.96 * float(by_text.std()) / len(texts) ** 0.5 if len(texts) > 1 else 0.0)
-        return Curve(
-            x, y, [a - b for a, b in zip(y, spread, strict=True)], [a + b for a, b in zip(y, spread, strict=True)]
-        )
+        low, high = ([min(1.0, max(0.0, a + sign * b)) for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
+        return Curve(x, y, low, high)
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Survey:
             yield f"{'keys':>8}{'texts':>8}{'correlation':>14}{'not shown':>12}"
             for texts in kind.bins():
                 keys, correlation = kind.keys[texts], kind.correlation[texts].mean()
-                span = f"{int(keys.min())}-{int(keys.max())}"
+                span = "-".join(str(int(end)) for end in keys.unique()[[0, -1]].unique())
                 yield f"{span:>8}{len(texts):>8}{float(correlation):>14.4f}{float(kind.share[texts].mean()):>12.1%}"
 
     def sheet(self) -> Sheet:
@@ -85,9 +84,7 @@ class Survey:
 
     def save(self, path: str | Path) -> Path:
         """As its suffix says: all numbers (.json, .csv), or a figure (.png, .svg, .pdf)."""
-        if Path(path).suffix == ".html":
-            raise InputError(f"{path}: a page shows one text; write .png, .svg, .pdf, .json or .csv")
-        return save(self.sheet, path, draw=lambda _, place: self.draw(place))
+        return save(self.sheet, check(path), draw=lambda _, place: self.draw(place))
 
     def draw(self, path: Path) -> Path:
         """Correlation and share over the number of keys, a panel for each kind of attention."""
@@ -98,11 +95,18 @@ class Survey:
                     "correlation of weights and effective weights": kind.curve(kind.correlation),
                     "share of the norm that does not show": kind.curve(kind.share),
                 },
-                marks={"width of the values": kind.width},
+                marks={"width of the values": float(kind.width)},
             )
             for name, kind in self.kinds.items()
         ]
         return curves(panels, path, xlabel="keys", ylabel="mean over heads", limits=(-0.02, 1.04))
+
+
+def check(path: str | Path) -> Path:
+    """The path, if a survey can be written there."""
+    if Path(path).suffix.lower() == ".html":
+        raise InputError(f"{path}: a page shows one text; write .png, .svg, .pdf, .json or .csv")
+    return check_form(path)
 
 
 def survey(subjects: Sequence[Subject], kinds: Sequence[str], about: Mapping[str, Any]) -> Survey:

@@ -55,8 +55,13 @@ def described(sheet: Sheet, array: Array) -> dict[str, Any]:
 
 def as_csv(sheet: Sheet) -> str:
     """A table with a header."""
-    axes = {axis.name: bool(axis.over) for array in sheet.arrays for axis in array.axes}
-    columns = [column for name, over in axes.items() for column in ((name, f"{name}_token") if over else (name,))]
+    axes = [axis for array in sheet.arrays for axis in array.axes]
+    over = {axis.name for axis in axes if axis.over}
+    columns = [
+        column
+        for name in dict.fromkeys(axis.name for axis in axes)
+        for column in ((name, f"{name}_token") if name in over else (name,))
+    ]
     out = io.StringIO()
     table = csv.DictWriter(out, ["view", "kind", "name", *columns, "value"], restval="", lineterminator="\n")
     table.writeheader()

@@ -106,13 +106,14 @@ def direct(subject: Subject, stack: str) -> Push:
 
 
 @torch.no_grad()
-def small_step(subject: Subject, side: str, direction: Float[Tensor, "T D"]) -> Float[Tensor, "L T"]:
-    """What one direction does, by the difference of two runs near the text: rough, and beyond doubt."""
-    outs, x = _outs(subject, side), entered(subject)[side]
-    step = 1e-3 * float(x.norm() / direction.norm())
+def small_step(subject: Subject, stack: str, tangents: Tangents) -> Float[Tensor, "L T"]:
+    """What one direction on each side does, by the difference of two runs near the text: rough, and beyond doubt."""
+    outs, inputs = _outs(subject, stack), entered(subject)
+    step = 1e-3 * min(float(inputs[side].norm() / direction.norm()) for side, direction in tangents.items())
     ends = []
     for way in (step, -step):
-        with entering(subject, {side: x + way * direction}), record(subject.model, *outs) as heard:
+        near = {side: inputs[side] + way * direction for side, direction in tangents.items()}
+        with entering(subject, near), record(subject.model, *outs) as heard:
             subject.body()
         ends.append(torch.stack([heard[name][0] for name in outs]))
     return ((ends[0] - ends[1]) / (2 * step)).square().sum(-1)
@@ -150,7 +151,9 @@ class Mix:
 
         Keys and values that are None do not move.
         """
-        if fused.usable(query) and not isinstance(self.positions, RelativePositions):
+        if fused.usable(query, max(self.query.shape[-1], self.value.shape[-1])) and not isinstance(
+            self.positions, RelativePositions
+        ):
             return fused.push(self, query, key, value)
         by_head, sight = self._heads(query), self._sight(query.shape[1])
         scores = (by_head.flatten(1, 2) @ self.key.mT).unflatten(1, query.shape[:2])  # (H, Q, N, K)

@@ -42,37 +42,43 @@ def _array(sheet: Sheet, array: Array, columns: int) -> Iterator[str]:
     names, shape = [axis.name for axis in array.axes], array.values.shape
     labels = [sheet.labels(axis, size) for axis, size in zip(array.axes, shape, strict=True)]
     values, said = array.values.double(), title(array)
-    if array.name == "error" or values.numel() == 0:
+    rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
+    lines: Iterator[str] = iter(())
+    if array.name == "error" or values.numel() == 0 or names == ["layer", "head", "dimension"]:
         return
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
         values, how = _one_map(array, labels)
-        rows, across = labels[-2:]
+        down, across = labels[-2:]
         if names[-1] == "output":  # inputs by outputs: a row for each output reads like a text
-            values, rows, across = values.mT, across, rows
-        lines, said = _map(values, rows, across, columns), f"{said}{how}"
-    elif names in (["position", "dimension"], ["layer", "head", "row", "column"]):
-        lines = _sampled(values.flatten(0, -3) if values.ndim > 2 else values, labels[-2:], columns)
-        said = f"{said}, some of {shape[-1]} {names[-1]}s"
-    elif names == ["layer", "head", "dimension"]:
-        return
+            values, down, across = values.mT, across, down
+        lines, said = _map(values, down, across, columns), f"{said}{how}"
+    elif names[-1] in ("dimension", "column"):
+        lines = _sampled(values.reshape(shape[-2:]), labels[-2:], columns)
+        said += f", some of {shape[-1]} {names[-1]}s" if shape[-1] > _beside(columns) else ""
     elif names[:2] == ["layer", "head"]:
-        if values.ndim > 2:
-            values = values.amax(-1) if array.name in COUNTS else values.mean(-1)
-        values = values.round(decimals=3)
+        values = _by_head(array)
         if bool((values == values[0, 0]).all()):
-            where = "in every head" if values.numel() > 1 else f"in layer {labels[0][0]}, head {labels[1][0]}"
-            lines, said = iter(()), f"{said}: {values[0, 0]:.3g} {where}"
+            where = "in every head" if values.numel() > 1 else f"in {rows[0]}, head {labels[1][0]}"
+            said = f"{said}: {values[0, 0]:.3g} {where}"
         else:
-            lines = _table(values, [f"layer {name}" for name in labels[0]], [f"head {n}" for n in labels[1]], columns)
-    elif values.ndim == 2 and names[0] == "layer":
-        lines, said = _bars([f"layer {name}" for name in labels[0]], values.mean(-1)), f"{said}, mean"
+            lines = _table(values, rows, [f"head {label}" for label in labels[1]], columns)
+    elif names == ["method", "k"]:
+        lines = _table(values, rows, [f"k {label}" for label in labels[1]], columns)
     elif values.ndim == 2:
-        lines = _table(values, labels[0], [f"{names[1]} {name}" for name in labels[1]], columns)
+        lines, said = _bars(values.mean(-1), rows, columns), f"{said}, mean"
     else:
-        lines = _bars([f"layer {name}" for name in labels[0]] if names[0] == "layer" else labels[0], values)
+        lines = _bars(values, rows, columns)
     yield from textwrap.wrap(said, columns)
     yield from lines
     yield ""
+
+
+def _by_head(array: Array) -> Float[Tensor, "L H"]:
+    """A number for every head, to three digits: of its queries the most keys, the mean of anything else."""
+    values = array.values.double()
+    if values.ndim > 2:
+        values = values.amax(-1) if array.name in COUNTS else values.mean(-1)
+    return values.round(decimals=3)
 
 
 def _one_map(array: Array, labels: Sequence[Sequence[str]]) -> tuple[Float[Tensor, "R C"], str]:
@@ -116,14 +122,18 @@ def _legend(limit: float, *, signed: bool) -> str:
 
 def _sampled(values: Float[Tensor, "R C"], labels: Sequence[Sequence[str]], columns: int) -> Iterator[str]:
     """A map of as many rows and columns as fit, at equal distances."""
-    rows, across = labels
-    fits = max(1, (columns - LONGEST - 2) // CELL)
-    some = [
-        torch.linspace(0, n - 1, min(n, most)).round().long() for n, most in ((len(rows), MOST), (len(across), fits))
-    ]
-    yield from _map(
-        values[some[0]][:, some[1]], [rows[place] for place in some[0]], [across[place] for place in some[1]], columns
+    (rows, across), most = labels, (MOST, _beside(columns))
+    down, right = (
+        torch.linspace(0, len(names) - 1, min(len(names), fits)).round().long().tolist()
+        for names, fits in zip(labels, most, strict=True)
     )
+    some = values[down][:, right]
+    yield from _map(some, [rows[place] for place in down], [across[place] for place in right], columns)
+
+
+def _beside(columns: int) -> int:
+    """Cells of a map that fit beside the longest name."""
+    return max(1, (columns - LONGEST - 2) // CELL)
 
 
 def _table(values: Float[Tensor, "R C"], rows: Sequence[str], across: Sequence[str], columns: int) -> Iterator[str]:
@@ -139,13 +149,14 @@ def _table(values: Float[Tensor, "R C"], rows: Sequence[str], across: Sequence[s
             yield _pad(_fit(name, NAME), margin) + numbers
 
 
-def _bars(names: Sequence[str], values: Float[Tensor, " N"]) -> Iterator[str]:
+def _bars(values: Float[Tensor, " N"], rows: Sequence[str], columns: int) -> Iterator[str]:
     """A number and a bar a line; a full bar is 1, or the largest number where that is more."""
-    said = [name.replace("_", " ") for name in names]
-    margin = min(NAME, max(map(_width, said))) + 1
+    names = [row.replace("_", " ") for row in rows]
+    margin = min(NAME, max(map(_width, names))) + 1
+    full = max(0, min(BAR, columns - margin - NUMBER - 2))
     limit = max(1.0, float(values.abs().max()))
-    for name, value in zip(said, values.tolist(), strict=True):
-        bar = "█" * round(abs(value) / limit * BAR)
+    for name, value in zip(names, values.tolist(), strict=True):
+        bar = "█" * round(abs(value) / limit * full)
         yield f"{_pad(_fit(name, NAME), margin)}{value:{NUMBER}.3f}  {bar}".rstrip()
 
 

@@ -24,11 +24,15 @@ GIVING = ("key", "input")
 
 @dataclass(frozen=True)
 class Axis:
-    """What lies along one axis of an array: the tokens of some sides, one side after another, or named entries."""
+    """What lies along one axis of an array: the tokens of some sides, one side after another, or named entries.
+
+    `ahead`: what lies at a token is of the one that is written after it.
+    """
 
     name: str
     over: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    ahead: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,10 @@ def merged(array: Array, words: Mapping[str, Sequence[Word]]) -> Array:
 
 
 def _along(values: Tensor, place: int, axis: Axis, words: Mapping[str, Sequence[Word]]) -> Tensor:
-    sizes = torch.tensor([len(word.pieces) for side in axis.over for word in words[side]], device=values.device)
+    lengths = [len(word.pieces) for side in axis.over for word in words[side]]
+    if axis.ahead:  # the first word is not written, and after the last comes one token, the end
+        lengths = [*lengths[1:], 1]
+    sizes = torch.tensor(lengths, device=values.device)
     word_of = torch.repeat_interleave(torch.arange(len(sizes), device=values.device), sizes)
     shape = list(values.shape)
     shape[place] = len(sizes)

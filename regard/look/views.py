@@ -83,8 +83,11 @@ def attribution(seen: Seen, asked: Asked) -> Found:
             yield Array("attribution", stack, "error", axes, found.error)
             error = float((found.error / found.share.clamp(min=1e-30))[found.share > 0.01].mean())
             yield f"{stack}: estimated from {asked.estimate} directions of each token; standard error about {error:.1%}"
-        own, strayed = _own_words(seen, share) if asked.words else _own(found.share)
-        yield Array("attribution", stack, "own_share", (LAYER, output), own)
+        words = {name: side.words for name, side in seen.subject.sides.items()}
+        own, strayed = _own(merged(share, words).values if asked.words else found.share)
+        sizes = [len(word.pieces) for word in words[stack]] if asked.words else [1] * own.shape[-1]
+        by_piece = own.repeat_interleave(torch.tensor(sizes).to(own.device), -1)  # merged, these are the words' again
+        yield Array("attribution", stack, "own_share", (LAYER, output), by_piece)
         yield Array("attribution", stack, "strayed", (LAYER,), strayed)
         token = "word" if asked.words else "token"
         yield (
@@ -98,14 +101,6 @@ def _own(share: Float[Tensor, "L inputs T"]) -> tuple[Float[Tensor, "L T"], Floa
     before = share.shape[1] - share.shape[2]
     itself = torch.arange(before, share.shape[1], device=share.device)
     return share[:, before:].diagonal(dim1=1, dim2=2), (share.argmax(1) != itself).double().mean(-1)
-
-
-def _own_words(seen: Seen, share: Array) -> tuple[Float[Tensor, "L T"], Float[Tensor, " L"]]:
-    """The same of words; each piece has the number of its word, so that merging the pieces gives it again."""
-    words = {name: side.words for name, side in seen.subject.sides.items()}
-    own, strayed = _own(merged(share, words).values)
-    sizes = torch.tensor([len(word.pieces) for word in words[share.kind]], device=own.device)
-    return own.repeat_interleave(sizes, -1), strayed
 
 
 def similarity(seen: Seen, asked: Asked) -> Found:
@@ -139,11 +134,12 @@ def rollout(seen: Seen, asked: Asked) -> Found:
 
 def gradients(seen: Seen, asked: Asked) -> Found:
     found, sides = seen.gradients(), tuple(seen.tokens)
-    output = Axis("output", sides[-1:])
+    ahead = sides[-1] == "decoder"
+    output = Axis("output", sides[-1:], ahead=ahead)
     for name in ("gradient_x_input", "integrated_gradients"):
         yield Array("gradients", "", name, (Axis("input", sides), output), getattr(found, name))
     yield Array("gradients", "", "gap", (output,), found.gap)
-    if sides[-1] == "decoder":
+    if ahead:
         yield "an output is named by the token before it: <sos> stands for the first token that is written"
     yield (
         "integrated gradients sum to what the inputs change in the log-probability of a token, "
@@ -205,8 +201,11 @@ MEANING = {
     "attribution.share": "share of each input in each output",
     "attribution.error": "standard error of the share of each input",
     "attribution.own_share": "share of itself in each output",
-    "attribution.strayed": "share of outputs with more of another input",
+    "attribution.strayed": "share with more of another input",
     "similarity.eigenvalues": "eigenvalues of the symmetric part",
+    "similarity.form": "the form M of x M y",
+    "similarity.symmetric": "symmetric part of M",
+    "similarity.antisymmetric": "antisymmetric part of M",
     "similarity.mutual": "share that is mutual",
     "similarity.positive": "1 where it is a metric",
     "rollout.rollout": "each input in each output",

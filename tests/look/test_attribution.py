@@ -98,15 +98,16 @@ class Meeting(nn.Module):
         return result
 
 
-def test_a_model_that_cannot_be_linearised_is_pushed_through_itself() -> None:
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_a_model_that_cannot_be_linearised_is_pushed_through_itself(stack: str) -> None:
     subject = translator(5, 3)
     first = subject.model.encoder[0]
     first.feed_forward = Meeting(first.feed_forward)
-    assert_close(attribution(subject, "encoder").share, by_autograd(subject, "encoder"), rtol=1e-9, atol=1e-12)
+    assert_close(attribution(subject, stack).share, by_autograd(subject, stack), rtol=1e-9, atol=1e-12)
 
 
 def test_matrices_that_would_not_fit_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.MOST_BYTES, "cpu", 1000)
+    monkeypatch.setattr(module, "MOST_BYTES", 1000)
     monkeypatch.delattr(module, "linearised")
     subject = translator()
     assert_close(attribution(subject, "encoder").share, by_autograd(subject, "encoder"), rtol=1e-9, atol=1e-12)

@@ -56,9 +56,9 @@ def test_the_kernel_runs_and_gives_what_torch_gives(monkeypatch: pytest.MonkeyPa
     subject = on_gpu(translator(70, 20, d_model=64, n_heads=4, d_ff=128))
     sent = {"encoder": torch.randn(9, 70, 64, device="cuda"), "decoder": torch.randn(9, 20, 64, device="cuda")}
     push = linearised(subject, "decoder", torch.float16)
-    assert fused.usable(sent["encoder"].half())
+    assert fused.usable(sent["encoder"].half(), 16)
     by_kernel = push(sent)
-    monkeypatch.setattr(fused, "usable", lambda x: False)
+    monkeypatch.setattr(fused, "usable", lambda x, width: False)
     assert_close(by_kernel, push(sent), rtol=1e-2, atol=1e-3)
 
 

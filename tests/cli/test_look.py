@@ -1,0 +1,204 @@
+"""`regard look`: every view, in a terminal and in every form; a survey of a corpus; and one line for every mistake."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from runs import digits, write_pairs
+
+import regard
+from regard.cli import main
+from regard.look.views import VIEWS
+
+Fail = Callable[..., str]
+Done = Callable[..., tuple[str, str]]
+
+SOURCE = "1 2 3 4"
+
+
+@pytest.fixture
+def done(capsys: pytest.CaptureFixture[str]) -> Done:
+    """Look into a model, which must succeed; gives what is said on stdout and on stderr."""
+
+    def run(*arguments: object) -> tuple[str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["look", *map(str, arguments), "--device", "cpu"])
+        out, err = capsys.readouterr()
+        assert ended.value.code == 0, err
+        return out, err
+
+    return run
+
+
+def test_by_default_what_the_translation_looked_at(
+    done: Done, trained_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    out, err = done(trained_run, SOURCE)
+    text, target, gap, title, *_ = out.splitlines()
+    best = regard.load(trained_run, device="cpu").translate(SOURCE)[0]
+    assert (text, target, gap) == (f"text    {SOURCE}", f"target  {best.text}", "")
+    assert title == "cross attention: weights, layer 0, mean of 2 heads"
+    assert err == ""
+    names = [line.split()[0] for line in out.splitlines()[4:] if line and line[0] not in " ░"]
+    assert names == ["<sos>", *best.tokens[:-1]]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_in_a_terminal(view: str, done: Done, trained_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one token, in words, while nothing is written."""
+    monkeypatch.setenv("COLUMNS", "72")
+    out, _ = done(trained_run, "1", "--target", "", "--words", "--view", view)
+    assert max(map(len, out.splitlines())) <= 72
+    assert f"{view}: " in out
+
+
+def test_all_views_in_one_file(done: Done, trained_run: Path) -> None:
+    assert done(trained_run, SOURCE, "--out", "look.json") == ("", "written: look.json\n")
+    found = json.loads(Path("look.json").read_text(encoding="utf-8"))
+    assert {array["view"] for array in found["arrays"]} == {*VIEWS}
+    assert found["about"]["text"] == SOURCE
+
+
+@pytest.mark.parametrize(
+    ("view", "suffix", "beginning"),
+    [
+        ("attention", ".png", b"\x89PNG"),
+        ("rollout", ".svg", b"<?xml"),
+        ("positions", ".pdf", b"%PDF"),
+        ("effective", ".html", b"<!"),
+        ("similarity", ".csv", b"view,"),
+    ],
+)
+def test_a_view_in_every_form(view: str, suffix: str, beginning: bytes, done: Done, trained_run: Path) -> None:
+    if suffix in (".png", ".svg", ".pdf"):
+        pytest.importorskip("matplotlib")
+    path = Path(f"look{suffix}")
+    assert done(trained_run, "1", "--view", view, "--kind", "encoder", "--out", path) == ("", f"written: {path}\n")
+    assert path.read_bytes().lstrip().startswith(beginning)
+    assert path.stat().st_size > 1000
+
+
+def test_numbers_are_those_of_the_model(done: Done, trained_run: Path) -> None:
+    done(trained_run, SOURCE, "--target", "1 2", "--kind", "cross", "--layer", "-1", "--head", "1", "--out", "one.csv")
+    seen = regard.load(trained_run, device="cpu").look(SOURCE, "1 2")
+    with Path("one.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    weights = seen.attention("cross")[-1, 1]
+    assert len(rows) == weights.numel()
+    for row in rows:
+        assert (row["layer"], row["head"]) == ("0", "1")
+        assert row["query_token"] == seen.tokens["decoder"][int(row["query"])]
+        expected = weights[int(row["query"]), int(row["key"])].item()
+        assert float(row["value"]) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("text", ["1", "日", "a\nb", '"<eos>"'])
+def test_any_text_in_every_form(text: str, done: Done, trained_run: Path) -> None:
+    """Tokens that are a part of a character are shown as such."""
+    done(trained_run, text, "--target", "", "--words", "--view", "attention", "--out", "look.json")
+    sides = json.loads(Path("look.json").read_text(encoding="utf-8"))["sides"]
+    assert sides["decoder"] == ["<sos>"]
+    assert "".join(sides["encoder"]).removesuffix("<eos>") == text.replace("\n", "")
+    out, _ = done(trained_run, text, "--target", "é", "--kind", "encoder")
+    assert ("<0x" in out) == (text == "日")
+
+
+def test_an_estimate_says_how_sure_it_is(done: Done, trained_run: Path) -> None:
+    out, _ = done(trained_run, "1 2", "--view", "attribution", "--kind", "encoder", "--estimate", "4")
+    assert "encoder: estimated from 4 directions of each token; standard error about" in out.replace("\n", " ")
+
+
+@pytest.mark.parametrize("suffix", [".json", ".csv", ".svg"])
+def test_a_survey_of_a_corpus(suffix: str, done: Done, trained_run: Path) -> None:
+    if suffix == ".svg":
+        pytest.importorskip("matplotlib")
+    write_pairs(Path(), "some", digits(8, least=2, most=12))
+    out, err = done(trained_run, "--corpus", "some.src", "--view", "identifiability", "--out", f"lengths{suffix}")
+    assert err == f"written: lengths{suffix}\n"
+    first, _, *rows = out.splitlines()
+    assert first == "encoder: values are 8 wide; more keys than that are not identifiable"
+    assert sum(int(row.split()[1]) for row in rows) == 8
+    assert Path(f"lengths{suffix}").stat().st_size > 100
+    out, _ = done(trained_run, "--corpus", "some.src", "--corpus", "some.tgt", "--kind", "cross")
+    assert out.startswith("cross: values are 8 wide")
+
+
+NOT_THERE: list[tuple[list[str], str]] = [
+    ([], "there is nothing to look at; give a TEXT, or a file with --corpus"),
+    ([""], "there is nothing to look at: the text is empty; give at least one word"),
+    (["1 " * 5000], "text 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
+    (["1", "--target", "1 " * 5000], "text 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
+    (["1", "--view", "atention"], "no view is called 'atention'; did you mean 'attention'?"),
+    (["1", "--layer", "9", "--kind", "cross"], "layer 9: cross attention has 1, counted from 0"),
+    (["1", "--head", "99", "--view", "all"], "head 99: encoder attention has 2, counted from 0"),
+    (["1", "--layer", "-2", "--view", "attribution"], "layer -2: encoder attention has 1, counted from 0"),
+    (["1", "--kind", "self"], "no kind of attention is called 'self'; there are: encoder, decoder, cross"),
+    (["1", "--estimate", "1", "--view", "attribution"], "an estimate from 1 directions has no error to report; "),
+    (
+        ["1", "--estimate", "4", "--view", "attention"],
+        "attention has no estimate to choose; leave it out, or look at: attribution",
+    ),
+    (["1", "--view", "gradients", "--layer", "0"], "gradients has no layer to choose; leave it out, or look at: "),
+    (["--corpus", "nope.src"], "nope.src: no such file"),
+    (["--corpus", "empty.src"], "empty.src: no texts; give one a line"),
+    (["--corpus", "train.src", "1 2"], "--corpus shows identifiability by length, of all heads; leave out TEXT"),
+    (["--corpus", "train.src", "--words", "--layer", "0"], "--corpus shows identifiability by length, of all heads; "),
+    (["--corpus", "train.src", "--view", "rollout"], "--corpus shows identifiability by length, of all heads; leave"),
+    (["--corpus", "train.src", "--kind", "cross"], "cross attention cannot be surveyed on train.src; there are: encod"),
+    (["--corpus", "train.src", "--corpus", "valid.tgt"], "train.src: 24 lines, but valid.tgt has 4; "),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), NOT_THERE, ids=[str(n) for n in range(len(NOT_THERE))])
+def test_a_mistake_is_one_line_and_no_file_is_touched(
+    arguments: list[str], message: str, fail: Fail, trained_run: Path
+) -> None:
+    Path("empty.src").write_text("")
+    Path("look.json").write_text("before")
+    assert fail("look", trained_run, *arguments, "--device", "cpu", "--out", "look.json").startswith(message)
+    assert Path("look.json").read_text() == "before"
+    assert not list(Path().glob("look.json?*"))
+
+
+def test_a_mistake_is_found_before_anything_is_printed(fail: Fail, trained_run: Path) -> None:
+    for view in ("attention", "attribution", "all"):
+        message = fail("look", trained_run, "1", "--view", view, "--layer", "9", "--device", "cpu")
+        assert message == "layer 9: encoder attention has 1, counted from 0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["1", "--out", "look.xyz"], "look.xyz: unknown suffix '.xyz'; known: .html, .json, .csv, .png, .svg, .pdf"),
+        (["1", "--out", "look"], "look: no suffix; known: .html, .json, .csv, .png, .svg, .pdf"),
+        (["1", "--out", "no/look.html"], "no/look.html: cannot be written: no directory no; make it first"),
+        (["1", "--out", "folder.csv"], "folder.csv: cannot be written: is a directory; name a file in it"),
+        (["1", "--out", "x.png", "--view", "all"], "x.png: a figure shows one view; choose one of: attention, "),
+        (["--corpus", "train.src", "--out", "x.html"], "x.html: a page shows one text; write .png, .svg, .pdf, "),
+        (["--corpus", "train.src", "--out", "no/x.png"], "no/x.png: cannot be written: no directory no; make it first"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_the_model_is_read(
+    arguments: list[str], message: str, fail: Fail
+) -> None:
+    Path("folder.csv").mkdir()
+    assert fail("look", "no-such-model", *arguments).startswith(message)
+
+
+def test_without_matplotlib(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for arguments in (["1"], ["--corpus", "train.src"]):
+        assert fail("look", "no-such-model", *arguments, "--out", "x.png") == (
+            "a figure needs the extra 'plot'; run: pip install 'regard[plot]'"
+        )
+
+
+def test_a_model_that_is_not_there(fail: Fail) -> None:
+    assert fail("look", "no-such-model", "1").startswith("no-such-model: ")

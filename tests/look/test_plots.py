@@ -1,0 +1,209 @@
+"""Figures of every view and model: as many maps as heads, the names of the tokens, and nothing lost in the file."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sheets import sheet as made_up
+from subjects import one_stack, translator
+from torch.testing import assert_close
+
+from regard.errors import InputError
+from regard.look.plots import plot
+from regard.look.seen import Seen
+from regard.look.subject import Subject
+from regard.look.view import Array, Axis, Sheet
+from regard.look.views import VIEWS
+
+SUBJECTS: dict[str, Callable[[], Subject]] = {
+    "translator": lambda: translator(3, 2, n_layers=1, n_decoder_layers=1),
+    "encoder": lambda: one_stack("encoder", 3),
+    "decoder": lambda: one_stack("decoder", 1),
+}
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module", params=SUBJECTS)
+def seen(request: pytest.FixtureRequest) -> Seen:
+    return Seen(SUBJECTS[request.param]())
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Sheet], Any]:
+    """Draws a sheet; gives the figure, laid out as in a file."""
+    from matplotlib.figure import Figure
+
+    figures: list[Any] = []
+
+    def keep(figure: Any, path: Path, **_: Any) -> None:
+        figure.get_layout_engine().execute(figure)
+        path.write_bytes(b"")
+        figures.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+
+    def draw(sheet: Sheet) -> Any:
+        plot(sheet, tmp_path / "figure.png")
+        return figures.pop()
+
+    return draw
+
+
+def maps(figure: Any) -> list[Any]:
+    return [axes for axes in figure.axes if axes.images]
+
+
+def texts(figure: Any) -> list[str]:
+    from matplotlib.text import Text
+
+    return [text.get_text() for text in figure.findobj(Text)]
+
+
+def within(figure: Any) -> bool:
+    """Whether everything that is drawn lies on its own part of the figure: nothing is cut off or covers another."""
+    panels = [panel for row in figure.subfigs for panel in row.subfigs]
+    for panel in panels:
+        boxes = [axes.get_tightbbox() for axes in panel.axes] + [text.get_window_extent() for text in panel.texts]
+        low, high, slight = panel.bbox.min, panel.bbox.max, 2.0
+        if any((box.min < low - slight).any() or (box.max > high + slight).any() for box in boxes if box is not None):
+            return False
+    return bool(panels)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_of_every_model_can_be_drawn(seen: Seen, view: str, drawn: Callable[[Sheet], Any]) -> None:
+    figure = drawn(seen.sheet(view))
+    assert figure.axes
+    assert within(figure)
+    assert any(view in text for text in texts(figure))
+
+
+def test_a_small_map_for_every_layer_and_head(drawn: Callable[[Sheet], Any]) -> None:
+    seen = Seen(translator(5, 4, n_layers=3))
+    figure = drawn(seen.sheet("attention", kind="encoder"))
+    assert len(maps(figure)) == 3 * 2
+    for axes, weights in zip(maps(figure), seen.attention("encoder").flatten(0, 1), strict=True):
+        assert_close(torch.tensor(axes.images[0].get_array().data), weights)
+        assert axes.images[0].get_clim() == (0.0, float(seen.attention("encoder").max()))
+    assert {"head 0", "head 1", "layer 0", "layer 2", "query (encoder)", "key (encoder)", "weights"} <= {*texts(figure)}
+    figure = drawn(seen.sheet("attention", kind="encoder", layer=-1))
+    assert len(maps(figure)) == 2
+    assert "layer 2" in texts(figure)
+    assert "layer 0" not in texts(figure)
+
+
+def test_attribution_is_a_map_for_every_layer_and_curves(drawn: Callable[[Sheet], Any]) -> None:
+    seen = Seen(translator(5, 4))
+    figure = drawn(seen.sheet("attribution", kind="decoder"))
+    shares, curves = maps(figure), [axes for axes in figure.axes if axes.get_xlabel() == "layer"]
+    assert len(shares) == 2
+    for layer, axes in enumerate(shares):
+        assert axes.get_title() == f"layer {layer}"
+        assert_close(torch.tensor(axes.images[0].get_array().data), seen.attribution(layer, "decoder").T)
+        assert axes.lines[0].get_xdata()[0] == 4.5  # where the source ends and the target begins
+    own, strayed = curves
+    *tokens, mean = own.lines
+    assert len(tokens) == 4
+    np.testing.assert_allclose([line.get_ydata() for line in tokens], seen.own_share("decoder").T)
+    np.testing.assert_allclose(mean.get_ydata(), seen.own_share("decoder").mean(-1))
+    np.testing.assert_allclose(strayed.lines[0].get_ydata(), seen.strayed("decoder"))
+
+
+def test_one_large_map_has_the_names_of_its_tokens(drawn: Callable[[Sheet], Any]) -> None:
+    sheet = made_up(("cross",), source=60, target=3, n_layers=1, n_heads=1)
+    (axes,) = maps(drawn(Sheet(sheet.sides, list(sheet.of("attention")))))
+    assert [label.get_text() for label in axes.get_xticklabels()] == sheet.sides["encoder"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == sheet.sides["decoder"]
+
+
+@pytest.mark.parametrize(("source", "target"), [(3, 3), (3, 60), (60, 3), (60, 60), (130, 9)])
+def test_names_do_not_overlap_and_nothing_is_cut_off(source: int, target: int, drawn: Callable[[Sheet], Any]) -> None:
+    sheet = made_up(("cross",), source=source, target=target, n_layers=1, n_heads=1)
+    figure = drawn(Sheet(sheet.sides, list(sheet.of("attention"))))
+    (axes,) = maps(figure)
+    assert within(figure)
+    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
+    # The edges of letters' boxes may touch: a line of text has room above and below its letters.
+    assert all(abs(a.y0 - b.y0) >= 0.8 * a.height for a, b in pairwise(boxes))
+    assert figure.get_figwidth() < 20
+    assert figure.get_figheight() < 20
+
+
+def test_signed_numbers_have_two_colours_and_zero_is_white(drawn: Callable[[Sheet], Any]) -> None:
+    figure = drawn(Seen(translator(5, 4)).sheet("gradients"))
+    for axes in maps(figure):
+        low, high = axes.images[0].get_clim()
+        assert low == -high
+        assert axes.images[0].get_cmap().name == "RdBu_r"
+        assert min(axes.images[0].to_rgba(0.0)[:3]) > 0.95
+
+
+def test_positions_are_the_classical_picture(drawn: Callable[[Sheet], Any]) -> None:
+    seen = Seen(translator(5, 4))
+    figure = drawn(seen.sheet("positions", kind="encoder"))
+    (axes,) = maps(figure)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("dimension", "position")
+    assert_close(torch.tensor(axes.images[0].get_array().data), seen.positions("encoder"))
+    assert "value" in texts(figure)
+
+
+def test_faithfulness_is_a_line_for_every_method_and_a_legend_beside(drawn: Callable[[Sheet], Any]) -> None:
+    found = Seen(translator(5, 4)).sheet("faithfulness")
+    lines, bars = drawn(found).axes
+    drop, score = (next(array for array in found.arrays if array.name == name) for name in ("drop", "score"))
+    for line, values, name in zip(lines.lines, drop.values, drop.axes[0].labels, strict=True):
+        np.testing.assert_allclose(line.get_ydata(), values)
+        assert line.get_label() == name.replace("_", " ")
+    assert lines.get_legend().get_window_extent().x0 >= lines.get_window_extent().x1
+    np.testing.assert_allclose([bar.get_width() for bar in bars.patches], score.values)
+
+
+def test_tokens_that_are_the_same_have_a_bar_each(drawn: Callable[[Sheet], Any]) -> None:
+    array = Array("gradients", "", "gap", (Axis("output", ("decoder",)),), torch.tensor([1.0, 2.0, 3.0]))
+    (axes,) = drawn(Sheet({"decoder": ["the", "a", "the"]}, [array])).axes
+    assert [bar.get_width() for bar in axes.patches] == [1.0, 2.0, 3.0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["the", "a", "the"]
+
+
+AWKWARD = ["$x$", "\\frac", "_", "a,b", "<&>", "<0xE2>", "--", "日本", "e\u0301", "w" * 70]
+
+
+def awkward() -> Sheet:
+    axes = (Axis("input", ("encoder",)), Axis("output", ("encoder",)))
+    return Sheet({"encoder": AWKWARD}, [Array("gradients", "", "gradient_x_input", axes, torch.randn(10, 10))])
+
+
+def test_a_png_can_be_opened_and_is_not_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from matplotlib.image import imread
+
+    pixels = imread(plot(awkward(), tmp_path / "figure.png"))
+    assert pixels.shape[0] > 300
+    assert pixels.shape[1] > 300
+    assert len(np.unique(pixels[::9, ::9, 0])) > 20
+    # Where no font has Chinese letters, that is said once, in our words.
+    assert capsys.readouterr().err.count("boxes in their place") <= 1
+
+
+def test_an_svg_is_xml_and_holds_the_tokens(tmp_path: Path) -> None:
+    text = plot(awkward(), tmp_path / "figure.svg").read_text(encoding="utf-8")
+    ElementTree.fromstring(text)
+    for token in ("$x$", "\\frac", "a,b", "e\u0301", "w" * 23 + "…"):
+        assert token in text
+    assert plot(awkward(), tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_figure_shows_one_view(tmp_path: Path) -> None:
+    sheet = made_up(("cross",))
+    with pytest.raises(InputError) as caught:
+        plot(sheet, tmp_path / "figure.png")
+    assert "a figure shows one view; choose one of: attention, effective, " in str(caught.value)
+    assert str(caught.value).endswith("or write figure.html")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,158 @@
+"""In a terminal: nothing is too wide, darker is more, signs are seen, and what does not fit goes on below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from unicodedata import combining, east_asian_width
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from sheets import sheet as made_up
+from subjects import one_stack, translator
+from torch import Tensor
+
+from regard.look.seen import Seen
+from regard.look.terminal import SHADES, drawn
+from regard.look.view import Array, Axis, Sheet
+from regard.look.views import VIEWS
+
+TOKENS = [
+    "▁the",
+    "日本語のとても長い単語です",
+    "e\u0301\u0301",
+    "▁Donaudampfschifffahrtsgesellschaft",
+    ",",
+    "<0xE2>",
+    "한",
+    "ｗｉｄｅ",
+]
+
+
+def width(line: str) -> int:
+    return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in line)
+
+
+def one_map(values: Tensor, rows: Sequence[str], columns: Sequence[str]) -> Sheet:
+    axes = (Axis("layer"), Axis("head"), Axis("query", ("decoder",)), Axis("key", ("encoder",)))
+    return Sheet(
+        {"encoder": columns, "decoder": rows}, [Array("attention", "cross", "weights", axes, values[None, None])]
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.sampled_from(TOKENS), min_size=1, max_size=70),
+    st.lists(st.sampled_from(TOKENS), min_size=1, max_size=40),
+    st.integers(40, 140),
+)
+def test_no_line_of_a_map_is_too_wide(rows: list[str], columns: list[str], columns_there: int) -> None:
+    text = drawn(one_map(torch.rand(len(rows), len(columns)), rows, columns), columns_there)
+    assert max(map(width, text.splitlines())) <= columns_there
+    assert not any(line != line.rstrip() for line in text.splitlines())
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 133])
+def test_no_line_of_any_view_is_too_wide(columns: int) -> None:
+    for sheet in (made_up(source=30, target=20, n_layers=3, n_heads=16), made_up(("decoder",), estimate=True)):
+        assert max(map(width, drawn(sheet, columns).splitlines())) <= columns
+
+
+def test_darker_is_more_and_signs_are_seen() -> None:
+    values = torch.tensor([[1.0, 0.5, 0.25, 0.0], [-1.0, -0.5, -0.25, -0.01]])
+    text = drawn(one_map(values, ["above", "below"], list("abcd")), 80)
+    above, below = (line for line in text.splitlines() if line.startswith(("above", "below")))
+    assert above == f"above  {SHADES[4] * 2} {SHADES[2] * 2} {SHADES[1] * 2}"
+    assert below == f"below -{SHADES[4] * 2}-{SHADES[2] * 2}-{SHADES[1] * 2}"
+    assert f"{SHADES[4] * 2} 0.8 to 1, - below zero" in text
+    assert "below zero" not in drawn(one_map(values[:1], ["above"], list("abcd")), 80)
+
+
+def test_names_stand_upright_over_their_columns() -> None:
+    lines = drawn(one_map(torch.eye(3), ["x", "y", "z"], ["ab", "e\u0301日", "c"]), 80).splitlines()
+    assert lines[0] == "cross attention: weights, layer 0, head 0"
+    assert lines[1:3] == ["   a  e\u0301", "   b  日 c"]
+    assert lines[3:6] == ["x  ██", "y     ██", "z        ██"]
+
+
+def test_more_columns_than_fit_go_on_below() -> None:
+    n_columns, wide = 50, 40
+    text = drawn(one_map(torch.ones(2, n_columns), ["one", "two"], ["t"] * n_columns), wide)
+    for row in ("one", "two"):
+        parts = [line for line in text.splitlines() if line.startswith(row)]
+        assert len(parts) > 1
+        assert sum(part.count("██") for part in parts) == n_columns
+    assert text.count("██ 0.8") == 1
+
+
+def test_a_map_of_many_rows_says_what_is_left_out() -> None:
+    text = drawn(one_map(torch.ones(75, 2), ["row"] * 75, ["a", "b"]), 80)
+    assert sum(line.startswith("row") for line in text.splitlines()) == 60
+    assert "... 15 more rows; --out F.html shows all" in text
+
+
+def test_what_is_averaged_is_said() -> None:
+    seen = Seen(translator(5, 4))
+    title = drawn(seen.sheet("attention", kind="cross"), 80).splitlines()[0]
+    assert title == "cross attention: weights, mean of 2 layers and 2 heads"
+    title = drawn(seen.sheet("attention", kind="cross", layer=-1), 80).splitlines()[0]
+    assert title == "cross attention: weights, layer 1, mean of 2 heads"
+    title = drawn(seen.sheet("attribution", kind="encoder"), 80).splitlines()[0]
+    assert title == "encoder attribution: share of each input in each output, layer 1"
+
+
+def test_the_map_is_the_mean_of_heads_and_the_last_layer_of_what_builds_up() -> None:
+    weights = torch.zeros(2, 2, 2, 2)
+    weights[0, 0, 0, 1] = weights[1, 0, 1, 0] = 1.0  # both at 1/4 of the mean over layers and heads
+    axes = (Axis("layer"), Axis("head"), Axis("query", ("encoder",)), Axis("key", ("encoder",)))
+    sides = {"encoder": ["x", "y"]}
+    text = drawn(Sheet(sides, [Array("attention", "encoder", "weights", axes, weights)]), 80)
+    assert "x     ██\ny  ██\n" in text
+    assert "to 0.25" in text
+    axes = (Axis("layer"), Axis("input", ("encoder",)), Axis("output", ("encoder",)))
+    text = drawn(Sheet(sides, [Array("attribution", "encoder", "share", axes, weights[0])]), 80)
+    assert "x\ny\n" in text  # layer 1 is empty
+    text = drawn(Sheet(sides, [Array("attribution", "encoder", "share", axes, weights[:, 0])]), 80)
+    assert "x     ██\ny\n" in text  # input 1 of layer 1 gave to output 0: outputs are rows
+
+
+def test_numbers_of_heads_are_a_table_and_one_line_where_all_are_the_same() -> None:
+    seen = Seen(translator(7, 6))
+    lines = drawn(seen.sheet("identifiability", kind="encoder"), 80).splitlines()
+    assert "encoder identifiability: keys that a query sees, at most: 7 in every head" in lines
+    assert "encoder identifiability: rank of what they carry: 4 in every head" in lines
+    start = lines.index("encoder identifiability: share of the weights' norm that does not show")
+    assert lines[start + 1].split() == ["head", "0", "head", "1"]
+    share = seen.identifiability("encoder").share.mean(-1)
+    for layer, line in enumerate(lines[start + 2 : start + 4]):
+        assert line.split() == ["layer", str(layer), *(f"{float(value):.3f}" for value in share[layer])]
+    lines = drawn(seen.sheet("identifiability", kind="encoder", layer=-1, head=0), 80).splitlines()
+    assert f"that does not show: {float(share[1, 0]):.3g} in layer 1, head 0" in " ".join(lines)
+
+
+def test_a_form_is_shown_in_part() -> None:
+    seen = Seen(translator(3, 2))
+    text = drawn(seen.sheet("similarity", kind="encoder", layer=-1, head=0), 30)
+    assert "encoder similarity: the form M\nof x M y, some of 8 columns" in text
+    form = seen.similarity(1, 0, "encoder").form
+    first = next(line for line in text.splitlines() if line.startswith("0 "))
+    limit = form[:, [0, 2, 5, 7]].abs().max()  # as many columns as fit: 4 of 8
+    assert ("-" in first) == bool((form[0, [0, 2, 5, 7]] < -limit / 5).any())
+
+
+def test_many_heads_go_on_below() -> None:
+    values = torch.arange(40).reshape(2, 20)
+    sheet = Sheet({}, [Array("similarity", "encoder", "mutual", (Axis("layer"), Axis("head")), values)])
+    lines = drawn(sheet, 60).splitlines()
+    for layer in range(2):
+        numbers = [number for line in lines if line.startswith(f"layer {layer}") for number in line.split()[2:]]
+        assert list(map(int, numbers)) == values[layer].tolist()
+
+
+def test_every_view_of_every_model_is_drawn_with_what_it_says() -> None:
+    for subject in (translator(2, 1, n_layers=1, n_decoder_layers=1), one_stack("decoder", 1)):
+        sheet = Seen(subject).sheet("all")
+        text = drawn(sheet, 200)
+        assert all(f"{view}: " in text for view in VIEWS)
+        assert all(note in text.replace("\n", " ") for notes in sheet.notes.values() for note in notes)
