@@ -23,6 +23,9 @@ from regard.progress import say
 
 VIEWS = "attention effective identifiability attribution similarity rollout gradients faithfulness positions all"
 
+MANY = 60
+"""Tokens of which an exact attribution takes long on a CPU."""
+
 
 def look(
     model: Model,
@@ -57,6 +60,9 @@ def look(
         check_form(out, view or _usual(out))
     seen = regard.load(model, device=device).look(text, target, **given(beam=beam))
     asked = given(kind=kind, layer=layer, head=head, estimate=estimate) | {"words": words}
+    n_tokens = sum(map(len, seen.tokens.values()))
+    if (view or _usual(out)) == "all" and estimate is None and n_tokens > MANY:
+        say(f"all views of {n_tokens} tokens may take minutes, attribution most of them; --estimate 16 is faster")
     if out:
         say(f"written: {seen.save(out, view or _usual(out), **asked)}")
         return
