@@ -141,7 +141,7 @@ class Translator:
         """
         tokenizers = self.task.tokenizers
         source = tokenizers.source.encode(text)
-        if not source:
+        if not text.strip():
             raise InputError("there is nothing to look at: the text is empty; give at least one word")
         self.task.check_lengths(self.network, [(0, source)], tokenizers.source)
         if target is not None and options:

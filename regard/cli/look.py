@@ -47,7 +47,7 @@ def look(
     device: Device = "auto",
 ) -> None:
     import regard
-    from regard.look.save import check_form, show
+    from regard.look.save import check_form, show, usual
 
     if corpus:
         options = {"TEXT": text, "--target": target, "--layer": layer, "--head": head, "--estimate": estimate}
@@ -57,25 +57,20 @@ def look(
     if text is None:
         raise InputError("there is nothing to look at; give a TEXT, or a file with --corpus")
     if out:
-        check_form(out, view or _usual(out))
+        check_form(out, view or usual(out))
     seen = regard.load(model, device=device).look(text, target, **given(beam=beam))
     asked = given(kind=kind, layer=layer, head=head, estimate=estimate) | {"words": words}
     n_tokens = sum(map(len, seen.tokens.values()))
-    if (view or _usual(out)) == "all" and estimate is None and n_tokens > MANY:
+    if (view or usual(out)) == "all" and estimate is None and n_tokens > MANY:
         say(f"all views of {n_tokens} tokens may take minutes, attribution most of them; --estimate 16 is faster")
     if out:
-        say(f"written: {seen.save(out, view or _usual(out), **asked)}")
+        say(f"written: {seen.save(out, view or usual(out), **asked)}")
         return
     if kind is None and not view:
         asked["kind"] = seen.kinds[-1]
     sheet = seen.sheet(view or "attention", **asked)
     _introduce(sheet.about)
     show(sheet)
-
-
-def _usual(out: str) -> str:
-    """What a file shows where no view is named: a page shows all of them."""
-    return "all" if out.lower().endswith((".html", ".json")) else "attention"
 
 
 def _survey(model: str, corpus: list[str], kind: str | None, out: str, device: str, others: dict[str, Any]) -> None:

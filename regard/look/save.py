@@ -26,6 +26,11 @@ FORMS: dict[str, Draw] = {
 FIGURES = (".png", ".svg", ".pdf")
 
 
+def usual(path: str | Path) -> str:
+    """What a file shows where no view is named: a page and JSON hold all of them, a figure and a table one."""
+    return "all" if Path(path).suffix.lower() in (".html", ".json") else "attention"
+
+
 def check_form(path: str | Path, view: str = "") -> Path:
     """The path, if this view can be written there, in a form we have: asked before the work, which may take long."""
     place = Path(path)

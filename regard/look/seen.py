@@ -23,7 +23,7 @@ from regard.look.faithfulness import Faithfulness, faithfulness, last_layer
 from regard.look.gradients import Gradients, gradients
 from regard.look.page import framed
 from regard.look.rollout import flow, rollout, rollout_with_memory
-from regard.look.save import check_form, save, show
+from regard.look.save import check_form, save, show, usual
 from regard.look.similarity import Similarity, similarity
 from regard.look.subject import KINDS, Subject
 from regard.look.tangents import entered
@@ -201,8 +201,12 @@ class Seen:
         found = replace(found, about=facts)
         return by_words(found, {name: side.words for name, side in self.subject.sides.items()}) if words else found
 
-    def save(self, path: str | Path, view: str = "all", **asked: Any) -> Path:
-        """Write a view as its suffix says: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf."""
+    def save(self, path: str | Path, view: str | None = None, **asked: Any) -> Path:
+        """Write a view as its suffix says: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf.
+
+        Where no view is named, a page and JSON hold all of them, the others attention.
+        """
+        view = view or usual(path)
         check_form(path, view)
         return save(lambda: self.sheet(view, **asked), path)
 
