@@ -56,6 +56,16 @@ def attribution(subject: Subject, stack: str, *, estimate: int | None = None, se
     return _shares(mean, error if count < width else None)
 
 
+def of_itself(share: Float[Tensor, "L inputs T"]) -> tuple[Float[Tensor, "L T"], Float[Tensor, " L"]]:
+    """How much of each token is itself, layer by layer, and to what share of the tokens another contributes more.
+
+    The tokens of the stack are the last of the inputs.
+    """
+    before = share.shape[1] - share.shape[2]
+    itself = torch.arange(before, share.shape[1], device=share.device)
+    return share[:, before:].diagonal(dim1=1, dim2=2), (share.argmax(1) != itself).double().mean(-1)
+
+
 def _push(subject: Subject, stack: str, n_directions: int, inputs: dict[str, Tensor]) -> tuple[Push, int]:
     """The cheaper way of sending so many directions, and how many numbers of a layer to send at once.
 

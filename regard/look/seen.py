@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.look import views
-from regard.look.attribution import Attribution, attribution
+from regard.look.attribution import Attribution, attribution, of_itself
 from regard.look.effective import Identifiability, compact, effective_attention
 from regard.look.faithfulness import Faithfulness, faithfulness, last_layer
 from regard.look.gradients import Gradients, gradients
@@ -119,13 +119,11 @@ class Seen:
 
     def own_share(self, stack: str = "encoder", estimate: int | None = None) -> Float[Tensor, "L T"]:
         """How much of each token's output, layer by layer, is still that token."""
-        return self.contributions(stack, estimate).share[:, self._before(stack) :].diagonal(dim1=1, dim2=2)
+        return of_itself(self.contributions(stack, estimate).share)[0]
 
     def strayed(self, stack: str = "encoder", estimate: int | None = None) -> Float[Tensor, " L"]:
         """The share of tokens, layer by layer, to which another token contributes more than they do themselves."""
-        most = self.contributions(stack, estimate).share.argmax(1)
-        own = torch.arange(most.shape[-1], device=most.device) + self._before(stack)
-        return (most != own).double().mean(-1)
+        return of_itself(self.contributions(stack, estimate).share)[1]
 
     def similarity(self, layer: int, head: int, kind: str = "encoder") -> Similarity:
         """The similarity of queries and keys that a head has learned (look/similarity.py)."""

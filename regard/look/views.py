@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from regard.errors import InputError, did_you_mean
+from regard.look.attribution import of_itself
 from regard.look.effective import Identifiability
 from regard.look.subject import KINDS
 from regard.look.view import Array, Axis, Sheet, merged
@@ -84,7 +83,7 @@ def attribution(seen: Seen, asked: Asked) -> Found:
             error = float((found.error / found.share.clamp(min=1e-30))[found.share > 0.01].mean())
             yield f"{stack}: estimated from {asked.estimate} directions of each token; standard error about {error:.1%}"
         words = {name: side.words for name, side in seen.subject.sides.items()}
-        own, strayed = _own(merged(share, words).values if asked.words else found.share)
+        own, strayed = of_itself(merged(share, words).values if asked.words else found.share)
         sizes = [len(word.pieces) for word in words[stack]] if asked.words else [1] * own.shape[-1]
         by_piece = own.repeat_interleave(torch.tensor(sizes).to(own.device), -1)  # merged, these are the words' again
         yield Array("attribution", stack, "own_share", (LAYER, output), by_piece)
@@ -94,13 +93,6 @@ def attribution(seen: Seen, asked: Asked) -> Found:
             f"{stack}: in the last layer a {token} is {float(own[-1].mean()):.0%} itself; "
             f"to {float(strayed[-1]):.0%} of the {token}s another one contributes more"
         )
-
-
-def _own(share: Float[Tensor, "L inputs T"]) -> tuple[Float[Tensor, "L T"], Float[Tensor, " L"]]:
-    """How much of each token is itself, layer by layer, and to what share of the tokens another contributes more."""
-    before = share.shape[1] - share.shape[2]
-    itself = torch.arange(before, share.shape[1], device=share.device)
-    return share[:, before:].diagonal(dim1=1, dim2=2), (share.argmax(1) != itself).double().mean(-1)
 
 
 def similarity(seen: Seen, asked: Asked) -> Found:
