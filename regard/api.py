@@ -140,9 +140,11 @@ class Translator:
         Options are those of `Search`.
         """
         tokenizers = self.task.tokenizers
-        source = tokenizers.source.encode(text)
+        if not isinstance(text, str):
+            raise InputError(f"one text is looked at, as a str, not {type(text).__name__}; look at several one by one")
         if not text.strip():
             raise InputError("there is nothing to look at: the text is empty; give at least one word")
+        source = tokenizers.source.encode(text)
         self.task.check_lengths(self.network, [(0, source)], tokenizers.source)
         if target is not None and options:
             raise InputError(f"a target is given, so nothing is searched; leave out: {', '.join(options)}")

@@ -3,8 +3,8 @@
 A token is recovered from a layer if, of all that entered the model in its sentence, its own input vector is the
 nearest (by cosine, by L2) to what a map makes of its hidden vector. The maps are the identity, a linear one, and one
 with a hidden layer; each is trained on 70 % of the sentences, stopped by 15 %, and tested on the other 15 %. Layer 0 is
-what enters the layers. Intervals are of 95 %, by how sentences differ from each other; where none does, as at 100 %,
-every token counts, and with few sentences the interval is too narrow.
+what enters the layers. Intervals are of 95 %, by how sentences differ from each other; at 0 and 100 %, where none
+does, each sentence counts once.
 
 DATA is a file with one text a line, for the encoder alone, or pairs, for the decoder as well: two files of lines
 (test.en test.fr) or a table (test.tsv, .csv, .jsonl, .parquet); all also .gz .xz .zst. Too long, empty and repeated

@@ -21,7 +21,7 @@ from regard.cli.options import Beam, Device, Model, given
 from regard.errors import InputError
 from regard.progress import say
 
-VIEWS = "attention effective identifiability attribution similarity rollout gradients faithfulness positions all"
+VIEWS = "attention effective norms identifiability attribution similarity rollout gradients faithfulness positions all"
 
 MANY = 60
 """Tokens of which an exact attribution takes long on a CPU."""
@@ -51,7 +51,8 @@ def look(
 
     if corpus:
         options = {"TEXT": text, "--target": target, "--layer": layer, "--head": head, "--estimate": estimate}
-        options |= {"--words": words or None, "--beam": beam, "--view": view.replace("identifiability", "") or None}
+        options |= {"--words": words or None, "--beam": beam}
+        options |= {"--view": None if view in ("", "identifiability") else view}
         _survey(model, corpus, kind, out, device, given(**options))
         return
     if text is None:

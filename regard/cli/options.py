@@ -17,7 +17,7 @@ Columns = Annotated[
 ]
 SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Leave out pairs with an empty side, and count them.")]
 
-Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. 4, or --n-best, where it is not given.")]
+Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. 4, or as many as wanted, where not given.")]
 Alpha = Annotated[float | None, typer.Option(help="Length penalty ((5 + length) / 6)^alpha; 0.6 where not given.")]
 Batch = Annotated[int | None, typer.Option(help="Sentences translated at once; 32 where not given.")]
 

@@ -124,13 +124,13 @@ def interval(hits: Sequence[int], sizes: Sequence[int]) -> tuple[float, float]:
     """The 95 % interval of ``sum(hits) / sum(sizes)``, where the tokens of one sentence are not independent.
 
     The variance of the ratio is that between sentences; ``n = p (1 - p) / variance`` independent tokens, and no more
-    than there are, go into Wilson's interval, which stays within 0 and 1 and does not shrink to a point there.
+    than there are, go into Wilson's interval, which stays within 0 and 1 and does not shrink to a point there. Where
+    all tokens are recovered, or none, nothing says how alike those of a sentence are: each sentence counts once.
     """
-    n_sentences, n_tokens = len(sizes), sum(sizes)
-    p = sum(hits) / n_tokens
-    n = float(n_tokens)
-    if n_sentences == 1:
-        n = 1.0  # nothing says how alike its tokens are
+    n_sentences, n_hits, n_tokens = len(sizes), sum(hits), sum(sizes)
+    p, n = n_hits / n_tokens, float(n_tokens)
+    if n_sentences == 1 or n_hits in (0, n_tokens):
+        n = float(n_sentences)
     elif apart := sum((hit - p * size) ** 2 for hit, size in zip(hits, sizes, strict=True)):
         n = min(n, p * (1 - p) * n_tokens**2 * (n_sentences - 1) / n_sentences / apart)
     z = 1.959964
@@ -244,7 +244,7 @@ def take_up(found: Identification, out: Path) -> None:
     for key in (*found.of, "stacks"):
         if earlier.get(key) != now[key]:
             raise InputError(f"{path}: {_other(key, earlier.get(key), now[key])}; choose another --out, or delete it")
-    found.results += [_recovery(each) for each in earlier["results"]]
+    found.results += [_recovery(path, each) for each in earlier["results"]]
     say(f"{path}: {len(found.results):,} of {len(found.units):,} results are there already")
 
 
@@ -267,8 +267,11 @@ def _other(key: str, then: Any, now: Any) -> str:
     return f"found {whose.get(key, 'by another version of regard')}"
 
 
-def _recovery(each: Mapping[str, Any]) -> Recovery:
-    unit, numbers = ([each[name] for name in names] for names in (Unit._fields, Recovery._fields[1:]))
+def _recovery(path: Path, each: Mapping[str, Any]) -> Recovery:
+    try:
+        unit, numbers = ([each[name] for name in names] for names in (Unit._fields, Recovery._fields[1:]))
+    except (KeyError, TypeError):
+        raise InputError(f"{path}: a result is damaged; choose another --out, or delete it") from None
     return Recovery(Unit(*unit), *numbers)
 
 

@@ -20,7 +20,7 @@ from regard.disk import write_aside
 from regard.errors import InputError
 from regard.look.figures import LINES, new_figure
 from regard.look.view import Array, Axis, Sheet
-from regard.look.views import COUNTS, title
+from regard.look.views import title
 from regard.progress import warn
 
 WIDEST = 11.0
@@ -114,7 +114,7 @@ def _title(array: Array) -> str:
 
 def _panel(sheet: Sheet, array: Array) -> Panel | None:
     names, shape = [axis.name for axis in array.axes], array.values.shape
-    if array.name == "error" or not array.values.numel():
+    if array.nature == "error" or not array.values.numel():
         return None
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
         return _large(sheet, array) if array.values[..., 0, 0].numel() == 1 else _small(array)
@@ -243,7 +243,7 @@ def _heads(part: Any, sheet: Sheet, array: Array) -> None:
     """A number for every head: of its queries the most keys, the mean of anything else."""
     values = array.values.double()
     if values.ndim > 2:
-        values = values.amax(-1) if array.name in COUNTS else values.mean(-1)
+        values = values.amax(-1) if array.nature == "count" else values.mean(-1)
     limit = max(1.0, float(values.abs().max()))
     axes = part.add_subplot(xlabel="head", ylabel="layer")
     axes.imshow(values.numpy(), aspect="auto", cmap="Blues", vmin=0.0, vmax=limit)
@@ -313,7 +313,7 @@ def _bars(part: Any, sheet: Sheet, array: Array) -> None:
     """A number for each token or method, with its standard error where there is one."""
     names = _names(sheet, array.axes[0], len(array.values))
     error = next(
-        (other.values for other in sheet.of(array.view) if (other.name, other.axes) == ("error", array.axes)), None
+        (other.values for other in sheet.of(array.view) if (other.nature, other.axes) == ("error", array.axes)), None
     )
     colours = [
         _line(name, place)[0] if array.axes[0].name == "method" else LINES[0][0] for place, name in enumerate(names)

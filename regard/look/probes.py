@@ -37,7 +37,15 @@ RIDGE = tuple(10.0**power for power in range(-7, 3))
 CHUNK = 1 << 15
 """Tokens taken to double precision at once."""
 
-METHOD = {"hidden": N_HIDDEN, "rounds": ROUNDS, "patience": PATIENCE, "batch": BATCH, "learning_rate": LEARNING_RATE}
+METHOD = {
+    "hidden": N_HIDDEN,
+    "rounds": ROUNDS,
+    "patience": PATIENCE,
+    "steps": STEPS,
+    "batch": BATCH,
+    "learning_rate": LEARNING_RATE,
+    "ridge": list(RIDGE),
+}
 """What a result depends on, beside the text and the model."""
 
 Map = Callable[[Float[Tensor, "N D"]], Float[Tensor, "N D"]]

@@ -152,20 +152,19 @@ class Seen:
     def _gradients(self) -> Gradients:
         return gradients(self.subject)
 
-    def faithfulness(self, words: bool = False, *, attribution: bool = False) -> Faithfulness:
+    def faithfulness(self, words: bool = False, *, estimate: int | None = views.ESTIMATE) -> Faithfulness:
         """Which view to trust for what is predicted here (look/faithfulness.py); whole `words` are taken away.
 
-        Attribution takes long: it is compared where it has been worked out before, or on request. Integrated
-        gradients, which sum to what the text changes, are compared by what speaks for the token; gradient x input,
-        which tells only how a slight change would act, by its size.
+        Attribution is estimated from a few directions; None compares the exact one. Integrated gradients, which sum
+        to what the text changes, are compared by what speaks for the token; gradient x input, which tells only how a
+        slight change would act, by its size.
         """
         found, last = self.gradients(), list(self.subject.sides)[-1]
         kinds = [kind for kind in ("cross", last) if kind in self.kinds]
         looks = {"attention": self.attention, "effective": self.effective_attention, "norms": self.norms}
         compared = {name: last_layer(*(look(kind) for kind in kinds)) for name, look in looks.items()}
         compared["rollout"] = self.rollout(last)[-1].T
-        if attribution or (last, None) in self._attributions:
-            compared["attribution"] = self.attribution(stack=last)
+        compared["attribution"] = self.attribution(stack=last, estimate=estimate)
         compared["gradient_x_input"] = found.gradient_x_input.abs()
         compared["integrated_gradients"] = found.integrated_gradients
         own = self.visible(last).T

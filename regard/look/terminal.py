@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.look.view import Array, Sheet
-from regard.look.views import COUNTS, title
+from regard.look.views import title
 
 SHADES = " ░▒▓█"
 CELL = 3
@@ -44,7 +44,7 @@ def _array(sheet: Sheet, array: Array, columns: int) -> Iterator[str]:
     values, said = array.values.double(), title(array)
     rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
     lines: Iterator[str] = iter(())
-    if array.name == "error" or values.numel() == 0 or names == ["layer", "head", "dimension"]:
+    if array.nature == "error" or values.numel() == 0 or names == ["layer", "head", "dimension"]:
         return
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
         values, how = _one_map(array, labels)
@@ -77,7 +77,7 @@ def _by_head(array: Array) -> Float[Tensor, "L H"]:
     """A number for every head, to three digits: of its queries the most keys, the mean of anything else."""
     values = array.values.double()
     if values.ndim > 2:
-        values = values.amax(-1) if array.name in COUNTS else values.mean(-1)
+        values = values.amax(-1) if array.nature == "count" else values.mean(-1)
     return values.round(decimals=3)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from jaxtyping import Shaped
@@ -26,13 +27,19 @@ GIVING = ("key", "input")
 class Axis:
     """What lies along one axis of an array: the tokens of some sides, one side after another, or named entries.
 
-    `ahead`: what lies at a token is of the one that is written after it.
+    `ahead`: what lies at a token is of the one that is written after it; the first token begins the text and is a
+    word by itself.
     """
 
     name: str
     over: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     ahead: bool = False
+
+
+Nature = Literal["amount", "count", "error"]
+"""How several numbers become one. Amounts add up or are averaged; errors do so as independent ones do, by their
+squares; of counts, the largest stands for all."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,7 @@ class Array:
     name: str
     axes: tuple[Axis, ...]
     values: Shaped[Tensor, ...]
+    nature: Nature = "amount"
 
     def __post_init__(self) -> None:
         assert self.values.ndim == len(self.axes), (self.values.shape, self.axes)
@@ -93,23 +101,26 @@ def by_words(sheet: Sheet, words: Mapping[str, Sequence[Word]]) -> Sheet:
 
 def merged(array: Array, words: Mapping[str, Sequence[Word]]) -> Array:
     """The array with pieces merged to words."""
-    values = array.values
+    values = array.values if array.values.is_floating_point() or array.nature == "count" else array.values.double()
     for place, axis in enumerate(array.axes):
         if axis.over:
-            values = _along(values, place, axis, words)
+            parts = values.split(_sizes(axis, words), place)
+            values = torch.stack([_together(part, place, axis, array.nature) for part in parts], place)
     return replace(array, values=values)
 
 
-def _along(values: Tensor, place: int, axis: Axis, words: Mapping[str, Sequence[Word]]) -> Tensor:
-    lengths = [len(word.pieces) for side in axis.over for word in words[side]]
-    if axis.ahead:  # the first word is not written, and after the last comes one token, the end
-        lengths = [*lengths[1:], 1]
-    sizes = torch.tensor(lengths, device=values.device)
-    word_of = torch.repeat_interleave(torch.arange(len(sizes), device=values.device), sizes)
-    shape = list(values.shape)
-    shape[place] = len(sizes)
-    numbers = values if values.is_floating_point() else values.double()
-    total = numbers.new_zeros(shape).index_add_(place, word_of, numbers)
-    if axis.name in GIVING:
-        return total
-    return total / sizes.view([-1 if dim == place else 1 for dim in range(values.ndim)])
+def _sizes(axis: Axis, words: Mapping[str, Sequence[Word]]) -> list[int]:
+    """How many pieces each word has along an axis."""
+    sizes = [len(word.pieces) for side in axis.over for word in words[side]]
+    if not axis.ahead:
+        return sizes
+    assert sizes[0] == 1, sizes
+    return [*sizes[1:], 1]  # the first word is not written, and after the last comes one token, the end
+
+
+def _together(pieces: Tensor, place: int, axis: Axis, nature: Nature) -> Tensor:
+    """What the pieces of one word make along an axis."""
+    if nature == "count":
+        return pieces.amax(place)
+    total = pieces.sum(place) if nature == "amount" else pieces.square().sum(place).sqrt()
+    return total if axis.name in GIVING else total / pieces.shape[place]

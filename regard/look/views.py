@@ -15,12 +15,15 @@ from regard.errors import InputError, did_you_mean
 from regard.look.attribution import of_itself
 from regard.look.effective import Identifiability
 from regard.look.subject import KINDS
-from regard.look.view import Array, Axis, Sheet, merged
+from regard.look.view import Array, Axis, Nature, Sheet, merged
 
 if TYPE_CHECKING:
     from regard.look.seen import Seen
 
 LAYER, HEAD = Axis("layer"), Axis("head")
+
+ESTIMATE = 16
+"""Directions of each token from which faithfulness estimates attribution: what matters most is plain from few."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,18 @@ def effective(seen: Seen, asked: Asked) -> Found:
         yield Array("effective", kind, "weights", _axes(kind), seen.effective_attention(kind))
 
 
+def norms(seen: Seen, asked: Asked) -> Found:
+    for kind in _kinds(seen, asked):
+        yield Array("norms", kind, "norms", _axes(kind), seen.norms(kind))
+
+
 def identifiability(seen: Seen, asked: Asked) -> Found:
     for kind in _kinds(seen, asked):
         found = seen.identifiability(kind)
         yield told(kind, found)
         for name, values in found._asdict().items():
-            yield Array("identifiability", kind, name, _axes(kind)[:3], values)
+            nature: Nature = "amount" if name == "share" else "count"
+            yield Array("identifiability", kind, name, _axes(kind)[:3], values, nature)
 
 
 def told(kind: str, found: Identifiability) -> str:
@@ -79,7 +88,7 @@ def attribution(seen: Seen, asked: Asked) -> Found:
         share = Array("attribution", stack, "share", axes, found.share)
         yield share
         if found.error is not None:
-            yield Array("attribution", stack, "error", axes, found.error)
+            yield Array("attribution", stack, "error", axes, found.error, "error")
             error = float((found.error / found.share.clamp(min=1e-30))[found.share > 0.01].mean())
             yield f"{stack}: estimated from {asked.estimate} directions of each token; standard error about {error:.1%}"
         words = {name: side.words for name, side in seen.subject.sides.items()}
@@ -140,11 +149,11 @@ def gradients(seen: Seen, asked: Asked) -> Found:
 
 
 def faithfulness(seen: Seen, asked: Asked) -> Found:
-    found = seen.faithfulness(asked.words)
+    found = seen.faithfulness(asked.words, estimate=asked.estimate or ESTIMATE)
     method = Axis("method", labels=tuple(found.methods))
     yield Array("faithfulness", "", "drop", (method, Axis("k", labels=tuple(map(str, found.removed)))), found.drop)
     yield Array("faithfulness", "", "score", (method,), found.score)
-    yield Array("faithfulness", "", "error", (method,), found.spread)
+    yield Array("faithfulness", "", "error", (method,), found.spread, "error")
     if not found.removed:
         yield "there is only one input, and a prediction from nothing is none: no view can be tested on it"
     elif found.best is None:
@@ -173,19 +182,18 @@ class View(NamedTuple):
 VIEWS = {
     "attention": View(attention, ("kind", "layer", "head")),
     "effective": View(effective, ("kind", "layer", "head")),
+    "norms": View(norms, ("kind", "layer", "head")),
     "identifiability": View(identifiability, ("kind", "layer", "head")),
     "attribution": View(attribution, ("kind", "layer", "estimate")),
     "similarity": View(similarity, ("kind", "layer", "head")),
     "rollout": View(rollout, ("kind", "layer")),
     "gradients": View(gradients),
-    "faithfulness": View(faithfulness),
+    "faithfulness": View(faithfulness, ("estimate",)),
     "positions": View(positions, ("kind",)),
 }
 
-COUNTS = ("keys", "rank", "null")
-"""Of these the query that has most says what a head does; of others the mean."""
-
 MEANING = {
+    "norms.norms": "weights times the length of what they carry",
     "identifiability.keys": "keys that a query sees, at most",
     "identifiability.rank": "rank of what they carry",
     "identifiability.null": "dimensions of weights that do not show",

@@ -244,20 +244,22 @@ class Translate(Task):
             nll, n_tokens = nll + loss.nll.item(), n_tokens + int(loss.n_tokens)
         return nll, n_tokens
 
-    def check_lengths(self, model: Seq2Seq, texts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer) -> None:
+    def check_lengths(
+        self, model: Seq2Seq, texts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, what: str = "text"
+    ) -> None:
         """Refuse what the model cannot take whole; the texts come with their numbers, from 0."""
         limit = model.config.n_positions - 1
         for number, ids in texts:
             if len(ids) > limit:
                 raise InputError(
-                    f"text {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...', has {len(ids):,} tokens; "
+                    f"{what} {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...', has {len(ids):,} tokens; "
                     f"this model takes at most {limit:,}; split it into sentences"
                 )
 
     def check_pairs(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]]) -> None:
         """Refuse pairs of which the model cannot take a side whole."""
         self.check_lengths(model, enumerate(source for source, _ in pairs), self.tokenizers.source)
-        self.check_lengths(model, enumerate(target for _, target in pairs), self.tokenizers.target)
+        self.check_lengths(model, enumerate(target for _, target in pairs), self.tokenizers.target, "target")
 
     def _written(
         self,

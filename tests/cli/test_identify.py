@@ -175,6 +175,8 @@ def test_a_directory_of_something_else(fail: Fail, done: Done, undrawn: None, ru
             "out/identify.json: not a file of regard identify; choose another --out, or move it away"
         )
         assert Path("out/identify.json").read_bytes() == (content if isinstance(content, bytes) else content.encode())
+    write("out/identify.json", kept.replace(b'"accuracy"', b'"precision"'))
+    assert fail(*command) == f"out/identify.json: a result is damaged{again}"
 
 
 def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:

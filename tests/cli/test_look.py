@@ -134,7 +134,7 @@ NOT_THERE: list[tuple[list[str], str]] = [
     ([], "there is nothing to look at; give a TEXT, or a file with --corpus"),
     ([""], "there is nothing to look at: the text is empty; give at least one word"),
     (["1 " * 5000], "text 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
-    (["1", "--target", "1 " * 5000], "text 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
+    (["1", "--target", "1 " * 5000], "target 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
     (["1", "--view", "atention"], "no view is called 'atention'; did you mean 'attention'?"),
     (["1", "--layer", "9", "--kind", "cross"], "layer 9: cross attention has 1, counted from 0"),
     (["1", "--head", "99", "--view", "all"], "head 99: encoder attention has 2, counted from 0"),

@@ -172,17 +172,19 @@ def test_in_any_number_of_parts_it_is_the_same(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_the_views_of_a_look_are_compared(subject: Subject) -> None:
     seen, last = Seen(subject), list(subject.sides)[-1]
-    views = ("attention", "effective", "norms", "rollout", "gradient_x_input", "integrated_gradients", "random")
+    looked = ("attention", "effective", "norms", "rollout", "attribution")
     found = seen.faithfulness()
-    assert found.methods == views
+    assert found.methods == (*looked, "gradient_x_input", "integrated_gradients", "random")
     singles = [[i] for i in range(n_inputs(subject))]
     attention = torch.cat([seen.attention(kind)[-1].mean(0) for kind in ("cross", last) if kind in seen.kinds], 1).T
     check(found, subject, attention, sight(subject), singles)
-    integrated = found._replace(drop=found.drop[5:], score=found.score[5:])
+    integrated = found._replace(drop=found.drop[6:], score=found.score[6:])
     check(integrated, subject, seen.gradients().integrated_gradients, sight(subject), singles)
     assert seen.gradients() is seen.gradients()
-    assert "attribution" in seen.faithfulness(attribution=True).methods
-    assert "attribution" in seen.faithfulness().methods  # as it is there now
+    for estimate in (2, None):
+        compared = seen.faithfulness(estimate=estimate)
+        attributed = compared._replace(drop=compared.drop[4:], score=compared.score[4:])
+        check(attributed, subject, seen.attribution(stack=last, estimate=estimate), sight(subject), singles)
 
 
 def test_words_are_removed_whole() -> None:

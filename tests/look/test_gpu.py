@@ -62,6 +62,14 @@ def test_the_kernel_runs_and_gives_what_torch_gives(monkeypatch: pytest.MonkeyPa
     assert_close(by_kernel, push(sent), rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.parametrize("shape", [{"d_model": 256, "n_heads": 1}, {"d_model": 96, "n_heads": 4}, {"d_model": 120}])
+def test_attribution_with_heads_that_do_not_suit_the_kernel(shape: dict[str, int]) -> None:
+    """Too wide for it, and of widths that are no power of two."""
+    subject = translator(40, 12, **{"n_heads": 2, "d_ff": 64, **shape})
+    exact = attribution(subject, "decoder").share
+    assert_close(attribution(on_gpu(subject), "decoder").share.cpu().double(), exact, rtol=2e-2, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
 def test_effective_attention_gradients_and_faithfulness(kind: str) -> None:
     subject = translator(9, 6)

@@ -145,3 +145,5 @@ def test_nothing_to_look_at(model: Translator) -> None:
         model.look("")
     with pytest.raises(InputError, match="tokens; this model takes at most 31"):
         model.look("1 " * 40)
+    with pytest.raises(InputError, match="one text is looked at, as a str, not list; look at several one by one"):
+        model.look(["1", "2"])

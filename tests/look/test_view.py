@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from torch.testing import assert_close
 
-from regard.look.view import GIVING, Array, Axis, Sheet, by_words
+from regard.look.view import GIVING, Array, Axis, Nature, Sheet, by_words
 from regard.text.tokenizer import Word
 
 Sizes = dict[str, list[int]]
@@ -39,25 +39,33 @@ def along(axis: Axis, sizes: Sizes) -> list[list[int]]:
     return [list(word.pieces) for word in together]
 
 
-@settings(max_examples=60, deadline=None)
-@given(PARTED, st.lists(st.sampled_from(AXES), min_size=1, max_size=3, unique=True), st.booleans())
+@settings(max_examples=100, deadline=None)
+@given(
+    PARTED,
+    st.lists(st.sampled_from(AXES), min_size=1, max_size=3, unique=True),
+    st.booleans(),
+    st.sampled_from(("amount", "count", "error")),
+)
 def test_a_word_gives_the_sum_of_its_pieces_and_receives_their_mean(
-    sizes: Sizes, axes: list[Axis], whole: bool
+    sizes: Sizes, axes: list[Axis], whole: bool, nature: Nature
 ) -> None:
+    """Of a count the largest stands for all; errors add up by their squares."""
     groups = [along(axis, sizes) for axis in axes]
     shape = [sum(map(len, group)) for group in groups]
     values = torch.rand(shape, dtype=torch.float64)
     values = (values * 10).long() if whole else values
     sides = {side: ["t"] * sum(counts) for side, counts in sizes.items()}
     merged = by_words(
-        Sheet(sides, [Array("any", "", "numbers", tuple(axes), values)]),
+        Sheet(sides, [Array("any", "", "numbers", tuple(axes), values, nature)]),
         {side: words_of(counts) for side, counts in sizes.items()},
     )
     expected = np.zeros([len(group) for group in groups])
     for place in np.ndindex(expected.shape):
         pieces = [group[index] for group, index in zip(groups, place, strict=True)]
         means = np.prod([len(each) for each, axis in zip(pieces, axes, strict=True) if axis.name not in GIVING])
-        expected[place] = sum(float(values[index]) for index in product(*pieces)) / means
+        numbers = np.array([float(values[index]) for index in product(*pieces)])
+        added = np.sqrt((numbers**2).sum()) if nature == "error" else numbers.sum()
+        expected[place] = numbers.max() if nature == "count" else added / means
     assert_close(merged.arrays[0].values.double(), torch.tensor(expected))
     assert merged.sides == {side: [f"w{n}" for n in range(len(counts))] for side, counts in sizes.items()}
 
