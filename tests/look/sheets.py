@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -17,6 +18,21 @@ be given tea and rice before they were sent home by bus , which none of them had
 FRENCH = """le vieux pilote qui avait atterri à Tokyo à sept heures et demie dit que les passagers de l' avion en retard
 auraient du thé et du riz avant d' être renvoyés chez eux en bus , ce qu' aucun d' eux n' attendait ."""
 LAYER, HEAD = Axis("layer"), Axis("head")
+
+HOSTILE = [
+    "</script><script>window.harmed = 1</script>",
+    "<img src=x onerror='window.harmed = 1'>",
+    "\"'&quot;<!--",
+    "{{data}}",
+    "שלום",
+    "a\u202eb",
+    "🏳️‍🌈",
+    "<0xE2>",
+    " ",
+    "\n",
+    "",
+    "Donaudampfschifffahrtsgesellschaft" * 9,
+]
 
 
 def tokens(text: str, count: int) -> list[str]:
@@ -139,7 +155,7 @@ def sheet(
     for side, pieces in sides.items():
         angle = torch.arange(len(pieces))[:, None] / 10000 ** (torch.arange(0, 32, 2) / 32)
         vectors = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
-        arrays.append(Array("positions", side, "vectors", (Axis("position"), Axis("dimension")), vectors))
+        arrays.append(Array("positions", side, "vectors", (Axis("position", (side,)), Axis("dimension")), vectors))
     return Sheet(sides, arrays, notes(arrays), about(sides))
 
 
@@ -161,4 +177,11 @@ def about(sides: dict[str, list[str]]) -> dict[str, object]:
     facts: dict[str, object] = {"model": "demo/run", "text": next(iter(plain.values()))}
     if len(plain) > 1:
         facts |= {"target": plain["decoder"], "score": -0.4172}
-    return {**facts, "difference": 3.1e-06, "merged": "tokens", "regard": "0.1.0"}
+    return {**facts, "difference": 3.1e-06, "merged": "tokens"}
+
+
+def hostile() -> Sheet:
+    """A text that would like to leave its place."""
+    seen = sheet(("encoder",), source=len(HOSTILE))
+    facts = {"model": "</title><b>model</b>", "text": "".join(HOSTILE), "difference": 1.0}
+    return replace(seen, sides={"encoder": HOSTILE}, about=facts, notes={"attention": HOSTILE})

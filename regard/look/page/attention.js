@@ -23,13 +23,8 @@ function section(ctx, id, title, explained, views = [id]) {
   );
   if (notes.length) side.append(make("ul", { class: "notes" }, ...notes.map((text) => make("li", { text }))));
   const main = make("div", { class: "main" });
-  return {
-    id,
-    title,
-    side,
-    main,
-    element: make("section", { class: "view", "data-view": id, "aria-label": title }, side, main),
-  };
+  const element = make("section", { class: "view", "data-view": id, "aria-label": title }, side, main);
+  return { title, side, main, element };
 }
 
 function attentionSection(ctx) {

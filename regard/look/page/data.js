@@ -36,9 +36,7 @@ function openSheet(data) {
 
 function openArray(packed, sides) {
   const { view, kind, name, shape, limit, signed, code } = packed;
-  const axes = packed.axes.map((axis, place) =>
-    openAxis(overTokens(axis, kind, shape[place], sides), shape[place], sides),
-  );
+  const axes = packed.axes.map((axis, place) => openAxis(axis, shape[place], sides));
   const perBlock = product(shape.length > 2 ? shape.slice(1) : shape);
   const opened = new Map();
   function block(number) {
@@ -57,12 +55,6 @@ function openArray(packed, sides) {
   const title = [view, kind, name].filter(Boolean).join(".");
   const axis = (wanted) => axes.find((each) => each.name === wanted) || null;
   return { view, kind, name, title, axes, axis, shape, at, limit, signed, code };
-}
-
-// Positions of a text that has as many tokens are the places of these tokens.
-function overTokens(axis, kind, length, sides) {
-  const there = axis.name === "position" && sides.has(kind) && sides.get(kind).length === length;
-  return there ? { ...axis, over: [kind] } : axis;
 }
 
 function openAxis(axis, length, sides) {

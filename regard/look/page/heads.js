@@ -8,7 +8,7 @@ function headGrid(ctx, { label, name, large = 60 }) {
 
   element.addEventListener("click", (event) => {
     const button = event.target.closest("button");
-    if (button) ctx.choose({ kind, layer: Number(button.dataset.layer), head: Number(button.dataset.head) });
+    if (button) ctx.store.set({ kind, layer: Number(button.dataset.layer), head: Number(button.dataset.head) });
   });
 
   function mark({ layer, head }) {

@@ -69,7 +69,6 @@ function makeContext(root, sheet, store) {
   const trouble = make("p", { class: "trouble", role: "alert", hidden: true });
   const scrolling = [];
   return {
-    root,
     sheet,
     store,
     live,
@@ -90,7 +89,6 @@ function makeContext(root, sheet, store) {
     },
     kindsOf: (...views) => [...new Set(views.flatMap((view) => sheet.of(view).map((array) => array.kind)))],
     kindIn: (kinds) => (kinds.includes(store.state.kind) ? store.state.kind : kinds[0]),
-    choose: (change) => store.set(change),
     weights: (kind) => sheet.find("attention", kind, "weights") || sheet.find("effective", kind, "weights"),
     scrolled: (box) => scrolling.forEach((other) => other !== box && (other.scrollTop = box.scrollTop)),
   };
@@ -175,9 +173,7 @@ function pageHeader({ about }, { swapTheme, help }) {
   const texts = ["text", "target"]
     .filter((name) => about[name])
     .map((name) => make("p", { class: `about-${name}`, dir: "auto", text: String(about[name]) }));
-  const facts = Object.entries(about).filter(
-    ([name]) => !["text", "target", "difference", "merged", "regard", "version"].includes(name),
-  );
+  const facts = Object.entries(about).filter(([name]) => !["text", "target", "difference", "merged"].includes(name));
   const line = facts.map(([name, value]) =>
     make(
       "span",
@@ -246,15 +242,12 @@ function pageFooter({ about, every, digits }, bytes) {
       }),
       make("ul", {}, ...errors),
     );
-  const version = about.regard || about.version;
   return make(
     "footer",
     { class: "footer" },
     ...said.map((text) => make("p", { text })),
     rounding,
-    version
-      ? make("p", { text: `Made by regard ${version}. Layers and heads are counted from 0.` })
-      : make("p", { text: "Layers and heads are counted from 0." }),
+    make("p", { text: "Layers and heads are counted from 0." }),
   );
 }
 

@@ -35,7 +35,7 @@ function tokenStrip(ctx) {
       const row = rows.find((each) => each.side === side);
       if (!row || !row.buttons[index]) continue;
       row.buttons[index].classList.add("on");
-      keepInView(row.list, row.buttons[index], 1);
+      keepInView(row.list, row.buttons[index]);
       lit.push(row.buttons[index]);
     }
     for (const { side, index } of state.pin || []) {
@@ -83,12 +83,12 @@ function sideRow(ctx, side, tokens) {
   return { side, buttons, list, element };
 }
 
-// Scrolls a list, and nothing around it, until a token in it shows, that far down; the list is what holds its place.
-function keepInView(list, child, down) {
+// Scrolls a list, and nothing around it, until a token in it shows; the list is what holds its place.
+function keepInView(list, child) {
   const { offsetTop: top, offsetLeft: left, offsetHeight: height, offsetWidth: width } = child;
   const below = top < list.scrollTop || top + height > list.scrollTop + list.clientHeight;
   const beside = left < list.scrollLeft || left + width > list.scrollLeft + list.clientWidth;
-  if (below) list.scrollTop = top - down;
+  if (below) list.scrollTop = top - 1;
   if (beside) list.scrollLeft = left - list.clientWidth / 3;
 }
 

@@ -6,17 +6,7 @@ function identifiabilitySection(ctx) {
   const made = section(ctx, "identifiability", "Identifiability", [
     "A head is identifiable when only one set of weights gives its output. Once a query sees more keys than the values carry dimensions (the rank), countless other weights give exactly the same output, and a picture of the raw weights shows just one of them.",
   ]);
-  const chooser = kindChooser(ctx, kinds);
-  made.side.append(chooser.element);
-  const grid = numberGrid(ctx, {
-    label: "share that does not show",
-    name: "share",
-    said: (value) => `${percent(value)} does not show`,
-  });
-  const legend = makeLegend(
-    ctx,
-    "Share of the length of the weights that does not show in the output, mean over queries.",
-  );
+  made.side.append(kindChooser(ctx, kinds).element);
   const counts = chart(ctx, {
     label: "Keys each query sees, and the rank of what they carry",
     name: "rank",
@@ -32,34 +22,8 @@ function identifiabilitySection(ctx) {
     named: 60,
   });
   const heading = make("h3", { class: "chosen" });
-  made.main.append(
-    make(
-      "div",
-      { class: "pair" },
-      make("div", { class: "narrow" }, grid.element, legend.element),
-      make("div", { class: "wide" }, heading, counts.element, shares.element),
-    ),
-  );
-  const [gridOnly, chartOnly] = [latest(ctx.failed), latest(ctx.failed)];
+  const only = latest(ctx.failed);
   const array = (name) => ctx.sheet.find("identifiability", ctx.kindIn(kinds), name);
-
-  async function means(share) {
-    const [layers, heads, queries] = share.shape;
-    const found = new Float32Array(layers * heads);
-    for (let layer = 0; layer < layers; layer++) {
-      const numbers = await share.at(layer);
-      for (let head = 0; head < heads; head++)
-        found[layer * heads + head] = mean([...numbers.subarray(head * queries, (head + 1) * queries)]);
-    }
-    return found;
-  }
-
-  function showGrid() {
-    const share = array("share");
-    grid.element.hidden = legend.element.hidden = !share;
-    if (share) gridOnly(means(share), (found) => grid.show(share, found, 1));
-    legend.show(1, false);
-  }
 
   function showHead({ layer, head }) {
     const some = array("keys") || array("rank") || array("share");
@@ -69,7 +33,7 @@ function identifiabilitySection(ctx) {
     const axis = some.axes[2];
     const x = axis.entries.map((entry) => String(entry.index));
     const read = ["keys", "rank", "share"].map((name) => (array(name) ? array(name).at(l, h) : null));
-    chartOnly(Promise.all(read), ([keys, rank, share]) => {
+    only(Promise.all(read), ([keys, rank, share]) => {
       const lines = [
         [keys, "keys", "series-2"],
         [rank, "rank", "series-0"],
@@ -94,12 +58,54 @@ function identifiabilitySection(ctx) {
         });
     });
   }
+  made.main.append(
+    sharesByHead(ctx, {
+      label: "share that does not show",
+      name: "share",
+      said: (value) => `${percent(value)} does not show`,
+      caption: "Share of the length of the weights that does not show in the output, mean over queries.",
+      shares: () => array("share"),
+      read: meansByHead,
+      chosen: [heading, counts.element, shares.element],
+      showHead,
+    }),
+  );
+  return made;
+}
+
+async function meansByHead(array) {
+  const [layers, heads, queries] = array.shape;
+  const found = new Float32Array(layers * heads);
+  for (let layer = 0; layer < layers; layer++) {
+    const numbers = await array.at(layer);
+    for (let head = 0; head < heads; head++)
+      found[layer * heads + head] = mean([...numbers.subarray(head * queries, (head + 1) * queries)]);
+  }
+  return found;
+}
+
+// A share of each head, all in a grid, and beside it what there is to see of the chosen one, which `showHead` shows.
+function sharesByHead(ctx, { label, name, said, caption, shares, read, chosen, showHead }) {
+  const grid = numberGrid(ctx, { label, name, said });
+  const legend = makeLegend(ctx, caption);
+  const only = latest(ctx.failed);
+  function showGrid() {
+    const array = shares();
+    grid.element.hidden = legend.element.hidden = !array;
+    if (array) only(read(array), (found) => grid.show(array, found, 1));
+    legend.show(1, false);
+  }
   ctx.store.on("kind", showGrid);
   ctx.store.on("theme", () => legend.show(1, false));
   ctx.store.on("kind layer head", showHead);
   showGrid();
   showHead(ctx.store.state);
-  return made;
+  return make(
+    "div",
+    { class: "pair" },
+    make("div", { class: "narrow" }, grid.element, legend.element),
+    make("div", { class: "wide" }, ...chosen),
+  );
 }
 
 function similaritySection(ctx) {
@@ -111,31 +117,11 @@ function similaritySection(ctx) {
   ]);
   made.side.append(kindChooser(ctx, kinds).element);
   const array = (name) => ctx.sheet.find("similarity", ctx.kindIn(kinds), name);
-  const grid = numberGrid(ctx, {
-    label: "mutual share of each head",
-    name: "mutual",
-    said: (value) => `${percent(value)} mutual`,
-  });
-  const legend = makeLegend(ctx, "Mutual share.");
   const plot = chart(ctx, { label: "Eigenvalues, largest first", name: "eigenvalues", widest: 640, height: 200 });
   const heading = make("h3", { class: "chosen" });
   const said = make("p", { class: "verdict" });
-  made.main.append(
-    make(
-      "div",
-      { class: "pair" },
-      make("div", { class: "narrow" }, grid.element, legend.element),
-      make("div", { class: "wide" }, heading, said, plot.element),
-    ),
-  );
-  const [gridOnly, headOnly] = [latest(ctx.failed), latest(ctx.failed)];
+  const only = latest(ctx.failed);
 
-  function showGrid() {
-    const mutual = array("mutual");
-    grid.element.hidden = legend.element.hidden = !mutual;
-    legend.show(1, false);
-    if (mutual) gridOnly(mutual.at(), (found) => grid.show(mutual, found, 1));
-  }
   function showHead({ layer, head }) {
     const some = array("eigenvalues") || array("mutual") || array("positive");
     const [l, h] = [clamp(layer, some.shape[0]), clamp(head, some.shape[1])];
@@ -145,7 +131,7 @@ function similaritySection(ctx) {
       array("mutual") && array("mutual").at(l),
       array("positive") && array("positive").at(l),
     ];
-    headOnly(Promise.all(read), ([eigenvalues, mutual, positive]) => {
+    only(Promise.all(read), ([eigenvalues, mutual, positive]) => {
       plot.element.hidden = !eigenvalues;
       const parts = [];
       if (mutual) parts.push(`${percent(mutual[h])} of what it has learned is mutual.`);
@@ -159,11 +145,18 @@ function similaritySection(ctx) {
         });
     });
   }
-  ctx.store.on("kind", showGrid);
-  ctx.store.on("theme", () => legend.show(1, false));
-  ctx.store.on("kind layer head", showHead);
-  showGrid();
-  showHead(ctx.store.state);
+  made.main.append(
+    sharesByHead(ctx, {
+      label: "mutual share of each head",
+      name: "mutual",
+      said: (value) => `${percent(value)} mutual`,
+      caption: "Mutual share.",
+      shares: () => array("mutual"),
+      read: (mutual) => mutual.at(),
+      chosen: [heading, said, plot.element],
+      showHead,
+    }),
+  );
   return made;
 }
 

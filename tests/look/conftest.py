@@ -1,0 +1,86 @@
+"""A browser for the tests of the page, which open a file in it or draw on a stage; without one they are skipped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opened import Mount, Opened, OpenFile
+from sheets import sheet
+
+from regard.disk import json_text
+from regard.look.page import data, script, style
+from regard.look.view import Sheet
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = ("gpu", "quic", "background-networking", "component-update", "sync")
+ARGUMENTS = ["--no-first-run", "--no-sandbox", *(f"--disable-{what}" for what in QUIET)]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    play = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'regard[dev]'")
+    if CHROMIUM is None:
+        pytest.skip("needs a browser: no chromium, chromium-browser or google-chrome on the path")
+    with play.sync_playwright() as started:
+        yield (opened := started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS))
+        opened.close()
+
+
+@pytest.fixture
+def open_file(browser: Any, tmp_path: Path) -> Iterator[OpenFile]:
+    """Opens a page from its file; in the end, nothing may have been asked of the network, and nothing complained of."""
+    contexts: list[Any] = []
+    found: list[tuple[Opened, str]] = []
+
+    def opens(text: str, *, width: int = 1600, scheme: str = "light", built: bool = True) -> Opened:
+        path = tmp_path / f"page{len(contexts)}.html"
+        path.write_text(text, encoding="utf-8")
+        contexts.append(browser.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme))
+        opened = Opened(contexts[-1].new_page())
+        found.append((opened, path.as_uri()))
+        opened.tab.goto(path.as_uri())
+        if built:
+            opened.until(built="true")
+        return opened
+
+    yield opens
+    for opened, address in found:
+        assert {url for url in opened.asked if not url.startswith(("data:", "about:"))} <= {address}
+        assert opened.complaints == []
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def stage(browser: Any) -> Opened:
+    """A page of somebody else, with the component in it."""
+    opened = Opened(browser.new_page(viewport={"width": 1600, "height": 1000}, color_scheme="light"))
+    opened.tab.set_content(f"<!doctype html><style>{style()}</style><div id=look></div><script>{script()}</script>")
+    return opened
+
+
+@pytest.fixture
+def mount(stage: Opened) -> Iterator[Mount]:
+    """Draws a sheet on the stage, in the place of the one before."""
+
+    def mounts(seen: Sheet) -> Opened:
+        stage.tab.bring_to_front()
+        stage.tab.mouse.move(1, 1)
+        swap = """packed => { if (window.seen) window.seen.destroy(); scrollTo(0, 0);
+            window.seen = regardLook(document.getElementById("look"), packed); }"""
+        stage.tab.evaluate(swap, json.loads(json_text(data(seen))))
+        stage.until(built="true")
+        return stage
+
+    yield mounts
+    assert stage.complaints == []
+
+
+@pytest.fixture(scope="module")
+def whole() -> Sheet:
+    return sheet()

@@ -1,0 +1,146 @@
+"""Every sheet in a browser: any kinds of attention, one view, an unknown one, hostile, damaged or large ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from opened import Mount, OpenFile, array, close
+from sheets import HOSTILE, LAYER, hostile, sheet
+
+from regard.look.page import framed, page
+from regard.look.view import Array, Axis, Sheet
+
+KINDS = ("encoder", "decoder", "cross")
+LARGEST = 20_000_000
+"""Bytes that 300 tokens in 12 layers of 12 heads may take, raw and effective; as float32 they would be 104 million."""
+
+
+@pytest.mark.parametrize("kinds", [some for count in (1, 2, 3) for some in combinations(KINDS, count)], ids="-".join)
+def test_every_set_of_kinds_works(mount: Mount, kinds: tuple[str, ...]) -> None:
+    seen = sheet(kinds, n_layers=2, n_heads=2)
+    opened = mount(seen)
+    for kind in kinds:
+        opened.until(kind=kind)
+        weights = array(seen, "attention", kind)[0, 0]
+        shown = opened.point("raw", 1, 1, (weights.shape[0], weights.shape[1]))
+        assert close(shown["raw"], float(weights[1, 1]))
+        opened.tab.keyboard.press("k")
+
+
+def test_every_view_works_alone(mount: Mount, whole: Sheet) -> None:
+    for view in dict.fromkeys(each.view for each in whole.arrays):
+        opened = mount(replace(whole, arrays=list(whole.of(view)), notes={}, about={}))
+        name = "attention" if view == "effective" else view
+        assert opened.tab.locator("section.view").evaluate_all("all => all.map(e => e.dataset.view)") == [name]
+    assert "nothing to see" in mount(replace(whole, arrays=[])).tab.inner_text(".views")
+
+
+def test_a_view_nobody_knows_is_a_matrix(mount: Mount, whole: Sheet) -> None:
+    values = torch.randn(3, 2, 8, 8)
+    values[1, 1, 0, 0] = float("nan")
+    axes = (LAYER, Axis("way", labels=("there", "back")), Axis("query", ("encoder",)), Axis("key", ("encoder",)))
+    curve = torch.tensor([1.0, float("nan"), -2.0, 4.0])
+    odd = [Array("new", "encoder", "numbers", axes, values), Array("odd", "", "curve", (Axis("step"),), curve)]
+    opened = mount(replace(whole, arrays=[*whole.of("attention"), *odd]))
+    opened.tab.locator("[data-view=odd]").scroll_into_view_if_needed()
+    opened.tab.wait_for_selector("[data-view=odd] rect")
+    assert opened.marked("[data-view=odd] rect") == 3
+    for slider in opened.tab.locator("[data-view=new] input").all():
+        slider.press("ArrowRight")
+    opened.tab.wait_for_selector('[aria-label$="layer 1, way back"]')
+    assert close(opened.point("new.encoder.numbers", 2, 3, (8, 8))["numbers"], float(values[1, 1, 2, 3]))
+    opened.tab.mouse.move(5, 5)
+    box = opened.tab.locator('[data-matrix="new.encoder.numbers"]').bounding_box()
+    opened.tab.mouse.move(box["x"] + 4, box["y"] + 4)
+    assert "no number" in opened.tab.inner_text(".tip")
+
+
+def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: Sheet) -> None:
+    """A sheet may hold but layer 2 and head 3; they are still called so."""
+    arrays = []
+    for each in whole.arrays:
+        values, axes = each.values, list(each.axes)
+        for name, number in (("layer", 2), ("head", 3)):
+            if (place := each.axis(name)) >= 0:
+                values = values.index_select(place, torch.tensor([number]))
+                axes[place] = Axis(name, labels=(str(number),))
+        arrays.append(replace(each, values=values, axes=tuple(axes)))
+    opened = mount(replace(whole, arrays=arrays))
+    opened.until(layer=2, head=3)
+    assert opened.tab.inner_text("[data-view=attention] h3") == "encoder · layer 2, head 3"
+    assert close(opened.point("raw", 1, 1, (8, 8))["raw"], float(array(whole, "attention", "encoder")[2, 3, 1, 1]))
+    assert opened.tab.locator("[data-view=attribution] output:visible").inner_text() == "2"
+
+
+def test_it_begins_as_light_or_dark_as_the_system(open_file: OpenFile, whole: Sheet) -> None:
+    for scheme in ("dark", "light"):
+        opened = open_file(page(whole), scheme=scheme)
+        assert opened.state("theme") == scheme
+        assert opened.tab.title() == "look: the old pilot who had landed in <eos>"
+
+
+def test_hostile_texts_do_no_harm(open_file: OpenFile) -> None:
+    for width in (1600, 390):
+        opened = open_file(page(hostile()), width=width)
+        assert opened.tab.evaluate("window.harmed") is None
+        assert opened.marked("img") + opened.marked(".regard script") == 0
+        assert opened.tab.locator(".strip .token").nth(0).inner_text() == HOSTILE[0]
+        assert opened.tab.locator(".strip .token").nth(10).inner_text() == "∅"
+        assert opened.tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_damaged_page_says_so(open_file: OpenFile) -> None:
+    text = page(sheet(("encoder",), source=30, n_heads=8))
+    block = re.search(r'"blocks": \["([^"]{200})', text)
+    assert block is not None
+    opened = open_file(text.replace(block[1], "A" * 200), built=False)
+    opened.tab.wait_for_selector(".trouble:visible")
+    assert "could not be drawn" in opened.tab.inner_text(".trouble")
+    assert opened.complaints
+    opened.complaints.clear()
+
+
+def test_a_notebook_shows_it(open_file: OpenFile, whole: Sheet) -> None:
+    opened = open_file(f"<!doctype html><p>In [1]:</p>{framed(whole)}", built=False)
+    inside = opened.tab.frame_locator("iframe")
+    inside.locator("#look[data-built=true]").wait_for()
+    assert inside.locator("#look").get_attribute("data-layer") == "0"
+
+
+@pytest.fixture(scope="module")
+def large() -> Sheet:
+    return sheet(("encoder",), source=300, n_layers=12, n_heads=12, width=64)
+
+
+def test_three_hundred_tokens_and_144_heads(open_file: OpenFile, large: Sheet) -> None:
+    text = page(large)
+    size = len(text.encode())
+    assert size < LARGEST
+    opened = open_file(text, width=1700)
+    assert f"This page is {size / 1e6:.1f} MB" in opened.tab.inner_text(".footer")
+    opened.tab.click('[data-heads=overview] [data-layer="11"][data-head="4"]')
+    opened.until(layer=11, head=4)
+    raw, effective = (array(large, view, "encoder")[11, 4] for view in ("attention", "effective"))
+    error = float(next(record["code"]["error"] for record in data_of(text) if record["view"] == "effective"))
+    pixels = opened.pixels("raw")
+    assert pixels.shape == (300, 300, 3)
+    darkest = pixels.sum(-1).argmin(-1)
+    assert (raw[range(300), darkest] >= raw.max(-1).values - 2 * error).all()
+    for query, key in ((150, 149), (299, 0), (7, 290)):
+        shown = opened.point("raw", query, key, (300, 300))
+        assert close(shown["raw"], float(raw[query, key]), error)
+        assert close(shown["effective"], float(effective[query, key]), error)
+    assert "strongest of" in opened.tab.locator(".lines-said").nth(0).inner_text()
+    opened.tab.wait_for_function("document.querySelectorAll('[data-heads=overview] [data-drawn]').length === 144")
+
+
+def data_of(text: str) -> list[dict[str, Any]]:
+    """The arrays in a page."""
+    found: list[dict[str, Any]] = json.loads(text.split('id="sheet">')[1].split("</script>")[0])["arrays"]
+    return found
