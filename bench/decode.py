@@ -20,7 +20,7 @@ from train import marian  # bench/train.py
 from regard.data.batches import sentences_to_rows
 from regard.generate import Marks, beam_search, follow, most_likely
 from regard.models.blocks import initialise
-from regard.models.presets import ModelConfig, with_preset
+from regard.models.presets import Seq2SeqConfig, with_preset
 from regard.models.seq2seq import DecoderState, Seq2Seq
 from regard.text.tokenizer import EOS, PAD, SOS
 
@@ -51,7 +51,7 @@ def regard_decoder(model: Seq2Seq, device: torch.device) -> Callable[[Tensor, in
     return decode
 
 
-def peer_decoder(config: ModelConfig, vocabulary: int, device: torch.device) -> Callable[[Tensor, int], None]:
+def peer_decoder(config: Seq2SeqConfig, vocabulary: int, device: torch.device) -> Callable[[Tensor, int], None]:
     """Hugging Face Marian's generate."""
     model, _ = marian(config, vocabulary)
     model.eval().to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     device = torch.device(options.device)
-    config = ModelConfig(**with_preset({"preset": options.preset}))
+    config = Seq2SeqConfig(**with_preset({"preset": options.preset}))
     model = Seq2Seq(config, options.vocabulary, options.vocabulary, joint=True)
     initialise(model, torch.Generator().manual_seed(0))
     model.eval().to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)

@@ -24,18 +24,18 @@ from regard.look.effective import compact, effective_attention
 from regard.look.seen import Seen
 from regard.look.subject import Side, Subject
 from regard.look.tangents import entered, entering, frozen, linearised
-from regard.models.blocks import embedding_positions, encoder_layer, initialise
-from regard.models.presets import ModelConfig, with_preset
-from regard.nn import Encoder, Place, TokenEmbedding, record, visible
-from regard.text.tokenizer import Word
+from regard.models.blocks import embedding, encoder_layer, initialise
+from regard.models.presets import Seq2SeqConfig, with_preset
+from regard.nn import Encoder, Place, record, visible
+from regard.text.pieces import Word
 
 
 class Reader(nn.Module):
     """An encoder by itself, shaped like BERT."""
 
-    def __init__(self, config: ModelConfig, vocabulary: int = 1000) -> None:
+    def __init__(self, config: Seq2SeqConfig, vocabulary: int = 1000) -> None:
         super().__init__()
-        self.embedding = TokenEmbedding(vocabulary, config.d_model, embedding_positions(config), dropout=0.0)
+        self.embedding = embedding(config, vocabulary)
         self.encoder = Encoder(encoder_layer(config) for _ in range(config.n_layers))
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class Reader(nn.Module):
 
 def subject(n_layers: int, d_model: int, n_tokens: int, device: str) -> Subject:
     shape = {"preset": "base", "d_model": d_model, "d_ff": 4 * d_model, "n_heads": 12, "dropout": 0.0}
-    config = ModelConfig(**with_preset({**shape, "n_layers": n_layers, "n_decoder_layers": 1, "activation": "gelu"}))
+    config = Seq2SeqConfig(**with_preset({**shape, "n_layers": n_layers, "n_decoder_layers": 1, "activation": "gelu"}))
     model = Reader(config)
     initialise(model, torch.Generator().manual_seed(0))
     model.eval().to(device)

@@ -27,9 +27,10 @@ from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.models.blocks import initialise
-from regard.models.presets import ModelConfig, with_preset
+from regard.models.presets import Seq2SeqConfig, with_preset
 from regard.tasks.translate import Translate, TranslateConfig
-from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS, TokenizerConfig
+from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS
+from regard.text.vocabulary import TokenizerConfig
 from regard.train.loop import Training
 from regard.train.prepare import Prepared
 from regard.train.run import RunConfig, RunDirectory, TrainConfig
@@ -58,7 +59,7 @@ def synthetic(folder: Path, n: int, vocabulary: int, mean: float) -> TokenStore:
 
 
 def regard_rounds(
-    config: ModelConfig, store: TokenStore, options: argparse.Namespace, batch_tokens: int
+    config: Seq2SeqConfig, store: TokenStore, options: argparse.Namespace, batch_tokens: int
 ) -> Iterator[int]:
     """Our own training loop over the store on disk: what a user's run does between two log lines."""
     device = torch.device(options.device)
@@ -135,7 +136,7 @@ def peer_rounds(
             seen = 0
 
 
-def marian(config: ModelConfig, vocabulary: int) -> tuple[nn.Module, Callable[[nn.Module, Tensor, Tensor], Tensor]]:
+def marian(config: Seq2SeqConfig, vocabulary: int) -> tuple[nn.Module, Callable[[nn.Module, Tensor, Tensor], Tensor]]:
     """Hugging Face's Marian of the same shape."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -158,7 +159,7 @@ def marian(config: ModelConfig, vocabulary: int) -> tuple[nn.Module, Callable[[n
 class TorchTransformer(nn.Module):
     """torch.nn.Transformer with embeddings and a tied softmax."""
 
-    def __init__(self, config: ModelConfig, vocabulary: int) -> None:
+    def __init__(self, config: Seq2SeqConfig, vocabulary: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, config.d_model)
         self.positions = nn.Embedding(256, config.d_model)
@@ -180,7 +181,7 @@ class TorchTransformer(nn.Module):
         return out @ self.tokens.weight.T
 
 
-def torch_transformer(config: ModelConfig, vocabulary: int) -> tuple[nn.Module, Callable[..., Tensor]]:
+def torch_transformer(config: Seq2SeqConfig, vocabulary: int) -> tuple[nn.Module, Callable[..., Tensor]]:
     def loss(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
         entered = torch.cat((torch.full_like(target[:, :1], SOS), target[:, :-1]), 1)
         logits = model(source, entered)
@@ -224,13 +225,13 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=["marian", "torch"])
     parser.add_argument("--compile-peers", action="store_true")
     options = parser.parse_args()
-    config = ModelConfig(**with_preset({"preset": options.preset}))
+    config = Seq2SeqConfig(**with_preset({"preset": options.preset}))
     with TemporaryDirectory() as folder:
         store = synthetic(Path(folder) / "store", 40_000, options.vocabulary, options.mean)
         compare(config, store, options)
 
 
-def compare(config: ModelConfig, store: TokenStore, options: argparse.Namespace) -> None:
+def compare(config: Seq2SeqConfig, store: TokenStore, options: argparse.Namespace) -> None:
     """Print the speeds, for each size of batch."""
     for batch_tokens in options.batch_tokens:
         contenders = {"regard": regard_rounds(config, store, options, batch_tokens)}

@@ -10,7 +10,10 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
+
+from regard.errors import InputError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -47,6 +50,24 @@ def write_aside(path: Path, write: Callable[[Path], object]) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def check_writable(place: Path) -> None:
+    """Refuse a place where no file can be written: asked before the work, which may take long."""
+    try:
+        if place.is_dir():
+            raise InputError(f"{place}: cannot be written: is a directory; name a file in it")
+        if not place.parent.is_dir():
+            raise InputError(f"{place}: cannot be written: no directory {place.parent}; make it first")
+        with NamedTemporaryFile(dir=place.parent, prefix=f"{place.name}."):
+            pass
+    except OSError as error:
+        raise unwritable(place, error) from None
+
+
+def unwritable(place: Path, error: OSError) -> InputError:
+    """What to say of a file that cannot be written."""
+    return InputError(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}; choose another place")
 
 
 def flush(path: Path) -> None:

@@ -14,6 +14,7 @@ import regard.nn
 from regard import config
 from regard.errors import RegardError
 from regard.models.presets import with_preset
+from regard.tasks.task import Amount
 from regard.train import choose
 from regard.train.run import schema, task_of
 
@@ -127,10 +128,9 @@ def test_every_recipe_is_valid(path: Path) -> None:
     tables = config.read(path)
     kinds = schema(task_of(tables, str(path)))
     checked = config.check(tables, kinds, str(path))
-    checked["model"] = with_preset({"preset": "tiny", **checked.get("model", {})})
-    checked["train"] = choose.train_table(
-        checked.get("train", {}), 10**6, checked["model"]["d_model"], torch.device("cpu")
-    )
+    checked["model"] = with_preset({"preset": "tiny", **checked.get("model", {})}, kinds["model"])
+    amount = Amount(10**4, 10**6, checked["model"]["d_model"], started=False)
+    checked["train"] = choose.train_table(checked.get("train", {}), amount, torch.device("cpu"))
     for name, table in checked.items():
         if not config.missing(kinds[name], table):
             config.build(kinds[name], table)  # which judges the values

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterable
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ BEFORE = {"docs/walkthrough.md": "regard train translate train.en train.fr --out
 def blocks(page: str) -> list[tuple[str, str]]:
     """The language and the text of every fenced block of a page; of the help, the indented lines of each verb."""
     if page == "help":
-        helps = [import_module(f"regard.cli.{verb}").__doc__ or "" for verb in VERBS]
+        helps = [import_module(f"regard.cli.{verb}{'_' * iskeyword(verb)}").__doc__ or "" for verb in VERBS]
         return [("sh", "\n".join(re.findall(r"^    (.*)$", text, re.MULTILINE))) for text in helps]
     return re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
@@ -54,6 +55,17 @@ def runnable(block: str) -> str:
 
 def lines(texts: Iterable[str]) -> str:
     return "".join(f"{text}\n" for text in texts)
+
+
+def conllu(pair: cldr.Pair) -> str:
+    """A sentence in CoNLL-U: numbers and other words."""
+    kinds = ((word, "NUM" if word[0].isdigit() else "X") for word in pair.source.split())
+    return lines("\t".join([str(n), word, *"__"[:1], kind, *"______"]) for n, (word, kind) in enumerate(kinds, 1))
+
+
+def conll(pair: cldr.Pair) -> str:
+    """A sentence with a name in every capital."""
+    return lines(f"{word} {'B-CAP' if word[0].isupper() else 'O'}" for word in pair.source.split())
 
 
 @pytest.fixture
@@ -74,6 +86,16 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(lines(f"{pair.source}\tx\t{pair.target}" for pair in pairs), encoding="utf-8")
     two_columns = lines(f"{pair.source}\t{pair.target}" for pair in train)
     (tmp_path / "tatoeba/train.en-fr.tsv").write_text(two_columns, encoding="utf-8")
+    (tmp_path / "wikipedia_en").mkdir()
+    plain = "\n\n".join("\n".join(pair.source for pair in train[start : start + 8]) for start in range(0, 400, 8))
+    for name in ("books.txt", "wikipedia_en/train.txt", "wikipedia_en/valid.txt"):
+        (tmp_path / name).write_text(plain, encoding="utf-8")
+    labelled = [f"{pair.source}\t{'long' if len(pair.source) > 20 else 'short'}" for pair in train]
+    for name, part in (("reviews.tsv", labelled), ("test.tsv", labelled[:20])):
+        (tmp_path / name).write_text(lines(["text\tlabel", *part]), encoding="utf-8")
+    for name, pairs in (("train", train[:100]), ("dev", test)):
+        (tmp_path / f"{name}.conllu").write_text("\n".join(map(conllu, pairs)), encoding="utf-8")
+        (tmp_path / f"{name}.conll").write_text("\n".join(map(conll, pairs)), encoding="utf-8")
     (tmp_path / "more.jsonl").write_text(lines(json.dumps(pair._asdict()) for pair in train), encoding="utf-8")
     (tmp_path / "news.en.gz").write_bytes(gzip.compress((tmp_path / "news.en").read_bytes()))
     return tmp_path

@@ -1,4 +1,4 @@
-"""BLEU, chrF and perplexity: worked by hand, and as sacrebleu has them."""
+"""BLEU, chrF and perplexity: worked by hand, and as sacrebleu has them; the other scores have files of their own."""
 
 from __future__ import annotations
 

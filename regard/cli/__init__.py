@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
+from keyword import iskeyword
 from typing import Any, NoReturn
 
 from regard import __version__
@@ -20,10 +21,18 @@ VERBS = {
     "demo": "the tour: make a corpus, train a translator on it in a minute or two, look at the result",
     "train": "train a model from text files, with a recipe or without one",
     "translate": "translate texts, a file, or what comes through a pipe",
+    "fill": "find the words that [MASK] stands for in a text",
+    "classify": "label texts, or pairs of texts",
+    "tag": "label the words of texts",
+    "embed": "turn texts, words or tokens into vectors",
+    "match": "say how alike texts are, or search a file for the like of a text",
+    "cluster": "sort texts into groups of like meaning, and draw a map of them",
     "evaluate": "score a model on test data",
     "identify": "measure how many tokens can still be told from their hidden vectors, layer by layer",
     "look": "look inside a model: what it looked at, and whether to believe it",
     "info": "say what a model is and how it was made",
+    "export": "write a model as a directory that other libraries load",
+    "import": "turn a Hugging Face directory into a run directory",
 }
 
 OVERVIEW = f"""usage: regard VERB ...          regard VERB --help says more
@@ -55,9 +64,10 @@ def _run(verb: str, arguments: list[str], debug: bool) -> int:
     import typer
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    module = importlib.import_module(f"regard.cli.{verb}")
+    name = f"{verb}_" if iskeyword(verb) else verb
+    module = importlib.import_module(f"regard.cli.{name}")
     # A "\b" line keeps typer from filling the examples, which are indented, into a paragraph.
-    app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(_to_a_pipe(getattr(module, verb)))
+    app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(_to_a_pipe(getattr(module, name)))
     try:
         return app(arguments, prog_name=f"regard {verb}", standalone_mode=False) or 0
     except RegardError as error:

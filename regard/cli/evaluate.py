@@ -1,9 +1,12 @@
-"""Score a model on test data: BLEU and chrF with their sacrebleu signatures, perplexity, counts.
+"""Score a model on test data, by the metrics of its task, with counts.
 
-DATA is two files of lines (test.en test.fr) or a table (test.tsv, .csv, .jsonl, .parquet; also .gz .xz .zst).
+A translator has BLEU and chrF with their sacrebleu signatures, and perplexity; a classifier accuracy, F1 and Matthews,
+or correlations; a tagger accuracy and strict entity F1; a pre-trained encoder accuracy and perplexity of masked words.
+DATA is what the task is trained on: two files of lines or a table, labelled tables, CoNLL files, plain text.
 
     regard evaluate runs/en-fr test.en test.fr
     regard evaluate runs/en-fr europarl.tsv:1,3 --json
+    regard evaluate runs/pos dev.conllu
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from regard.cli.options import (
 
 def evaluate(
     model: Model,
-    data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Parallel files or tables.")],
+    data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Test files.")],
     columns: Columns = "",
     skip_empty: SkipEmpty = False,
     beam: Beam = None,

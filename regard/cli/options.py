@@ -11,11 +11,11 @@ from regard.disk import json_text
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
 Seed = Annotated[int, typer.Option(help="Fixes everything drawn at random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run directory.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or a Hugging Face one.")]
 Columns = Annotated[
-    str, typer.Option(help="The columns of a table that hold source and target: en,fr by header or 1,3 by number.")
+    str, typer.Option(help="The columns of a table: source,target or text,label; en,fr by header or 1,3 by number.")
 ]
-SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Leave out pairs with an empty side, and count them.")]
+SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Leave out examples with an empty side, and count them.")]
 
 Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. 4, or as many as wanted, where not given.")]
 Alpha = Annotated[float | None, typer.Option(help="Length penalty ((5 + length) / 6)^alpha; 0.6 where not given.")]

@@ -7,7 +7,12 @@ length of training are chosen from the amount of data and the device, and writte
     regard train translate corpus.tsv:1,3 more.jsonl --valid dev.en --valid dev.fr
     regard train translate train.en train.fr --out runs/en-fr --resume        # after any interruption
 
-Tables (.tsv .csv .jsonl .parquet) stand alone, files of lines are taken two by two; all also as .gz .xz .zst.
+    regard train pretrain books.txt --out runs/bert                           # BERT: blank lines between documents
+    regard train classify reviews.tsv:text,label --from runs/bert --out runs/reviews
+    regard train tag train.conllu --column upos --valid dev.conllu --out runs/pos      # from scratch, without --from
+
+For translation, tables (.tsv .csv .jsonl .parquet) stand alone and files of lines are taken two by two; classes are
+learned from tables (text, label or text, pair, label), tags from CoNLL, CoNLL-U and JSONL; all also as .gz .xz .zst.
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ def train(
         list[str] | None, typer.Option(help="A validation file; give it twice for a pair. Else some are held out.")
     ] = None,
     columns: Columns = "",
+    column: Annotated[str, typer.Option(help="For tag: the column of the labels, as upos, or a number.")] = "",
+    start: Annotated[str, typer.Option("--from", metavar="MODEL", help="Start from this model: fine-tune it.")] = "",
     source_lang: Annotated[str, typer.Option(help="The source language, as a note.")] = "",
     target_lang: Annotated[str, typer.Option(help="The target language, as a note.")] = "",
     skip_empty: SkipEmpty = False,
@@ -47,7 +54,8 @@ def train(
     tables, where = _tables(what)
     given: dict[str, dict[str, Any]] = {
         "task": {"source_lang": source_lang, "target_lang": target_lang},
-        "data": {"valid": tuple(valid or ()), "columns": split(columns), "skip_empty": skip_empty},
+        "data": {"valid": tuple(valid or ()), "columns": split(column or columns), "skip_empty": skip_empty},
+        "model": {"start": start},
     }
     for name, table in given.items():
         tables[name] = tables.get(name, {}) | {key: value for key, value in table.items() if value}

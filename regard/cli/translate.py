@@ -10,13 +10,13 @@ translated as it comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import Alpha, Batch, Beam, Device, Json, Model, Seed, given, print_json
+from regard.cli.texts import File, Texts, windows_of
 from regard.errors import InputError
 from regard.progress import track
 
@@ -29,8 +29,8 @@ KEYS = ("text", "score", "tokens", "token_scores", "alignment")
 
 def translate(
     model: Model,
-    text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; - is standard input.")] = None,
-    file: Annotated[str, typer.Option(help="A file with one text a line, also .gz .xz .zst; - is stdin.")] = "",
+    text: Texts = None,
+    file: File = "",
     beam: Beam = None,
     n_best: Annotated[int, typer.Option(help="Translations of each text, best first.")] = 1,
     alpha: Alpha = None,
@@ -48,7 +48,7 @@ def translate(
 
     if steps and as_json:
         raise InputError("--json has the tokens and their scores already; leave --steps out")
-    windows, total = _windows(text or [], file)
+    windows, total = windows_of(text or [], file)
     found = regard.load(model, device=device).stream(
         windows,
         aligned=as_json,
@@ -62,22 +62,6 @@ def translate(
     )
     for source, translations in track(found, "translating", total):
         _print(source, translations, as_json=as_json, scored=n_best > 1, steps=steps)
-
-
-def _windows(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], int | None]:
-    """What to translate, in windows, and how many texts there are where that is known."""
-    from regard.data.buckets import windows, windows_as_they_come
-    from regard.text.files import lines
-
-    if texts and file:
-        raise InputError("both TEXT and --file given; give one of them")
-    if texts and texts != ["-"]:
-        if not all(text.strip() for text in texts):
-            raise InputError("a text to translate is empty; give at least one word")
-        return [texts], len(texts)
-    if file in ("", "-") or Path(file).is_fifo() or Path(file).is_char_device():
-        return windows_as_they_come(lines(file or "-")), None
-    return windows(lines(file)), sum(1 for _ in lines(file))
 
 
 def _print(source: str, translations: Sequence[Translation], *, as_json: bool, scored: bool, steps: bool) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from regard.data.order import Placement
@@ -56,6 +56,26 @@ class Rows(Tensors):
 
 
 @dataclass(frozen=True)
+class PartedRows(Rows):
+    """Rows whose sentences have two parts, the second of which may be empty: `part` is 0 in the first, 1 in it."""
+
+    part: Int[Tensor, "B T"]
+
+
+@dataclass(frozen=True)
+class TextBatch(Tensors):
+    """Rows of texts, and what is to be said of each token, or of each text: the s-th of a row at column s.
+
+    Of `n_read` tokens something is said of `n_tokens`, which may also be texts.
+    """
+
+    rows: PartedRows
+    labels: Shaped[Tensor, "B _"]
+    n_tokens: int
+    n_read: int
+
+
+@dataclass(frozen=True)
 class PairBatch(Tensors):
     """Source rows and target rows of the same pairs, equal segments belonging together; `n_tokens` to predict."""
 
@@ -63,6 +83,10 @@ class PairBatch(Tensors):
     target_in: Rows
     target_out: Int[Tensor, "B T"]
     n_tokens: int
+
+    @property
+    def n_read(self) -> int:
+        return self.n_tokens
 
 
 def pair_batch(
@@ -86,6 +110,24 @@ def pair_batch(
     )
 
 
+def lay_parts(column: Column, turn: Column, placement: Placement, width: int, *, pad: int) -> PartedRows:
+    """The texts of a placement end to end in their rows, special ids included; `turn` says where the second part is.
+
+    A turn is one number for each text: how many of its ids come before the second part.
+    """
+    rows = lay(column, placement, width, pad=pad)
+    turns = turn.ids[turn.offsets[placement.items]].astype(np.int32)
+    before = _pour(np.repeat(turns, column.lengths[placement.items]), rows.segment.numpy() > 0, 0)
+    return PartedRows(rows.ids, rows.segment, rows.position, ((rows.position >= before) & (rows.segment > 0)).int())
+
+
+def by_text(values: Shaped[np.ndarray, " items"], placement: Placement, n_texts: int, empty: int | float) -> Tensor:
+    """A number for each text of a placement, in the row of the text and the column of its segment (from 0)."""
+    table = np.full((placement.n_rows, n_texts), empty, dtype=values.dtype)
+    table[placement.rows, _numbers(placement) - 1] = values
+    return torch.from_numpy(table)
+
+
 def sentences_to_rows(
     sentences: Sequence[Sequence[int]], *, before: int | None = None, after: int | None = None, pad: int
 ) -> Rows:
@@ -101,7 +143,7 @@ def lay(
 ) -> Rows:
     """The sentences of a placement end to end in their rows, each with a special id before and after it if asked."""
     tokens, spans = _tokens(column, placement.items, before, after)
-    number = np.arange(len(placement.rows)) - np.searchsorted(placement.rows, placement.rows) + 1
+    number = _numbers(placement)
     used = np.bincount(placement.rows, spans, placement.n_rows)
     assert used.max(initial=0) <= width, f"a row of {used.max():.0f} positions laid into a width of {width}"
     taken = np.arange(width) < used[:, None]  # each row from the left, without gaps: so tokens in order fill it
@@ -110,6 +152,11 @@ def lay(
         segment=_pour(np.repeat(number, spans), taken, 0),
         position=_pour(spread(np.zeros_like(spans), spans), taken, 0),
     )
+
+
+def _numbers(placement: Placement) -> Int[np.ndarray, " items"]:
+    """The segment of each item in its row, from 1."""
+    return np.arange(len(placement.rows)) - np.searchsorted(placement.rows, placement.rows) + 1
 
 
 def _tokens(

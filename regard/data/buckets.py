@@ -9,12 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from queue import Queue
 from threading import Thread
+from typing import TypeVar
+
+Text = TypeVar("Text")
 
 WINDOW = 1024
 """Texts read ahead to be sorted by length."""
 
 
-def windows(texts: Iterable[str]) -> Iterator[list[str]]:
+def windows(texts: Iterable[Text]) -> Iterator[list[Text]]:
     """The texts, as many at a time as pay to be sorted."""
     source = iter(texts)
     while window := list(islice(source, WINDOW)):
@@ -56,3 +59,13 @@ def by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     for first in range(0, len(lengths), size):
         yield longest_first[first : first + size]
+
+
+def by_tokens(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """The indices of all sentences, longest first, as many at a time as take `most` positions together, or one."""
+    longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    first = 0
+    while first < len(lengths):
+        size = max(1, most // max(1, lengths[longest_first[first]]))
+        yield longest_first[first : first + size]
+        first += size

@@ -33,6 +33,9 @@ CHUNK = 4096
 HELD_OUT = 1000
 """Examples kept for validation where no validation files are given, at most; never more than one in twenty."""
 
+SHORTEST_ROW = 8
+"""Positions of the narrowest rows."""
+
 SAMPLE = 1_000_000
 """Examples a vocabulary is learned from, at most."""
 
@@ -48,8 +51,8 @@ class DataConfig:
     max_length: int
 
     def __post_init__(self) -> None:
-        if self.max_length < 8:
-            raise ConfigError(f"data.max_length = {self.max_length}; expected at least 8 tokens")
+        if self.max_length < SHORTEST_ROW:
+            raise ConfigError(f"data.max_length = {self.max_length}; expected at least {SHORTEST_ROW} tokens")
 
 
 @dataclass(frozen=True)

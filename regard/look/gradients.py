@@ -73,8 +73,7 @@ def predicted_log_probs(subject: Subject) -> LogProbs:
 
     def run(inputs: Inputs) -> Float[Tensor, " T"]:
         with entering(subject, inputs), sdpa_kernel(SDPBackend.MATH):  # others cannot go back under vmap
-            log_probs = subject.run()[0].log_softmax(-1)
-        return log_probs.gather(1, subject.predicted[:, None])[:, 0]
+            return subject.explained()
 
     return run
 

@@ -27,7 +27,7 @@ from regard.disk import json_text
 from regard.look.view import Array, Sheet
 
 SCRIPTS = (
-    *("data", "dom", "colour", "tokens", "matrix", "lines", "heads", "chart"),
+    *("data", "dom", "colour", "tokens", "matrix", "lines", "heads", "chart", "map"),
     *("attention", "layers", "views", "page"),
 )
 """The files of the component, each after those it builds on; together they are one script."""
@@ -141,6 +141,7 @@ def _array(array: Array, sheet: Sheet) -> dict[str, Any]:
         "shape": list(numbers.shape),
         "limit": _rounded(float(np.abs(finite).max(initial=0.0))),
         "signed": bool((finite < 0).any()),
+        "label": array.nature == "label",
     }
     if numbers.size <= PLAIN:
         return {**record, "values": [_rounded(value) for value in numbers.ravel().tolist()]}

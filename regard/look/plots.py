@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from regard.disk import write_aside
 from regard.errors import InputError
@@ -33,6 +33,12 @@ LETTERS = 14
 """Letters of a title on an inch."""
 TILE = 1.2
 """Inches of a small map."""
+PLANE = 2.1
+"""Inches of a small map of points."""
+FEW_POINTS = 30
+"""Points of a map that have room for a name each."""
+TICKS = 13
+"""Layers that are named along an axis."""
 GREY = "#666666"
 
 FONTS = [
@@ -108,14 +114,17 @@ def _styled() -> Iterator[None]:
 
 
 def _title(array: Array) -> str:
-    chosen = [f"{axis.name} {axis.labels[0]}" for axis in array.axes if axis.name in ("layer", "head") and axis.labels]
+    one = [axis for axis in array.axes if axis.name in ("layer", "head") and len(axis.labels) == 1]
+    chosen = [f"{axis.name} {axis.labels[0]}" for axis in one]
     return ", ".join([title(array), *chosen])
 
 
 def _panel(sheet: Sheet, array: Array) -> Panel | None:
     names, shape = [axis.name for axis in array.axes], array.values.shape
-    if array.nature == "error" or not array.values.numel():
+    if array.nature in ("error", "label") or not array.values.numel():
         return None
+    if names[-1] == "coordinate":
+        return _planes(sheet, array)
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
         return _large(sheet, array) if array.values[..., 0, 0].numel() == 1 else _small(array)
     if names[-2:] == ["row", "column"]:
@@ -223,12 +232,64 @@ def _seams(axes: Any, sheet: Sheet, across: Axis) -> None:
 
 
 def _said(axis: Axis) -> str:
-    return f"{axis.name} ({', then '.join(axis.over)})"
+    return axis.name if axis.over == (axis.name,) else f"{axis.name} ({', then '.join(axis.over)})"
 
 
 def _names(sheet: Sheet, axis: Axis, length: int = 0) -> list[str]:
     names = sheet.labels(axis, length)
     return [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in names]
+
+
+def _planes(sheet: Sheet, array: Array) -> Panel:
+    """Maps of points: one is large; several are four in a row, with the names of their points below."""
+    count = array.values[..., 0, 0].numel()
+    if count == 1:
+        return Panel(array, _point_maps, 6.4, 5.0)
+    width = max(4.2, PLANE * min(4, count) + 0.3)
+    below = 0.11 * len(_below(sheet, array, width).splitlines())
+    return Panel(array, _point_maps, width, (PLANE + 0.15) * -(-count // 4) + 0.4 + below)
+
+
+def _below(sheet: Sheet, array: Array, width: float) -> str:
+    """The names of few points, in lines of so many inches."""
+    names = _names(sheet, array.axes[-2], array.values.shape[-2])
+    return textwrap.fill("    ".join(names), int(1.6 * LETTERS * width)) if len(names) <= FEW_POINTS else ""
+
+
+def _point_maps(part: Any, sheet: Sheet, array: Array) -> None:
+    """Points where they lie, in the colours of their labels; few of them have their names."""
+    values = array.values.double().reshape(-1, *array.values.shape[-2:]).numpy()
+    columns = min(4, len(values))
+    grid = part.subplots(-(-len(values) // columns), columns, squeeze=False)
+    label = next((other.values.numpy() for other in sheet.of(array.view) if other.nature == "label"), None)
+    names = _names(sheet, array.axes[-2], values.shape[1]) if values.shape[1] <= FEW_POINTS else []
+    over = sheet.labels(array.axes[0], len(values)) if len(values) > 1 else [""]
+    for axes, points, where in zip(grid.flat, values, over, strict=False):
+        _points(axes, points, label)
+        for name, point in zip(names, points, strict=False):
+            shown = name.split()[0] if len(values) > 1 else name
+            axes.annotate(shown, point, fontsize=6, xytext=(3, 3), textcoords="offset points")
+        axes.set_title(f"{array.axes[0].name} {where}" if where else "", fontsize=7)
+        axes.set(xticks=[], yticks=[], aspect="equal", adjustable="datalim")
+        axes.margins(0.18)
+    for axes in grid.flat[len(values) :]:
+        axes.set_axis_off()
+    if len(values) > 1:
+        below = _below(sheet, array, part.get_figure(root=True).get_figwidth())
+        part.supxlabel(below, fontsize=6, x=0.01, ha="left", color=GREY)
+
+
+def _points(axes: Any, points: Float[np.ndarray, "N 2"], labels: Int[np.ndarray, " N"] | None) -> None:
+    size = 26 if len(points) <= FEW_POINTS else max(3, min(16, 6000 / len(points)))
+    if labels is None:
+        axes.scatter(*points.T, s=size, color=LINES[0][0], linewidths=0)
+        return
+    for label in np.unique(labels):
+        colour, marker = LINES[label % len(LINES)]
+        own = points[labels == label]
+        axes.scatter(*own.T, s=size, color=colour, marker=marker, linewidths=0, alpha=0.75, label=str(label))
+        box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": colour, "linewidth": 0.8}
+        axes.annotate(str(label), own.mean(0), ha="center", va="center", fontsize=7, bbox=box)
 
 
 def _field(part: Any, sheet: Sheet, array: Array) -> None:
@@ -297,15 +358,16 @@ def _beside(axes: Any) -> None:
 def _over_layers(part: Any, sheet: Sheet, array: Array) -> None:
     """A curve over the layers; of numbers for each token, all of them pale and their mean."""
     values = array.values.double().numpy()
-    layers = [int(label) for label in sheet.labels(array.axes[0], len(values))]
-    axes = part.add_subplot(xlabel="layer", ylabel="share" if values.min() >= 0 and values.max() <= 1 else "")
+    layers, labels = range(len(values)), sheet.labels(array.axes[0], len(values))
+    axes = part.add_subplot(xlabel="layer", ylabel="share" if "share" in title(array) else "")
     if values.ndim == 2:
         axes.plot(layers, values, color="#999999", linewidth=0.5, alpha=0.6, marker=".", markersize=2)
         values = values.mean(-1)
     axes.plot(layers, values, color=LINES[0][0], marker="o", markersize=4, label="mean")
     if axes.get_ylabel():
         axes.set_ylim(-0.02, 1.02)
-    axes.locator_params(axis="x", integer=True)
+    every = -(-len(layers) // TICKS)
+    axes.set_xticks(layers[::every], labels[::every])
     axes.spines[["top", "right"]].set_visible(False)
 
 

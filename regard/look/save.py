@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
-from regard.disk import write_text
+from regard.disk import check_writable, unwritable, write_text
 from regard.errors import InputError
 from regard.look.figures import new_figure
 from regard.look.page import framed, page
@@ -42,15 +41,7 @@ def check_form(path: str | Path, view: str = "") -> Path:
         if view == "all":
             raise InputError(one_view(place, list(VIEWS)))
         new_figure(1.0, 1.0)  # says what to install where it cannot be drawn
-    try:
-        if place.is_dir():
-            raise InputError(f"{place}: cannot be written: is a directory; name a file in it")
-        if not place.parent.is_dir():
-            raise InputError(f"{place}: cannot be written: no directory {place.parent}; make it first")
-        with NamedTemporaryFile(dir=place.parent, prefix=f"{place.name}."):
-            pass
-    except OSError as error:
-        raise _unwritable(place, error) from None
+    check_writable(place)
     return place
 
 
@@ -61,12 +52,8 @@ def save(sheet: Callable[[], Sheet], path: str | Path, draw: Draw = plot) -> Pat
     try:
         FORMS.get(place.suffix.lower(), draw)(made, place)
     except OSError as error:
-        raise _unwritable(place, error) from None
+        raise unwritable(place, error) from None
     return place
-
-
-def _unwritable(place: Path, error: OSError) -> InputError:
-    return InputError(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}; choose another place")
 
 
 def show(sheet: Sheet) -> None:

@@ -165,10 +165,15 @@ class Seen:
         compared = {name: last_layer(*(look(kind) for kind in kinds)) for name, look in looks.items()}
         compared["rollout"] = self.rollout(last)[-1].T
         compared["attribution"] = self.attribution(stack=last, estimate=estimate)
+        if self.subject.reads is not None:
+            reads = self.subject.reads().to(compared["rollout"])
+            compared = {name: view @ reads.T for name, view in compared.items()}
         compared["gradient_x_input"] = found.gradient_x_input.abs()
         compared["integrated_gradients"] = found.integrated_gradients
         own = self.visible(last).T
         allowed = torch.cat((own.new_ones(self._before(last), own.shape[1]), own))
+        if self.subject.outputs:
+            allowed = allowed.new_ones(len(allowed), len(self.subject.outputs))
         pieces = [
             [self._before(name) + piece for piece in word.pieces]
             for name, side in self.subject.sides.items()

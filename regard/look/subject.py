@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn import MultiHeadAttention
-from regard.text.tokenizer import Word
+from regard.text.pieces import Word
 
 
 class Kind(NamedTuple):
@@ -51,19 +51,33 @@ class Side:
 class Subject:
     """A model and the text it is looked at with, alone in its row.
 
-    `body` passes the text through all layers, `head` makes logits of what leaves them. `predicted` are the token ids
-    whose probability the views explain, one for each position of the logits.
+    `body` passes the text through all layers, `head` makes logits of what leaves them; a model that only gives vectors
+    has none. `predicted` are the ids whose probability the views explain, one for each output. An output belongs to
+    each token of the last side, unless `outputs` names others: then `reads` gives how much each token counts in them.
+    Where `scored`, the outputs are not probabilities but explained as they are.
     """
 
     model: nn.Module
     sides: dict[str, Side]
     body: Callable[[], Float[Tensor, "1 T D"]]
-    head: Callable[[Float[Tensor, "1 T D"]], Float[Tensor, "1 T V"]]
-    predicted: Int[Tensor, " T"]
+    head: Callable[[Float[Tensor, "1 T D"]], Float[Tensor, "1 O V"]] | None
+    predicted: Int[Tensor, " O"]
+    outputs: tuple[str, ...] = ()
+    reads: Callable[[], Float[Tensor, "O T"]] | None = None
+    scored: bool = False
 
-    def run(self) -> Float[Tensor, "1 T V"]:
-        """The logits."""
-        return self.head(self.body())
+    def run(self) -> Float[Tensor, "1 O V"]:
+        """The logits, or what leaves the layers where nothing is made of it."""
+        return self.body() if self.head is None else self.head(self.body())
+
+    def explained(self) -> Float[Tensor, " O"]:
+        """The numbers that gradients and faithfulness explain."""
+        if self.head is None:
+            raise InputError("this model gives vectors and predicts nothing, so there is no prediction to explain")
+        outputs = self.run()[0]
+        if self.scored:
+            return outputs[:, 0]
+        return outputs.log_softmax(-1).gather(1, self.predicted[:, None])[:, 0]
 
     def n_layers(self, stack: str) -> int:
         """How many layers a stack has; none where the model has no such stack."""

@@ -174,7 +174,8 @@ class Mix:
 
     def _sight(self, n_rows: int) -> Sight:
         """Where the tokens of a text stand that is alone in its row."""
-        return Sight(*(torch.arange(x.shape[1], device=x.device).expand(n_rows, -1) for x in (self.query, self.key)))
+        query, key = (torch.arange(x.shape[1], device=x.device).expand(n_rows, -1) for x in (self.query, self.key))
+        return Sight(query, key)
 
     @property
     def widths(self) -> list[int]:

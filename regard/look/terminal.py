@@ -27,6 +27,8 @@ NAME = 22
 MOST = 60
 """Rows of a map that are shown; a page shows them all."""
 BAR = 20
+PLANE = (60, 15)
+"""Columns and lines of a map of points."""
 
 
 def drawn(sheet: Sheet, width: int | None = None) -> str:
@@ -44,7 +46,7 @@ def _array(sheet: Sheet, array: Array, columns: int) -> Iterator[str]:
     values, said = array.values.double(), title(array)
     rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
     lines: Iterator[str] = iter(())
-    if array.nature == "error" or values.numel() == 0 or names == ["layer", "head", "dimension"]:
+    if array.nature in ("error", "label") or values.numel() == 0 or names == ["layer", "head", "dimension"]:
         return
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
         values, how = _one_map(array, labels)
@@ -52,6 +54,9 @@ def _array(sheet: Sheet, array: Array, columns: int) -> Iterator[str]:
         if names[-1] == "output":  # inputs by outputs: a row for each output reads like a text
             values, down, across = values.mT, across, down
         lines, said = _map(values, down, across, columns), f"{said}{how}"
+    elif names[-1] == "coordinate":
+        where = f", layer {labels[0][-1]}" if names[0] == "layer" else ""
+        lines, said = _plane(values.flatten(0, -3)[-1] if values.ndim > 2 else values, columns), f"{said}{where}"
     elif names[-1] in ("dimension", "column"):
         lines = _sampled(values.reshape(shape[-2:]), labels[-2:], columns)
         said += f", some of {shape[-1]} {names[-1]}s" if shape[-1] > _beside(columns) else ""
@@ -129,6 +134,20 @@ def _sampled(values: Float[Tensor, "R C"], labels: Sequence[Sequence[str]], colu
     )
     some = values[down][:, right]
     yield from _map(some, [rows[place] for place in down], [across[place] for place in right], columns)
+
+
+def _plane(points: Float[Tensor, "N 2"], columns: int) -> Iterator[str]:
+    """Points by their numbers, from 1, where they lie; of several at one place the first is seen."""
+    width, height = min(PLANE[0], columns), PLANE[1]
+    span = float((points.amax(0) - points.amin(0)).max()) or 1.0
+    middle = (points.amax(0) + points.amin(0)) / 2
+    lines = [[" "] * width for _ in range(height)]
+    for number in range(len(points), 0, -1):
+        across, up = ((points[number - 1] - middle) / span + 0.5).tolist()
+        text, line = str(number), lines[round((1 - up) * (height - 1))]
+        start = min(round(across * (width - 1)), width - len(text))
+        line[start : start + len(text)] = text
+    yield from "\n".join("".join(line).rstrip() for line in lines).strip("\n").splitlines()
 
 
 def _beside(columns: int) -> int:

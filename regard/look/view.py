@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from regard.text.tokenizer import Word
+from regard.text.pieces import Word
 
-GIVING = ("key", "input")
+GIVING = ("key", "input", "text", "pair")
 """Axes along which tokens give: pieces of one word add up. Along all others a word is the mean of its pieces."""
 
 
@@ -37,9 +37,9 @@ class Axis:
     ahead: bool = False
 
 
-Nature = Literal["amount", "count", "error"]
+Nature = Literal["amount", "count", "error", "label"]
 """How several numbers become one. Amounts add up or are averaged; errors do so as independent ones do, by their
-squares; of counts, the largest stands for all."""
+squares; of counts, the largest stands for all. Labels only tell things apart: they are the colours of a map."""
 
 
 @dataclass(frozen=True)

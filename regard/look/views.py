@@ -134,9 +134,12 @@ def rollout(seen: Seen, asked: Asked) -> Found:
 
 
 def gradients(seen: Seen, asked: Asked) -> Found:
+    if seen.subject.head is None:
+        return
     found, sides = seen.gradients(), tuple(seen.tokens)
     ahead = sides[-1] == "decoder"
-    output = Axis("output", sides[-1:], ahead=ahead)
+    named = seen.subject.outputs
+    output = Axis("output", labels=named) if named else Axis("output", sides[-1:], ahead=ahead)
     for name in ("gradient_x_input", "integrated_gradients"):
         yield Array("gradients", "", name, (Axis("input", sides), output), getattr(found, name))
     yield Array("gradients", "", "gap", (output,), found.gap)
@@ -149,6 +152,8 @@ def gradients(seen: Seen, asked: Asked) -> Found:
 
 
 def faithfulness(seen: Seen, asked: Asked) -> Found:
+    if seen.subject.head is None:
+        return
     found = seen.faithfulness(asked.words, estimate=asked.estimate or ESTIMATE)
     method = Axis("method", labels=tuple(found.methods))
     yield Array("faithfulness", "", "drop", (method, Axis("k", labels=tuple(map(str, found.removed)))), found.drop)
@@ -213,6 +218,13 @@ MEANING = {
     "faithfulness.drop": "log-probability lost without the first k inputs",
     "faithfulness.score": "log-probability lost, mean over k",
     "positions.vectors": "added to each token",
+    "match.evidence": "what each pair adds to the cosine",
+    "match.of_text": "what the text adds to the cosine",
+    "match.of_pair": "what the pair adds to the cosine",
+    "senses.distance": "1 - cosine between occurrences",
+    "senses.mean": "1 - cosine, mean over pairs of occurrences",
+    "senses.map": "occurrences in the plane in which they differ most",
+    "clusters.map": "texts in the plane in which they differ most",
 }
 """What the numbers of an array are, where its name does not say it."""
 
@@ -239,7 +251,10 @@ def sheet(seen: Seen, view: str, asked: Asked) -> Sheet:
     return Sheet(seen.tokens, arrays, notes, seen.about)
 
 
-NOTHING = {"positions": "no vectors are added for positions; its scheme works inside attention, or it has none"}
+NOTHING = {
+    **dict.fromkeys(("gradients", "faithfulness"), "it gives vectors and predicts nothing that could be explained"),
+    "positions": "no vectors are added for positions; its scheme works inside attention, or it has none",
+}
 
 
 def check(seen: Seen, view: str, asked: Asked) -> None:

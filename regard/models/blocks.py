@@ -29,11 +29,13 @@ from regard.nn import (
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
+    TokenEmbedding,
 )
 
 ABSOLUTE: dict[str, Callable[[ModelConfig], Positions]] = {
     "sinusoidal": lambda config: SinusoidalPositions(config.d_model),
-    "learned": lambda config: LearnedPositions(config.n_positions, config.d_model),
+    "sinusoidal-halves": lambda config: SinusoidalPositions(config.d_model, halves=True),
+    "learned": lambda config: LearnedPositions(config.n_positions, config.d_model, first=config.first_position),
 }
 """Schemes that act on the embedding."""
 
@@ -44,20 +46,35 @@ IN_ATTENTION: dict[str, Callable[[int], Positions]] = {
 }
 """Schemes that act in each self-attention; they take the width per head."""
 
-FEED_FORWARD: dict[str, Callable[[int, int], nn.Module]] = {
-    "relu": partial(FeedForward, activation=F.relu),
-    "gelu": partial(FeedForward, activation=F.gelu),
-    "gelu-tanh": partial(FeedForward, activation=partial(F.gelu, approximate="tanh")),
-    "gated-gelu": partial(GatedFeedForward, activation=F.gelu),
-    "gated-silu": partial(GatedFeedForward, activation=F.silu),
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "tanh": torch.tanh,
 }
 
 AROUND: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
-def embedding_positions(config: ModelConfig) -> Positions:
-    """The scheme of the embedding; none where positions act inside attention."""
-    return ABSOLUTE[config.positions](config) if config.positions in ABSOLUTE else NoPositions()
+def embedding(config: ModelConfig, vocabulary: int, n_parts: int = 0) -> TokenEmbedding:
+    """Token vectors with their positions, as they enter the first layer."""
+    scheme = ABSOLUTE[config.positions](config) if config.positions in ABSOLUTE else NoPositions()
+    return TokenEmbedding(
+        vocabulary,
+        config.d_model,
+        scheme,
+        dropout=config.dropout,
+        scaled=config.embedding == "scaled",
+        norm=_norm(config) if config.embedding == "normed" else nn.Identity(),
+        n_parts=n_parts,
+    )
+
+
+def feed_forward(config: ModelConfig) -> nn.Module:
+    """The feed-forward sublayer, gated where the name of its activation says so."""
+    kind = GatedFeedForward if config.activation.startswith("gated-") else FeedForward
+    return kind(config.d_model, config.d_ff, ACTIVATIONS[config.activation.removeprefix("gated-")])
 
 
 def self_attention(config: ModelConfig) -> MultiHeadAttention:
@@ -71,8 +88,8 @@ def encoder_layer(config: ModelConfig) -> EncoderLayer:
     """One layer of an encoder."""
     return EncoderLayer(
         self_attention(config),
-        FEED_FORWARD[config.activation](config.d_model, config.d_ff),
-        partial(AROUND[config.norm], config.d_model, config.dropout),
+        feed_forward(config),
+        partial(AROUND[config.norm], config.d_model, config.dropout, config.norm_eps),
     )
 
 
@@ -81,14 +98,18 @@ def decoder_layer(config: ModelConfig) -> DecoderLayer:
     return DecoderLayer(
         self_attention(config),
         MultiHeadAttention(config.d_model, config.n_heads),
-        FEED_FORWARD[config.activation](config.d_model, config.d_ff),
-        partial(AROUND[config.norm], config.d_model, config.dropout),
+        feed_forward(config),
+        partial(AROUND[config.norm], config.d_model, config.dropout, config.norm_eps),
     )
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
     """What ends a stack: a norm after pre-norm layers, nothing after post-norm ones."""
-    return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+    return _norm(config) if config.norm == "pre" else nn.Identity()
+
+
+def _norm(config: ModelConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.d_model, config.norm_eps)
 
 
 @torch.no_grad()

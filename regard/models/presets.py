@@ -1,44 +1,59 @@
 """The shape of a model: the recipe's ``[model]`` table and the named shapes it may start from.
 
-A preset fills the keys a recipe leaves out; each key can still be set by itself. Names that stand for modules
-(``positions = "rotary"``) become those modules in models/blocks.py.
+There is one config for each family; what all have stands in `ModelConfig`. A preset fills the keys a recipe leaves
+out; each key can still be set by itself. Names that stand for modules (``positions = "rotary"``) become those modules
+in models/blocks.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from regard.errors import ConfigError, did_you_mean
 
 Architecture = Literal["transformer"]
-PositionScheme = Literal["sinusoidal", "learned", "relative", "relative-values", "rotary", "none"]
+PositionScheme = Literal["sinusoidal", "sinusoidal-halves", "learned", "relative", "relative-values", "rotary", "none"]
 NormPlacement = Literal["post", "pre"]
-ActivationName = Literal["relu", "gelu", "gelu-tanh", "gated-gelu", "gated-silu"]
+ActivationName = Literal["relu", "gelu", "gelu-tanh", "silu", "gated-gelu", "gated-silu"]
+EmbeddingName = Literal["scaled", "normed", "plain"]
+
+Shape = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The recipe's ``[model]`` table."""
+    """What every family has.
+
+    `start` is where the weights come from: a run or another library's directory; nowhere if it is empty. `embedding`
+    says what becomes of token vectors: times ``sqrt(d_model)`` (Vaswani), normed with their positions (BERT), or
+    nothing (GPT-2). `first_position` is the row of the learned positions that belongs to the first token.
+    """
+
+    presets: ClassVar[Mapping[str, Shape]]
 
     preset: str
+    start: str = ""
     architecture: Architecture = "transformer"
     d_model: int
     n_layers: int
-    n_decoder_layers: int
     n_heads: int
     d_ff: int
     dropout: float
     positions: PositionScheme = "sinusoidal"
     n_positions: int = 1024
+    first_position: int = 0
     norm: NormPlacement
+    norm_eps: float = 1e-5
     activation: ActivationName = "relu"
+    embedding: EmbeddingName = "scaled"
     tied: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "n_layers", "n_decoder_layers", "n_heads", "d_ff", "n_positions"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"model.{name} = {getattr(self, name)}; expected at least 1")
+        for name in ("d_model", "n_layers", "n_heads", "d_ff", "n_positions"):
+            self._at_least(name, 1)
+        self._at_least("first_position", 0)
         if self.d_model % self.n_heads:
             raise ConfigError(
                 f"model.n_heads = {self.n_heads} does not divide model.d_model = {self.d_model}; "
@@ -46,40 +61,103 @@ class ModelConfig:
             )
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout = {self.dropout}; expected 0 or more and less than 1")
-        if self.positions == "sinusoidal" and self.d_model % 2:
+        if not self.norm_eps > 0:
+            raise ConfigError(f"model.norm_eps = {self.norm_eps}; expected more than 0")
+        if self.positions.startswith("sinusoidal") and self.d_model % 2:
             raise ConfigError(f"model.d_model = {self.d_model} is odd; sinusoidal positions need an even width")
         if self.positions == "rotary" and self.d_model // self.n_heads % 2:
             raise ConfigError("model.positions = 'rotary' needs an even width per head; change d_model or n_heads")
 
+    def _at_least(self, name: str, least: int) -> None:
+        if getattr(self, name) < least:
+            raise ConfigError(f"model.{name} = {getattr(self, name)}; expected at least {least}")
 
-def _shape(d_model: int, layers: tuple[int, int], n_heads: int, d_ff: int, dropout: float, norm: str) -> dict[str, Any]:
-    return {
-        "d_model": d_model,
-        "n_layers": layers[0],
-        "n_decoder_layers": layers[1],
-        "n_heads": n_heads,
-        "d_ff": d_ff,
-        "dropout": dropout,
-        "norm": norm,
+
+def _shape(d_model: int, n_layers: int, n_heads: int, dropout: float = 0.1, **more: Any) -> Shape:
+    shape = {"d_model": d_model, "n_layers": n_layers, "n_heads": n_heads, "d_ff": 4 * d_model, "dropout": dropout}
+    return shape | more
+
+
+def _pair(d_model: int, layers: tuple[int, int], n_heads: int, d_ff: int, dropout: float, norm: str) -> Shape:
+    return _shape(d_model, layers[0], n_heads, dropout, n_decoder_layers=layers[1], d_ff=d_ff, norm=norm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seq2SeqConfig(ModelConfig):
+    """An encoder-decoder; ``base`` and ``big`` are Vaswani et al. 2017, ``deep-*`` Kasai et al. 2021's idea."""
+
+    presets: ClassVar[Mapping[str, Shape]] = {
+        "tiny": _pair(128, (2, 2), 4, 512, 0.1, "pre"),
+        "mini": _pair(192, (4, 4), 4, 512, 0.3, "pre"),
+        "small": _pair(256, (3, 3), 4, 1024, 0.1, "pre"),
+        "medium": _pair(384, (6, 6), 6, 1536, 0.1, "pre"),
+        "base": _pair(512, (6, 6), 8, 2048, 0.1, "post"),
+        "big": _pair(1024, (6, 6), 16, 4096, 0.3, "post"),
+        "deep-small": _pair(256, (8, 2), 4, 1024, 0.1, "pre"),
+        "deep-base": _pair(512, (12, 2), 8, 2048, 0.1, "pre"),
     }
 
+    n_decoder_layers: int
+    output_bias: bool = False
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": _shape(128, (2, 2), 4, 512, 0.1, "pre"),
-    "mini": _shape(192, (4, 4), 4, 512, 0.3, "pre"),
-    "small": _shape(256, (3, 3), 4, 1024, 0.1, "pre"),
-    "medium": _shape(384, (6, 6), 6, 1536, 0.1, "pre"),
-    "base": _shape(512, (6, 6), 8, 2048, 0.1, "post"),
-    "big": _shape(1024, (6, 6), 16, 4096, 0.3, "post"),
-    "deep-small": _shape(256, (8, 2), 4, 1024, 0.1, "pre"),
-    "deep-base": _shape(512, (12, 2), 8, 2048, 0.1, "pre"),
-}
-"""Encoder-decoder shapes; ``base`` and ``big`` are Vaswani et al. 2017, ``deep-*`` Kasai et al. 2021's idea."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("n_decoder_layers", 1)
 
 
-def with_preset(table: dict[str, Any]) -> dict[str, Any]:
-    """A ``[model]`` table with the keys its preset gives to those left out."""
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(ModelConfig):
+    """An encoder alone; the presets are the sizes of BERT (Devlin et al. 2019, Turc et al. 2019).
+
+    `n_parts` are the kinds of text that are told apart in one input, as sentence A and B; 0 and 1 tell none apart.
+    """
+
+    presets: ClassVar[Mapping[str, Shape]] = {
+        "tiny": _shape(128, 2, 2),
+        "mini": _shape(256, 4, 4),
+        "small": _shape(512, 4, 8),
+        "medium": _shape(512, 8, 8),
+        "base": _shape(768, 12, 12),
+    }
+
+    positions: PositionScheme = "learned"
+    n_positions: int = 512
+    norm: NormPlacement = "post"
+    norm_eps: float = 1e-12
+    activation: ActivationName = "gelu"
+    embedding: EmbeddingName = "normed"
+    n_parts: int = 2
+    pooler: Literal["tanh", "relu"] = "tanh"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("n_parts", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelConfig(ModelConfig):
+    """A decoder alone, as GPT-2 (Radford et al. 2019), whose smallest is ``base``, also called ``gpt2-small``."""
+
+    presets: ClassVar[Mapping[str, Shape]] = {
+        "tiny": _shape(128, 2, 2),
+        "mini": _shape(256, 4, 4),
+        "small": _shape(384, 6, 6),
+        "medium": _shape(512, 8, 8),
+        "base": _shape(768, 12, 12),
+        "gpt2-small": _shape(768, 12, 12, n_positions=1024),
+    }
+
+    positions: PositionScheme = "learned"
+    norm: NormPlacement = "pre"
+    activation: ActivationName = "gelu-tanh"
+    embedding: EmbeddingName = "plain"
+
+
+def with_preset(table: Shape, family: type[ModelConfig] = Seq2SeqConfig) -> Shape:
+    """A ``[model]`` table with the keys its preset gives to those left out; a model from elsewhere has none."""
     name = table["preset"]
-    if name not in PRESETS:
-        raise ConfigError(f"model.preset = '{name}' is unknown; {did_you_mean(name, PRESETS)}")
-    return {**PRESETS[name], **table}
+    if not name:
+        return dict(table)
+    if name not in family.presets:
+        raise ConfigError(f"model.preset = '{name}' is unknown; {did_you_mean(name, family.presets)}")
+    return {**family.presets[name], **table}

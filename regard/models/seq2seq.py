@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
-from regard.models.blocks import decoder_layer, embedding_positions, encoder_layer, final_norm
-from regard.models.presets import ModelConfig
-from regard.nn import Cache, Decoder, Encoder, FixedProduct, KeyValue, Place, Sight, TokenEmbedding, visible
+from regard.models.blocks import decoder_layer, embedding, encoder_layer, final_norm
+from regard.models.presets import Seq2SeqConfig
+from regard.nn import Cache, Decoder, Encoder, FixedProduct, KeyValue, Place, Sight, visible
 
 
 @dataclass
@@ -73,22 +73,19 @@ def _rows_of(sight: Sight, rows: Tensor) -> Sight:
 class Seq2Seq(nn.Module):
     """An encoder reads the source; a decoder writes the target, looking back at it."""
 
-    def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int, *, joint: bool) -> None:
+    def __init__(self, config: Seq2SeqConfig, source_vocabulary: int, target_vocabulary: int, *, joint: bool) -> None:
         super().__init__()
         same = source_vocabulary == target_vocabulary
         assert same or not joint, f"one vocabulary, two sizes: source {source_vocabulary}, target {target_vocabulary}"
-        self.config = config
-
-        def embedding(vocabulary: int) -> TokenEmbedding:
-            return TokenEmbedding(vocabulary, config.d_model, embedding_positions(config), dropout=config.dropout)
-
-        self.source_embedding = embedding(source_vocabulary)
-        self.target_embedding = embedding(target_vocabulary)
+        self.config, self.joint = config, joint
+        self.source_embedding = embedding(config, source_vocabulary)
+        self.target_embedding = embedding(config, target_vocabulary)
         self.encoder = Encoder(encoder_layer(config) for _ in range(config.n_layers))
         self.encoder_norm = final_norm(config)
         self.decoder = Decoder(decoder_layer(config) for _ in range(config.n_decoder_layers))
         self.decoder_norm = final_norm(config)
         self.softmax_embedding = nn.Embedding(target_vocabulary, config.d_model)
+        self.output_bias = nn.Parameter(torch.zeros(target_vocabulary)) if config.output_bias else None
         if config.tied:
             self.softmax_embedding.weight = self.target_embedding.tokens.weight
             if joint:
@@ -119,7 +116,7 @@ class Seq2Seq(nn.Module):
 
     def logits(self, decoded: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         """Scores of every token of the target vocabulary."""
-        return F.linear(decoded, self.softmax_embedding.weight)
+        return F.linear(decoded, self.softmax_embedding.weight, self.output_bias)
 
     def start(self, source: Rows) -> DecoderState:
         """Read sources, one sentence per row, and be ready to write."""
@@ -129,8 +126,8 @@ class Seq2Seq(nn.Module):
         writer = Place(torch.ones_like(first), first)
         sight = Sight(first, source.position) if full else visible(writer, _place(source))
         nothing = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
-        caches, vocabulary = [Cache() for _ in self.decoder], FixedProduct(self.softmax_embedding.weight)
-        return DecoderState(memories, sight, caches, nothing, first.new_zeros(0), vocabulary)
+        vocabulary = FixedProduct(self.softmax_embedding.weight, self.output_bias)
+        return DecoderState(memories, sight, [Cache() for _ in self.decoder], nothing, first.new_zeros(0), vocabulary)
 
     def step(self, tokens: Int[Tensor, " N"], state: DecoderState) -> Float[Tensor, "N V"]:
         """Write one more token of each continuation, W of each sentence in turn, and give the logits of the next."""

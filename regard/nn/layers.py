@@ -31,9 +31,9 @@ Sublayer = Callable[[Tensor], Tensor]
 class PostNorm(nn.Module):
     """``norm(x + dropout(sublayer(x)))``."""
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    def __init__(self, d_model: int, dropout: float, eps: float = 1e-5) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model, eps)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B T D"], sublayer: Sublayer) -> Float[Tensor, "B T D"]:
@@ -44,9 +44,9 @@ class PostNorm(nn.Module):
 class PreNorm(nn.Module):
     """``x + dropout(sublayer(norm(x)))``; a stack of these ends with a norm of its own."""
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    def __init__(self, d_model: int, dropout: float, eps: float = 1e-5) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model, eps)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B T D"], sublayer: Sublayer) -> Float[Tensor, "B T D"]:
@@ -169,19 +169,36 @@ class Decoder(nn.ModuleList):
 
 
 class TokenEmbedding(nn.Module):
-    """Token vectors, scaled by ``sqrt(d_model)`` on request, with absolute positions and dropout."""
+    """Token vectors, scaled by ``sqrt(d_model)`` on request, with absolute positions, a norm and dropout.
+
+    With `n_parts` a trained vector is added for the part of the input a token stands in (BERT's sentence A and B).
+    """
 
     def __init__(
-        self, vocabulary: int, d_model: int, positions: Positions, *, dropout: float, scaled: bool = True
+        self,
+        vocabulary: int,
+        d_model: int,
+        positions: Positions,
+        *,
+        dropout: float,
+        scaled: bool = True,
+        norm: nn.Module | None = None,
+        n_parts: int = 0,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, d_model)
         self.scale = math.sqrt(d_model) if scaled else 1.0
         self.positions = positions
+        self.parts = nn.Embedding(n_parts, d_model) if n_parts else None
+        self.norm = norm or nn.Identity()
         self.dropout = Dropout(dropout)
         self.out = Tap()
 
-    def forward(self, ids: Int[Tensor, "B T"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+    def forward(
+        self, ids: Int[Tensor, "B T"], position: Int[Tensor, "B T"], part: Int[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
         x = self.positions.embed(self.tokens(ids) * self.scale, position)
-        result: Tensor = self.out(self.dropout(x))
+        if self.parts is not None and part is not None:
+            x = x + self.parts(part)
+        result: Tensor = self.out(self.dropout(self.norm(x)))
         return result

@@ -38,22 +38,22 @@ class Linear(nn.Linear):
 
 
 class FixedProduct:
-    """``x @ weight.T`` again and again with a vocabulary that stays as it is meanwhile.
+    """``x @ weight.T + bias`` again and again with a vocabulary that stays as it is meanwhile.
 
     On a CPU, from the first time that more than a few rows come, by a copy in the layout that oneDNN, which torch
     brings along for most CPUs, multiplies fastest with. The operators are those that torch's compiler uses.
     """
 
-    def __init__(self, weight: Float[Tensor, "V D"]) -> None:
-        self.weight = weight
+    def __init__(self, weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None = None) -> None:
+        self.weight, self.bias = weight, bias
         self._copy: Tensor | None = None
 
     def __call__(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
         if len(x) <= BLOCKS or not self._can_pack():
-            return product(x, self.weight).contiguous()
+            return product(x, self.weight, self.bias).contiguous()
         if self._copy is None:
             self._copy = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), len(x))
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), self._copy, None, "none", [], "")
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), self._copy, self.bias, "none", [], "")
         return out
 
     def _can_pack(self) -> bool:

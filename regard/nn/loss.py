@@ -38,10 +38,14 @@ def cross_entropy(logits: Float[Tensor, "*B V"], target: Int[Tensor, "*B"], smoo
 
 
 def linear_cross_entropy(
-    hidden: Float[Tensor, "*B D"], weight: Float[Tensor, "V D"], target: Int[Tensor, "*B"], smoothing: float = 0.0
+    hidden: Float[Tensor, "*B D"],
+    weight: Float[Tensor, "V D"],
+    target: Int[Tensor, "*B"],
+    smoothing: float = 0.0,
+    bias: Float[Tensor, " V"] | None = None,
 ) -> Loss:
-    """`cross_entropy` of the logits ``hidden @ weight.T``."""
-    flat = hidden.flatten(0, -2), weight, target.flatten()
+    """`cross_entropy` of the logits ``hidden @ weight.T + bias``."""
+    flat = hidden.flatten(0, -2), weight, bias, target.flatten()
     total, nll = _LinearCrossEntropy.apply(*flat, smoothing)  # type: ignore[no-untyped-call]
     return Loss(total, nll, (target != IGNORE).sum())
 
@@ -57,29 +61,37 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """The forward pass keeps the gradients of a loss of weight 1; the backward pass only scales them."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
         exact = torch.promote_types(hidden.dtype, torch.float32)
         total, nll = torch.zeros(2, dtype=exact, device=hidden.device)
-        learning = any(ctx.needs_input_grad[:2])
+        learning = any(ctx.needs_input_grad[:3])
         of_hidden, of_weight = [], torch.zeros_like(weight, dtype=exact) if learning else weight
+        of_bias = torch.zeros(len(weight), dtype=exact, device=weight.device)
         rows = max(1, CHUNK.get(hidden.device.type, 1 << 24) // weight.shape[0])
         for part, wanted in zip(hidden.split(rows), target.split(rows), strict=True):
-            chunk = _Chunk(part @ weight.T, wanted, smoothing)
+            logits = part @ weight.T if bias is None else torch.addmm(bias, part, weight.T)
+            chunk = _Chunk(logits, wanted, smoothing)
             total, nll = total + chunk.total, nll + chunk.nll
             if learning:
-                gradient = chunk.gradient().to(hidden.dtype)
+                exactly = chunk.gradient()
+                if bias is not None:
+                    of_bias = of_bias + exactly.sum(0)
+                gradient = exactly.to(hidden.dtype)
                 of_hidden.append(gradient @ weight)
                 _add_product(of_weight, gradient.T, part)
         if learning:
-            ctx.save_for_backward(torch.cat(of_hidden), of_weight)
+            ctx.save_for_backward(torch.cat(of_hidden), of_weight, of_bias)
+            ctx.biased = bias is not None
+        ctx.narrow = hidden.dtype
         ctx.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        of_hidden, of_weight = ctx.saved_tensors
-        scaled = of_weight * gradients[0]
-        return (of_hidden * gradients[0]).to(of_hidden.dtype), scaled.to(of_hidden.dtype), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None]:
+        of_hidden, of_weight, of_bias = ((each * gradients[0]).to(ctx.narrow) for each in ctx.saved_tensors)
+        return of_hidden, of_weight, of_bias if ctx.biased else None, None, None
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

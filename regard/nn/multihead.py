@@ -8,7 +8,9 @@ There is no dropout on the weights, so that what is looked at is what was traine
 from __future__ import annotations
 
 import math
+from itertools import groupby
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -73,10 +75,27 @@ class MultiHeadAttention(nn.Module):
         """``softmax(Q K^T / sqrt(d_k)) V`` in every head, through the output projection."""
         turned = self.positions.turn(self._heads(query, self.d_key), sight.query_position)
         by_head: Tensor = self.query(turned)
-        explicit = self.weights.heard or self.positions.needs_weights
-        out = self._explicit(by_head, memory, sight) if explicit else self._fused(by_head, memory, sight)
-        projected: Tensor = self.output(self.mixed(out.transpose(1, 2).flatten(2)))
+        mix = self._apart if sight.lengths else self._mix
+        projected: Tensor = self.output(self.mixed(mix(by_head, memory, sight)))
         return projected
+
+    def _mix(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q HE"]:
+        explicit = self.weights.heard or self.positions.needs_weights
+        out = self._explicit(query, memory, sight) if explicit else self._fused(query, memory, sight)
+        return out.transpose(1, 2).flatten(2)
+
+    def _apart(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "1 Q HE"]:
+        """Each sentence by itself, neighbours of one length together."""
+        mixed, start = [], 0
+        for length, same in groupby(sight.lengths):
+            end = start + length * len(list(same))
+            own_query, key, value = (
+                part[0, :, start:end].unflatten(1, (-1, length)).transpose(0, 1) for part in (query, *memory)
+            )
+            position = sight.query_position[0, start:end].unflatten(0, (-1, length))
+            mixed.append(self._mix(own_query, KeyValue(key, value), Sight(position, position)).flatten(0, 1))
+            start = end
+        return torch.cat(mixed)[None]
 
     def _memory(self, key: Tensor, value: Tensor, position: Tensor) -> KeyValue:
         turned = self.positions.turn(self._heads(key, self.d_key), position)

@@ -42,32 +42,39 @@ class NoPositions(Positions):
 
 
 class SinusoidalPositions(Positions):
-    """``PE(p, 2i) = sin(p / n^(2i/d))``, ``PE(p, 2i+1) = cos(p / n^(2i/d))`` (Vaswani et al. 2017); any length."""
+    """``PE(p, 2i) = sin(p / n^(2i/d))``, ``PE(p, 2i+1) = cos(p / n^(2i/d))`` (Vaswani et al. 2017); any length.
 
-    def __init__(self, d_model: int, base: float = 10000.0) -> None:
+    In `halves` all sines come before all cosines, as Marian has them.
+    """
+
+    def __init__(self, d_model: int, base: float = 10000.0, *, halves: bool = False) -> None:
         super().__init__()
         assert d_model % 2 == 0, f"sinusoidal positions need an even width, found d_model = {d_model}"
-        self.d_model, self.base = d_model, base
+        self.d_model, self.base, self.halves = d_model, base, halves
 
     def table(self, position: Int[Tensor, "*B T"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "*B T D"]:
         """The rows of P for these positions."""
         even = torch.arange(0, self.d_model, 2, device=position.device, dtype=dtype)
         angle = position[..., None] * self.base ** (-even / self.d_model)  # (*B, T, D/2)
-        return torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)
+        return torch.stack((angle.sin(), angle.cos()), -2 if self.halves else -1).flatten(-2)
 
     def embed(self, x: Float[Tensor, "B T D"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return x + self.table(position, torch.promote_types(x.dtype, torch.float32)).to(x.dtype)
 
 
 class LearnedPositions(Positions):
-    """A trained vector for each position up to a limit (Gehring et al. 2017, BERT)."""
+    """A trained vector for each position up to a limit (Gehring et al. 2017, BERT).
 
-    def __init__(self, n_positions: int, d_model: int) -> None:
+    That of position 0 is number `first`; RoBERTa never uses the two before it.
+    """
+
+    def __init__(self, n_positions: int, d_model: int, *, first: int = 0) -> None:
         super().__init__()
-        self.vectors = nn.Embedding(n_positions, d_model)
+        self.first = first
+        self.vectors = nn.Embedding(first + n_positions, d_model)
 
     def embed(self, x: Float[Tensor, "B T D"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        added: Tensor = self.vectors(position)
+        added: Tensor = self.vectors(position + self.first if self.first else position)
         return x + added
 
 

@@ -29,13 +29,16 @@ class Sight(NamedTuple):
     """What each query may attend to, and where queries and keys stand in their sentences.
 
     `allowed` None means that every query sees every key. A blank query, one with nothing to attend to, is let
-    look everywhere, so that no softmax runs over nothing, and its result is then put to zero.
+    look everywhere, so that no softmax runs over nothing, and its result is then put to zero. With `lengths` there
+    is one row, filled by sentences of these lengths, and each token sees its own: no mask is needed, and nothing is
+    computed between sentences.
     """
 
     query_position: Int[Tensor, "B Q"]
     key_position: Int[Tensor, "B K"]
     allowed: Bool[Tensor, "B 1 Q K"] | None = None
     blank: Bool[Tensor, "B 1 Q 1"] | None = None
+    lengths: tuple[int, ...] = ()
 
 
 def visible(query: Place, key: Place, *, causal: bool = False) -> Sight:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.text.tokenizer import Word
+from regard.text.pieces import Word
 
 SLIGHT = 1e-3
 """Added to each sum, so that a word that hardly anybody looks at is not made much of."""

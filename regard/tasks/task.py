@@ -21,17 +21,23 @@ from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
 from regard.data.store import TokenStore
+from regard.errors import CheckpointError
+from regard.models.exchange import Found
 from regard.models.presets import ModelConfig
 from regard.nn import Loss
-from regard.text.tokenizer import TokenizerConfig
+from regard.text.tokenizer import Tokenizer
+from regard.text.vocabulary import TokenizerConfig
 
 
 @runtime_checkable
 class Batch(Movable, Protocol):
-    """What a loss takes: tensors that can move to a device, and how many tokens it will count."""
+    """What a loss takes: tensors that can move to a device, how many tokens it will count, and how many are read."""
 
     @property
     def n_tokens(self) -> int: ...
+
+    @property
+    def n_read(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -52,14 +58,36 @@ class Goal:
         return best is None or (value > best if self.higher_is_better else value < best)
 
 
+@dataclass(frozen=True)
+class Amount:
+    """How much there is to learn from, how wide the model is, and whether it starts from a trained one."""
+
+    n_examples: int
+    n_tokens: int
+    d_model: int
+    started: bool
+
+
 class Task(ABC):
-    """One kind of thing to learn from text; `name` says it in a recipe, `verb` is the command that uses the model."""
+    """One kind of thing to learn from text; `name` says it in a recipe, `verb` is the command that uses the model.
+
+    `pieces` is the kind of vocabulary it learns where a recipe does not say. `inherited` are the keys of ``[task]``
+    that a model hands on to one that starts from it.
+    """
 
     name: ClassVar[str]
     verb: ClassVar[str]
     Config: ClassVar[type]
+    Model: ClassVar[type[ModelConfig]]
+    pieces: ClassVar[str] = "bpe"
     columns: ClassVar[tuple[str, ...]]
-    goal: ClassVar[Goal]
+    inherited: ClassVar[tuple[str, ...]] = ()
+    goal: Goal
+
+    @classmethod
+    def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
+        """Keys of ``[train]`` that suit this task where a recipe leaves them out, other than those of most tasks."""
+        return {}
 
     @staticmethod
     @abstractmethod
@@ -73,13 +101,21 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def learn(cls, config: Any, tokenizer: TokenizerConfig, corpus: Corpus) -> Task:
-        """The task with vocabularies learned from the corpus, smaller than asked where it is too small for that."""
+    def learn(cls, config: Any, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None) -> Task:
+        """The task with vocabularies learned from the corpus, smaller than asked where it is too small for that.
+
+        `ready` is the vocabulary of the model that training starts from, if it starts from one.
+        """
 
     @classmethod
     @abstractmethod
     def load(cls, config: Any, tokenizer: TokenizerConfig, directory: Path) -> Task:
         """The task with the vocabularies that `save` wrote."""
+
+    @classmethod
+    def adopt(cls, found: Found) -> Task:
+        """The task of a model that another library trained."""
+        raise CheckpointError(f"{found.file.where}: a {found.family.name} cannot be used for {cls.name}")
 
     @abstractmethod
     def save(self, directory: Path) -> None:
@@ -95,6 +131,11 @@ class Task(ABC):
     def vocabulary(self) -> int:
         """No token id is as large as this."""
 
+    @property
+    def limit(self) -> int:
+        """No number that `encode` gives is as large as this."""
+        return self.vocabulary
+
     @abstractmethod
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         """Token ids, one list of texts for each column."""
@@ -103,12 +144,16 @@ class Task(ABC):
     def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """How many positions each example takes on each side of a packed row."""
 
+    def width(self, lengths: Int[np.ndarray, "N sides"]) -> int | None:
+        """How wide rows should be; None leaves the choice."""
+        return None
+
     @abstractmethod
     def batch(self, store: TokenStore, placement: Placement) -> Batch:
         """The placed examples laid into rows."""
 
     @abstractmethod
-    def build(self, config: ModelConfig) -> nn.Module:
+    def build(self, config: Any) -> nn.Module:
         """The model, its weights not yet drawn."""
 
     @abstractmethod

@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import repeat
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data.batches import IGNORE, PairBatch, pair_batch, sentences_to_rows
+from regard.data.batches import IGNORE, PairBatch, Rows, pair_batch, sentences_to_rows
 from regard.data.buckets import by_length
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
@@ -26,14 +27,16 @@ from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
 from regard.generate import Hypothesis, Marks, Search, hypothesis
 from regard.metrics import translation_score
-from regard.models.presets import ModelConfig
-from regard.models.seq2seq import Seq2Seq
+from regard.models.exchange import Found
+from regard.models.presets import Seq2SeqConfig
+from regard.models.seq2seq import DecoderState, Seq2Seq
 from regard.nn import Loss, cross_entropy, divergence, linear_cross_entropy, record
 from regard.progress import warn
 from regard.tasks.alignment import align
 from regard.tasks.task import Goal, Task
 from regard.text.pairs import paths_of, read_pairs
-from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer, TokenizerConfig, Tokenizers, train_tokenizer
+from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer, Tokenizers
+from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 FORCED = 1 << 18
 """Pairs of a target and a source token whose attention is recorded at once, in every layer and head."""
@@ -47,16 +50,60 @@ LIKELY = 64
 LONGER = 50
 """Tokens a translation may have more than its source (SPEC 7.3)."""
 
-MARKS = Marks(SOS, EOS, never=(PAD, SOS))
+Ids = Sequence[int]
+
+
+class Signs(NamedTuple):
+    """The special ids of pairs.
+
+        source       first* text end
+        target in    start first* text
+        target out   first* text end
+
+    Only BART has a `first`. Writing begins behind it; Marian and BART start from a token that has another role too.
+    """
+
+    pad: int = PAD
+    start: int = SOS
+    end: int = EOS
+    first: tuple[int, ...] = ()
+
+    @property
+    def marks(self) -> Marks:
+        """What a search knows of them: it writes neither pads nor starts."""
+        before = (self.start, *self.first)
+        return Marks(before[-1], self.end, never=tuple({self.pad, self.start} - {self.end}))
+
+    def source(self, ids: Ids) -> list[int]:
+        """A text as the encoder reads it."""
+        return [*self.first, *ids, self.end]
+
+    def target(self, ids: Ids) -> list[int]:
+        """A text as the decoder reads it."""
+        return [self.start, *self.first, *ids]
+
+    def wanted(self, ids: Ids) -> list[int]:
+        """A text as the decoder should write it."""
+        return [*self.first, *ids, self.end]
+
+
+OURS = Signs()
+"""Those of the vocabularies that are learned here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateConfig:
-    """The recipe's ``[task]`` table."""
+    """The recipe's ``[task]`` table.
+
+    `start` and `first` name tokens in vocabularies from elsewhere: what the decoder starts from, where that is not
+    called ``<sos>``, and what stands before the texts of both sides, if anything does.
+    """
 
     name: Literal["translate"] = "translate"
     source_lang: str = ""
     target_lang: str = ""
+    start: str = ""
+    first: str = ""
     label_smoothing: float = 0.1
     r_drop: float = 0.0
 
@@ -87,8 +134,6 @@ class Translation:
 
 NOTHING = Translation("", 0.0, [], [], [])
 
-Ids = Sequence[int]
-
 
 @dataclass(frozen=True)
 class Forced:
@@ -103,7 +148,9 @@ class Translate(Task):
 
     name = verb = "translate"
     Config = TranslateConfig
+    Model = Seq2SeqConfig
     columns = ("source", "target")
+    inherited = ("start", "first")
     goal = Goal("bleu", "BLEU", higher_is_better=True)
 
     def __init__(self, config: TranslateConfig, tokenizers: Tokenizers) -> None:
@@ -119,18 +166,34 @@ class Translate(Task):
         return read_pairs(data, columns, skip_empty=skip_empty)
 
     @classmethod
-    def learn(cls, config: TranslateConfig, tokenizer: TokenizerConfig, corpus: Corpus) -> Translate:
+    def learn(
+        cls, config: TranslateConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
+    ) -> Translate:
         """One vocabulary for both sides, or one for each."""
+        if ready is not None:
+            return cls(config, Tokenizers(ready, ready))
         sides = [(0, 1)] if tokenizer.joint else [(0,), (1,)]
         learned = [train_tokenizer(corpus.texts(*columns), tokenizer) for columns in sides]
         return cls(config, Tokenizers(learned[0], learned[-1]))
 
     @classmethod
     def load(cls, config: TranslateConfig, tokenizer: TokenizerConfig, directory: Path) -> Translate:
-        return cls(config, Tokenizers.load(directory, joint=tokenizer.joint))
+        roles = ("pad", "end") if config.start else ("pad", "start", "end")
+        return cls(config, Tokenizers.load(directory, joint=tokenizer.joint, roles=roles))
+
+    @classmethod
+    def adopt(cls, found: Found) -> Translate:
+        return cls(TranslateConfig(**found.task), found.tokenizers)
 
     def save(self, directory: Path) -> None:
         self.tokenizers.save(directory)
+
+    @cached_property
+    def signs(self) -> Signs:
+        """The special ids of this vocabulary; the two sides agree on them."""
+        ids, config = self.tokenizers.target, self.config
+        start = ids.named(config.start) if config.start else ids.special("start")
+        return Signs(ids.special("pad"), start, ids.special("end"), (ids.named(config.first),) if config.first else ())
 
     @property
     def fingerprint(self) -> str:
@@ -142,16 +205,21 @@ class Translate(Task):
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         source, target = zip(*examples, strict=True)
-        return [self.tokenizers.source.encode_batch(source), self.tokenizers.target.encode_batch(target)]
+        sides = self.tokenizers.source.encode_batch(source), self.tokenizers.target.encode_batch(target)
+        return [[[*self.signs.first, *ids] for ids in side] for side in sides]
 
     def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """One position more than the text has tokens: ``<eos>`` ends the source, ``<sos>`` begins the target."""
         return store.lengths(*self.columns, extra=1)
 
     def batch(self, store: TokenStore, placement: Placement) -> PairBatch:
-        return pair_batch(store, placement, pad=PAD, sos=SOS, eos=EOS)
+        return pair_batch(store, placement, pad=self.signs.pad, sos=self.signs.start, eos=self.signs.end)
 
-    def build(self, config: ModelConfig) -> Seq2Seq:
+    def pairs(self, pairs: Sequence[tuple[Ids, Ids]]) -> PairBatch:
+        """Pairs of ids, without special tokens, as the model takes them: one per row."""
+        return pairs_to_rows(pairs, self.signs)
+
+    def build(self, config: Seq2SeqConfig) -> Seq2Seq:
         sizes = len(self.tokenizers.source), len(self.tokenizers.target)
         return Seq2Seq(config, *sizes, joint=self.tokenizers.joint)
 
@@ -160,7 +228,8 @@ class Translate(Task):
         smoothing = self.config.label_smoothing
         if not (self.config.r_drop and model.training):
             decoded = model.decoded(batch.source, batch.target_in)
-            return linear_cross_entropy(decoded, model.softmax_embedding.weight, batch.target_out, smoothing)
+            words, bias = model.softmax_embedding.weight, model.output_bias
+            return linear_cross_entropy(decoded, words, batch.target_out, smoothing, bias)
         logits, again = (model(batch.source, batch.target_in) for _ in range(2))
         loss, other = (cross_entropy(each, batch.target_out, smoothing) for each in (logits, again))
         apart = divergence(logits, again, batch.target_out)
@@ -170,7 +239,7 @@ class Translate(Task):
     def score(self, model: Seq2Seq, store: TokenStore, device: torch.device) -> dict[str, float]:
         fitting = (self.lengths(store) <= model.config.n_positions).all(axis=1)
         chosen = np.flatnonzero(fitting)[:SCORED].tolist()
-        sources = [store["source"][i].tolist() for i in chosen]
+        sources = [store["source"][i].tolist()[len(self.signs.first) :] for i in chosen]
         references = [self.tokenizers.target.decode(store["target"][i].tolist()) for i in chosen]
         found = self.search(model, sources, Search(beam=1, batch=128), device)
         texts = [self.tokenizers.target.decode(best[0].ids) for best in found]
@@ -222,9 +291,21 @@ class Translate(Task):
         numbers = range(len(sources)) if numbers is None else numbers
         found: dict[int, list[Hypothesis]] = {}
         for chosen in by_length([len(source) for source in sources], search.batch):
-            batch = _search_batch(model, [sources[i] for i in chosen], search, device, [numbers[i] for i in chosen])
+            batch = self._search(model, [sources[i] for i in chosen], search, device, [numbers[i] for i in chosen])
             found.update(zip(chosen, batch, strict=True))
         return [found[i] for i in range(len(sources))]
+
+    @torch.inference_mode()
+    def _search(
+        self, model: Seq2Seq, sources: Sequence[Ids], search: Search, device: torch.device, numbers: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        signs, most = self.signs, model.config.n_positions - len(self.signs.first)
+        rows = sentences_to_rows([signs.source(ids) for ids in sources], pad=signs.pad).to(device)
+        limits = torch.tensor([min(len(source) + LONGER, most) for source in sources], device=device)
+        try:
+            return search.run(model.step, lambda: _begun(model, rows, signs), limits, signs.marks, numbers)
+        except torch.OutOfMemoryError:
+            raise InputError(f"out of memory with {len(sources)} texts at once; pass a smaller --batch") from None
 
     def force(
         self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float = Search.alpha
@@ -232,7 +313,20 @@ class Translate(Task):
         """Score given targets (ids without ``<eos>``), with what each of their tokens looked at; in input order."""
         self.check_pairs(model, pairs)
         for group in _groups(pairs, FORCED):
-            yield from _force_batch(model, group, device, alpha)
+            yield from self._force(model, group, device, alpha)
+
+    def _force(
+        self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float
+    ) -> Iterator[Forced]:
+        batch, before = self.pairs(pairs).to(device), len(self.signs.first)
+        with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights") as heard:
+            log_probs = model(batch.source, batch.target_in).float().log_softmax(-1)
+        scores = log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu()
+        attention = torch.stack(list(heard.values()), 1).cpu()  # (B, L, H, T, S)
+        for row, (source, target) in enumerate(pairs):
+            written = slice(before, before + len(target) + 1)
+            found = hypothesis([*target, self.signs.end], scores[row, written].tolist(), alpha)
+            yield Forced(found, attention[row, :, :, written, : before + len(source) + 1])
 
     def likelihood(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device) -> tuple[float, int]:
         """The negative log-likelihood of given targets, and how many tokens they have, ``<eos>`` included."""
@@ -240,7 +334,7 @@ class Translate(Task):
         nll, n_tokens = 0.0, 0
         for chosen in by_length([len(target) for _, target in pairs], LIKELY):
             with torch.inference_mode():
-                loss = self.loss(model, pairs_to_rows([pairs[i] for i in chosen]).to(device))
+                loss = self.loss(model, self.pairs([pairs[i] for i in chosen]).to(device))
             nll, n_tokens = nll + loss.nll.item(), n_tokens + int(loss.n_tokens)
         return nll, n_tokens
 
@@ -248,7 +342,7 @@ class Translate(Task):
         self, model: Seq2Seq, texts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, what: str = "text"
     ) -> None:
         """Refuse what the model cannot take whole; the texts come with their numbers, from 0."""
-        limit = model.config.n_positions - 1
+        limit = model.config.n_positions - 1 - len(self.signs.first)
         for number, ids in texts:
             if len(ids) > limit:
                 raise InputError(
@@ -271,7 +365,7 @@ class Translate(Task):
         attention: bool,
     ) -> Iterator[Translation]:
         """The hypotheses as a user reads them; looking, with what the model looked at while it wrote these tokens."""
-        source, target = self.tokenizers.source, self.tokenizers.target
+        source, target, before = self.tokenizers.source, self.tokenizers.target, len(self.signs.first)
         targets = [(ids, best.ids[:-1]) for ids, best in pairs]
         looks = self.force(model, targets, device) if looking else repeat(None, len(targets))
         for (ids, best), forced in zip(pairs, looks, strict=True):
@@ -280,9 +374,11 @@ class Translate(Task):
                 score=best.score,
                 tokens=target.pieces(best.ids),
                 token_scores=list(best.token_scores),
-                alignment=align(forced.attention, target.words(best.ids[:-1]), source.words(ids)) if forced else [],
+                alignment=align(forced.attention[..., before:], target.words(best.ids[:-1]), source.words(ids))
+                if forced
+                else [],
                 ids=best.ids,
-                source_tokens=source.pieces([*ids, EOS]) if attention else [],
+                source_tokens=source.pieces(self.signs.source(ids)) if attention else [],
                 attention=forced.attention if forced and attention else None,
             )
 
@@ -301,39 +397,21 @@ def _groups(pairs: Iterable[tuple[Ids, Ids]], most: int) -> Iterator[list[tuple[
         yield group
 
 
-def pairs_to_rows(pairs: Sequence[tuple[Ids, Ids]]) -> PairBatch:
-    """Pairs of ids, without special tokens, as the model takes them: one per row."""
+def pairs_to_rows(pairs: Sequence[tuple[Ids, Ids]], signs: Signs = OURS) -> PairBatch:
+    """Pairs of ids, without special tokens, as a model takes them: one per row."""
     sources, targets = zip(*pairs, strict=True)
-    out = sentences_to_rows(targets, after=EOS, pad=PAD)
+    out = sentences_to_rows([signs.wanted(ids) for ids in targets], pad=signs.pad)
     return PairBatch(
-        source=sentences_to_rows(sources, after=EOS, pad=PAD),
-        target_in=sentences_to_rows(targets, before=SOS, pad=PAD),
+        source=sentences_to_rows([signs.source(ids) for ids in sources], pad=signs.pad),
+        target_in=sentences_to_rows([signs.target(ids) for ids in targets], pad=signs.pad),
         target_out=out.ids.masked_fill(out.segment == 0, IGNORE).long(),
-        n_tokens=sum(len(target) + 1 for target in targets),
+        n_tokens=int((out.segment > 0).sum()),
     )
 
 
-@torch.inference_mode()
-def _force_batch(
-    model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float
-) -> Iterator[Forced]:
-    batch = pairs_to_rows(pairs).to(device)
-    with record(model, "decoder.*.cross_attention.weights") as heard:
-        log_probs = model(batch.source, batch.target_in).float().log_softmax(-1)
-    scores = log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu()
-    attention = torch.stack(list(heard.values()), 1).cpu()  # (B, L, H, T, S)
-    for row, (source, target) in enumerate(pairs):
-        t, s = len(target) + 1, len(source) + 1
-        yield Forced(hypothesis([*target, EOS], scores[row, :t].tolist(), alpha), attention[row, :, :, :t, :s])
-
-
-@torch.inference_mode()
-def _search_batch(
-    model: Seq2Seq, sources: Sequence[Ids], search: Search, device: torch.device, numbers: Sequence[int]
-) -> list[list[Hypothesis]]:
-    rows = sentences_to_rows(sources, after=EOS, pad=PAD).to(device)
-    limits = torch.tensor([min(len(source) + LONGER, model.config.n_positions) for source in sources], device=device)
-    try:
-        return search.run(model.step, lambda: model.start(rows), limits, MARKS, numbers)
-    except torch.OutOfMemoryError:
-        raise InputError(f"out of memory with {len(sources)} texts at once; pass a smaller --batch") from None
+def _begun(model: Seq2Seq, rows: Rows, signs: Signs) -> DecoderState:
+    """A decoder that has read all that stands before a text but the last, with which a search begins."""
+    state = model.start(rows)
+    for token in (signs.start, *signs.first)[:-1]:
+        model.step(rows.ids.new_full((len(rows.ids),), token), state)
+    return state

@@ -11,10 +11,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from regard import progress
 from regard.errors import ConfigError, DataError
 from regard.text.files import TABLES, kind, lines, require
-from regard.text.tables import Row, rows
+from regard.text.tables import Row, filled, rows, split_columns
 
 
 class Pair(NamedTuple):
@@ -43,14 +42,14 @@ def read_pairs(data: Sequence[str], columns: Sequence[str] = (), *, skip_empty: 
 
 def paths_of(data: Sequence[str]) -> list[Path]:
     """The files that `read_pairs` would read."""
-    return [Path(_split_columns(item)[0]) for item in data]
+    return [Path(_split(item)[0]) for item in data]
 
 
 def _parts(data: Sequence[str], columns: Sequence[str]) -> list[_Part]:
     parts: list[_Part] = []
     alone: str | None = None
     for item in data:
-        path, own_columns = _split_columns(item)
+        path, own_columns = _split(item)
         require(path)
         if kind(path) != "text":
             chosen = own_columns or tuple(columns) or _default_columns(path)
@@ -69,15 +68,8 @@ def _parts(data: Sequence[str], columns: Sequence[str]) -> list[_Part]:
     return parts
 
 
-def _split_columns(item: str) -> tuple[str, tuple[str, ...]]:
-    """A path and the columns named after it, if any; a colon may also be part of the path itself."""
-    path, colon, ending = item.rpartition(":")
-    if not colon or kind(path) == "text" or Path(item).exists():
-        return item, ()
-    columns = tuple(ending.split(","))
-    if len(columns) != 2 or not all(columns):
-        raise DataError(path, f"columns '{ending}'; expected two, source and target, as in {path}:1,2")
-    return path, columns
+def _split(item: str) -> tuple[str, tuple[str, ...]]:
+    return split_columns(item, (2,), "two, source and target")
 
 
 def _default_columns(path: str) -> tuple[str, str]:
@@ -99,22 +91,5 @@ def _side_by_side(source_path: str, target_path: str) -> Iterator[Row]:
 def _checked(parts: list[_Part], skip_empty: bool) -> Iterator[Pair]:
     """The pairs that have two sides; a part without any is an error."""
     for part in parts:
-        n_kept = n_empty = 0
-        for line, (source, target) in part.rows:
-            if source.strip() and target.strip():
-                n_kept += 1
-                yield Pair(source, target)
-            elif skip_empty:
-                n_empty += 1
-            else:
-                raise _empty(part, line, source)
-        if n_kept == 0:
-            raise DataError(part.source_path, "no pairs; not one line holds a source and a target")
-        if n_empty:
-            files = ", ".join(dict.fromkeys((part.source_path, part.target_path)))
-            progress.warn(f"{files}: left out {n_empty:,} of {n_kept + n_empty:,} pairs: empty source or target")
-
-
-def _empty(part: _Part, line: int, source: str) -> DataError:
-    path, side = (part.target_path, "target") if source.strip() else (part.source_path, "source")
-    return DataError(path, f"empty {side}; drop the line or pass --skip-empty", line)
+        paths = (part.source_path, part.target_path)
+        yield from map(Pair._make, filled(part.rows, Pair._fields, paths, "pairs", skip_empty))

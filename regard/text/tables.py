@@ -2,18 +2,20 @@
 
 A column is a name, or a number counted from 1 as in cut and awk. Where a TSV or CSV column is asked for by name,
 the first line is a header; where all are numbers, it is a row like the others. An empty line and a null are rows
-of empty text: what to do with those is the caller's choice. Called by pairs.py and by whoever reads labelled text.
+of empty text: `filled` refuses or leaves out those. Called by pairs.py, labelled.py and, for JSON, tagged.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard import progress
 from regard.errors import DataError, did_you_mean
 from regard.text.files import TABLES, kind, lines, open_whole
 
@@ -21,6 +23,9 @@ FIELD_LIMIT = 1 << 24
 """Characters in one CSV field; the library's own limit, 131,072, is shorter than a long document."""
 SHOWN = 40
 """Characters of a name that a message repeats: where the header is missing, a name is a whole sentence."""
+NARROW = ("halffloat", "float")
+"""Parquet's floats of 16 and 32 bits, whose text is shorter than that of the same number in 64."""
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 Record = tuple[int, list[str]]
 
@@ -32,18 +37,106 @@ class Row(NamedTuple):
     values: tuple[str, ...]
 
 
-def rows(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
-    """The rows of a table, cut down to the columns, in the order in which those are asked for."""
+def rows(
+    path: str | Path, columns: Sequence[str], *, numbers: Collection[str] = (), even: bool = False
+) -> Iterator[Row]:
+    """The rows of a table, cut down to the columns, in the order in which those are asked for.
+
+    All of JSONL and Parquet must be text but the columns in `numbers`, where a number or a truth value becomes its
+    text; with `even`, every line of a TSV or CSV must have as many fields as the first.
+    """
     match kind(path):
-        case "tsv":
-            return _cut(path, columns, _tsv(path), "tabs")
-        case "csv":
-            return _cut(path, columns, _csv(path), "commas")
+        case "tsv" | "csv":
+            return _cut(path, columns, _even(path) if even else _records(path))
         case "jsonl":
-            return _jsonl(path, columns)
+            return _jsonl(path, columns, numbers)
         case "parquet":
-            return _parquet(path, columns)
-    raise DataError(path, f"not a table; the names of tables end in {', '.join(TABLES)}")
+            return _parquet(path, columns, numbers)
+    raise _not_a_table(path)
+
+
+def header(path: str | Path) -> list[str]:
+    """What a table calls its columns: the first line, the keys of the first JSONL object, or Parquet's own names."""
+    match kind(path):
+        case "tsv" | "csv":
+            return next(_records(path), (1, []))[1]
+        case "jsonl":
+            numbered = enumerate(lines(path), start=1)
+            return next((list(json_object(path, number, line)) for number, line in numbered if line), [])
+        case "parquet":
+            with _parquet_file(path) as file:
+                return list(file.schema_arrow.names)
+    raise _not_a_table(path)
+
+
+def split_columns(item: str, counts: Collection[int], expected: str) -> tuple[str, tuple[str, ...]]:
+    """A path and the columns named after it, if any, as in x.tsv:1,2; a colon may also be part of the path itself."""
+    path, colon, ending = item.rpartition(":")
+    if not colon or kind(path) == "text" or Path(item).exists():
+        return item, ()
+    columns = tuple(ending.split(","))
+    if len(columns) not in counts or not all(columns):
+        raise DataError(path, f"columns '{ending}'; expected {expected}, as in {path}:1,2")
+    return path, columns
+
+
+def filled(
+    found: Iterator[Row], names: Sequence[str], paths: Sequence[str], what: str, skip_empty: bool
+) -> Iterator[tuple[str, ...]]:
+    """The values of the rows that hold text in every column; others are an error or, on request, left out and counted.
+
+    Each column has a name and a path to say in messages; not a single row that is filled is an error too.
+    """
+    n_kept = n_empty = 0
+    for line, values in found:
+        if all(map(str.strip, values)):
+            n_kept += 1
+            yield values
+        elif skip_empty:
+            n_empty += 1
+        else:
+            name, path = next((n, p) for n, p, value in zip(names, paths, values, strict=True) if not value.strip())
+            raise DataError(path, f"empty {name}; drop the line or pass --skip-empty", line)
+    if n_kept == 0:
+        raise DataError(paths[0], f"no {what}; not one line holds {_joined([f'a {name}' for name in names], 'and')}")
+    if n_empty:
+        counts = f"left out {n_empty:,} of {n_kept + n_empty:,} {what}"
+        progress.warn(f"{', '.join(dict.fromkeys(paths))}: {counts}: empty {_joined(names, 'or')}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a message repeats them: quoted, none of them at great length."""
+    return ", ".join(f"'{name[:SHOWN]}'" for name in names) or "nothing"
+
+
+def _joined(words: Sequence[str], last: str) -> str:
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def _not_a_table(path: str | Path) -> DataError:
+    return DataError(path, f"not a table; the names of tables end in {', '.join(TABLES)}")
+
+
+def _records(path: str | Path) -> Iterator[Record]:
+    return _tsv(path) if kind(path) == "tsv" else _csv(path)
+
+
+def _parted_by(path: str | Path) -> str:
+    return f"fields are parted by {'tabs' if kind(path) == 'tsv' else 'commas'}"
+
+
+def _even(path: str | Path) -> Iterator[Record]:
+    """The records of a file, all of them as long as the first."""
+    n_first = 0
+    for line, fields in _records(path):
+        n_first = n_first or len(fields)
+        if fields and len(fields) != n_first:
+            raise DataError(path, f"{_n_fields(fields)}, but the first line has {n_first}; {_parted_by(path)}", line)
+        yield line, fields
+
+
+def _n_fields(fields: Sequence[str]) -> str:
+    return f"{len(fields)} field{'s' * (len(fields) > 1)}"
 
 
 def _tsv(path: str | Path) -> Iterator[Record]:
@@ -65,7 +158,7 @@ def _csv(path: str | Path) -> Iterator[Record]:
         raise DataError(path, f'{fault}; a quote inside a field is written ""', start) from None
 
 
-def _cut(path: str | Path, columns: Sequence[str], records: Iterator[Record], parted_by: str) -> Iterator[Row]:
+def _cut(path: str | Path, columns: Sequence[str], records: Iterator[Record]) -> Iterator[Row]:
     """The asked fields of every record; the first record is a header if a column has a name."""
     names: list[str] | None = None
     if not all(map(_is_number, columns)):
@@ -81,8 +174,8 @@ def _cut(path: str | Path, columns: Sequence[str], records: Iterator[Record], pa
         elif len(fields) > last:
             yield Row(line, tuple([fields[place] for place in places]))
         else:
-            found = f"{len(fields)} field{'s' * (len(fields) > 1)}, too few for column {columns[places.index(last)]}"
-            raise DataError(path, f"{found}; fields are parted by {parted_by}", line)
+            found = f"{_n_fields(fields)}, too few for column {columns[places.index(last)]}"
+            raise DataError(path, f"{found}; {_parted_by(path)}", line)
 
 
 def _is_number(column: str) -> bool:
@@ -98,7 +191,7 @@ def _place(path: str | Path, column: str, names: list[str] | None, holder: str =
         raise DataError(path, f"column '{column}' is there {names.count(column)} times; ask for it by number")
     if column not in names:
         fix = "without a header, ask by number, as in 1,2"
-        raise DataError(path, f"no column '{column}'; {holder} holds {_listed(column, names, fix)}")
+        raise DataError(path, f"no column '{column}'; {holder} holds {listed(names)}; {_meant(column, names, fix)}")
     return names.index(column)
 
 
@@ -111,46 +204,62 @@ def _counted(path: str | Path, column: str, names: list[str] | None) -> int:
     return number - 1
 
 
-def _listed(wanted: str, names: Sequence[str], fix: str) -> str:
-    """The names there are, then the one that may be meant or else another way out."""
-    listed = ", ".join(f"'{name[:SHOWN]}'" for name in names) or "nothing"
+def _meant(wanted: str, names: Sequence[str], fix: str) -> str:
+    """The name that may be meant, or else another way out."""
     close = difflib.get_close_matches(wanted, names, n=1)
-    return f"{listed}; {did_you_mean(wanted, close) if close else fix}"
+    return did_you_mean(wanted, close) if close else fix
 
 
-def _jsonl(path: str | Path, keys: Sequence[str]) -> Iterator[Row]:
+def _jsonl(path: str | Path, keys: Sequence[str], numbers: Collection[str]) -> Iterator[Row]:
     for number, line in enumerate(lines(path), start=1):
-        entry = _object(path, number, line) if line else dict.fromkeys(keys, "")
-        yield Row(number, tuple([_text(path, number, entry, key) for key in keys]))
+        entry = json_object(path, number, line) if line else dict.fromkeys(keys, "")
+        values = ((key, json_value(path, number, entry, key)) for key in keys)
+        yield Row(number, tuple([json_text(path, number, key, value, key in numbers) for key, value in values]))
 
 
-def _object(path: str | Path, number: int, line: str) -> dict[str, Any]:
+def json_object(path: str | Path, number: int, line: str) -> dict[str, Any]:
+    """The object that a line of JSONL holds."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(path, f"not JSON: {str(error).lower()}; expected one object a line", number) from None
     if not isinstance(entry, dict):
         fix = "expected one object a line; unpack a list with: jq -c '.[]'"
-        raise DataError(path, f"{_json_type(entry)}, not an object; {fix}", number)
+        raise DataError(path, f"{json_type(entry)}, not an object; {fix}", number)
     return entry
 
 
-def _text(path: str | Path, number: int, entry: dict[str, Any], key: str) -> str:
+def json_value(path: str | Path, number: int, entry: dict[str, Any], key: str) -> Any:
+    """What stands under a key; without it, the error that says which keys there are."""
     if key not in entry:
-        raise DataError(
-            path, f"no key '{key}'; the line holds {_listed(key, list(entry), 'name one of these')}", number
-        )
-    value = entry[key]
+        found = f"no key '{key}'; the line holds {listed(list(entry))}"
+        raise DataError(path, f"{found}; {_meant(key, list(entry), 'name one of these')}", number)
+    return entry[key]
+
+
+def json_text(path: str | Path, number: int, key: str, value: Any, may_be_number: bool = False) -> str:
+    """A value as text: null is empty, and a number or truth value its own text where one may stand."""
     if value is None:
         return ""
-    if not isinstance(value, str):
-        raise DataError(path, f"'{key}' is {_json_type(value)}; expected a text", number)
-    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        raise DataError(path, f"'{key}' holds half a character (a lone surrogate, \\ud800 to \\udfff)", number)
-    return value
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise DataError(path, f"'{key}' holds half a character (a lone surrogate, \\ud800 to \\udfff)", number)
+        return value
+    if may_be_number and isinstance(value, int | float):
+        return _number_text(path, number, key, value)
+    raise DataError(path, f"'{key}' is {json_type(value)}; expected a text{' or a number' * may_be_number}", number)
 
 
-def _json_type(value: Any) -> str:
+def _number_text(path: str | Path, number: int, key: str, value: float) -> str:
+    """1, 3.8 or true; a number that is not finite is nobody's label."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise DataError(path, f"'{key}' is {value}; expected a text or a finite number", number) from None
+
+
+def json_type(value: Any) -> str:
+    """What a value is, in words."""
     names = {
         bool: "true or false",
         int: "a number",
@@ -162,32 +271,63 @@ def _json_type(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-def _parquet(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
+def _parquet(path: str | Path, columns: Sequence[str], numbers: Collection[str]) -> Iterator[Row]:
+    with _parquet_file(path) as file:
+        chosen = _parquet_columns(path, columns, numbers, file.schema_arrow)
+        number = 0
+        for batch in file.iter_batches(columns=list(dict.fromkeys(chosen))):
+            texts = [_parquet_texts(path, name, batch.column(name), number) for name in chosen]
+            for values in zip(*texts, strict=True):
+                number += 1
+                yield Row(number, tuple([value or "" for value in values]))
+
+
+@contextlib.contextmanager
+def _parquet_file(path: str | Path) -> Iterator[Any]:
+    """A file that is open as long as it is read; whatever is wrong with it is said in one line."""
     import pyarrow  # slow to import, and only this needs it
     import pyarrow.parquet
 
     with open_whole(path) as raw:
         try:
-            file = pyarrow.parquet.ParquetFile(raw)
-            chosen = _parquet_columns(path, columns, file.schema_arrow)
-            number = 0
-            for batch in file.iter_batches(columns=list(dict.fromkeys(chosen))):
-                for values in zip(*(batch.column(name).to_pylist() for name in chosen), strict=True):
-                    number += 1
-                    yield Row(number, tuple([value or "" for value in values]))
+            yield pyarrow.parquet.ParquetFile(raw)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DataError(
                 path, f"damaged, or not a parquet file: {str(error).partition(chr(10))[0].lower()}"
             ) from None
 
 
-def _parquet_columns(path: str | Path, columns: Sequence[str], schema: Any) -> list[str]:
-    """The names of the columns asked for by name or number, all of them text."""
+def _parquet_columns(path: str | Path, columns: Sequence[str], numbers: Collection[str], schema: Any) -> list[str]:
+    """The names of the columns asked for by name or number, all of them text or, where they may be, numbers."""
     names: list[str] = schema.names
     chosen = [names[_place(path, column, names, "the file")] for column in columns]
-    for name in chosen:
+    for column, name in zip(columns, chosen, strict=True):
+        may_be_number = column in numbers
         found = schema.field(name).type
-        inner = found.value_type if str(found).startswith("dictionary") else found
-        if str(inner) not in ("string", "large_string", "string_view", "null"):
-            raise DataError(path, f"column '{name}' holds {found}; expected text")
+        if not (_is_text(found) or (may_be_number and _is_number_or_truth(found))):
+            raise DataError(path, f"column '{name}' holds {found}; expected text{' or numbers' * may_be_number}")
     return chosen
+
+
+def _parquet_texts(path: str | Path, name: str, column: Any, n_before: int) -> list[str | None]:
+    """A column as text; a narrow float by its own shortest text, so that 3.8 does not become 3.799999952316284."""
+    values: list[Any] = column.to_pylist()
+    if _is_text(column.type):
+        return values
+    if str(_inner(column.type)) in NARROW:
+        values = [None if text is None else float(text) for text in column.cast("string").to_pylist()]
+    numbered = enumerate(values, start=n_before + 1)
+    return [None if value is None else _number_text(path, number, name, value) for number, value in numbered]
+
+
+def _inner(found: Any) -> Any:
+    """The type of the values themselves, where a column is stored as a dictionary of them."""
+    return found.value_type if str(found).startswith("dictionary") else found
+
+
+def _is_text(found: Any) -> bool:
+    return str(_inner(found)) in ("string", "large_string", "string_view", "null")
+
+
+def _is_number_or_truth(found: Any) -> bool:
+    return str(_inner(found)) in (*INTEGERS, *NARROW, "double", "bool")

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from regard.data.order import Cursor
 from regard.disk import write_json
 from regard.errors import CheckpointError
-from regard.train.run import RunDirectory, load_weights, read_header, read_tensors, weights_of, write_tensors
+from regard.models.weights import load_weights, read_header, read_tensors, weights_of, write_tensors
+from regard.train.run import RunDirectory
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

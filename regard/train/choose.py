@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from regard.models.presets import ModelConfig, with_preset
+from regard.tasks.task import Amount
+
 WIDTHS = (64, 128, 256, 512, 1024)
 """Row widths to choose from."""
 
@@ -28,17 +31,19 @@ def row_width(lengths: Int[np.ndarray, "N sides"]) -> int:
 
 
 def preset(tokens: int, device: torch.device) -> str:
-    """The largest shape that this much target text can teach, and this device can train."""
+    """The largest shape that this much text can teach, and this device can train; every family has these five."""
     sizes = [("tiny", 200_000), ("mini", 1_000_000), ("small", 4_000_000), ("medium", 8_000_000), ("base", 10**12)]
     chosen = next(name for name, limit in sizes if tokens < limit)
     too_slow = {"medium", "base"} if device.type == "cpu" else set()
     return "small" if chosen in too_slow else chosen
 
 
-def model_table(given: dict[str, Any], tokens: int, width: int, device: torch.device) -> dict[str, Any]:
-    """The ``[model]`` keys a recipe leaves out and no preset says."""
-    table = {"preset": preset(tokens, device), **given}
-    if table.get("positions") == "learned":
+def model_table(
+    family: type[ModelConfig], given: dict[str, Any], tokens: int, width: int, device: torch.device
+) -> dict[str, Any]:
+    """The ``[model]`` keys a recipe leaves out."""
+    table = with_preset({"preset": preset(tokens, device), **given}, family)
+    if table.get("positions", family.positions) == "learned":
         table.setdefault("n_positions", width)  # beyond the widest row their vectors would never be trained
     return table
 
@@ -57,9 +62,12 @@ def steps(tokens: int, batch: int, device: torch.device) -> int:
     return max(200, round(epochs * tokens / batch / 100) * 100)
 
 
-def train_table(given: dict[str, Any], tokens: int, d_model: int, device: torch.device) -> dict[str, Any]:
-    """The ``[train]`` keys a recipe leaves out."""
-    table = dict(given)
+def train_table(
+    given: dict[str, Any], amount: Amount, device: torch.device, habits: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The ``[train]`` keys a recipe leaves out; a task may have habits of its own."""
+    table = {**(habits or {}), **given}
+    tokens, d_model = amount.n_tokens, amount.d_model
     table.setdefault("batch_tokens", batch_tokens(tokens, device))
     table.setdefault("steps", steps(tokens, table["batch_tokens"], device))
     table.setdefault("warmup", min(4000, max(50, table["steps"] // 10), table["steps"] // 2))

@@ -28,11 +28,12 @@ from regard.data.prefetch import Prefetch
 from regard.disk import flush, json_text, write_json
 from regard.errors import TrainingError
 from regard.metrics import perplexity
+from regard.models.weights import weights_of, write_tensors
 from regard.tasks.task import Batch
 from regard.train.checkpoint import Checkpoints
 from regard.train.optimiser import SCHEDULES, adamw, set_learning_rate
 from regard.train.prepare import Prepared
-from regard.train.run import TrainConfig, weights_of, write_tensors
+from regard.train.run import TrainConfig
 from regard.train.step import Stepper, read
 
 BAD_STEPS = 10
@@ -56,7 +57,7 @@ class Training:
         self.config = prepared.config.train
         self.model = prepared.model
         self.checkpoints = Checkpoints(prepared.run)
-        self.optimiser = adamw(self.model.parameters(), self.config.weight_decay)
+        self.optimiser = adamw(self.model, self.config.weight_decay, self.config.layer_decay)
         self.progress = self.checkpoints.restore(self.model, self.optimiser)
         self.progress.data = {store.path.name: store.digest for store in (prepared.train, prepared.valid)}
         self.checkpoints.cut_log(self.progress)
@@ -91,12 +92,11 @@ class Training:
         """Save after the step in progress, and end."""
         self._stop = True
 
-    def _batches(self) -> Iterator[tuple[Batch, tuple[Cursor, int]]]:
+    def _batches(self) -> Iterator[tuple[Batch, Cursor]]:
         for placement, cursor in self.prepared.order.iterate(self.progress.cursor):
-            batch = self.prepared.task.batch(self.prepared.train, placement)
-            yield batch, (cursor, batch.n_tokens)
+            yield self.prepared.task.batch(self.prepared.train, placement), cursor
 
-    def _one_step(self, batches: Iterator[tuple[Batch, tuple[Cursor, int]]]) -> Iterator[Event]:
+    def _one_step(self, batches: Iterator[tuple[Batch, Cursor]]) -> Iterator[Event]:
         began = time.perf_counter()
         progress, config = self.progress, self.config
         micro = list(islice(batches, config.accumulate))
@@ -104,11 +104,12 @@ class Training:
         torch.manual_seed(_step_seed(config.seed, step))
         rate = config.learning_rate * SCHEDULES[config.schedule](step, config.steps, config.warmup)
         set_learning_rate(self.optimiser, rate)
-        n_tokens = sum(n for _, (_, n) in micro)
+        n_tokens = sum(batch.n_tokens for batch, _ in micro)
         self.model.train()
         with _memory_named(config):
             self._pending.append(self.stepper([batch for batch, _ in micro], n_tokens))
-        progress.step, progress.cursor, progress.tokens = step, micro[-1][1][0], progress.tokens + n_tokens
+        progress.step, progress.cursor = step, micro[-1][1]
+        progress.tokens += sum(batch.n_read for batch, _ in micro)
         last = step == config.steps
         logging = step % config.log_every == 0
         validating = last or step % config.validate_every == 0

@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable
+from itertools import groupby
 
 import torch
 from torch import nn
 
 
-def adamw(parameters: Iterable[nn.Parameter], weight_decay: float) -> torch.optim.AdamW:
-    """Fused AdamW with the betas of Vaswani et al. 2017; vectors (biases, norms) do not decay."""
-    every = list(parameters)
+def adamw(model: nn.Module, weight_decay: float, layer_decay: float = 1.0) -> torch.optim.AdamW:
+    """Fused AdamW with the betas of Vaswani et al. 2017; vectors (biases, norms) do not decay.
+
+    With `layer_decay` each layer learns that many times as fast as the one above it, the embeddings slowest.
+    """
+    n_layers = 1 + max((_layer(name) or 0 for name, _ in model.named_parameters()), default=0)
+
+    def kind(named: tuple[str, nn.Parameter]) -> tuple[int, bool]:
+        name, weight = named
+        return _depth(name, n_layers) if layer_decay < 1 else 0, weight.ndim < 2
+
     groups = [
-        {"params": [p for p in every if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in every if p.ndim < 2], "weight_decay": 0.0},
+        {
+            "params": [weight for _, weight in members],
+            "weight_decay": 0.0 if vectors else weight_decay,
+            "share": layer_decay**below,
+        }
+        for (below, vectors), members in groupby(sorted(model.named_parameters(), key=kind), key=kind)
     ]
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+
+def _layer(name: str) -> int | None:
+    """The number of the layer that a weight belongs to."""
+    found = re.match(r"(?:encoder|decoder)\.(\d+)\.", name)
+    return int(found[1]) if found else None
+
+
+def _depth(name: str, n_layers: int) -> int:
+    """How many layers lie above a weight: none above the heads, all above the embeddings."""
+    layer = _layer(name)
+    if layer is None:
+        return n_layers + 1 if "embedding" in name.split(".")[0] else 0
+    return n_layers - layer
 
 
 def inverse_sqrt(step: int, steps: int, warmup: int) -> float:
@@ -53,4 +81,4 @@ SCHEDULES: dict[str, Callable[[int, int, int], float]] = {
 def set_learning_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
     """Use this learning rate from the next step on."""
     for group in optimiser.param_groups:
-        group["lr"] = learning_rate
+        group["lr"] = learning_rate * group["share"]

@@ -27,10 +27,12 @@ from regard.models.blocks import initialise
 from regard.models.presets import with_preset
 from regard.progress import warn
 from regard.tasks import Task
-from regard.text.tokenizer import TokenizerConfig, choose_vocabulary
+from regard.tasks.task import Amount
+from regard.text.vocabulary import TokenizerConfig, choose_vocabulary
 from regard.train import choose
 from regard.train.checkpoint import Checkpoints, Progress
 from regard.train.run import RunConfig, RunDirectory, resolved, schema, task_of
+from regard.train.start import start_from
 
 FIXES_ORDER = ("seed", "batch_tokens", "accumulate")
 """Keys of ``[train]`` that say which examples form a batch: a run cannot change them on the way."""
@@ -71,12 +73,15 @@ def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where
     kind = task_of(tables, where)
     none: config.Tables = {name: {} for name in schema(kind)}
     given = none | config.check(tables, schema(kind), where)
-    likely = _likely(given, device, where)
+    start = start_from(given["model"], kind) if given["model"].get("start") else None
+    if start is not None:
+        given = start.adopted(given, where)
+    likely = _likely(kind, given, device, where)
     corpus = Corpus(kind, likely.data, where)
-    wanted = {"vocabulary": choose_vocabulary(corpus.counted.n_words), **given["tokenizer"]}
+    wanted = {"kind": kind.pieces, "vocabulary": choose_vocabulary(corpus.counted.n_words), **given["tokenizer"]}
     run.path.mkdir(parents=True, exist_ok=True)
     tokenizer = config.build(TokenizerConfig, wanted)
-    task = kind.learn(likely.task, tokenizer, corpus)
+    task = kind.learn(likely.task, tokenizer, corpus, start.tokenizer if start else None)
     if "vocabulary" in given["tokenizer"] and task.vocabulary < tokenizer.vocabulary:
         found = f"{tokenizer.vocabulary:,} asked, but this text gives at most {task.vocabulary:,} pieces"
         raise ConfigError(f"tokenizer.vocabulary: {found}; ask for {task.vocabulary:,} or fewer, or leave it out")
@@ -152,7 +157,7 @@ def _store(
     if store is None:
         try:
             store = write_store(
-                path, examples(), task, vocabulary=task.vocabulary, fingerprint=mark, expected=expected, total=total
+                path, examples(), task, vocabulary=task.limit, fingerprint=mark, expected=expected, total=total
             )
         except OtherIds:
             raise _changed(path) from None
@@ -167,14 +172,15 @@ def _changed(path: Path) -> CheckpointError:
     )
 
 
-def _likely(given: config.Tables, device: torch.device, where: str) -> RunConfig:
+def _likely(kind: type[Task], given: config.Tables, device: torch.device, where: str) -> RunConfig:
     """The recipe with guesses for what depends on the data: finds values that no data could make right."""
-    model = with_preset({"preset": "tiny", **given["model"]})
+    model = with_preset({"preset": "tiny", **given["model"]}, kind.Model)
+    amount = Amount(10_000, 1_000_000, model["d_model"], bool(given["model"].get("start")))
     likely: config.Tables = {
         "data": {"train": (), "max_length": choose.WIDTHS[0], **given["data"]},
-        "tokenizer": {"vocabulary": choose_vocabulary(0), **given["tokenizer"]},
+        "tokenizer": {"kind": kind.pieces, "vocabulary": choose_vocabulary(0), **given["tokenizer"]},
         "model": model,
-        "train": choose.train_table(given["train"], 1_000_000, model["d_model"], device),
+        "train": choose.train_table(given["train"], amount, device, kind.habits(amount, device)),
     }
     return resolved(given | likely, where)
 
@@ -183,14 +189,15 @@ def _choose(given: config.Tables, task: Task, train: TokenStore, device: torch.d
     """The recipe with a value for every key."""
     lengths = task.lengths(train)
     tokens = int(lengths[:, -1].sum(dtype=np.int64))
-    data = {"max_length": choose.row_width(lengths), **given["data"]}
-    model = with_preset(choose.model_table(given["model"], tokens, data["max_length"], device))
+    data = {"max_length": task.width(lengths) or choose.row_width(lengths), **given["data"]}
+    model = choose.model_table(task.Model, given["model"], tokens, data["max_length"], device)
+    amount = Amount(len(train), tokens, model["d_model"], bool(model.get("start")))
     return {
         "task": given["task"],
         "data": data,
-        "tokenizer": {**given["tokenizer"], "vocabulary": task.vocabulary},
+        "tokenizer": {"kind": task.pieces, **given["tokenizer"], "vocabulary": task.vocabulary},
         "model": model,
-        "train": choose.train_table(given["train"], tokens, model["d_model"], device),
+        "train": choose.train_table(given["train"], amount, device, task.habits(amount, device)),
     }
 
 
@@ -205,6 +212,8 @@ def _prepared(
 ) -> Prepared:
     model = task.build(settings.model)
     initialise(model, torch.Generator().manual_seed(settings.train.seed))
+    if settings.model.start and not Checkpoints(run).tensors.exists():
+        start_from(settings.tables()["model"], type(task)).fill(model)
     order = _packed_order(task, train, settings, seed=settings.train.seed)
     valid_order = _packed_order(task, valid, settings, seed=0, shuffle=False)
     return Prepared(run, settings, task, model.to(device), order, valid_order, train, valid, device, chosen)

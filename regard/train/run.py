@@ -11,24 +11,20 @@ checkpoint knows, and curve.png, which can be drawn again. Nothing is ever unpic
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from regard import config
-from regard.data.corpus import DataConfig
-from regard.disk import write_aside
+from regard.data.corpus import SHORTEST_ROW, DataConfig
 from regard.errors import CheckpointError, ConfigError, did_you_mean
+from regard.models import exchange
 from regard.models.presets import ModelConfig
+from regard.models.weights import load_weights
 from regard.tasks import TASKS, Task
-from regard.text.tokenizer import TokenizerConfig
+from regard.text.vocabulary import TokenizerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +45,7 @@ class TrainConfig:
     save_every: int
     patience: int = 10
     average: int = 5
+    layer_decay: float = 1.0
     precision: Literal["float32", "bfloat16"]
     compiled: bool
 
@@ -62,6 +59,22 @@ class TrainConfig:
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)}; expected more than 0")
+        if not 0 < self.layer_decay <= 1:
+            raise ConfigError(f"train.layer_decay = {self.layer_decay}; expected more than 0 and at most 1")
+
+
+UNTRAINED = TrainConfig(
+    steps=1,
+    batch_tokens=1,
+    learning_rate=1e-3,
+    warmup=0,
+    log_every=1,
+    validate_every=1,
+    save_every=1,
+    precision="float32",
+    compiled=False,
+)
+"""The table of a model that was not trained here; it says nothing."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +108,7 @@ def schema(task: type[Task]) -> dict[str, type]:
         "task": task.Config,
         "data": DataConfig,
         "tokenizer": TokenizerConfig,
-        "model": ModelConfig,
+        "model": task.Model,
         "train": TrainConfig,
     }
 
@@ -109,6 +122,27 @@ def resolved(tables: config.Tables, where: str) -> RunConfig:
         if missing:
             raise ConfigError(f"{where}: no value for {name}.{missing[0]}; was this file cut short?")
     return RunConfig(**{name: config.build(kind, checked[name]) for name, kind in kinds.items()})
+
+
+def open_model(path: Path) -> tuple[RunConfig, Task, nn.Module]:
+    """A trained model with the task it was trained for: a run, or a directory of another library."""
+    run = RunDirectory(path)
+    return imported(path) if exchange.is_foreign(path) and not run.exists() else run.load()
+
+
+def imported(path: Path) -> tuple[RunConfig, Task, nn.Module]:
+    """The model in a directory of another library, as if it had been trained here."""
+    found = exchange.read(path)
+    name = found.task["name"]
+    if name not in TASKS:
+        raise CheckpointError(f"{path}: a {found.family.name} is for the task '{name}', which is not there yet")
+    task: Any = TASKS[name].adopt(found)
+    model = task.build(found.config)
+    found.fill(model)
+    vocabulary = TokenizerConfig(kind="ready", vocabulary=task.vocabulary, joint=found.tokenizers.joint)
+    nothing = DataConfig(train=(), max_length=SHORTEST_ROW)
+    settings = RunConfig(task.config, nothing, vocabulary, found.config, UNTRAINED)
+    return settings, task, model.eval()
 
 
 class RunDirectory:
@@ -151,60 +185,3 @@ class RunDirectory:
         model = task.build(settings.model)
         load_weights(model, self.weights)
         return settings, task, model.eval()
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Fill a model from a file whose tensors must be exactly its own."""
-    found, _ = read_tensors(path)
-    wanted = dict(model.named_parameters())
-    for name in wanted.keys() - found.keys():
-        raise CheckpointError(f"{path}: lacks the tensor '{name}'; is it from another model?")
-    for name in found.keys() - wanted.keys():
-        raise CheckpointError(f"{path}: holds a tensor '{name}' this model does not have; is it from another model?")
-    with torch.no_grad():
-        for name, weight in wanted.items():
-            if weight.shape != found[name].shape:
-                shapes = f"{tuple(found[name].shape)}, expected {tuple(weight.shape)}"
-                raise CheckpointError(f"{path}: '{name}' has shape {shapes}; is it from another model?")
-            weight.copy_(found[name])
-
-
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """The model's weights by name, each once, in main memory."""
-    return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the header texts of a safetensors file."""
-    with _tensor_file(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-
-
-def read_header(path: Path) -> dict[str, str]:
-    """The header texts alone."""
-    with _tensor_file(path) as file:
-        return file.metadata() or {}
-
-
-@contextmanager
-def _tensor_file(path: Path) -> Iterator[Any]:
-    if not path.exists():
-        raise CheckpointError(f"{path}: no such file; was training stopped before its first checkpoint?")
-    try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: damaged or not a safetensors file ({error}); restore it from a copy") from None
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None = None) -> None:
-    """Write a safetensors file whole or not at all."""
-
-    def write(aside: Path) -> None:
-        try:
-            save_file(dict(tensors), aside, header)
-        except SafetensorError as error:  # it wraps the system's error: a full disk must look like one
-            raise OSError(str(error)) from None
-        aside.chmod(0o644)
-
-    write_aside(path, write)

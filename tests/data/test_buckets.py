@@ -9,7 +9,7 @@ from queue import SimpleQueue
 import pytest
 
 from regard.data import buckets
-from regard.data.buckets import by_length, windows, windows_as_they_come
+from regard.data.buckets import by_length, by_tokens, windows, windows_as_they_come
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +88,17 @@ def test_the_longest_come_first_and_everyone_comes_once(size: int) -> None:
     assert [lengths[i] for i in order] == sorted(lengths, reverse=True)
     assert all(len(batch) <= size for batch in batches)
     assert list(by_length([], size)) == []
+
+
+@pytest.mark.parametrize("most", [1, 9, 12, 1000])
+def test_batches_of_so_many_positions(most: int) -> None:
+    lengths = [3, 9, 1, 9, 4, 0]
+    batches = list(by_tokens(lengths, most))
+    order = [i for batch in batches for i in batch]
+    assert sorted(order) == list(range(6))
+    assert [lengths[i] for i in order] == sorted(lengths, reverse=True)
+    for batch, after in zip(batches, [*batches[1:], None], strict=True):
+        longest = lengths[batch[0]]
+        assert len(batch) == 1 or len(batch) * longest <= most
+        assert after is None or (len(batch) + 1) * longest > most
+    assert list(by_tokens([], most)) == []

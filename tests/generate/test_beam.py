@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from regard.data.batches import Rows, sentences_to_rows
 from regard.generate import Hypothesis, Marks, beam_search, follow, length_penalty, most_likely
 from regard.models.blocks import initialise
-from regard.models.presets import ModelConfig
+from regard.models.presets import Seq2SeqConfig
 from regard.models.seq2seq import Seq2Seq
 
 
@@ -207,7 +207,7 @@ LIMITS = [9, 4, 12, 7]
 
 def model(positions: str = "sinusoidal") -> Seq2Seq:
     shape = {"d_model": 16, "n_layers": 1, "n_decoder_layers": 2, "n_heads": 2, "d_ff": 32, "tied": False}
-    config = ModelConfig(preset="tiny", **shape, dropout=0.0, norm="pre", positions=positions)
+    config = Seq2SeqConfig(preset="tiny", **shape, dropout=0.0, norm="pre", positions=positions)
     built = Seq2Seq(config, VOCABULARY, VOCABULARY, joint=False)
     initialise(built, torch.Generator().manual_seed(5))
     with torch.no_grad():

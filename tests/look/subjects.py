@@ -7,17 +7,18 @@ from torch import Tensor, nn
 
 from regard.data.batches import sentences_to_rows
 from regard.look.subject import Side, Subject
-from regard.models.blocks import embedding_positions, encoder_layer, initialise
-from regard.models.presets import ModelConfig, with_preset
+from regard.models.blocks import embedding, encoder_layer, initialise
+from regard.models.presets import Seq2SeqConfig, with_preset
 from regard.models.seq2seq import Seq2Seq
-from regard.nn import Encoder, Place, Tap, TokenEmbedding, visible
-from regard.text.tokenizer import EOS, PAD, SOS, Word
+from regard.nn import Encoder, Place, Tap, visible
+from regard.text.pieces import Word
+from regard.text.tokenizer import EOS, PAD, SOS
 
 
 def translator(source: int = 4, target: int = 3, seed: int = 0, **shape: object) -> Subject:
     """An encoder-decoder in float64 with sentences of so many tokens, ``<eos>`` and ``<sos>`` included."""
     small = {"d_model": 8, "n_layers": 2, "n_decoder_layers": 2, "n_heads": 2, "d_ff": 12, "dropout": 0.0}
-    config = ModelConfig(**with_preset({"preset": "tiny", **small, **shape}))
+    config = Seq2SeqConfig(**with_preset({"preset": "tiny", **small, **shape}))
     model = Seq2Seq(config, 20, 20, joint=True)
     initialise(model, torch.Generator().manual_seed(seed))
     model.double().eval()
@@ -41,10 +42,10 @@ def translator(source: int = 4, target: int = 3, seed: int = 0, **shape: object)
 class OneStack(nn.Module):
     """A stack of self-attention under the name of an encoder (sees all) or a decoder (sees what came), and a head."""
 
-    def __init__(self, stack: str, config: ModelConfig) -> None:
+    def __init__(self, stack: str, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.stack = stack
-        self.embedding = TokenEmbedding(20, config.d_model, embedding_positions(config), dropout=0.0)
+        self.embedding = embedding(config, 20)
         self.add_module(stack, Encoder(encoder_layer(config) for _ in range(config.n_layers)))
         self.head = nn.Linear(config.d_model, 20)
 
@@ -58,7 +59,7 @@ class OneStack(nn.Module):
 def one_stack(stack: str = "encoder", tokens: int = 4, seed: int = 0, **shape: object) -> Subject:
     """An encoder that says something of every token, or a decoder (a language model), in float64."""
     small = {"d_model": 8, "n_layers": 2, "n_heads": 2, "d_ff": 12, "dropout": 0.0, "norm": "post"}
-    model = OneStack(stack, ModelConfig(**with_preset({"preset": "tiny", **small, **shape})))
+    model = OneStack(stack, Seq2SeqConfig(**with_preset({"preset": "tiny", **small, **shape})))
     initialise(model, torch.Generator().manual_seed(seed))
     model.double().eval()
     ids = torch.randint(3, 20, (1, tokens), generator=torch.Generator().manual_seed(seed + 1))

@@ -19,7 +19,7 @@ from regard.look.faithfulness import Faithfulness, counts, faithfulness, last_la
 from regard.look.seen import Seen
 from regard.look.subject import Subject
 from regard.look.tangents import entered, entering
-from regard.text.tokenizer import Word
+from regard.text.pieces import Word
 
 SHALLOW = {"n_layers": 1, "n_decoder_layers": 1}
 

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 import regard
 from regard.api import Translator
+from regard.api.model import one_text
 from regard.errors import InputError
 from regard.look.seen import Seen
 from regard.nn import edit, record
@@ -146,4 +147,4 @@ def test_nothing_to_look_at(model: Translator) -> None:
     with pytest.raises(InputError, match="tokens; this model takes at most 31"):
         model.look("1 " * 40)
     with pytest.raises(InputError, match="one text is looked at, as a str, not list; look at several one by one"):
-        model.look(["1", "2"])
+        one_text(["1", "2"])  # type: ignore[arg-type]

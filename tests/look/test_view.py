@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from torch.testing import assert_close
 
 from regard.look.view import GIVING, Array, Axis, Nature, Sheet, by_words
-from regard.text.tokenizer import Word
+from regard.text.pieces import Word
 
 Sizes = dict[str, list[int]]
 

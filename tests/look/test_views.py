@@ -18,7 +18,7 @@ from regard.look.seen import Seen
 from regard.look.subject import Subject
 from regard.look.view import Array, Sheet
 from regard.look.views import VIEWS, Asked, check, sheet, told
-from regard.text.tokenizer import Word
+from regard.text.pieces import Word
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "translator": lambda: translator(5, 4),

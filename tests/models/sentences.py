@@ -8,7 +8,7 @@ import torch
 
 from regard.data.batches import Rows
 from regard.models.blocks import initialise
-from regard.models.presets import ModelConfig
+from regard.models.presets import Seq2SeqConfig
 from regard.models.seq2seq import Seq2Seq
 
 VOCABULARY = 13
@@ -32,7 +32,7 @@ def packed(*rows: Sequence[Sequence[int]]) -> Rows:
     return Rows(ids, segment, position)
 
 
-def tiny_config(**changes: object) -> ModelConfig:
+def tiny_config(**changes: object) -> Seq2SeqConfig:
     table = {
         "preset": "tiny",
         "d_model": 16,
@@ -44,7 +44,7 @@ def tiny_config(**changes: object) -> ModelConfig:
         "norm": "pre",
         "n_positions": 32,
     }
-    return ModelConfig(**{**table, **changes})
+    return Seq2SeqConfig(**{**table, **changes})
 
 
 def tiny_model(seed: int = 0, **changes: object) -> Seq2Seq:

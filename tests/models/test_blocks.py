@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.models import blocks
-from regard.models.blocks import FEED_FORWARD, decoder_layer, embedding_positions, encoder_layer, initialise
+from regard.models.blocks import decoder_layer, embedding, encoder_layer, feed_forward, initialise
 from regard.models.seq2seq import Seq2Seq
 from regard.nn import (
     AdditiveAttention,
@@ -31,6 +31,7 @@ from regard.nn import (
 
 BY_NAME = {
     "sinusoidal": (SinusoidalPositions, NoPositions),
+    "sinusoidal-halves": (SinusoidalPositions, NoPositions),
     "learned": (LearnedPositions, NoPositions),
     "relative": (NoPositions, RelativePositions),
     "relative-values": (NoPositions, RelativePositions),
@@ -42,6 +43,7 @@ ACTIVATIONS = {
     "relu": lambda x: max(x, 0.0),
     "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
     "gelu-tanh": lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + math.exp(-x)),
     "gated-gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
     "gated-silu": lambda x: x / (1 + math.exp(-x)),
 }
@@ -50,7 +52,7 @@ ACTIVATIONS = {
 @pytest.mark.parametrize("name", POSITIONS)
 def test_positions_act_where_they_should(name: str) -> None:
     config, (in_embedding, in_attention) = tiny_config(positions=name), BY_NAME[name]
-    assert type(embedding_positions(config)) is in_embedding
+    assert type(embedding(config, VOCABULARY).positions) is in_embedding
     assert type(encoder_layer(config).attention.positions) is in_attention
     layer = decoder_layer(config)
     assert type(layer.attention.positions) is in_attention
@@ -60,16 +62,17 @@ def test_positions_act_where_they_should(name: str) -> None:
 
 
 def test_learned_positions_are_as_many_as_the_config_says() -> None:
-    assert embedding_positions(tiny_config(positions="learned", n_positions=77)).vectors.weight.shape == (77, 16)
+    config = tiny_config(positions="learned", n_positions=77, first_position=2)
+    assert embedding(config, VOCABULARY).positions.vectors.weight.shape == (79, 16)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_are_what_their_names_say(name: str) -> None:
-    feed_forward = FEED_FORWARD[name](4, 6)
-    assert type(feed_forward) is (GatedFeedForward if name.startswith("gated") else FeedForward)
+    made = feed_forward(tiny_config(activation=name))
+    assert type(made) is (GatedFeedForward if name.startswith("gated") else FeedForward)
     values = torch.linspace(-4, 4, 33, dtype=torch.float64)
     expected = [ACTIVATIONS[name](v) for v in values.tolist()]
-    assert_close(feed_forward.activation(values).tolist(), expected, rtol=1e-12, atol=1e-14)
+    assert_close(made.activation(values).tolist(), expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -106,16 +109,16 @@ def test_embeddings_are_normal_with_deviation_of_the_inverse_root_of_the_width(p
     model = drawn(positions=positions, n_positions=500, tied=False)
     embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     assert len(embeddings) == (3 + 2 if positions == "learned" else 3 + 4 * 2)
-    for embedding in embeddings:
-        assert_normal(embedding.weight, embedding.embedding_dim**-0.5)
+    for each in embeddings:
+        assert_normal(each.weight, each.embedding_dim**-0.5)
 
 
 def test_matrices_are_uniform_within_the_bounds_of_their_own_slice() -> None:
-    model = nn.ModuleList([MultiHeadAttention(32, 4, d_key=6, d_value=20), FEED_FORWARD["relu"](32, 64)])
+    model = nn.ModuleList([MultiHeadAttention(32, 4, d_key=6, d_value=20), FeedForward(32, 64, torch.relu)])
     initialise(model, torch.Generator().manual_seed(0))
-    attention, feed_forward = model
+    attention, inner = model
     slices = attention.projection.weight.split([24, 24, 80])
-    for weight in (*slices, attention.output.weight, feed_forward.inner.weight, feed_forward.outer.weight):
+    for weight in (*slices, attention.output.weight, inner.inner.weight, inner.outer.weight):
         assert_glorot(weight)
 
 

@@ -7,7 +7,7 @@ import torch
 from sentences import tiny_config
 
 from regard.errors import ConfigError
-from regard.models.presets import PRESETS, ModelConfig, with_preset
+from regard.models.presets import Seq2SeqConfig, with_preset
 from regard.models.seq2seq import Seq2Seq
 
 
@@ -59,7 +59,7 @@ def test_an_unknown_preset_names_the_nearest() -> None:
 
 
 def test_base_and_big_are_those_of_the_paper() -> None:
-    base, big = (ModelConfig(**with_preset({"preset": name})) for name in ("base", "big"))
+    base, big = (Seq2SeqConfig(**with_preset({"preset": name})) for name in ("base", "big"))
     assert (base.n_layers, base.n_decoder_layers, base.d_model, base.d_ff, base.n_heads) == (6, 6, 512, 2048, 8)
     assert (big.n_layers, big.n_decoder_layers, big.d_model, big.d_ff, big.n_heads) == (6, 6, 1024, 4096, 16)
     assert (base.dropout, big.dropout) == (0.1, 0.3)
@@ -67,10 +67,10 @@ def test_base_and_big_are_those_of_the_paper() -> None:
         assert (config.positions, config.norm, config.activation, config.tied) == ("sinusoidal", "post", "relu", True)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", Seq2SeqConfig.presets)
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative-values"])
 def test_every_preset_can_be_built(name: str, positions: str) -> None:
-    config = ModelConfig(**with_preset({"preset": name, "positions": positions}))
+    config = Seq2SeqConfig(**with_preset({"preset": name, "positions": positions}))
     with torch.device("meta"):
         model = Seq2Seq(config, 100, 100, joint=True)
     assert (len(model.encoder), len(model.decoder)) == (config.n_layers, config.n_decoder_layers)

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from regard.data.batches import Rows
 from regard.models.blocks import initialise
-from regard.models.presets import PRESETS, ModelConfig, with_preset
+from regard.models.presets import Seq2SeqConfig, with_preset
 from regard.models.seq2seq import Seq2Seq
 from regard.nn import record, taps
 
@@ -353,7 +353,7 @@ def test_one_matrix_cannot_serve_two_sizes() -> None:
 
 
 def n_parameters(vocabulary: int, *, joint: bool, **changes: object) -> int:
-    config = ModelConfig(preset="base", **{**PRESETS["base"], **changes})
+    config = Seq2SeqConfig(preset="base", **{**Seq2SeqConfig.presets["base"], **changes})
     with torch.device("meta"):
         model = Seq2Seq(config, vocabulary, vocabulary, joint=joint)
     return sum(parameter.numel() for parameter in model.parameters())
@@ -375,7 +375,7 @@ def test_base_has_the_published_size() -> None:
 
 def test_what_is_written_follows_the_weights_while_they_are_trained() -> None:
     """Also with a vocabulary so large that writing uses a copy of it, and an optimiser that leaves no trace in it."""
-    config = ModelConfig(**with_preset({"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "dropout": 0.0}))
+    config = Seq2SeqConfig(**with_preset({"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "dropout": 0.0}))
     model = Seq2Seq(config, 9000, 9000, joint=True)
     initialise(model, torch.Generator().manual_seed(0))
     source = packed(*[[[3, 4, 2]]] * 12)

@@ -31,6 +31,8 @@ def test_a_vocabulary_and_few_rows(rows, out, mode):
         fixed = FixedProduct(weight)
         for got in (product(x, weight), fixed(x), fixed(x)):
             torch.testing.assert_close(got, x @ weight.T, rtol=1e-5, atol=1e-4)
+        bias = torch.nn.Parameter(torch.randn(out))
+        torch.testing.assert_close(FixedProduct(weight, bias)(x), x @ weight.T + bias, rtol=1e-5, atol=1e-4)
 
 
 def test_a_vocabulary_in_double_precision():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import reference
@@ -235,6 +236,22 @@ def test_other_segments_change_nothing_and_packed_is_one_by_one(scheme: str, cau
         place = one_sentence(1, sentence.shape[1])
         alone = module(sentence, visible(place, place, causal=causal))
         assert_close(together[segment == number][None], alone, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("heard", [False, True])
+def test_sentences_of_given_lengths_are_those_of_the_mask(scheme: str, heard: bool) -> None:
+    torch.manual_seed(6)
+    module, lengths = build(scheme, 4, 3), (3, 3, 1, 4, 3)
+    segment = torch.tensor([[number for number, length in enumerate(lengths, 1) for _ in range(length)]])
+    place = Place(segment, torch.tensor([[place for length in lengths for place in range(length)]]))
+    x = normal(1, sum(lengths), D)
+    with record(module, "weights") if heard else nullcontext():
+        apart = module(x, Sight(place.position, place.position, lengths=lengths))
+        masked = module(x, visible(place, place))
+    assert_close(apart, masked, rtol=1e-12, atol=1e-14)
+    of = [x, *module.parameters()]
+    assert_close(gradients(apart, of), gradients(masked, of), rtol=1e-10, atol=1e-12)
 
 
 def test_without_positions_it_is_permutation_equivariant() -> None:

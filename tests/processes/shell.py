@@ -20,15 +20,25 @@ from tempfile import TemporaryDirectory
 
 
 class Shell:
-    """Runs scripts by bash; any failing line fails them. `small` is added to every ``regard train``."""
+    """Runs scripts by bash; any failing line fails them.
 
-    def __init__(self, small: Sequence[str]) -> None:
+    `small` settings are added to every ``regard train``: `shape` where it does not start from a model, and `pair` where
+    that is an encoder-decoder.
+    """
+
+    def __init__(self, small: Sequence[str], shape: Sequence[str], pair: Sequence[str]) -> None:
         self._place = TemporaryDirectory(prefix="shell-")  # of a short name, as sockets must have
         place = Path(self._place.name)
         here = f"{shlex.quote(sys.executable)} -I -S {shlex.quote(__file__)} call {place}/socket"
-        added = " ".join(f"--set {shlex.quote(setting)}" for setting in small)
+        added = [
+            f'set -- "$@" {" ".join(f"--set {shlex.quote(each)}" for each in part)}' for part in (small, shape, pair)
+        ]
+        train = (
+            f'{added[0]}; case " $* " in *" --from "*) ;; *" pretrain "*|*" classify "*|*" tag "*|*bert*) {added[1]};;'
+        )
+        train = f"{train} *) {added[1]}; {added[2]};; esac"
         self._command(place / "python", f'exec {here} "$0" "$@"')
-        self._command(place / "regard", f'[ "$1" != train ] || set -- "$@" {added}\nexec {here} "$0" "$@"')
+        self._command(place / "regard", f'if [ "$1" = train ]; then {train}; fi\nexec {here} "$0" "$@"')
         self._environment = {
             **os.environ,
             "PATH": f"{place}:{os.environ['PATH']}",

@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from regard.tasks.alignment import align, word_weights
-from regard.text.tokenizer import Word
+from regard.text.pieces import Word
 
 SOURCE = [Word("good", (0,)), Word("morning", (1, 2))]
 TARGET = [Word("bon", (0, 1)), Word("jour", (2,)), Word("!", (3,))]

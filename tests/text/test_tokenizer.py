@@ -13,20 +13,9 @@ from hypothesis import strategies as st
 
 from regard.config import build, check
 from regard.errors import CheckpointError, ConfigError, DataError, InputError
-from regard.text import tokenizer as module
-from regard.text.tokenizer import (
-    EOS,
-    PAD,
-    SMALLEST,
-    SOS,
-    SPECIALS,
-    Tokenizer,
-    TokenizerConfig,
-    Tokenizers,
-    Word,
-    choose_vocabulary,
-    train_tokenizer,
-)
+from regard.text.pieces import Word, byte_letters
+from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS, Tokenizer, Tokenizers
+from regard.text.vocabulary import SMALLEST, TokenizerConfig, choose_vocabulary, train_tokenizer
 
 TEXTS = [
     "the cat sat on the mat, and the dog lay down beside the cat.",
@@ -147,7 +136,7 @@ class TestPieces:
         assert tokenizer.words([EOS]) == [Word("<eos>", (0,))]
 
     def test_the_byte_letters_are_the_library_s(self) -> None:
-        assert set(module._byte_letters()) == set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+        assert set(byte_letters()) == set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
 
 
 class TestTraining:
@@ -161,7 +150,7 @@ class TestTraining:
     def test_the_same_text_gives_the_same_file(self, kind: str) -> None:
         """In other processes too: the library's hashes are seeded anew in each."""
         code = (
-            "import json, sys; from regard.text.tokenizer import *; kind, size, texts = json.load(sys.stdin);"
+            "import json, sys; from regard.text.vocabulary import *; kind, size, texts = json.load(sys.stdin);"
             "print(train_tokenizer(texts, TokenizerConfig(kind=kind, vocabulary=size)).fingerprint)"
         )
         again = [train_tokenizer(iter(TEXTS), CONFIGS[kind]).to_json() for _ in range(5)]
@@ -269,11 +258,11 @@ class TestFiles:
     def test_a_foreign_tokenizer(self, tmp_path: Path) -> None:
         path = tmp_path / "tokenizer.json"
         words = {name: index for index, name in enumerate((*SPECIALS, "word"))}
-        foreign = [{"[UNK]": 0}, words, {**words, "<pad>": 2, "<eos>": 0}]
-        for vocabulary in foreign:
-            tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="word")).save(str(path))
-            with pytest.raises(CheckpointError, match="not a tokenizer of regard; expected <pad>, <sos>, <eos>"):
-                Tokenizer.load(path)
+        for missing, role in (("<pad>", "pad"), ("<eos>", "end")):
+            fewer = {name: index for name, index in words.items() if name != missing}
+            tokenizers.Tokenizer(tokenizers.models.WordLevel(fewer, unk_token="word")).save(str(path))
+            with pytest.raises(CheckpointError, match=f"no token for '{role}'; it would be {missing} or "):
+                Tokenizers.load(tmp_path, joint=True)
 
     def test_the_file_is_json_without_machine_paths(self, tokenizer: Tokenizer) -> None:
         assert json.loads(tokenizer.to_json())["model"]["type"] in ("BPE", "Unigram")

@@ -21,7 +21,7 @@ from regard.train.run import RunDirectory
 def tools(seed: int = 0, width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(width, 4), nn.LayerNorm(4), nn.Linear(4, 3))
-    optimiser = adamw(model.parameters(), weight_decay=0.1)
+    optimiser = adamw(model, weight_decay=0.1)
     set_learning_rate(optimiser, 0.01)
     return model, optimiser
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.models.presets import PRESETS, with_preset
+from regard.models.presets import EncoderConfig, Seq2SeqConfig, with_preset
+from regard.tasks.task import Amount
 from regard.train import choose
 from regard.train.run import TrainConfig
 
@@ -15,7 +16,7 @@ AMOUNTS = [100, 5_000, 100_000, 300_000, 2_000_000, 5_000_000, 20_000_000, 10**9
 
 
 def parameters(preset: str) -> int:
-    shape = PRESETS[preset]
+    shape = Seq2SeqConfig.presets[preset]
     return shape["d_model"] ** 2 * (shape["n_layers"] + shape["n_decoder_layers"])
 
 
@@ -34,7 +35,7 @@ def test_more_text_never_gives_a_smaller_model_batch_or_run(device: torch.device
 @pytest.mark.parametrize("tokens", AMOUNTS)
 def test_a_whole_train_table_is_valid(tokens: int, device: torch.device) -> None:
     model = with_preset({"preset": choose.preset(tokens, device)})
-    config = TrainConfig(**choose.train_table({}, tokens, model["d_model"], device))
+    config = TrainConfig(**choose.train_table({}, Amount(tokens // 20, tokens, model["d_model"], False), device))
     assert 50 <= config.warmup <= config.steps
     assert 0 < config.learning_rate <= 2e-3
     assert 1 <= config.log_every <= config.validate_every <= config.steps
@@ -52,7 +53,7 @@ def test_a_cpu_is_given_a_model_it_can_train() -> None:
 
 def test_what_is_given_stands() -> None:
     given = {"steps": 7, "batch_tokens": 64, "learning_rate": 0.5, "precision": "float32", "seed": 9}
-    table = choose.train_table(given, 10**6, 128, GPU)
+    table = choose.train_table(given, Amount(10**4, 10**6, 128, False), GPU)
     assert {key: table[key] for key in given} == given
     assert TrainConfig(**table).validate_every == 7
 
@@ -73,6 +74,10 @@ def test_one_text_in_a_thousand_does_not_widen_the_rows() -> None:
 
 def test_learned_positions_end_where_training_does() -> None:
     cpu = torch.device("cpu")
-    assert choose.model_table({"positions": "learned"}, 1000, 128, cpu)["n_positions"] == 128
-    assert choose.model_table({"positions": "learned", "n_positions": 300}, 1000, 128, cpu)["n_positions"] == 300
-    assert "n_positions" not in choose.model_table({"positions": "rotary"}, 1000, 128, cpu)
+    assert choose.model_table(Seq2SeqConfig, {"positions": "learned"}, 1000, 128, cpu)["n_positions"] == 128
+    assert (
+        choose.model_table(Seq2SeqConfig, {"positions": "learned", "n_positions": 300}, 1000, 128, cpu)["n_positions"]
+        == 300
+    )
+    assert "n_positions" not in choose.model_table(Seq2SeqConfig, {"positions": "rotary"}, 1000, 128, cpu)
+    assert choose.model_table(EncoderConfig, {}, 1000, 128, cpu)["n_positions"] == 128  # BERT's are learned

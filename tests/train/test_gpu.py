@@ -11,7 +11,7 @@ import torch
 from regard.data.order import PackedOrder
 from regard.data.store import Column, TokenStore
 from regard.models.blocks import initialise
-from regard.models.presets import ModelConfig, with_preset
+from regard.models.presets import Seq2SeqConfig, with_preset
 from regard.nn import record
 from regard.tasks.translate import Translate, TranslateConfig
 from regard.train.optimiser import adamw, set_learning_rate
@@ -33,10 +33,10 @@ class Vocabulary:
 
 def tools(dropout: float, *, compiled: bool, dtype: torch.dtype):
     task = Translate(TranslateConfig(), Vocabulary())
-    model = task.build(ModelConfig(**with_preset({"preset": "tiny", "dropout": dropout})))
+    model = task.build(Seq2SeqConfig(**with_preset({"preset": "tiny", "dropout": dropout})))
     initialise(model, torch.Generator().manual_seed(0))
     model.cuda().train()
-    optimiser = adamw(model.parameters(), 0.0)
+    optimiser = adamw(model, 0.0)
     set_learning_rate(optimiser, 1e-3)
     return task, model, Stepper(model, task.loss, optimiser, dtype=dtype, clip=1.0, compiled=compiled)
 

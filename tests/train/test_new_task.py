@@ -25,12 +25,13 @@ from regard.data.batches import IGNORE, Rows, Tensors, lay
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
-from regard.models.presets import ModelConfig
+from regard.models.presets import Seq2SeqConfig
 from regard.nn import Loss, cross_entropy
 from regard.tasks import TASKS, Task
 from regard.tasks.task import Goal
 from regard.text.files import lines
-from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer, TokenizerConfig, train_tokenizer
+from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer
+from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 from regard.train.loop import Training
 from regard.train.run import RunDirectory
 
@@ -46,6 +47,10 @@ class LineBatch(Tensors):
     now: Rows
     next: Int[Tensor, "B T"]
     n_tokens: int
+
+    @property
+    def n_read(self) -> int:
+        return self.n_tokens
 
 
 class Bigrams(nn.Module):
@@ -63,7 +68,7 @@ class Lines(Task):
     """Lines of text, token by token; with `noise`, some tokens are drawn to be skipped, as in masked pre-training."""
 
     name, verb = "lines", "continue"
-    Config = LinesConfig
+    Config, Model = LinesConfig, Seq2SeqConfig
     columns = ("line",)
     goal = Goal("valid_perplexity", "perplexity", higher_is_better=False)
 
@@ -79,7 +84,9 @@ class Lines(Task):
         return ((line,) for file in data for line in lines(file))
 
     @classmethod
-    def learn(cls, config: LinesConfig, tokenizer: TokenizerConfig, corpus: Corpus) -> Lines:
+    def learn(
+        cls, config: LinesConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
+    ) -> Lines:
         return cls(config, train_tokenizer(corpus.texts(0), tokenizer))
 
     @classmethod
@@ -108,7 +115,7 @@ class Lines(Task):
         following = lay(store["line"], placement, *placement.widths, after=EOS, pad=IGNORE)
         return LineBatch(now, following.ids.long(), int((following.segment > 0).sum()))
 
-    def build(self, config: ModelConfig) -> Bigrams:
+    def build(self, config: Seq2SeqConfig) -> Bigrams:
         return Bigrams(self.vocabulary, config.d_model)
 
     def loss(self, model: Bigrams, batch: LineBatch) -> Loss:

@@ -6,9 +6,12 @@ import math
 
 import pytest
 import torch
+from encoders import small, vocabulary
 from torch import nn
 from torch.testing import assert_close
 
+from regard.tasks.classify import Classify, ClassifyConfig
+from regard.tasks.labels import Labels
 from regard.train.optimiser import SCHEDULES, adamw, set_learning_rate
 
 
@@ -50,7 +53,7 @@ def test_adamw_is_the_plain_formula_and_vectors_do_not_decay() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(3, 2)
     before = {name: weight.detach().clone().double() for name, weight in layer.named_parameters()}
-    optimiser = adamw(layer.parameters(), weight_decay=0.1)
+    optimiser = adamw(layer, weight_decay=0.1)
     set_learning_rate(optimiser, 0.01)
     gradients = [{name: torch.randn_like(w) for name, w in layer.named_parameters()} for _ in range(3)]
     for gradient in gradients:
@@ -65,3 +68,19 @@ def test_adamw_is_the_plain_formula_and_vectors_do_not_decay() -> None:
             first, second = 0.9 * first + 0.1 * gradient, 0.98 * second + 0.02 * gradient**2
             expected = expected - 0.01 * (first / (1 - 0.9**t)) / ((second / (1 - 0.98**t)).sqrt() + 1e-9)
         assert_close(weight.detach().double(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_lower_layers_learn_more_slowly() -> None:
+    task = Classify(ClassifyConfig(), vocabulary(), Labels(("a", "b")))
+    model = small(task)
+    optimiser = adamw(model, 0.1, layer_decay=0.5)
+    set_learning_rate(optimiser, 1.0)
+    rate = {id(weight): group["lr"] for group in optimiser.param_groups for weight in group["params"]}
+    found = {name: rate[id(weight)] for name, weight in model.named_parameters()}
+    assert found["heads.label.weight"] == found["heads.pooler.dense.bias"] == 1.0
+    assert found["encoder.1.attention.output.weight"] == 0.5
+    assert found["encoder.0.feed_forward.inner.bias"] == 0.25
+    assert {found[name] for name in found if name.startswith("embedding.")} == {0.125}
+    even = adamw(model, 0.1)
+    assert [group["share"] for group in even.param_groups] == [1.0, 1.0]
+    assert [group["weight_decay"] for group in even.param_groups] == [0.1, 0.0]

@@ -15,9 +15,10 @@ from regard import config
 from regard.data.corpus import Corpus
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, RegardError, TrainingError
+from regard.models.weights import read_tensors, write_tensors
 from regard.tasks.translate import Translate
 from regard.train.prepare import Prepared
-from regard.train.run import RunDirectory, read_tensors, write_tensors
+from regard.train.run import RunDirectory
 
 
 def texts(prepared: Prepared, store: TokenStore, column: str = "source") -> list[str]:
@@ -379,7 +380,9 @@ def test_recipes_that_cannot_be(tmp_path: Path, changes: dict[str, Any], message
 
 
 def test_no_task(tmp_path: Path) -> None:
-    assert fault({}, tmp_path / "run") == ('test: no task; add name = "translate" under [task]; known: translate')
+    assert fault({}, tmp_path / "run").startswith(
+        'test: no task; add name = "translate" under [task]; known: translate, '
+    )
 
 
 def test_missing_files_are_said_before_any_work(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from torch import nn
 
 from regard.disk import json_text, write_aside, write_json
 from regard.errors import CheckpointError, ConfigError
+from regard.models.weights import load_weights, read_tensors, weights_of, write_tensors
 from regard.train.prepare import Prepared
-from regard.train.run import RunDirectory, TrainConfig, load_weights, read_tensors, weights_of, write_tensors
+from regard.train.run import RunDirectory, TrainConfig
 
 
 def layer(seed: int = 0, width: int = 3) -> nn.Linear:

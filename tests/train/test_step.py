@@ -45,7 +45,7 @@ class Bench:
     ) -> None:
         self.model = prepared.task.build(replace(prepared.config.model, dropout=dropout)).train()
         self.model.load_state_dict(prepared.model.state_dict())
-        self.optimiser = adamw(self.model.parameters(), weight_decay=0.1)
+        self.optimiser = adamw(self.model, weight_decay=0.1)
         set_learning_rate(self.optimiser, 1e-2)
         wanted = {"dtype": torch.float32, "clip": 1.0, "compiled": False, **options}
         self.stepper = Stepper(self.model, loss or prepared.task.loss, self.optimiser, **wanted)

@@ -24,7 +24,7 @@ function openSheet(data) {
   return {
     sides,
     every,
-    others: every.filter((array) => !known(array)),
+    others: every.filter((array) => !known(array) && !array.label),
     notes: data.notes || {},
     about: data.about || {},
     digits: data.digits,
@@ -35,7 +35,7 @@ function openSheet(data) {
 }
 
 function openArray(packed, sides) {
-  const { view, kind, name, shape, limit, signed, code } = packed;
+  const { view, kind, name, shape, limit, signed, label, code } = packed;
   const axes = packed.axes.map((axis, place) => openAxis(axis, shape[place], sides));
   const perBlock = product(shape.length > 2 ? shape.slice(1) : shape);
   const opened = new Map();
@@ -54,7 +54,7 @@ function openArray(packed, sides) {
   }
   const title = [view, kind, name].filter(Boolean).join(".");
   const axis = (wanted) => axes.find((each) => each.name === wanted) || null;
-  return { view, kind, name, title, axes, axis, shape, at, limit, signed, code };
+  return { view, kind, name, title, axes, axis, shape, at, limit, signed, label, code };
 }
 
 function openAxis(axis, length, sides) {

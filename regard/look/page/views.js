@@ -252,15 +252,15 @@ function otherSection(ctx, view, arrays) {
 }
 
 function otherPanel(ctx, array) {
-  const figure = matrixFigure(ctx, array, array.title, array.title);
+  const figure = (array.axis("coordinate") ? mapFigure : matrixFigure)(ctx, array, array.title, array.title);
   const lead = array.axes.slice(0, -2);
-  const chosen = lead.map(() => 0);
+  const chosen = lead.map(({ name, length }) => (name === "layer" ? length - 1 : 0));
   const only = latest(ctx.failed);
   const where = () => lead.map((axis, place) => `${axis.name} ${axis.entries[chosen[place]].text}`).join(", ");
   const show = () => only(array.at(...chosen), (values) => figure.show(values, where()));
   const sliders = lead.map(
     (axis, place) =>
-      slider(axis, 0, (value) => {
+      slider(axis, chosen[place], (value) => {
         chosen[place] = value;
         show();
       }).element,

@@ -1,0 +1,110 @@
+"""regard from Python: `load` a model and use it, `train` one from a recipe.
+
+model = regard.load("runs/en-fr")
+best = model.translate("I am good")[0]          # .text .score .tokens .token_scores .alignment
+regard.load("runs/bert").fill("the [MASK] exceeded the speed limit")
+run = regard.train("recipe.toml", out="runs/x")
+for event in run: print(event.kind, event.step, event.values)
+regard.load(run.path)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from regard import config
+from regard.api.encoder import Classifier, Filler, Tagger
+from regard.api.model import Model
+from regard.api.translator import Translator
+from regard.errors import InputError
+from regard.train.device import device_named
+from regard.train.loop import Event, Training
+from regard.train.prepare import Prepared, prepare
+from regard.train.run import open_model
+
+__all__ = ["Classifier", "Filler", "Model", "Run", "Tagger", "Translator", "load", "load_as", "train"]
+
+Kind = TypeVar("Kind", bound=Model)
+
+MODELS: dict[str, type[Model]] = {
+    "translate": Translator,
+    "pretrain": Filler,
+    "classify": Classifier,
+    "tag": Tagger,
+}
+"""What a model can do, by the task it was trained for."""
+
+
+def load(model: str | Path, *, device: str = "auto") -> Any:
+    """The model in a run directory, or in another library's, ready for use."""
+    settings, task, network = open_model(Path(model))
+    return MODELS[settings.task.name](Path(model), settings, task, network, device_named(device))
+
+
+def load_as(kind: type[Kind], model: str | Path, device: str, verb: str) -> Kind:
+    """The model, which must be of a kind; the command line asks for it by a verb."""
+    found = load(model, device=device)
+    if not isinstance(found, kind):
+        raise InputError(f"{model}: a model for {found.config.task.name}, which cannot {verb}")
+    return found
+
+
+def train(
+    recipe: str | Path | config.Tables,
+    *,
+    out: str | Path | None = None,
+    settings: Sequence[str] = (),
+    device: str = "auto",
+    resume: bool = False,
+    where: str = "recipe",
+) -> Run:
+    """Prepare a run. Iterating over it trains and yields events; asking for its `path` trains to the end."""
+    if isinstance(recipe, dict):
+        tables = recipe
+    else:
+        tables, where = config.read(Path(recipe)), str(recipe)
+    tables = config.override(tables, list(settings))
+    place = Path(out) if out is not None else free_directory(Path("runs"), tables)
+    return Run(prepare(tables, place, device_named(device), where=where, resume=resume))
+
+
+def free_directory(parent: Path, tables: config.Tables) -> Path:
+    """The first of ``runs/translate-1``, ``runs/translate-2``, ... that is not there yet."""
+    name = tables.get("task", {}).get("name", "run")
+    return next(path for n in count(1) if not (path := parent / f"{name}-{n}").exists())
+
+
+class Run:
+    """A training run: iterate over it to train and to see what happens."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        self.training = Training(prepared)
+        self._begun = False
+
+    def __iter__(self) -> Iterator[Event]:
+        self._begun = True
+        return self.training.run()
+
+    @property
+    def path(self) -> Path:
+        """The run directory; trains to the end first if nobody has iterated over the run."""
+        if not self._begun:
+            for _ in self:
+                pass
+        return self.prepared.run.path
+
+
+class _CallableModule(ModuleType):
+    """`regard.train` is the subpackage; calling it is `train` above, whichever was imported first."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Run:
+        return train(*arguments, **options)
+
+
+sys.modules["regard.train"].__class__ = _CallableModule

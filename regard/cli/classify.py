@@ -1,0 +1,80 @@
+"""Label texts given as arguments, the lines of a file, or what comes through a pipe.
+
+One line for each text, in the same order: the label and its probability, or a score. --pair gives the text that goes
+with a single TEXT; in files and pipes a pair is one line, its two texts parted by a tab.
+
+    regard classify runs/reviews "this movie was a great experience"
+    regard classify runs/reviews "I liked it." --pair "What did you think of it?"
+    regard classify runs/reviews --file news.en --json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import Device, Json, Model, print_json
+from regard.cli.texts import File, Texts, windows_of
+from regard.errors import InputError
+from regard.progress import track
+
+if TYPE_CHECKING:
+    from regard.tasks.classify import Pair, Verdict
+
+
+def classify(
+    model: Model,
+    text: Texts = None,
+    file: File = "",
+    pair: Annotated[str | None, typer.Option(help="The text that goes with TEXT.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    from regard.api import Classifier, load_as
+
+    if pair is not None and len(text or []) != 1:
+        raise InputError("--pair goes with one TEXT; in a file, part the two texts of a line by a tab")
+    if pair is not None and not pair.strip():
+        raise InputError("--pair is empty; give at least one word, or leave it out")
+    windows, total = windows_of(text or [], file)
+    labeller = load_as(Classifier, model, device, "classify")
+    pairs = [[(text[0], pair)]] if text and pair is not None else _pairs(windows)
+    found = (
+        (each, verdict) for window in pairs for each, verdict in zip(window, labeller.classify(window), strict=True)
+    )
+    for each, verdict in track(found, "classifying", total):
+        _print(each, verdict, as_json=as_json)
+
+
+def _pairs(windows: Iterable[Sequence[str]]) -> Iterator[list[Pair]]:
+    """Lines as pairs: the second text stands behind a tab, if there is one."""
+    number = 0
+    for window in windows:
+        pairs = []
+        for line in window:
+            number += 1
+            first, tab, second = line.partition("\t")
+            if not first.strip() or (tab and not second.strip()):
+                raise InputError(f"text {number:,}: {'its pair' if first.strip() else 'it'} is empty; give both texts")
+            pairs.append((first, second))
+        yield pairs
+
+
+def _print(texts: Pair, verdict: Verdict, *, as_json: bool) -> None:
+    if as_json:
+        said = (
+            {"score": verdict.score}
+            if verdict.score is not None
+            else {
+                "label": verdict.label,
+                "probability": verdict.probability,
+                "probabilities": verdict.probabilities,
+            }
+        )
+        print_json({"text": texts[0], **({"pair": texts[1]} if texts[1] else {}), **said})
+    elif verdict.score is not None:
+        print(f"{verdict.score:.4f}", flush=True)
+    else:
+        print(f"{verdict.label}\t{verdict.probability:.4f}", flush=True)

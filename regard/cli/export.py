@@ -1,0 +1,27 @@
+"""Write a model as a directory that other libraries load.
+
+An encoder becomes a BERT, RoBERTa or DistilBERT with its heads, as it was imported or as it is shaped; what has
+no equivalent there is refused by name.
+
+    regard export runs/bert --to hf --out bert-hf
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import Model
+
+
+def export(
+    model: Model,
+    out: Annotated[str, typer.Option(help="The directory to write.")],
+    to: Annotated[str, typer.Option(help="What to write: hf, a Hugging Face directory.")] = "hf",
+) -> None:
+    from pathlib import Path
+
+    from regard.train.exchange import export_model
+
+    print(export_model(Path(model), Path(out), to))

@@ -1,0 +1,25 @@
+"""Turn a Hugging Face directory into a run directory.
+
+It holds config.json, model.safetensors and tokenizer.json (or vocab.txt) of a BERT, RoBERTa, XLM-R, DistilBERT, Marian
+or BART; folders of sentence-transformers too. Every verb reads such a directory as it is: importing it is for keeping.
+
+    regard import bert-hf --out runs/imported
+    regard fill bert-hf "the [MASK] exceeded the speed limit"
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def import_(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A Hugging Face directory.")],
+    out: Annotated[str, typer.Option(help="The run directory to make.")],
+) -> None:
+    from pathlib import Path
+
+    from regard.train.exchange import import_model
+
+    print(import_model(Path(directory), Path(out)))

@@ -1,0 +1,62 @@
+"""Label the words of texts given as arguments, the lines of a file, or what comes through a pipe.
+
+A line for each word: word, label, probability; a blank line between texts. --json prints one object for each text,
+with words, labels, probabilities and the characters each word stands at. Words are letters and digits with single signs
+between them, or single signs; with --split they are what stands between spaces.
+
+    regard tag runs/pos "The plane lands in Tokyo at 7:30 PM."
+    regard tag runs/pos --file news.en --json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import Device, Json, Model, print_json
+from regard.cli.texts import File, Texts, windows_of
+from regard.progress import track
+
+if TYPE_CHECKING:
+    from regard.tasks.tag import Tagged
+
+
+def tag(
+    model: Model,
+    text: Texts = None,
+    file: File = "",
+    split: Annotated[bool, typer.Option("--split", help="Words are what stands between spaces.")] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    from regard.api import Tagger, load_as
+
+    windows, total = windows_of(text or [], file)
+    tagger = load_as(Tagger, model, device, "tag")
+    found = (
+        (each, words)
+        for window in windows
+        for each, words in zip(window, tagger.stream(window, split=split), strict=True)
+    )
+    for number, (each, words) in enumerate(track(found, "tagging", total)):
+        if as_json:
+            _print_json(each, words)
+        else:
+            print(
+                "\n" * (number > 0) + "\n".join(f"{one.word}\t{one.label}\t{one.probability:.4f}" for one in words),
+                flush=True,
+            )
+
+
+def _print_json(text: str, words: Sequence[Tagged]) -> None:
+    print_json(
+        {
+            "text": text,
+            "words": [one.word for one in words],
+            "labels": [one.label for one in words],
+            "probabilities": [one.probability for one in words],
+            "offsets": [[one.start, one.end] for one in words],
+        }
+    )

@@ -1,0 +1,30 @@
+"""Texts as verbs take them: arguments, the lines of a file, or what comes through a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.errors import InputError
+
+Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT...]", help="Texts; - is standard input.")]
+File = Annotated[str, typer.Option(help="A file with one text a line, also .gz .xz .zst; - is stdin.")]
+
+
+def windows_of(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], int | None]:
+    """What to work on, in windows, and how many texts there are where that is known."""
+    from regard.data.buckets import windows, windows_as_they_come
+    from regard.text.files import lines
+
+    if texts and file:
+        raise InputError("both TEXT and --file given; give one of them")
+    if texts and texts != ["-"]:
+        if not all(text.strip() for text in texts):
+            raise InputError("a text is empty; give at least one word")
+        return [texts], len(texts)
+    if file in ("", "-") or Path(file).is_fifo() or Path(file).is_char_device():
+        return windows_as_they_come(lines(file or "-")), None
+    return windows(lines(file)), sum(1 for _ in lines(file))

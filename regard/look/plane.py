@@ -1,0 +1,33 @@
+"""Points in a plane: many dimensions seen from the side on which they differ most."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Plane(NamedTuple):
+    """Where points lie along their first two principal components, and what share of how they differ that is."""
+
+    points: Float[Tensor, "N 2"]
+    share: float
+
+
+def plane(points: Float[Tensor, "N D"]) -> Plane:
+    """The first two principal components; of each, the point that lies farthest out has a positive coordinate."""
+    centred = points.double() - points.double().mean(0)
+    n_points, width = centred.shape
+    if n_points <= width:
+        values, vectors = torch.linalg.eigh(centred @ centred.T)
+        along = vectors * values.clamp(min=0).sqrt()
+    else:
+        values, vectors = torch.linalg.eigh(centred.T @ centred)
+        along = centred @ vectors
+    first_two = torch.nn.functional.pad(along.flip(-1)[:, :2], (0, max(0, 2 - along.shape[1])))
+    farthest = first_two.gather(0, first_two.abs().argmax(0, keepdim=True))
+    total = float(values.clamp(min=0).sum())
+    share = float(values.clamp(min=0).flip(-1)[:2].sum()) / total if total > 0 else 0.0
+    return Plane(first_two * torch.where(farthest < 0, -1.0, 1.0), share)

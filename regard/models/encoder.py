@@ -1,0 +1,55 @@
+"""The Transformer encoder by itself, with heads on it (BERT, Devlin et al. 2019): SPEC 4.6, 4.7, 4.9-4.11.
+
+One body serves every task; a head is a module under `heads`, known by its name, and a body without heads gives
+vectors. Weights of a head that a model lacks, or has in another shape, are the only ones that fine-tuning draws anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.data.batches import PartedRows
+from regard.models.blocks import embedding, encoder_layer, final_norm
+from regard.models.presets import EncoderConfig
+from regard.nn import Encoder, Place, Sight, visible
+
+
+class TextEncoder(nn.Module):
+    """Reads texts, each token seeing all of its own; `heads` make something of what it read."""
+
+    def __init__(self, config: EncoderConfig, vocabulary: int, heads: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = embedding(config, vocabulary, config.n_parts)
+        self.encoder = Encoder(encoder_layer(config) for _ in range(config.n_layers))
+        self.encoder_norm = final_norm(config)
+        self.heads = nn.ModuleDict(heads)
+
+    def forward(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
+        """What the encoder makes of each token; with `lengths`, of one row that is filled by texts so long."""
+        encoded: Tensor = self.encoder_norm(self.encoder(self._entering(rows), _sight(rows, lengths)))
+        return encoded
+
+    def states(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
+        """What enters the layers, then what leaves each of them, the last through what ends the stack."""
+        x, sight = self._entering(rows), _sight(rows, lengths)
+        yield x
+        for number, layer in enumerate(self.encoder, 1):
+            x = layer(x, sight)
+            yield x if number < len(self.encoder) else self.encoder_norm(x)
+
+    def _entering(self, rows: PartedRows) -> Float[Tensor, "B T D"]:
+        part = rows.part if self.config.n_parts > 1 else torch.zeros_like(rows.part)
+        entering: Tensor = self.embedding(rows.ids, rows.position, part)
+        return entering
+
+
+def _sight(rows: PartedRows, lengths: Sequence[int]) -> Sight:
+    place = Place(rows.segment, rows.position)
+    if not lengths:
+        return visible(place, place)
+    return Sight(rows.position, rows.position, lengths=tuple(lengths))

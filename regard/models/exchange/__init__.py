@@ -1,0 +1,14 @@
+"""Weights of other libraries in and out: Hugging Face directories of BERT, RoBERTa, DistilBERT, GPT-2, Marian, BART.
+
+    read(directory)     their config.json, model.safetensors and tokenizer.json (or vocab.txt) as a `Found`
+    found.fill(model)   their weights in a model of ours
+    write(...)          a model of ours as a directory that their library loads
+
+Both ways go through the same tables, one file for each family: names of keys (options.py) and tensors (tensors.py).
+Numbers are the same on both sides (bench/parity.py). What we do not have is refused by its name, never half-loaded.
+"""
+
+from regard.models.exchange.reading import FAMILIES, Found, is_foreign, read
+from regard.models.exchange.writing import family_of, write
+
+__all__ = ["FAMILIES", "Found", "family_of", "is_foreign", "read", "write"]

@@ -1,0 +1,368 @@
+"""Pre-training of an encoder on plain text: masked words, and next sentences (SPEC 5; Devlin 2019, Liu 2019).
+
+Documents are cut into pieces of text. With "masked+next" an input is a pair of pieces, half of them adjacent
+in their document, half with a second piece from another one; with "masked" it is one longer piece. Pairs are drawn
+once, when the text is encoded; which words are masked is drawn anew for every batch of every epoch, on the device,
+and the softmax over the vocabulary is computed at these alone.
+
+    of all tokens 15 % are chosen:   80 % become [MASK],   10 % another token,   10 % stay
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from regard.data.batches import IGNORE, PartedRows, TextBatch, by_text
+from regard.data.corpus import Corpus, Example
+from regard.data.order import Placement
+from regard.data.store import TokenStore
+from regard.errors import ConfigError, InputError
+from regard.metrics import perplexity
+from regard.models.encoder import TextEncoder
+from regard.models.exchange import Found
+from regard.models.heads import POOLINGS, MaskedHead, Pooler
+from regard.models.presets import EncoderConfig
+from regard.nn import Linear, Loss, cross_entropy
+from regard.tasks.reading import FILE, ROLES, Reading, framed_rows, stored, stored_inputs, texts_of
+from regard.tasks.task import Amount, Goal
+from regard.text.documents import paths_of, read_documents
+from regard.text.framing import Framed
+from regard.text.tokenizer import READING, Tokenizer
+from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+
+OBJECTIVES = {
+    "masked+next": ("masked", "pooler", "next"),
+    "masked": ("masked",),
+    "pooled": ("pooler",),
+    "none": (),
+}
+"""What is learned, and the heads for it; a body from elsewhere may have none that can be trained."""
+
+MASK, OTHER = 0.8, 0.1
+"""Shares of the chosen tokens that become [MASK], and another token."""
+
+SCORED = 1000
+"""Texts on which the accuracies are measured at each validation, at most."""
+
+TOGETHER = 32
+"""Texts whose masked words are found at once."""
+
+MARK = "[MASK]"
+NO_WORDS = "this model has no head for masked words; it gives vectors: use embed, match or look"
+
+Ids = list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    """The recipe's ``[task]`` table; `pooling` and `normalised` say how texts become vectors, where nobody asks."""
+
+    name: Literal["pretrain"] = "pretrain"
+    objective: Literal["masked+next", "masked", "pooled", "none"] = "masked+next"
+    length: int = 128
+    masked: float = 0.15
+    pooling: Literal["cls", "mean"] = "mean"
+    normalised: bool = False
+
+    def __post_init__(self) -> None:
+        if not 16 <= self.length < 1 << 15:
+            raise ConfigError(f"task.length = {self.length}; expected 16 to {(1 << 15) - 1:,} tokens")
+        if not 0.01 <= self.masked <= 0.9:
+            raise ConfigError(f"task.masked = {self.masked}; expected a share of the tokens, from 0.01 to 0.9")
+        assert self.pooling in POOLINGS, self.pooling
+
+
+class Chosen(NamedTuple):
+    """What is to be found again: at which of all positions, which tokens stood there, and what is shown instead."""
+
+    places: Int[Tensor, " N"]
+    wanted: Int[Tensor, " N"]
+    shown: Int[Tensor, "B T"]
+
+
+@dataclass(frozen=True)
+class Filling:
+    """A word for a mask: how probable it is, and the text with it."""
+
+    word: str
+    probability: float
+    text: str
+
+
+class Pretrain(Reading):
+    """From plain text to an encoder."""
+
+    name = "pretrain"
+    verb = "fill"
+    Config = PretrainConfig
+    columns = ("text", "turn", "elsewhere")
+    inherited = ("pooling", "normalised")
+    goal = Goal("valid_perplexity", "perplexity of masked words", higher_is_better=False)
+
+    @classmethod
+    def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
+        rate = round(min(1e-3, 0.25 / amount.d_model), 6)
+        return {"learning_rate": rate, "schedule": "linear", "weight_decay": 0.01, "average": 1}
+
+    def __init__(self, config: PretrainConfig, tokenizer: Tokenizer) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        # Plain numbers, for what is compiled cannot ask the tokenizer.
+        self._n_words, self._special_ids = len(tokenizer), sorted(tokenizer.specials)
+        self.mask = tokenizer.special("mask") if "masked" in OBJECTIVES[config.objective] else -1
+
+    @staticmethod
+    def paths(data: Sequence[str]) -> list[Path]:
+        return paths_of(data)
+
+    @staticmethod
+    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        return read_documents(data)
+
+    @classmethod
+    def learn(
+        cls, config: PretrainConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
+    ) -> Pretrain:
+        if "masked" not in OBJECTIVES[config.objective]:
+            raise ConfigError(
+                f'task.objective = "{config.objective}" learns nothing; accepted: "masked+next", "masked"'
+            )
+        return cls(config, ready or train_tokenizer(corpus.texts(0), tokenizer, READING))
+
+    @classmethod
+    def load(cls, config: PretrainConfig, tokenizer: TokenizerConfig, directory: Path) -> Pretrain:
+        masked = "masked" in OBJECTIVES[config.objective]
+        return cls(config, Tokenizer.load(directory / FILE, (*ROLES, "mask") if masked else ROLES))
+
+    @classmethod
+    def adopt(cls, found: Found) -> Pretrain:
+        objective: Any = next(name for name, heads in OBJECTIVES.items() if heads == found.heads)
+        return cls(PretrainConfig(**found.task, objective=objective), found.tokenizers.source)
+
+    def heads(self, config: EncoderConfig) -> Mapping[str, nn.Module]:
+        makers: dict[str, Callable[[], nn.Module]] = {
+            "masked": lambda: MaskedHead(config, self.vocabulary),
+            "pooler": lambda: Pooler(config),
+            "next": lambda: Linear(config.d_model, 2),
+        }
+        return {name: makers[name]() for name in OBJECTIVES[self.config.objective]}
+
+    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
+        """The inputs made of these documents, at what position each has its second part, and is that from elsewhere?"""
+        documents = [text.split("\n") for (text,) in examples]
+        encoded = iter(self.tokenizer.encode_batch([line for document in documents for line in document]))
+        lines = [[next(encoded) for _ in document] for document in documents]
+        if "next" in OBJECTIVES[self.config.objective]:
+            most = (self.config.length - self.frame.extra(paired=True)) // 2
+            drawn = _next_sentences([_paired(_pieces(document, most)) for document in lines], _seed(examples))
+            inputs = [self.frame.around(one.first, one.second) for one in drawn]
+            elsewhere = [[int(not one.adjacent)] for one in drawn]  # 1 is from elsewhere, as in BERT's weights
+        else:
+            most = self.config.length - self.frame.extra(paired=False)
+            inputs = [self.frame.around(piece) for document in lines for piece in _pieces(document, most)]
+            elsewhere = [[0]] * len(inputs)
+        return [[each.ids for each in inputs], [[each.turn] for each in inputs], elsewhere]
+
+    def width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
+        return self.config.length
+
+    def batch(self, store: TokenStore, placement: Placement) -> TextBatch:
+        rows = self.rows(store, placement)
+        elsewhere = stored(store, "elsewhere", placement.items).astype(np.int64)
+        labels = by_text(elsewhere, placement, texts_of(placement.widths[0]), IGNORE)
+        n_real = int(self._real(rows).sum())
+        return TextBatch(rows, labels, self._share(n_real), int((rows.segment > 0).sum()))
+
+    def loss(self, model: TextEncoder, batch: TextBatch) -> Loss:
+        """The masked words and, where they are learned, the next sentences, each averaged by itself."""
+        chosen = self.choose(batch.rows)
+        hidden = model(replace(batch.rows, ids=chosen.shown))
+        words = self._words(model, hidden, chosen)
+        if "next" not in model.heads:
+            return words
+        following = cross_entropy(self._following(model, hidden, batch.rows, batch.labels.shape[1]), batch.labels)
+        mean = following.total / following.n_tokens.clamp(min=1)
+        return Loss(words.total + mean * words.n_tokens, words.nll, words.n_tokens)
+
+    def choose(self, rows: PartedRows) -> Chosen:
+        """Draw the tokens to be found again, as many in every batch of one shape; those too many are not counted."""
+        ids, real = rows.ids.flatten(), self._real(rows).flatten()
+        most = math.ceil(self.config.masked * ids.numel())
+        order = torch.rand(ids.shape, device=ids.device).masked_fill(~real, -1.0)
+        places = order.topk(most).indices
+        counted = torch.arange(most, device=ids.device) < self._share(real.sum())
+        stood = ids[places]
+        draw = torch.rand(most, device=ids.device)
+        other = torch.randint(self._n_words, (most,), device=ids.device, dtype=ids.dtype)
+        instead = torch.where(draw < MASK, self.mask, torch.where(draw < MASK + OTHER, other, stood))
+        shown = ids.scatter(0, places, torch.where(counted, instead, stood).to(ids.dtype))
+        return Chosen(places, torch.where(counted, stood, IGNORE).long(), shown.view_as(rows.ids))
+
+    def _share(self, n_real: Any) -> Any:
+        """How many of so many tokens are chosen; the same for a number and a tensor."""
+        few = n_real * round(1000 * self.config.masked) // 1000
+        return max(1, few) if isinstance(few, int) else few.clamp(min=1)
+
+    def _real(self, rows: PartedRows) -> Bool[Tensor, "B T"]:
+        """Which positions hold a token of the text."""
+        specials = torch.tensor(self._special_ids, dtype=rows.ids.dtype, device=rows.ids.device)
+        return (rows.segment > 0) & (rows.ids[..., None] != specials).all(-1)
+
+    @staticmethod
+    def _words(model: TextEncoder, hidden: Tensor, chosen: Chosen) -> Loss:
+        head = model.heads["masked"]
+        assert isinstance(head, MaskedHead)
+        return head.loss(hidden.flatten(0, 1)[chosen.places], model.embedding.tokens.weight, chosen.wanted)
+
+    @staticmethod
+    def _following(model: TextEncoder, hidden: Tensor, rows: PartedRows, n_texts: int) -> Tensor:
+        scores: Tensor = model.heads["next"](model.heads["pooler"](hidden, rows, n_texts))
+        return scores
+
+    def score(self, model: TextEncoder, store: TokenStore, device: torch.device) -> dict[str, float]:
+        """How often the likeliest word is the masked one, and how often adjacent pieces are told from others."""
+        fitting = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:SCORED]
+        found = self._found(model, stored_inputs(store, fitting), stored(store, "elsewhere", fitting).tolist(), device)
+        return {name: value for name, value in found.items() if name.endswith("accuracy")}
+
+    def _found(
+        self, model: TextEncoder, texts: Sequence[Framed], elsewhere: Sequence[int], device: torch.device
+    ) -> dict[str, float]:
+        """What is found again of masked words, and of next sentences; the same words are masked at every call."""
+        torch.manual_seed(0)
+        nll, sums = 0.0, Counter[str]()
+        for start in range(0, len(texts), TOGETHER):
+            rows = framed_rows(texts[start : start + TOGETHER], self.frame.pad).to(device)
+            chosen = self.choose(rows)
+            hidden = model(replace(rows, ids=chosen.shown))
+            logits = self.logits(model, hidden.flatten(0, 1)[chosen.places])
+            loss, right = cross_entropy(logits, chosen.wanted), (logits.argmax(-1) == chosen.wanted).sum()
+            nll += float(loss.nll)
+            sums.update(tokens=int(loss.n_tokens), right=int(right), texts=len(rows.ids))
+            if "next" in model.heads:
+                wanted = torch.tensor(elsewhere[start : start + TOGETHER], device=device)
+                said = self._following(model, hidden, rows, 1)[:, 0].argmax(-1)
+                sums.update(following=int((said == wanted).sum()))
+        found = {"perplexity": perplexity(nll, sums["tokens"]), "masked_accuracy": sums["right"] / sums["tokens"]}
+        return found | ({"next_accuracy": sums["following"] / sums["texts"]} if "next" in model.heads else {})
+
+    @torch.inference_mode()
+    def evaluate(self, model: TextEncoder, data: Sequence[str], device: torch.device) -> dict[str, Any]:
+        """The same on plain text, as it was cut in training."""
+        if "masked" not in model.heads:
+            raise InputError(NO_WORDS)
+        texts, turns, elsewhere = self.encode(list(read_documents(data)))
+        inputs = [Framed(ids, turn, 1, 0) for ids, (turn,) in zip(texts, turns, strict=True)]
+        found = self._found(model, inputs, [each[0] for each in elsewhere], device)
+        return {"task": self.name, "n": len(inputs), **found}
+
+    def logits(self, model: TextEncoder, hidden: Tensor) -> Tensor:
+        """Scores of every word, from what the encoder made of tokens."""
+        if "masked" not in model.heads:
+            raise InputError(NO_WORDS)
+        scores: Tensor = model.heads["masked"](hidden, model.embedding.tokens.weight)
+        return scores
+
+    @property
+    def _mark(self) -> str:
+        return self.tokenizer.pieces([self.mask])[0]
+
+    def has_mask(self, text: str) -> bool:
+        """Whether a text has a word to be found."""
+        return MARK in text or self._mark in text
+
+    def masked_input(self, text: str) -> Framed:
+        """A text in which [MASK], or what the vocabulary calls it, stands for words to be found."""
+        if self.mask < 0:
+            raise InputError(NO_WORDS)
+        if not self.has_mask(text):
+            raise InputError(f"no {MARK} in '{text[:40]}'; put it where a word is to be found")
+        parts = text.replace(self._mark, MARK).split(MARK)
+        ids = self.tokenizer.encode(parts[0].rstrip()) if parts[0].strip() else []
+        for part in parts[1:]:
+            ids += [self.mask, *self._after_mask(part)]
+        return self.frame.around(ids)
+
+    def _after_mask(self, part: str) -> Ids:
+        return self.tokenizer.encode_on(part.rstrip() if part.strip() else "")
+
+    def fill(self, model: TextEncoder, text: str, k: int, device: torch.device) -> list[list[Filling]]:
+        """The k likeliest words for each mask of a text, each mask by itself, with the text so filled."""
+        framed = self.masked_input(text)
+        if len(framed.ids) > model.config.n_positions:
+            raise InputError(f"the text has {len(framed.ids):,} tokens; this model takes {model.config.n_positions:,}")
+        rows = framed_rows([framed], self.frame.pad).to(device)
+        places = [place for place, index in enumerate(framed.ids) if index == self.mask]
+        with torch.inference_mode():
+            probabilities = self.logits(model, model(rows)[0, places]).float().softmax(-1).cpu()
+        likely = probabilities.topk(min(k, probabilities.shape[-1]))
+        return [
+            [self._filling(framed.ids, place, int(index), float(share)) for share, index in zip(*each, strict=True)]
+            for place, each in zip(places, zip(*likely, strict=True), strict=True)
+        ]
+
+    def _filling(self, ids: Ids, place: int, index: int, probability: float) -> Filling:
+        word = self.tokenizer.words([index])[0].text
+        return Filling(word, probability, self.tokenizer.decode([*ids[:place], index, *ids[place + 1 :]]))
+
+
+class Pair(NamedTuple):
+    first: Ids
+    second: Ids
+    adjacent: bool = True
+
+
+def _pieces(lines: Iterable[Ids], most: int) -> list[Ids]:
+    """The tokens of a document, so many at a time."""
+    tokens = list(chain.from_iterable(lines))
+    return [tokens[start : start + most] for start in range(0, len(tokens), most)]
+
+
+def _paired(pieces: list[Ids]) -> list[Pair]:
+    """Neighbours of one document; a last piece without one is cut in two, or shares with the two before it.
+
+    Only a document of a single token has no pair.
+    """
+    if len(pieces) % 2 and len(pieces[-1]) > 1:
+        half = len(pieces[-1]) // 2
+        pieces = [*pieces[:-1], pieces[-1][:half], pieces[-1][half:]]
+    elif len(pieces) % 2 and len(pieces) > 1:
+        shared = [*pieces[-2], *pieces[-1]]
+        third = len(shared) // 3
+        pieces = [*pieces[:-2], shared[:third], shared[third : 2 * third], shared[2 * third :]]
+    return [Pair(first, second) for first, second in zip(pieces[::2], pieces[1::2], strict=False)]
+
+
+def _next_sentences(documents: Sequence[Sequence[Pair]], seed: int) -> list[Pair]:
+    """The pairs of all documents, half of them with the second piece of a pair from another document.
+
+    The second pieces of that half are handed on in a ring, further than a document reaches, so none is lost.
+    """
+    pairs = [pair for document in documents for pair in document]
+    owner = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(pairs))[: len(pairs) // 2])
+    counts = np.bincount(owner[chosen], minlength=1)
+    over = 2 * int(counts.max()) - len(chosen)
+    if over > 0:  # one document has more than all others together: some of its pairs must stay
+        chosen = np.delete(chosen, np.flatnonzero(owner[chosen] == counts.argmax())[:over])
+    away = np.roll(chosen, -int(np.bincount(owner[chosen], minlength=1).max()))
+    drawn = dict(zip(chosen.tolist(), away.tolist(), strict=True))
+    return [
+        Pair(pair.first, pairs[drawn[here]].second, adjacent=False) if here in drawn else pair
+        for here, pair in enumerate(pairs)
+    ]
+
+
+def _seed(examples: Sequence[Example]) -> int:
+    return int.from_bytes(blake2b(examples[0][0].encode(), digest_size=8).digest())

@@ -1,0 +1,178 @@
+"""What the tasks on an encoder share: a vocabulary, inputs between special tokens, rows of them.
+
+Each text is stored as it enters the model, special ids included, with the place where its second part begins; what
+is to be said of it is the task's own. `pretrain.py`, `classify.py` and `tag.py` build on this.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.data.batches import PartedRows, lay_parts
+from regard.data.buckets import by_tokens
+from regard.data.order import Placement
+from regard.data.store import Column, TokenStore
+from regard.models.encoder import TextEncoder
+from regard.models.exchange import Found
+from regard.models.presets import EncoderConfig
+from regard.tasks.labels import Labels
+from regard.tasks.task import Amount, Task
+from regard.text.framing import Frame, Framed
+from regard.text.tokenizer import Tokenizer
+
+LARGEST = 1 << 16
+"""Places in a text, and halves of a real number, are stored beside ids: all are below this."""
+
+FEW, MANY = 1 << 10, 1 << 14
+"""Positions that are read at once outside of training: few on a CPU, where what a layer makes of them stays near."""
+
+ROLES = ("pad", "first", "parting")
+FILE = "tokenizer.json"
+
+Made = TypeVar("Made")
+
+
+class Reading(Task):
+    """A task on an encoder."""
+
+    Model = EncoderConfig
+    pieces = "wordpiece"
+    text_columns: ClassVar[tuple[str, ...]] = ("text", "turn")
+
+    tokenizer: Tokenizer
+
+    @classmethod
+    def adopt(cls, found: Found) -> Reading:
+        labelled: Any = cls
+        made: Reading = labelled(cls.Config(**found.task), found.tokenizers.source, Labels(found.labels))
+        return made
+
+    @cached_property
+    def frame(self) -> Frame:
+        return Frame.of(self.tokenizer)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.tokenizer.fingerprint
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.tokenizer)
+
+    @property
+    def limit(self) -> int:
+        return max(LARGEST, self.vocabulary)
+
+    def save(self, directory: Path) -> None:
+        self.tokenizer.save(directory / FILE)
+
+    def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
+        return store.lengths("text")
+
+    @abstractmethod
+    def heads(self, config: EncoderConfig) -> Mapping[str, nn.Module]:
+        """What this task puts on the encoder."""
+
+    def build(self, config: EncoderConfig) -> TextEncoder:
+        return TextEncoder(config, self.vocabulary, self.heads(config))
+
+    def rows(self, store: TokenStore, placement: Placement) -> PartedRows:
+        """The texts of a placement, packed."""
+        return lay_parts(store["text"], store["turn"], placement, placement.widths[0], pad=self.frame.pad)
+
+    def read_batches(
+        self,
+        model: TextEncoder,
+        inputs: Sequence[Framed],
+        make: Callable[[Float[Tensor, "B T D"], PartedRows], Float[Tensor, "B _"]],
+        device: torch.device,
+    ) -> Iterator[tuple[int, Tensor]]:
+        """What `make` makes of each input, alone in its row, with the input's number; those of like length together."""
+        for chosen in by_tokens([len(each.ids) for each in inputs], at_once(device)):
+            rows = framed_rows([inputs[i] for i in chosen], self.frame.pad).to(device)
+            with torch.inference_mode():
+                made = make(read(model, rows), rows)
+            yield from zip(chosen, made.cpu(), strict=True)
+
+
+def framed_rows(inputs: Sequence[Framed], pad: int) -> PartedRows:
+    """Inputs as the model takes them, one per row."""
+    alone, width = np.arange(len(inputs)), max(len(each.ids) for each in inputs)
+    placement = Placement(alone, alone, len(inputs), (width,))
+    column, turn = Column.of([each.ids for each in inputs]), Column.of([[each.turn] for each in inputs])
+    return lay_parts(column, turn, placement, width, pad=pad)
+
+
+def at_once(device: torch.device) -> int:
+    """Positions that a device reads fastest."""
+    return FEW if device.type == "cpu" else MANY
+
+
+def end_to_end(rows: PartedRows) -> tuple[PartedRows, list[int]]:
+    """Texts that have rows to themselves, all in one row without padding, and how long each is."""
+    there = rows.segment > 0
+    lengths = there.sum(1)
+    number = torch.arange(1, len(lengths) + 1, dtype=rows.segment.dtype).repeat_interleave(lengths)
+    ids, position, part = (each[there][None] for each in (rows.ids, rows.position, rows.part))
+    return PartedRows(ids, number[None], position, part), lengths.tolist()
+
+
+def read(model: TextEncoder, rows: PartedRows) -> Float[Tensor, "B T D"]:
+    """What the encoder makes of texts that have rows to themselves; on a CPU it does not read their padding."""
+    cpu = rows.ids.device.type == "cpu"
+    hidden: Tensor = model(*end_to_end(rows)) if cpu else model(rows)
+    if not cpu:
+        return hidden
+    padded = hidden.new_zeros(*rows.ids.shape, hidden.shape[-1])
+    padded[rows.segment > 0] = hidden[0]
+    return padded
+
+
+def texts_of(width: int) -> int:
+    """Texts that a row may hold: the shortest takes two positions."""
+    return max(1, width // 2)
+
+
+def stored_inputs(store: TokenStore, items: Int[np.ndarray, " items"]) -> list[Framed]:
+    """Inputs as they were stored."""
+    turns = stored(store, "turn", items).tolist()
+    return [Framed(store["text"][i].tolist(), turn, 1, turn) for i, turn in zip(items.tolist(), turns, strict=True)]
+
+
+def stored(store: TokenStore, column: str, items: Int[np.ndarray, " items"]) -> Any:
+    """The single number that a column holds for each item."""
+    found = store[column]
+    return found.ids[found.offsets[items]]
+
+
+def fine_tuning(amount: Amount) -> dict[str, Any]:
+    """How labelled texts are learned: few passes over the data at a low rate from a trained model, many from none.
+
+    About 32 texts a step; narrow models bear higher rates, and small data needs more passes to be stable.
+    """
+    mean = amount.n_tokens / max(1, amount.n_examples)
+    batch_tokens = 512 * max(1, round(32 * mean / 512))
+    epochs, rate = 20, min(1e-3, 0.1 / amount.d_model)
+    if amount.started:
+        epochs, rate = 10 if amount.n_examples < 10_000 else 4, 0.023 / amount.d_model
+    steps = max(100, round(epochs * amount.n_tokens / batch_tokens))
+    return {
+        "batch_tokens": batch_tokens,
+        "steps": steps,
+        "learning_rate": round(rate, 6),
+        "schedule": "linear",
+        "warmup": max(1, steps // 10),
+        "weight_decay": 0.01,
+        "validate_every": max(20, steps // (2 * epochs)),
+        "average": 1,
+        "patience": 0 if amount.started else 10,
+    }

@@ -1,0 +1,252 @@
+"""A label for every word of a sentence: names, parts of speech (SPEC 4.10, 6.2).
+
+The label of a word sits on its first piece; the others are read but say nothing. Labels of the form B-, I-, O are read
+as entities: IOB1 becomes IOB2, and what counts is the F1 of whole entities. A sentence longer than the model is read in
+overlapping windows, and each word is tagged in the one that shows most around it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.data.batches import IGNORE, TextBatch, lay
+from regard.data.corpus import Corpus, Example
+from regard.data.order import Placement
+from regard.data.store import TokenStore
+from regard.errors import ConfigError
+from regard.metrics import accuracy, entity_scores
+from regard.models.encoder import TextEncoder
+from regard.models.heads import TagHead
+from regard.models.presets import EncoderConfig
+from regard.nn import Loss, cross_entropy
+from regard.tasks.labels import Labels
+from regard.tasks.reading import FILE, ROLES, Reading, fine_tuning, stored_inputs
+from regard.tasks.task import Amount, Goal
+from regard.text.framing import Framed, nearest, windows
+from regard.text.tagged import is_entity_scheme, paths_of, read_tagged, to_iob2
+from regard.text.tokenizer import READING, Tokenizer
+from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+
+SCORED = 2000
+"""Sentences scored at each validation, at most."""
+
+NOTHING = 0
+"""What is stored where a piece has no label; label n is stored as n + 1."""
+
+WORDS = re.compile(r"\w+(?:[.,'’\-/&]\w+)*|[^\w\s]")
+"""Words of a plain text: letters and digits, with single signs between them, or one sign."""
+SPACED = re.compile(r"\S+")
+"""Words of a text that has spaces between all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagConfig:
+    """The recipe's ``[task]`` table."""
+
+    name: Literal["tag"] = "tag"
+    length: int = 512
+
+    def __post_init__(self) -> None:
+        if not 16 <= self.length < 1 << 15:
+            raise ConfigError(f"task.length = {self.length}; expected 16 to {(1 << 15) - 1:,} tokens")
+
+
+class Tagged(NamedTuple):
+    """A word with its label and how probable that is; `start` and `end` are its characters in the text."""
+
+    word: str
+    label: str
+    probability: float
+    start: int
+    end: int
+
+
+class Placed(NamedTuple):
+    """A window of a sentence as it enters the model, and its words: number, and the position of the first piece."""
+
+    framed: Framed
+    words: list[tuple[int, int]]
+
+
+class Tag(Reading):
+    """From labelled words to a tagger."""
+
+    name = verb = "tag"
+    Config = TagConfig
+    columns = ("text", "turn", "label")
+
+    def __init__(self, config: TagConfig, tokenizer: Tokenizer, labels: Labels) -> None:
+        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        self.entities = is_entity_scheme(labels.names)
+
+    @property
+    def goal(self) -> Goal:  # type: ignore[override]
+        return Goal("f1", "entity F1", higher_is_better=True) if self.entities else ACCURACY
+
+    @classmethod
+    def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
+        return fine_tuning(amount)
+
+    @staticmethod
+    def paths(data: Sequence[str]) -> list[Path]:
+        return paths_of(data)
+
+    @staticmethod
+    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        if len(columns) > 1:
+            raise ConfigError(f"columns: expected one, that of the labels, found {', '.join(columns)}")
+        for words, labels in read_tagged(data, columns[0] if columns else "", skip_empty=skip_empty):
+            yield "\n".join(words), "\n".join(to_iob2(labels) if is_entity_scheme(labels) else labels)
+
+    @classmethod
+    def learn(
+        cls, config: TagConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
+    ) -> Tag:
+        labels = Labels.of(label for _, each in corpus.train() for label in each.split("\n"))
+        texts = (text.replace("\n", " ") for text in corpus.texts(0))
+        return cls(config, ready or train_tokenizer(texts, tokenizer, READING), labels)
+
+    @classmethod
+    def load(cls, config: TagConfig, tokenizer: TokenizerConfig, directory: Path) -> Tag:
+        return cls(config, Tokenizer.load(directory / FILE, ROLES), Labels.load(directory))
+
+    def save(self, directory: Path) -> None:
+        super().save(directory)
+        self.labels.save(directory)
+
+    def heads(self, config: EncoderConfig) -> Mapping[str, nn.Module]:
+        return {"tags": TagHead(config, len(self.labels))}
+
+    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
+        """Every window of every sentence, with the label of each of its words at the word's first piece."""
+        placed = self.inputs([words.split("\n") for words, _ in examples], self.config.length)
+        inputs, stored = [], []
+        for number, window in placed:
+            labels = examples[number][1].split("\n")
+            at = [NOTHING] * len(window.framed.ids)
+            for word, place in window.words:
+                at[place] = 1 + self.labels.number(labels[word])
+            inputs.append(window.framed)
+            stored.append(at)
+        return [[each.ids for each in inputs], [[each.turn] for each in inputs], stored]
+
+    def inputs(self, sentences: Sequence[Sequence[str]], most: int) -> Iterator[tuple[int, Placed]]:
+        """The inputs that sentences make, each with the number of its sentence; every word is placed in one of them."""
+        pieces = iter(self.tokenizer.encode_words([word for words in sentences for word in words]))
+        room = most - self.frame.extra(paired=False)
+        for number, words in enumerate(sentences):
+            ids = [next(pieces) for _ in words]
+            flat = [index for word in ids for index in word]
+            starts = [0, *accumulate(map(len, ids))][: len(ids)]
+            found = windows(len(flat), room)
+            chosen = [nearest(found, start) for start in starts]
+            for each, (begin, end) in enumerate(found):
+                own = [(word, 1 + start - begin) for word, start in enumerate(starts) if chosen[word] == each]
+                yield number, Placed(self.frame.around(flat[begin:end]), own)
+
+    def batch(self, store: TokenStore, placement: Placement) -> TextBatch:
+        labels = lay(store["label"], placement, placement.widths[0], pad=NOTHING).ids.long() - 1
+        labels = labels.masked_fill(labels < 0, IGNORE)
+        rows, n_words = self.rows(store, placement), max(1, int((labels != IGNORE).sum()))
+        return TextBatch(rows, labels, n_words, int((rows.segment > 0).sum()))
+
+    def loss(self, model: TextEncoder, batch: TextBatch) -> Loss:
+        return cross_entropy(model.heads["tags"](model(batch.rows)), batch.labels)
+
+    def score(self, model: TextEncoder, store: TokenStore, device: torch.device) -> dict[str, float]:
+        items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:SCORED]
+        inputs, gold = [], []
+        for item, framed in zip(items.tolist(), stored_inputs(store, items), strict=True):
+            labels = store["label"][item].astype(int)
+            places = np.flatnonzero(labels != NOTHING).tolist()
+            inputs.append(Placed(framed, list(enumerate(places))))
+            gold.append([self.labels.names[label - 1] for label in labels[places]])
+        said = [self._labelled(rows) for rows in self._said(model, inputs, device)]
+        return self.scores(gold, said)
+
+    def _labelled(self, rows: Float[Tensor, "words C"]) -> list[str]:
+        """The likeliest labels; an entity that is not begun begins where it goes on."""
+        likeliest = [self.labels.names[best] for best in rows.argmax(-1).tolist()]
+        return to_iob2(likeliest) if self.entities else likeliest
+
+    def scores(self, gold: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> dict[str, float]:
+        """Accuracy by words and, where there are entities, precision, recall and F1 of these."""
+        by_word = {"accuracy": accuracy(list(chain(*gold)), list(chain(*said)))}
+        if not self.entities:
+            return by_word
+        found = entity_scores(gold, said).micro
+        return {"precision": found.precision, "recall": found.recall, "f1": found.f1, **by_word}
+
+    def _said(
+        self, model: TextEncoder, inputs: Sequence[Placed], device: torch.device
+    ) -> list[Float[Tensor, "words C"]]:
+        """The probabilities of labels for the words of each input."""
+        framed = [each.framed for each in inputs]
+        found = dict(self.read_batches(model, framed, lambda h, _: model.heads["tags"](h).float().softmax(-1), device))
+        return [found[number][[place for _, place in each.words]] for number, each in enumerate(inputs)]
+
+    def tag(
+        self, model: TextEncoder, sentences: Sequence[Sequence[str]], device: torch.device
+    ) -> list[list[tuple[str, float]]]:
+        """The likeliest label of every word of every sentence, with its probability."""
+        numbered = list(self.inputs(sentences, min(self.config.length, model.config.n_positions)))
+        rows = [torch.zeros(len(words), len(self.labels)) for words in sentences]
+        said = self._said(model, [placed for _, placed in numbered], device)
+        for (number, placed), found in zip(numbered, said, strict=True):
+            rows[number][[word for word, _ in placed.words]] = found
+        return [
+            list(zip(self._labelled(each), each.amax(-1).tolist(), strict=True)) if len(each) else [] for each in rows
+        ]
+
+    def tag_words(
+        self, model: TextEncoder, sentences: Sequence[Sequence[str]], device: torch.device
+    ) -> list[list[Tagged]]:
+        """Given words with their labels, and where they would stand with single spaces between them."""
+        found = []
+        for words, labels in zip(sentences, self.tag(model, sentences, device), strict=True):
+            starts = accumulate((len(word) + 1 for word in words), initial=0)
+            found.append([Tagged(w, *label, s, s + len(w)) for w, label, s in zip(words, labels, starts, strict=False)])
+        return found
+
+    def evaluate(
+        self, model: TextEncoder, data: Sequence[str], columns: Sequence[str], device: torch.device
+    ) -> dict[str, Any]:
+        """The metrics of the task on labelled words, and of each kind of entity its F1."""
+        examples = [[part.split("\n") for part in each] for each in self.read(data, columns, skip_empty=False)]
+        gold = [labels for _, labels in examples]
+        for label in chain(*gold):
+            self.labels.number(label)
+        said = [[label for label, _ in each] for each in self.tag(model, [words for words, _ in examples], device)]
+        types = entity_scores(gold, said).by_type if self.entities else {}
+        by_type = {f"f1_{name}": score.f1 for name, score in types.items()}
+        return {
+            "task": self.name,
+            "n": len(examples),
+            "words": sum(map(len, gold)),
+            **self.scores(gold, said),
+            **by_type,
+        }
+
+    def tag_text(
+        self, model: TextEncoder, texts: Sequence[str], device: torch.device, words: re.Pattern[str] = WORDS
+    ) -> list[list[Tagged]]:
+        """The words of plain texts with their labels, and where they stand."""
+        found = [list(words.finditer(text)) for text in texts]
+        labels = self.tag(model, [[match[0] for match in matches] for matches in found], device)
+        return [
+            [Tagged(match[0], *label, *match.span()) for match, label in zip(matches, each, strict=True)]
+            for matches, each in zip(found, labels, strict=True)
+        ]
+
+
+ACCURACY = Goal("accuracy", "accuracy", higher_is_better=True)

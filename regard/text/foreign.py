@@ -1,0 +1,123 @@
+"""Vocabularies of other libraries: read from their files, and written with all that those expect beside them.
+
+Read from ``tokenizer.json``, or from BERT's ``vocab.txt``. Written with a description of the special tokens around a
+text (`Template`), which our own tasks put there themselves. Called by models/exchange.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tokenizers
+from tokenizers import AddedToken, processors
+
+from regard.disk import write_json, write_text
+from regard.errors import CheckpointError
+from regard.text.tokenizer import READING, Tokenizer
+from regard.text.vocabulary import bert_words
+
+FILE, WORDS, SETTINGS, SPECIALS = "tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"
+
+PLAIN = {
+    "tokenizer_class": (None, "BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast"),
+    "do_basic_tokenize": (True, None),
+}
+"""Settings of a vocab.txt that is cut into words as BERT's is: others need a program beside them."""
+
+
+class Template(NamedTuple):
+    """What stands around one text and around two, as in ``[CLS] $A [SEP] $B:1 [SEP]:1``; empty for no pairs."""
+
+    single: str
+    pair: str = ""
+
+
+def read_vocabulary(directory: Path, size: int, file: str = FILE) -> Tokenizer:
+    """The vocabulary of a model with so many vectors of tokens."""
+    path = directory / file
+    if path.exists():
+        tokenizer = Tokenizer.load(path)
+    elif (directory / WORDS).exists() and file == FILE:
+        path = directory / WORDS
+        tokenizer = _read_words(directory)
+    else:
+        lacking = f"{FILE} and no {WORDS}" if file == FILE else file
+        convert = f"t = AutoTokenizer.from_pretrained('{directory}'); t.save_pretrained('{directory}')"
+        raise CheckpointError(
+            f"{directory}: has no {lacking}; where their library can read the vocabulary, it can write one: "
+            f'python -c "from transformers import AutoTokenizer; {convert}"'
+        )
+    return _fitting(tokenizer, size, path)
+
+
+def _read_words(directory: Path) -> Tokenizer:
+    """BERT's: one word or piece a line, and a few settings beside it."""
+    try:
+        words = (directory / WORDS).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{directory / WORDS}: not UTF-8 ({error})") from None
+    if len(set(words)) < len(words) or not set(READING) <= set(words):
+        raise CheckpointError(f"{directory / WORDS}: expected each word once, among them {', '.join(READING)}")
+    settings = _settings(directory / SETTINGS)
+    for key, accepted in PLAIN.items():
+        if settings.get(key, accepted[0]) not in accepted:
+            found = f"expected {' or '.join(map(json.dumps, accepted))}, found {json.dumps(settings[key])}"
+            raise CheckpointError(f"{directory / SETTINGS}: {key}: {found}")
+    return bert_words(
+        words,
+        lowercase=settings.get("do_lower_case", True),
+        strip_accents=settings.get("strip_accents"),
+        chinese=settings.get("tokenize_chinese_chars", True),
+    )
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        raise CheckpointError(f"{path}: damaged, or not JSON ({error})") from None
+    return found
+
+
+def _fitting(tokenizer: Tokenizer, size: int, path: Path) -> Tokenizer:
+    """The vocabulary with a token for every vector; one that no text can have where there was none."""
+    rust = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    last = max(rust.get_vocab().values(), default=-1)
+    if last + 1 != len(tokenizer):
+        raise CheckpointError(f"{path}: {last + 1 - len(tokenizer):,} of the ids up to {last:,} have no token")
+    if len(tokenizer) > size:
+        raise CheckpointError(f"{path}: has {len(tokenizer):,} tokens, but vocab_size in config.json is {size:,}")
+    if len(tokenizer) == size:
+        return tokenizer
+    rust.add_special_tokens([AddedToken(f"<no token {i}>", special=True) for i in range(len(tokenizer), size)])
+    return Tokenizer(rust)
+
+
+def write_vocabulary(
+    directory: Path, tokenizer: Tokenizer, template: Template, names: Mapping[str, str], settings: Mapping[str, Any]
+) -> None:
+    """Write a vocabulary so that their library reads the ids of a text, special ones included, as we do.
+
+    `names` are its special tokens under their names for them.
+    """
+    rust = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    if len(rust.encode("").ids) == 0:
+        rust.post_processor = _processor(template, tokenizer)
+    write_text(directory / FILE, rust.to_str())
+    write_json(directory / SPECIALS, dict(names))
+    described = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    write_json(directory / SETTINGS, {**described, **settings, **names})
+    if json.loads(rust.to_str())["model"]["type"] == "WordPiece":
+        by_id = sorted(rust.get_vocab().items(), key=lambda item: item[1])
+        write_text(directory / WORDS, "".join(f"{word}\n" for word, _ in by_id))
+
+
+def _processor(template: Template, tokenizer: Tokenizer) -> Any:
+    parts = [part.partition(":")[0] for part in f"{template.single} {template.pair}".split()]
+    specials = sorted({part for part in parts if not part.startswith("$")})
+    known = [(name, tokenizer.named(name)) for name in specials]
+    pair: Sequence[str] | None = template.pair.split() or None
+    return processors.TemplateProcessing(single=template.single.split(), pair=pair, special_tokens=known)

@@ -1,0 +1,119 @@
+"""Labelled text: one text, or a pair of them, and the label that goes with it, from tables.
+
+Reads, checks and counts; a label is text here, whether it names a class or writes a score: the task decides which.
+Nothing is left out unless the caller says so, and then a warning counts it. Blanks around a label are no part of it,
+so that "1 " and "1" are one class. Called by the classification task for training and for evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from regard.errors import ConfigError, DataError
+from regard.text.files import kind, require
+from regard.text.tables import Row, filled, header, listed, rows, split_columns
+
+EXPECTED = "text and label, or text, pair and label"
+COUNTS = (2, 3)
+TEXTS = (
+    ("text", "pair"),
+    ("text1", "text2"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+    ("#1 string", "#2 string"),
+    ("text",),
+    ("sentence",),
+)
+"""What columns of text are called, GLUE's names among them; the first entry wins all of which a file has."""
+LABELS = ("label", "score", "class", "gold_label", "is_duplicate", "quality")
+KNOWN = {name for names in (*TEXTS, LABELS) for name in names}
+
+
+class Labelled(NamedTuple):
+    """A text, the text beside it ("" where there is one alone), and their label."""
+
+    text: str
+    pair: str
+    label: str
+
+
+class _Part(NamedTuple):
+    """One table, as rows of two values or three."""
+
+    path: str
+    n_columns: int
+    rows: Iterator[Row]
+
+
+def read_labelled(data: Sequence[str], columns: Sequence[str] = (), *, skip_empty: bool = False) -> Iterator[Labelled]:
+    """The examples of all tables in order, two columns (text, label) or three (text, pair, label) of each.
+
+    A table's columns are named after its path (``reviews.tsv:text,stars``), or else in `columns`; where neither
+    says, they are known by what the first line calls them (see `TEXTS` and `LABELS`), in upper or lower case.
+    """
+    if len(columns) not in (0, *COUNTS):
+        raise ConfigError(f"columns: expected {EXPECTED}, found {len(columns)}: {', '.join(columns)}")
+    return _checked(_parts(data, tuple(columns)), skip_empty)
+
+
+def paths_of(data: Sequence[str]) -> list[Path]:
+    """The files that `read_labelled` would read."""
+    return [Path(_split(item)[0]) for item in data]
+
+
+def _split(item: str) -> tuple[str, tuple[str, ...]]:
+    return split_columns(item, COUNTS, EXPECTED)
+
+
+def _parts(data: Sequence[str], columns: tuple[str, ...]) -> list[_Part]:
+    """The tables and their columns, which are equally many in all of them."""
+    if not data:
+        raise ConfigError("no data; name a table of texts and labels, as in train.tsv")
+    parts: list[_Part] = []
+    for item in data:
+        path, own_columns = _split(item)
+        require(path)
+        chosen = own_columns or columns or _known_columns(path)
+        parts.append(_Part(path, len(chosen), rows(path, chosen, numbers=chosen[-1:], even=True)))
+        if len(chosen) != parts[0].n_columns:
+            here, there = ("one text", "two") if len(chosen) == 2 else ("two texts", "one")
+            fix = "a model reads one kind: ask for as many columns of each"
+            raise DataError(path, f"{here} a line, but {parts[0].path} has {there}; {fix}")
+    return parts
+
+
+def _known_columns(path: str) -> tuple[str, ...]:
+    """The columns with well-known names, as the file itself spells them."""
+    names = header(path)
+    spelled = {name.strip().lower(): name for name in reversed(names)}
+    texts = next((known for known in TEXTS if all(name in spelled for name in known)), ())
+    label = next((known for known in LABELS if known in spelled), None)
+    if texts and label is not None:
+        return tuple(spelled[name] for name in (*texts, label))
+    missing = "label" if texts else "text" if label else "text and label"
+    holder = "the file" if kind(path) == "parquet" else "the first line"
+    how = "by name" if kind(path) == "jsonl" else "by name or number as in 2,1"
+    found = f"no column known for {missing}; {holder} holds {listed(names)}"
+    raise DataError(path, f"{found}; pass --columns TEXT,LABEL (or TEXT,PAIR,LABEL), {how}")
+
+
+def _checked(parts: list[_Part], skip_empty: bool) -> Iterator[Labelled]:
+    """The examples that are whole; a part without any is an error."""
+    for path, n_columns, table in parts:
+        sides = Labelled._fields if n_columns == 3 else ("text", "label")
+        examples = _without_header(path, table) if kind(path) in ("tsv", "csv") else table
+        for text, *pair, label in filled(examples, sides, [path] * n_columns, "examples", skip_empty):
+            yield Labelled(text, "".join(pair), label.strip())
+
+
+def _without_header(path: str, table: Iterator[Row]) -> Iterator[Row]:
+    """The rows themselves; a header among them, because its columns are asked for by number, is an error."""
+    for line, values in table:
+        if line == 1 and all(value.strip().lower() in KNOWN for value in values):
+            fix = f"ask for the columns by name, as in {path}:{','.join(values)}"
+            raise DataError(path, f"a header, {listed(values)}, where an example was expected; {fix}", line)
+        yield Row(line, values)

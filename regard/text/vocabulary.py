@@ -1,0 +1,156 @@
+"""Vocabularies learned from text: byte-level BPE and Unigram, and BERT's WordPiece.
+
+Byte-level ones code every string without loss: a text is given a space in front, split into words, digits and signs,
+and coded from its UTF-8 bytes. WordPiece reads words as BERT does, and may forget case, accents and spaces. The Rust
+library ``tokenizers`` does the work; the tasks call this when a run begins.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+
+from regard import progress
+from regard.errors import ConfigError
+from regard.text.pieces import N_BYTES, byte_letters
+from regard.text.tokenizer import READING, SPECIALS, UNKNOWN, Tokenizer, refuse_surrogates
+
+SMALLEST = len(SPECIALS) + N_BYTES
+"""Every byte is a piece: that is what makes every text codable."""
+
+MIN_FREQUENCY = 2
+"""A piece seen once in the text teaches a model nothing."""
+FEWEST = 32
+"""Pieces of a vocabulary of words: special tokens and an alphabet."""
+MOST_LETTERS = 256
+"""Letters of a vocabulary of words, at least; of a larger one an eighth may be letters, and rarer ones are unknown."""
+MAX_PIECE_BYTES = 32
+"""For Unigram; its default of 16 would end a Russian piece at 8 letters and a Hindi one at 5."""
+
+WORDS = (
+    r" ?[\p{L}\p{M}]{1,64}"  # letters with their marks
+    r"| ?\p{N}"  # digits one by one
+    r"| ?[^\s\p{L}\p{M}\p{N}]{1,64}"  # signs
+    r"|\s{1,64}(?!\S)|\s{1,64}"  # spaces, leaving the last one to the word after them
+)
+"""What a piece may not reach across. Runs are cut at 64: training slows down with the square of the longest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """The recipe's [tokenizer] table; a "ready" vocabulary was learned elsewhere."""
+
+    kind: Literal["bpe", "unigram", "wordpiece", "ready"] = "bpe"
+    vocabulary: int
+    joint: bool = True
+    lowercase: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind in ("bpe", "unigram") and self.vocabulary < SMALLEST:
+            least = f"the least is {SMALLEST}: {N_BYTES} bytes and {len(SPECIALS)} special tokens"
+            raise ConfigError(f"tokenizer.vocabulary = {self.vocabulary}; {least}")
+        if self.kind == "wordpiece" and self.vocabulary < FEWEST:
+            raise ConfigError(f"tokenizer.vocabulary = {self.vocabulary}; the least is {FEWEST}")
+        if self.lowercase and self.kind != "wordpiece":
+            raise ConfigError('tokenizer.lowercase: only kind = "wordpiece" may forget case; leave it out')
+
+
+def choose_vocabulary(n_words: int) -> int:
+    """A vocabulary for a text of so many words: 10 sqrt(words), from 512 to 32,000, in steps of 64."""
+    step = 64
+    return min(max(round(10 * math.sqrt(n_words) / step) * step, 512), 32_000)
+
+
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, specials: Sequence[str] = SPECIALS) -> Tokenizer:
+    """A vocabulary learned from texts; it has fewer pieces than asked where the texts give no more."""
+    if config.kind == "ready":
+        raise ConfigError('tokenizer.kind = "ready" is for models from elsewhere; accepted: bpe, unigram, wordpiece')
+    rust = _untrained_words(config) if config.kind == "wordpiece" else _untrained(config)
+    with progress.bar(f"learning {config.vocabulary:,} pieces from texts") as shown:
+        try:
+            rust.train_from_iterator(_counted(texts, shown), _trainer(config, list(specials)))
+        except UnicodeEncodeError as error:
+            refuse_surrogates([error.object])
+            raise
+    if config.kind == "unigram":
+        rust.model = _settled(json.loads(rust.to_str())["model"]["vocab"], config.vocabulary, specials)
+    return Tokenizer(rust)
+
+
+def _untrained(config: TokenizerConfig) -> Any:
+    rust = tokenizers.Tokenizer(models.BPE() if config.kind == "bpe" else models.Unigram())
+    rust.normalizer = normalizers.Prepend(" ")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    rust.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(WORDS), "isolated"), to_bytes])
+    rust.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    return rust
+
+
+def _untrained_words(config: TokenizerConfig) -> Any:
+    """BERT's: words and signs, in lower case and without accents if asked; what no piece can write is [UNK]."""
+    return _words(models.WordPiece(unk_token=UNKNOWN), normalizers.BertNormalizer(lowercase=config.lowercase))
+
+
+def bert_words(words: Sequence[str], *, lowercase: bool, strip_accents: bool | None, chinese: bool) -> Tokenizer:
+    """BERT's with the words of somebody else, in the order of their ids."""
+    model = models.WordPiece({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN)
+    rust = _words(
+        model,
+        normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents, handle_chinese_chars=chinese),
+    )
+    rust.add_special_tokens(list(READING))
+    return Tokenizer(rust)
+
+
+def _words(model: Any, normalizer: Any) -> Any:
+    rust = tokenizers.Tokenizer(model)
+    rust.normalizer = normalizer
+    rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    rust.decoder = decoders.WordPiece()
+    return rust
+
+
+def _trainer(config: TokenizerConfig, specials: list[str]) -> Any:
+    common: dict[str, Any] = {
+        "vocab_size": config.vocabulary,
+        "special_tokens": specials,
+        "show_progress": False,  # ours is drawn instead
+    }
+    if config.kind == "wordpiece":
+        letters = max(MOST_LETTERS, config.vocabulary // 8)
+        return trainers.WordPieceTrainer(min_frequency=MIN_FREQUENCY, limit_alphabet=letters, **common)
+    common["initial_alphabet"] = byte_letters()
+    if config.kind == "bpe":
+        return trainers.BpeTrainer(min_frequency=MIN_FREQUENCY, **common)
+    return trainers.UnigramTrainer(max_piece_length=MAX_PIECE_BYTES, **common)
+
+
+def _counted(texts: Iterable[str], shown: progress.Bar) -> Iterator[str]:
+    """The texts themselves, counted by the thousand: a bar redrawn for each would cost more than the reading."""
+    for number, text in enumerate(texts, start=1):
+        yield text
+        if number % 1000 == 0:
+            shown.advance(1000)
+
+
+def _settled(found: list[tuple[str, float | None]], size: int, specials: Sequence[str]) -> Any:
+    """The Unigram model in a fixed order, free of what the trainer leaves to chance.
+
+    The trainer sums in the order of a random hash, which moves the last digits of a score; in that order it also
+    gives the bytes that the text lacks the lowest score plus 0.0001, 0.0002, ... It scores null where there is no
+    text, and overshoots the smallest size.
+    """
+    scores = {piece: score or 0.0 for piece, score in found[len(specials) :]}
+    lowest = min(scores.values())
+    for byte in byte_letters():
+        if scores[byte] <= lowest + N_BYTES * 1e-4:
+            scores[byte] = lowest
+    ranked = sorted(scores, key=lambda piece: (len(piece) > 1, -round(scores[piece], 3), piece))
+    kept = [(piece, round(scores[piece], 3)) for piece in ranked[: size - len(specials)]]
+    return models.Unigram([(name, 0.0) for name in specials] + kept)

@@ -1,0 +1,182 @@
+"""How far the numbers of our models are from those of `transformers`, for the same inputs.
+
+They read texts padded to one width, with a mask; we read several texts in one row. Hidden states of every layer and
+the outputs of every head are compared, at the tokens of the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.data.batches import PartedRows, Rows, lay, lay_parts
+from regard.data.order import Placement
+from regard.data.store import Column
+from regard.models.encoder import TextEncoder
+from regard.models.language_model import LanguageModel
+from regard.models.seq2seq import Seq2Seq
+from regard.nn import record
+from regard.text.framing import Frame, Framed
+
+Ids = Sequence[int]
+
+
+class Gap(NamedTuple):
+    """The largest difference of hidden states, and of logits."""
+
+    hidden: float
+    logits: float
+
+
+def texts(frame: Frame, size: int, specials: frozenset[int], seed: int = 0) -> list[Framed]:
+    """Single texts and pairs of random tokens."""
+    draw = np.random.default_rng(seed)
+    usual = np.array([index for index in range(size) if index not in specials])
+    pairs = [(draw.choice(usual, 4).tolist(), None), (draw.choice(usual, 3).tolist(), draw.choice(usual, 9).tolist())]
+    pairs += [(draw.choice(usual, 1).tolist(), None), (draw.choice(usual, 11).tolist(), draw.choice(usual, 2).tolist())]
+    return [frame.around(*pair) for pair in pairs]
+
+
+def sentences(size: int, specials: frozenset[int], lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
+    """Texts of random tokens."""
+    draw = np.random.default_rng(seed)
+    usual = np.array([index for index in range(size) if index not in specials])
+    return [draw.choice(usual, length).tolist() for length in lengths]
+
+
+def placed(n_texts: int, width: int) -> Placement:
+    """Two texts in the first row, all others in the second."""
+    rows = np.array([0, 0, *[1] * (n_texts - 2)])
+    return Placement(np.arange(n_texts), rows, 2, (width,))
+
+
+def packed(inputs: Sequence[Framed], pad: int) -> PartedRows:
+    column, turn = Column.of([each.ids for each in inputs]), Column.of([[each.turn] for each in inputs])
+    width = sum(len(each.ids) for each in inputs)
+    return lay_parts(column, turn, placed(len(inputs), width), width, pad=pad)
+
+
+def packed_sentences(ids: Sequence[Ids], pad: int) -> Rows:
+    width = sum(map(len, ids))
+    return lay(Column.of(ids), placed(len(ids), width), width, pad=pad)
+
+
+def by_text(rows: Rows, values: Tensor) -> list[Tensor]:
+    """What stands at the tokens of each text of packed rows, in order."""
+    return [
+        values[row][rows.segment[row] == number]
+        for row in range(len(rows.ids))
+        for number in range(1, int(rows.segment[row].max()) + 1)
+    ]
+
+
+def padded(ids: Sequence[Ids], pad: int) -> tuple[Tensor, Tensor]:
+    """Texts as they read them, and the mask."""
+    width = max(map(len, ids))
+    filled = torch.tensor([[*each, *[pad] * (width - len(each))] for each in ids])
+    mask = torch.tensor([[1] * len(each) + [0] * (width - len(each)) for each in ids])
+    return filled, mask
+
+
+def furthest(ours: Sequence[Tensor], theirs: Tensor) -> float:
+    """The largest difference between what we have of each text and what they have in the row of it."""
+    assert len(ours) == len(theirs)
+    return max(float((own - other[: len(own)]).abs().max()) for own, other in zip(ours, theirs, strict=True))
+
+
+def inner(ours: dict[str, Tensor], rows: Rows, theirs: Sequence[Tensor]) -> float:
+    assert len(ours) == len(theirs), (list(ours), len(theirs))
+    found = zip(ours.values(), theirs, strict=True)
+    return max(furthest(by_text(rows, own), other) for own, other in found)
+
+
+@torch.no_grad()
+def encoder_gap(ours: TextEncoder, theirs: nn.Module, inputs: Sequence[Framed], pad: int, *, typed: bool) -> Gap:
+    """The difference for an encoder; `typed` says that it tells parts apart."""
+    rows = packed(inputs, pad)
+    ids, mask = padded([each.ids for each in inputs], pad)
+    types = {"token_type_ids": torch.tensor([[int(i >= each.turn) for i in range(ids.shape[1])] for each in inputs])}
+    found = theirs(ids, attention_mask=mask, output_hidden_states=True, **(types if typed else {}))
+    with record(ours, "embedding.out", "encoder.*.out") as heard:
+        hidden = ours(rows)
+    return Gap(inner(heard, rows, found.hidden_states), max(_heads(ours, hidden, rows, found), default=0.0))
+
+
+def _heads(ours: TextEncoder, hidden: Tensor, rows: PartedRows, found: Any) -> list[float]:
+    """The difference of each output they give."""
+    n_texts = int(rows.segment.max())
+    there = [[row, number] for row in range(2) for number in range(int(rows.segment[row].max()))]
+
+    def of_texts(values: Tensor) -> list[Tensor]:
+        return [values[row, number][None] for row, number in there]
+
+    gaps = []
+    if "masked" in ours.heads:
+        words = ours.heads["masked"](hidden, ours.embedding.tokens.weight)
+        theirs = found.prediction_logits if "next" in ours.heads else found.logits
+        gaps.append(furthest(by_text(rows, words), theirs))
+    if "tags" in ours.heads:
+        gaps.append(furthest(by_text(rows, ours.heads["tags"](hidden)), found.logits))
+    if "pooler" in ours.heads:
+        pooled = ours.heads["pooler"](hidden, rows, n_texts)
+        top = {"next": "seq_relationship_logits", "label": "logits"}
+        for head in top.keys() & ours.heads.keys():
+            gaps.append(furthest(of_texts(ours.heads[head](pooled)), getattr(found, top[head])[:, None]))
+        if set(ours.heads) == {"pooler"}:
+            gaps.append(furthest(of_texts(pooled), found.pooler_output[:, None]))
+    return gaps
+
+
+@torch.no_grad()
+def language_gap(ours: LanguageModel, theirs: nn.Module, ids: Sequence[Ids]) -> Gap:
+    rows, (filled, mask) = packed_sentences(ids, 0), padded(ids, 0)
+    found = theirs(filled, attention_mask=mask, output_hidden_states=True)
+    with record(ours, "embedding.out", "decoder.*.out") as heard:
+        hidden = ours.hidden(rows)
+    *_, last = heard
+    heard[last] = hidden  # theirs is after the last norm
+    logits = found.logits if hasattr(found, "logits") else found.last_hidden_state @ theirs.wte.weight.T
+    return Gap(inner(heard, rows, found.hidden_states), furthest(by_text(rows, ours.logits(hidden)), logits))
+
+
+@torch.no_grad()
+def pair_gap(ours: Seq2Seq, theirs: nn.Module, sources: Sequence[Ids], targets: Sequence[Ids], pad: int) -> Gap:
+    rows, target_rows = packed_sentences(sources, pad), packed_sentences(targets, pad)
+    (source, mask), (target, target_mask) = padded(sources, pad), padded(targets, pad)
+    read = {"attention_mask": mask, "decoder_input_ids": target, "decoder_attention_mask": target_mask}
+    found = theirs(source, **read, output_hidden_states=True)
+    one, other = (("source_embedding.out", "encoder.*.out"), ("target_embedding.out", "decoder.*.out"))
+    with record(ours, *one) as encoded, record(ours, *other) as decoded:
+        logits = ours(rows, target_rows)
+    hidden = inner(encoded, rows, found.encoder_hidden_states)
+    hidden = max(hidden, inner(decoded, target_rows, found.decoder_hidden_states))
+    theirs_logits = found.logits if hasattr(found, "logits") else found.last_hidden_state @ theirs.shared.weight.T
+    return Gap(hidden, furthest(by_text(target_rows, logits), theirs_logits))
+
+
+def in_double(theirs: nn.Module) -> nn.Module:
+    """Their model in double precision, with Marian's sinusoids, which it keeps rounded, worked out in it as well."""
+    theirs = theirs.double()
+    for module in theirs.modules():
+        if type(module).__name__ == "MarianSinusoidalPositionalEmbedding":
+            rows, width = module.weight.shape
+            angle = np.arange(rows)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
+            module.weight.data = torch.from_numpy(np.concatenate((np.sin(angle), np.cos(angle)), 1))
+    return theirs
+
+
+def gap(ours: nn.Module, theirs: nn.Module, task: Any) -> Gap:
+    """The difference for a model of any kind, on random texts; `task` is the one it was imported for."""
+    if isinstance(ours, TextEncoder):
+        inputs = texts(task.frame, task.vocabulary, task.tokenizer.specials)
+        return encoder_gap(ours, theirs, inputs, task.frame.pad, typed=ours.config.n_parts > 1)
+    assert isinstance(ours, Seq2Seq)
+    specials = task.tokenizers.target.specials
+    size = min(len(task.tokenizers.source), len(task.tokenizers.target))
+    sources = [task.signs.source(ids) for ids in sentences(size, specials, (5, 1, 9, 3))]
+    targets = [task.signs.target(ids) for ids in sentences(size, specials, (2, 11, 4, 1), 1)]
+    return pair_gap(ours, theirs, sources, targets, task.signs.pad)

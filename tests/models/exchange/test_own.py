@@ -1,0 +1,189 @@
+"""Our own models over there: those that have an equal give the same numbers, the others are refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from parity import encoder_gap, pair_gap, sentences, texts
+from torch import nn
+
+from regard.errors import InputError
+from regard.models import exchange
+from regard.models.blocks import initialise
+from regard.models.encoder import TextEncoder
+from regard.models.heads import MaskedHead, Pooler
+from regard.models.language_model import LanguageModel
+from regard.models.presets import EncoderConfig, LanguageModelConfig, Seq2SeqConfig
+from regard.models.seq2seq import Seq2Seq
+from regard.nn import Linear
+from regard.tasks.pretrain import Pretrain, PretrainConfig
+from regard.tasks.translate import Signs, Translate
+from regard.text.tokenizer import READING, Tokenizers
+from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+from regard.train.run import open_model
+
+TEXTS = ["The cat sat, didn't it?", "thé  CAT", "a", "zebra! 7"]
+SMALL = {"preset": "", "d_model": 16, "n_layers": 2, "n_heads": 2, "d_ff": 20, "dropout": 0.1}
+PRETRAIN = {"name": "pretrain", "pooling": "mean", "normalised": False, "length": 16}
+TRANSLATE = {"name": "translate", "start": "", "first": ""}
+PAIR = {**SMALL, "n_decoder_layers": 1, "norm": "post"}
+
+
+def vocabulary(kind: Any = "bpe", specials: tuple[str, ...] = READING, text: str = "the cat") -> Tokenizers:
+    tokenizer = train_tokenizer([text, *TEXTS], TokenizerConfig(kind=kind, vocabulary=300), specials)
+    return Tokenizers(tokenizer, tokenizer)
+
+
+def drawn(model: nn.Module) -> nn.Module:
+    """With every weight drawn, also those that are constant at first."""
+    initialise(model, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight), alpha=0.1)
+    return model.eval()
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+@pytest.mark.parametrize(
+    ("objective", "name"), [("masked+next", "BertForPreTraining"), ("masked", "BertForMaskedLM"), ("none", "BertModel")]
+)
+def test_a_bert_of_ours(kind: str, objective: Any, name: str, tmp_path: Path) -> None:
+    tokenizers = vocabulary(kind)
+    task = Pretrain(PretrainConfig(objective=objective), tokenizers.source)
+    model = drawn(task.build(EncoderConfig(**SMALL, n_positions=43)))
+    assert isinstance(model, TextEncoder)
+    exchange.write(tmp_path, model, PRETRAIN, tokenizers)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert config.architectures == [name]
+    bare = {"add_pooling_layer": False} if objective == "none" else {}
+    theirs = getattr(transformers, name).from_pretrained(tmp_path, **bare).eval()
+    inputs = texts(task.frame, task.vocabulary, tokenizers.source.specials)
+    assert max(encoder_gap(model, theirs, inputs, task.frame.pad, typed=True)) <= 1e-4
+    read = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for first, second in zip(TEXTS, reversed(TEXTS), strict=True):
+        framed = task.frame.around(*map(tokenizers.source.encode, (first, second)))
+        assert read(first, second)["input_ids"] == framed.ids
+        assert read(first, second)["token_type_ids"] == [int(i >= framed.turn) for i in range(len(framed.ids))]
+
+
+HALVES = {"positions": "sinusoidal-halves"}
+LEARNED = {"positions": "learned", "first_position": 2}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        HALVES,
+        HALVES | {"tied": False},
+        HALVES | {"embedding": "plain", "output_bias": True},
+        LEARNED | {"embedding": "normed"},
+    ],
+    ids=["tied", "untied", "biased", "learned"],
+)
+def test_a_translator_of_ours(shape: dict[str, Any], tmp_path: Path) -> None:
+    tokenizers = vocabulary(specials=("<pad>", "<sos>", "<eos>"))
+    config = Seq2SeqConfig(**PAIR, **shape, n_positions=43)
+    size = len(tokenizers.source)
+    model = drawn(Seq2Seq(config, size, size, joint=True))
+    assert isinstance(model, Seq2Seq)
+    exchange.write(tmp_path, model, TRANSLATE, tokenizers)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    assert (theirs.config.decoder_start_token_id, theirs.config.eos_token_id) == (1, 2)
+    sources = [Signs().source(ids) for ids in sentences(size, frozenset({0, 1, 2}), (5, 1, 9, 3))]
+    targets = [Signs().target(ids) for ids in sentences(size, frozenset({0, 1, 2}), (2, 11, 4, 1), 1)]
+    assert max(pair_gap(model, theirs, sources, targets, 0)) <= 1e-4
+    settings, task, again = open_model(tmp_path)
+    assert settings.model == config
+    assert isinstance(task, Translate)
+    assert task.signs == Signs()
+    assert all(torch.equal(weight, again.get_parameter(name)) for name, weight in model.named_parameters())
+
+
+def refusal(model: nn.Module, task: dict[str, Any], tokenizers: Tokenizers, folder: Path) -> str:
+    with pytest.raises(InputError) as error:
+        exchange.write(folder / "out", model, task, tokenizers)
+    assert not (folder / "out").exists()
+    return str(error.value)
+
+
+def encoder(heads: Callable[[EncoderConfig], dict[str, nn.Module]] = lambda _: {}, **shape: Any) -> TextEncoder:
+    config = EncoderConfig(**SMALL | shape)
+    return TextEncoder(config, 300, heads(config))
+
+
+def unlike(key: str, value: str, family: str, there: str) -> str:
+    return f"model.{key} = {value}: {family} has {there}, so this model cannot be exported as one"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (encoder(norm="pre"), unlike("norm", '"pre"', "BERT", 'only "post"')),
+        (encoder(positions="rotary"), unlike("positions", '"rotary"', "BERT", 'only "learned"')),
+        (encoder(embedding="plain"), unlike("embedding", '"plain"', "BERT", 'only "normed"')),
+        (encoder(activation="gated-gelu"), unlike("activation", '"gated-gelu"', "BERT", "no such value")),
+        (encoder(n_parts=0, norm_eps=1e-5), unlike("norm_eps", "1e-05", "DistilBERT", "only 1e-12")),
+        (
+            encoder(lambda c: {"pooler": Pooler(c), "label": Linear(16, 2)}, n_parts=0),
+            'model.pooler = "tanh": DistilBERT has only "relu"',
+        ),
+        (
+            encoder(lambda c: {"pooler": Pooler(c, "mean"), "label": Linear(16, 2)}),
+            'task.pooling = "mean": BERT has only "cls" under a head',
+        ),
+        (encoder(lambda c: {"next": Linear(16, 2)}), "no BERT has just these heads: next"),
+        (
+            encoder(first_position=5),
+            "model.first_position = 5, but the pad token has the id 0: RoBERTa counts positions from there on, "
+            "so this model cannot be exported as one",
+        ),
+        (
+            encoder(lambda c: {"masked": MaskedHead(c, 300)}, first_position=1, activation="relu"),
+            'model.activation = "relu": RoBERTa finds words with a "gelu"',
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, nn.Module) else value[:30],
+)
+def test_encoders_without_an_equal(model: nn.Module, said: str, tmp_path: Path) -> None:
+    assert refusal(model, PRETRAIN, vocabulary(), tmp_path) == said
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ({"norm": "pre"}, unlike("norm", '"pre"', "Marian", 'only "post"')),
+        ({}, unlike("positions", '"sinusoidal"', "Marian", 'only "sinusoidal-halves"')),
+        (LEARNED, unlike("embedding", '"scaled"', "BART", 'only "normed"')),
+    ],
+    ids=["norm", "positions", "embedding"],
+)
+def test_translators_without_an_equal(shape: dict[str, Any], said: str, tmp_path: Path) -> None:
+    model = Seq2Seq(Seq2SeqConfig(**PAIR | shape), 300, 300, joint=True)
+    assert refusal(model, TRANSLATE, vocabulary(specials=("<pad>", "<sos>", "<eos>")), tmp_path) == said
+
+
+def test_a_bart_has_one_vocabulary(tmp_path: Path) -> None:
+    model = Seq2Seq(Seq2SeqConfig(**PAIR | LEARNED | {"embedding": "normed"}), 300, 300, joint=False)
+    one, other = (vocabulary(specials=("<pad>", "<sos>", "<eos>"), text=text).source for text in ("the cat", "a dog"))
+    said = "tokenizer.joint = false: BART has one vocabulary, so this model cannot be exported as one"
+    assert refusal(model, TRANSLATE, Tokenizers(one, other), tmp_path) == said
+
+
+def test_a_language_model_without_an_equal(tmp_path: Path) -> None:
+    model = LanguageModel(LanguageModelConfig(**SMALL, norm="post"), 300)
+    said = unlike("norm", '"post"', "GPT-2", 'only "pre"')
+    assert refusal(model, {"name": "lm"}, vocabulary(specials=("<pad>", "<sos>", "<eos>")), tmp_path) == said
+
+
+def test_every_field_is_accounted_for() -> None:
+    """What a config of ours says is either a key of theirs or must have one value, in every family."""
+    elsewhere = {"preset", "start", "pooler", "output_bias"}
+    for family in exchange.FAMILIES:
+        told = {key.ours for key in family.keys} | set(family.always)
+        assert {field.name for field in fields(family.Config)} - elsewhere == told, family.name

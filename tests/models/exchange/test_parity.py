@@ -1,0 +1,53 @@
+"""Our numbers are those of `transformers`: every family, in several shapes, in both precisions, in packed rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from parity import gap, in_double, language_gap, sentences
+from theirs import CASES, SIZE, Case, save
+
+from regard.models import exchange
+from regard.models.language_model import LanguageModel
+from regard.models.presets import LanguageModelConfig
+from regard.train.run import open_model
+
+SINGLE, DOUBLE = 1e-4, 1e-9
+
+LANGUAGE = [case for case in CASES if case.family == "GPT-2"]
+OTHERS = [case for case in CASES if case.family != "GPT-2"]
+
+
+@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
+def test_the_same_numbers(case: Case, tmp_path: Path) -> None:
+    theirs = save(case, tmp_path)
+    _, task, ours = open_model(tmp_path)
+    assert max(gap(ours, theirs, task)) <= SINGLE
+    assert max(gap(ours.double(), in_double(theirs), task)) <= DOUBLE
+
+
+@pytest.mark.parametrize("case", LANGUAGE, ids=lambda case: case.name)
+def test_the_same_numbers_of_a_language_model(case: Case, tmp_path: Path) -> None:
+    theirs = save(case, tmp_path)
+    found = exchange.read(tmp_path)
+    assert isinstance(found.config, LanguageModelConfig)
+    ours = LanguageModel(found.config, len(found.tokenizers.source)).eval()
+    found.fill(ours)
+    ids = sentences(SIZE, found.tokenizers.source.specials, (7, 1, 12, 4))
+    assert max(language_gap(ours, theirs, ids)) <= SINGLE
+    assert max(language_gap(ours.double(), theirs.double(), ids)) <= DOUBLE
+
+
+def test_every_weight_matters(tmp_path: Path) -> None:
+    """The comparison would notice: no weight of theirs can change without the numbers."""
+    theirs = save(CASES[2], tmp_path)
+    _, task, ours = open_model(tmp_path)
+    for name, weight in theirs.named_parameters():
+        with torch.no_grad():
+            before = weight.clone()
+            weight.add_(torch.randn_like(weight), alpha=0.1)
+            seen = max(gap(ours, theirs, task))
+            weight.copy_(before)
+        assert seen > SINGLE or name.endswith("key.bias"), name  # a constant added to all scores of a query

@@ -1,0 +1,116 @@
+"""There and back: what is imported, exported and imported again is the same; what is exported loads over there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from parity import gap, in_double, language_gap, sentences
+from safetensors import safe_open
+from theirs import CASES, SIZE, Case, save
+from torch import Tensor, nn
+
+from regard.models import exchange
+from regard.models.language_model import LanguageModel
+from regard.models.weights import read_tensors, weights_of
+from regard.train.exchange import export_model, import_model
+from regard.train.run import open_model
+
+LANGUAGE = [case for case in CASES if case.family == "GPT-2"]
+OTHERS = [case for case in CASES if case.family != "GPT-2"]
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def theirs_again(directory: Path, **more: Any) -> nn.Module:
+    """What their library makes of a directory of ours; nothing may be missing or left over."""
+    name = transformers.AutoConfig.from_pretrained(directory).architectures[0]
+    model, report = getattr(transformers, name).from_pretrained(directory, output_loading_info=True, **more)
+    told = {key: sorted(value) for key, value in report.items() if value}
+    tables = {"model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"}
+    assert set(told.pop("missing_keys", ())) <= {"final_logits_bias", *tables}
+    assert not told
+    loaded: nn.Module = model.eval()
+    return loaded
+
+
+@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
+def test_nothing_is_lost(case: Case, tmp_path: Path) -> None:
+    original = save(case, tmp_path / "theirs")
+    first, task, model = open_model(tmp_path / "theirs")
+    run = import_model(tmp_path / "theirs", tmp_path / "run")
+    again, task_again, model_again = open_model(run)
+    assert again == first
+    assert task_again.fingerprint == task.fingerprint
+    assert same(weights_of(model), weights_of(model_again))
+
+    exported = export_model(run, tmp_path / "exported", "hf")
+    settings, last_task, last = open_model(exported)
+    assert settings == first
+    assert same(weights_of(model), weights_of(last))
+    assert labels(last_task) == labels(task)
+    loaded = theirs_again(exported, **case.more)
+    assert max(gap(model, loaded, task)) <= 1e-4
+    assert type(loaded) is type(original) or case.name == "BART body"
+    stored, kept = (read_tensors(folder / "model.safetensors")[0] for folder in (tmp_path / "theirs", exported))
+    assert all(torch.equal(kept[name], tensor) for name, tensor in stored.items() if name in used(kept, case))
+
+
+def labels(task: Any) -> tuple[str, ...]:
+    return task.labels.names if hasattr(task, "labels") else ()
+
+
+def used(kept: dict[str, Tensor], case: Case) -> set[str]:
+    """Names in what we wrote whose numbers their library reads: where it unties, it leaves some tensors without use."""
+    unused = {"cls.predictions.bias", "lm_head.bias", "model.shared.weight"}
+    return set(kept) - (unused if case.options.get("tie_word_embeddings") is False else set())
+
+
+@pytest.mark.parametrize("case", LANGUAGE, ids=lambda case: case.name)
+def test_nothing_of_a_language_model_is_lost(case: Case, tmp_path: Path) -> None:
+    save(case, tmp_path / "theirs")
+    models, configs = [], []
+    for name in ("theirs", "exported"):
+        found = exchange.read(tmp_path / name)
+        model = LanguageModel(found.config, len(found.tokenizers.source)).eval()  # type: ignore[arg-type]
+        found.fill(model)
+        models.append(model)
+        configs.append(found.config)
+        if name == "theirs":
+            exchange.write(tmp_path / "exported", model, found.task, found.tokenizers)
+    assert configs[0] == configs[1]
+    assert same(weights_of(models[0]), weights_of(models[1]))
+    ids = sentences(SIZE, frozenset({0}), (7, 1, 12, 4))
+    loaded = theirs_again(tmp_path / "exported")
+    assert max(language_gap(models[0], loaded, ids)) <= 1e-4
+    assert max(language_gap(models[0].double(), loaded.double(), ids)) <= 1e-9
+
+
+def test_the_file_says_whose_tensors_it_holds(tmp_path: Path) -> None:
+    save(CASES[0], tmp_path / "theirs")
+    out = export_model(tmp_path / "theirs", tmp_path / "out", "hf")
+    with safe_open(out / "model.safetensors", framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+def test_a_model_in_parts(tmp_path: Path) -> None:
+    """Their library cuts large models into several files."""
+    theirs = save(CASES[0], tmp_path / "whole")
+    theirs.save_pretrained(tmp_path / "whole", max_shard_size="10KB")  # type: ignore[operator]
+    (tmp_path / "whole" / "model.safetensors").unlink(missing_ok=True)
+    assert len(list((tmp_path / "whole").glob("model-*.safetensors"))) > 1
+    _, task, ours = open_model(tmp_path / "whole")
+    assert max(gap(ours.double(), in_double(theirs), task)) <= 1e-9
+
+
+def test_half_precision_becomes_single(tmp_path: Path) -> None:
+    theirs = save(CASES[0], tmp_path)
+    theirs.half().save_pretrained(tmp_path)  # type: ignore[operator]
+    _, task, ours = open_model(tmp_path)
+    assert {weight.dtype for weight in ours.parameters()} == {torch.float32}
+    assert max(gap(ours.double(), in_double(theirs), task)) <= 1e-9

@@ -1,0 +1,125 @@
+"""Imported encoder-decoders write what they write over there: start tokens, ends and biases are theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from parity import padded, sentences
+from theirs import CASES, Case, save
+
+from regard.errors import ConfigError
+from regard.generate import Search
+from regard.models.seq2seq import Seq2Seq
+from regard.tasks.translate import Translate
+from regard.train.run import open_model
+from regard.train.start import start_from
+
+CPU = torch.device("cpu")
+WRITTEN = 10
+PAIRS = [case for case in CASES if case.model in ("MarianMTModel", "BartForConditionalGeneration")]
+
+
+def opened(case: Case, folder: Path) -> tuple[Any, Translate, Seq2Seq]:
+    theirs = save(case, folder)
+    _, task, ours = open_model(folder)
+    assert isinstance(task, Translate)
+    assert isinstance(ours, Seq2Seq)
+    return theirs, task, ours
+
+
+@pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
+def test_greedy_search_writes_the_same(case: Case, tmp_path: Path) -> None:
+    theirs, task, ours = opened(case, tmp_path)
+    signs, sources = task.signs, sentences(290, frozenset(range(5)), (5, 1, 9, 3))
+    ids, mask = padded([signs.source(each) for each in sources], signs.pad)
+    usual = {"num_beams": 1, "do_sample": False, "max_new_tokens": WRITTEN, "forced_eos_token_id": None}
+    never = [[token] for token in signs.marks.never]
+    first = {"forced_bos_token_id": signs.first[0]} if signs.first else {}
+    written = theirs.generate(ids, attention_mask=mask, bad_words_ids=never, **usual, **first)
+    found = task.search(ours, sources, Search(beam=1), CPU)
+    for (best,), row in zip(found, written.tolist(), strict=True):
+        text = row[1 + len(signs.first) :]
+        expected = text[: text.index(signs.end) + 1] if signs.end in text else text
+        assert list(best.ids)[: len(expected)] == expected
+        assert signs.end not in best.ids[:-1]
+
+
+@pytest.mark.parametrize("case", [PAIRS[0], PAIRS[-1]], ids=lambda case: case.name)
+def test_forced_scores_are_those_of_the_search(case: Case, tmp_path: Path) -> None:
+    """One token at a time, with the bias of the logits, and all at once."""
+    _, task, ours = opened(case, tmp_path)
+    sources = sentences(290, frozenset(range(5)), (5, 1, 9))
+    found = [best for best, *_ in task.search(ours, sources, Search(beam=2), CPU)]
+    pairs = [(source, best.ids[:-1]) for source, best in zip(sources, found, strict=True)]
+    for forced, best, source in zip(task.force(ours, pairs, CPU), found, sources, strict=True):
+        assert forced.hypothesis.ids == best.ids
+        assert forced.hypothesis.token_scores == pytest.approx(best.token_scores, abs=1e-4)
+        assert forced.attention.shape[2:] == (len(best.ids), len(task.signs.source(source)))
+        assert forced.attention.sum(-1) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
+def test_the_loss_is_theirs(case: Case, tmp_path: Path) -> None:
+    theirs, task, ours = opened(case, tmp_path)
+    pairs = list(
+        zip(sentences(290, frozenset(range(5)), (5, 1, 9)), sentences(290, frozenset(range(5)), (2, 7, 4)), strict=True)
+    )
+    ids, mask = padded([task.signs.source(source) for source, _ in pairs], task.signs.pad)
+    labels, _ = padded([task.signs.wanted(target) for _, target in pairs], -100)
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=mask, labels=labels).loss
+    nll, n_tokens = task.likelihood(ours, pairs, CPU)
+    assert nll / n_tokens == pytest.approx(float(expected), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["Marian", "BART"])
+def test_what_training_reads(name: str, tmp_path: Path) -> None:
+    """The stored ids of a pair, laid into rows, are those of the same pair by itself."""
+    _, task, _ = opened(next(case for case in CASES if case.name == name), tmp_path)
+    stored = task.encode([("the cat", "a cat")])
+    whole = task.pairs(
+        [
+            tuple(
+                side.encode(text)
+                for side, text in zip(
+                    (task.tokenizers.source, task.tokenizers.target), ("the cat", "a cat"), strict=True
+                )
+            )
+        ]
+    )
+    signs = task.signs
+    assert [*stored[0][0], signs.end] == whole.source.ids[0].tolist()
+    assert [signs.start, *stored[1][0]] == whole.target_in.ids[0].tolist()
+    assert [*stored[1][0], signs.end] == whole.target_out[0].tolist()
+
+
+def test_text_in_text_out(tmp_path: Path) -> None:
+    """Nothing of the special tokens is left in what is written, and words are aligned to words."""
+    for name in ("Marian", "BART"):
+        _, task, ours = opened(next(case for case in CASES if case.name == name), tmp_path / name)
+        (text, (best, *_)), *_ = task.translate(ours, [["the cat"]], Search(beam=1), CPU, attention=True)
+        assert text == "the cat"
+        assert "</s>" not in best.text
+        assert best.source_tokens[-1] == "</s>"
+        assert best.attention is not None
+        assert best.attention.shape[-1] == len(best.source_tokens)
+        assert {source for source, _ in best.alignment} <= {0, 1}
+
+
+@pytest.mark.parametrize(("name", "signs"), [("Marian", ("<pad>", "")), ("BART", ("</s>", "<s>"))])
+def test_training_can_start_from_one(name: str, signs: tuple[str, str], tmp_path: Path) -> None:
+    """It goes on with the same special tokens."""
+    save(next(case for case in CASES if case.name == name), tmp_path)
+    start = start_from({"start": str(tmp_path)}, Translate)
+    tables = start.adopted({"model": {"start": str(tmp_path)}, "tokenizer": {}, "task": {"name": "translate"}}, "test")
+    assert tables["task"] == {"name": "translate", "start": signs[0], "first": signs[1]}
+    assert tables["tokenizer"]["kind"] == "ready"
+
+
+def test_training_cannot_start_from_two_vocabularies(tmp_path: Path) -> None:
+    save(next(case for case in CASES if case.vocabulary == "two"), tmp_path)
+    with pytest.raises(ConfigError, match=r": has a vocabulary for each side; training cannot start from it$"):
+        start_from({"start": str(tmp_path)}, Translate)

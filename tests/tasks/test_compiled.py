@@ -1,0 +1,60 @@
+"""The training step of every task on an encoder is one graph: nothing in it asks the tokenizer, or for a shape."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import tempfile
+from pathlib import Path
+
+import torch
+from encoders import documents, sentences, small, vocabulary
+
+from regard.data.corpus import write_store
+from regard.data.order import PackedOrder
+from regard.tasks.classify import Classify, ClassifyConfig
+from regard.tasks.labels import Labels
+from regard.tasks.pretrain import Pretrain, PretrainConfig
+from regard.tasks.tag import Tag, TagConfig
+
+torch._dynamo.config.error_on_recompile = True
+words = vocabulary()
+texts, labels = sentences(40), Labels(("a", "b", "c"))
+labelled = [(text, texts[-1 - i] if i % 2 else "", "abc"[i % 3]) for i, text in enumerate(texts)]
+scores = [(text, "", str(i / 7)) for i, text in enumerate(texts)]
+tagged = [(text.replace(" ", "\\n"), "\\n".join("abc"[i % 3] for i, _ in enumerate(text.split()))) for text in texts]
+plain = [(text,) for text in documents(30)]
+tasks = [
+    (Pretrain(PretrainConfig(length=32), words), plain),
+    (Pretrain(PretrainConfig(length=32, objective="masked"), words), plain),
+    (Classify(ClassifyConfig(class_weights="a=2"), words, labels), labelled),
+    (Classify(ClassifyConfig(pooling="attention"), words, labels), labelled),
+    (Classify(ClassifyConfig(kind="score", pooling="mean"), words, Labels(())), scores),
+    (Tag(TagConfig(), words, labels), tagged),
+]
+for number, (task, examples) in enumerate(tasks):
+    folder = Path(tempfile.mkdtemp())
+    store = write_store(folder / "store", examples, task, vocabulary=task.limit, fingerprint="")
+    batches = PackedOrder(task.lengths(store), [64], 2, seed=0).one_epoch()
+    model = small(task)
+    torch._dynamo.reset()
+    compiled = torch.compile(task.loss, backend="eager", fullgraph=True, dynamic=False)
+    for placement, _ in zip(batches, range(3)):
+        batch = task.batch(store, placement)
+        torch.manual_seed(0)
+        found = compiled(model, batch).total
+        torch.manual_seed(0)
+        torch.testing.assert_close(found, task.loss(model, batch).total)
+    print("compiled", number)
+"""
+
+
+def test_every_step_is_one_graph() -> None:
+    """In a process of its own: where shapes are checked nothing can be compiled."""
+    path = [folder for folder in sys.path if folder]
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, env={"PYTHONPATH": ":".join(path)}
+    )
+    assert ended.stdout.splitlines() == [f"compiled {n}" for n in range(6)], ended.stderr[-2000:]

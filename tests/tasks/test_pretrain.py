@@ -1,0 +1,238 @@
+"""Pre-training: what is masked, what is paired, and that the loss is that of the plain definition."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from encoders import CPU, documents, sentences, small, vocabulary
+from runs import merged, trained
+from torch.testing import assert_close
+
+from regard.data.batches import IGNORE, TextBatch
+from regard.data.corpus import write_store
+from regard.data.order import PackedOrder
+from regard.data.store import TokenStore
+from regard.errors import ConfigError, InputError
+from regard.tasks.pretrain import Pair, Pretrain, PretrainConfig, _next_sentences, _paired, _pieces
+from regard.tasks.reading import framed_rows
+
+VOCABULARY = vocabulary()
+
+
+def task(**settings: object) -> Pretrain:
+    return Pretrain(PretrainConfig(**{"length": 32, **settings}), VOCABULARY)  # type: ignore[arg-type]
+
+
+def store_of(task: Pretrain, folder: Path, n: int = 30) -> TokenStore:
+    examples = [(document,) for document in documents(n)]
+    return write_store(folder / "store", examples, task, vocabulary=task.limit, fingerprint="")
+
+
+def batch_of(task: Pretrain, folder: Path, rows: int = 8, width: int = 64) -> TextBatch:
+    store = store_of(task, folder)
+    order = PackedOrder(task.lengths(store), [width], rows, seed=0)
+    return task.batch(store, next(order.one_epoch()))
+
+
+class TestWhatIsRead:
+    @pytest.mark.parametrize("objective", ["masked", "masked+next"])
+    def test_no_token_of_a_document_is_lost(self, objective: str) -> None:
+        """However they are cut and paired, the tokens of all inputs are those of all documents."""
+        one = task(objective=objective)
+        texts, turns, elsewhere = one.encode([(document,) for document in documents(40)])
+        specials = VOCABULARY.specials
+        read = Counter(index for ids in texts for index in ids if index not in specials)
+        lines = [line for document in documents(40) for line in document.split("\n")]
+        assert read == Counter(index for ids in VOCABULARY.encode_batch(lines) for index in ids)
+        assert max(map(len, texts)) <= 32
+        assert len(texts) == len(turns) == len(elsewhere)
+
+    def test_inputs_stand_between_their_special_tokens(self) -> None:
+        one = task()
+        texts, turns, _ = one.encode([(document,) for document in documents(10)])
+        first, parting = VOCABULARY.special("first"), VOCABULARY.special("parting")
+        for ids, (turn,) in zip(texts, turns, strict=True):
+            assert ids[0] == first
+            assert [place for place, index in enumerate(ids) if index == parting] == [turn - 1, len(ids) - 1]
+
+    def test_half_of_the_pairs_are_from_elsewhere(self) -> None:
+        drawn = [[Pair([d, i, 0], [d, i, 1]) for i in range(4)] for d in range(50)]
+        found = _next_sentences(drawn, seed=1)
+        assert sum(not pair.adjacent for pair in found) == 100
+        for pair in found:
+            assert (pair.first[:2] == pair.second[:2]) == pair.adjacent
+            assert pair.adjacent or pair.first[0] != pair.second[0]
+        assert sorted(tuple(pair.second) for pair in found) == sorted(tuple(p.second) for d in drawn for p in d)
+        assert found == _next_sentences(drawn, seed=1)
+        assert found != _next_sentences(drawn, seed=2)
+
+    @pytest.mark.parametrize("sizes", [[1], [9, 1], [5, 1, 1], [0, 3], [2, 2], [30, 3, 2]])
+    def test_one_large_document_keeps_what_no_other_can_take(self, sizes: list[int]) -> None:
+        drawn = [[Pair([d, i], [d, i]) for i in range(n)] for d, n in enumerate(sizes)]
+        for pair in _next_sentences(drawn, seed=0):
+            assert pair.adjacent or pair.first[0] != pair.second[0]
+
+    def test_pieces_and_pairs(self) -> None:
+        assert _pieces([[1, 2, 3], [4], [5, 6]], 4) == [[1, 2, 3, 4], [5, 6]]
+        assert _paired([[1], [2], [3, 4, 5]]) == [Pair([1], [2]), Pair([3], [4, 5])]
+        assert _paired([[1, 2], [3, 4], [5]]) == [Pair([1, 2], [3]), Pair([4], [5])]
+        assert _paired([[1]]) == []
+
+
+class TestWhatIsMasked:
+    def test_shares(self, tmp_path: Path) -> None:
+        """15 % of the tokens; of these 80 % masks, 10 % others, 10 % themselves; specials and gaps never."""
+        one, batch = task(), batch_of(task(), tmp_path)
+        rows = batch.rows
+        real = (rows.segment > 0) & ~torch.isin(rows.ids, torch.tensor(sorted(VOCABULARY.specials)))
+        masks = changed = stayed = total = 0
+        for seed in range(60):
+            torch.manual_seed(seed)
+            chosen = one.choose(rows)
+            places = chosen.places[chosen.wanted != IGNORE]
+            assert len(places) == len(set(places.tolist())) == batch.n_tokens == int(real.sum() * 150 // 1000)
+            assert real.flatten()[places].all()
+            stood, shown = rows.ids.flatten()[places], chosen.shown.flatten()[places]
+            assert torch.equal(chosen.wanted[chosen.wanted != IGNORE], stood.long())
+            others = torch.ones_like(rows.ids.flatten(), dtype=torch.bool)
+            others[places] = False
+            assert torch.equal(chosen.shown.flatten()[others], rows.ids.flatten()[others])
+            masks += int((shown == VOCABULARY.special("mask")).sum())
+            stayed += int((shown == stood).sum())
+            total += len(places)
+        changed = total - masks - stayed
+        assert masks / total == pytest.approx(0.8, abs=0.02)
+        assert changed / total == pytest.approx(0.1, abs=0.02)
+
+    def test_every_token_is_as_likely_as_any_other(self, tmp_path: Path) -> None:
+        one, batch = task(), batch_of(task(), tmp_path)
+        torch.manual_seed(0)
+        counts = torch.zeros(batch.rows.ids.numel())
+        for _ in range(400):
+            chosen = one.choose(batch.rows)
+            counts[chosen.places[chosen.wanted != IGNORE]] += 1
+        drawn = counts[counts > 0]
+        assert float(drawn.mean()) == pytest.approx(60, rel=0.02)
+        assert float(drawn.std()) == pytest.approx(math.sqrt(60 * 0.85), rel=0.25)
+
+
+class TestLoss:
+    @pytest.mark.parametrize("objective", ["masked", "masked+next"])
+    def test_it_is_the_plain_definition(self, objective: str, tmp_path: Path) -> None:
+        one = task(objective=objective)
+        batch, model = batch_of(one, tmp_path), small(one).double()
+        torch.manual_seed(3)
+        loss = one.loss(model, batch)
+        torch.manual_seed(3)
+        chosen = one.choose(batch.rows)
+        hidden = model(replace(batch.rows, ids=chosen.shown))
+        logits = one.logits(model, hidden).flatten(0, 1).log_softmax(-1)
+        kept = chosen.wanted != IGNORE
+        nll = -logits[chosen.places[kept], chosen.wanted[kept]].sum()
+        assert_close(loss.nll, nll)
+        assert int(loss.n_tokens) == batch.n_tokens
+        expected = nll
+        if objective == "masked+next":
+            pooler = model.heads["pooler"]
+            losses = []
+            for row, place in zip(*torch.where((batch.rows.position == 0) & (batch.rows.segment > 0)), strict=True):
+                vector = torch.tanh(pooler.dense(hidden[row, place]))
+                label = batch.labels[row, batch.rows.segment[row, place] - 1]
+                losses.append(-model.heads["next"](vector).log_softmax(-1)[label])
+            expected = nll + torch.stack(losses).mean() * batch.n_tokens
+        assert_close(loss.total, expected)
+
+    def test_neighbours_in_a_row_change_nothing(self) -> None:
+        """A text alone has the vectors it has in a packed row."""
+        one = task()
+        model = small(one)
+        inputs = [one.frame.around(VOCABULARY.encode(text)) for text in sentences(3)]
+        alone = [model(framed_rows([each], one.frame.pad))[0] for each in inputs]
+        together = model(framed_rows(inputs, one.frame.pad))
+        for row, each in enumerate(alone):
+            assert_close(together[row, : len(each)], each, rtol=1e-4, atol=1e-5)
+
+
+class TestFill:
+    @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+    def test_masks_are_tokens_and_the_rest_is_as_always(self, kind: str) -> None:
+        words = vocabulary(kind, 330)
+        one = Pretrain(PretrainConfig(objective="masked"), words)
+        whole = words.encode("the cat sits on the mat.")
+        ids = one.masked_input("the [MASK] sits on the mat.").ids[1:-1]
+        cat = words.encode("cat") if kind == "wordpiece" else words.encode_words(["cat"])[0]
+        place = ids.index(one.mask)
+        assert [*ids[:place], *cat, *ids[place + 1 :]] == whole
+        assert one.masked_input("[MASK]").ids[1:-1] == [one.mask]
+        assert one.masked_input("[MASK][MASK] cat").ids[1:3] == [one.mask] * 2
+
+    def test_probabilities_of_every_mask(self) -> None:
+        one = task(objective="masked")
+        model = small(one)
+        found = one.fill(model, "the [MASK] sits on [MASK]", 3, CPU)
+        assert [len(words) for words in found] == [3, 3]
+        framed = one.masked_input("the [MASK] sits on [MASK]")
+        logits = one.logits(model, model(framed_rows([framed], one.frame.pad)))[0]
+        place = framed.ids.index(one.mask)
+        best = logits[place].softmax(-1).topk(3)
+        assert_close(torch.tensor([each.probability for each in found[0]]), best.values)
+        assert [each.word for each in found[0]] == [
+            VOCABULARY.words([index])[0].text for index in best.indices.tolist()
+        ]
+
+    def test_what_cannot_be_filled(self) -> None:
+        one = task(objective="masked")
+        with pytest.raises(InputError, match=r"no \[MASK\] in 'the cat'; put it where a word is to be found"):
+            one.fill(small(one), "the cat", 3, CPU)
+        with pytest.raises(InputError, match="the text has 68 tokens; this model takes 64"):
+            one.fill(small(one), "[MASK]" + " cat" * 65, 3, CPU)
+        bare = Pretrain(PretrainConfig(objective="none"), VOCABULARY)
+        with pytest.raises(InputError, match="no head for masked words; it gives vectors"):
+            bare.fill(small(bare), "[MASK]", 3, CPU)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"length": 8}, "task.length = 8; expected 16 to 32,767 tokens"),
+        ({"masked": 0.0}, "task.masked = 0.0; expected a share of the tokens, from 0.01 to 0.9"),
+    ],
+)
+def test_bad_settings(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        task(**settings)
+
+
+RECIPE = {
+    "task": {"name": "pretrain", "length": 32},
+    "tokenizer": {"vocabulary": 40},
+    "model": {"preset": "tiny", "d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 64, "dropout": 0.0},
+    "train": {"steps": 250, "batch_tokens": 1024, "learning_rate": 6e-3, "warmup": 30, "validate_every": 150},
+}
+
+
+def test_it_learns_what_follows_what(tmp_path: Path) -> None:
+    """Sentences that count from a word on: a masked word is known from its neighbours."""
+    order = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    texts = [" ".join(order[(start + i) % 10] for i in range(12)) for start in range(10)]
+    file = tmp_path / "text.txt"
+    file.write_text("\n\n".join("\n".join(texts[(d + i) % 10] for i in range(3)) for d in range(60)))
+    data = {"train": [str(file)], "valid": [str(file)]}
+    events = trained(merged(RECIPE, {"data": data, "task": {"objective": "masked"}}), tmp_path / "run")
+    last = [event for event in events if event.kind == "valid"][-1].values
+    assert last["masked_accuracy"] > 0.4  # one in ten by chance
+    assert last["valid_perplexity"] < 7
+
+
+def test_arrays_of_labels_have_a_place_for_every_text(tmp_path: Path) -> None:
+    batch = batch_of(task(), tmp_path)
+    n_texts = int(batch.rows.segment.amax(1).sum())
+    assert int((batch.labels != IGNORE).sum()) == n_texts
+    assert batch.n_read == int((batch.rows.segment > 0).sum())
+    assert np.isin(batch.labels.numpy(), (0, 1, IGNORE)).all()

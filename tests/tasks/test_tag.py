@@ -1,0 +1,137 @@
+"""Labels of words: on their first piece, back as words, in windows where a sentence is long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from encoders import CPU, WORDS, sentences, small, vocabulary
+from runs import merged, trained
+
+from regard.data.batches import IGNORE
+from regard.data.corpus import write_store
+from regard.data.order import PackedOrder
+from regard.errors import ConfigError, InputError
+from regard.tasks.labels import Labels
+from regard.tasks.tag import NOTHING, SPACED, Tag, TagConfig
+from regard.train.run import RunDirectory
+
+VOCABULARY = vocabulary(size=40)  # so small that words have several pieces
+NAMES = Labels(("B-LOC", "B-PER", "I-PER", "O"))
+
+
+def task(labels: Labels = NAMES, **settings: object) -> Tag:
+    return Tag(TagConfig(**settings), VOCABULARY, labels)  # type: ignore[arg-type]
+
+
+def test_the_label_sits_on_the_first_piece(tmp_path: Path) -> None:
+    one = task()
+    words, labels = "plane\nlands\nin\ntokyo", "O\nO\nO\nB-LOC"
+    texts, turns, stored = one.encode([(words, labels)])
+    pieces = VOCABULARY.encode_words(words.split("\n"))
+    assert max(map(len, pieces)) > 1
+    expected = [NOTHING]
+    for ids, label in zip(pieces, labels.split("\n"), strict=True):
+        expected += [1 + NAMES.number(label), *[NOTHING] * (len(ids) - 1)]
+    assert stored == [[*expected, NOTHING]]
+    assert texts[0][1:-1] == [index for ids in pieces for index in ids]
+    store = write_store(tmp_path / "s", [(words, labels)] * 3, one, vocabulary=one.limit, fingerprint="")
+    batch = one.batch(store, next(PackedOrder(one.lengths(store), [64], 2, seed=0).one_epoch()))
+    assert sorted(batch.labels[batch.labels != IGNORE].tolist()) == sorted([NAMES.number("O")] * 9 + [0] * 3)
+    assert batch.n_tokens == 12
+    assert turns[0] == [len(texts[0])]
+
+
+@pytest.mark.parametrize("most", [16, 20, 40])
+def test_every_word_of_a_long_sentence_is_tagged_in_one_window(most: int) -> None:
+    one = task()
+    words = " ".join(sentences(8)).split()
+    found = [placed for _, placed in one.inputs([words], most)]
+    assert sorted(word for placed in found for word, _ in placed.words) == list(range(len(words)))
+    pieces = VOCABULARY.encode_words(words)
+    for placed in found:
+        assert len(placed.framed.ids) <= most
+        for word, place in placed.words:
+            assert placed.framed.ids[place] == pieces[word][0]
+    labels = one.tag(small(one, n_positions=most), [words], CPU)[0]
+    assert len(labels) == len(words)
+    assert all(0.25 <= probability <= 1 for _, probability in labels)
+
+
+def test_several_sentences_are_tagged_like_each_alone() -> None:
+    one = task()
+    model, texts = small(one), [text.split() for text in sentences(5)]
+    together = one.tag(model, [*texts, []], CPU)
+    assert together[-1] == []
+    for words, tagged in zip(texts, together, strict=False):
+        alone = one.tag(model, [words], CPU)[0]
+        assert [label for label, _ in alone] == [label for label, _ in tagged]
+
+
+def test_words_of_a_text_and_where_they_stand() -> None:
+    one = task()
+    text = "Dr. O'Neil's U.S. plane (7,5 m) lands—well!"
+    found = one.tag_text(small(one), [text], CPU)[0]
+    assert [each.word for each in found] == [
+        *("Dr", ".", "O'Neil's", "U.S", ".", "plane", "(", "7,5", "m", ")", "lands", "—", "well", "!"),
+    ]
+    assert all(text[each.start : each.end] == each.word for each in found)
+    assert [each.word for each in one.tag_text(small(one), [text], CPU, SPACED)[0]] == text.split()
+    given = one.tag_words(small(one), [["a", "cat"]], CPU)[0]
+    assert [(each.start, each.end) for each in given] == [(0, 1), (2, 5)]
+
+
+def test_scores() -> None:
+    gold, said = [["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "O", "O", "B-LOC"]]
+    assert task().scores(gold, said) == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "accuracy": 0.75}
+    words = task(Labels(("NOUN", "VERB")))
+    assert words.scores([["NOUN", "VERB"]], [["NOUN", "NOUN"]]) == {"accuracy": 0.5}
+    assert (task().goal.metric, words.goal.metric) == ("f1", "accuracy")
+
+
+def conll(folder: Path, n: int = 60) -> Path:
+    """Cats and dogs are animals, two words long if red; IOB1, as in CoNLL-2003."""
+    lines = []
+    for text in sentences(n):
+        before = ""
+        for word in text.split():
+            label = "I-ANI" if word in ("cat", "dog") or (word == "red") else "O"
+            lines.append(f"{word} X {label}")
+            before = label
+        lines.append("")
+    assert before in ("O", "I-ANI")
+    path = folder / "data.conll"
+    path.write_text("-DOCSTART- X O\n\n" + "\n".join(lines) + "\n")
+    return path
+
+
+RECIPE = {
+    "task": {"name": "tag"},
+    "tokenizer": {"vocabulary": 40},
+    "model": {"preset": "tiny", "d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 64, "dropout": 0.0},
+    "train": {"steps": 80, "batch_tokens": 512, "learning_rate": 1e-2, "warmup": 10, "validate_every": 40},
+}
+
+
+def test_it_learns_and_is_scored(tmp_path: Path) -> None:
+    file = str(conll(tmp_path))
+    trained(merged(RECIPE, {"data": {"train": [file], "valid": [file]}}), tmp_path / "run")
+    _, found, model = RunDirectory(tmp_path / "run").load()
+    assert isinstance(found, Tag)
+    assert found.labels.names == ("B-ANI", "I-ANI", "O")
+    scores = found.evaluate(model, [file], (), CPU)  # type: ignore[arg-type]
+    assert scores["f1"] > 0.95
+    assert scores["f1_ANI"] == scores["f1"]
+    assert scores["n"] == 60
+    assert {label for label, _ in found.tag(model, [WORDS], CPU)[0]} <= {"B-ANI", "I-ANI", "O"}  # type: ignore[arg-type]
+
+
+def test_labels_unseen_in_training(tmp_path: Path) -> None:
+    file = str(conll(tmp_path))
+    with pytest.raises(InputError, match="the label 'B-ANI' was not there in training; known: B-LOC, B-PER, I-PER, O"):
+        task().evaluate(small(task()), [file], (), CPU)
+
+
+def test_more_than_one_column() -> None:
+    with pytest.raises(ConfigError, match="columns: expected one, that of the labels, found 1, 2"):
+        list(Tag.read(["x.conll"], ("1", "2"), skip_empty=False))
