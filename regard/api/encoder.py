@@ -109,8 +109,9 @@ class Filler(Encoder):
             return {}
         return {"said": ", ".join(f"{words[0].word} ({words[0].probability:.0%})" for words in self.fill(text, 1))}
 
-    def evaluate(self, data: Sequence[str], **_: Any) -> dict[str, Any]:
+    def evaluate(self, data: Sequence[str], **others: Any) -> dict[str, Any]:
         """Accuracy and perplexity of masked words, and accuracy of next sentences, on plain text."""
+        _refuse(others, "plain text is evaluated as it is")
         return self.task.evaluate(self.network, data, self.device)
 
     def _looked_at(self, text: str, pair: str | None) -> Framed:
@@ -154,9 +155,10 @@ class Classifier(Encoder):
             yield from self.task.classify(self.network, pairs, self.device)
 
     def evaluate(
-        self, data: Sequence[str], *, columns: Sequence[str] = (), skip_empty: bool = False, **_: Any
+        self, data: Sequence[str], *, columns: Sequence[str] = (), skip_empty: bool = False, **others: Any
     ) -> dict[str, Any]:
         """The metrics of SPEC 6.4 on labelled texts."""
+        _refuse(others, "a classifier searches nothing")
         return self.task.evaluate(self.network, data, columns, skip_empty, self.device)
 
     def _explained(self, subject: Subject, rows: PartedRows) -> Subject:
@@ -206,8 +208,9 @@ class Tagger(Encoder):
         for window in windows(texts):
             yield from self.task.tag_text(self.network, window, self.device, SPACED if split else WORDS)
 
-    def evaluate(self, data: Sequence[str], *, columns: Sequence[str] = (), **_: Any) -> dict[str, Any]:
+    def evaluate(self, data: Sequence[str], *, columns: Sequence[str] = (), **others: Any) -> dict[str, Any]:
         """Accuracy and, of entities, strict F1, on labelled words."""
+        _refuse(others, "a tagger searches nothing, and tags every sentence")
         return self.task.evaluate(self.network, data, columns, self.device)
 
     def _explained(self, subject: Subject, rows: PartedRows) -> Subject:
@@ -218,6 +221,11 @@ class Tagger(Encoder):
         with torch.inference_mode():
             predicted: Int[Tensor, " T"] = head(self.network(rows))[0].argmax(-1)
         return replace(subject, head=head, predicted=predicted)
+
+
+def _refuse(options: dict[str, Any], because: str) -> None:
+    if options:
+        raise InputError(f"{because}; leave out: {', '.join(options)}")
 
 
 def _filled(text: str) -> str:

@@ -44,13 +44,8 @@ def evaluate(
 ) -> None:
     import regard
 
-    scores = regard.load(model, device=device).evaluate(
-        data,
-        columns=split(columns),
-        skip_empty=skip_empty,
-        lowercase=lowercase,
-        **given(beam=beam, alpha=alpha, batch=batch),
-    )
+    wanted = {"columns": split(columns) or None, "skip_empty": skip_empty or None, "lowercase": lowercase or None}
+    scores = regard.load(model, device=device).evaluate(data, **given(**wanted, beam=beam, alpha=alpha, batch=batch))
     if as_json:
         print_json(scores)
         return

@@ -44,12 +44,12 @@ def translate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    import regard
+    from regard.api import Translator, load_as
 
     if steps and as_json:
         raise InputError("--json has the tokens and their scores already; leave --steps out")
     windows, total = windows_of(text or [], file)
-    found = regard.load(model, device=device).stream(
+    found = load_as(Translator, model, device, "translate").stream(
         windows,
         aligned=as_json,
         n_best=n_best,

@@ -78,7 +78,9 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, specials: Seq
         except UnicodeEncodeError as error:
             refuse_surrogates([error.object])
             raise
-    if config.kind == "unigram":
+    if config.kind == "wordpiece":
+        rust.model = _sorted(json.loads(rust.to_str())["model"]["vocab"], specials)
+    elif config.kind == "unigram":
         rust.model = _settled(json.loads(rust.to_str())["model"]["vocab"], config.vocabulary, specials)
     return Tokenizer(rust)
 
@@ -137,6 +139,12 @@ def _counted(texts: Iterable[str], shown: progress.Bar) -> Iterator[str]:
         yield text
         if number % 1000 == 0:
             shown.advance(1000)
+
+
+def _sorted(found: Iterable[str], specials: Sequence[str]) -> Any:
+    """The WordPiece model with its pieces in a fixed order; the trainer numbers letters in that of a random hash."""
+    words = sorted(set(found) - set(specials), key=lambda piece: (len(piece.removeprefix("##")) > 1, piece))
+    return models.WordPiece({piece: index for index, piece in enumerate((*specials, *words))}, unk_token=UNKNOWN)
 
 
 def _settled(found: list[tuple[str, float | None]], size: int, specials: Sequence[str]) -> Any:

@@ -85,6 +85,9 @@ def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where
     if "vocabulary" in given["tokenizer"] and task.vocabulary < tokenizer.vocabulary:
         found = f"{tokenizer.vocabulary:,} asked, but this text gives at most {task.vocabulary:,} pieces"
         raise ConfigError(f"tokenizer.vocabulary: {found}; ask for {task.vocabulary:,} or fewer, or leave it out")
+    if "vocabulary" in given["tokenizer"] and task.vocabulary > tokenizer.vocabulary:
+        found = f"{tokenizer.vocabulary:,} asked, but the letters of this text alone are {task.vocabulary:,} pieces"
+        raise ConfigError(f"tokenizer.vocabulary: {found}; ask for at least that many, or leave it out")
     task.save(run.path)
     train, valid = _stores(run, corpus, task, None)
     full = _choose(given, task, train, device)

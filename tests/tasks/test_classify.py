@@ -166,7 +166,7 @@ class TestWeights:
 
 TRAINING = {
     "task": {"name": "classify"},
-    "tokenizer": {"vocabulary": 40},
+    "tokenizer": {"vocabulary": 48},
     "model": {"preset": "tiny", "d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 64, "dropout": 0.0},
     "train": {"steps": 80, "batch_tokens": 512, "learning_rate": 1e-2, "warmup": 10, "validate_every": 40},
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from encoders import CPU, documents, sentences, small, vocabulary
-from runs import merged, trained
+from runs import contents, merged, ready, trained
 from torch.testing import assert_close
 
 from regard.data.batches import IGNORE, TextBatch
@@ -21,6 +21,7 @@ from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
 from regard.tasks.pretrain import Pair, Pretrain, PretrainConfig, _next_sentences, _paired, _pieces
 from regard.tasks.reading import framed_rows
+from regard.train.loop import Training
 
 VOCABULARY = vocabulary()
 
@@ -211,7 +212,7 @@ def test_bad_settings(settings: dict[str, object], message: str) -> None:
 
 RECIPE = {
     "task": {"name": "pretrain", "length": 32},
-    "tokenizer": {"vocabulary": 40},
+    "tokenizer": {"vocabulary": 41},
     "model": {"preset": "tiny", "d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 64, "dropout": 0.0},
     "train": {"steps": 250, "batch_tokens": 1024, "learning_rate": 6e-3, "warmup": 30, "validate_every": 150},
 }
@@ -228,6 +229,40 @@ def test_it_learns_what_follows_what(tmp_path: Path) -> None:
     last = [event for event in events if event.kind == "valid"][-1].values
     assert last["masked_accuracy"] > 0.4  # one in ten by chance
     assert last["valid_perplexity"] < 7
+
+
+def test_a_vocabulary_too_small_for_the_letters(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n\n".join(documents(40)))
+    tables = merged(RECIPE, {"data": {"train": [str(tmp_path / "text.txt")]}, "tokenizer": {"vocabulary": 40}})
+    with pytest.raises(ConfigError, match="40 asked, but the letters of this text alone are 41 pieces; ask for at lea"):
+        trained(tables, tmp_path / "run")
+
+
+@pytest.mark.parametrize("events", [1, 5])
+def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, events: int) -> None:
+    """The masks of every step too; and a model that another one starts from stays what it was."""
+    file = tmp_path / "text.txt"
+    file.write_text("\n\n".join(documents(40)))
+    train = {"steps": 8, "validate_every": 4, "save_every": 2, "log_every": 1, "batch_tokens": 256}
+    tables = merged(RECIPE, {"data": {"train": [str(file)]}, "train": train})
+    trained(tables, tmp_path / "whole")
+    run = Training(ready(tables, tmp_path / "left")).run()
+    for _ in range(events):
+        next(run)
+    run.close()
+    trained(tables, tmp_path / "left", resume=True)
+    assert contents(tmp_path / "left") == contents(tmp_path / "whole")
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("text\tlabel\n" + "".join(f"{text}\t{len(text) % 2}\n" for text in sentences(60)))
+    tuned = {"task": {"name": "classify"}, "model": {"start": str(tmp_path / "whole")}, "data": {"train": [str(rows)]}}
+    tuned["train"] = {**train, "learning_rate": 1e-3, "warmup": 2}
+    trained(tuned, tmp_path / "tuned")
+    run = Training(ready(tuned, tmp_path / "cut")).run()
+    for _ in range(events):
+        next(run)
+    run.close()
+    trained(tuned, tmp_path / "cut", resume=True)
+    assert contents(tmp_path / "cut") == contents(tmp_path / "tuned")
 
 
 def test_arrays_of_labels_have_a_place_for_every_text(tmp_path: Path) -> None:

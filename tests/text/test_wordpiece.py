@@ -1,0 +1,87 @@
+"""BERT's vocabulary: learned the same every time, words from pieces, case and accents only if asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from encoders import sentences, vocabulary
+
+from regard.errors import ConfigError, InputError
+from regard.text.pieces import Word
+from regard.text.tokenizer import READING
+from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+
+TEXTS = ["The café sat, on the Mat.", "the cafés were unmatched; the mats too!"] * 3
+CASED = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90), READING)
+SAME = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90, lowercase=True), READING)
+
+
+def test_the_same_text_gives_the_same_file_in_another_process_too() -> None:
+    code = (
+        "import json, sys; from regard.text.vocabulary import *; from regard.text.tokenizer import READING;"
+        "config = TokenizerConfig(kind='wordpiece', vocabulary=60);"
+        "print(train_tokenizer(json.load(sys.stdin), config, READING).fingerprint)"
+    )
+    texts = json.dumps(sentences(50))
+    found = {
+        subprocess.run([sys.executable, "-c", code], input=texts, capture_output=True, text=True, check=True).stdout
+        for _ in range(3)
+    }
+    assert found == {f"{train_tokenizer(sentences(50), config(60), READING).fingerprint}\n"}
+
+
+def config(size: int) -> TokenizerConfig:
+    return TokenizerConfig(kind="wordpiece", vocabulary=size)
+
+
+def test_special_tokens_come_first_and_have_their_roles() -> None:
+    assert CASED.pieces(range(5)) == list(READING)
+    roles = ("pad", "unknown", "first", "parting", "mask")
+    assert [CASED.special(role) for role in roles] == list(range(5))
+    assert CASED.specials == frozenset(range(5))
+    with pytest.raises(InputError, match="this vocabulary has no token for 'end'; it would be <eos> or </s> or"):
+        CASED.special("end")
+
+
+def test_case_and_accents_are_forgotten_only_if_asked() -> None:
+    assert SAME.encode("The CAFÉ") == SAME.encode("the cafe")
+    assert CASED.encode("The") != CASED.encode("the")
+    assert CASED.decode(CASED.encode("the café sat, on the Mat.")) == "the café sat, on the Mat."
+
+
+def test_words_are_made_of_their_pieces() -> None:
+    words = vocabulary(size=45)
+    ids = [words.special("first"), *words.encode("plane lands, tokyo"), words.special("parting")]
+    found = words.words(ids)
+    assert [word.text for word in found] == ["[CLS]", "plane", "lands", "[UNK]", "tokyo", "[SEP]"]
+    assert [index for word in found for index in word.pieces] == list(range(len(ids)))
+    assert found[0] == Word("[CLS]", (0,))
+    assert any(len(word.pieces) > 1 for word in found)
+    assert all(piece.startswith("##") for word in found for piece in words.pieces([ids[p] for p in word.pieces[1:]]))
+
+
+def test_a_special_token_in_a_text_is_text() -> None:
+    assert not set(CASED.encode("[MASK] [CLS]")) & {2, 3, 4}
+
+
+def test_words_by_themselves_are_the_words_of_a_text() -> None:
+    for kind in ("wordpiece", "bpe"):
+        learned = vocabulary(kind, 330)
+        text = sentences(1)[0]
+        assert [index for ids in learned.encode_words(text.split()) for index in ids] == learned.encode(text)
+    assert CASED.encode_words(["the", "\u200b", "cat"])[1] == [CASED.special("unknown")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "wordpiece", "vocabulary": 20}, "tokenizer.vocabulary = 20; the least is 32"),
+        ({"kind": "bpe", "vocabulary": 400, "lowercase": True}, 'only kind = "wordpiece" may forget case'),
+    ],
+)
+def test_bad_settings(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TokenizerConfig(**settings)  # type: ignore[arg-type]
