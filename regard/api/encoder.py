@@ -59,6 +59,11 @@ class Encoder(Vectors):
         if options:
             raise InputError(f"an encoder searches nothing; leave out: {', '.join(options)}")
         encoded = self._looked_at(text, pair)
+        most = self.network.config.n_positions
+        if len(encoded.ids) > most:
+            raise InputError(
+                f"the text has {len(encoded.ids):,} tokens, special ones included; this model takes {most:,}; split it"
+            )
         facts = {"model": str(self.path), "text": text, **({"pair": pair} if pair else {})}
         return Seen(self._framed_subject(encoded), {**facts, **self._said(text, pair)})
 
@@ -68,13 +73,7 @@ class Encoder(Vectors):
 
     def _looked_at(self, text: str, pair: str | None) -> Framed:
         sides = self._encoded([text] if pair is None else [text, pair])
-        framed = self.reading.frame.around(sides[0], sides[1] if pair is not None else None)
-        most = self.network.config.n_positions
-        if len(framed.ids) > most:
-            raise InputError(
-                f"the text has {len(framed.ids):,} tokens, special ones included; this model takes {most:,}; split it"
-            )
-        return framed
+        return self.reading.frame.around(sides[0], sides[1] if pair is not None else None)
 
     def _subject(self, *sides: Ids) -> Subject:
         return self._framed_subject(self.reading.frame.around(*sides[:2]))
@@ -208,10 +207,12 @@ class Tagger(Encoder):
         for window in windows(texts):
             yield from self.task.tag_text(self.network, window, self.device, SPACED if split else WORDS)
 
-    def evaluate(self, data: Sequence[str], *, columns: Sequence[str] = (), **others: Any) -> dict[str, Any]:
+    def evaluate(
+        self, data: Sequence[str], *, columns: Sequence[str] = (), skip_empty: bool = False, **others: Any
+    ) -> dict[str, Any]:
         """Accuracy and, of entities, strict F1, on labelled words."""
-        _refuse(others, "a tagger searches nothing, and tags every sentence")
-        return self.task.evaluate(self.network, data, columns, self.device)
+        _refuse(others, "a tagger searches nothing")
+        return self.task.evaluate(self.network, data, columns, skip_empty, self.device)
 
     def _explained(self, subject: Subject, rows: PartedRows) -> Subject:
         def head(hidden: Float[Tensor, "1 T D"]) -> Float[Tensor, "1 T C"]:

@@ -89,6 +89,16 @@ def _hash(example: Example) -> int:
     return int.from_bytes(blake2b(example[0].encode(), digest_size=8).digest())
 
 
+@dataclass(frozen=True)
+class Texts:
+    """Texts that can be read any number of times, each time from their files."""
+
+    read: Callable[[], Iterator[str]]
+
+    def __iter__(self) -> Iterator[str]:
+        return self.read()
+
+
 @runtime_checkable
 class Reader(Protocol):
     """What finds examples in files: a kind of task."""
@@ -129,10 +139,10 @@ class Corpus:
         """What is validated on: files of its own, or examples held out."""
         return self._read(self.data.valid) if self.data.valid else filter(self._held, self._read(self.data.train))
 
-    def texts(self, *columns: int) -> Iterator[str]:
+    def texts(self, *columns: int) -> Texts:
         """The training texts of these columns, from at most `SAMPLE` examples spread evenly over the corpus."""
         every = max(1, math.ceil(self.counted.n_examples / SAMPLE))
-        return (example[i] for example in islice(self.train(), 0, None, every) for i in columns)
+        return Texts(lambda: (example[i] for example in islice(self.train(), 0, None, every) for i in columns))
 
     def fingerprint(self, *parts: str) -> str:
         """Changes when the files or the way to read them do, or a part."""

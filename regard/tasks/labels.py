@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class Labels:
 
 def _as_number(name: str) -> tuple[int, float, str]:
     try:
-        return 0, float(name), name
+        number = float(name)
     except ValueError:
         return 1, 0.0, name
+    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)

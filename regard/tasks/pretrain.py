@@ -35,6 +35,7 @@ from regard.models.exchange import Found
 from regard.models.heads import POOLINGS, MaskedHead, Pooler
 from regard.models.presets import EncoderConfig
 from regard.nn import Linear, Loss, cross_entropy
+from regard.progress import warn
 from regard.tasks.reading import FILE, ROLES, Reading, framed_rows, stored, stored_inputs, texts_of
 from regard.tasks.task import Amount, Goal
 from regard.text.documents import paths_of, read_documents
@@ -55,6 +56,9 @@ MASK, OTHER = 0.8, 0.1
 
 SCORED = 1000
 """Texts on which the accuracies are measured at each validation, at most."""
+
+FEW = 0.25
+"""Share of pairs from elsewhere below which next sentences are not worth learning."""
 
 TOGETHER = 32
 """Texts whose masked words are found at once."""
@@ -165,7 +169,9 @@ class Pretrain(Reading):
         lines = [[next(encoded) for _ in document] for document in documents]
         if "next" in OBJECTIVES[self.config.objective]:
             most = (self.config.length - self.frame.extra(paired=True)) // 2
-            drawn = _next_sentences([_paired(_pieces(document, most)) for document in lines], _seed(examples))
+            rng = np.random.default_rng(_seed(examples))
+            drawn = _next_sentences([_paired(_pieces(document, most), rng) for document in lines], rng)
+            _warn_of_few(drawn)
             inputs = [self.frame.around(one.first, one.second) for one in drawn]
             elsewhere = [[int(not one.adjacent)] for one in drawn]  # 1 is from elsewhere, as in BERT's weights
         else:
@@ -175,7 +181,8 @@ class Pretrain(Reading):
         return [[each.ids for each in inputs], [[each.turn] for each in inputs], elsewhere]
 
     def width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
-        return self.config.length
+        length: int = self.config.length
+        return length
 
     def batch(self, store: TokenStore, placement: Placement) -> TextBatch:
         rows = self.rows(store, placement)
@@ -313,8 +320,12 @@ class Pretrain(Reading):
         ]
 
     def _filling(self, ids: Ids, place: int, index: int, probability: float) -> Filling:
-        word = self.tokenizer.words([index])[0].text
-        return Filling(word, probability, self.tokenizer.decode([*ids[:place], index, *ids[place + 1 :]]))
+        """The word, or the piece where it goes on a word; other masks stay masks in the text."""
+        parts = [*ids[:place], index, *ids[place + 1 :]]
+        cuts = [at for at, each in enumerate(parts) if each == self.mask]
+        spans = zip([0, *(at + 1 for at in cuts)], [*cuts, len(parts)], strict=True)
+        text = f" {MARK} ".join(self.tokenizer.decode(parts[start:end]) for start, end in spans).strip()
+        return Filling(self.tokenizer.pieces([index])[0].lstrip("▁Ġ"), probability, text)
 
 
 class Pair(NamedTuple):
@@ -329,14 +340,14 @@ def _pieces(lines: Iterable[Ids], most: int) -> list[Ids]:
     return [tokens[start : start + most] for start in range(0, len(tokens), most)]
 
 
-def _paired(pieces: list[Ids]) -> list[Pair]:
-    """Neighbours of one document; a last piece without one is cut in two, or shares with the two before it.
+def _paired(pieces: list[Ids], rng: np.random.Generator) -> list[Pair]:
+    """Neighbours of one document; a last piece without one is cut at random, or shares with the two before it.
 
     Only a document of a single token has no pair.
     """
     if len(pieces) % 2 and len(pieces[-1]) > 1:
-        half = len(pieces[-1]) // 2
-        pieces = [*pieces[:-1], pieces[-1][:half], pieces[-1][half:]]
+        cut = int(rng.integers(1, len(pieces[-1])))
+        pieces = [*pieces[:-1], pieces[-1][:cut], pieces[-1][cut:]]
     elif len(pieces) % 2 and len(pieces) > 1:
         shared = [*pieces[-2], *pieces[-1]]
         third = len(shared) // 3
@@ -344,24 +355,45 @@ def _paired(pieces: list[Ids]) -> list[Pair]:
     return [Pair(first, second) for first, second in zip(pieces[::2], pieces[1::2], strict=False)]
 
 
-def _next_sentences(documents: Sequence[Sequence[Pair]], seed: int) -> list[Pair]:
+def _next_sentences(documents: Sequence[Sequence[Pair]], rng: np.random.Generator) -> list[Pair]:
     """The pairs of all documents, half of them with the second piece of a pair from another document.
 
-    The second pieces of that half are handed on in a ring, further than a document reaches, so none is lost.
+    Pieces are only exchanged for others as long, or their lengths would tell; what has none to exchange with stays.
     """
     pairs = [pair for document in documents for pair in document]
     owner = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(pairs))[: len(pairs) // 2])
-    counts = np.bincount(owner[chosen], minlength=1)
-    over = 2 * int(counts.max()) - len(chosen)
-    if over > 0:  # one document has more than all others together: some of its pairs must stay
-        chosen = np.delete(chosen, np.flatnonzero(owner[chosen] == counts.argmax())[:over])
-    away = np.roll(chosen, -int(np.bincount(owner[chosen], minlength=1).max()))
-    drawn = dict(zip(chosen.tolist(), away.tolist(), strict=True))
+    lengths = np.array([len(pair.second) for pair in pairs])
+    drawn: dict[int, int] = {}
+    for length in np.unique(lengths):
+        alike = rng.permutation(np.flatnonzero(lengths == length))
+        drawn |= _ring(np.sort(alike[: max(2, len(alike) // 2)]), owner)
     return [
         Pair(pair.first, pairs[drawn[here]].second, adjacent=False) if here in drawn else pair
         for here, pair in enumerate(pairs)
     ]
+
+
+def _ring(chosen: Int[np.ndarray, " chosen"], owner: Int[np.ndarray, " pairs"]) -> dict[int, int]:
+    """From whom each of these pairs gets its second piece: handed on further than a document reaches, so none is lost.
+
+    Where one document has more of them than all others together, some of its pairs get none.
+    """
+    counts = np.bincount(owner[chosen], minlength=1)
+    over = 2 * int(counts.max()) - len(chosen)
+    if over > 0:
+        chosen = np.delete(chosen, np.flatnonzero(owner[chosen] == counts.argmax())[:over])
+    away = np.roll(chosen, -int(np.bincount(owner[chosen], minlength=1).max()))
+    return dict(zip(chosen.tolist(), away.tolist(), strict=True))
+
+
+def _warn_of_few(pairs: Sequence[Pair]) -> None:
+    """Say so where next sentences cannot be learned, since hardly any is from elsewhere."""
+    share = sum(not pair.adjacent for pair in pairs) / max(1, len(pairs))
+    if share < FEW:
+        warn(
+            f"only {share:.0%} of {len(pairs):,} pairs could be given a second piece from another document; "
+            "part documents by blank lines, give more of them, or pass --set task.objective=masked"
+        )
 
 
 def _seed(examples: Sequence[Example]) -> int:

@@ -7,7 +7,8 @@ is to be said of it is the task's own. `pretrain.py`, `classify.py` and `tag.py`
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -32,7 +33,7 @@ from regard.text.tokenizer import Tokenizer
 LARGEST = 1 << 16
 """Places in a text, and halves of a real number, are stored beside ids: all are below this."""
 
-FEW, MANY = 1 << 10, 1 << 14
+FEW, MANY = (1 << 8, 1 << 10), 1 << 14
 """Positions that are read at once outside of training: few on a CPU, where what a layer makes of them stays near."""
 
 ROLES = ("pad", "first", "parting")
@@ -48,6 +49,7 @@ class Reading(Task):
     pieces = "wordpiece"
     text_columns: ClassVar[tuple[str, ...]] = ("text", "turn")
 
+    config: Any
     tokenizer: Tokenizer
 
     @classmethod
@@ -62,7 +64,7 @@ class Reading(Task):
 
     @property
     def fingerprint(self) -> str:
-        return self.tokenizer.fingerprint
+        return f"{self.tokenizer.fingerprint} {self.config!r}"
 
     @property
     def vocabulary(self) -> int:
@@ -97,11 +99,14 @@ class Reading(Task):
         device: torch.device,
     ) -> Iterator[tuple[int, Tensor]]:
         """What `make` makes of each input, alone in its row, with the input's number; those of like length together."""
-        for chosen in by_tokens([len(each.ids) for each in inputs], at_once(device)):
+
+        def one(chosen: list[int]) -> Tensor:
             rows = framed_rows([inputs[i] for i in chosen], self.frame.pad).to(device)
             with torch.inference_mode():
-                made = make(read(model, rows), rows)
-            yield from zip(chosen, made.cpu(), strict=True)
+                return make(read(model, rows), rows).cpu()
+
+        for chosen, made in by_core(one, batched([len(each.ids) for each in inputs], device), device):
+            yield from zip(chosen, made, strict=True)
 
 
 def framed_rows(inputs: Sequence[Framed], pad: int) -> PartedRows:
@@ -112,9 +117,29 @@ def framed_rows(inputs: Sequence[Framed], pad: int) -> PartedRows:
     return lay_parts(column, turn, placement, width, pad=pad)
 
 
-def at_once(device: torch.device) -> int:
-    """Positions that a device reads fastest."""
-    return FEW if device.type == "cpu" else MANY
+def batched(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
+    """Texts of like length, as many as a device reads fastest; on a CPU so that all cores are done about together."""
+    by_all_cores = sum(lengths) // (8 * torch.get_num_threads())
+    return by_tokens(lengths, min(max(by_all_cores, FEW[0]), FEW[1]) if device.type == "cpu" else MANY)
+
+
+def by_core(
+    work: Callable[[list[int]], Made], batches: Iterable[list[int]], device: torch.device
+) -> Iterator[tuple[list[int], Made]]:
+    """What `work` makes of each batch; on a CPU every core has a batch of its own, and none waits for another.
+
+    There the cores would else share each product, and meet after it: slower, and far slower where a core is busy.
+    """
+    every, n_threads = list(batches), torch.get_num_threads()
+    n_workers = min(n_threads, len(every)) if device.type == "cpu" else 1
+    if n_workers <= 1:
+        yield from ((batch, work(batch)) for batch in every)
+        return
+    try:
+        with ThreadPoolExecutor(n_workers, "regard-read", torch.set_num_threads, (1,)) as pool:
+            yield from zip(every, pool.map(work, every), strict=True)
+    finally:
+        torch.set_num_threads(n_threads)  # the workers set theirs, but new threads would start with it
 
 
 def end_to_end(rows: PartedRows) -> tuple[PartedRows, list[int]]:

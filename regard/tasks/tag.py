@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORE, TextBatch, lay
-from regard.data.corpus import Corpus, Example
+from regard.data.corpus import Corpus, Example, Texts
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
@@ -113,7 +113,7 @@ class Tag(Reading):
         cls, config: TagConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
     ) -> Tag:
         labels = Labels.of(label for _, each in corpus.train() for label in each.split("\n"))
-        texts = (text.replace("\n", " ") for text in corpus.texts(0))
+        texts = Texts(lambda: (text.replace("\n", " ") for text in corpus.texts(0)))
         return cls(config, ready or train_tokenizer(texts, tokenizer, READING), labels)
 
     @classmethod
@@ -219,10 +219,10 @@ class Tag(Reading):
         return found
 
     def evaluate(
-        self, model: TextEncoder, data: Sequence[str], columns: Sequence[str], device: torch.device
+        self, model: TextEncoder, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
         """The metrics of the task on labelled words, and of each kind of entity its F1."""
-        examples = [[part.split("\n") for part in each] for each in self.read(data, columns, skip_empty=False)]
+        examples = [[part.split("\n") for part in each] for each in self.read(data, columns, skip_empty=skip_empty)]
         gold = [labels for _, labels in examples]
         for label in chain(*gold):
             self.labels.number(label)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -68,21 +69,64 @@ def choose_vocabulary(n_words: int) -> int:
 
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, specials: Sequence[str] = SPECIALS) -> Tokenizer:
-    """A vocabulary learned from texts; it has fewer pieces than asked where the texts give no more."""
+    """A vocabulary learned from texts; it has fewer pieces than asked where the texts give no more.
+
+    Words are learned from texts that can be read twice.
+    """
     if config.kind == "ready":
         raise ConfigError('tokenizer.kind = "ready" is for models from elsewhere; accepted: bpe, unigram, wordpiece')
-    rust = _untrained_words(config) if config.kind == "wordpiece" else _untrained(config)
+    if config.kind == "wordpiece":
+        return _train_words(texts, config, specials)
+    rust = _untrained(config)
+    _train(rust, texts, _trainer(config, list(specials)), config)
+    if config.kind == "unigram":
+        rust.model = _settled(json.loads(rust.to_str())["model"]["vocab"], config.vocabulary, specials)
+    return Tokenizer(rust)
+
+
+def _train(rust: Any, texts: Iterable[str], trainer: Any, config: TokenizerConfig) -> None:
     with progress.bar(f"learning {config.vocabulary:,} pieces from texts") as shown:
         try:
-            rust.train_from_iterator(_counted(texts, shown), _trainer(config, list(specials)))
+            rust.train_from_iterator(_counted(texts, shown), trainer)
         except UnicodeEncodeError as error:
             refuse_surrogates([error.object])
             raise
-    if config.kind == "wordpiece":
-        rust.model = _sorted(json.loads(rust.to_str())["model"]["vocab"], specials)
-    elif config.kind == "unigram":
-        rust.model = _settled(json.loads(rust.to_str())["model"]["vocab"], config.vocabulary, specials)
-    return Tokenizer(rust)
+
+
+def _train_words(texts: Iterable[str], config: TokenizerConfig, specials: Sequence[str]) -> Tokenizer:
+    """BERT's vocabulary, free of what the trainer leaves to chance.
+
+    It numbers letters in the order of a random hash, by which it then decides between merges that are equally good: so
+    each letter, by itself and as a continuation, is given its number beforehand. Pieces end in alphabetical order.
+    """
+    normalizer = normalizers.BertNormalizer(lowercase=config.lowercase)
+    letters = _letters(texts, normalizer, max(MOST_LETTERS, config.vocabulary // 8))
+    numbered = [*specials, *letters, *(f"##{letter}" for letter in letters)]
+    rust = _words(models.WordPiece(unk_token=UNKNOWN), normalizer)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=config.vocabulary,
+        min_frequency=MIN_FREQUENCY,
+        special_tokens=numbered,
+        limit_alphabet=len(letters),
+        initial_alphabet=letters,
+        show_progress=False,
+    )
+    _train(rust, texts, trainer, config)
+    learned = sorted(json.loads(rust.to_str())["model"]["vocab"].keys() - set(numbered))
+    words = {piece: index for index, piece in enumerate((*numbered, *learned))}
+    settled = _words(models.WordPiece(words, unk_token=UNKNOWN), normalizer)
+    settled.add_special_tokens(list(specials))
+    return Tokenizer(settled)
+
+
+def _letters(texts: Iterable[str], normalizer: Any, most: int) -> list[str]:
+    """The most frequent letters and signs of the texts, in alphabetical order."""
+    counts: Counter[str] = Counter()
+    for text in progress.track(texts, "counting letters"):
+        refuse_surrogates([text])
+        counts.update(normalizer.normalize_str(text))
+    ranked = sorted((letter for letter in counts if not letter.isspace()), key=lambda each: (-counts[each], each))
+    return sorted(ranked[:most])
 
 
 def _untrained(config: TokenizerConfig) -> Any:
@@ -92,11 +136,6 @@ def _untrained(config: TokenizerConfig) -> Any:
     rust.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(WORDS), "isolated"), to_bytes])
     rust.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     return rust
-
-
-def _untrained_words(config: TokenizerConfig) -> Any:
-    """BERT's: words and signs, in lower case and without accents if asked; what no piece can write is [UNK]."""
-    return _words(models.WordPiece(unk_token=UNKNOWN), normalizers.BertNormalizer(lowercase=config.lowercase))
 
 
 def bert_words(words: Sequence[str], *, lowercase: bool, strip_accents: bool | None, chinese: bool) -> Tokenizer:
@@ -124,9 +163,6 @@ def _trainer(config: TokenizerConfig, specials: list[str]) -> Any:
         "special_tokens": specials,
         "show_progress": False,  # ours is drawn instead
     }
-    if config.kind == "wordpiece":
-        letters = max(MOST_LETTERS, config.vocabulary // 8)
-        return trainers.WordPieceTrainer(min_frequency=MIN_FREQUENCY, limit_alphabet=letters, **common)
     common["initial_alphabet"] = byte_letters()
     if config.kind == "bpe":
         return trainers.BpeTrainer(min_frequency=MIN_FREQUENCY, **common)
@@ -139,12 +175,6 @@ def _counted(texts: Iterable[str], shown: progress.Bar) -> Iterator[str]:
         yield text
         if number % 1000 == 0:
             shown.advance(1000)
-
-
-def _sorted(found: Iterable[str], specials: Sequence[str]) -> Any:
-    """The WordPiece model with its pieces in a fixed order; the trainer numbers letters in that of a random hash."""
-    words = sorted(set(found) - set(specials), key=lambda piece: (len(piece.removeprefix("##")) > 1, piece))
-    return models.WordPiece({piece: index for index, piece in enumerate((*specials, *words))}, unk_token=UNKNOWN)
 
 
 def _settled(found: list[tuple[str, float | None]], size: int, specials: Sequence[str]) -> Any:

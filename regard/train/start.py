@@ -63,11 +63,11 @@ class Start:
                 raise ConfigError(
                     f"{where}: model.{key} = {value!r}, but {self.path} has {shape.get(key)!r}; leave it out"
                 )
-        if given["tokenizer"]:
-            key = next(iter(given["tokenizer"]))
-            raise ConfigError(f"{where}: tokenizer.{key}: the vocabulary is that of {self.path}; leave it out")
-        task = {**self.task, **given["task"]}
         vocabulary = config.tables_of({"tokenizer": self.vocabulary})["tokenizer"]
+        for key, value in given["tokenizer"].items():
+            if value != vocabulary[key]:
+                raise ConfigError(f"{where}: tokenizer.{key}: the vocabulary is that of {self.path}; leave it out")
+        task = {**self.task, **given["task"]}
         return {**given, "model": {**shape, **given["model"]}, "task": task, "tokenizer": vocabulary}
 
     def fill(self, model: nn.Module) -> Report:

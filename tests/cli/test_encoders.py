@@ -187,6 +187,7 @@ def test_looking_into_encoders(bert: Path, regard: Regard, fail: Callable[..., s
     assert found["sides"]["encoder"].count("[SEP]") == 2
     assert {array["view"] for array in found["arrays"]} >= {"attention", "effective", "attribution", "gradients"}
     assert fail("look", bert, "cat", "--target", "dog") == "an encoder searches nothing; leave out: target"
+    assert fail("look", bert, "[MASK] " + "cat " * 40).startswith("the text has 43 tokens, special ones included; this")
     assert fail("look", bert, "cat " * 40).startswith(
         "the text has 42 tokens, special ones included; this model takes 32"
     )

@@ -51,8 +51,9 @@ def test_a_view_nobody_knows_is_a_matrix(mount: Mount, whole: Sheet) -> None:
     opened.tab.locator("[data-view=odd]").scroll_into_view_if_needed()
     opened.tab.wait_for_selector("[data-view=odd] rect")
     assert opened.marked("[data-view=odd] rect") == 3
-    for slider in opened.tab.locator("[data-view=new] input").all():
-        slider.press("ArrowRight")
+    layer, way = opened.tab.locator("[data-view=new] input").all()
+    layer.press("ArrowLeft")  # of layers, the last is shown first
+    way.press("ArrowRight")
     opened.tab.wait_for_selector('[aria-label$="layer 1, way back"]')
     assert close(opened.point("new.encoder.numbers", 2, 3, (8, 8))["numbers"], float(values[1, 1, 2, 3]))
     opened.tab.mouse.move(5, 5)

@@ -26,6 +26,10 @@ from regard.train.loop import Training
 VOCABULARY = vocabulary()
 
 
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
 def task(**settings: object) -> Pretrain:
     return Pretrain(PretrainConfig(**{"length": 32, **settings}), VOCABULARY)  # type: ignore[arg-type]
 
@@ -64,26 +68,43 @@ class TestWhatIsRead:
 
     def test_half_of_the_pairs_are_from_elsewhere(self) -> None:
         drawn = [[Pair([d, i, 0], [d, i, 1]) for i in range(4)] for d in range(50)]
-        found = _next_sentences(drawn, seed=1)
+        found = _next_sentences(drawn, rng(1))
         assert sum(not pair.adjacent for pair in found) == 100
         for pair in found:
             assert (pair.first[:2] == pair.second[:2]) == pair.adjacent
             assert pair.adjacent or pair.first[0] != pair.second[0]
         assert sorted(tuple(pair.second) for pair in found) == sorted(tuple(p.second) for d in drawn for p in d)
-        assert found == _next_sentences(drawn, seed=1)
-        assert found != _next_sentences(drawn, seed=2)
+        assert found == _next_sentences(drawn, rng(1))
+        assert found != _next_sentences(drawn, rng(2))
 
     @pytest.mark.parametrize("sizes", [[1], [9, 1], [5, 1, 1], [0, 3], [2, 2], [30, 3, 2]])
     def test_one_large_document_keeps_what_no_other_can_take(self, sizes: list[int]) -> None:
         drawn = [[Pair([d, i], [d, i]) for i in range(n)] for d, n in enumerate(sizes)]
-        for pair in _next_sentences(drawn, seed=0):
+        for pair in _next_sentences(drawn, rng(0)):
             assert pair.adjacent or pair.first[0] != pair.second[0]
 
     def test_pieces_and_pairs(self) -> None:
         assert _pieces([[1, 2, 3], [4], [5, 6]], 4) == [[1, 2, 3, 4], [5, 6]]
-        assert _paired([[1], [2], [3, 4, 5]]) == [Pair([1], [2]), Pair([3], [4, 5])]
-        assert _paired([[1, 2], [3, 4], [5]]) == [Pair([1, 2], [3]), Pair([4], [5])]
-        assert _paired([[1]]) == []
+        pair, cut = _paired([[1], [2], [3, 4, 5]], rng(0))
+        assert pair == Pair([1], [2])
+        assert [*cut.first, *cut.second] == [3, 4, 5]
+        assert _paired([[1, 2], [3, 4], [5]], rng(0)) == [Pair([1, 2], [3]), Pair([4], [5])]
+        assert _paired([[1]], rng(0)) == []
+
+    def test_lengths_do_not_tell_what_is_from_elsewhere(self) -> None:
+        """For each pair of lengths as many of one kind as of the other, but for what chance leaves."""
+        documents = [[list(range(1, 2 + number % 57))] for number in range(4000)]
+        pairs = _next_sentences([_paired(pieces, rng(n)) for n, pieces in enumerate(documents)], rng(0))
+        assert sum(pair.adjacent for pair in pairs) / len(pairs) == pytest.approx(0.5, abs=0.02)
+        guess = [abs(len(pair.first) - len(pair.second)) <= 1 for pair in pairs]
+        right = sum(each == pair.adjacent for each, pair in zip(guess, pairs, strict=True)) / len(pairs)
+        assert right == pytest.approx(0.5, abs=0.03)
+
+    def test_a_text_without_documents_is_warned_of(self, capsys: pytest.CaptureFixture[str]) -> None:
+        task().encode([("\n".join(sentences(60)),)])
+        said = capsys.readouterr().err
+        assert "only 0% of " in said
+        assert "part documents by blank lines, give more of them, or pass --set task.objective=masked" in said
 
 
 class TestWhatIsMasked:
@@ -183,9 +204,7 @@ class TestFill:
         place = framed.ids.index(one.mask)
         best = logits[place].softmax(-1).topk(3)
         assert_close(torch.tensor([each.probability for each in found[0]]), best.values)
-        assert [each.word for each in found[0]] == [
-            VOCABULARY.words([index])[0].text for index in best.indices.tolist()
-        ]
+        assert [each.word for each in found[0]] == [VOCABULARY.pieces([index])[0] for index in best.indices.tolist()]
 
     def test_what_cannot_be_filled(self) -> None:
         one = task(objective="masked")
@@ -234,7 +253,7 @@ def test_it_learns_what_follows_what(tmp_path: Path) -> None:
 def test_a_vocabulary_too_small_for_the_letters(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(documents(40)))
     tables = merged(RECIPE, {"data": {"train": [str(tmp_path / "text.txt")]}, "tokenizer": {"vocabulary": 40}})
-    with pytest.raises(ConfigError, match="40 asked, but the letters of this text alone are 41 pieces; ask for at lea"):
+    with pytest.raises(ConfigError, match="40 asked, but the letters of this text alone are 45 pieces; ask for at lea"):
         trained(tables, tmp_path / "run")
 
 
@@ -244,7 +263,7 @@ def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, events: int)
     file = tmp_path / "text.txt"
     file.write_text("\n\n".join(documents(40)))
     train = {"steps": 8, "validate_every": 4, "save_every": 2, "log_every": 1, "batch_tokens": 256}
-    tables = merged(RECIPE, {"data": {"train": [str(file)]}, "train": train})
+    tables = merged(RECIPE, {"data": {"train": [str(file)]}, "train": train, "tokenizer": {"vocabulary": 50}})
     trained(tables, tmp_path / "whole")
     run = Training(ready(tables, tmp_path / "left")).run()
     for _ in range(events):

@@ -119,7 +119,7 @@ def test_it_learns_and_is_scored(tmp_path: Path) -> None:
     _, found, model = RunDirectory(tmp_path / "run").load()
     assert isinstance(found, Tag)
     assert found.labels.names == ("B-ANI", "I-ANI", "O")
-    scores = found.evaluate(model, [file], (), CPU)  # type: ignore[arg-type]
+    scores = found.evaluate(model, [file], (), False, CPU)  # type: ignore[arg-type]
     assert scores["f1"] > 0.95
     assert scores["f1_ANI"] == scores["f1"]
     assert scores["n"] == 60
@@ -129,7 +129,7 @@ def test_it_learns_and_is_scored(tmp_path: Path) -> None:
 def test_labels_unseen_in_training(tmp_path: Path) -> None:
     file = str(conll(tmp_path))
     with pytest.raises(InputError, match="the label 'B-ANI' was not there in training; known: B-LOC, B-PER, I-PER, O"):
-        task().evaluate(small(task()), [file], (), CPU)
+        task().evaluate(small(task()), [file], (), False, CPU)
 
 
 def test_more_than_one_column() -> None:

@@ -1,0 +1,66 @@
+"""Sort the lines of a file into K groups of like meaning, and draw a map of them.
+
+One line for each text, in the same order: its group, from 0, the largest, and the text. The texts nearest to the
+centre of each group are named on stderr. --out is a map of all texts, along the two directions in which they differ
+most: .html is a page to explore, .png .svg .pdf a figure, .json and .csv its numbers. With --json there is an object
+for each text (text, cluster, x, y), then one for each group (cluster, size, nearest).
+
+    regard cluster runs/bert news.en --k 3
+    regard cluster runs/bert news.en --k 3 --seed 1 --out map.png
+    regard cluster runs/bert news.en --k 3 --json --out map.html
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.lines import Lines, SkipBlank, windows_of_lines
+from regard.cli.options import Device, Json, Model, Seed, print_json
+from regard.errors import InputError
+from regard.progress import say
+
+if TYPE_CHECKING:
+    from regard.look.clusters import Clusters
+
+
+def cluster(
+    model: Model,
+    file: Lines,
+    k: Annotated[int, typer.Option(help="How many groups.")],
+    out: Annotated[str, typer.Option(help="A map of the texts: .html .png .svg .pdf .json .csv.")] = "",
+    skip_empty: SkipBlank = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    from regard.api import load_as
+    from regard.api.encoder import Encoder
+    from regard.look.save import check_form
+
+    if k < 1:
+        raise InputError(f"--k {k}: expected at least 1 group")
+    if out:
+        check_form(out)
+    windows, _ = windows_of_lines(file, skip_empty=skip_empty)
+    texts = [text for window in windows for _, text in window]
+    if k > len(texts):
+        raise InputError(f"--k {k}: {file} has only {len(texts):,} texts; ask for fewer groups")
+    found = load_as(Encoder, model, device, "cluster").cluster(texts, k, seed=seed)
+    if as_json:
+        _print_json(found)
+    else:
+        for label, text in zip(found.labels.tolist(), texts, strict=True):
+            print(f"{label}\t{text}")
+        for line in found.lines():
+            say(line)
+    if out:
+        say(f"written: {found.save(out)}")
+
+
+def _print_json(found: Clusters) -> None:
+    for label, text, (x, y) in zip(found.labels.tolist(), found.texts, found.map.tolist(), strict=True):
+        print_json({"text": text, "cluster": label, "x": x, "y": y})
+    for cluster, size in enumerate(found.sizes):
+        print_json({"cluster": cluster, "size": size, "nearest": [found.texts[i] for i in found.nearest(cluster)]})
