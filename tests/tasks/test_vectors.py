@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.models.encoder import TextEncoder
 from regard.nn import record
+from regard.tasks import reading
 from regard.tasks.classify import Classify, ClassifyConfig
 from regard.tasks.labels import Labels
 from regard.tasks.pretrain import Pretrain, PretrainConfig
@@ -183,6 +185,30 @@ def test_texts_end_to_end_are_read_as_those_with_padding() -> None:
     torch.testing.assert_close(unpadded[there], masked[there], atol=2e-6, rtol=0)
     torch.testing.assert_close(last[0], masked[there], atol=2e-6, rtol=0)
     assert not unpadded[~there].any()
+
+
+def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = made().texts(TEXTS)
+    seen: set[str] = set()
+
+    def heard(*_: object) -> None:
+        seen.add(f"{threading.current_thread().name} {torch.get_num_threads()}")
+
+    listening = MODEL.embedding.out.register_forward_hook(heard)
+    monkeypatch.setattr(reading, "FEW", (16, 16))
+    torch.set_num_threads(2)
+    try:
+        together = made().texts(TEXTS)
+        assert torch.get_num_threads() == 2
+        assert {each.split("_")[0] for each in seen} == {"regard-read"}
+        assert all(each.endswith(" 1") for each in seen)
+        with pytest.raises(ZeroDivisionError):
+            list(reading.by_core(lambda batch: [1 // 0], [[0], [1]], CPU))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+        listening.remove()
+    np.testing.assert_allclose(together, alone, atol=1e-6)
 
 
 def test_nothing_gives_nothing() -> None:
