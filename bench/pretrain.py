@@ -54,7 +54,7 @@ def regard_rounds(config: EncoderConfig, length: int, options: argparse.Namespac
     settings = PretrainConfig(objective="masked", length=length)
     task = Pretrain(settings, tokenizer(options.vocabulary))
     model = task.build(config)
-    initialise(model, torch.Generator().manual_seed(0))
+    initialise(model, torch.Generator().manual_seed(0), config.deviation)
     train = TrainConfig(
         steps=NEVER, batch_tokens=rows * length, learning_rate=1e-4, warmup=0, schedule="constant",
         log_every=options.steps, validate_every=NEVER, save_every=NEVER,

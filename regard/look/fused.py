@@ -6,14 +6,13 @@ values are read, and what is mixed of them is written.
 
 from __future__ import annotations
 
-import os
-from functools import cache
-from shutil import which
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from regard.nn.kernels import runnable
 
 if TYPE_CHECKING:
     from regard.look.tangents import Mix
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 try:
     import triton
     import triton.language as tl
-except ImportError:  # it comes with the builds of torch that know CUDA
+except ImportError:
     triton = None
 
 BLOCK = 64
@@ -34,13 +33,7 @@ WIDEST = 128
 
 def usable(x: Tensor, width: int) -> bool:
     """Whether the kernel can take directions like these, of heads so wide."""
-    return triton is not None and x.is_cuda and x.dtype == torch.float16 and width <= WIDEST and _can_compile()
-
-
-@cache
-def _can_compile() -> bool:
-    """Triton builds the launcher of a kernel with a C compiler."""
-    return any(which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang"))
+    return x.dtype == torch.float16 and width <= WIDEST and runnable(x)
 
 
 def push(

@@ -139,6 +139,8 @@ def _panel(sheet: Sheet, array: Array) -> Panel | None:
         return Panel(array, _drops, 5.8, 3.0)
     if names[0] == "layer":
         return Panel(array, _over_layers, 4.1, 2.6)
+    if len(names) == 2 and shape[1] > 1:
+        return _large(sheet, array)
     return Panel(array, _bars, 4.2, 0.17 * shape[0] + 1.0)
 
 
@@ -232,7 +234,7 @@ def _seams(axes: Any, sheet: Sheet, across: Axis) -> None:
 
 
 def _said(axis: Axis) -> str:
-    return axis.name if axis.over == (axis.name,) else f"{axis.name} ({', then '.join(axis.over)})"
+    return axis.name if axis.over in ((), (axis.name,)) else f"{axis.name} ({', then '.join(axis.over)})"
 
 
 def _names(sheet: Sheet, axis: Axis, length: int = 0) -> list[str]:
@@ -271,7 +273,8 @@ def _point_maps(part: Any, sheet: Sheet, array: Array) -> None:
             axes.annotate(shown, point, fontsize=6, xytext=(3, 3), textcoords="offset points")
         axes.set_title(f"{array.axes[0].name} {where}" if where else "", fontsize=7)
         axes.set(xticks=[], yticks=[], aspect="equal", adjustable="datalim")
-        axes.margins(0.18)
+        room = 0.15 * (np.ptp(points, 0).max() or 1.0)  # not a margin: for an equal aspect that would be used up
+        axes.update_datalim([points.min(0) - room, points.max(0) + room])
     for axes in grid.flat[len(values) :]:
         axes.set_axis_off()
     if len(values) > 1:
@@ -381,7 +384,8 @@ def _bars(part: Any, sheet: Sheet, array: Array) -> None:
         _line(name, place)[0] if array.axes[0].name == "method" else LINES[0][0] for place, name in enumerate(names)
     ]
     axes = part.add_subplot()
-    axes.barh(range(len(names)), array.values.numpy(), color=colours, xerr=None if error is None else error.numpy())
+    values, error = array.values.flatten(), None if error is None else error.flatten()
+    axes.barh(range(len(names)), values.numpy(), color=colours, xerr=None if error is None else error.numpy())
     axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)

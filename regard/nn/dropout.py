@@ -1,7 +1,9 @@
-"""Dropout that costs little on a CPU too.
+"""Dropout that costs little, on a CPU and in graphs compiled for a GPU too; all draws are from torch's own generator.
 
-torch draws one slow random number for each element there; four elements share one here (16 bits each, so the
-probability is exact to 1/65536). On other devices this is torch's own. Both draw from torch's default generator.
+On a CPU torch draws one slow random number for each element; four elements share one here (16 bits each, so the
+probability is exact to 1/65536). In a graph compiled for a GPU it takes more work to draw them than to compute the norm
+they are fused with; there an element's number is its place, mixed with two that are drawn for all (Wellons 2018,
+"lowbias32"). Elsewhere this is torch's own.
 """
 
 from __future__ import annotations
@@ -26,11 +28,35 @@ class Dropout(nn.Module):
             return x
         if self.p == 1:
             return x * 0
-        return x * _kept(x, self.p) if x.device.type == "cpu" else F.dropout(x, self.p)
+        if x.device.type == "cpu":
+            return x * _kept(x, self.p)
+        if torch.compiler.is_compiling():
+            return torch.where(_mixed(x) >= _threshold(self.p, 32), x * (1 / (1 - self.p)), 0.0)
+        return F.dropout(x, self.p)
 
 
 def _kept(x: Tensor, p: float) -> Tensor:
     """0 where an element is dropped, 1 / (1 - p) where it is kept."""
     numbers = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // PER_NUMBER),))
     bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)
-    return (bits >= round(p * 2**16) - 2**15).to(x.dtype).mul_(1 / (1 - p))
+    return (bits >= _threshold(p, 16)).to(x.dtype).mul_(1 / (1 - p))
+
+
+def _threshold(p: float, bits: int) -> int:
+    """Below it lies the share `p` of all whole numbers with so many bits."""
+    return round(p * (1 << bits)) - (1 << (bits - 1))
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """A whole number for each element, as good as drawn: its place, mixed with what is drawn once for all."""
+    first, second = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=x.device)
+    number = torch.arange(x.numel(), dtype=torch.int32, device=x.device).view(x.shape) ^ first
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B - 2**32)):
+        number = (number ^ _right(number, shift)) * factor + second
+    last: Tensor = number ^ _right(number, 16)
+    return last
+
+
+def _right(number: Tensor, shift: int) -> Tensor:
+    """Shifted to the right, zeros coming in from the left."""
+    return (number >> shift) & ((1 << (32 - shift)) - 1)

@@ -1,8 +1,9 @@
 """Multi-head attention (SPEC 1.6-1.10): self, masked and cross, fused or explicit.
 
-Attention runs fused (`scaled_dot_product_attention`) unless somebody listens to the tap ``weights`` or the position
-scheme works on the weights; then they are computed as written in the paper. Both give the same numbers.
-There is no dropout on the weights, so that what is looked at is what was trained (docs/LOG.md).
+Attention runs fused (`scaled_dot_product_attention`; short rows on a GPU in nn/short_rows.py) unless somebody listens
+to the tap ``weights`` or the position scheme works on the weights; then they are computed as written in the paper.
+All give the same numbers. There is no dropout on the weights, so that what is looked at is what was trained
+(docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from itertools import groupby
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.nn.attention import softmax_visible
+from regard.nn.attention import HeadedAttention, softmax_visible
 from regard.nn.cache import Cache, KeyValue
 from regard.nn.linear import Linear, product
 from regard.nn.positions import NoPositions, Positions
+from regard.nn.short_rows import usable, within_rows
 from regard.nn.sight import Sight
-from regard.nn.tap import Tap
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(HeadedAttention):
     """H heads over the same tokens; ``[Z_1 ; ... ; Z_H] W_O`` has the shape of the input.
 
     One matrix holds ``W_Q``, ``W_K`` and ``W_V`` of all heads one below the other, so self-attention needs one
@@ -39,22 +40,27 @@ class MultiHeadAttention(nn.Module):
         d_value: int | None = None,
         positions: Positions | None = None,
     ) -> None:
-        super().__init__()
         assert (d_key and d_value) or d_model % n_heads == 0, (
             f"d_model {d_model} is not a multiple of n_heads {n_heads}"
         )
-        self.n_heads = n_heads
+        super().__init__(n_heads, d_value or d_model // n_heads)
         self.d_key = d_key or d_model // n_heads
-        self.d_value = d_value or d_model // n_heads
         self.widths = [n_heads * self.d_key, n_heads * self.d_key, n_heads * self.d_value]
         self.projection = Linear(d_model, sum(self.widths))
         self.output = Linear(n_heads * self.d_value, d_model)
         self.positions = positions or NoPositions()
-        self.query, self.key, self.value, self.weights, self.mixed = Tap(), Tap(), Tap(), Tap(), Tap()
+
+    def factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]]:
+        query, key, _ = self.projection.weight.detach().split(self.widths)
+        of_query, of_key = (part.unflatten(0, (self.n_heads, self.d_key))[head] for part in (query, key))
+        return of_query, of_key
 
     def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Cache | None = None) -> Float[Tensor, "B T D"]:
         """Self-attention: every token looks at the tokens of the same rows, and at those remembered."""
-        query, key, value = self.projection(x).contiguous().split(self.widths, dim=-1)
+        projected = self.projection(x).contiguous()
+        if cache is None and sight.within is not None and self._fits_on_chip(projected):
+            return self._out(within_rows(projected, sight.within, self.n_heads))
+        query, key, value = projected.split(self.widths, dim=-1)
         memory = self._memory(key, value, sight.query_position)
         return self.attend(query, memory if cache is None else cache.append(memory), sight)
 
@@ -76,8 +82,17 @@ class MultiHeadAttention(nn.Module):
         turned = self.positions.turn(self._heads(query, self.d_key), sight.query_position)
         by_head: Tensor = self.query(turned)
         mix = self._apart if sight.lengths else self._mix
-        projected: Tensor = self.output(self.mixed(mix(by_head, memory, sight)))
+        return self._out(mix(by_head, memory, sight))
+
+    def _out(self, mixed: Float[Tensor, "B Q HE"]) -> Float[Tensor, "B Q D"]:
+        projected: Tensor = self.output(self.mixed(mixed))
         return projected
+
+    def _fits_on_chip(self, projected: Tensor) -> bool:
+        """Whether nobody listens, positions do nothing here, and a kernel of our own takes whole rows."""
+        plain = isinstance(self.positions, NoPositions) and self.d_key == self.d_value
+        heard = any(tap.heard for tap in (self.query, self.key, self.value, self.weights))
+        return plain and not heard and usable(projected, self.d_key)
 
     def _mix(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q HE"]:
         explicit = self.weights.heard or self.positions.needs_weights

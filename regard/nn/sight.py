@@ -25,13 +25,20 @@ class Place(NamedTuple):
     position: Int[Tensor, "B T"]
 
 
+class Within(NamedTuple):
+    """Tokens that look at those of their own sentence, all of them or none that is later."""
+
+    place: Place
+    causal: bool
+
+
 class Sight(NamedTuple):
     """What each query may attend to, and where queries and keys stand in their sentences.
 
     `allowed` None means that every query sees every key. A blank query, one with nothing to attend to, is let
     look everywhere, so that no softmax runs over nothing, and its result is then put to zero. With `lengths` there
     is one row, filled by sentences of these lengths, and each token sees its own: no mask is needed, and nothing is
-    computed between sentences.
+    computed between sentences. Where tokens look at each other, `within` is what `allowed` follows from.
     """
 
     query_position: Int[Tensor, "B Q"]
@@ -39,13 +46,16 @@ class Sight(NamedTuple):
     allowed: Bool[Tensor, "B 1 Q K"] | None = None
     blank: Bool[Tensor, "B 1 Q 1"] | None = None
     lengths: tuple[int, ...] = ()
+    within: Within | None = None
 
 
-def visible(query: Place, key: Place, *, causal: bool = False) -> Sight:
-    """The sight of the tokens at `query` over the tokens at `key`."""
+def visible(query: Place, key: Place | None = None, *, causal: bool = False) -> Sight:
+    """The sight of the tokens at `query` over the tokens at `key`, or over themselves."""
+    within = Within(query, causal) if key is None else None
+    key = key or query
     same = query.segment[:, :, None] == key.segment[:, None, :]
     allowed = same & (query.segment > 0)[:, :, None]  # (B, Q, K)
     if causal:
         allowed = allowed & (key.position[:, None, :] <= query.position[:, :, None])
     blank = ~allowed.any(-1, keepdim=True)  # (B, Q, 1)
-    return Sight(query.position, key.position, (allowed | blank)[:, None], blank[:, None])
+    return Sight(query.position, key.position, (allowed | blank)[:, None], blank[:, None], within=within)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from regard.nn import Dropout
+from regard.nn.dropout import _mixed, _threshold
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
@@ -51,3 +52,27 @@ def test_nothing_happens_in_eval_mode_or_at_zero():
     x = torch.randn(5, 5)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_numbers_mixed_for_compiled_graphs_are_as_good_as_drawn(p):
+    """The share is right; neighbours, elements of one column and two calls have nothing to do with each other."""
+    torch.manual_seed(0)
+    x = torch.empty(2048, 64)
+    first, second = ((_mixed(x) < _threshold(p, 32)).double() for _ in range(2))
+    n = x.numel()
+    assert abs(float(first.mean()) - p) < 5 * (p * (1 - p) / n) ** 0.5
+    one, other = ((dropped - p).flatten() / (p * (1 - p)) ** 0.5 for dropped in (first, second))
+    for distance in (1, 2, 3, 4, 8, 16, 63, 64, 65, 128, 4096):
+        assert abs(float(one[distance:] @ one[:-distance])) < 5 * n**0.5
+    assert abs(float(one @ other)) < 5 * n**0.5
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_graph_compiled_for_a_gpu_drops_by_them(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    torch.manual_seed(0)
+    out = Dropout(0.25)(torch.ones(300, 100, device="cuda"))
+    assert abs(float((out == 0).double().mean()) - 0.25) < 0.02
+    torch.testing.assert_close(out.max().cpu(), torch.tensor(1 / 0.75))

@@ -19,9 +19,11 @@ BLEU = Goal("bleu", "BLEU", higher_is_better=True)
 LOG = [
     {"step": 1, "loss": 5.0, "learning_rate": 0.1},
     {"step": 2, "loss": 4.0, "learning_rate": 0.1},
-    {"step": 2, "valid_loss": 4.5, "bleu": 3.0, "exact": 0.1},
-    {"step": 4, "valid_loss": 3.5, "bleu": 9.0, "exact": 0.5},
+    {"step": 2, "valid_loss": 4.5, "valid_perplexity": 90.0, "bleu": 3.0, "exact": 0.1},
+    {"step": 4, "valid_loss": 3.5, "valid_perplexity": 33.1, "bleu": 9.0, "exact": 0.5},
 ]
+
+PERPLEXITY = Goal("valid_perplexity", "perplexity", higher_is_better=False)
 
 
 NULLS = [{"step": 3, "loss": None}, {"step": 4, "valid_loss": None, "bleu": None}]
@@ -41,29 +43,51 @@ def test_a_picture_is_drawn(tmp_path: Path, lines: list[dict[str, Any]]) -> None
     assert path.stat().st_size > 5000
 
 
+def drawn(folder: Path, monkeypatch: pytest.MonkeyPatch, goal: Goal, lines: list[dict[str, Any]]) -> list[Any]:
+    """The axes of the picture of a log."""
+    figures = []
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    monkeypatch.setattr(figure, "savefig", lambda self, *_, **__: figures.append(self))
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    draw_curve(RunDirectory(folder), goal)
+    axes: list[Any] = figures[0].axes
+    return axes
+
+
 @pytest.mark.parametrize(
     ("goal", "labels"),
     [
         (BLEU, ["loss (nats)", "validation BLEU"]),
         (Goal("exact", "exact matches", higher_is_better=True), ["loss (nats)", "validation exact matches"]),
-        (Goal("valid_perplexity", "perplexity", higher_is_better=False), ["loss (nats)"]),
+        (PERPLEXITY, ["loss (nats)"]),
     ],
     ids=lambda value: getattr(value, "metric", ""),
 )
 def test_the_goal_has_an_axis_of_its_own_from_0_to_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goal: Goal, labels: list[str]
 ) -> None:
-    figures = []
-    figure = pytest.importorskip("matplotlib.figure").Figure
-    monkeypatch.setattr(figure, "savefig", lambda self, *_, **__: figures.append(self))
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LOG))
-    draw_curve(RunDirectory(tmp_path), goal)
-    axes: list[Any] = figures[0].axes
+    axes = drawn(tmp_path, monkeypatch, goal, LOG)
     assert [each.get_ylabel() for each in axes] == labels
     for each in axes:
         top = max(max(line.get_ydata()) for line in each.lines)
         assert each.get_ylim() == pytest.approx((0, top), abs=0.2 * top)
         assert each.get_ylim()[0] == 0
+
+
+def test_where_the_goal_is_the_loss_accuracies_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [*LOG, {"step": 5, "valid_loss": 3.0, "masked_accuracy": 0.3, "next_accuracy": 0.8}]
+    _, shares = drawn(tmp_path, monkeypatch, PERPLEXITY, lines)
+    assert shares.get_ylabel() == "share"
+    assert {line.get_label(): list(line.get_ydata()) for line in shares.lines} == {
+        "masked accuracy": [0.3],
+        "next accuracy": [0.8],
+    }
+
+
+def test_a_loss_that_is_no_likelihood_has_no_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spearman = Goal("spearman", "Spearman correlation", higher_is_better=True)
+    losses, _ = drawn(tmp_path, monkeypatch, spearman, [{"step": 1, "valid_loss": 0.9, "spearman": -0.1}])
+    assert losses.get_ylabel() == "loss"
 
 
 def test_without_the_library_the_command_that_installs_it_is_said(

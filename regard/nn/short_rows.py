@@ -1,0 +1,156 @@
+"""Self-attention of short rows in one kernel each way, for half precision on a CUDA device.
+
+A row of up to 128 tokens fits on the chip, so one program does all of a head: it reads queries, keys and values where
+the projection put them and writes what they mix; backward it computes the weights again and writes the gradient of the
+projection in its place, so nothing is copied together. nn/multihead.py has the same in torch, for everything else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.nn.kernels import runnable
+from regard.nn.sight import Within
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = None
+
+LONGEST, WIDEST = 128, 64
+"""Tokens of a row, and the width of a head, that still fit on the chip."""
+
+SHORTEST = 16
+"""Rows and heads are worked on as if they were so long or wide at least: what a matrix unit takes."""
+
+
+def usable(projected: Tensor, width: int) -> bool:
+    """Whether the kernels take rows like these, of heads so wide."""
+    half = projected.dtype in (torch.bfloat16, torch.float16)
+    return half and projected.shape[1] <= LONGEST and width <= WIDEST and width % 8 == 0 and runnable(projected)
+
+
+def within_rows(projected: Float[Tensor, "B T HEEE"], within: Within, n_heads: int) -> Float[Tensor, "B T HE"]:
+    """What the heads of each row mix, from queries, keys and values of all heads one beside the other."""
+    segment, position = (each.contiguous() for each in within.place)
+    mixed: Tensor = _mix(projected, segment, position, n_heads, within.causal)
+    return mixed
+
+
+INPUTS = "Tensor projected, Tensor segment, Tensor position, int n_heads, bool causal"
+
+
+@torch.library.custom_op("regard::within_rows", mutates_args=(), schema=f"({INPUTS}) -> Tensor")
+def _mix(projected: Tensor, segment: Tensor, position: Tensor, n_heads: int, causal: bool) -> Tensor:
+    out = projected.new_empty(*projected.shape[:2], projected.shape[2] // 3)
+    sizes, blocks = _sizes(projected, n_heads), _blocks(projected, n_heads)
+    _forward_kernel[len(projected), n_heads](projected, segment, position, out, *sizes, CAUSAL=causal, **blocks)
+    return out
+
+
+@torch.library.custom_op("regard::within_rows_backward", mutates_args=(), schema=f"(Tensor grad, {INPUTS}) -> Tensor")
+def _mix_backward(
+    grad: Tensor, projected: Tensor, segment: Tensor, position: Tensor, n_heads: int, causal: bool
+) -> Tensor:
+    found, tensors = torch.empty_like(projected), (grad.contiguous(), projected, segment, position)
+    sizes, blocks = _sizes(projected, n_heads), _blocks(projected, n_heads)
+    _backward_kernel[len(projected), n_heads](*tensors, found, *sizes, CAUSAL=causal, **blocks)
+    return found
+
+
+@_mix.register_fake
+def _(projected: Tensor, segment: Tensor, position: Tensor, n_heads: int, causal: bool) -> Tensor:
+    return projected.new_empty(*projected.shape[:2], projected.shape[2] // 3)
+
+
+@_mix_backward.register_fake
+def _(grad: Tensor, projected: Tensor, segment: Tensor, position: Tensor, n_heads: int, causal: bool) -> Tensor:
+    return torch.empty_like(projected)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.n_heads, ctx.causal = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+    return _mix_backward(grad, *ctx.saved_tensors, ctx.n_heads, ctx.causal), None, None, None, None
+
+
+_mix.register_autograd(_backward, setup_context=_keep)
+
+
+def _sizes(projected: Tensor, n_heads: int) -> tuple[int, int, float]:
+    width = projected.shape[2] // (3 * n_heads)
+    return projected.shape[1], width, width**-0.5
+
+
+def _blocks(projected: Tensor, n_heads: int) -> dict[str, int]:
+    length, width, _ = _sizes(projected, n_heads)
+    blocks = {name: max(SHORTEST, triton.next_power_of_2(each)) for name, each in (("T", length), ("E", width))}
+    return {**blocks, "H": n_heads, "num_warps": 8 if blocks["T"] > 64 else 4}
+
+
+def _weights_of(  # type: ignore[no-untyped-def]
+    q, k, segment, position, b, length, scale, T: tl.constexpr, CAUSAL: tl.constexpr
+):
+    """Softmax over what each query may see; zeros where it may see nothing."""
+    i = tl.arange(0, T)
+    own = tl.load(segment + b * length + i, mask=i < length, other=0)
+    seen = (own[:, None] == own[None, :]) & (own > 0)[:, None]
+    if CAUSAL:
+        at = tl.load(position + b * length + i, mask=i < length, other=0)
+        seen = seen & (at[None, :] <= at[:, None])
+    scores = tl.where(seen, tl.dot(q, tl.trans(k)) * scale, float("-inf"))
+    raised = tl.where(seen, tl.exp(scores - tl.max(scores, 1)[:, None]), 0.0)
+    total = tl.sum(raised, 1)[:, None]
+    return tl.where(total > 0.0, raised / total, 0.0)
+
+
+def _forward(  # type: ignore[no-untyped-def]
+    projected, segment, position, out, length, width, scale,
+    T: tl.constexpr, E: tl.constexpr, H: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """One head of one row: ``Z = A V``."""
+    b, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    i, e = tl.arange(0, T)[:, None], tl.arange(0, E)[None, :]
+    there = (i < length) & (e < width)
+    query = projected + (b * length + i) * (3 * H * width) + h * width + e
+    q = tl.load(query, mask=there, other=0.0)
+    k = tl.load(query + H * width, mask=there, other=0.0)
+    v = tl.load(query + 2 * H * width, mask=there, other=0.0)
+    weights = _weights(q, k, segment, position, b, length, scale, T, CAUSAL)
+    mixed = tl.dot(weights.to(v.dtype), v)
+    tl.store(out + (b * length + i) * (H * width) + h * width + e, mixed.to(v.dtype), mask=there)
+
+
+def _gradient(  # type: ignore[no-untyped-def]
+    grad, projected, segment, position, found, length, width, scale,
+    T: tl.constexpr, E: tl.constexpr, H: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """One head of one row: ``dV = A^T dZ``, ``dS = A (dA - sum(A dA))``, ``dQ = dS K``, ``dK = dS^T Q``."""
+    b, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    i, e = tl.arange(0, T)[:, None], tl.arange(0, E)[None, :]
+    there = (i < length) & (e < width)
+    place = (b * length + i) * (3 * H * width) + h * width + e
+    q = tl.load(projected + place, mask=there, other=0.0)
+    k = tl.load(projected + place + H * width, mask=there, other=0.0)
+    v = tl.load(projected + place + 2 * H * width, mask=there, other=0.0)
+    dz = tl.load(grad + (b * length + i) * (H * width) + h * width + e, mask=there, other=0.0)
+    weights = _weights(q, k, segment, position, b, length, scale, T, CAUSAL)
+    dv = tl.dot(tl.trans(weights.to(dz.dtype)), dz)
+    tl.store(found + place + 2 * H * width, dv.to(dz.dtype), mask=there)
+    d_weights = tl.dot(dz, tl.trans(v))
+    d_scores = (weights * (d_weights - tl.sum(weights * d_weights, 1)[:, None]) * scale).to(dz.dtype)
+    tl.store(found + place, tl.dot(d_scores, k).to(dz.dtype), mask=there)
+    tl.store(found + place + H * width, tl.dot(tl.trans(d_scores), q).to(dz.dtype), mask=there)
+
+
+_weights: Any = None if triton is None else triton.jit(_weights_of)
+_forward_kernel: Any = None if triton is None else triton.jit(_forward)
+_backward_kernel: Any = None if triton is None else triton.jit(_gradient)

@@ -1,0 +1,70 @@
+"""The kernels of short rows against attention as it is written, forward and backward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from regard.nn import MultiHeadAttention, Place, Sight, record, short_rows, visible
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore"),  # the compiler's own
+]
+
+
+def packed(rows: int, length: int, *, causal: bool) -> Sight:
+    """Three texts to a row, and empty positions that see nothing."""
+    segment = torch.randint(0, 4, (rows, length)).sort(1).values.cuda()
+    place = Place(segment, torch.arange(length, device="cuda").expand(rows, -1))
+    return visible(place, causal=causal)
+
+
+def both(attention: MultiHeadAttention, x: Tensor, sight: Sight, *, explicit: bool) -> list[Tensor]:
+    """What an attention gives, and the gradient of its input and of its weights."""
+    x = x.detach().requires_grad_()
+    listening = {"weights"} if explicit else set()
+    with record(attention, *listening):
+        out = attention(x, sight)
+    wanted = [x, *attention.parameters()]
+    direction = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out)
+    return [out, *torch.autograd.grad((out * direction).sum(), wanted)]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("length", "heads", "width"), [(128, 4, 64), (100, 3, 40), (17, 2, 16), (64, 1, 8)])
+def test_it_is_attention(length, heads, width, causal):
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(heads * width, heads).cuda()
+    x, sight = torch.randn(5, length, heads * width, device="cuda"), packed(5, length, causal=causal)
+    exact = both(attention.double(), x.double(), sight, explicit=True)
+    for dtype, tolerance in ((torch.bfloat16, 3e-2), (torch.float16, 4e-3)):
+        attention.to(dtype)
+        assert short_rows.usable(attention.projection(x.to(dtype)), width)
+        for ours, wanted in zip(both(attention, x.to(dtype), sight, explicit=False), exact, strict=True):
+            assert_close(ours.double(), wanted, rtol=0, atol=tolerance * float(wanted.abs().max()))
+
+
+def test_blank_queries_get_zeros_and_hand_nothing_back():
+    torch.manual_seed(0)
+    sight = packed(4, 32, causal=False)
+    projected = torch.randn(4, 32, 3 * 64, device="cuda", dtype=torch.float16, requires_grad=True)
+    out = short_rows.within_rows(projected, sight.within, 4)
+    (grad,) = torch.autograd.grad(out.sum(), projected)
+    blank = sight.blank[:, 0, :, 0]
+    assert blank.any()
+    assert not out[blank].any()
+    assert not grad[blank].any()
+    assert torch.isfinite(grad).all()
+
+
+def test_what_it_does_not_take_goes_the_other_way():
+    half = torch.zeros(2, 128, 3 * 64, device="cuda", dtype=torch.float16)
+    assert short_rows.usable(half, 64)
+    assert not short_rows.usable(half.float(), 64)
+    assert not short_rows.usable(half.cpu(), 64)
+    assert not short_rows.usable(torch.zeros(2, 129, 192, device="cuda", dtype=torch.float16), 64)
+    assert not short_rows.usable(half, 128)

@@ -1,0 +1,45 @@
+"""Words of plain text: whole in every script, and where they stand."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from regard.text.words import running, spaced
+
+
+def words(text: str) -> list[str]:
+    return [text[start:end] for start, end in running(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Dr. O'Neil's (7,5 m) lands—well!", "Dr . O'Neil's ( 7,5 m ) lands — well !"),
+        ("मैं हिन्दी में पढ़ता हूँ।", "मैं हिन्दी में पढ़ता हूँ ।"),
+        ("क्\u200dष और क्\u200cष", "क्\u200dष और क्\u200cष"),
+        (unicodedata.normalize("NFD", "L'été, à Nîmes."), unicodedata.normalize("NFD", "L'été , à Nîmes .")),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("שָׁלוֹם עוֹלָם", "שָׁלוֹם עוֹלָם"),
+        ("❤\ufe0f!", "❤\ufe0f !"),
+        ("com\u00adpu\u00adter", "com\u00adpu\u00adter"),
+        ("\u0301a", "\u0301a"),
+        ("", ""),
+    ],
+)
+def test_no_word_is_cut_at_a_mark(text: str, expected: str) -> None:
+    assert words(text) == expected.split()
+
+
+def test_places_are_those_of_the_characters() -> None:
+    text = unicodedata.normalize("NFD", "où est-il ?")
+    assert running(text) == [(0, 3), (4, 10), (11, 12)]
+    assert spaced("a  b-c\t!") == [(0, 1), (3, 6), (7, 8)]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_words_are_the_same_however_accents_are_written(form: str) -> None:
+    text = "Le garçon a mangé l'île flottante à Pâques (déjà)."
+    found = words(unicodedata.normalize(form, text))
+    assert [unicodedata.normalize("NFC", word) for word in found] == words(text)
