@@ -1,0 +1,61 @@
+"""Measure on this machine what is claimed of the Transformer against recurrence, and say which claims held.
+
+The parts are cost (time of a layer against length: self-attention O(n^2 d) in O(1) steps, an LSTM O(n d^2) in O(n)),
+recall (how well a text is copied, by how far back its tokens lie, for every architecture), translation (BLEU by the
+length of sentences: recurrence without attention, with it, and the Transformer) and flops (what those trainings cost,
+beside the published table). One more, positions (every position scheme on translation and tagging), is only measured
+where --only asks for it.
+
+Without --data and --tagged, models learn from texts that are made up here. Every part is kept as it ends: its numbers
+(PART.json), its figure (PART.png), and all of it on one page (report.html); recipes and runs are in the folders of
+their parts. The same command goes on where it was stopped.
+
+    regard compare --quick --out compare
+    regard compare --only translation,flops --data train.en train.fr --out on-mine
+    regard compare --only positions --tagged train.conllu --quick --out positions
+
+The whole takes about half an hour on two cores, with --quick about two minutes.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import Device, Seed, split
+from regard.cli.program import program
+from regard.progress import say
+
+
+def compare(
+    out: Annotated[str, typer.Option(help="The folder to make, or to go on with.")] = "compare",
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller models and fewer of everything.")] = False,
+    only: Annotated[str, typer.Option(metavar="PART,...", help="Only these parts.")] = "",
+    data: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="SOURCE TARGET", help="Translate your own texts.")
+    ] = None,
+    tagged: Annotated[str, typer.Option(metavar="FILE", help="For positions: tag your own words.")] = "",
+    seed: Seed = 0,
+    device: Device = "auto",
+) -> None:
+    from regard.compare import PARTS
+    from regard.compare import compare as measure
+    from regard.compare.part import Setting
+    from regard.compare.plain import lines
+
+    setting = Setting(Path(out), "quick" if quick else "full", seed, device, data or (), tagged)
+    command = shlex.join(["regard", *sys.argv[1:]])
+    try:
+        for name, kept in measure(setting, split(only), command):
+            part = PARTS[name]
+            for line in lines(part, part.show(kept.found)):
+                print(line, flush=True)
+    except KeyboardInterrupt:
+        say(f"stopped; what was finished is in {out}, and the same command goes on")
+        raise
+    page = shlex.quote(str(setting.out / "report.html"))
+    say(f"the whole: {page}        more: {program()} compare --help")

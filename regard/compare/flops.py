@@ -1,0 +1,180 @@
+"""What training costs, in floating-point operations, beside the published table (SPEC 9.3).
+
+The runs are those of the part before (translation.py); their operations are counted, not estimated, on one batch of
+each (train/plan.py). Published numbers are data here, from Vaswani et al. 2017, table 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.compare.charts import Chart, Line, draw_charts
+from regard.compare.contenders import USUAL
+from regard.compare.part import Finding, Found, Part, Setting, Shown, Table, either
+from regard.compare.translation import CLEAR, POOR
+
+SOURCE = "Vaswani et al. 2017, table 2: newstest2014, BLEU and floating-point operations of training"
+
+
+class Published(NamedTuple):
+    """A row of the published table: BLEU and operations, English to German and to French; None where none is given."""
+
+    name: str
+    german: float | None = None
+    french: float | None = None
+    german_flops: float | None = None
+    french_flops: float | None = None
+    ensemble: bool = False
+
+
+PUBLISHED = (
+    Published("ByteNet", 23.75),
+    Published("Deep-Att + PosUnk", None, 39.2, None, 1.0e20),
+    Published("GNMT + RL", 24.6, 39.92, 2.3e19, 1.4e20),
+    Published("ConvS2S", 25.16, 40.46, 9.6e18, 1.5e20),
+    Published("MoE", 26.03, 40.56, 2.0e19, 1.2e20),
+    Published("Deep-Att + PosUnk, ensemble", None, 40.4, None, 8.0e20, ensemble=True),
+    Published("GNMT + RL, ensemble", 26.30, 41.16, 1.8e20, 1.1e21, ensemble=True),
+    Published("ConvS2S, ensemble", 26.36, 41.29, 7.7e19, 1.2e21, ensemble=True),
+    Published("Transformer base", 27.3, 38.1, 3.3e18),
+    Published("Transformer big", 28.4, 41.8, 2.3e19),
+)
+
+APART = (
+    "The data differ: ours are a few thousand sentences or the user's own, the published ones the millions of WMT "
+    "2014. So BLEU can be compared among our rows, and among the published ones, but not across."
+)
+
+
+def measure(_: Setting, found: Mapping[str, Found]) -> Found:
+    """What the runs of the part before cost and reached, step by step."""
+    models = []
+    for each in found["translation"]["models"]:
+        per_step = each["flops"] / each["steps"]
+        curve = [{"flops": per_step * line["step"], "bleu": line["bleu"]} for line in each["curve"]]
+        kept = {name: each[name] for name in ("name", "parameters", "steps", "tokens", "seconds", "flops", "bleu")}
+        models.append({**kept, "curve": curve})
+    published = [row._asdict() for row in PUBLISHED]
+    return {"origin": found["translation"]["origin"], "models": models, "published": published, "source": SOURCE}
+
+
+def findings(found: Found) -> list[Finding]:
+    """What the published table says of itself, and what ours says."""
+    rows = [Published(**row) for row in found["published"]]
+    return [_published_cost(rows), *_ours(found["models"])]
+
+
+def _published_cost(rows: list[Published]) -> Finding:
+    """Better, for fewer operations: of the published rows that name both."""
+    base, big = (next(row for row in rows if row.name == f"Transformer {size}") for size in ("base", "big"))
+    others = [row for row in rows if not row.name.startswith("Transformer")]
+    best = max(row.german for row in others if row.german is not None)
+    cheapest = min(row.german_flops for row in others if row.german_flops is not None)
+    assert base.german is not None
+    assert base.german_flops is not None
+    held = base.german > best and base.german_flops < cheapest
+    return Finding(
+        "Published: better translations for fewer operations (English to German).",
+        held,
+        f"Transformer base {base.german} BLEU for {base.german_flops:.1e} operations, big {big.german}; of all others "
+        f"the best reached {best}, ensembles included, and the cheapest took {cheapest:.1e}.",
+    )
+
+
+def _ours(models: list[dict[str, Any]]) -> list[Finding]:
+    """The Transformer against each of the others: BLEU, and what it took to come as far as the other."""
+    usual = next(each for each in models if each["name"] == USUAL)
+    found = []
+    for other in models:
+        if other is usual:
+            continue
+        reached = flops_to_reach(usual["curve"], max(point["bleu"] for point in other["curve"]))
+        poor = max(usual["bleu"], other["bleu"]) < POOR
+        cheaper = reached is not None and reached < other["flops"]
+        worse = other["bleu"] - usual["bleu"] > CLEAR or reached is None
+        took = (
+            f"passed {other['name']}'s best after {reached:.1e}" if reached else f"never reached {other['name']}'s best"
+        )
+        found.append(
+            Finding(
+                f"Here: the Transformer comes as far as {other['name']} for fewer operations.",
+                None if poor else either(cheaper, worse),
+                f"BLEU {usual['bleu']:.1f} for {usual['flops']:.1e} operations ({usual['seconds']:.0f} s) against "
+                f"{other['bleu']:.1f} for {other['flops']:.1e} ({other['seconds']:.0f} s); on the validation "
+                f"data it {took}.",
+            )
+        )
+    return found
+
+
+def flops_to_reach(curve: list[dict[str, float]], bleu: float) -> float | None:
+    """The operations after which a model first validated at least so high."""
+    return next((point["flops"] for point in curve if point["bleu"] >= bleu), None)
+
+
+def show(found: Found) -> Shown:
+    """Tables and findings."""
+    method = (
+        f"The runs of the part before: {found['origin']}. Operations are those of the matrix products of one training "
+        "batch, forward and backward, counted on shapes alone, times the steps; of models whose batches differ, the "
+        f"widest batch is counted. {APART}"
+    )
+    ours = [
+        [
+            m["name"],
+            f"{m['parameters']:,}",
+            f"{m['steps']:,}",
+            f"{m['flops']:.2e}",
+            f"{m['seconds']:.0f}",
+            f"{m['bleu']:.1f}",
+        ]
+        for m in found["models"]
+    ]
+    columns = ["model", "parameters", "steps", "operations", "seconds", "BLEU (test)"]
+    rows = [
+        [row.name, *(_bleu(score) for score in row[1:3]), *(_power(flops) for flops in row[3:5])]
+        for row in (Published(**row) for row in found["published"])
+    ]
+    names = ["model", "BLEU EN-DE", "BLEU EN-FR", "operations EN-DE", "operations EN-FR"]
+    tables = [Table("Measured here", columns, ours, APART), Table("Published", names, rows, found["source"])]
+    return Shown(method, findings(found), tables)
+
+
+def _bleu(score: float | None) -> str:
+    return "" if score is None else f"{score:g}"
+
+
+def _power(flops: float | None) -> str:
+    return "" if flops is None else f"{flops:.1e}"
+
+
+def draw(found: Found, path: Path) -> Path:
+    """BLEU against operations, ours as they were trained; the published beside them, on the same kind of axes."""
+    ours = {
+        each["name"]: Line([point["flops"] for point in each["curve"]], [point["bleu"] for point in each["curve"]])
+        for each in found["models"]
+    }
+    rows = [Published(**row) for row in found["published"]]
+    german = {
+        row.name: Line([row.german_flops], [row.german], joined=False)
+        for row in rows
+        if row.german is not None and row.german_flops is not None
+    }
+    charts = [
+        Chart("here, validation data, while training", ours),
+        Chart("published, EN-DE (other data)", german, scales=("log", "linear")),
+    ]
+    return draw_charts(charts, path, "floating-point operations", "BLEU", columns=2, shared=False)
+
+
+PART = Part(
+    title="Training cost",
+    claim="The Transformer reaches better translations for a fraction of the floating-point operations of training.",
+    source="Vaswani et al. 2017, table 2",
+    measure=measure,
+    show=show,
+    draw=draw,
+    needs=("translation",),
+)

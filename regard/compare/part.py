@@ -1,0 +1,93 @@
+"""What every part of a comparison is made of: what was asked for, what was found, and what that shows.
+
+A part measures once and keeps numbers alone (`Found`, ready for JSON); tables, findings and figures are made of those
+numbers, so they can be made again without measuring. A finding is worked out from the numbers: where a claim did not
+hold, it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Found = dict[str, Any]
+"""All numbers of a part, as JSON holds them."""
+
+Pace = Literal["quick", "full"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What was asked for; with the machine, it decides every number."""
+
+    out: Path
+    pace: Pace = "full"
+    seed: int = 0
+    device: str = "auto"
+    data: tuple[str, ...] = ()
+    tagged: str = ""
+
+    def json(self) -> dict[str, Any]:
+        """What must be the same where finished parts are taken over."""
+        return {
+            "pace": self.pace,
+            "seed": self.seed,
+            "device": self.device,
+            "data": list(self.data),
+            "tagged": self.tagged,
+        }
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim, whether it held here (None: these numbers cannot tell), and the numbers that say so."""
+
+    claim: str
+    held: bool | None
+    because: str
+
+    @property
+    def verdict(self) -> str:
+        """One word or two."""
+        return {True: "held", False: "did not hold", None: "cannot tell"}[self.held]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts under the names of their columns."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the numbers of a part show; `method` says how they were measured."""
+
+    method: str
+    findings: Sequence[Finding]
+    tables: Sequence[Table]
+
+
+class Part(NamedTuple):
+    """One part: `measure` takes minutes, `show` and `draw` need nothing but what it found.
+
+    `measure` is also given what the parts before it found, those it `needs` among them.
+    """
+
+    title: str
+    claim: str
+    source: str
+    measure: Callable[[Setting, Mapping[str, Found]], Found]
+    show: Callable[[Found], Shown]
+    draw: Callable[[Found, Path], Path]
+    needs: tuple[str, ...] = ()
+
+
+def either(first: bool, second: bool) -> bool | None:
+    """True where only the first is so, False where only the second is, None where neither."""
+    return True if first and not second else False if second and not first else None

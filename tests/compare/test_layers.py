@@ -1,0 +1,42 @@
+"""The layers whose cost is compared: their operations as torch counts them, their chains as they are written."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.compare.layers import LAYERS, OPERATIONS, THEORY, operations, sequential_products
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(("length", "width"), [(5, 64), (32, 128)])
+def test_operations_are_those_that_torch_counts(layer: str, length: int, width: int) -> None:
+    module = LAYERS[layer](width).to("meta")
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        module(torch.zeros(1, length, width, device="meta"))
+    assert counter.get_total_flops() == operations(layer, length, width)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_keeps_the_shape(layer: str) -> None:
+    x = torch.randn(1, 7, 64)
+    assert LAYERS[layer](64)(x).shape == x.shape
+    assert layer in OPERATIONS
+    assert layer in THEORY
+
+
+def test_attention_alone_is_the_formula() -> None:
+    x = torch.randn(1, 6, 128, dtype=torch.float64)
+    heads = [x[0, :, start : start + 64] for start in (0, 64)]
+    expected = torch.cat([(head @ head.T / 8).softmax(-1) @ head for head in heads], -1)
+    torch.testing.assert_close(LAYERS["attention alone"](128)(x)[0], expected)
+
+
+def test_recurrence_waits_for_every_token_and_attention_for_none() -> None:
+    lengths = (1, 3, 9)
+    assert [sequential_products("attention alone", n) for n in lengths] == [2, 2, 2]
+    assert [sequential_products("self-attention", n) for n in lengths] == [4, 4, 4]
+    assert [sequential_products("encoder layer", n) for n in lengths] == [6, 6, 6]
+    assert [sequential_products("LSTM", n) for n in lengths] == list(lengths)

@@ -1,0 +1,70 @@
+"""The sweep over position schemes: what its scores show, and the made-up texts it learns from."""
+
+from __future__ import annotations
+
+import pytest
+
+from regard.compare import positions
+from regard.compare.contenders import SCHEMES
+from regard.compare.part import Found
+
+pytest.importorskip("babel")
+
+from regard.compare import made_up
+from regard.text.tagged import is_entity_scheme
+
+
+def found(**scores: float) -> Found:
+    def models(key: str, divide: float) -> list[dict[str, object]]:
+        return [{"name": name, "scores": {key: scores.get(name, 50.0) / divide}} for name in SCHEMES]
+
+    return {"translate": {"models": models("bleu", 1)}, "tag": {"models": models("f1", 100)}}
+
+
+def test_schemes_above_none_show_that_order_matters() -> None:
+    translation, sinusoidal, tagging, _ = positions.findings(found(none=10))
+    assert (translation.held, sinusoidal.held, tagging.held) == (True, True, True)
+    assert "none 10.0" in translation.because
+    assert "entity F1" in tagging.because
+
+
+def test_no_scheme_better_than_none_says_so() -> None:
+    assert [each.held for each in positions.findings(found(none=60))][::2] == [False, False]
+    mixed = positions.findings(found(none=40, relative=40))
+    assert mixed[0].held is None  # one scheme is no better, the others are
+
+
+def test_worse_sinusoids_are_said_to_be() -> None:
+    finding = positions.findings(found(none=10, sinusoidal=30, rotary=80))[1]
+    assert finding.held is False
+    assert "the best here was rotary, 80.0" in finding.because
+
+
+def test_a_tagged_fact_begins_with_b_and_goes_on_with_i() -> None:
+    texts = made_up.tagged(200, 3, seed=1)
+    assert len({each.words for each in texts}) == 200
+    labels = {label for each in texts for label in each.labels}
+    assert is_entity_scheme(labels)
+    assert {label[2:] for label in labels} == set(made_up.TAGS.values())
+    assert all(len(each.words) == len(each.labels) and each.labels[0].startswith("B-") for each in texts)
+
+
+def test_the_same_word_has_different_tags_in_different_places() -> None:
+    """Or no position would be needed."""
+    tags: dict[str, set[str]] = {}
+    for each in made_up.tagged(500, 3, seed=1):
+        for word, label in zip(*each, strict=True):
+            tags.setdefault(word, set()).add(label)
+    several = [word for word, found in tags.items() if len({label[2:] for label in found}) > 1]
+    assert len(several) > 20
+    assert "PM" in several
+
+
+def test_made_up_pairs_are_lists_of_facts_in_both_languages() -> None:
+    pairs = made_up.pairs(300, 4, seed=2)
+    assert len({pair.source for pair in pairs}) == 300
+    facts = [pair.source.count("; ") + 1 for pair in pairs]
+    assert set(facts) == {1, 2, 3, 4}
+    assert all(pair.target.count(" ; ") + 1 == n for pair, n in zip(pairs, facts, strict=True))
+    assert pairs == made_up.pairs(300, 4, seed=2)
+    assert pairs != made_up.pairs(300, 4, seed=3)

@@ -1,0 +1,158 @@
+"""The copying task, and what curves of it show: fed with curves where a claim fails, it must say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.compare import recall
+from regard.compare.contenders import ADDITIVE, DOT, FAMILIES, FIXED, LANGUAGE_MODELS, RECURRENT, TRANSFORMERS, USUAL
+from regard.compare.copying import BEGIN, Copier, Size, draw_texts
+from regard.compare.part import Finding, Found, Setting
+from regard.data.batches import Rows
+from regard.models.families import NEXT
+
+NAMES = [*RECURRENT, *TRANSFORMERS, *LANGUAGE_MODELS]
+SIZE = Size(6, (1, 3, 6), 9, 2, 4, 50, 1e-3, 16, 1)
+
+
+class Echo(nn.Module):
+    """Writes what it read, at the same place, or where `by` is given that many places off."""
+
+    def __init__(self, by: int = 0) -> None:
+        super().__init__()
+        self.by = by
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, source: Rows, target_in: Rows) -> Tensor:
+        assert target_in.ids[:, 1:].equal(source.ids[:, :-1])
+        return nn.functional.one_hot(source.ids.long().roll(self.by, 1), SIZE.vocabulary).float()
+
+
+class Behind(nn.Module):
+    """A language model that writes what stands `length` places before."""
+
+    def forward(self, rows: Rows) -> Tensor:
+        length = rows.ids.shape[1] // 2
+        after = rows.ids.long().roll(length, 1)
+        return nn.functional.one_hot(after, SIZE.vocabulary).float()
+
+
+def copier(model: nn.Module, *, joined: bool = False) -> Copier:
+    return Copier(model, SIZE, 0, torch.device("cpu"), joined=joined)
+
+
+def test_what_is_to_come_out_is_what_was_read() -> None:
+    texts = draw_texts(torch.Generator().manual_seed(0), 100, 6, 9)
+    assert texts.target_out.equal(texts.source)
+    assert texts.target_in[:, 1:].equal(texts.source[:, :-1])
+    assert (texts.target_in[:, 0] == BEGIN).all()
+    assert set(texts.source.flatten().tolist()) == set(range(1, 10))
+
+
+def test_the_distance_is_the_length_for_every_token() -> None:
+    """Read at place i of n, then written at step i: n steps later, whichever i."""
+    texts = draw_texts(torch.Generator().manual_seed(0), 1, 6, 9)
+    read, written = range(6), [6 + step for step in range(6)]
+    assert {after - before for before, after in zip(read, written, strict=True)} == {texts.source.shape[1]}
+
+
+def test_right_tokens_are_counted_at_every_distance() -> None:
+    assert copier(Echo()).test() == [50 * 1, 50 * 3, 50 * 6]
+    off = copier(Echo(by=1)).test()
+    assert off[0] == 50  # of one token, any place is the right one
+    assert off[2] < 0.3 * 50 * 6
+
+
+def test_a_language_model_reads_both_as_one_text() -> None:
+    assert copier(Behind(), joined=True).test() == [50, 150, 300]
+
+
+def test_all_have_about_as_many_parameters() -> None:
+    shapes = recall._shapes(recall.SIZES["full"])
+    assert list(shapes) == NAMES
+    counts = [recall.n_parameters(recall.build(FAMILIES[name], shape, 33)) for name, shape in shapes.items()]
+    assert max(counts) < 1.1 * min(counts)
+
+
+def test_training_is_the_same_for_the_same_seed() -> None:
+    shapes = recall._shapes(SIZE)
+    for name in (FIXED, USUAL, *LANGUAGE_MODELS):
+        losses = []
+        for _ in range(2):
+            model: Any = recall.build(FAMILIES[name], shapes[name], SIZE.vocabulary)
+            recall.initialise(model, torch.Generator().manual_seed(0), model.config.deviation)
+            losses.append(list(copier(model, joined=FAMILIES[name] is NEXT).learn()))
+        assert losses[0] == losses[1]
+
+
+def found(**far: float) -> Found:
+    """Curves that fall from 1 to what is named at the greatest distance; those that are not named stay at 1."""
+    models = []
+    for name in NAMES:
+        end = far.get(name.replace(" ", "_").replace(",", ""), 1.0)
+        accuracy = [1.0, (1 + end) / 2, end]
+        right = [round(a * 1000 * d) for a, d in zip(accuracy, (1, 8, 16), strict=True)]
+        models.append({"name": name, "shape": {}, "parameters": 50_000, "right": right, "losses": []})
+    about = {"longest": 16, "tokens": 16, "steps": 10, "batch": 4, "tested": 1000, "rate": 1e-3}
+    return {**about, "distances": [1, 8, 16], "models": models}
+
+
+def one(findings: list[Finding], *words: str) -> Finding:
+    chosen = [each for each in findings if all(word in each.claim for word in words)]
+    assert len(chosen) == 1, words
+    return chosen[0]
+
+
+def test_the_textbook_curves_hold_every_claim() -> None:
+    findings = recall.findings(found(RNN_one_fixed_vector=0.3, Transformer_none=0.2, recurrent_language_model=0.3))
+    assert {each.held for each in findings} == {True}
+    assert "30.0%" in one(findings, "One fixed vector holds less").because
+
+
+def test_a_vector_that_holds_everything_refutes_the_claim() -> None:
+    findings = recall.findings(found())
+    assert one(findings, "One fixed vector holds less").held is False
+    assert one(findings, "than one vector holds", ADDITIVE).held is None
+    assert "not clearly apart" in one(findings, "than one vector holds", ADDITIVE).because
+
+
+def test_attention_that_does_worse_is_said_to() -> None:
+    findings = recall.findings(found(RNN_one_fixed_vector=0.6, RNN_dot_attention=0.3))
+    assert one(findings, "than one vector holds", DOT).held is False
+    assert one(findings, "than one vector holds", ADDITIVE).held is True
+
+
+def test_a_transformer_that_loses_is_said_to() -> None:
+    findings = recall.findings(found(RNN_one_fixed_vector=0.6, Transformer_sinusoidal=0.4))
+    assert one(findings, "at least as much", FIXED).held is False
+    assert one(findings, "at least as much", ADDITIVE).held is False
+    reaches = one(findings, "sinusoidal positions: any distance")
+    assert reaches.held is False
+    assert "at worst 40.0%, at n = 16" in reaches.because
+    assert one(findings, "rotary positions: any distance").held is True
+
+
+def test_few_texts_cannot_tell() -> None:
+    numbers = found(RNN_one_fixed_vector=0.7, RNN_additive_attention=0.8)
+    numbers["tested"] = 10
+    for each in numbers["models"]:
+        each["right"] = [round(n / 100) for n in each["right"]]
+    assert one(recall.findings(numbers), "than one vector holds", ADDITIVE).held is None
+
+
+def test_every_architecture_is_measured_and_shown(tiny: Path) -> None:
+    numbers = recall.measure(Setting(tiny, device="cpu"), {})
+    assert [each["name"] for each in numbers["models"]] == NAMES
+    assert all(0 <= n <= 5 * d for each in numbers["models"] for n, d in zip(each["right"], (1, 2, 4), strict=True))
+    (table,) = recall.show(numbers).tables
+    assert [row[0] for row in table.rows] == NAMES
+
+
+def test_figure(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert recall.draw(found(), tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,77 @@
+"""Buckets of sentences by length, and what scores by bucket show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from regard.compare import translation
+from regard.compare.contenders import ADDITIVE, FIXED, USUAL
+from regard.compare.part import Found
+from regard.compare.translation import BUCKETS, bucket_edges, by_bucket
+
+
+def test_every_length_is_in_one_bucket_and_all_hold_about_as_many() -> None:
+    edges = bucket_edges(list(range(1, 101)), 5)
+    assert edges == [1, 21, 41, 61, 81]
+    sources = [" ".join(["word"] * n) for n in range(1, 101)]
+    found = by_bucket(sources, sources, sources, edges)
+    assert [each["n"] for each in found] == [20] * 5
+    assert [(each["from"], each["to"]) for each in found] == [(1, 20), (21, 40), (41, 60), (61, 80), (81, 100)]
+
+
+def test_equal_lengths_share_a_bucket() -> None:
+    assert bucket_edges([3] * 50, BUCKETS) == [3]
+    assert bucket_edges([3] * 90 + [7] * 10, BUCKETS) == [3]
+    (only,) = by_bucket(["a b c", "d e"], ["a b c", "d e"], ["a b c", "d e"], [2])
+    assert (only["n"], only["from"], only["to"]) == (2, 2, 3)
+
+
+def test_a_bucket_scores_its_own_sentences_alone() -> None:
+    short, long = "one two three four", "one two three four five six seven eight"
+    found = by_bucket([short, long], [short, "nothing of it at all is right here"], [short, long], [4, 8])
+    assert [each["exact"] for each in found] == [1.0, 0.0]
+    assert found[0]["bleu"] == pytest.approx(100)
+    assert found[1]["bleu"] < 20
+
+
+def model(name: str, *bleu: float) -> dict[str, Any]:
+    buckets = [
+        {"from": n, "to": n + 4, "n": 50, "bleu": b, "exact": b / 100} for n, b in zip((1, 5, 10), bleu, strict=True)
+    ]
+    about = {"name": name, "parameters": 1000, "flops": 1e9, "steps": 10, "tokens": 1, "seconds": 1.0, "curve": []}
+    return {**about, "bleu": sum(bleu) / 3, "chrf": 0.0, "exact": 0.5, "signature": "s", "buckets": buckets}
+
+
+def verdicts(fixed: tuple[float, ...], additive: tuple[float, ...], usual: tuple[float, ...]) -> list[bool | None]:
+    models = [model(USUAL, *usual), model(FIXED, *fixed), model(ADDITIVE, *additive)]
+    found: Found = {"models": models}
+    return [finding.held for finding in translation.findings(found)]
+
+
+def test_the_textbook_scores_hold_every_claim() -> None:
+    assert verdicts((30, 15, 5), (35, 33, 30), (45, 44, 43)) == [True, True, True, True]
+
+
+def test_scores_against_the_claims_say_so() -> None:
+    assert verdicts((30, 30, 31), (31, 31, 31), (10, 10, 10)) == [False, False, False, False]
+
+
+def test_a_gain_that_shrinks_with_length_is_not_what_was_claimed() -> None:
+    assert verdicts((30, 20, 15), (60, 40, 20), (60, 40, 20))[1] is False
+    assert verdicts((10, 5, 5), (60, 40, 20), (60, 40, 20))[1] is None  # where one learned nothing, there is no gain
+
+
+def test_scores_of_models_that_learned_nothing_cannot_tell() -> None:
+    assert verdicts((1, 1, 0), (2, 1, 1), (3, 1, 0)) == [None, None, None, None]
+
+
+def test_near_scores_cannot_tell() -> None:
+    assert verdicts((30, 15, 5), (40, 40, 40), (41, 40, 40))[3] is None
+
+
+def test_the_words_name_both_ends() -> None:
+    found: Found = {"models": [model(name, 30, 15, 5) for name in (USUAL, FIXED, ADDITIVE)]}
+    said = translation.findings(found)[0].because
+    assert "BLEU 30.0 with 1 to 5 words, 5.0 with 10 to 14 words" in said
