@@ -1,6 +1,7 @@
 """Files that are there whole or not at all: written aside, flushed to the disk, renamed into place.
 
-Whatever must survive a crash is written through here: tokenizers, stores, run directories.
+Whatever must survive a crash is written through here: tokenizers, stores, run directories. JSON of other libraries is
+read here too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from regard.errors import InputError
+from regard.errors import CheckpointError, InputError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -24,6 +25,25 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole or not at all."""
     write_text(path, json_text(value, indent=2) + "\n")
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """What a JSON file holds, which must be an object, or what else is asked for."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: damaged, or not JSON ({error})") from None
+    if not isinstance(found, kind):
+        raise CheckpointError(f"{path}: expected {'an object' if kind is dict else 'a list'}, found other JSON")
+    return found
+
+
+def read_json_if_there(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; nothing where there is none."""
+    found: dict[str, Any] = read_json(path) if path.exists() else {}
+    return found
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

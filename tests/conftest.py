@@ -13,7 +13,7 @@ if importlib.util.find_spec("beartype") is not None:
     from jaxtyping import install_import_hook
 
     install_import_hook(
-        [f"regard.{part}" for part in ("data", "nn", "models", "generate", "tasks", "train", "look", "api")],
+        [f"regard.{part}" for part in ("data", "nn", "models", "generate", "tasks", "train", "look", "api", "compare")],
         "beartype.beartype",
     )
 

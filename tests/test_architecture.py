@@ -35,6 +35,7 @@ ORDER = [
     ("train",),
     ("look",),
     ("api",),
+    ("compare",),
     ("cli", "serve"),
 ]
 """DESIGN.md: a part may import what stands above it, and itself; of those on one line, none the other."""
@@ -126,7 +127,7 @@ def test_there_are_recipes() -> None:
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_every_recipe_is_valid(path: Path) -> None:
     tables = config.read(path)
-    kinds = schema(task_of(tables, str(path)))
+    kinds = schema(task_of(tables, str(path)), tables, str(path))
     checked = config.check(tables, kinds, str(path))
     checked["model"] = with_preset({"preset": "tiny", **checked.get("model", {})}, kinds["model"])
     amount = Amount(10**4, 10**6, checked["model"]["d_model"], started=False)

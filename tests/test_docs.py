@@ -37,6 +37,14 @@ INSTEAD = {
 BEFORE = {"docs/walkthrough.md": "regard train translate train.en train.fr --out runs/x"}
 """What a page tells in words before its first block."""
 
+THERE = {
+    "docs/findings-encoders.md": """
+regard train pretrain books.txt --out runs/tiny
+regard export runs/tiny --to hf --out MINILM
+"""
+}
+"""A model that a page has from elsewhere."""
+
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """The language and the text of every fenced block of a page; of the help, the indented lines of each verb."""
@@ -88,10 +96,14 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "tatoeba/train.en-fr.tsv").write_text(two_columns, encoding="utf-8")
     (tmp_path / "wikipedia_en").mkdir()
     plain = "\n\n".join("\n".join(pair.source for pair in train[start : start + 8]) for start in range(0, 400, 8))
-    for name in ("books.txt", "wikipedia_en/train.txt", "wikipedia_en/valid.txt"):
+    for name in ("books.txt", "wikipedia_en/train.txt"):
         (tmp_path / name).write_text(plain, encoding="utf-8")
+    (tmp_path / "wikipedia_en/valid.txt").write_text("\n\n".join(plain.split("\n\n")[:6]), encoding="utf-8")
     labelled = [f"{pair.source}\t{'long' if len(pair.source) > 20 else 'short'}" for pair in train]
-    for name, part in (("reviews.tsv", labelled), ("test.tsv", labelled[:20])):
+    (tmp_path / "SST-2").mkdir()
+    tables_of_classes = {"reviews.tsv": labelled, "test.tsv": labelled[:20]}
+    tables_of_classes |= {"SST-2/train.tsv": labelled, "SST-2/dev.tsv": labelled[:20]}
+    for name, part in tables_of_classes.items():
         (tmp_path / name).write_text(lines(["text\tlabel", *part]), encoding="utf-8")
     for name, pairs in (("train", train[:100]), ("dev", test)):
         (tmp_path / f"{name}.conllu").write_text("\n".join(map(conllu, pairs)), encoding="utf-8")
@@ -105,7 +117,7 @@ def folder(tmp_path: Path) -> Path:
 def test_every_block_runs(page: str, folder: Path, shell: Shell) -> None:
     told = BEFORE.get(page, "")
     assert not told or told in (ROOT / page).read_text(encoding="utf-8")
-    for language, block in [("sh", told), *blocks(page)]:
+    for language, block in [("sh", THERE.get(page, "")), ("sh", told), *blocks(page)]:
         assert language in ("sh", "python"), f"{page}: a block of '{language}'; this test runs sh and python"
         if language == "python":
             (folder / "block.py").write_text(block, encoding="utf-8")

@@ -3,6 +3,7 @@
 model = regard.load("runs/en-fr")
 best = model.translate("I am good")[0]          # .text .score .tokens .token_scores .alignment
 regard.load("runs/bert").fill("the [MASK] exceeded the speed limit")
+regard.load("runs/books").generate("Once upon a time", temperature=0.8)[0].text
 run = regard.train("recipe.toml", out="runs/x")
 for event in run: print(event.kind, event.step, event.values)
 regard.load(run.path)
@@ -21,13 +22,14 @@ from regard import config
 from regard.api.encoder import Classifier, Filler, Tagger
 from regard.api.model import Model
 from regard.api.translator import Translator
+from regard.api.writer import Writer
 from regard.errors import InputError
 from regard.train.device import device_named
 from regard.train.loop import Event, Training
 from regard.train.prepare import Prepared, prepare
 from regard.train.run import open_model
 
-__all__ = ["Classifier", "Filler", "Model", "Run", "Tagger", "Translator", "load", "load_as", "train"]
+__all__ = ["Classifier", "Filler", "Model", "Run", "Tagger", "Translator", "Writer", "load", "load_as", "train"]
 
 Kind = TypeVar("Kind", bound=Model)
 
@@ -36,6 +38,7 @@ MODELS: dict[str, type[Model]] = {
     "pretrain": Filler,
     "classify": Classifier,
     "tag": Tagger,
+    "lm": Writer,
 }
 """What a model can do, by the task it was trained for."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ from regard.data.buckets import windows
 from regard.errors import InputError
 from regard.look.seen import Seen
 from regard.look.subject import Side, Subject
-from regard.models.encoder import TextEncoder
 from regard.models.heads import Pooler
+from regard.models.interfaces import TextModel
 from regard.tasks import Task
 from regard.tasks.classify import Classify, Pair, Verdict
 from regard.tasks.pretrain import Filling, Pretrain
 from regard.tasks.reading import Reading, framed_rows
-from regard.tasks.tag import SPACED, WORDS, Tag, Tagged
+from regard.tasks.tag import Tag, Tagged
 from regard.text.framing import Framed
+from regard.text.words import running, spaced
 from regard.train.run import RunConfig
 
 
@@ -35,7 +37,7 @@ class Encoder(Vectors):
     def __init__(self, path: Path, settings: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         super().__init__(path, settings, task, network, device)
         assert isinstance(task, Reading)
-        assert isinstance(network, TextEncoder)
+        assert isinstance(network, TextModel)
         self.reading, self.network = task, network
 
     @property
@@ -142,6 +144,10 @@ class Classifier(Encoder):
             return self.task.classify(self.network, [(_filled(text), pair or "")], self.device)[0]
         return list(self.stream(text))
 
+    def _looked_at(self, text: str, pair: str | None) -> Framed:
+        self.task.check_kind(text, pair or "")
+        return super()._looked_at(text, pair)
+
     def _said(self, text: str, pair: str | None) -> dict[str, object]:
         verdict = self.classify(text, pair)
         score = verdict.score is not None
@@ -164,16 +170,18 @@ class Classifier(Encoder):
         task, network = self.task, self.network
         pooler = network.heads["pooler"]
         assert isinstance(pooler, Pooler)
+        scored = task.config.kind == "score"
 
         def head(hidden: Float[Tensor, "1 T D"]) -> Float[Tensor, "1 1 C"]:
-            return task.outputs(network, hidden, rows, 1)
+            outputs = task.outputs(network, hidden, rows, 1)
+            return task.labels.scale.scores(outputs) if scored else outputs
 
         with torch.inference_mode():
             hidden = network(rows)
             outputs = head(hidden)[0, 0]
-            weights = pooler.pooling.weigh(hidden, rows, (rows.segment == 1)[:, None])[0]
+            own = (rows.segment == 1)[:, None]
+            weights, hops = pooler.pooling.weigh(hidden, rows, own)[0], pooler.pooling.hops(hidden, rows, own)[0, 0]
         best = int(outputs.argmax())
-        scored = task.config.kind == "score"
         name = "score" if scored else task.labels.names[best]
         return replace(
             subject,
@@ -181,6 +189,7 @@ class Classifier(Encoder):
             predicted=torch.tensor([best], device=outputs.device),
             outputs=(name,),
             reads=lambda: weights,
+            hops=(lambda: hops) if pooler.pooling.kind == "attention" else None,
             scored=scored,
         )
 
@@ -199,13 +208,23 @@ class Tagger(Encoder):
             return self.task.tag_text(self.network, [text], self.device)[0]
         return self.task.tag_words(self.network, [text], self.device)[0]
 
+    def _encoded(self, example: Sequence[str]) -> list[Ids]:
+        """As it is tagged: word by word."""
+        words = [[text[start:end] for start, end in running(text)] for text in example]
+        return [list(chain.from_iterable(self.task.tokenizer.encode_words(each))) for each in words]
+
+    def _looked_at(self, text: str, pair: str | None) -> Framed:
+        if pair is not None:
+            raise InputError("a tagger reads single texts; leave out: pair")
+        return super()._looked_at(text, pair)
+
     def _said(self, text: str, pair: str | None) -> dict[str, object]:
         return {"said": " ".join(f"{each.word}/{each.label}" for each in self.tag(text))}
 
     def stream(self, texts: Iterable[str], *, split: bool = False) -> Iterator[list[Tagged]]:
         """Tag texts as they come; with `split` words are what stands between spaces."""
         for window in windows(texts):
-            yield from self.task.tag_text(self.network, window, self.device, SPACED if split else WORDS)
+            yield from self.task.tag_text(self.network, window, self.device, spaced if split else running)
 
     def evaluate(
         self, data: Sequence[str], *, columns: Sequence[str] = (), skip_empty: bool = False, **others: Any

@@ -109,7 +109,10 @@ class Model(ABC):
             raise InputError(f"{kind} attention cannot be surveyed on {' '.join(data)}; there are: {', '.join(kinds)}")
         subjects, n_read = self._subjects(data, sentences, seed)
         about = {"model": str(self.path), "data": list(data), "read": n_read, "texts": len(subjects)}
-        return survey(subjects, kinds if kind is None else [kind], about)
+        there = [each for each in kinds if each in subjects[0].kinds()] if kind is None else [kind]
+        if not there:
+            raise InputError(f"this model has none of: {', '.join(kinds)} attention; there is nothing to survey")
+        return survey(subjects, there, about)
 
     def _asked_stacks(self, asked: str, paired: bool) -> list[str]:
         """The stacks to measure; a decoder reads targets, so it can be measured only where there are some."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, overload
 
@@ -16,7 +17,7 @@ from regard.generate import Search
 from regard.look.seen import Seen
 from regard.look.subject import Side, Subject
 from regard.metrics import perplexity, translation_score
-from regard.models.seq2seq import Seq2Seq
+from regard.models.interfaces import PairModel
 from regard.progress import track
 from regard.tasks import Task
 from regard.tasks.translate import Forced, Translate, Translation
@@ -33,7 +34,7 @@ class Translator(Model):
     def __init__(self, path: Path, settings: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         super().__init__(path, settings, task, network, device)
         assert isinstance(task, Translate)
-        assert isinstance(network, Seq2Seq)
+        assert isinstance(network, PairModel)
         self.task, self.network = task, network
 
     @property
@@ -113,6 +114,8 @@ class Translator(Model):
         **options: Any,
     ) -> dict[str, Any]:
         """BLEU, chrF and perplexity on parallel files, with signatures and counts."""
+        if foreign := options.keys() - {field.name for field in fields(Search)}:
+            raise InputError(f"a translator reads whole sentences; leave out: {', '.join(sorted(foreign))}")
         pairs = list(read_pairs(data, columns, skip_empty=skip_empty))
         sources, references = zip(*pairs, strict=True)
         ids = list(zip(*self.task.encode(pairs), strict=True))

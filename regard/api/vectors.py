@@ -16,7 +16,7 @@ from regard.errors import InputError
 from regard.look.clusters import Clusters, check, clustered
 from regard.look.match import Evidence, Text, evidence
 from regard.look.senses import Occurrence, Senses, around, places
-from regard.models.encoder import TextEncoder
+from regard.models.interfaces import TextModel
 from regard.progress import track, warn
 from regard.tasks.reading import Reading
 from regard.tasks.vectors import STATIC, Embedder, Named, Weighed, how
@@ -37,7 +37,7 @@ class Vectors(Model):
     """A model that gives vectors."""
 
     reading: Reading
-    network: TextEncoder
+    network: TextModel
 
     def embed(
         self,
@@ -71,7 +71,7 @@ class Vectors(Model):
 
     def embedder(self, *, layers: Layers = (-1,), **asked: Any) -> Embedder:
         """What makes vectors of as many texts at a time as one likes; options as in `embed`."""
-        wanted = how(self.config.task, self.network, layers=_layers(layers), **asked)
+        wanted = how(self.reading, self.network, layers=_layers(layers), **asked)
         return Embedder(self.reading, self.network, wanted, self.device)
 
     def match(self, first: str, second: str) -> float:

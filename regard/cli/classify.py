@@ -1,10 +1,10 @@
 """Label texts given as arguments, the lines of a file, or what comes through a pipe.
 
-One line for each text, in the same order: the label and its probability, or a score. --pair gives the text that goes
-with a single TEXT; in files and pipes a pair is one line, its two texts parted by a tab.
+One line for each text, in the same order: the label and its probability, or a score. Where a model was trained on
+pairs, --pair gives the text that goes with a single TEXT; in files and pipes a pair is one line, its two texts parted
+by a tab.
 
     regard classify runs/reviews "this movie was a great experience"
-    regard classify runs/reviews "I liked it." --pair "What did you think of it?"
     regard classify runs/reviews --file news.en --json
 """
 

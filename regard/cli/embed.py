@@ -10,9 +10,9 @@ it names them (line, place, word). .parquet is a table with line, text or place 
     cat news.en | regard embed runs/bert - --level token --json
 
 Layers are counted from 0, what enters them; -1 is the last; several give their mean; static is a token by itself,
-without its place. --pooling makes one vector of a text: cls is its first token, mean all of them, attention what a
-classifier has learned. Where nothing is said, the model's own way is taken. A text longer than the model is read in
-overlapping windows.
+without its place. --pooling makes one vector of a text: cls is its first token, last its last, mean all of them, max
+the largest value in each dimension, attention what a classifier has learned. Where nothing is said, the model's own
+way is taken. A text longer than the model is read in overlapping windows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def embed(
     out: Annotated[str, typer.Option(help="A file for the vectors: .npy or .parquet.")] = "",
     level: Annotated[str, typer.Option(help="Of what: text, word or token.")] = "text",
     layers: Annotated[str, typer.Option(help="Layers, as in -1 or 1,2,3, or static.")] = "-1",
-    pooling: Annotated[str | None, typer.Option(help="For texts: cls, mean or attention.")] = None,
+    pooling: Annotated[str | None, typer.Option(help="For texts: cls, mean, attention, max or last.")] = None,
     normalised: Annotated[
         bool | None, typer.Option("--normalised/--not-normalised", help="Whether vectors are set to length 1.")
     ] = None,

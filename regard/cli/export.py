@@ -1,7 +1,7 @@
 """Write a model as a directory that other libraries load.
 
-An encoder becomes a BERT, RoBERTa or DistilBERT with its heads, as it was imported or as it is shaped; what has
-no equivalent there is refused by name.
+An encoder becomes a BERT, RoBERTa or DistilBERT with its heads, as it was imported or as it is shaped, a language model
+a GPT-2; what has no equivalent there is refused by name.
 
     regard export runs/bert --to hf --out bert-hf
 """

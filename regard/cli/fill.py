@@ -1,6 +1,7 @@
-"""Find the words that [MASK] stands for in a text.
+"""Find the words that [MASK] stands for, in texts given as arguments, the lines of a file, or from a pipe.
 
-One line for each word, the likeliest first: its probability and the word; of several masks each is found by itself.
+One line for each text, in the same order: the likeliest words, each with its probability, parted by tabs; of several
+masks each is found by itself, and a | stands between them.
 
     regard fill runs/bert "the [MASK] exceeded the speed limit"
     regard fill runs/bert "[MASK] is the capital of [MASK]." --top 3 --json
@@ -8,18 +9,27 @@ One line for each word, the likeliest first: its probability and the word; of se
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import Device, Json, Model, print_json
+from regard.cli.texts import File, Texts, windows_of
 from regard.errors import InputError
+from regard.progress import track
+
+if TYPE_CHECKING:
+    from regard.api import Filler
+    from regard.tasks.pretrain import Filling
 
 
 def fill(
     model: Model,
-    text: Annotated[str, typer.Argument(help="A text with [MASK] in it.")],
+    text: Texts = None,
+    file: File = "",
     top: Annotated[int, typer.Option(help="Words for each mask.")] = 5,
     device: Device = "auto",
     as_json: Json = False,
@@ -28,12 +38,23 @@ def fill(
 
     if top < 1:
         raise InputError(f"--top {top}: expected at least 1")
-    found = load_as(Filler, model, device, "fill").fill(text, top)
-    if as_json:
-        print_json({"text": text, "masks": [[asdict(each) for each in words] for words in found]})
-        return
-    for number, words in enumerate(found, 1):
-        if len(found) > 1:
-            print(f"{'' if number == 1 else chr(10)}mask {number}")
-        for each in words:
-            print(f"{each.probability:.4f}  {each.word}")
+    windows, total = windows_of(text or [], file)
+    filler = load_as(Filler, model, device, "fill")
+    for each, found in track(_filled(filler, chain.from_iterable(windows), top), "filling", total):
+        if as_json:
+            print_json({"text": each, "masks": [[asdict(word) for word in words] for words in found]})
+        else:
+            print("\t|\t".join(map(_line, found)), flush=True)
+
+
+def _filled(filler: Filler, texts: Iterable[str], top: int) -> Iterator[tuple[str, list[list[Filling]]]]:
+    """Texts as they come, with the words for their masks; a mistake says in which text it is, counted from 1."""
+    for number, text in enumerate(texts, 1):
+        try:
+            yield text, filler.fill(text, top)
+        except InputError as error:
+            raise InputError(f"text {number:,}: {error}") from None
+
+
+def _line(words: Sequence[Filling]) -> str:
+    return "\t".join(f"{each.word} {each.probability:.4f}" for each in words)

@@ -1,7 +1,8 @@
 """Turn a Hugging Face directory into a run directory.
 
-It holds config.json, model.safetensors and tokenizer.json (or vocab.txt) of a BERT, RoBERTa, XLM-R, DistilBERT, Marian
-or BART; folders of sentence-transformers too. Every verb reads such a directory as it is: importing it is for keeping.
+It holds config.json, model.safetensors and tokenizer.json (or vocab.txt) of a BERT, RoBERTa, XLM-R, DistilBERT, GPT-2,
+Marian or BART; folders of sentence-transformers too. Every verb reads such a directory as it is: importing it is for
+keeping.
 
     regard import bert-hf --out runs/imported
     regard fill bert-hf "the [MASK] exceeded the speed limit"

@@ -104,9 +104,10 @@ def look(
     if out:
         say(f"written: {seen.save(out, view or usual(out), **asked)}")
         return
-    if kind is None and not view:
+    if kind is None and not view and seen.kinds:
         asked["kind"] = seen.kinds[-1]
-    sheet = seen.sheet(view or "attention", **asked)
+    pooled = not seen.kinds and seen.subject.hops is not None
+    sheet = seen.sheet(view or ("pooling" if pooled else "attention"), **asked)
     _introduce(sheet.about)
     show(sheet)
 

@@ -1,8 +1,8 @@
 """Label the words of texts given as arguments, the lines of a file, or what comes through a pipe.
 
-A line for each word: word, label, probability; a blank line between texts. --json prints one object for each text,
-with words, labels, probabilities and the characters each word stands at. Words are letters and digits with single signs
-between them, or single signs; with --split they are what stands between spaces.
+One line for each text, in the same order: its words, each with its label behind a slash. --json prints one object for
+each text, with words, labels, probabilities and the characters each word stands at. Words are letters and digits with
+single signs between them, or single signs; with --split they are what stands between spaces.
 
     regard tag runs/pos "The plane lands in Tokyo at 7:30 PM."
     regard tag runs/pos --file news.en --json
@@ -40,14 +40,11 @@ def tag(
         for window in windows
         for each, words in zip(window, tagger.stream(window, split=split), strict=True)
     )
-    for number, (each, words) in enumerate(track(found, "tagging", total)):
+    for each, words in track(found, "tagging", total):
         if as_json:
             _print_json(each, words)
         else:
-            print(
-                "\n" * (number > 0) + "\n".join(f"{one.word}\t{one.label}\t{one.probability:.4f}" for one in words),
-                flush=True,
-            )
+            print(" ".join(f"{one.word}/{one.label}" for one in words), flush=True)
 
 
 def _print_json(text: str, words: Sequence[Tagged]) -> None:

@@ -11,6 +11,11 @@ length of training are chosen from the amount of data and the device, and writte
     regard train classify reviews.tsv:text,label --from runs/bert --out runs/reviews
     regard train tag train.conllu --column upos --valid dev.conllu --out runs/pos      # from scratch, without --from
 
+    regard train translate train.en train.fr --architecture rnn --out runs/rnn         # recurrent: docs/recurrent.md
+
+    regard train lm books.txt --out runs/books                                # a language model, of subwords
+    regard train lm books.txt --characters --out runs/letters                 # or of characters
+
 For translation, tables (.tsv .csv .jsonl .parquet) stand alone and files of lines are taken two by two; classes are
 learned from tables (text, label or text, pair, label), tags from CoNLL, CoNLL-U and JSONL; all also as .gz .xz .zst.
 """
@@ -38,6 +43,12 @@ def train(
     ] = None,
     columns: Columns = "",
     column: Annotated[str, typer.Option(help="For tag: the column of the labels, as upos, or a number.")] = "",
+    characters: Annotated[
+        bool, typer.Option("--characters", help="Every character is a token (tokenizer.kind = characters).")
+    ] = False,
+    architecture: Annotated[
+        str, typer.Option(help="transformer, or another family: rnn, and for classify also static.")
+    ] = "",
     start: Annotated[str, typer.Option("--from", metavar="MODEL", help="Start from this model: fine-tune it.")] = "",
     source_lang: Annotated[str, typer.Option(help="The source language, as a note.")] = "",
     target_lang: Annotated[str, typer.Option(help="The target language, as a note.")] = "",
@@ -49,13 +60,16 @@ def train(
     from regard.api import train as begin
     from regard.cli.watch import watch
 
+    if column and columns:
+        raise ConfigError("both --column and --columns given; tag takes --column, all others --columns")
     if resume and not out:
         raise ConfigError("--resume: which run? pass its directory with --out")
     tables, where = _tables(what)
     given: dict[str, dict[str, Any]] = {
         "task": {"source_lang": source_lang, "target_lang": target_lang},
         "data": {"valid": tuple(valid or ()), "columns": split(column or columns), "skip_empty": skip_empty},
-        "model": {"start": start},
+        "model": {"start": start, "architecture": architecture},
+        "tokenizer": {"kind": "characters" if characters else ""},
     }
     for name, table in given.items():
         tables[name] = tables.get(name, {}) | {key: value for key, value in table.items() if value}

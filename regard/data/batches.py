@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int, Integer, Shaped
 from torch import Tensor
 
 from regard.data.order import Placement
@@ -89,6 +89,19 @@ class PairBatch(Tensors):
         return self.n_tokens
 
 
+@dataclass(frozen=True)
+class NextBatch(Tensors):
+    """Rows of texts, and at each of their tokens the one that comes next."""
+
+    rows: Rows
+    following: Int[Tensor, "B T"]
+    n_tokens: int
+
+    @property
+    def n_read(self) -> int:
+        return self.n_tokens
+
+
 def pair_batch(
     store: TokenStore,
     placement: Placement,
@@ -128,6 +141,15 @@ def by_text(values: Shaped[np.ndarray, " items"], placement: Placement, n_texts:
     return torch.from_numpy(table)
 
 
+def next_batch(column: Column, placement: Placement, *, pad: int) -> NextBatch:
+    """The texts of a placement: all of each but its last token goes in, all but its first is to come out."""
+    spans = column.lengths[placement.items] - 1
+    starts = column.offsets[placement.items]
+    rows = _laid(column.ids[spread(starts, spans)], spans, placement, placement.widths[0], pad)
+    following = column.ids[spread(starts + 1, spans)]
+    return NextBatch(rows, _pour(following, rows.segment.numpy() > 0, IGNORE).long(), len(following))
+
+
 def sentences_to_rows(
     sentences: Sequence[Sequence[int]], *, before: int | None = None, after: int | None = None, pad: int
 ) -> Rows:
@@ -143,6 +165,13 @@ def lay(
 ) -> Rows:
     """The sentences of a placement end to end in their rows, each with a special id before and after it if asked."""
     tokens, spans = _tokens(column, placement.items, before, after)
+    return _laid(tokens, spans, placement, width, pad)
+
+
+def _laid(
+    tokens: Integer[np.ndarray, " total"], spans: Int[np.ndarray, " items"], placement: Placement, width: int, pad: int
+) -> Rows:
+    """Tokens of items of these lengths, one after another, in the rows of a placement."""
     number = _numbers(placement)
     used = np.bincount(placement.rows, spans, placement.n_rows)
     assert used.max(initial=0) <= width, f"a row of {used.max():.0f} positions laid into a width of {width}"
@@ -175,7 +204,7 @@ def _tokens(
     return tokens, spans
 
 
-def _pour(values: Int[np.ndarray, " total"], taken: Bool[np.ndarray, "B T"], empty: int) -> Int[Tensor, "B T"]:
+def _pour(values: Integer[np.ndarray, " total"], taken: Bool[np.ndarray, "B T"], empty: int) -> Int[Tensor, "B T"]:
     rows = np.full(taken.shape, empty, dtype=np.int32)
     rows[taken] = values
     return torch.from_numpy(rows)

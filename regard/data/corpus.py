@@ -101,13 +101,11 @@ class Texts:
 
 @runtime_checkable
 class Reader(Protocol):
-    """What finds examples in files: a kind of task."""
+    """What finds examples in files: a kind of task, or what it chooses."""
 
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]: ...
+    def paths(self, data: Sequence[str]) -> list[Path]: ...
 
-    @staticmethod
-    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]: ...
+    def read(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]: ...
 
 
 class Corpus:

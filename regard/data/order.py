@@ -4,8 +4,9 @@ Gives placements, not tensors: it sees lengths, never ids (`batches.py` lays the
 walks `Order.iterate` and saves the cursor; evaluation walks `one_epoch`. An order fixes the shape of its
 batches, so that a loop need not know whether sentences share rows or stand alone.
 
-    epoch   all items, permuted:   3 7 1 9 4 0 | 8 2 6 5 ...        cut into pools
-    pool    packed into rows, rows permuted:   [3 1] [9] [0 7 4]    dealt out evenly into batches
+    epoch      all items, permuted:   3 7 1 9 4 0 | 8 2 6 5 ...           cut into pools
+    packed     a pool in rows, rows permuted:   [3 1] [9] [0 7 4]         dealt out evenly into batches
+    buckets    a pool by length, one item a row:  [9 3] [1 0 4 7]         batches permuted
 """
 
 from __future__ import annotations
@@ -43,12 +44,16 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Placement:
-    """One batch: its items, the row of each (ascending; a row's items in the order they are laid), and its shape."""
+    """One batch: its items, the row of each (ascending; a row's items in the order they are laid), and its shape.
+
+    Where there is `one_each`, no row can hold more than one item.
+    """
 
     items: Int[np.ndarray, " items"]
     rows: Int[np.ndarray, " items"]
     n_rows: int
     widths: tuple[int, ...]
+    one_each: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,14 +98,12 @@ class Order(ABC):
         return Cursor(cursor.epoch + 1)
 
 
-class PackedOrder(Order):
-    """Batches of one constant shape whose rows are packed nearly full."""
+class PooledOrder(Order):
+    """The items, or those chosen of them, permuted anew in each epoch and cut into pools."""
 
     def __init__(
         self,
         lengths: Int[np.ndarray, "items sides"],
-        capacity: Sequence[int],
-        rows_per_batch: int,
         *,
         seed: int,
         shuffle: bool = True,
@@ -109,29 +112,20 @@ class PackedOrder(Order):
     ) -> None:
         self.items = np.arange(len(lengths)) if items is None else items
         assert len(self.items) > 0, "no items to put in order"
-        self.lengths, self.capacity, self.rows_per_batch = lengths, tuple(capacity), rows_per_batch
-        self.seed, self.shuffle = seed, shuffle
+        self.lengths, self.seed, self.shuffle = lengths, seed, shuffle
         self.n_pools = max(1, len(self.items) // (pool_size or self._pool_size()))
         self._kept: tuple[int, Integer[np.ndarray, " items"]] | None = None
 
+    @abstractmethod
     def _pool_size(self) -> int:
-        rows_per_item = float((np.maximum(self.lengths.mean(axis=0), 1) / self.capacity).max())
-        return max(POOL_ITEMS, math.ceil(POOL_BATCHES * self.rows_per_batch / rows_per_item))
-
-    def pool(self, epoch: int, pool: int) -> list[Placement]:
-        """The pool packed, its rows permuted and dealt out."""
-        items = self._items(epoch, pool)
-        packing = pack(self.lengths[items], self.capacity)
-        if self.shuffle:
-            permuted = _generator(self.seed, epoch, pool + 1).permutation(packing.n_rows).astype(np.int32)
-            packing = Packing(permuted[packing.rows], packing.n_rows)
-        return self._deal_out(items, packing)
+        """Items in a pool, where nobody says how many."""
 
     def estimate(self) -> Estimate:
-        """From packing the first pool; exact where it is the only one."""
-        n_batches, lengths = len(self.pool(0, 0)), self.lengths[self._items(0, 0)]
-        used = lengths.sum(axis=0, dtype=np.int64) / (n_batches * self.rows_per_batch * np.array(self.capacity))
-        return Estimate(round(n_batches * len(self.items) / len(lengths)), tuple(used.tolist()))
+        """From the batches of the first pool; exact where it is the only one."""
+        batches, lengths = self.pool(0, 0), self.lengths[self._items(0, 0)]
+        room = sum(batch.n_rows * np.array(batch.widths, dtype=np.int64) for batch in batches)
+        used = lengths.sum(axis=0, dtype=np.int64) / room
+        return Estimate(round(len(batches) * len(self.items) / len(lengths)), tuple(used.tolist()))
 
     def _items(self, epoch: int, pool: int) -> Int[np.ndarray, " items"]:
         first, last = (len(self.items) * index // self.n_pools for index in (pool, pool + 1))
@@ -146,6 +140,37 @@ class PackedOrder(Order):
             self._kept = epoch, items
         return self._kept[1]
 
+
+class PackedOrder(PooledOrder):
+    """Batches of one constant shape whose rows are packed nearly full."""
+
+    def __init__(
+        self,
+        lengths: Int[np.ndarray, "items sides"],
+        capacity: Sequence[int],
+        rows_per_batch: int,
+        *,
+        seed: int,
+        shuffle: bool = True,
+        pool_size: int | None = None,
+        items: Int[np.ndarray, " chosen"] | None = None,
+    ) -> None:
+        self.capacity, self.rows_per_batch = tuple(capacity), rows_per_batch
+        super().__init__(lengths, seed=seed, shuffle=shuffle, pool_size=pool_size, items=items)
+
+    def _pool_size(self) -> int:
+        rows_per_item = float((np.maximum(self.lengths.mean(axis=0), 1) / self.capacity).max())
+        return max(POOL_ITEMS, math.ceil(POOL_BATCHES * self.rows_per_batch / rows_per_item))
+
+    def pool(self, epoch: int, pool: int) -> list[Placement]:
+        """The pool packed, its rows permuted and dealt out."""
+        items = self._items(epoch, pool)
+        packing = pack(self.lengths[items], self.capacity)
+        if self.shuffle:
+            permuted = _generator(self.seed, epoch, pool + 1).permutation(packing.n_rows).astype(np.int32)
+            packing = Packing(permuted[packing.rows], packing.n_rows)
+        return self._deal_out(items, packing)
+
     def _deal_out(self, items: Int[np.ndarray, " items"], packing: Packing) -> list[Placement]:
         """The rows spread evenly over as few batches as hold them: none is left with a few rows of noise."""
         by_row = np.argsort(packing.rows.astype(np.min_scalar_type(packing.n_rows)), kind="stable")
@@ -157,6 +182,61 @@ class PackedOrder(Order):
             Placement(items[i:j], rows[i:j] - first, self.rows_per_batch, self.capacity)
             for (i, j), first in zip(pairwise(cuts), first_row[:-1].tolist(), strict=True)
         ]
+
+
+class BucketOrder(PooledOrder):
+    """Batches of items of like length, one in each row and as wide as the longest, about `batch_tokens` positions.
+
+    Of items with several sides the widest counts.
+    """
+
+    def __init__(
+        self,
+        lengths: Int[np.ndarray, "items sides"],
+        batch_tokens: int,
+        *,
+        seed: int,
+        shuffle: bool = True,
+        pool_size: int | None = None,
+        items: Int[np.ndarray, " chosen"] | None = None,
+    ) -> None:
+        self.batch_tokens = batch_tokens
+        super().__init__(lengths, seed=seed, shuffle=shuffle, pool_size=pool_size, items=items)
+
+    def _pool_size(self) -> int:
+        mean = float(np.maximum(self.lengths.max(axis=1), 1).mean())
+        return max(POOL_ITEMS, math.ceil(POOL_BATCHES * self.batch_tokens / mean))
+
+    def pool(self, epoch: int, pool: int) -> list[Placement]:
+        """The pool from its longest items to its shortest, cut, and the batches permuted."""
+        items = self._items(epoch, pool)
+        sides = self.lengths[items]
+        longest_first = np.lexsort((*sides.T, sides.max(axis=1)))[::-1]
+        items, sides = items[longest_first], sides[longest_first]
+        cuts = _cuts(np.maximum(sides.max(axis=1), 1), self.batch_tokens)
+        batches = [_alone(items[i:j], sides[i:j]) for i, j in pairwise(cuts)]
+        if not self.shuffle:
+            return batches
+        return [batches[i] for i in _generator(self.seed, epoch, pool + 1).permutation(len(batches))]
+
+
+def _alone(items: Int[np.ndarray, " items"], sides: Int[np.ndarray, "items sides"]) -> Placement:
+    """A batch with one item in each row."""
+    rows = np.arange(len(items), dtype=np.int32)
+    return Placement(items, rows, len(items), tuple(sides.max(axis=0).tolist()), one_each=True)
+
+
+def _cuts(widths: Int[np.ndarray, " items"], most: int) -> list[int]:
+    """Where to cut items, widest first: as many at a time as take `most` positions, one at least.
+
+    Of the last two batches the last is not the smaller, so that none is left with a few rows of noise.
+    """
+    cuts = [0]
+    while cuts[-1] < len(widths):
+        cuts.append(min(len(widths), cuts[-1] + max(1, most // int(widths[cuts[-1]]))))
+    if len(cuts) > 2:
+        cuts[-2] = min(cuts[-2], (cuts[-3] + cuts[-1] + 1) // 2)
+    return cuts
 
 
 def _generator(*key: int) -> np.random.Generator:

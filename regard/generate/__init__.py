@@ -6,13 +6,18 @@ tokenizer, a batch of text or a layer.
 
 from regard.generate.beam import beam_search
 from regard.generate.hypothesis import Hypothesis, Marks, hypothesis, length_penalty
-from regard.generate.sampling import draw_by_row, follow, most_likely, sampler
+from regard.generate.manner import Manner
+from regard.generate.sampling import Chosen, Repetition, Way, draw_by_row, follow, most_likely, sampler, walk
 from regard.generate.search import Search
 
 __all__ = [
+    "Chosen",
     "Hypothesis",
+    "Manner",
     "Marks",
+    "Repetition",
     "Search",
+    "Way",
     "beam_search",
     "draw_by_row",
     "follow",
@@ -20,4 +25,5 @@ __all__ = [
     "length_penalty",
     "most_likely",
     "sampler",
+    "walk",
 ]

@@ -74,7 +74,8 @@ def _push(subject: Subject, stack: str, n_directions: int, inputs: dict[str, Ten
     some = inputs[stack]
     at_once = AT_ONCE.get(some.device.type, AT_ONCE["cpu"])
     most = torch.cuda.mem_get_info(some.device)[0] // 2 if some.is_cuda else MOST_BYTES
-    if n_directions < PAYS * some.shape[-1] or _n_bytes(subject, inputs) > most:
+    pays = n_directions >= PAYS * some.shape[-1] and _meets_in_attention(subject, stack)
+    if not pays or _n_bytes(subject, inputs) > most:
         return direct(subject, stack), at_once
     generator = torch.Generator().manual_seed(0)
     trial = {side: torch.randn(1, *x.shape, generator=generator).to(x) for side, x in inputs.items()}
@@ -85,6 +86,13 @@ def _push(subject: Subject, stack: str, n_directions: int, inputs: dict[str, Ten
         if torch.allclose(push(trial)[0], expected, rtol=0.05, atol=0.01 * float(expected.max())):
             return push, at_once if some.is_cuda else 2 * at_once
     return direct(subject, stack), at_once
+
+
+def _meets_in_attention(subject: Subject, stack: str) -> bool:
+    """Whether every layer has self-attention, without which tokens of a recurrent model would still meet."""
+    sides = list(subject.sides)[: list(subject.sides).index(stack) + 1]
+    kinds = subject.kinds()
+    return all(side in kinds and len(subject.attentions(side)) == subject.n_layers(side) for side in sides)
 
 
 def _n_bytes(subject: Subject, inputs: dict[str, Tensor]) -> int:

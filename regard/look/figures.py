@@ -115,7 +115,7 @@ def curves(
 
 LINES = [
     *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D")),
-    *(("#E69F00", "v"), ("#56B4E9", "P"), ("#000000", "X")),
+    *(("#E69F00", "v"), ("#56B4E9", "P"), ("#000000", "X"), ("#999999", "*")),
 ]
 """Colours that the colour-blind can tell apart (Okabe and Ito 2008), each with a marker for print in grey."""
 

@@ -28,7 +28,7 @@ from regard.look.similarity import Similarity, similarity
 from regard.look.subject import KINDS, Subject
 from regard.look.tangents import entered
 from regard.look.view import Sheet, by_words
-from regard.nn import MultiHeadAttention, Positions, Sight, record
+from regard.nn import HeadedAttention, Positions, Sight, record
 
 
 class Seen:
@@ -57,7 +57,7 @@ class Seen:
 
     @cached_property
     def _heard(self) -> tuple[dict[str, Tensor], Tensor]:
-        with torch.no_grad(), record(self.subject.model, "*.weights", "*.value") as heard:
+        with torch.no_grad(), record(self.subject.model, "*.weights", "*.value", needed=False) as heard:
             logits = self.subject.run()
         return heard, logits
 
@@ -77,9 +77,10 @@ class Seen:
 
     def visible(self, kind: str = "encoder") -> Bool[Tensor, "Q K"]:
         """Which keys each query may see."""
-        weights = self.attention(kind)
-        everything = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device)
-        return everything.tril() if KINDS[kind].causal else everything
+        _, query, key, causal = KINDS[kind]
+        device = next(self.subject.model.parameters()).device
+        everything = torch.ones(len(self.tokens[query]), len(self.tokens[key]), dtype=torch.bool, device=device)
+        return everything.tril() if causal else everything
 
     def effective_attention(self, kind: str = "encoder", *, keep_row_sums: bool = False) -> Float[Tensor, "L H Q K"]:
         """The part of the weights that the output of each head can tell (look/effective.py)."""
@@ -130,8 +131,9 @@ class Seen:
         modules = list(self.subject.attentions(kind).values())
         module = modules[self._index(layer, len(modules), "layer")]
         number = self._index(head, module.n_heads, "head")
-        query, key, _ = module.projection.weight.detach().split(module.widths)
-        return similarity(*(part.view(module.n_heads, module.d_key, -1)[number] for part in (query, key)))
+        if (factors := module.factors(number)) is None:
+            raise InputError(f"{kind} attention has learned no bilinear form, so there is no similarity to show")
+        return similarity(*factors)
 
     def rollout(self, stack: str = "encoder") -> Float[Tensor, "L T inputs"]:
         """How inputs mix into each output if attention is all there is; a decoder's inputs are source, then target."""
@@ -160,14 +162,15 @@ class Seen:
         slight change would act, by its size.
         """
         found, last = self.gradients(), list(self.subject.sides)[-1]
-        kinds = [kind for kind in ("cross", last) if kind in self.kinds]
-        looks = {"attention": self.attention, "effective": self.effective_attention, "norms": self.norms}
-        compared = {name: last_layer(*(look(kind) for kind in kinds)) for name, look in looks.items()}
-        compared["rollout"] = self.rollout(last)[-1].T
-        compared["attribution"] = self.attribution(stack=last, estimate=estimate)
+        compared = self._looked_at()
+        if last in self.kinds:
+            compared["rollout"] = self.rollout(last)[-1].T
+        if self.subject.n_layers(last):
+            compared["attribution"] = self.attribution(stack=last, estimate=estimate)
         if self.subject.reads is not None:
-            reads = self.subject.reads().to(compared["rollout"])
-            compared = {name: view @ reads.T for name, view in compared.items()}
+            reads = self.subject.reads()
+            compared = {name: view @ reads.to(view).T for name, view in compared.items()}
+            compared |= {"pooling": reads.T} if self.subject.hops is not None else {}
         compared["gradient_x_input"] = found.gradient_x_input.abs()
         compared["integrated_gradients"] = found.integrated_gradients
         own = self.visible(last).T
@@ -180,6 +183,21 @@ class Seen:
             for word in side.words
         ]
         return faithfulness(self.subject, compared, allowed, groups=pieces if words else None)
+
+    def _looked_at(self) -> dict[str, Float[Tensor, "inputs T"]]:
+        """What the last layer looks at, in the views of attention; what no attention looks at has 0."""
+        sides = list(self.subject.sides)
+        kinds = {side: side if side == sides[-1] else "cross" for side in sides}
+        if not (there := [kind for kind in kinds.values() if kind in self.kinds]):
+            return {}
+        n_outputs = self.attention(there[0]).shape[-2]
+        compared = {}
+        looks = {"attention": self.attention, "effective": self.effective_attention, "norms": self.norms}
+        for name, look in looks.items():
+            seen = {kind: look(kind) for kind in there}
+            nothing = {side: seen[there[0]].new_zeros(1, 1, n_outputs, len(self.tokens[side])) for side in sides}
+            compared[name] = last_layer(*(seen.get(kind, nothing[side]) for side, kind in kinds.items()))
+        return compared
 
     def positions(self, side: str = "encoder") -> Float[Tensor, "T D"] | None:
         """The vectors added to the tokens of a side for their positions; None where its scheme adds none."""
@@ -232,7 +250,7 @@ class Seen:
         return torch.stack(layers)
 
     @staticmethod
-    def _position_values(module: MultiHeadAttention, value: Float[Tensor, "H K E"]) -> Float[Tensor, "H K K E"]:
+    def _position_values(module: HeadedAttention, value: Float[Tensor, "H K E"]) -> Float[Tensor, "H K K E"]:
         """What positions add to the value of each key for each query: asked with all weight on one key at a time."""
         n_heads, n_keys, _ = value.shape
         place = torch.arange(n_keys, device=value.device).expand(n_keys, -1)

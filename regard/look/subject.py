@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.nn import MultiHeadAttention
+from regard.nn import HeadedAttention
 from regard.text.pieces import Word
 
 
@@ -54,7 +54,8 @@ class Subject:
     `body` passes the text through all layers, `head` makes logits of what leaves them; a model that only gives vectors
     has none. `predicted` are the ids whose probability the views explain, one for each output. An output belongs to
     each token of the last side, unless `outputs` names others: then `reads` gives how much each token counts in them.
-    Where `scored`, the outputs are not probabilities but explained as they are.
+    `hops` are the weights of a learned attention over the tokens of the text, where the model pools by one. Where
+    `scored`, the outputs are not probabilities but explained as they are.
     """
 
     model: nn.Module
@@ -64,6 +65,7 @@ class Subject:
     predicted: Int[Tensor, " O"]
     outputs: tuple[str, ...] = ()
     reads: Callable[[], Float[Tensor, "O T"]] | None = None
+    hops: Callable[[], Float[Tensor, "R T"]] | None = None
     scored: bool = False
 
     def run(self) -> Float[Tensor, "1 O V"]:
@@ -84,18 +86,20 @@ class Subject:
         found = getattr(self.model, stack, None)
         return len(found) if isinstance(found, nn.ModuleList) else 0
 
-    def attentions(self, kind: str) -> dict[str, MultiHeadAttention]:
-        """The attention modules of a kind by name, in the order of the layers."""
+    def attentions(self, kind: str) -> dict[str, HeadedAttention]:
+        """The attention modules of a kind by name, in the order of the layers, of which not all need have one."""
         if kind not in KINDS:
             raise InputError(f"no kind of attention is called '{kind}'; there are: {', '.join(KINDS)}")
-        names = [KINDS[kind].module.format(layer) for layer in range(self.n_layers(KINDS[kind].query))]
-        modules = dict(self.model.named_modules())
-        found = {name: modules[name] for name in names if isinstance(modules.get(name), MultiHeadAttention)}
-        if not found:
-            raise InputError(f"this model has no {kind} attention; it has: {', '.join(self.kinds())}")
+        if not (found := self._found(kind)):
+            raise InputError(f"this model has no {kind} attention; it has: {', '.join(self.kinds()) or 'none'}")
         return found
 
     def kinds(self) -> list[str]:
         """The kinds of attention this model has."""
+        return [kind for kind in KINDS if self._found(kind)]
+
+    def _found(self, kind: str) -> dict[str, HeadedAttention]:
+        names = [KINDS[kind].module.format(layer) for layer in range(self.n_layers(KINDS[kind].query))]
         modules = dict(self.model.named_modules())
-        return [name for name, kind in KINDS.items() if kind.module.format(0) in modules]
+        named = {name: modules[name] for name in names if name in modules}
+        return {name: module for name, module in named.items() if isinstance(module, HeadedAttention)}

@@ -28,7 +28,7 @@ from torch.func import jvp, vmap
 
 from regard.look import fused
 from regard.look.subject import KINDS, Subject
-from regard.nn import Positions, RelativePositions, Sight, edit, record
+from regard.nn import Positions, RelativePositions, Sight, edit, record, step_by_step
 
 Tangents = Mapping[str, Float[Tensor, "N _ D"]]
 """N directions at the entrance of each side; a side that is not named does not move."""
@@ -48,8 +48,9 @@ def entered(subject: Subject) -> dict[str, Float[Tensor, "1 T D"]]:
 
 @contextmanager
 def entering(subject: Subject, inputs: Mapping[str, Float[Tensor, "1 T D"]]) -> Iterator[None]:
-    """These vectors enter the layers instead of those of the text."""
-    with replaced(subject.model, {subject.sides[name].entrance: value for name, value in inputs.items()}):
+    """These vectors enter the layers instead of those of the text; whatever they go through can be differentiated."""
+    entrances = {subject.sides[name].entrance: value for name, value in inputs.items()}
+    with replaced(subject.model, entrances), step_by_step(subject.model):
         yield
 
 
@@ -86,7 +87,7 @@ def direct(subject: Subject, stack: str) -> Push:
 
     def layers(values: dict[str, Tensor]) -> Tensor:
         # The weights are listened to because fused attention has no forward derivative.
-        with entering(subject, values), record(subject.model, *outs, "*.weights") as heard:
+        with entering(subject, values), record(subject.model, *outs, "*.weights", needed=False) as heard:
             with replaced(subject.model, last):
                 subject.body()
             return torch.stack([heard[name][0] for name in outs])

@@ -80,7 +80,7 @@ def told(kind: str, found: Identifiability) -> str:
 
 
 def attribution(seen: Seen, asked: Asked) -> Found:
-    for stack in _stacks(seen, asked):
+    for stack in [stack for stack in _stacks(seen, asked) if seen.subject.n_layers(stack)]:
         over = tuple(seen.tokens)[: list(seen.tokens).index(stack) + 1]
         output = Axis("output", (stack,))
         axes = (LAYER, Axis("input", over), output)
@@ -106,6 +106,8 @@ def attribution(seen: Seen, asked: Asked) -> Found:
 
 def similarity(seen: Seen, asked: Asked) -> Found:
     for kind in _kinds(seen, asked):
+        if any(module.factors(0) is None for module in seen.subject.attentions(kind).values()):
+            continue
         n_layers, n_heads = seen.attention(kind).shape[:2]
         found = [[seen.similarity(layer, head, kind) for head in range(n_heads)] for layer in range(n_layers)]
         eigenvalues = torch.stack([torch.stack([each.eigenvalues for each in heads]) for heads in found])
@@ -126,7 +128,7 @@ def similarity(seen: Seen, asked: Asked) -> Found:
 
 
 def rollout(seen: Seen, asked: Asked) -> Found:
-    for stack in _stacks(seen, asked):
+    for stack in [stack for stack in _stacks(seen, asked) if stack in seen.kinds]:
         values = seen.rollout(stack)
         sides = tuple(seen.tokens)
         over = sides if values.shape[-1] > len(seen.tokens[stack]) else (stack,)
@@ -171,6 +173,14 @@ def faithfulness(seen: Seen, asked: Asked) -> Found:
         )
 
 
+def pooling(seen: Seen, asked: Asked) -> Found:
+    if seen.subject.hops is None:
+        return
+    weights = seen.subject.hops()
+    hops = Axis("hop", labels=tuple(map(str, range(len(weights)))))
+    yield Array("pooling", "", "weights", (Axis("input", tuple(seen.tokens)), hops), weights.T)
+
+
 def positions(seen: Seen, asked: Asked) -> Found:
     for side in _stacks(seen, asked):
         if (vectors := seen.positions(side)) is not None:
@@ -194,6 +204,7 @@ VIEWS = {
     "rollout": View(rollout, ("kind", "layer")),
     "gradients": View(gradients),
     "faithfulness": View(faithfulness, ("estimate",)),
+    "pooling": View(pooling),
     "positions": View(positions, ("kind",)),
 }
 
@@ -217,6 +228,7 @@ MEANING = {
     "gradients.gap": "what integrated gradients do not account for",
     "faithfulness.drop": "log-probability lost without the first k inputs",
     "faithfulness.score": "log-probability lost, mean over k",
+    "pooling.weights": "how much each token counts in the vector of the text",
     "positions.vectors": "added to each token",
     "match.evidence": "what each pair adds to the cosine",
     "match.of_text": "what the text adds to the cosine",
@@ -253,6 +265,14 @@ def sheet(seen: Seen, view: str, asked: Asked) -> Sheet:
 
 NOTHING = {
     **dict.fromkeys(("gradients", "faithfulness"), "it gives vectors and predicts nothing that could be explained"),
+    **dict.fromkeys(
+        ("attention", "effective", "norms", "identifiability"),
+        "no token of it looks at another by attention; gradients and attribution explain what it does",
+    ),
+    "similarity": "none of its attentions has learned a bilinear form",
+    "rollout": "its tokens do not meet in self-attention",
+    "attribution": "it has no layers",
+    "pooling": "it makes no vector of a text by attention over its tokens",
     "positions": "no vectors are added for positions; its scheme works inside attention, or it has none",
 }
 
@@ -265,7 +285,9 @@ def check(seen: Seen, view: str, asked: Asked) -> None:
         if getattr(asked, name) is not None and view != "all" and name not in VIEWS[view].chosen:
             others = ", ".join(other for other, (_, chosen) in VIEWS.items() if name in chosen)
             raise InputError(f"{view} has no {name} to choose; leave it out, or look at: {others}")
-    for kind in _kinds(seen, asked):
+    if asked.kind is not None:
+        _stacks(seen, asked)
+    for kind in seen.kinds if asked.kind is None else [asked.kind] if asked.kind in seen.kinds else []:
         modules = list(seen.subject.attentions(kind).values())
         for name, number, count in (("layer", asked.layer, len(modules)), ("head", asked.head, modules[0].n_heads)):
             if number is not None and not -count <= number < count:
@@ -306,5 +328,7 @@ def _stacks(seen: Seen, asked: Asked) -> list[str]:
     """The stacks asked for; cross-attention belongs to the stack that looks."""
     if asked.kind is None:
         return list(seen.tokens)
+    if asked.kind in seen.tokens:
+        return [asked.kind]
     seen.subject.attentions(asked.kind)
     return [KINDS[asked.kind].query]

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.presets import ModelConfig
+from regard.models.presets import TransformerConfig
 from regard.nn import (
     AttentionPooling,
     DecoderLayer,
@@ -32,7 +32,7 @@ from regard.nn import (
     TokenEmbedding,
 )
 
-ABSOLUTE: dict[str, Callable[[ModelConfig], Positions]] = {
+ABSOLUTE: dict[str, Callable[[TransformerConfig], Positions]] = {
     "sinusoidal": lambda config: SinusoidalPositions(config.d_model),
     "sinusoidal-halves": lambda config: SinusoidalPositions(config.d_model, halves=True),
     "learned": lambda config: LearnedPositions(config.n_positions, config.d_model, first=config.first_position),
@@ -57,7 +57,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 AROUND: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
-def embedding(config: ModelConfig, vocabulary: int, n_parts: int = 0) -> TokenEmbedding:
+def embedding(config: TransformerConfig, vocabulary: int, n_parts: int = 0) -> TokenEmbedding:
     """Token vectors with their positions, as they enter the first layer."""
     scheme = ABSOLUTE[config.positions](config) if config.positions in ABSOLUTE else NoPositions()
     return TokenEmbedding(
@@ -71,20 +71,20 @@ def embedding(config: ModelConfig, vocabulary: int, n_parts: int = 0) -> TokenEm
     )
 
 
-def feed_forward(config: ModelConfig) -> nn.Module:
+def feed_forward(config: TransformerConfig) -> nn.Module:
     """The feed-forward sublayer, gated where the name of its activation says so."""
     kind = GatedFeedForward if config.activation.startswith("gated-") else FeedForward
     return kind(config.d_model, config.d_ff, ACTIVATIONS[config.activation.removeprefix("gated-")])
 
 
-def self_attention(config: ModelConfig) -> MultiHeadAttention:
+def self_attention(config: TransformerConfig) -> MultiHeadAttention:
     """A self-attention with its own position scheme, where it has one."""
     width = config.d_model // config.n_heads
     scheme = IN_ATTENTION[config.positions](width) if config.positions in IN_ATTENTION else NoPositions()
     return MultiHeadAttention(config.d_model, config.n_heads, positions=scheme)
 
 
-def encoder_layer(config: ModelConfig) -> EncoderLayer:
+def encoder_layer(config: TransformerConfig) -> EncoderLayer:
     """One layer of an encoder."""
     return EncoderLayer(
         self_attention(config),
@@ -93,7 +93,7 @@ def encoder_layer(config: ModelConfig) -> EncoderLayer:
     )
 
 
-def decoder_layer(config: ModelConfig) -> DecoderLayer:
+def decoder_layer(config: TransformerConfig) -> DecoderLayer:
     """One layer of a decoder that looks back at an encoder."""
     return DecoderLayer(
         self_attention(config),
@@ -103,36 +103,48 @@ def decoder_layer(config: ModelConfig) -> DecoderLayer:
     )
 
 
-def final_norm(config: ModelConfig) -> nn.Module:
+def final_norm(config: TransformerConfig) -> nn.Module:
     """What ends a stack: a norm after pre-norm layers, nothing after post-norm ones."""
     return _norm(config) if config.norm == "pre" else nn.Identity()
 
 
-def _norm(config: ModelConfig) -> nn.LayerNorm:
+def _norm(config: TransformerConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.d_model, config.norm_eps)
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, generator: torch.Generator) -> None:
+def initialise(model: nn.Module, generator: torch.Generator, deviation: float = 0.0) -> None:
     """Draw every weight of a model; the only place where weights are drawn.
 
-    embeddings              normal, standard deviation width^-0.5
-    matrices                uniform in +- sqrt(6 / (fan_in + fan_out)) (Glorot); W_Q, W_K, W_V each by itself
+    embeddings              normal, standard deviation width^-0.5, or `deviation`
+    recurrent matrices      uniform in +- width^-0.5; the forget gates of an LSTM begin with a bias of 1
+    matrices                uniform in +- sqrt(6 / (fan_in + fan_out)) (Glorot), W_Q, W_K, W_V each by itself;
+                            with `deviation` normal with that one (BERT, GPT-2)
     pooling queries         normal, standard deviation 1
     biases                  0
     norms                   gain 1, shift 0
     """
+
+    def draw(weight: Tensor) -> None:
+        bound = math.sqrt(6 / sum(weight.shape))
+        if deviation:
+            weight.normal_(0.0, deviation, generator=generator)
+        else:
+            weight.uniform_(-bound, bound, generator=generator)
+
     stacked = {module.projection for module in model.modules() if isinstance(module, MultiHeadAttention)}
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            module.weight.normal_(0.0, module.embedding_dim**-0.5, generator=generator)
+            module.weight.normal_(0.0, deviation or module.embedding_dim**-0.5, generator=generator)
         elif isinstance(module, MultiHeadAttention):
             for part in module.projection.weight.split(module.widths):
-                _glorot(part, generator)
+                draw(part)
         elif isinstance(module, nn.Linear) and module not in stacked:
-            _glorot(module.weight, generator)
+            draw(module.weight)
         elif isinstance(module, AttentionPooling) and module.query.requires_grad:
             module.query.normal_(generator=generator)
+        elif isinstance(module, nn.LSTM | nn.GRU):
+            _draw_recurrence(module, generator)
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.bias is not None:
             module.bias.zero_()
@@ -140,6 +152,12 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
             module.reset_parameters()
 
 
-def _glorot(weight: Tensor, generator: torch.Generator) -> None:
-    bound = math.sqrt(6 / sum(weight.shape))
-    weight.uniform_(-bound, bound, generator=generator)
+def _draw_recurrence(module: nn.LSTM | nn.GRU, generator: torch.Generator) -> None:
+    bound, width = module.hidden_size**-0.5, module.hidden_size
+    for weight in module.parameters():
+        if weight.ndim == 2:
+            weight.uniform_(-bound, bound, generator=generator)
+        else:
+            weight.zero_()
+    if isinstance(module, nn.LSTM):  # gates are input, forget, cell, output (Jozefowicz et al. 2015 for the bias)
+        module.all_weights[0][2][width : 2 * width] = 1.0

@@ -14,12 +14,15 @@ from torch import Tensor, nn
 
 from regard.data.batches import PartedRows
 from regard.models.blocks import embedding, encoder_layer, final_norm
+from regard.models.interfaces import TextModel
 from regard.models.presets import EncoderConfig
 from regard.nn import Encoder, Place, Sight, visible
 
 
-class TextEncoder(nn.Module):
+class TextEncoder(TextModel):
     """Reads texts, each token seeing all of its own; `heads` make something of what it read."""
+
+    config: EncoderConfig
 
     def __init__(self, config: EncoderConfig, vocabulary: int, heads: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -51,5 +54,5 @@ class TextEncoder(nn.Module):
 def _sight(rows: PartedRows, lengths: Sequence[int]) -> Sight:
     place = Place(rows.segment, rows.position)
     if not lengths:
-        return visible(place, place)
+        return visible(place)
     return Sight(rows.position, rows.position, lengths=tuple(lengths))

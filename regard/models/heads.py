@@ -4,8 +4,10 @@ Texts share rows, so a head of texts gets S places for them: the s-th text of a 
 zeros. `Pooling` says how much each token counts in the vector of its text:
 
     cls         all is the first token (BERT)
+    last        all is the last token
     mean        all tokens alike (sentence-transformers)
-    attention   ``softmax(h q / sqrt(d))`` with a trained q (SPEC 1.5)
+    attention   ``softmax(h q / sqrt(d))`` with a trained q (SPEC 1.5); several q are so many hops (Lin et al. 2017)
+    max         in every dimension the token with the largest value
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from torch import Tensor, nn
 
 from regard.data.batches import Rows
 from regard.models.blocks import ACTIVATIONS
-from regard.models.presets import EncoderConfig
+from regard.models.presets import EncoderConfig, TextConfig
 from regard.nn import AttentionPooling, Dropout, Linear, Loss, Tap, linear_cross_entropy
 
-POOLINGS = ("cls", "mean", "attention")
+POOLINGS = ("cls", "mean", "attention", "max", "last")
 
 
 def of_texts(rows: Rows, n_texts: int) -> Bool[Tensor, "B S T"]:
@@ -32,37 +34,75 @@ def of_texts(rows: Rows, n_texts: int) -> Bool[Tensor, "B S T"]:
 
 
 class Pooling(nn.Module):
-    """One vector for each text: a weighted sum of what its tokens became."""
+    """What becomes of each text: a weighted sum of what its tokens became, of several hops one beside the other."""
 
-    def __init__(self, kind: str, d_model: int) -> None:
+    def __init__(self, kind: str, d_model: int, n_hops: int = 1) -> None:
         super().__init__()
         assert kind in POOLINGS, kind
-        self.kind = kind
-        self.attention = AttentionPooling(d_model) if kind == "attention" else None
+        self.kind, self.width = kind, n_hops * d_model
+        self.attention = AttentionPooling(d_model, n_hops=n_hops) if kind == "attention" else None
         self.weights = Tap()
 
-    def forward(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
-        weights: Tensor = self.weights(self.weigh(hidden, rows, of_texts(rows, n_texts)))
-        return weights @ hidden
+    def forward(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S RD"]:
+        if self.kind == "max":
+            return _largest(hidden, rows, n_texts)
+        weights: Tensor = self.weights(self.hops(hidden, rows, of_texts(rows, n_texts)))
+        pooled = weights.flatten(1, 2) @ hidden  # (B, S R, D)
+        return pooled.view(*weights.shape[:2], -1)
+
+    def vector(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
+        """One vector for each text, as wide as those of its tokens: the mean of all hops."""
+        pooled: Tensor = self(hidden, rows, n_texts)
+        return pooled.view(*pooled.shape[:2], -1, hidden.shape[-1]).mean(2)
 
     def weigh(self, hidden: Float[Tensor, "B T D"], rows: Rows, own: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S T"]:
         """How much each token counts in each text; rows of weights sum to 1, or to 0 where there is no text."""
-        if self.kind == "cls":
-            return (own & (rows.position == 0)[:, None]).to(hidden.dtype)
+        return self.hops(hidden, rows, own).mean(2)
+
+    def hops(self, hidden: Float[Tensor, "B T D"], rows: Rows, own: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S R T"]:
+        """The same for each hop; of `max`, the share of dimensions in which a token has the largest value."""
+        if self.kind == "max":
+            return _shares_of_largest(hidden, own)
         if self.attention is None:
-            return own.to(hidden.dtype) / own.sum(-1, keepdim=True).clamp(min=1)
-        scores = (hidden @ self.attention.query[0] / math.sqrt(hidden.shape[-1]))[:, None]
+            counted = _counted(self.kind, rows, own).to(hidden.dtype)
+            return (counted / counted.sum(-1, keepdim=True).clamp(min=1))[:, :, None]
+        scores = (hidden @ self.attention.query.T / math.sqrt(hidden.shape[-1])).mT[:, None]  # (B, 1, R, T)
         blank = ~own.any(-1, keepdim=True)
-        return scores.masked_fill(~(own | blank), -math.inf).softmax(-1).masked_fill(blank, 0.0)
+        scores = scores.masked_fill(~(own | blank)[:, :, None], -math.inf)
+        return scores.softmax(-1).masked_fill(blank[:, :, None], 0.0)
+
+
+def _counted(kind: str, rows: Rows, own: Bool[Tensor, "B S T"]) -> Bool[Tensor, "B S T"]:
+    """The tokens that count, all of them alike."""
+    if kind == "cls":
+        return own & (rows.position == 0)[:, None]
+    return own & (own.cumsum(-1) == own.sum(-1, keepdim=True)) if kind == "last" else own
+
+
+def _largest(hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
+    """The largest value of each text in each dimension; zeros where there is no text."""
+    if n_texts == 1:
+        largest = hidden.masked_fill((rows.segment != 1)[..., None], -math.inf).amax(1, keepdim=True)
+    else:
+        nothing = hidden.new_full((len(hidden), n_texts + 1, hidden.shape[-1]), -math.inf)
+        text = rows.segment.clamp(max=n_texts)[..., None].expand_as(hidden).long()
+        largest = nothing.scatter_reduce(1, text, hidden, "amax")[:, 1:]
+    return largest.masked_fill(largest == -math.inf, 0.0)
+
+
+def _shares_of_largest(hidden: Float[Tensor, "B T D"], own: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S 1 T"]:
+    alone = hidden[:, None].masked_fill(~own[..., None], -math.inf)  # (B, S, T, D)
+    won = torch.zeros_like(alone).scatter(2, alone.argmax(2, keepdim=True), 1.0).mean(-1)
+    return (won * own)[:, :, None]
 
 
 class Pooler(nn.Module):
     """The vector of a text through one more layer, as BERT's [CLS]: ``activation(pooled W + b)``."""
 
-    def __init__(self, config: EncoderConfig, pooling: str = "cls") -> None:
+    def __init__(self, config: TextConfig, pooling: str = "cls", n_hops: int = 1) -> None:
         super().__init__()
-        self.pooling = Pooling(pooling, config.d_model)
-        self.dense = Linear(config.d_model, config.d_model)
+        self.pooling = Pooling(pooling, config.d_model, n_hops)
+        self.dense = Linear(self.pooling.width, config.d_model)
         self.activation = ACTIVATIONS[config.pooler]
         self.dropout = Dropout(config.dropout)
 
@@ -101,7 +141,7 @@ class MaskedHead(nn.Module):
 class TagHead(nn.Module):
     """A score of every label for every token."""
 
-    def __init__(self, config: EncoderConfig, n_labels: int) -> None:
+    def __init__(self, config: TextConfig, n_labels: int) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout)
         self.out = Linear(config.d_model, n_labels)

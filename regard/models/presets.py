@@ -1,8 +1,8 @@
 """The shape of a model: the recipe's ``[model]`` table and the named shapes it may start from.
 
-There is one config for each family; what all have stands in `ModelConfig`. A preset fills the keys a recipe leaves
-out; each key can still be set by itself. Names that stand for modules (``positions = "rotary"``) become those modules
-in models/blocks.py.
+There is one config for each family and kind of work (models/families.py); what all have stands in `ModelConfig`, and
+what all Transformers have in `TransformerConfig`. A preset fills the keys a recipe leaves out; each key can still be
+set by itself. Names that stand for modules (``positions = "rotary"``) become those modules in models/blocks.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal
 
 from regard.errors import ConfigError, did_you_mean
 
-Architecture = Literal["transformer"]
 PositionScheme = Literal["sinusoidal", "sinusoidal-halves", "learned", "relative", "relative-values", "rotary", "none"]
 NormPlacement = Literal["post", "pre"]
 ActivationName = Literal["relu", "gelu", "gelu-tanh", "silu", "gated-gelu", "gated-silu"]
@@ -26,23 +25,85 @@ Shape = dict[str, Any]
 class ModelConfig:
     """What every family has.
 
-    `start` is where the weights come from: a run or another library's directory; nowhere if it is empty. `embedding`
-    says what becomes of token vectors: times ``sqrt(d_model)`` (Vaswani), normed with their positions (BERT), or
-    nothing (GPT-2). `first_position` is the row of the learned positions that belongs to the first token.
+    `start` is where the weights come from: a run or another library's directory; nowhere if it is empty. A text has
+    `n_positions` tokens at most. `spread` times ``d_model^-0.5`` is the standard deviation of the weights that training
+    begins with; 0 leaves it to their shapes (Glorot). BERT's and GPT-2's 0.02 is 0.55 for 768.
     """
 
     presets: ClassVar[Mapping[str, Shape]]
+    largest_on_cpu: ClassVar[str] = "small"
+    """What is chosen for a CPU where nobody asks for more."""
+    packed: ClassVar[bool] = True
+    """Texts share rows, and all batches have one shape; else each has a row, and those of like length are together."""
+    habits: ClassVar[Mapping[str, Shape]] = {}
+    """Keys of other tables, by table, that suit these models where a recipe leaves them out."""
 
     preset: str
     start: str = ""
-    architecture: Architecture = "transformer"
+    architecture: str
     d_model: int
+    dropout: float
+    n_positions: int = 1024
+    spread: float = 0.0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the first weights; 0 leaves it to their shapes."""
+        deviation: float = self.spread * self.d_model**-0.5
+        return deviation
+
+    def __post_init__(self) -> None:
+        self._at_least("d_model", 1)
+        self._at_least("n_positions", 1)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"model.dropout = {self.dropout}; expected 0 or more and less than 1")
+        if not 0 <= self.spread <= 2:
+            raise ConfigError(f"model.spread = {self.spread}; expected 0 to 2")
+
+    @classmethod
+    def fitted(cls, table: Shape, width: int) -> Shape:
+        """A ``[model]`` table for texts that are at most so long in training."""
+        return table
+
+    @property
+    def bound(self) -> bool:
+        """Whether no text can be longer than `n_positions`, for there are no weights for what would stand there."""
+        return False
+
+    def _at_least(self, name: str, least: int) -> None:
+        if getattr(self, name) < least:
+            raise ConfigError(f"model.{name} = {getattr(self, name)}; expected at least {least}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig(ModelConfig):
+    """What reads texts and has heads.
+
+    `n_parts` are the kinds of text that are told apart in one input, as sentence A and B; 0 and 1 tell none apart.
+    `pooler` is what the vector of a text goes through.
+    """
+
+    n_parts: int = 2
+    pooler: Literal["tanh", "relu"] = "tanh"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("n_parts", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(ModelConfig):
+    """What every Transformer has.
+
+    `embedding` says what becomes of token vectors: times ``sqrt(d_model)`` (Vaswani), normed with their positions
+    (BERT), or nothing (GPT-2). `first_position` is the row of the learned positions that belongs to the first token.
+    """
+
+    architecture: str = "transformer"
     n_layers: int
     n_heads: int
     d_ff: int
-    dropout: float
     positions: PositionScheme = "sinusoidal"
-    n_positions: int = 1024
     first_position: int = 0
     norm: NormPlacement
     norm_eps: float = 1e-5
@@ -51,7 +112,8 @@ class ModelConfig:
     tied: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "n_layers", "n_heads", "d_ff", "n_positions"):
+        super().__post_init__()
+        for name in ("n_layers", "n_heads", "d_ff"):
             self._at_least(name, 1)
         self._at_least("first_position", 0)
         if self.d_model % self.n_heads:
@@ -59,8 +121,6 @@ class ModelConfig:
                 f"model.n_heads = {self.n_heads} does not divide model.d_model = {self.d_model}; "
                 "choose a number of heads that does"
             )
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"model.dropout = {self.dropout}; expected 0 or more and less than 1")
         if not self.norm_eps > 0:
             raise ConfigError(f"model.norm_eps = {self.norm_eps}; expected more than 0")
         if self.positions.startswith("sinusoidal") and self.d_model % 2:
@@ -68,9 +128,15 @@ class ModelConfig:
         if self.positions == "rotary" and self.d_model // self.n_heads % 2:
             raise ConfigError("model.positions = 'rotary' needs an even width per head; change d_model or n_heads")
 
-    def _at_least(self, name: str, least: int) -> None:
-        if getattr(self, name) < least:
-            raise ConfigError(f"model.{name} = {getattr(self, name)}; expected at least {least}")
+    @classmethod
+    def fitted(cls, table: Shape, width: int) -> Shape:
+        """Beyond the widest row learned positions would never be trained."""
+        learned = table.get("positions", cls.positions) == "learned"
+        return {"n_positions": width, **table} if learned else table
+
+    @property
+    def bound(self) -> bool:
+        return self.positions == "learned"
 
 
 def _shape(d_model: int, n_layers: int, n_heads: int, dropout: float = 0.1, **more: Any) -> Shape:
@@ -83,7 +149,7 @@ def _pair(d_model: int, layers: tuple[int, int], n_heads: int, d_ff: int, dropou
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2SeqConfig(ModelConfig):
+class Seq2SeqConfig(TransformerConfig):
     """An encoder-decoder; ``base`` and ``big`` are Vaswani et al. 2017, ``deep-*`` Kasai et al. 2021's idea."""
 
     presets: ClassVar[Mapping[str, Shape]] = {
@@ -106,11 +172,8 @@ class Seq2SeqConfig(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig(ModelConfig):
-    """An encoder alone; the presets are the sizes of BERT (Devlin et al. 2019, Turc et al. 2019).
-
-    `n_parts` are the kinds of text that are told apart in one input, as sentence A and B; 0 and 1 tell none apart.
-    """
+class EncoderConfig(TransformerConfig, TextConfig):
+    """An encoder alone; the presets are the sizes of BERT (Devlin et al. 2019, Turc et al. 2019)."""
 
     presets: ClassVar[Mapping[str, Shape]] = {
         "tiny": _shape(128, 2, 2),
@@ -126,16 +189,11 @@ class EncoderConfig(ModelConfig):
     norm_eps: float = 1e-12
     activation: ActivationName = "gelu"
     embedding: EmbeddingName = "normed"
-    n_parts: int = 2
-    pooler: Literal["tanh", "relu"] = "tanh"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._at_least("n_parts", 0)
+    spread: float = 0.55
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageModelConfig(ModelConfig):
+class LanguageModelConfig(TransformerConfig):
     """A decoder alone, as GPT-2 (Radford et al. 2019), whose smallest is ``base``, also called ``gpt2-small``."""
 
     presets: ClassVar[Mapping[str, Shape]] = {
@@ -146,11 +204,13 @@ class LanguageModelConfig(ModelConfig):
         "base": _shape(768, 12, 12),
         "gpt2-small": _shape(768, 12, 12, n_positions=1024),
     }
+    largest_on_cpu: ClassVar[str] = "tiny"
 
     positions: PositionScheme = "learned"
     norm: NormPlacement = "pre"
     activation: ActivationName = "gelu-tanh"
     embedding: EmbeddingName = "plain"
+    spread: float = 0.55
 
 
 def with_preset(table: Shape, family: type[ModelConfig] = Seq2SeqConfig) -> Shape:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
 from regard.models.blocks import decoder_layer, embedding, encoder_layer, final_norm
+from regard.models.interfaces import PairModel
 from regard.models.presets import Seq2SeqConfig
 from regard.nn import Cache, Decoder, Encoder, FixedProduct, KeyValue, Place, Sight, visible
 
@@ -48,7 +48,7 @@ class DecoderState:
         self.own = self.own[sentences[:, None], rows % width]
         if not torch.equal(sentences, torch.arange(len(self.memories[0].key), device=rows.device)):
             self.memories = [memory.select(sentences) for memory in self.memories]
-            self.memory_sight = _rows_of(self.memory_sight, sentences)
+            self.memory_sight = rows_of(self.memory_sight, sentences)
             for cache in self.caches:
                 cache.select(sentences)
 
@@ -64,14 +64,17 @@ class DecoderState:
         return Sight(now.expand(b, -1), self.position.expand(b, -1), allowed)
 
 
-def _rows_of(sight: Sight, rows: Tensor) -> Sight:
+def rows_of(sight: Sight, rows: Tensor) -> Sight:
+    """The sight of these rows, in this order."""
     allowed = None if sight.allowed is None else sight.allowed[rows]
     blank = None if sight.blank is None else sight.blank[rows]
     return Sight(sight.query_position[rows], sight.key_position[rows], allowed, blank)
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(PairModel):
     """An encoder reads the source; a decoder writes the target, looking back at it."""
+
+    config: Seq2SeqConfig
 
     def __init__(self, config: Seq2SeqConfig, source_vocabulary: int, target_vocabulary: int, *, joint: bool) -> None:
         super().__init__()
@@ -91,35 +94,20 @@ class Seq2Seq(nn.Module):
             if joint:
                 self.source_embedding.tokens.weight = self.target_embedding.tokens.weight
 
-    def forward(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T V"]:
-        """The logits of each next target token, given those before it and the whole source."""
-        return self.logits(self.decoded(source, target_in))
-
-    def decoded(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
-        """What the decoder makes of each target token, from the sources themselves."""
-        return self.decode(self.encode(source), source, target_in)
-
     def encode(self, source: Rows) -> Float[Tensor, "B S D"]:
-        """What the encoder makes of each source token."""
         x = self.source_embedding(source.ids, source.position)
-        encoded: Tensor = self.encoder_norm(self.encoder(x, visible(_place(source), _place(source))))
+        encoded: Tensor = self.encoder_norm(self.encoder(x, visible(_place(source))))
         return encoded
 
     def decode(self, encoded: Float[Tensor, "B S D"], source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
-        """What the decoder makes of each target token, all at once."""
         x = self.target_embedding(target_in.ids, target_in.position)
-        sight = visible(_place(target_in), _place(target_in), causal=True)
+        sight = visible(_place(target_in), causal=True)
         memory_sight = visible(_place(target_in), _place(source))
         memories = self.decoder.remember(encoded, source.position)
         decoded: Tensor = self.decoder_norm(self.decoder(x, memories, sight, memory_sight))
         return decoded
 
-    def logits(self, decoded: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
-        """Scores of every token of the target vocabulary."""
-        return F.linear(decoded, self.softmax_embedding.weight, self.output_bias)
-
     def start(self, source: Rows) -> DecoderState:
-        """Read sources, one sentence per row, and be ready to write."""
         memories = self.decoder.remember(self.encode(source), source.position)
         first = source.position[:, :1]
         full = bool((source.segment > 0).all())
@@ -130,7 +118,6 @@ class Seq2Seq(nn.Module):
         return DecoderState(memories, sight, [Cache() for _ in self.decoder], nothing, first.new_zeros(0), vocabulary)
 
     def step(self, tokens: Int[Tensor, " N"], state: DecoderState) -> Float[Tensor, "N V"]:
-        """Write one more token of each continuation, W of each sentence in turn, and give the logits of the next."""
         sight = state.write()
         now = sight.query_position
         x = self.target_embedding(tokens.view(now.shape), now)

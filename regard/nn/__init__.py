@@ -16,7 +16,9 @@ from regard.nn.attention import (
     AttentionPooling,
     BilinearAttention,
     DotAttention,
+    HeadedAttention,
     ScaledDotAttention,
+    StateAttention,
     redundancy,
 )
 from regard.nn.cache import Cache, KeyValue
@@ -43,13 +45,29 @@ from regard.nn.positions import (
     RotaryPositions,
     SinusoidalPositions,
 )
+from regard.nn.recurrent import (
+    GRU,
+    LSTM,
+    AttentiveLayer,
+    FedDecoder,
+    Recurrence,
+    RecurrentDecoder,
+    RecurrentDecoderLayer,
+    RecurrentEncoder,
+    RecurrentLayer,
+    reversed_texts,
+    step_by_step,
+)
 from regard.nn.sight import Place, Sight, visible
 from regard.nn.tap import Tap, edit, record, taps
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "AdditiveAttention",
     "Attention",
     "AttentionPooling",
+    "AttentiveLayer",
     "BilinearAttention",
     "Cache",
     "Decoder",
@@ -58,9 +76,11 @@ __all__ = [
     "Dropout",
     "Encoder",
     "EncoderLayer",
+    "FedDecoder",
     "FeedForward",
     "FixedProduct",
     "GatedFeedForward",
+    "HeadedAttention",
     "KeyValue",
     "LearnedPositions",
     "Linear",
@@ -71,11 +91,17 @@ __all__ = [
     "Positions",
     "PostNorm",
     "PreNorm",
+    "Recurrence",
+    "RecurrentDecoder",
+    "RecurrentDecoderLayer",
+    "RecurrentEncoder",
+    "RecurrentLayer",
     "RelativePositions",
     "RotaryPositions",
     "ScaledDotAttention",
     "Sight",
     "SinusoidalPositions",
+    "StateAttention",
     "Tap",
     "TokenEmbedding",
     "cross_entropy",
@@ -85,6 +111,8 @@ __all__ = [
     "product",
     "record",
     "redundancy",
+    "reversed_texts",
+    "step_by_step",
     "taps",
     "visible",
 ]

@@ -1,7 +1,9 @@
 """Attention with one weight per query and key: the scores of SPEC 1.1-1.4 and pooling by learned queries (1.5).
 
 These are the mechanisms before multi-head attention (Bahdanau, Luong, Lin); recurrent systems and classifiers use
-them. A score is a subclass with one method; weights always flow through the tap ``weights``.
+them. A score is a subclass with two methods; weights always flow through the tap ``weights``. `StateAttention` is how
+a recurrent decoder looks at its source; what it shares with multi-head attention, and `look` needs, is
+`HeadedAttention`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.nn.cache import KeyValue
+from regard.nn.linear import Linear
+from regard.nn.positions import NoPositions, Positions
 from regard.nn.sight import Sight
 from regard.nn.tap import Tap
 
@@ -25,14 +30,27 @@ def softmax_visible(scores: Float[Tensor, "*B Q K"], sight: Sight | None) -> Flo
 
 
 class Attention(nn.Module):
-    """``out = sum_i a_i v_i`` with ``a = softmax_i(score(q, k_i))``; subclasses say what the score is."""
+    """``out = sum_i a_i v_i`` with ``a = softmax_i(score(q, k_i))``; subclasses say what the score is.
+
+    What of it depends on a key alone is `prepare`, done once however many queries come; `compare` is the rest.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.weights = Tap()
 
-    def score(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
+    def prepare(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
+        return key
+
+    def compare(self, query: Float[Tensor, "B Q Dq"], prepared: Float[Tensor, "B K Dp"]) -> Float[Tensor, "B Q K"]:
         raise NotImplementedError
+
+    def score(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
+        return self.compare(query, self.prepare(key))
+
+    def factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
+        """``F`` and ``G`` if the score is ``(F q) . (G k)``; None if it is no bilinear form."""
+        return None
 
     def forward(
         self,
@@ -55,25 +73,27 @@ class AdditiveAttention(Attention):
         self.hidden = nn.Linear(d_key + d_query, d_hidden, bias=False)
         self.energy = nn.Linear(d_hidden, 1, bias=False)
 
-    def score(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
-        of_key, of_query = self.hidden.weight.split([self.d_key, query.shape[-1]], dim=1)
-        hidden = (query @ of_query.T)[:, :, None] + (key @ of_key.T)[:, None]  # (B, Q, K, d_hidden)
-        energy: Tensor = self.energy(torch.tanh(hidden))
+    def prepare(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
+        return key @ self.hidden.weight[:, : self.d_key].T
+
+    def compare(self, query: Float[Tensor, "B Q Dq"], prepared: Float[Tensor, "B K Dp"]) -> Float[Tensor, "B Q K"]:
+        of_query = query @ self.hidden.weight[:, self.d_key :].T
+        energy: Tensor = self.energy(torch.tanh(of_query[:, :, None] + prepared[:, None]))  # (B, Q, K, 1)
         return energy.squeeze(-1)
 
 
 class DotAttention(Attention):
     """``k . q``, without parameters (Luong et al. 2015)."""
 
-    def score(self, query: Float[Tensor, "B Q D"], key: Float[Tensor, "B K D"]) -> Float[Tensor, "B Q K"]:
-        return query @ key.mT
+    def compare(self, query: Float[Tensor, "B Q D"], prepared: Float[Tensor, "B K D"]) -> Float[Tensor, "B Q K"]:
+        return query @ prepared.mT
 
 
 class ScaledDotAttention(DotAttention):
     """``k . q / sqrt(d_k)`` (Vaswani et al. 2017, eq. 1)."""
 
-    def score(self, query: Float[Tensor, "B Q D"], key: Float[Tensor, "B K D"]) -> Float[Tensor, "B Q K"]:
-        return super().score(query, key) / math.sqrt(key.shape[-1])
+    def compare(self, query: Float[Tensor, "B Q D"], prepared: Float[Tensor, "B K D"]) -> Float[Tensor, "B Q K"]:
+        return super().compare(query, prepared) / math.sqrt(prepared.shape[-1])
 
 
 class BilinearAttention(Attention):
@@ -83,9 +103,62 @@ class BilinearAttention(Attention):
         super().__init__()
         self.form = nn.Linear(d_key, d_query, bias=False)
 
-    def score(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
-        form: Tensor = self.form(key)
-        return query @ form.mT
+    def prepare(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
+        prepared: Tensor = self.form(key)
+        return prepared
+
+    def compare(self, query: Float[Tensor, "B Q D"], prepared: Float[Tensor, "B K D"]) -> Float[Tensor, "B Q K"]:
+        return query @ prepared.mT
+
+    def factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]]:
+        form = self.form.weight.detach()
+        return torch.eye(len(form)).to(form), form
+
+
+class HeadedAttention(nn.Module):
+    """What can be looked into as attention: heads, each with weights over values that go through one output matrix.
+
+    Taps: `query`, `key` and `value` (B, H, tokens, width), `weights` (B, H, Q, K), `mixed` (B, Q, widths of all heads).
+    Of head h, key j carries ``value_j W_h`` to the output, W_h its slice of ``output.weight``.
+    """
+
+    output: nn.Linear
+    positions: Positions
+
+    def __init__(self, n_heads: int, d_value: int) -> None:
+        super().__init__()
+        self.n_heads, self.d_value = n_heads, d_value
+        self.query, self.key, self.value, self.weights, self.mixed = Tap(), Tap(), Tap(), Tap(), Tap()
+
+    def factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
+        """``F`` and ``G`` if a head's score is ``(F q) . (G k)``; None if it is no bilinear form."""
+        raise NotImplementedError
+
+
+class StateAttention(HeadedAttention):
+    """One head without projections: keys and values are the states of an encoder, queries those of a decoder."""
+
+    def __init__(self, scorer: Attention, d_state: int, d_out: int) -> None:
+        super().__init__(1, d_state)
+        self.output = Linear(d_state, d_out, bias=False)
+        self.positions = NoPositions()
+        self.weights = scorer.weights
+        self.scorer = scorer
+
+    def remember(self, encoded: Float[Tensor, "B K D"]) -> KeyValue:
+        """What is kept of a text, for any number of queries."""
+        return KeyValue(self.key(self.scorer.prepare(encoded)[:, None]), self.value(encoded[:, None]))
+
+    def cross(self, x: Float[Tensor, "N Q D"], memory: KeyValue, sight: Sight) -> Float[Tensor, "N Q Do"]:
+        """What queries see of the remembered texts; N rows may be several for each text, side by side."""
+        query: Tensor = self.query(x.reshape(len(memory.key), 1, -1, x.shape[-1]))
+        scores = self.scorer.compare(query[:, 0], memory.key[:, 0])[:, None]  # (B, 1, Q, K)
+        weights: Tensor = self.weights(softmax_visible(scores, sight))
+        seen: Tensor = self.output(self.mixed((weights @ memory.value)[:, 0]))
+        return seen.reshape(*x.shape[:-1], -1)
+
+    def factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
+        return self.scorer.factors()
 
 
 class AttentionPooling(nn.Module):

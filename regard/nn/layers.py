@@ -96,8 +96,8 @@ class EncoderLayer(nn.Module):
         self.around_attention, self.around_feed_forward = around(), around()
         self.out = Tap()
 
-    def forward(self, x: Float[Tensor, "B T D"], sight: Sight) -> Float[Tensor, "B T D"]:
-        x = self.around_attention(x, lambda x: self.attention(x, sight))
+    def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Cache | None = None) -> Float[Tensor, "B T D"]:
+        x = self.around_attention(x, lambda x: self.attention(x, sight, cache))
         result: Tensor = self.out(self.around_feed_forward(x, self.feed_forward))
         return result
 
@@ -139,9 +139,11 @@ class Encoder(nn.ModuleList):
     def __init__(self, layers: Iterable[EncoderLayer]) -> None:
         super().__init__(layers)
 
-    def forward(self, x: Float[Tensor, "B T D"], sight: Sight) -> Float[Tensor, "B T D"]:
-        for layer in self:
-            x = layer(x, sight)
+    def forward(
+        self, x: Float[Tensor, "B T D"], sight: Sight, caches: Sequence[Cache] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        for i, layer in enumerate(self):
+            x = layer(x, sight, None if caches is None else caches[i])
         return x
 
 

@@ -31,18 +31,18 @@ class Tap(nn.Module):
         return bool(self._forward_hooks)
 
 
-def taps(model: nn.Module, pattern: str = "*") -> dict[str, Tap]:
+def taps(model: nn.Module, pattern: str = "*", *, needed: bool = True) -> dict[str, Tap]:
     """The taps of a model whose name matches, in the order of the model; `*` matches any text."""
     every = {name: module for name, module in model.named_modules() if isinstance(module, Tap)}
     matching = {name: tap for name, tap in every.items() if fnmatchcase(name, pattern)}
-    if not matching:
+    if needed and not matching:
         raise InputError(f"no tap matches '{pattern}'; this model has: {', '.join(every) or 'none'}")
     return matching
 
 
 @contextmanager
-def record(model: nn.Module, *patterns: str) -> Iterator[dict[str, Tensor]]:
-    """Collect, by name, what flowed through the matching taps last."""
+def record(model: nn.Module, *patterns: str, needed: bool = True) -> Iterator[dict[str, Tensor]]:
+    """Collect, by name, what flowed through the matching taps last; where none is `needed`, there may be none."""
     recorded: dict[str, Tensor] = {}
 
     def listener(name: str) -> Callable[[nn.Module, object, Tensor], None]:
@@ -53,7 +53,7 @@ def record(model: nn.Module, *patterns: str) -> Iterator[dict[str, Tensor]]:
 
     with _uncompiled(), ExitStack() as stack:
         for pattern in patterns:
-            for name, tap in taps(model, pattern).items():
+            for name, tap in taps(model, pattern, needed=needed).items():
                 stack.enter_context(tap.register_forward_hook(listener(name)))
         yield recorded
 

@@ -41,7 +41,7 @@ def shares(
 
 
 def align(weights: Float[Tensor, "L H T S"], target: Sequence[Word], source: Sequence[Word]) -> list[tuple[int, int]]:
-    """Pairs (source word, target word), both counted from 0, in the order of the target."""
-    if not (target and source):
+    """Pairs (source word, target word), both counted from 0, in the order of the target; none without attention."""
+    if not (target and source and len(weights)):
         return []
     return [(int(s), t) for t, s in enumerate(shares(weights, target, source).argmax(1))]

@@ -1,13 +1,15 @@
 """Classification of texts and of pairs of texts, into classes or onto a scale (SPEC 4.9, 6).
 
 The vector of a text (its first token, the mean, or attention over its tokens) goes through one layer and gets a score
-for each class, or one number. A text longer than the model is read in overlapping windows: each is an example in
-training, and what they say is averaged, each by its tokens, when the model is used.
+for each class, or one number, which is learned in deviations from the mean of training and given in its units. A text
+longer than the model is read in overlapping windows: each is an example in training, and what they say is averaged,
+each by its tokens, when the model is used.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -23,17 +25,17 @@ from regard.data.batches import IGNORE, TextBatch, by_text
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
-from regard.errors import ConfigError, InputError
+from regard.errors import ConfigError, DataError, InputError
 from regard.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman
-from regard.models.encoder import TextEncoder
-from regard.models.heads import Pooler
-from regard.models.presets import EncoderConfig
-from regard.nn import Linear, Loss
-from regard.tasks.labels import Labels
-from regard.tasks.reading import FILE, ROLES, Reading, fine_tuning, stored, stored_inputs, texts_of
-from regard.tasks.task import Amount, Goal
+from regard.models.heads import Pooler, of_texts
+from regard.models.interfaces import TextModel
+from regard.models.presets import TextConfig
+from regard.nn import Linear, Loss, redundancy
+from regard.tasks.labels import Labels, Scale
+from regard.tasks.reading import Labelling, check_length, refuse_one, stored, stored_inputs, texts_of
+from regard.tasks.task import Goal
 from regard.text.framing import Frame, Framed, windows
-from regard.text.labelled import paths_of, read_labelled
+from regard.text.labelled import Labelled, Problem, paths_of, read_labelled
 from regard.text.tokenizer import READING, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
@@ -43,23 +45,37 @@ SCORED = 5000
 MANY = 100
 """Different labels that are all numbers: more are a scale, not classes."""
 
+LARGEST = float(np.finfo(np.float32).max)
+"""Scores beyond it are not finite where they are stored."""
+
 Pair = tuple[str, str]
 """A text and the one it is paired with, or the empty text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifyConfig:
-    """The recipe's ``[task]`` table; `class_weights` is equal, balanced, or as in ``"yes=2,no=1"``."""
+    """The recipe's ``[task]`` table; `class_weights` is equal, balanced, or as in ``"yes=2,no=1"``.
+
+    With attention as `pooling`, several `hops` look at a text side by side, and `penalty` is what it costs where they
+    look at the same tokens (Lin et al. 2017).
+    """
 
     name: Literal["classify"] = "classify"
     kind: Literal["classes", "score"] = "classes"
-    pooling: Literal["cls", "mean", "attention"] = "cls"
+    pooling: Literal["cls", "mean", "attention", "max", "last"] = "cls"
+    hops: int = 1
+    penalty: float = 0.0
     length: int = 512
     class_weights: str = "equal"
 
     def __post_init__(self) -> None:
-        if not 16 <= self.length < 1 << 15:
-            raise ConfigError(f"task.length = {self.length}; expected 16 to {(1 << 15) - 1:,} tokens")
+        check_length(self.length)
+        if self.hops < 1:
+            raise ConfigError(f"task.hops = {self.hops}; expected at least 1")
+        if not 0 <= self.penalty < math.inf:
+            raise ConfigError(f"task.penalty = {self.penalty}; expected 0 (off) or more")
+        if self.pooling != "attention" and (self.hops > 1 or self.penalty):
+            raise ConfigError(f'task.hops and task.penalty go with task.pooling = "attention", not "{self.pooling}"')
 
 
 @dataclass(frozen=True)
@@ -72,7 +88,7 @@ class Verdict:
     score: float | None = None
 
 
-class Classify(Reading):
+class Classify(Labelling):
     """From labelled texts to a classifier."""
 
     name = verb = "classify"
@@ -80,17 +96,16 @@ class Classify(Reading):
     columns = ("text", "turn", "label")
 
     def __init__(self, config: ClassifyConfig, tokenizer: Tokenizer, labels: Labels) -> None:
-        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        super().__init__(config, tokenizer, labels)
+        self.pooling, self.has_perplexity = config.pooling, config.kind == "classes"
+        # Plain numbers, for they become part of what is compiled.
+        self._weights: list[float] = class_weights(config.class_weights, labels).tolist()
 
     @property
     def goal(self) -> Goal:  # type: ignore[override]
         if self.config.kind == "score":
             return Goal("spearman", "Spearman correlation", higher_is_better=True)
         return Goal("accuracy", "accuracy", higher_is_better=True)
-
-    @classmethod
-    def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
-        return fine_tuning(amount)
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
@@ -104,27 +119,19 @@ class Classify(Reading):
     def learn(
         cls, config: ClassifyConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
     ) -> Classify:
-        labels = Labels.of(label for *_, label in corpus.train())
-        _check(labels, config)
-        vocabulary = ready or train_tokenizer(corpus.texts(0, 1), tokenizer, READING)
-        return cls(config, vocabulary, labels if config.kind == "classes" else Labels(()))
+        labels = _learned_labels(config, corpus)
+        class_weights(config.class_weights, labels)  # a mistake there is said before the work
+        return cls(config, ready or train_tokenizer(corpus.texts(0, 1), tokenizer, READING), labels)
 
-    @classmethod
-    def load(cls, config: ClassifyConfig, tokenizer: TokenizerConfig, directory: Path) -> Classify:
-        return cls(config, Tokenizer.load(directory / FILE, ROLES), Labels.load(directory))
-
-    def save(self, directory: Path) -> None:
-        super().save(directory)
-        self.labels.save(directory)
-
-    def heads(self, config: EncoderConfig) -> Mapping[str, nn.Module]:
+    def heads(self, config: TextConfig) -> Mapping[str, nn.Module]:
         n_outputs = 1 if self.config.kind == "score" else len(self.labels)
-        return {"pooler": Pooler(config, self.config.pooling), "label": Linear(config.d_model, n_outputs)}
+        pooler = Pooler(config, self.config.pooling, self.config.hops)
+        return {"pooler": pooler, "label": Linear(config.d_model, n_outputs)}
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         """Every window of every text with its label, or with the halves of its score."""
         inputs, labels = [], []
-        for number, framed in self.inputs([(text, pair) for text, pair, _ in examples], self.config.length):
+        for number, framed in self.inputs([(text, pair) for text, pair, _ in examples], self.length):
             inputs.append(framed)
             labels.append(self._stored(examples[number][2]))
         return [[each.ids for each in inputs], [[each.turn] for each in inputs], labels]
@@ -139,16 +146,15 @@ class Classify(Reading):
     def _stored(self, label: str) -> list[int]:
         if self.config.kind == "classes":
             return [self.labels.number(label)]
-        bits = int(np.float32(_number(label)).view(np.uint32))
+        bits = int(np.float32(label).view(np.uint32))
         return [bits >> 16, bits & 0xFFFF]
 
     def batch(self, store: TokenStore, placement: Placement) -> TextBatch:
-        labels = by_text(
-            self._wanted(store, placement.items),
-            placement,
-            texts_of(placement.widths[0]),
-            IGNORE if self.config.kind == "classes" else math.nan,
-        )
+        wanted, n_texts = self._wanted(store, placement.items), texts_of(placement)
+        if self.config.kind == "classes":
+            labels = by_text(wanted, placement, n_texts, IGNORE)
+        else:
+            labels = by_text(self.labels.scale.standard(wanted), placement, n_texts, math.nan)
         rows = self.rows(store, placement)
         return TextBatch(rows, labels, len(placement.items), int((rows.segment > 0).sum()))
 
@@ -162,30 +168,51 @@ class Classify(Reading):
         scores: np.ndarray = (high << 16 | low).view(np.float32)
         return scores
 
-    def loss(self, model: TextEncoder, batch: TextBatch) -> Loss:
-        """Weighted cross-entropy, or the squared distance from the score."""
-        outputs = self.outputs(model, model(batch.rows), batch.rows, batch.labels.shape[1])
-        if self.config.kind == "classes":
-            return self._class_loss(outputs, batch.labels)
-        there = ~batch.labels.isnan()
-        square = torch.where(there, outputs[..., 0] - batch.labels.nan_to_num(), 0.0).square().sum()
+    def loss(self, model: TextModel, batch: TextBatch) -> Loss:
+        """Weighted cross-entropy, or the squared distance from the score, in deviations; and the penalty of hops."""
+        hidden = model(batch.rows)
+        outputs = self.outputs(model, hidden, batch.rows, batch.labels.shape[1])
+        loss = (self._class_loss if self.config.kind == "classes" else self._score_loss)(outputs, batch.labels)
+        if not self.config.penalty:
+            return loss
+        return loss._replace(total=loss.total + self.config.penalty * self._alike(model, hidden, batch))
+
+    def _alike(self, model: TextModel, hidden: Float[Tensor, "B T D"], batch: TextBatch) -> Float[Tensor, ""]:
+        """How much the hops look at the same tokens, over all texts."""
+        pooler, own = model.heads["pooler"], of_texts(batch.rows, batch.labels.shape[1])
+        assert isinstance(pooler, Pooler)
+        found = redundancy(pooler.pooling.hops(hidden, batch.rows, own).flatten(0, 1))
+        return torch.where(own.any(-1).flatten(), found, 0.0).sum()
+
+    @staticmethod
+    def _score_loss(outputs: Float[Tensor, "B S 1"], labels: Float[Tensor, "B S"]) -> Loss:
+        there = ~labels.isnan()
+        square = torch.where(there, outputs[..., 0] - labels.nan_to_num(), 0.0).square().sum()
         return Loss(square, square.detach(), there.sum())
 
     def _class_loss(self, outputs: Float[Tensor, "B S C"], labels: Int[Tensor, "B S"]) -> Loss:
         there = labels != IGNORE
         log_probs = outputs.float().log_softmax(-1)
         nll = -log_probs.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1)
-        weights = class_weights(self.config.class_weights, self.labels).to(outputs.device)
+        weights = torch.tensor(self._weights, device=outputs.device)
         total = torch.where(there, nll * weights[labels.clamp(min=0)], 0.0).sum()
         return Loss(total, torch.where(there, nll, 0.0).sum().detach(), there.sum())
 
     @staticmethod
-    def outputs(model: TextEncoder, hidden: Tensor, rows: Any, n_texts: int) -> Float[Tensor, "B S C"]:
-        """What is said of each text."""
+    def outputs(model: TextModel, hidden: Tensor, rows: Any, n_texts: int) -> Float[Tensor, "B S C"]:
+        """What is said of each text: scores of classes, or one in deviations."""
         found: Tensor = model.heads["label"](model.heads["pooler"](hidden, rows, n_texts))
         return found
 
-    def score(self, model: TextEncoder, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def plain(self, model: TextModel) -> None:
+        """The scale becomes part of the last layer."""
+        head = model.heads["label"]
+        assert isinstance(head, Linear)
+        with torch.no_grad():
+            head.weight.mul_(self.labels.scale.deviation)
+            head.bias.copy_(self.labels.scale.scores(head.bias))
+
+    def score(self, model: TextModel, store: TokenStore, device: torch.device) -> dict[str, float]:
         items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:SCORED]
         said, wanted = self._said(model, stored_inputs(store, items), device), self._wanted(store, items)
         return self.scores(said, wanted)
@@ -199,18 +226,20 @@ class Classify(Reading):
         found = {"accuracy": accuracy(gold, best), "macro_f1": macro_f1(gold, best), "matthews": matthews(gold, best)}
         return found | ({"f1": f1(gold, best, 1)} if len(self.labels) == 2 else {})
 
-    def _said(self, model: TextEncoder, inputs: Sequence[Framed], device: torch.device) -> Float[Tensor, "N C"]:
+    def _said(self, model: TextModel, inputs: Sequence[Framed], device: torch.device) -> Float[Tensor, "N C"]:
         """The outputs for each input: probabilities of classes, or a score."""
         found = dict(self.read_batches(model, inputs, lambda h, rows: self.outputs(model, h, rows, 1)[:, 0], device))
         outputs = torch.stack([found[number] for number in range(len(inputs))]).float()
-        return outputs.softmax(-1) if self.config.kind == "classes" else outputs
+        return outputs.softmax(-1) if self.config.kind == "classes" else self.labels.scale.scores(outputs)
 
-    def classify(self, model: TextEncoder, texts: Sequence[Pair], device: torch.device) -> list[Verdict]:
+    def classify(self, model: TextModel, texts: Sequence[Pair], device: torch.device) -> list[Verdict]:
         """What the model says of each text, or pair of texts."""
         return [self._verdict(row) for row in self.probabilities(model, texts, device)]
 
-    def probabilities(self, model: TextEncoder, texts: Sequence[Pair], device: torch.device) -> Float[Tensor, "N C"]:
+    def probabilities(self, model: TextModel, texts: Sequence[Pair], device: torch.device) -> Float[Tensor, "N C"]:
         """The outputs for each text, over its windows by their tokens."""
+        for text in texts:
+            self.check_kind(*text)
         most = min(self.config.length, model.config.n_positions)
         numbered = list(self.inputs(texts, most))
         said = self._said(model, [framed for _, framed in numbered], device)
@@ -220,16 +249,34 @@ class Classify(Reading):
         return torch.zeros(len(texts), said.shape[1]).index_add(0, owner, said * weight[:, None]) / total[:, None]
 
     def evaluate(
-        self, model: TextEncoder, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
+        self, model: TextModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
         """The metrics of the task on labelled texts, long ones over their windows."""
-        examples = list(read_labelled(data, columns, skip_empty=skip_empty))
-        if self.config.kind == "classes":
-            wanted = np.array([self.labels.number(each.label) for each in examples])
-        else:
-            wanted = np.array([_number(each.label) for each in examples])
+        classes = self.config.kind == "classes"
+        problem = self.labels.problem if classes else _no_score
+        examples = list(read_labelled(data, columns, skip_empty=skip_empty, problem=problem))
+        self._check_table(paths_of(data)[0], examples[0])
+        number = self.labels.number if classes else float
+        wanted = np.array([number(each.label) for each in examples])
         said = self.probabilities(model, [(each.text, each.pair) for each in examples], device)
         return {"task": self.name, "n": len(examples), **self.scores(said, wanted)}
+
+    def check_kind(self, text: str, pair: str) -> None:
+        """Refuse one text where the model was trained on pairs, and a pair where it was trained on single texts."""
+        if self.labels.paired is True and not pair:
+            alone = f"'{text[:40]}' stands alone, but this model was trained on pairs of texts"
+            raise InputError(f"{alone}; give the second one too, with --pair or behind a tab")
+        if self.labels.paired is False and pair:
+            raise InputError(f"'{text[:40]}' has a pair, but this model was trained on single texts; leave it out")
+
+    def _check_table(self, path: Path, first: Labelled) -> None:
+        """The same for a table, by its first example, for the others are like it."""
+        if self.labels.paired is True and not first.pair:
+            fix = "ask for the columns TEXT,PAIR,LABEL"
+            raise DataError(path, f"one text a line, but this model was trained on pairs; {fix}")
+        if self.labels.paired is False and first.pair:
+            fix = "ask for the columns TEXT,LABEL"
+            raise DataError(path, f"two texts a line, but this model was trained on single ones; {fix}")
 
     def _verdict(self, said: Float[Tensor, " C"]) -> Verdict:
         if self.config.kind == "score":
@@ -239,28 +286,51 @@ class Classify(Reading):
         return Verdict(self.labels.names[best], float(said[best]), every)
 
 
-def _check(labels: Labels, config: ClassifyConfig) -> None:
-    """Refuse labels that cannot be learned as they are asked to be."""
-    numeric = all(map(_is_number, labels.names))
-    if config.kind == "score" and not numeric:
-        wrong = next(name for name in labels.names if not _is_number(name))
-        raise ConfigError(f"task.kind = 'score', but the label '{wrong[:40]}' is no number; leave the kind out")
-    if config.kind == "classes" and numeric and len(labels) > MANY:
+def _learned_labels(config: ClassifyConfig, corpus: Corpus) -> Labels:
+    """The labels of all training files, those of examples that are held out too; other files may have no others."""
+
+    def read(data: Sequence[str], problem: Problem) -> Iterator[Labelled]:
+        return read_labelled(data, corpus.data.columns, skip_empty=corpus.data.skip_empty, problem=problem)
+
+    score, counted, paired = config.kind == "score", Counter[str](), False
+    for each in read(corpus.data.train, _no_score if score else lambda _: ""):
+        counted[each.label] += 1
+        paired = bool(each.pair)
+    labels = _scores(counted, paired) if score else _classes(counted, paired)
+    if corpus.data.valid:
+        for _ in read(corpus.data.valid, _no_score if score else labels.problem):
+            pass
+    return labels
+
+
+def _classes(counted: Counter[str], paired: bool) -> Labels:
+    labels = Labels.of(counted, paired=paired)
+    if len(labels) > MANY and all(map(_is_number, labels.names)):
         raise ConfigError(f"{len(labels)} different numbers as labels; for a scale pass --set task.kind=score")
-    if config.kind == "classes" and len(labels) < 2:
-        raise ConfigError(f"only one label, '{labels.shown()}': nothing to tell apart; is it the right column?")
-    class_weights(config.class_weights, labels)
+    refuse_one(labels)
+    return labels
 
 
-def _number(name: str) -> float:
-    if not _is_number(name):
-        raise InputError(f"the label '{name[:40]}' is no number; this model gives scores")
-    return float(name)
+def _scores(counted: Counter[str], paired: bool) -> Labels:
+    scores = Counter[float]()
+    for label, times in counted.items():
+        scores[float(label)] += times
+    scale = Scale.of(scores)
+    if scale.deviation == 0:
+        raise ConfigError(f"every text has the score {next(iter(counted))}: nothing to tell apart; the right column?")
+    return Labels(paired=paired, scale=scale)
 
 
-def _is_number(name: str) -> bool:
+def _no_score(label: str) -> str:
+    """What to say of a label that is no score; nothing of one that is."""
+    if _is_number(label):
+        return ""
+    return f"the label '{label[:40]}' is no finite number, but task.kind is score; correct it, or drop the line"
+
+
+def _is_number(label: str) -> bool:
     try:
-        return math.isfinite(float(name))
+        return abs(float(label)) <= LARGEST
     except ValueError:
         return False
 

@@ -1,14 +1,19 @@
-"""The labels of a task, each with its number, and how often it was there in training: what ``labels.json`` holds."""
+"""What a task learned of its labels: names and counts, or a scale, and whether texts come in pairs: ``labels.json``."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.disk import write_json
 from regard.errors import CheckpointError, InputError
@@ -16,19 +21,48 @@ from regard.errors import CheckpointError, InputError
 FILE = "labels.json"
 
 
-@dataclass(frozen=True)
-class Labels:
-    """Labels in order of their numbers; counts where they are known."""
+class Scale(NamedTuple):
+    """The scores of training: what a model gives is so many deviations from their mean."""
 
-    names: tuple[str, ...]
-    counts: tuple[int, ...] = ()
+    mean: float = 0.0
+    deviation: float = 1.0
 
     @classmethod
-    def of(cls, found: Iterable[str]) -> Labels:
+    def of(cls, counted: Mapping[float, int]) -> Scale:
+        """That of scores, each of which was there so often."""
+        n = sum(counted.values())
+        mean = math.fsum(score * times for score, times in counted.items()) / n
+        variance = math.fsum((score - mean) ** 2 * times for score, times in counted.items()) / n
+        return cls(mean, math.sqrt(variance))
+
+    def standard(self, scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+        """Scores as a model learns them."""
+        standard: np.ndarray = ((scores.astype(np.float64) - self.mean) / self.deviation).astype(np.float32)
+        return standard
+
+    def scores(self, outputs: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+        """What a model gives, in the units of training."""
+        return outputs * self.deviation + self.mean
+
+
+AS_IT_IS = Scale()
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels in order of their numbers, or the scale of scores; counts, and `paired`, where they are known."""
+
+    names: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    paired: bool | None = None
+    scale: Scale = AS_IT_IS
+
+    @classmethod
+    def of(cls, found: Iterable[str], *, paired: bool | None = None) -> Labels:
         """All different ones, sorted: numbers as numbers, others as text."""
         counted = Counter(found)
         names = tuple(sorted(counted, key=_as_number))
-        return cls(names, tuple(counted[name] for name in names))
+        return cls(names, tuple(counted[name] for name in names), paired)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -39,31 +73,51 @@ class Labels:
 
     def number(self, name: str) -> int:
         """The number of a label."""
-        if name not in self._numbers:
-            raise InputError(f"the label '{name[:40]}' was not there in training; known: {self.shown()}")
+        if problem := self.problem(name):
+            raise InputError(problem)
         return self._numbers[name]
+
+    def problem(self, name: str) -> str:
+        """What to say of a label that training did not have; nothing of the others."""
+        if name in self._numbers:
+            return ""
+        unknown = f"the label '{name[:40]}' was not there in training; known: {self.shown()}"
+        return f"{unknown}; correct it, leave it out, or train with examples of it"
 
     def shown(self, most: int = 12) -> str:
         """The labels in a line; of many, the first."""
         return ", ".join(self.names[:most]) + (f", ... ({len(self)} in all)" if len(self) > most else "")
 
     def save(self, directory: Path) -> None:
-        write_json(directory / FILE, {"labels": list(self.names), "counts": list(self.counts)})
+        paired = {} if self.paired is None else {"paired": self.paired}
+        scale = {} if self.scale == AS_IT_IS else self.scale._asdict()
+        write_json(directory / FILE, {"labels": list(self.names), "counts": list(self.counts), **paired, **scale})
 
     @classmethod
     def load(cls, directory: Path) -> Labels:
         """Those that `save` wrote."""
         path = directory / FILE
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            names, counts = found["labels"], tuple(found.get("counts", ()))
+            found = _read(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such file; restore it from a copy") from None
         except (ValueError, KeyError, TypeError):
-            names, counts = None, ()
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise CheckpointError(f"{path}: damaged; restore it from a copy")
-        return cls(tuple(names), counts)
+            raise CheckpointError(f"{path}: damaged; restore it from a copy") from None
+        return found
+
+
+def _read(text: str) -> Labels:
+    """What a file says; an error where it is damaged."""
+    found: Any = json.loads(text)
+    names, paired = found["labels"], found.get("paired")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(text)
+    if not isinstance(paired, bool | None):
+        raise ValueError(text)
+    scale = Scale(*(float(found.get(key, usual)) for key, usual in AS_IT_IS._asdict().items()))
+    if not (math.isfinite(scale.mean) and 0 < scale.deviation < math.inf):
+        raise ValueError(text)
+    return Labels(tuple(names), tuple(found.get("counts", ())), paired, scale)
 
 
 def _as_number(name: str) -> tuple[int, float, str]:

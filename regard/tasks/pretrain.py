@@ -30,17 +30,18 @@ from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
 from regard.metrics import perplexity
-from regard.models.encoder import TextEncoder
 from regard.models.exchange import Found
+from regard.models.families import MASKED
 from regard.models.heads import POOLINGS, MaskedHead, Pooler
-from regard.models.presets import EncoderConfig
+from regard.models.interfaces import TextModel
+from regard.models.presets import EncoderConfig, TextConfig
 from regard.nn import Linear, Loss, cross_entropy
 from regard.progress import warn
-from regard.tasks.reading import FILE, ROLES, Reading, framed_rows, stored, stored_inputs, texts_of
+from regard.tasks.reading import ROLES, Reading, check_length, framed_rows, stored, stored_inputs, texts_of
 from regard.tasks.task import Amount, Goal
 from regard.text.documents import paths_of, read_documents
 from regard.text.framing import Framed
-from regard.text.tokenizer import READING, Tokenizer
+from regard.text.tokenizer import FILE, READING, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 OBJECTIVES = {
@@ -81,8 +82,7 @@ class PretrainConfig:
     normalised: bool = False
 
     def __post_init__(self) -> None:
-        if not 16 <= self.length < 1 << 15:
-            raise ConfigError(f"task.length = {self.length}; expected 16 to {(1 << 15) - 1:,} tokens")
+        check_length(self.length)
         if not 0.01 <= self.masked <= 0.9:
             raise ConfigError(f"task.masked = {self.masked}; expected a share of the tokens, from 0.01 to 0.9")
         assert self.pooling in POOLINGS, self.pooling
@@ -111,6 +111,7 @@ class Pretrain(Reading):
     name = "pretrain"
     verb = "fill"
     Config = PretrainConfig
+    families = MASKED
     columns = ("text", "turn", "elsewhere")
     inherited = ("pooling", "normalised")
     goal = Goal("valid_perplexity", "perplexity of masked words", higher_is_better=False)
@@ -121,7 +122,8 @@ class Pretrain(Reading):
         return {"learning_rate": rate, "schedule": "linear", "weight_decay": 0.01, "average": 1}
 
     def __init__(self, config: PretrainConfig, tokenizer: Tokenizer) -> None:
-        self.config, self.tokenizer = config, tokenizer
+        super().__init__(config, tokenizer)
+        self.pooling, self.normalised = config.pooling, config.normalised
         # Plain numbers, for what is compiled cannot ask the tokenizer.
         self._n_words, self._special_ids = len(tokenizer), sorted(tokenizer.specials)
         self.mask = tokenizer.special("mask") if "masked" in OBJECTIVES[config.objective] else -1
@@ -132,6 +134,8 @@ class Pretrain(Reading):
 
     @staticmethod
     def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        if columns:
+            raise ConfigError(f"columns: {', '.join(columns)}: plain text is read here, which has none; leave them out")
         return read_documents(data)
 
     @classmethod
@@ -154,7 +158,8 @@ class Pretrain(Reading):
         objective: Any = next(name for name, heads in OBJECTIVES.items() if heads == found.heads)
         return cls(PretrainConfig(**found.task, objective=objective), found.tokenizers.source)
 
-    def heads(self, config: EncoderConfig) -> Mapping[str, nn.Module]:
+    def heads(self, config: TextConfig) -> Mapping[str, nn.Module]:
+        assert isinstance(config, EncoderConfig), config
         makers: dict[str, Callable[[], nn.Module]] = {
             "masked": lambda: MaskedHead(config, self.vocabulary),
             "pooler": lambda: Pooler(config),
@@ -168,14 +173,14 @@ class Pretrain(Reading):
         encoded = iter(self.tokenizer.encode_batch([line for document in documents for line in document]))
         lines = [[next(encoded) for _ in document] for document in documents]
         if "next" in OBJECTIVES[self.config.objective]:
-            most = (self.config.length - self.frame.extra(paired=True)) // 2
+            most = (self.length - self.frame.extra(paired=True)) // 2
             rng = np.random.default_rng(_seed(examples))
             drawn = _next_sentences([_paired(_pieces(document, most), rng) for document in lines], rng)
             _warn_of_few(drawn)
             inputs = [self.frame.around(one.first, one.second) for one in drawn]
             elsewhere = [[int(not one.adjacent)] for one in drawn]  # 1 is from elsewhere, as in BERT's weights
         else:
-            most = self.config.length - self.frame.extra(paired=False)
+            most = self.length - self.frame.extra(paired=False)
             inputs = [self.frame.around(piece) for document in lines for piece in _pieces(document, most)]
             elsewhere = [[0]] * len(inputs)
         return [[each.ids for each in inputs], [[each.turn] for each in inputs], elsewhere]
@@ -187,11 +192,11 @@ class Pretrain(Reading):
     def batch(self, store: TokenStore, placement: Placement) -> TextBatch:
         rows = self.rows(store, placement)
         elsewhere = stored(store, "elsewhere", placement.items).astype(np.int64)
-        labels = by_text(elsewhere, placement, texts_of(placement.widths[0]), IGNORE)
+        labels = by_text(elsewhere, placement, texts_of(placement), IGNORE)
         n_real = int(self._real(rows).sum())
         return TextBatch(rows, labels, self._share(n_real), int((rows.segment > 0).sum()))
 
-    def loss(self, model: TextEncoder, batch: TextBatch) -> Loss:
+    def loss(self, model: TextModel, batch: TextBatch) -> Loss:
         """The masked words and, where they are learned, the next sentences, each averaged by itself."""
         chosen = self.choose(batch.rows)
         hidden = model(replace(batch.rows, ids=chosen.shown))
@@ -202,16 +207,17 @@ class Pretrain(Reading):
         mean = following.total / following.n_tokens.clamp(min=1)
         return Loss(words.total + mean * words.n_tokens, words.nll, words.n_tokens)
 
-    def choose(self, rows: PartedRows) -> Chosen:
+    def choose(self, rows: PartedRows, generator: torch.Generator | None = None) -> Chosen:
         """Draw the tokens to be found again, as many in every batch of one shape; those too many are not counted."""
+        by: Any = {} if generator is None else {"generator": generator}  # given None, a compiler has no fast way
         ids, real = rows.ids.flatten(), self._real(rows).flatten()
         most = math.ceil(self.config.masked * ids.numel())
-        order = torch.rand(ids.shape, device=ids.device).masked_fill(~real, -1.0)
+        order = torch.rand(ids.shape, device=ids.device, **by).masked_fill(~real, -1.0)
         places = order.topk(most).indices
         counted = torch.arange(most, device=ids.device) < self._share(real.sum())
         stood = ids[places]
-        draw = torch.rand(most, device=ids.device)
-        other = torch.randint(self._n_words, (most,), device=ids.device, dtype=ids.dtype)
+        draw = torch.rand(most, device=ids.device, **by)
+        other = torch.randint(self._n_words, (most,), device=ids.device, dtype=ids.dtype, **by)
         instead = torch.where(draw < MASK, self.mask, torch.where(draw < MASK + OTHER, other, stood))
         shown = ids.scatter(0, places, torch.where(counted, instead, stood).to(ids.dtype))
         return Chosen(places, torch.where(counted, stood, IGNORE).long(), shown.view_as(rows.ids))
@@ -227,31 +233,31 @@ class Pretrain(Reading):
         return (rows.segment > 0) & (rows.ids[..., None] != specials).all(-1)
 
     @staticmethod
-    def _words(model: TextEncoder, hidden: Tensor, chosen: Chosen) -> Loss:
+    def _words(model: TextModel, hidden: Tensor, chosen: Chosen) -> Loss:
         head = model.heads["masked"]
         assert isinstance(head, MaskedHead)
         return head.loss(hidden.flatten(0, 1)[chosen.places], model.embedding.tokens.weight, chosen.wanted)
 
     @staticmethod
-    def _following(model: TextEncoder, hidden: Tensor, rows: PartedRows, n_texts: int) -> Tensor:
+    def _following(model: TextModel, hidden: Tensor, rows: PartedRows, n_texts: int) -> Tensor:
         scores: Tensor = model.heads["next"](model.heads["pooler"](hidden, rows, n_texts))
         return scores
 
-    def score(self, model: TextEncoder, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def score(self, model: TextModel, store: TokenStore, device: torch.device) -> dict[str, float]:
         """How often the likeliest word is the masked one, and how often adjacent pieces are told from others."""
         fitting = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:SCORED]
         found = self._found(model, stored_inputs(store, fitting), stored(store, "elsewhere", fitting).tolist(), device)
         return {name: value for name, value in found.items() if name.endswith("accuracy")}
 
     def _found(
-        self, model: TextEncoder, texts: Sequence[Framed], elsewhere: Sequence[int], device: torch.device
+        self, model: TextModel, texts: Sequence[Framed], elsewhere: Sequence[int], device: torch.device
     ) -> dict[str, float]:
         """What is found again of masked words, and of next sentences; the same words are masked at every call."""
-        torch.manual_seed(0)
+        generator = torch.Generator(device).manual_seed(0)
         nll, sums = 0.0, Counter[str]()
         for start in range(0, len(texts), TOGETHER):
             rows = framed_rows(texts[start : start + TOGETHER], self.frame.pad).to(device)
-            chosen = self.choose(rows)
+            chosen = self.choose(rows, generator=generator)
             hidden = model(replace(rows, ids=chosen.shown))
             logits = self.logits(model, hidden.flatten(0, 1)[chosen.places])
             loss, right = cross_entropy(logits, chosen.wanted), (logits.argmax(-1) == chosen.wanted).sum()
@@ -262,19 +268,20 @@ class Pretrain(Reading):
                 said = self._following(model, hidden, rows, 1)[:, 0].argmax(-1)
                 sums.update(following=int((said == wanted).sum()))
         found = {"perplexity": perplexity(nll, sums["tokens"]), "masked_accuracy": sums["right"] / sums["tokens"]}
-        return found | ({"next_accuracy": sums["following"] / sums["texts"]} if "next" in model.heads else {})
+        told_apart = "next" in model.heads and len(set(elsewhere)) > 1  # of one kind alone it would say nothing
+        return found | ({"next_accuracy": sums["following"] / sums["texts"]} if told_apart else {})
 
     @torch.inference_mode()
-    def evaluate(self, model: TextEncoder, data: Sequence[str], device: torch.device) -> dict[str, Any]:
+    def evaluate(self, model: TextModel, data: Sequence[str], device: torch.device) -> dict[str, Any]:
         """The same on plain text, as it was cut in training."""
         if "masked" not in model.heads:
             raise InputError(NO_WORDS)
-        texts, turns, elsewhere = self.encode(list(read_documents(data)))
+        texts, turns, elsewhere = self.within(model.config.n_positions).encode(list(read_documents(data)))
         inputs = [Framed(ids, turn, 1, 0) for ids, (turn,) in zip(texts, turns, strict=True)]
         found = self._found(model, inputs, [each[0] for each in elsewhere], device)
         return {"task": self.name, "n": len(inputs), **found}
 
-    def logits(self, model: TextEncoder, hidden: Tensor) -> Tensor:
+    def logits(self, model: TextModel, hidden: Tensor) -> Tensor:
         """Scores of every word, from what the encoder made of tokens."""
         if "masked" not in model.heads:
             raise InputError(NO_WORDS)
@@ -304,7 +311,7 @@ class Pretrain(Reading):
     def _after_mask(self, part: str) -> Ids:
         return self.tokenizer.encode_on(part.rstrip() if part.strip() else "")
 
-    def fill(self, model: TextEncoder, text: str, k: int, device: torch.device) -> list[list[Filling]]:
+    def fill(self, model: TextModel, text: str, k: int, device: torch.device) -> list[list[Filling]]:
         """The k likeliest words for each mask of a text, each mask by itself, with the text so filled."""
         framed = self.masked_input(text)
         if len(framed.ids) > model.config.n_positions:

@@ -1,7 +1,7 @@
 """What the tasks on an encoder share: a vocabulary, inputs between special tokens, rows of them.
 
 Each text is stored as it enters the model, special ids included, with the place where its second part begins; what
-is to be said of it is the task's own. `pretrain.py`, `classify.py` and `tag.py` build on this.
+is to be said of it is the task's own. `pretrain.py` builds on this, `classify.py` and `tag.py` on `Labelling`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,15 +21,19 @@ from torch import Tensor, nn
 
 from regard.data.batches import PartedRows, lay_parts
 from regard.data.buckets import by_tokens
+from regard.data.corpus import SHORTEST_ROW
 from regard.data.order import Placement
 from regard.data.store import Column, TokenStore
-from regard.models.encoder import TextEncoder
+from regard.errors import ConfigError
 from regard.models.exchange import Found
-from regard.models.presets import EncoderConfig
+from regard.models.families import TEXTS
+from regard.models.interfaces import TextModel
+from regard.models.presets import TextConfig
 from regard.tasks.labels import Labels
 from regard.tasks.task import Amount, Task
 from regard.text.framing import Frame, Framed
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import FILE, Tokenizer, Tokenizers
+from regard.text.vocabulary import TokenizerConfig
 
 LARGEST = 1 << 16
 """Places in a text, and halves of a real number, are stored beside ids: all are below this."""
@@ -36,27 +41,41 @@ LARGEST = 1 << 16
 FEW, MANY = (1 << 8, 1 << 10), 1 << 14
 """Positions that are read at once outside of training: few on a CPU, where what a layer makes of them stays near."""
 
+LENGTHS = range(16, 1 << 15)
+"""What ``task.length`` may be."""
+
 ROLES = ("pad", "first", "parting")
-FILE = "tokenizer.json"
 
 Made = TypeVar("Made")
 
 
 class Reading(Task):
-    """A task on an encoder."""
+    """A task on an encoder.
 
-    Model = EncoderConfig
+    Inputs are cut to `length` tokens, special ones included. `pooling` and `normalised` say how texts become vectors
+    where nobody asks (vectors.py).
+    """
+
+    families = TEXTS
     pieces = "wordpiece"
-    text_columns: ClassVar[tuple[str, ...]] = ("text", "turn")
+    pooling: str = "mean"
+    normalised: bool = False
 
-    config: Any
-    tokenizer: Tokenizer
+    def __init__(self, config: Any, tokenizer: Tokenizer, labels: Labels = Task.labels) -> None:
+        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        self.tokenizers = Tokenizers(tokenizer, tokenizer)
+        self.length: int = config.length
 
     @classmethod
     def adopt(cls, found: Found) -> Reading:
-        labelled: Any = cls
-        made: Reading = labelled(cls.Config(**found.task), found.tokenizers.source, Labels(found.labels))
-        return made
+        return cls(cls.Config(**found.task), found.tokenizers.source, Labels(found.labels))
+
+    def within(self, most: int) -> Reading:
+        if most < SHORTEST_ROW:
+            raise ConfigError(f"model.n_positions = {most}; expected at least {SHORTEST_ROW}")
+        shorter = copy(self)
+        shorter.length = min(self.length, most)
+        return shorter
 
     @cached_property
     def frame(self) -> Frame:
@@ -81,11 +100,12 @@ class Reading(Task):
         return store.lengths("text")
 
     @abstractmethod
-    def heads(self, config: EncoderConfig) -> Mapping[str, nn.Module]:
+    def heads(self, config: TextConfig) -> Mapping[str, nn.Module]:
         """What this task puts on the encoder."""
 
-    def build(self, config: EncoderConfig) -> TextEncoder:
-        return TextEncoder(config, self.vocabulary, self.heads(config))
+    def build(self, config: TextConfig) -> TextModel:
+        model: TextModel = self.families[config.architecture].Model(config, self.vocabulary, self.heads(config))
+        return model
 
     def rows(self, store: TokenStore, placement: Placement) -> PartedRows:
         """The texts of a placement, packed."""
@@ -93,7 +113,7 @@ class Reading(Task):
 
     def read_batches(
         self,
-        model: TextEncoder,
+        model: TextModel,
         inputs: Sequence[Framed],
         make: Callable[[Float[Tensor, "B T D"], PartedRows], Float[Tensor, "B _"]],
         device: torch.device,
@@ -107,6 +127,34 @@ class Reading(Task):
 
         for chosen, made in by_core(one, batched([len(each.ids) for each in inputs], device), device):
             yield from zip(chosen, made, strict=True)
+
+
+class Labelling(Reading):
+    """A task that learns labels: few examples, or as many as somebody could label."""
+
+    @classmethod
+    def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
+        return fine_tuning(amount)
+
+    @classmethod
+    def load(cls, config: Any, tokenizer: TokenizerConfig, directory: Path) -> Labelling:
+        return cls(config, Tokenizer.load(directory / FILE, ROLES), Labels.load(directory))
+
+    def save(self, directory: Path) -> None:
+        super().save(directory)
+        self.labels.save(directory)
+
+
+def check_length(length: int) -> None:
+    """Refuse a ``task.length`` that no text can be cut to."""
+    if length not in LENGTHS:
+        raise ConfigError(f"task.length = {length}; expected {LENGTHS[0]} to {LENGTHS[-1]:,} tokens")
+
+
+def refuse_one(labels: Labels) -> None:
+    """Refuse labels of which there is only one."""
+    if len(labels) < 2:
+        raise ConfigError(f"only one label, '{labels.shown()}': nothing to tell apart; is it the right column?")
 
 
 def framed_rows(inputs: Sequence[Framed], pad: int) -> PartedRows:
@@ -151,7 +199,7 @@ def end_to_end(rows: PartedRows) -> tuple[PartedRows, list[int]]:
     return PartedRows(ids, number[None], position, part), lengths.tolist()
 
 
-def read(model: TextEncoder, rows: PartedRows) -> Float[Tensor, "B T D"]:
+def read(model: TextModel, rows: PartedRows) -> Float[Tensor, "B T D"]:
     """What the encoder makes of texts that have rows to themselves; on a CPU it does not read their padding."""
     cpu = rows.ids.device.type == "cpu"
     hidden: Tensor = model(*end_to_end(rows)) if cpu else model(rows)
@@ -162,9 +210,9 @@ def read(model: TextEncoder, rows: PartedRows) -> Float[Tensor, "B T D"]:
     return padded
 
 
-def texts_of(width: int) -> int:
+def texts_of(placement: Placement) -> int:
     """Texts that a row may hold: the shortest takes two positions."""
-    return max(1, width // 2)
+    return 1 if placement.one_each else max(1, placement.widths[0] // 2)
 
 
 def stored_inputs(store: TokenStore, items: Int[np.ndarray, " items"]) -> list[Framed]:

@@ -7,7 +7,7 @@ overlapping windows, and each word is tagged in the one that shows most around i
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -25,28 +25,24 @@ from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
 from regard.metrics import accuracy, entity_scores
-from regard.models.encoder import TextEncoder
 from regard.models.heads import TagHead
-from regard.models.presets import EncoderConfig
+from regard.models.interfaces import TextModel
+from regard.models.presets import TextConfig
 from regard.nn import Loss, cross_entropy
 from regard.tasks.labels import Labels
-from regard.tasks.reading import FILE, ROLES, Reading, fine_tuning, stored_inputs
-from regard.tasks.task import Amount, Goal
+from regard.tasks.reading import Labelling, check_length, refuse_one, stored_inputs
+from regard.tasks.task import Goal
 from regard.text.framing import Framed, nearest, windows
-from regard.text.tagged import is_entity_scheme, paths_of, read_tagged, to_iob2
+from regard.text.tagged import Problem, is_entity_scheme, paths_of, read_tagged, to_iob2
 from regard.text.tokenizer import READING, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+from regard.text.words import Words, running
 
 SCORED = 2000
 """Sentences scored at each validation, at most."""
 
 NOTHING = 0
 """What is stored where a piece has no label; label n is stored as n + 1."""
-
-WORDS = re.compile(r"\w+(?:[.,'’\-/&]\w+)*|[^\w\s]")
-"""Words of a plain text: letters and digits, with single signs between them, or one sign."""
-SPACED = re.compile(r"\S+")
-"""Words of a text that has spaces between all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +53,7 @@ class TagConfig:
     length: int = 512
 
     def __post_init__(self) -> None:
-        if not 16 <= self.length < 1 << 15:
-            raise ConfigError(f"task.length = {self.length}; expected 16 to {(1 << 15) - 1:,} tokens")
+        check_length(self.length)
 
 
 class Tagged(NamedTuple):
@@ -78,7 +73,7 @@ class Placed(NamedTuple):
     words: list[tuple[int, int]]
 
 
-class Tag(Reading):
+class Tag(Labelling):
     """From labelled words to a tagger."""
 
     name = verb = "tag"
@@ -86,16 +81,12 @@ class Tag(Reading):
     columns = ("text", "turn", "label")
 
     def __init__(self, config: TagConfig, tokenizer: Tokenizer, labels: Labels) -> None:
-        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        super().__init__(config, tokenizer, labels)
         self.entities = is_entity_scheme(labels.names)
 
     @property
     def goal(self) -> Goal:  # type: ignore[override]
         return Goal("f1", "entity F1", higher_is_better=True) if self.entities else ACCURACY
-
-    @classmethod
-    def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
-        return fine_tuning(amount)
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
@@ -103,33 +94,22 @@ class Tag(Reading):
 
     @staticmethod
     def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        if len(columns) > 1:
-            raise ConfigError(f"columns: expected one, that of the labels, found {', '.join(columns)}")
-        for words, labels in read_tagged(data, columns[0] if columns else "", skip_empty=skip_empty):
-            yield "\n".join(words), "\n".join(to_iob2(labels) if is_entity_scheme(labels) else labels)
+        return _read(data, columns, skip_empty, lambda _: None)
 
     @classmethod
     def learn(
         cls, config: TagConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
     ) -> Tag:
-        labels = Labels.of(label for _, each in corpus.train() for label in each.split("\n"))
+        labels = _learned_labels(corpus)
         texts = Texts(lambda: (text.replace("\n", " ") for text in corpus.texts(0)))
         return cls(config, ready or train_tokenizer(texts, tokenizer, READING), labels)
 
-    @classmethod
-    def load(cls, config: TagConfig, tokenizer: TokenizerConfig, directory: Path) -> Tag:
-        return cls(config, Tokenizer.load(directory / FILE, ROLES), Labels.load(directory))
-
-    def save(self, directory: Path) -> None:
-        super().save(directory)
-        self.labels.save(directory)
-
-    def heads(self, config: EncoderConfig) -> Mapping[str, nn.Module]:
+    def heads(self, config: TextConfig) -> Mapping[str, nn.Module]:
         return {"tags": TagHead(config, len(self.labels))}
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         """Every window of every sentence, with the label of each of its words at the word's first piece."""
-        placed = self.inputs([words.split("\n") for words, _ in examples], self.config.length)
+        placed = self.inputs([words.split("\n") for words, _ in examples], self.length)
         inputs, stored = [], []
         for number, window in placed:
             labels = examples[number][1].split("\n")
@@ -160,10 +140,10 @@ class Tag(Reading):
         rows, n_words = self.rows(store, placement), max(1, int((labels != IGNORE).sum()))
         return TextBatch(rows, labels, n_words, int((rows.segment > 0).sum()))
 
-    def loss(self, model: TextEncoder, batch: TextBatch) -> Loss:
+    def loss(self, model: TextModel, batch: TextBatch) -> Loss:
         return cross_entropy(model.heads["tags"](model(batch.rows)), batch.labels)
 
-    def score(self, model: TextEncoder, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def score(self, model: TextModel, store: TokenStore, device: torch.device) -> dict[str, float]:
         items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:SCORED]
         inputs, gold = [], []
         for item, framed in zip(items.tolist(), stored_inputs(store, items), strict=True):
@@ -187,16 +167,14 @@ class Tag(Reading):
         found = entity_scores(gold, said).micro
         return {"precision": found.precision, "recall": found.recall, "f1": found.f1, **by_word}
 
-    def _said(
-        self, model: TextEncoder, inputs: Sequence[Placed], device: torch.device
-    ) -> list[Float[Tensor, "words C"]]:
+    def _said(self, model: TextModel, inputs: Sequence[Placed], device: torch.device) -> list[Float[Tensor, "words C"]]:
         """The probabilities of labels for the words of each input."""
         framed = [each.framed for each in inputs]
         found = dict(self.read_batches(model, framed, lambda h, _: model.heads["tags"](h).float().softmax(-1), device))
         return [found[number][[place for _, place in each.words]] for number, each in enumerate(inputs)]
 
     def tag(
-        self, model: TextEncoder, sentences: Sequence[Sequence[str]], device: torch.device
+        self, model: TextModel, sentences: Sequence[Sequence[str]], device: torch.device
     ) -> list[list[tuple[str, float]]]:
         """The likeliest label of every word of every sentence, with its probability."""
         numbered = list(self.inputs(sentences, min(self.config.length, model.config.n_positions)))
@@ -209,7 +187,7 @@ class Tag(Reading):
         ]
 
     def tag_words(
-        self, model: TextEncoder, sentences: Sequence[Sequence[str]], device: torch.device
+        self, model: TextModel, sentences: Sequence[Sequence[str]], device: torch.device
     ) -> list[list[Tagged]]:
         """Given words with their labels, and where they would stand with single spaces between them."""
         found = []
@@ -219,13 +197,12 @@ class Tag(Reading):
         return found
 
     def evaluate(
-        self, model: TextEncoder, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
+        self, model: TextModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
         """The metrics of the task on labelled words, and of each kind of entity its F1."""
-        examples = [[part.split("\n") for part in each] for each in self.read(data, columns, skip_empty=skip_empty)]
+        found = _read(data, columns, skip_empty, _unknown_to(self.labels))
+        examples = [[part.split("\n") for part in each] for each in found]
         gold = [labels for _, labels in examples]
-        for label in chain(*gold):
-            self.labels.number(label)
         said = [[label for label, _ in each] for each in self.tag(model, [words for words, _ in examples], device)]
         types = entity_scores(gold, said).by_type if self.entities else {}
         by_type = {f"f1_{name}": score.f1 for name, score in types.items()}
@@ -238,15 +215,51 @@ class Tag(Reading):
         }
 
     def tag_text(
-        self, model: TextEncoder, texts: Sequence[str], device: torch.device, words: re.Pattern[str] = WORDS
+        self, model: TextModel, texts: Sequence[str], device: torch.device, words: Words = running
     ) -> list[list[Tagged]]:
         """The words of plain texts with their labels, and where they stand."""
-        found = [list(words.finditer(text)) for text in texts]
-        labels = self.tag(model, [[match[0] for match in matches] for matches in found], device)
+        spans = [words(text) for text in texts]
+        found = [[text[start:end] for start, end in each] for text, each in zip(texts, spans, strict=True)]
+        labels = self.tag(model, found, device)
         return [
-            [Tagged(match[0], *label, *match.span()) for match, label in zip(matches, each, strict=True)]
-            for matches, each in zip(found, labels, strict=True)
+            [Tagged(word, *label, *span) for word, label, span in zip(*each, strict=True)]
+            for each in zip(found, labels, spans, strict=True)
         ]
 
 
 ACCURACY = Goal("accuracy", "accuracy", higher_is_better=True)
+
+
+def _read(data: Sequence[str], columns: Sequence[str], skip_empty: bool, problem: Problem) -> Iterator[Example]:
+    """Words and labels, one a line, with entities in IOB2."""
+    if len(columns) > 1:
+        raise ConfigError(f"columns: expected one, that of the labels, found {', '.join(columns)}")
+    for words, labels in read_tagged(data, columns[0] if columns else "", skip_empty=skip_empty, problem=problem):
+        yield "\n".join(words), "\n".join(_iob2(labels))
+
+
+def _iob2(labels: Sequence[str]) -> Sequence[str]:
+    return to_iob2(labels) if is_entity_scheme(labels) else labels
+
+
+def _learned_labels(corpus: Corpus) -> Labels:
+    """The labels of all training files, those of sentences that are held out too; other files may have no others."""
+    data, counted = corpus.data, Counter[str]()
+    for _, each in _read(data.train, data.columns, data.skip_empty, lambda _: None):
+        counted.update(each.split("\n"))
+    labels = Labels.of(counted)
+    refuse_one(labels)
+    if data.valid:
+        for _ in _read(data.valid, data.columns, data.skip_empty, _unknown_to(labels)):
+            pass
+    return labels
+
+
+def _unknown_to(labels: Labels) -> Problem:
+    """What to say of a sentence with a label that training did not have."""
+
+    def problem(found: Sequence[str]) -> tuple[int, str] | None:
+        said = ((place, labels.problem(label)) for place, label in enumerate(_iob2(found)))
+        return next((each for each in said if each[1]), None)
+
+    return problem

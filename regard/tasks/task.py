@@ -17,15 +17,17 @@ import torch
 from jaxtyping import Int
 from torch import nn
 
-from regard.data.corpus import Corpus, Example
+from regard.config import Tables
+from regard.data.corpus import Corpus, DataConfig, Example, Reader
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError
 from regard.models.exchange import Found
-from regard.models.presets import ModelConfig
+from regard.models.families import Families
 from regard.nn import Loss
-from regard.text.tokenizer import Tokenizer
+from regard.tasks.labels import Labels
+from regard.text.tokenizer import Tokenizer, Tokenizers
 from regard.text.vocabulary import TokenizerConfig
 
 
@@ -44,7 +46,7 @@ class Batch(Movable, Protocol):
 class Goal:
     """The validation metric that decides which checkpoint is best, and what people call it.
 
-    It is "valid_loss" or "valid_perplexity", which every task has, or one of the task's own scores.
+    It is "valid_loss", which every task has, "valid_perplexity", which most have, or one of the task's own scores.
     """
 
     metric: str
@@ -71,23 +73,42 @@ class Amount:
 class Task(ABC):
     """One kind of thing to learn from text; `name` says it in a recipe, `verb` is the command that uses the model.
 
-    `pieces` is the kind of vocabulary it learns where a recipe does not say. `inherited` are the keys of ``[task]``
-    that a model hands on to one that starts from it.
+    `families` are the models that can do it. `pieces` is the kind of vocabulary it learns where a recipe does not say.
+    `inherited` are the keys of ``[task]`` that a model hands on to one that starts from it. Where the loss is no
+    likelihood, a task has no perplexity.
     """
 
     name: ClassVar[str]
     verb: ClassVar[str]
     Config: ClassVar[type]
-    Model: ClassVar[type[ModelConfig]]
+    families: ClassVar[Families]
     pieces: ClassVar[str] = "bpe"
     columns: ClassVar[tuple[str, ...]]
     inherited: ClassVar[tuple[str, ...]] = ()
     goal: Goal
+    tokenizers: Tokenizers
+    labels: Labels = Labels()
+    has_perplexity: bool = True
 
     @classmethod
     def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
         """Keys of ``[train]`` that suit this task where a recipe leaves them out, other than those of most tasks."""
         return {}
+
+    @classmethod
+    def usual(cls, device: torch.device) -> dict[str, Any]:
+        """Keys of ``[task]`` that suit a device better than their defaults, where a recipe leaves them out."""
+        return {}
+
+    @classmethod
+    def check(cls, given: Tables, where: str) -> None:
+        """Refuse values of different tables of a recipe that do not go together."""
+        return
+
+    @classmethod
+    def reader(cls, config: Any, data: DataConfig) -> Reader:
+        """What reads the files of a recipe: the task, or what its table makes of it."""
+        return cls
 
     @staticmethod
     @abstractmethod
@@ -136,6 +157,10 @@ class Task(ABC):
         """No number that `encode` gives is as large as this."""
         return self.vocabulary
 
+    def within(self, most: int) -> Task:
+        """The task as it encodes texts where a row or a model takes so many positions; not all tasks can cut theirs."""
+        return self
+
     @abstractmethod
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         """Token ids, one list of texts for each column."""
@@ -163,3 +188,7 @@ class Task(ABC):
     @abstractmethod
     def score(self, model: Any, store: TokenStore, device: torch.device) -> dict[str, float]:
         """The task's own validation metrics beside the loss, on a few hundred examples at most."""
+
+    def plain(self, model: Any) -> None:
+        """Make the model's own outputs what the task would make of them, for libraries that know only the model."""
+        return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +28,9 @@ from regard.errors import ConfigError, InputError
 from regard.generate import Hypothesis, Marks, Search, hypothesis
 from regard.metrics import translation_score
 from regard.models.exchange import Found
-from regard.models.presets import Seq2SeqConfig
-from regard.models.seq2seq import DecoderState, Seq2Seq
+from regard.models.families import PAIRS
+from regard.models.interfaces import PairModel
+from regard.models.presets import ModelConfig
 from regard.nn import Loss, cross_entropy, divergence, linear_cross_entropy, record
 from regard.progress import warn
 from regard.tasks.alignment import align
@@ -148,7 +149,7 @@ class Translate(Task):
 
     name = verb = "translate"
     Config = TranslateConfig
-    Model = Seq2SeqConfig
+    families = PAIRS
     columns = ("source", "target")
     inherited = ("start", "first")
     goal = Goal("bleu", "BLEU", higher_is_better=True)
@@ -219,11 +220,12 @@ class Translate(Task):
         """Pairs of ids, without special tokens, as the model takes them: one per row."""
         return pairs_to_rows(pairs, self.signs)
 
-    def build(self, config: Seq2SeqConfig) -> Seq2Seq:
+    def build(self, config: ModelConfig) -> PairModel:
         sizes = len(self.tokenizers.source), len(self.tokenizers.target)
-        return Seq2Seq(config, *sizes, joint=self.tokenizers.joint)
+        model: PairModel = self.families[config.architecture].Model(config, *sizes, joint=self.tokenizers.joint)
+        return model
 
-    def loss(self, model: Seq2Seq, batch: PairBatch) -> Loss:
+    def loss(self, model: PairModel, batch: PairBatch) -> Loss:
         """Smoothed cross-entropy; with R-Drop, of two passes that dropout makes differ, and their divergence."""
         smoothing = self.config.label_smoothing
         if not (self.config.r_drop and model.training):
@@ -236,7 +238,7 @@ class Translate(Task):
         total = (loss.total + other.total) / 2 + self.config.r_drop * apart
         return Loss(total, loss.nll, loss.n_tokens)
 
-    def score(self, model: Seq2Seq, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def score(self, model: PairModel, store: TokenStore, device: torch.device) -> dict[str, float]:
         fitting = (self.lengths(store) <= model.config.n_positions).all(axis=1)
         chosen = np.flatnonzero(fitting)[:SCORED].tolist()
         sources = [store["source"][i].tolist()[len(self.signs.first) :] for i in chosen]
@@ -248,7 +250,7 @@ class Translate(Task):
 
     def translate(
         self,
-        model: Seq2Seq,
+        model: PairModel,
         windows: Iterable[Sequence[str]],
         search: Search,
         device: torch.device,
@@ -278,7 +280,7 @@ class Translate(Task):
 
     def search(
         self,
-        model: Seq2Seq,
+        model: PairModel,
         sources: Sequence[Ids],
         search: Search,
         device: torch.device,
@@ -297,7 +299,7 @@ class Translate(Task):
 
     @torch.inference_mode()
     def _search(
-        self, model: Seq2Seq, sources: Sequence[Ids], search: Search, device: torch.device, numbers: Sequence[int]
+        self, model: PairModel, sources: Sequence[Ids], search: Search, device: torch.device, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         signs, most = self.signs, model.config.n_positions - len(self.signs.first)
         rows = sentences_to_rows([signs.source(ids) for ids in sources], pad=signs.pad).to(device)
@@ -308,7 +310,7 @@ class Translate(Task):
             raise InputError(f"out of memory with {len(sources)} texts at once; pass a smaller --batch") from None
 
     def force(
-        self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float = Search.alpha
+        self, model: PairModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float = Search.alpha
     ) -> Iterator[Forced]:
         """Score given targets (ids without ``<eos>``), with what each of their tokens looked at; in input order."""
         self.check_pairs(model, pairs)
@@ -316,19 +318,20 @@ class Translate(Task):
             yield from self._force(model, group, device, alpha)
 
     def _force(
-        self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float
+        self, model: PairModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float
     ) -> Iterator[Forced]:
         batch, before = self.pairs(pairs).to(device), len(self.signs.first)
-        with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights") as heard:
+        with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights", needed=False) as heard:
             log_probs = model(batch.source, batch.target_in).float().log_softmax(-1)
         scores = log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu()
-        attention = torch.stack(list(heard.values()), 1).cpu()  # (B, L, H, T, S)
+        nothing = scores.new_zeros(len(pairs), 0, 0, *scores.shape[1:], batch.source.ids.shape[1])
+        attention = torch.stack(list(heard.values()), 1).cpu() if heard else nothing  # (B, L, H, T, S)
         for row, (source, target) in enumerate(pairs):
             written = slice(before, before + len(target) + 1)
             found = hypothesis([*target, self.signs.end], scores[row, written].tolist(), alpha)
             yield Forced(found, attention[row, :, :, written, : before + len(source) + 1])
 
-    def likelihood(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]], device: torch.device) -> tuple[float, int]:
+    def likelihood(self, model: PairModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device) -> tuple[float, int]:
         """The negative log-likelihood of given targets, and how many tokens they have, ``<eos>`` included."""
         self.check_pairs(model, pairs)
         nll, n_tokens = 0.0, 0
@@ -339,7 +342,7 @@ class Translate(Task):
         return nll, n_tokens
 
     def check_lengths(
-        self, model: Seq2Seq, texts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, what: str = "text"
+        self, model: PairModel, texts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, what: str = "text"
     ) -> None:
         """Refuse what the model cannot take whole; the texts come with their numbers, from 0."""
         limit = model.config.n_positions - 1 - len(self.signs.first)
@@ -350,14 +353,14 @@ class Translate(Task):
                     f"this model takes at most {limit:,}; split it into sentences"
                 )
 
-    def check_pairs(self, model: Seq2Seq, pairs: Sequence[tuple[Ids, Ids]]) -> None:
+    def check_pairs(self, model: PairModel, pairs: Sequence[tuple[Ids, Ids]]) -> None:
         """Refuse pairs of which the model cannot take a side whole."""
         self.check_lengths(model, enumerate(source for source, _ in pairs), self.tokenizers.source)
         self.check_lengths(model, enumerate(target for _, target in pairs), self.tokenizers.target, "target")
 
     def _written(
         self,
-        model: Seq2Seq,
+        model: PairModel,
         pairs: Sequence[tuple[Ids, Hypothesis]],
         device: torch.device,
         *,
@@ -409,7 +412,7 @@ def pairs_to_rows(pairs: Sequence[tuple[Ids, Ids]], signs: Signs = OURS) -> Pair
     )
 
 
-def _begun(model: Seq2Seq, rows: Rows, signs: Signs) -> DecoderState:
+def _begun(model: PairModel, rows: Rows, signs: Signs) -> Any:
     """A decoder that has read all that stands before a text but the last, with which a search begins."""
     state = model.start(rows)
     for token in (signs.start, *signs.first)[:-1]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from regard.data.batches import PartedRows
 from regard.errors import InputError, did_you_mean
-from regard.models.encoder import TextEncoder
 from regard.models.heads import POOLINGS, Pooler, Pooling, of_texts
+from regard.models.interfaces import TextModel
 from regard.tasks.reading import Reading, batched, by_core, end_to_end, framed_rows
 from regard.text.framing import Window, nearest, windows
 
@@ -44,26 +44,25 @@ class How:
 
 
 def how(
-    config: Any,
-    model: TextEncoder,
+    task: Reading,
+    model: TextModel,
     *,
     level: str = "text",
     layers: Sequence[int] = (-1,),
     pooling: str | None = None,
     normalised: bool | None = None,
 ) -> How:
-    """How to make vectors, where this model has what is asked for; what nobody asks for, its ``[task]`` table says."""
+    """How to make vectors, where this model has what is asked for; what nobody asks for, its task says."""
     if level not in LEVELS:
         raise InputError(f"no level is called '{level}'; {did_you_mean(level, LEVELS)}")
     if pooling is not None and level != "text":
         raise InputError(f"pooling makes one vector of a text; leave it out at the level of {level}s")
-    own_pooling, own_normalised = getattr(config, "pooling", "mean"), getattr(config, "normalised", False)
     return How(
         level=level,
         layers=tuple(_layer(layer, len(model.encoder)) for layer in layers),
-        pooling=_pooling(model, pooling or own_pooling),
-        normalised=own_normalised if normalised is None else normalised,
-        length=min(config.length, model.config.n_positions),
+        pooling=_pooling(model, pooling or task.pooling),
+        normalised=task.normalised if normalised is None else normalised,
+        length=min(task.length, model.config.n_positions),
     )
 
 
@@ -73,15 +72,16 @@ def _layer(layer: int, n_layers: int) -> int:
     return layer % (n_layers + 1)
 
 
-def _pooling(model: TextEncoder, name: str) -> str:
+def _pooling(model: TextModel, name: str) -> str:
     if name not in POOLINGS:
         raise InputError(f"no pooling is called '{name}'; {did_you_mean(name, POOLINGS)}")
     if name == "attention" and _learned(model) is None:
-        raise InputError("this model has learned no attention over the tokens of a text; accepted: cls, mean")
+        others = ", ".join(other for other in POOLINGS if other != name)
+        raise InputError(f"this model has learned no attention over the tokens of a text; accepted: {others}")
     return name
 
 
-def _learned(model: TextEncoder) -> Pooling | None:
+def _learned(model: TextModel) -> Pooling | None:
     """The attention over the tokens of a text that a model has learned, if it has."""
     pooler = dict(model.heads).get("pooler")
     return pooler.pooling if isinstance(pooler, Pooler) and pooler.pooling.kind == "attention" else None
@@ -112,7 +112,7 @@ class Piece(NamedTuple):
 class Embedder:
     """Makes vectors of texts with one model, in one way."""
 
-    def __init__(self, task: Reading, model: TextEncoder, how: How, device: torch.device) -> None:
+    def __init__(self, task: Reading, model: TextModel, how: How, device: torch.device) -> None:
         self.task, self.model, self.how, self.device = task, model, how, device
         self.room = how.length - task.frame.extra(paired=False)
         learned = _learned(model) if how.pooling == "attention" else None
@@ -125,8 +125,7 @@ class Embedder:
         found = torch.zeros(len(texts), self.model.config.d_model)
 
         def pool(hidden: Float[Tensor, "B T D"], rows: PartedRows) -> Float[Tensor, "texts D"]:
-            pooled: Tensor = self.pooling(hidden, rows, int(rows.segment.amax()))
-            return pooled.flatten(0, 1)
+            return self.pooling.vector(hidden, rows, int(rows.segment.amax())).flatten(0, 1)
 
         for chosen, vectors in self._read(encoded, pieces, pool):
             owner = torch.tensor([pieces[number].text for number in chosen])
@@ -148,6 +147,8 @@ class Embedder:
 
     def weighed(self, text: str) -> Weighed:
         """A text that the model takes whole, token by token, with what makes its vector: ``weights @ hidden``."""
+        if self.how.pooling == "max":
+            raise InputError("a vector of largest values is no sum over tokens, so there is no evidence to show")
         ids = self.task.tokenizer.encode(text)
         if len(ids) > self.room:
             raise InputError(f"the text has {len(ids):,} tokens; this model reads {self.room:,} at once; split it")

@@ -26,7 +26,7 @@ from regard.text.pairs import Pair
 try:
     from babel import Locale, dates, lists, numbers, units
 except ImportError as error:
-    raise MissingExtra("regard demo", "demo") from error
+    raise MissingExtra("the made-up corpus", "demo") from error
 
 Fact = Callable[[Locale], str]  # something to say, that either language can write
 Kind = Callable[[Random], Fact]
@@ -67,15 +67,20 @@ ZONES = (
 def corpus(n_train: int, n_test: int, seed: int = 0) -> tuple[list[Pair], list[Pair]]:
     """Pairs to train on and pairs held out, no English text twice; the same seed gives the same pairs."""
     rng = Random(seed)
-    kinds, weights = list(KINDS), list(KINDS.values())
     french: dict[str, str] = {}
     while len(french) < n_train + n_test:
-        (kind,) = rng.choices(kinds, weights)
-        fact = kind(rng)
-        french[_typed(fact(ENGLISH))] = fact(FRENCH)
+        english, french_of_it = drawn(rng)[1]
+        french[english] = french_of_it
     pairs = [Pair(*item) for item in french.items()]
     rng.shuffle(pairs)
     return pairs[n_test:], pairs[:n_test]
+
+
+def drawn(rng: Random) -> tuple[Kind, Pair]:
+    """Something to say, drawn by how common its kind is, in both languages."""
+    (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
+    fact = kind(rng)
+    return kind, Pair(_typed(fact(ENGLISH)), fact(FRENCH))
 
 
 def _typed(text: str) -> str:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import tokenizers
 from tokenizers import AddedToken, processors
 
-from regard.disk import write_json, write_text
+from regard.disk import read_json_if_there, write_json, write_text
 from regard.errors import CheckpointError
-from regard.text.tokenizer import READING, Tokenizer
+from regard.text.tokenizer import FILE, READING, Tokenizer
 from regard.text.vocabulary import bert_words
 
-FILE, WORDS, SETTINGS, SPECIALS = "tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"
+WORDS, SETTINGS, SPECIALS = "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"
 
 PLAIN = {
     "tokenizer_class": (None, "BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast"),
@@ -61,7 +61,7 @@ def _read_words(directory: Path) -> Tokenizer:
         raise CheckpointError(f"{directory / WORDS}: not UTF-8 ({error})") from None
     if len(set(words)) < len(words) or not set(READING) <= set(words):
         raise CheckpointError(f"{directory / WORDS}: expected each word once, among them {', '.join(READING)}")
-    settings = _settings(directory / SETTINGS)
+    settings = read_json_if_there(directory / SETTINGS)
     for key, accepted in PLAIN.items():
         if settings.get(key, accepted[0]) not in accepted:
             found = f"expected {' or '.join(map(json.dumps, accepted))}, found {json.dumps(settings[key])}"
@@ -72,14 +72,6 @@ def _read_words(directory: Path) -> Tokenizer:
         strip_accents=settings.get("strip_accents"),
         chinese=settings.get("tokenize_chinese_chars", True),
     )
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except ValueError as error:
-        raise CheckpointError(f"{path}: damaged, or not JSON ({error})") from None
-    return found
 
 
 def _fitting(tokenizer: Tokenizer, size: int, path: Path) -> Tokenizer:

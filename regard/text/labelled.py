@@ -7,7 +7,7 @@ so that "1 " and "1" are one class. Called by the classification task for traini
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +32,9 @@ TEXTS = (
 LABELS = ("label", "score", "class", "gold_label", "is_duplicate", "quality")
 KNOWN = {name for names in (*TEXTS, LABELS) for name in names}
 
+Problem = Callable[[str], str]
+"""What is wrong with a label, and what to do about it; nothing where it is right."""
+
 
 class Labelled(NamedTuple):
     """A text, the text beside it ("" where there is one alone), and their label."""
@@ -49,15 +52,18 @@ class _Part(NamedTuple):
     rows: Iterator[Row]
 
 
-def read_labelled(data: Sequence[str], columns: Sequence[str] = (), *, skip_empty: bool = False) -> Iterator[Labelled]:
+def read_labelled(
+    data: Sequence[str], columns: Sequence[str] = (), *, skip_empty: bool = False, problem: Problem = lambda _: ""
+) -> Iterator[Labelled]:
     """The examples of all tables in order, two columns (text, label) or three (text, pair, label) of each.
 
     A table's columns are named after its path (``reviews.tsv:text,stars``), or else in `columns`; where neither
-    says, they are known by what the first line calls them (see `TEXTS` and `LABELS`), in upper or lower case.
+    says, they are known by what the first line calls them (see `TEXTS` and `LABELS`), in upper or lower case. A label
+    with a `problem` is an error that names its line.
     """
     if len(columns) not in (0, *COUNTS):
         raise ConfigError(f"columns: expected {EXPECTED}, found {len(columns)}: {', '.join(columns)}")
-    return _checked(_parts(data, tuple(columns)), skip_empty)
+    return _checked(_parts(data, tuple(columns)), skip_empty, problem)
 
 
 def paths_of(data: Sequence[str]) -> list[Path]:
@@ -101,12 +107,13 @@ def _known_columns(path: str) -> tuple[str, ...]:
     raise DataError(path, f"{found}; pass --columns TEXT,LABEL (or TEXT,PAIR,LABEL), {how}")
 
 
-def _checked(parts: list[_Part], skip_empty: bool) -> Iterator[Labelled]:
+def _checked(parts: list[_Part], skip_empty: bool, problem: Problem) -> Iterator[Labelled]:
     """The examples that are whole; a part without any is an error."""
     for path, n_columns, table in parts:
         sides = Labelled._fields if n_columns == 3 else ("text", "label")
         examples = _without_header(path, table) if kind(path) in ("tsv", "csv") else table
-        for text, *pair, label in filled(examples, sides, [path] * n_columns, "examples", skip_empty):
+        sound = _sound(path, examples, problem)
+        for text, *pair, label in filled(sound, sides, [path] * n_columns, "examples", skip_empty):
             yield Labelled(text, "".join(pair), label.strip())
 
 
@@ -116,4 +123,12 @@ def _without_header(path: str, table: Iterator[Row]) -> Iterator[Row]:
         if line == 1 and all(value.strip().lower() in KNOWN for value in values):
             fix = f"ask for the columns by name, as in {path}:{','.join(values)}"
             raise DataError(path, f"a header, {listed(values)}, where an example was expected; {fix}", line)
+        yield Row(line, values)
+
+
+def _sound(path: str, table: Iterator[Row], problem: Problem) -> Iterator[Row]:
+    """The rows themselves, those that are whole with a label that is right."""
+    for line, values in table:
+        if all(map(str.strip, values)) and (wrong := problem(values[-1].strip())):
+            raise DataError(path, wrong, line)
         yield Row(line, values)

@@ -3,6 +3,7 @@
     ByteLevel   letters that stand for bytes, a space included (ours, GPT-2, RoBERTa)
     WordPiece   a word, or ``##`` and how it goes on (BERT)
     Metaspace   ``▁`` for a space (XLM-R, Marian)
+    Characters  each character by itself
 
 The tokenizer chooses the class; nothing here knows ids or special tokens.
 """
@@ -91,11 +92,27 @@ class Metaspace:
         return _visible(text.strip(self.MARK) or text)
 
 
+class Characters:
+    """A piece is a character; a space belongs to the word it leads to."""
+
+    def shown(self, piece: str) -> str:
+        return _visible(piece)
+
+    def parted(self, before: str, after: str) -> bool:
+        return after.isspace() and not before.isspace()
+
+    def word(self, pieces: Sequence[str]) -> str:
+        text = "".join(pieces)
+        return _visible(text.strip() or text)
+
+
 def writing(description: dict[str, Any]) -> Writing:
     """How a tokenizer writes its pieces, from its tokenizer.json."""
     model, decoder = description["model"], description.get("decoder") or {}
     if model.get("type") == "WordPiece":
         return WordPiece(model.get("continuing_subword_prefix") or "##")
+    if decoder.get("type") == "Fuse":
+        return Characters()
     decoders = decoder.get("decoders", [decoder])
     return ByteLevel() if any(each.get("type") == "ByteLevel" for each in decoders) else Metaspace()
 

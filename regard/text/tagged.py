@@ -8,7 +8,7 @@ hole in it is an error, or left out as a whole and counted. Called by the taggin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from regard import progress
 from regard.errors import ConfigError, DataError, did_you_mean
 from regard.text.files import kind, lines, packed, require
-from regard.text.tables import json_object, json_text, json_type, json_value
+from regard.text.tables import json_object, json_text, json_type, json_value, listed
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 ANNOTATED = ("upos", "xpos", "head", "deprel")
@@ -27,7 +27,13 @@ NOT_A_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 DOCUMENT = "-DOCSTART-"
 BLANKS = re.compile("[ \t]+")
 WORD_KEYS, LABEL_KEYS = ("words", "tokens"), ("labels", "tags", "ner_tags")
+HEADER = {"text", "sentence", "sentence #", "id", "form", "word", "token", "label", "tag", "ner", "pos", "upos", "xpos"}
+HEADER |= {*WORD_KEYS, *LABEL_KEYS}
+"""What the columns of a table are called, which is no line of CoNLL where all of them are."""
 OUTSIDE = "O"
+
+Problem = Callable[[Sequence[str]], tuple[int, str] | None]
+"""The place of the first label of a sentence that is wrong, and what to do about it; None where all are right."""
 
 
 class Tagged(NamedTuple):
@@ -54,19 +60,22 @@ class _Layout(NamedTuple):
     place: int
 
 
-def read_tagged(data: Sequence[str], column: str = "", *, skip_empty: bool = False) -> Iterator[Tagged]:
+def read_tagged(
+    data: Sequence[str], column: str = "", *, skip_empty: bool = False, problem: Problem = lambda _: None
+) -> Iterator[Tagged]:
     """The sentences of all files in order; the name of each says how it is written.
 
     ``.conllu``: words from the column form, labels from `column`, one of `CONLLU`, else upos. ``.jsonl``: lists under
     "words" (or "tokens") and under `column`, else "labels" (or "tags", "ner_tags"). All others are CoNLL: one word a
     line, columns parted by tabs if the first line has one and else by blanks, sentences by empty lines; the word is in
-    the first column and its label in the last, or in that with the number `column`.
+    the first column and its label in the last, or in that with the number `column`. A label that has a `problem` is an
+    error which names its line.
     """
     if not data:
         raise ConfigError("no data; name a file of tagged words, as in train.conllu")
     for path in data:
         require(path)
-    return _checked([(path, _sentences(path, column)) for path in data], skip_empty)
+    return _checked([(path, _sentences(path, column)) for path in data], skip_empty, problem)
 
 
 def paths_of(data: Sequence[str]) -> list[Path]:
@@ -93,7 +102,7 @@ def to_iob2(labels: Sequence[str]) -> list[str]:
     return written
 
 
-def _checked(parts: list[tuple[str, Iterator[_Sentence]]], skip_empty: bool) -> Iterator[Tagged]:
+def _checked(parts: list[tuple[str, Iterator[_Sentence]]], skip_empty: bool, problem: Problem) -> Iterator[Tagged]:
     """The sentences without a hole; a file without any is an error."""
     for path, sentences in parts:
         n_kept = n_empty = 0
@@ -101,7 +110,10 @@ def _checked(parts: list[tuple[str, Iterator[_Sentence]]], skip_empty: bool) -> 
             hole = _hole(sentence)
             if hole is None:
                 n_kept += 1
-                yield Tagged(tuple(sentence.words), tuple([label.strip() for label in sentence.labels]))
+                labels = tuple([label.strip() for label in sentence.labels])
+                if wrong := problem(labels):
+                    raise DataError(path, wrong[1], sentence.lines[wrong[0]])
+                yield Tagged(tuple(sentence.words), labels)
             elif skip_empty:
                 n_empty += 1
             else:
@@ -177,9 +189,13 @@ def _conll(path: str, column: int | None) -> Iterator[_Sentence]:
 
 def _layout(path: str, number: int, line: str, column: int | None) -> _Layout:
     tabs = "\t" in line
-    n_columns = len(_split(line, tabs))
+    fields = _split(line, tabs)
+    n_columns = len(fields)
     if n_columns < 2:
         raise DataError(path, "1 column; expected a word and its label, parted by a tab or a blank", number)
+    if all(field.strip().lower() in HEADER for field in fields):
+        fix = "CoNLL has none, and one word a line: drop the line, or learn labels of whole texts with classify"
+        raise DataError(path, f"a header, {listed(fields)}, where a word and its label were expected; {fix}", number)
     if column is not None and column > n_columns:
         raise DataError(path, f"no column {column}; there are {n_columns}", number)
     return _Layout(number, tabs, n_columns, (column or n_columns) - 1)

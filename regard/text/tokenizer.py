@@ -21,6 +21,9 @@ from regard.disk import write_text
 from regard.errors import CheckpointError, InputError
 from regard.text.pieces import ByteLevel, Word, Writing, writing
 
+FILE = "tokenizer.json"
+"""What the file of a vocabulary is called, here and elsewhere; of two, that of the source."""
+
 SPECIALS = ("<pad>", "<sos>", "<eos>")
 """Those of translation, in the vocabularies that are learned here."""
 PAD, SOS, EOS = range(len(SPECIALS))
@@ -28,6 +31,9 @@ PAD, SOS, EOS = range(len(SPECIALS))
 READING = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Those of encoders, in the vocabularies that are learned here."""
 UNKNOWN = READING[1]
+
+WRITING = ("<|endoftext|>",)
+"""Those of language models, in the vocabularies that are learned here: one that stands between documents."""
 
 ROLES = {
     "pad": ("<pad>", "[PAD]"),
@@ -208,7 +214,6 @@ class Tokenizers:
     source: Tokenizer
     target: Tokenizer
 
-    SOURCE_FILE = "tokenizer.json"
     TARGET_FILE = "tokenizer.target.json"
 
     @property
@@ -217,7 +222,7 @@ class Tokenizers:
 
     def save(self, directory: Path) -> None:
         """Write one file when joint, else two."""
-        self.source.save(directory / self.SOURCE_FILE)
+        self.source.save(directory / FILE)
         if self.joint:
             (directory / self.TARGET_FILE).unlink(missing_ok=True)
         else:
@@ -225,7 +230,7 @@ class Tokenizers:
 
     @classmethod
     def load(cls, directory: Path, *, joint: bool, roles: Sequence[str] = ("pad", "start", "end")) -> Tokenizers:
-        source = Tokenizer.load(directory / cls.SOURCE_FILE, roles)
+        source = Tokenizer.load(directory / FILE, roles)
         return cls(source, source if joint else Tokenizer.load(directory / cls.TARGET_FILE, roles))
 
 

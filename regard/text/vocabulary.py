@@ -1,8 +1,9 @@
-"""Vocabularies learned from text: byte-level BPE and Unigram, and BERT's WordPiece.
+"""Vocabularies learned from text: byte-level BPE and Unigram, BERT's WordPiece, and plain characters.
 
-Byte-level ones code every string without loss: a text is given a space in front, split into words, digits and signs,
-and coded from its UTF-8 bytes. WordPiece reads words as BERT does, and may forget case, accents and spaces. The Rust
-library ``tokenizers`` does the work; the tasks call this when a run begins.
+Byte-level ones code every string without loss: a text is given a space in front (not for language models, which go on
+where another text ends), split into words, digits and signs, and coded from its UTF-8 bytes. Characters are coded each
+by itself, and those never seen are unknown. WordPiece reads words as BERT does, and may forget case, accents and
+spaces. The Rust library ``tokenizers`` does the work; the tasks call this when a run begins.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from regard import progress
 from regard.errors import ConfigError
 from regard.text.pieces import N_BYTES, byte_letters
-from regard.text.tokenizer import READING, SPECIALS, UNKNOWN, Tokenizer, refuse_surrogates
+from regard.text.tokenizer import READING, ROLES, SPECIALS, UNKNOWN, Tokenizer, refuse_surrogates
 
 SMALLEST = len(SPECIALS) + N_BYTES
 """Every byte is a piece: that is what makes every text codable."""
@@ -47,7 +48,7 @@ WORDS = (
 class TokenizerConfig:
     """The recipe's [tokenizer] table; a "ready" vocabulary was learned elsewhere."""
 
-    kind: Literal["bpe", "unigram", "wordpiece", "ready"] = "bpe"
+    kind: Literal["bpe", "unigram", "wordpiece", "characters", "ready"] = "bpe"
     vocabulary: int
     joint: bool = True
     lowercase: bool = False
@@ -68,16 +69,22 @@ def choose_vocabulary(n_words: int) -> int:
     return min(max(round(10 * math.sqrt(n_words) / step) * step, 512), 32_000)
 
 
-def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, specials: Sequence[str] = SPECIALS) -> Tokenizer:
+def train_tokenizer(
+    texts: Iterable[str], config: TokenizerConfig, specials: Sequence[str] = SPECIALS, *, spaced: bool = True
+) -> Tokenizer:
     """A vocabulary learned from texts; it has fewer pieces than asked where the texts give no more.
 
-    Words are learned from texts that can be read twice.
+    Words are learned from texts that can be read twice. Of characters it has just those of the texts. `spaced` says
+    that byte-level ones give each text a space in front, so that its first word is coded like any other.
     """
     if config.kind == "ready":
-        raise ConfigError('tokenizer.kind = "ready" is for models from elsewhere; accepted: bpe, unigram, wordpiece')
+        accepted = "bpe, unigram, wordpiece, characters"
+        raise ConfigError(f'tokenizer.kind = "ready" is for models from elsewhere; accepted: {accepted}')
+    if config.kind == "characters":
+        return _characters(texts, specials)
     if config.kind == "wordpiece":
         return _train_words(texts, config, specials)
-    rust = _untrained(config)
+    rust = _untrained(config, spaced=spaced)
     _train(rust, texts, _trainer(config, list(specials)), config)
     if config.kind == "unigram":
         rust.model = _settled(json.loads(rust.to_str())["model"]["vocab"], config.vocabulary, specials)
@@ -129,12 +136,33 @@ def _letters(texts: Iterable[str], normalizer: Any, most: int) -> list[str]:
     return sorted(ranked[:most])
 
 
-def _untrained(config: TokenizerConfig) -> Any:
+def _characters(texts: Iterable[str], specials: Sequence[str]) -> Tokenizer:
+    """A token for every character, in the order of their codes, and one for those that never occurred.
+
+    It is a BPE without merges: that is several times faster than parting the text beforehand.
+    """
+    found: set[str] = set()
+    for text in progress.track(texts, "counting characters"):
+        new = set(text) - found
+        refuse_surrogates([text] if any("\ud800" <= each <= "\udfff" for each in new) else [])
+        found |= new
+    unknown = next((name for name in specials if name in ROLES["unknown"]), "")
+    named = list(specials) if unknown else [*specials, "<unk>"]
+    numbered = {token: index for index, token in enumerate((*named, *sorted(found)))}
+    rust = tokenizers.Tokenizer(models.BPE(numbered, [], unk_token=unknown or "<unk>", fuse_unk=False))
+    rust.decoder = decoders.Fuse()
+    rust.add_special_tokens(named)
+    return Tokenizer(rust)
+
+
+def _untrained(config: TokenizerConfig, *, spaced: bool) -> Any:
     rust = tokenizers.Tokenizer(models.BPE() if config.kind == "bpe" else models.Unigram())
-    rust.normalizer = normalizers.Prepend(" ")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     rust.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(WORDS), "isolated"), to_bytes])
-    rust.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    rust.decoder = decoders.ByteLevel()
+    if spaced:
+        rust.normalizer = normalizers.Prepend(" ")
+        rust.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     return rust
 
 

@@ -30,22 +30,21 @@ def row_width(lengths: Int[np.ndarray, "N sides"]) -> int:
     return next((width for width in WIDTHS if longest <= width and 4 * mean <= width), WIDTHS[-1])
 
 
-def preset(tokens: int, device: torch.device) -> str:
+def preset(tokens: int, device: torch.device, largest_on_cpu: str = ModelConfig.largest_on_cpu) -> str:
     """The largest shape that this much text can teach, and this device can train; every family has these five."""
     sizes = [("tiny", 200_000), ("mini", 1_000_000), ("small", 4_000_000), ("medium", 8_000_000), ("base", 10**12)]
     chosen = next(name for name, limit in sizes if tokens < limit)
-    too_slow = {"medium", "base"} if device.type == "cpu" else set()
-    return "small" if chosen in too_slow else chosen
+    names = [name for name, _ in sizes]
+    most = names.index(largest_on_cpu) if device.type == "cpu" else len(names)
+    return names[min(names.index(chosen), most)]
 
 
 def model_table(
     family: type[ModelConfig], given: dict[str, Any], tokens: int, width: int, device: torch.device
 ) -> dict[str, Any]:
     """The ``[model]`` keys a recipe leaves out."""
-    table = with_preset({"preset": preset(tokens, device), **given}, family)
-    if table.get("positions", family.positions) == "learned":
-        table.setdefault("n_positions", width)  # beyond the widest row their vectors would never be trained
-    return table
+    table = with_preset({"preset": preset(tokens, device, family.largest_on_cpu), **given}, family)
+    return family.fitted(table, width)
 
 
 def batch_tokens(tokens: int, device: torch.device) -> int:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from regard import config
 from regard.disk import write_text
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.models.weights import weights_of, write_tensors
-from regard.text.tokenizer import Tokenizers
 from regard.train.run import RunDirectory, imported, open_model
 
 FORMATS = ("hf",)
@@ -45,11 +43,10 @@ def export_model(source: Path, out: Path, to: str) -> Path:
     if to not in FORMATS:
         raise InputError(f"--to {to}: accepted: {', '.join(FORMATS)}")
     _check_free(out)
-    settings, found, model = open_model(source)
-    task: Any = found
-    tokenizers = task.tokenizers if hasattr(task, "tokenizers") else Tokenizers(task.tokenizer, task.tokenizer)
-    labels = task.labels.names if hasattr(task, "labels") else ()
-    return _written(out, lambda: exchange.write(out, model, settings.tables()["task"], tokenizers, labels))
+    settings, task, model = open_model(source)
+    task.plain(model)
+    table = settings.tables()["task"]
+    return _written(out, lambda: exchange.write(out, model, table, task.tokenizers, task.labels.names))
 
 
 def _check_free(out: Path) -> None:

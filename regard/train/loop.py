@@ -237,7 +237,7 @@ class Training:
 
 @torch.inference_mode()
 def validate(prepared: Prepared) -> dict[str, float]:
-    """Perplexity on all validation examples, and the task's own metrics; what is drawn at random is always the same."""
+    """Loss and perplexity on all validation examples, and the task's own metrics; what is drawn is always the same."""
     torch.manual_seed(0)
     prepared.model.eval()
     nll, n_tokens = 0.0, 0
@@ -248,7 +248,8 @@ def validate(prepared: Prepared) -> dict[str, float]:
             loss = prepared.task.loss(prepared.model, batch)
             nll, n_tokens = nll + float(loss.nll), n_tokens + int(loss.n_tokens)
     scores = prepared.task.score(prepared.model, prepared.valid, prepared.device)
-    return {"valid_loss": nll / n_tokens, "valid_perplexity": perplexity(nll, n_tokens), **scores}
+    likely = {"valid_perplexity": perplexity(nll, n_tokens)} if prepared.task.has_perplexity else {}
+    return {"valid_loss": nll / n_tokens, **likely, **scores}
 
 
 def _step_seed(seed: int, step: int) -> int:

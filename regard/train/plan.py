@@ -78,8 +78,8 @@ def plan(prepared: Prepared) -> Plan:
 
 
 def _weigh(prepared: Prepared) -> tuple[float, int]:
-    """Floating-point operations and bytes kept for the backward pass, of one batch."""
-    placement, _ = next(prepared.order.iterate())
+    """Floating-point operations and bytes kept for the backward pass, of one batch: the widest, where they differ."""
+    placement = max(prepared.order.pool(0, 0), key=lambda each: each.widths)
     batch = prepared.task.batch(prepared.train, placement).to(torch.device("meta"))
     with torch.device("meta"):
         model = prepared.task.build(prepared.config.model)

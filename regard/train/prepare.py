@@ -8,8 +8,8 @@ the text is encoded again, and must give the same ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import nn
 
 from regard import config
 from regard.data.corpus import Corpus, Example, write_store
-from regard.data.order import PackedOrder
+from regard.data.order import BucketOrder, Order, PackedOrder
 from regard.data.store import OtherIds, TokenStore
 from regard.disk import write_text
 from regard.errors import CheckpointError, ConfigError, TrainingError
@@ -32,10 +32,13 @@ from regard.text.vocabulary import TokenizerConfig, choose_vocabulary
 from regard.train import choose
 from regard.train.checkpoint import Checkpoints, Progress
 from regard.train.run import RunConfig, RunDirectory, resolved, schema, task_of
-from regard.train.start import start_from
+from regard.train.start import Start, start_from
 
 FIXES_ORDER = ("seed", "batch_tokens", "accumulate")
 """Keys of ``[train]`` that say which examples form a batch: a run cannot change them on the way."""
+
+ROOM = (("data", "max_length"), ("model", "n_positions"))
+"""Keys that say how many positions an example may take."""
 
 
 @dataclass
@@ -46,8 +49,8 @@ class Prepared:
     config: RunConfig
     task: Task
     model: nn.Module
-    order: PackedOrder
-    valid_order: PackedOrder
+    order: Order
+    valid_order: Order
     train: TokenStore
     valid: TokenStore
     device: torch.device
@@ -71,13 +74,19 @@ def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: st
 
 def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> Prepared:
     kind = task_of(tables, where)
-    none: config.Tables = {name: {} for name in schema(kind)}
-    given = none | config.check(tables, schema(kind), where)
-    start = start_from(given["model"], kind) if given["model"].get("start") else None
+    asked_for = tables.get("model", {}).get("start")
+    start = start_from(tables["model"], kind) if asked_for and isinstance(asked_for, str) else None
+    tables = tables if start is None else start.named(tables)
+    kinds = schema(kind, tables, where)
+    none: config.Tables = {name: {} for name in kinds}
+    given = none | config.check(tables, kinds, where)
+    kind.check(given, where)
     if start is not None:
         given = start.adopted(given, where)
-    likely = _likely(kind, given, device, where)
-    corpus = Corpus(kind, likely.data, where)
+    usual = {} if start is not None else kind.usual(device)
+    given["task"] = {**usual, **_suiting(kinds, "task"), **given["task"]}
+    likely = _likely(kind, given, kinds, device, where)
+    corpus = Corpus(kind.reader(likely.task, likely.data), likely.data, where)
     wanted = {"kind": kind.pieces, "vocabulary": choose_vocabulary(corpus.counted.n_words), **given["tokenizer"]}
     run.path.mkdir(parents=True, exist_ok=True)
     tokenizer = config.build(TokenizerConfig, wanted)
@@ -89,16 +98,20 @@ def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where
         found = f"{tokenizer.vocabulary:,} asked, but the letters of this text alone are {task.vocabulary:,} pieces"
         raise ConfigError(f"tokenizer.vocabulary: {found}; ask for at least that many, or leave it out")
     task.save(run.path)
-    train, valid = _stores(run, corpus, task, None)
-    full = _choose(given, task, train, device)
+    asked = [given[name][key] for name, key in ROOM if key in given[name]]
+    train, valid = _stores(run, corpus, task.within(min(asked)) if asked else task, None)
+    full = _choose(given, task, kinds, train, device)
     settings = resolved(full, where)
+    cut, longest = task.within(_room(settings)), max(int(task.lengths(store).max()) for store in (train, valid))
+    if cut is not task and longest > _room(settings):
+        train, valid = _stores(run, corpus, cut, None)
     write_text(run.config, config.dump(settings.tables()))
     chosen = {
         f"{name}.{key}": full[name][key]
-        for name, kind_of in schema(kind).items()
+        for name, kind_of in kinds.items()
         for key in config.missing(kind_of, given[name])
     }
-    return _prepared(run, settings, task, train, valid, device, chosen)
+    return _prepared(run, settings, task, train, valid, device, chosen, start)
 
 
 def _take_up(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> Prepared:
@@ -106,7 +119,7 @@ def _take_up(tables: config.Tables, run: RunDirectory, device: torch.device, whe
     settings = run.read_config()
     kind = task_of(settings.tables(), where)
     before = settings.tables()
-    for name, table in config.check(tables, schema(kind), where).items():
+    for name, table in config.check(tables, schema(kind, before, where), where).items():
         for key, value in table.items():
             if value == before[name][key] or (name == "train" and key not in FIXES_ORDER):
                 before[name][key] = value
@@ -117,19 +130,29 @@ def _take_up(tables: config.Tables, run: RunDirectory, device: torch.device, whe
                 )
     settings = resolved(before, where)
     task = kind.load(settings.task, settings.tokenizer, run.path)
-    train, valid = _stores(run, Corpus(kind, settings.data, where), task, Checkpoints(run).progress())
+    corpus = Corpus(kind.reader(settings.task, settings.data), settings.data, where)
+    cut = task.within(_room(settings))
+    train, valid = _stores(run, corpus, cut, Checkpoints(run).progress())
     write_text(run.config, config.dump(settings.tables()))
-    return _prepared(run, settings, task, train, valid, device, {})
+    untrained = settings.model.start and not Checkpoints(run).tensors.exists()
+    start = start_from(settings.tables()["model"], kind) if untrained else None
+    return _prepared(run, settings, task, train, valid, device, {}, start)
+
+
+def _room(settings: RunConfig) -> int:
+    """Positions that an example may take: those of a row, and no more than the model has."""
+    return min(settings.data.max_length, settings.model.n_positions)
 
 
 def _stores(run: RunDirectory, corpus: Corpus, task: Task, so_far: Progress | None) -> tuple[TokenStore, TokenStore]:
-    """The token ids of training and validation; no text is read for what is on disk already."""
+    """The token ids of training and validation; when going on, no text is read for what is on disk already."""
     mark = corpus.fingerprint(task.fingerprint)
 
     def store(name: str, examples: Callable[[], Iterator[Example]], total: int | None = None) -> TokenStore:
         path = run.stores / name
         expected = "" if so_far is None else _expected(path, mark, so_far.data.get(name, ""))
-        return _store(path, examples, task, mark, expected, total)
+        there = None if so_far is None else TokenStore.open(path, mark)
+        return _store(path, there, examples, task, mark, expected, total)
 
     total = corpus.counted.n_examples if so_far is None else None
     return store("train", corpus.train, total), store("valid", corpus.valid)
@@ -148,13 +171,14 @@ def _expected(path: Path, mark: str, learned_from: str) -> str:
 
 def _store(
     path: Path,
+    store: TokenStore | None,
     examples: Callable[[], Iterator[Example]],
     task: Task,
     mark: str,
     expected: str,
     total: int | None,
 ) -> TokenStore:
-    store = TokenStore.open(path, mark)
+    """The store that is there, if it is the one that is expected, or a new one."""
     if store is not None and store.digest != expected and store.digest and expected:
         raise _changed(path)
     if store is None:
@@ -175,32 +199,48 @@ def _changed(path: Path) -> CheckpointError:
     )
 
 
-def _likely(kind: type[Task], given: config.Tables, device: torch.device, where: str) -> RunConfig:
+def _suiting(kinds: Mapping[str, type], table: str) -> config.Table:
+    """Keys of a table that suit the models of a recipe, of those that the table has."""
+    habits = kinds["model"].habits.get(table, {})  # type: ignore[attr-defined]
+    return {key: value for key, value in habits.items() if key in {field.name for field in fields(kinds[table])}}
+
+
+def _likely(
+    kind: type[Task], given: config.Tables, kinds: Mapping[str, type], device: torch.device, where: str
+) -> RunConfig:
     """The recipe with guesses for what depends on the data: finds values that no data could make right."""
-    model = with_preset({"preset": "tiny", **given["model"]}, kind.Model)
+    model = with_preset({"preset": "tiny", **given["model"]}, kinds["model"])
     amount = Amount(10_000, 1_000_000, model["d_model"], bool(given["model"].get("start")))
     likely: config.Tables = {
         "data": {"train": (), "max_length": choose.WIDTHS[0], **given["data"]},
         "tokenizer": {"kind": kind.pieces, "vocabulary": choose_vocabulary(0), **given["tokenizer"]},
         "model": model,
-        "train": choose.train_table(given["train"], amount, device, kind.habits(amount, device)),
+        "train": choose.train_table(given["train"], amount, device, _habits(kind, kinds, amount, device)),
     }
     return resolved(given | likely, where)
 
 
-def _choose(given: config.Tables, task: Task, train: TokenStore, device: torch.device) -> config.Tables:
+def _habits(kind: type[Task], kinds: Mapping[str, type], amount: Amount, device: torch.device) -> config.Table:
+    """How these models are trained for the task; one that is trained already, as the task says first of all."""
+    task, models = kind.habits(amount, device), _suiting(kinds, "train")
+    return {**models, **task} if amount.started else {**task, **models}
+
+
+def _choose(
+    given: config.Tables, task: Task, kinds: Mapping[str, type], train: TokenStore, device: torch.device
+) -> config.Tables:
     """The recipe with a value for every key."""
     lengths = task.lengths(train)
     tokens = int(lengths[:, -1].sum(dtype=np.int64))
     data = {"max_length": task.width(lengths) or choose.row_width(lengths), **given["data"]}
-    model = choose.model_table(task.Model, given["model"], tokens, data["max_length"], device)
+    model = choose.model_table(kinds["model"], given["model"], tokens, data["max_length"], device)
     amount = Amount(len(train), tokens, model["d_model"], bool(model.get("start")))
     return {
         "task": given["task"],
         "data": data,
         "tokenizer": {"kind": task.pieces, **given["tokenizer"], "vocabulary": task.vocabulary},
         "model": model,
-        "train": choose.train_table(given["train"], amount, device, task.habits(amount, device)),
+        "train": choose.train_table(given["train"], amount, device, _habits(type(task), kinds, amount, device)),
     }
 
 
@@ -212,23 +252,21 @@ def _prepared(
     valid: TokenStore,
     device: torch.device,
     chosen: dict[str, Any],
+    start: Start | None,
 ) -> Prepared:
     model = task.build(settings.model)
-    initialise(model, torch.Generator().manual_seed(settings.train.seed))
-    if settings.model.start and not Checkpoints(run).tensors.exists():
-        start_from(settings.tables()["model"], type(task)).fill(model)
-    order = _packed_order(task, train, settings, seed=settings.train.seed)
-    valid_order = _packed_order(task, valid, settings, seed=0, shuffle=False)
+    initialise(model, torch.Generator().manual_seed(settings.train.seed), settings.model.deviation)
+    if start is not None:
+        start.fill(model)
+    order = _order(task, train, settings, seed=settings.train.seed)
+    valid_order = _order(task, valid, settings, seed=0, shuffle=False)
     return Prepared(run, settings, task, model.to(device), order, valid_order, train, valid, device, chosen)
 
 
-def _packed_order(
-    task: Task, store: TokenStore, settings: RunConfig, *, seed: int, shuffle: bool = True
-) -> PackedOrder:
+def _order(task: Task, store: TokenStore, settings: RunConfig, *, seed: int, shuffle: bool = True) -> Order:
     """The order of batches over the examples that fit a row; a warning counts the others."""
     lengths = task.lengths(store)
-    width = settings.data.max_length
-    most = min(width, settings.model.n_positions)
+    width, most = settings.data.max_length, _room(settings)
     limit = f"data.max_length = {width}" if most == width else f"model.n_positions = {most}"
     fitting = np.flatnonzero((lengths <= most).all(axis=1))
     if len(fitting) == 0:
@@ -240,11 +278,14 @@ def _packed_order(
             f"{len(lengths) - len(fitting):,} of {len(lengths):,} examples to {store.path.name} on are longer than "
             f"{limit} tokens and are left out (the longest takes {lengths.max():,})"
         )
-    rows = settings.train.batch_tokens // settings.train.accumulate // width
+    batch_tokens = settings.train.batch_tokens // settings.train.accumulate
+    rows = batch_tokens // width
     if rows == 0:
         raise ConfigError(
             f"train.batch_tokens = {settings.train.batch_tokens} in {settings.train.accumulate} parts is less than one "
             f"row of data.max_length = {width} tokens; raise it to {width * settings.train.accumulate} or more"
         )
+    if not settings.model.packed:
+        return BucketOrder(lengths, batch_tokens, seed=seed, shuffle=shuffle, items=fitting)
     capacity = [width] * lengths.shape[1]
     return PackedOrder(lengths, capacity, rows, seed=seed, shuffle=shuffle, items=fitting)

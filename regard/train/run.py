@@ -21,6 +21,7 @@ from regard import config
 from regard.data.corpus import SHORTEST_ROW, DataConfig
 from regard.errors import CheckpointError, ConfigError, did_you_mean
 from regard.models import exchange
+from regard.models.families import family_of
 from regard.models.presets import ModelConfig
 from regard.models.weights import load_weights
 from regard.tasks import TASKS, Task
@@ -87,6 +88,11 @@ class RunConfig:
     model: ModelConfig
     train: TrainConfig
 
+    def __post_init__(self) -> None:
+        if self.train.compiled and not self.model.packed:
+            shapes = f"model.architecture = {self.model.architecture} has batches of many shapes"
+            raise ConfigError(f"train.compiled = true, but {shapes}; leave it out")
+
     def tables(self) -> config.Tables:
         """As plain tables, in the order of the recipe."""
         return config.tables_of(vars(self))
@@ -102,20 +108,20 @@ def task_of(tables: config.Tables, where: str) -> type[Task]:
     return TASKS[name]
 
 
-def schema(task: type[Task]) -> dict[str, type]:
-    """The dataclass of each table of a recipe for this task."""
+def schema(task: type[Task], tables: config.Tables, where: str) -> dict[str, type]:
+    """The dataclass of each table of a recipe for this task, and for the architecture that it names."""
     return {
         "task": task.Config,
         "data": DataConfig,
         "tokenizer": TokenizerConfig,
-        "model": task.Model,
+        "model": family_of(task.families, tables.get("model", {}), where).Config,
         "train": TrainConfig,
     }
 
 
 def resolved(tables: config.Tables, where: str) -> RunConfig:
     """The complete tables as one config."""
-    kinds = schema(task_of(tables, where))
+    kinds = schema(task_of(tables, where), tables, where)
     checked = config.check(tables, kinds, where)
     for name, kind in kinds.items():
         missing = config.missing(kind, checked.get(name, {}))

@@ -27,6 +27,9 @@ from regard.train.run import open_model
 FREE = ("start", "dropout")
 """Keys of ``[model]`` that need not be those of the model it starts from."""
 
+DROPOUT = 0.1
+"""Where the model was trained without, for it had text enough; what comes after has less."""
+
 HEADS = "heads."
 
 
@@ -55,9 +58,14 @@ class Start:
     task: Mapping[str, Any]
     weights: Mapping[str, Tensor]
 
+    def named(self, tables: config.Tables) -> config.Tables:
+        """The recipe with the architecture of this model, where it names none."""
+        return {**tables, "model": {"architecture": self.shape.architecture, **tables["model"]}}
+
     def adopted(self, given: config.Tables, where: str) -> config.Tables:
         """The recipe with the shape and the vocabulary of this model; it may not ask for others."""
         shape = {**config.tables_of({"model": self.shape})["model"], "start": self.path}
+        shape["dropout"] = shape["dropout"] or DROPOUT
         for key, value in given["model"].items():
             if key not in FREE and value != shape.get(key):
                 raise ConfigError(
@@ -67,8 +75,18 @@ class Start:
         for key, value in given["tokenizer"].items():
             if value != vocabulary[key]:
                 raise ConfigError(f"{where}: tokenizer.{key}: the vocabulary is that of {self.path}; leave it out")
+        self._check_length(given["task"].get("length", 0), where)
         task = {**self.task, **given["task"]}
         return {**given, "model": {**shape, **given["model"]}, "task": task, "tokenizer": vocabulary}
+
+    def _check_length(self, asked: int, where: str) -> None:
+        """Refuse texts longer than the positions that the model has vectors for."""
+        most = self.shape.n_positions
+        if self.shape.bound and asked > most:
+            raise ConfigError(
+                f"{where}: task.length = {asked}, but {self.path} has learned {most} positions; "
+                f"give task.length={most} or less, or leave it out"
+            )
 
     def fill(self, model: nn.Module) -> Report:
         """Put the weights into a model, and say what became of them."""
@@ -87,19 +105,16 @@ class Start:
         return report
 
 
-LONGEST = 512
-"""Positions of a model below which its texts must be cut shorter than usual."""
-
-
 def start_from(table: Mapping[str, Any], task: type[Task]) -> Start:
     """The model that a ``[model]`` table names."""
     settings, found, model = open_model(Path(table["start"]))
-    if type(settings.model) is not task.Model:
+    if type(settings.model) not in [family.Config for family in task.families.values()]:
         raise ConfigError(f"{table['start']}: a model for {settings.task.name}; {task.name} cannot start from it")
     if not settings.tokenizer.joint:
         raise ConfigError(f"{table['start']}: has a vocabulary for each side; training cannot start from it")
-    tokenizer = getattr(found, "tokenizer", None) or found.tokenizers.source  # type: ignore[attr-defined]
-    inherited = {key: getattr(settings.task, key) for key in task.inherited if hasattr(settings.task, key)}
-    if settings.model.n_positions < LONGEST and hasattr(task.Config, "length"):
+    before, usual = config.tables_of({"task": settings.task})["task"], config.tables_of({"task": task.Config()})["task"]
+    inherited = {key: before[key] for key in task.inherited if key in before}
+    if usual.get("length", 0) > settings.model.n_positions:
         inherited["length"] = settings.model.n_positions
+    tokenizer = found.tokenizers.source
     return Start(table["start"], tokenizer, settings.tokenizer, settings.model, inherited, weights_of(model))

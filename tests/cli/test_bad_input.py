@@ -75,12 +75,18 @@ def test_recipes(fail: Fail, folder: Path) -> None:
         ("[train]\nsteps = 1.5\n", "train.steps = 1.5; expected a whole number, found a number"),
         ('[model]\nnorm = "middle"\n', "model.norm = 'middle'; accepted: post, pre"),
         ("[modle]\nd_model = 1\n", "unknown table 'modle'; did you mean 'model'?"),
-        ('[task]\nname = "sing"\n', "task.name = 'sing' is unknown; known: translate, pretrain, classify, tag"),
+        ('[task]\nname = "sing"\n', "task.name = 'sing' is unknown; known: translate, pretrain, classify, tag, lm"),
     ):
         task = "" if "[task]" in text else '[task]\nname = "translate"\n'
         assert fail("train", write("r.toml", task + text)) == f"r.toml: {message}"
     assert fail("train", write("r.toml", "[train]\nsteps = 5\n")).startswith("r.toml: no task; add name = ")
     assert not Path("runs").exists()
+
+
+def test_options_of_language_models(fail: Fail, run: Path) -> None:
+    said = "a translator reads whole sentences; leave out: stride, window"
+    assert fail("evaluate", run, "valid.src", "valid.tgt", "--window", 8, "--stride", 4) == said
+    assert fail("generate", run, "1 2") == "run: a model for translate, which cannot generate"
 
 
 def test_settings(fail: Fail) -> None:

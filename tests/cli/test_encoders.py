@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,14 +96,34 @@ def test_pretraining_says_what_matters_apart(bert: Path) -> None:
 
 def test_words_for_a_mask(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     out, _ = regard("fill", bert, "the [MASK] sits on the mat", "--top", 3)
-    assert len(out.splitlines()) == 3
-    assert all(re.fullmatch(r"0\.\d{4}  \S+", line) for line in out.splitlines())
+    assert re.fullmatch(r"\S+ 0\.\d{4}\t\S+ 0\.\d{4}\t\S+ 0\.\d{4}\n", out)
     found = json.loads(regard("fill", bert, "[MASK] cat [MASK]", "--json")[0])
     assert [len(words) for words in found["masks"]] == [5, 5]
     assert set(found["masks"][0][0]) == {"word", "probability", "text"}
-    assert regard("fill", bert, "[MASK] cat [MASK]")[0].startswith("mask 1\n")
-    assert fail("fill", bert, "the cat") == "no [MASK] in 'the cat'; put it where a word is to be found"
+    both = regard("fill", bert, "[MASK] cat [MASK]")[0].rstrip("\n").split("\t|\t")
+    assert [each.split("\t")[0].split()[0] for each in both] == [words[0]["word"] for words in found["masks"]]
+    missing = "no [MASK] in 'the cat'; put it where a word is to be found"
+    assert fail("fill", bert, "the cat") == f"text 1: {missing}"
     assert fail("fill", bert, "[MASK]", "--top", 0) == "--top 0: expected at least 1"
+
+
+def test_filling_lines(
+    bert: Path, regard: Regard, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["the [MASK] sits", "[MASK] cat [MASK]", "a red [MASK]"]
+    one_by_one = [regard("fill", bert, text)[0] for text in texts]
+    assert regard("fill", bert, *texts)[0].splitlines(keepends=True) == one_by_one
+    Path("masks.txt").write_text("\n".join(texts))
+    assert regard("fill", bert, "--file", "masks.txt")[0].splitlines(keepends=True) == one_by_one
+    for given in (["-"], [], ["--file", "-"]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(texts).encode())))
+        assert regard("fill", bert, *given)[0].splitlines(keepends=True) == one_by_one
+    lines = regard("fill", bert, "--file", "masks.txt", "--json", "--top", 2)[0].splitlines()
+    assert [json.loads(line)["text"] for line in lines] == texts
+    Path("masks.txt").write_text("a [MASK]\nthe cat\n")
+    code, out, err = called(capsys, "fill", bert, "--file", "masks.txt")
+    assert (code, len(out.splitlines())) == (2, 1)
+    assert err == "error: text 2: no [MASK] in 'the cat'; put it where a word is to be found\n"
 
 
 def test_evaluating_on_plain_text(bert: Path, regard: Regard) -> None:
@@ -116,13 +139,15 @@ def test_classifying(bert: Path, regard: Regard, fail: Callable[..., str]) -> No
     assert re.search(r"bert: \d+ tensors loaded, new: 2 \(heads.label.weight, heads.label.bias\), unused: \d+ \(", err)
     out, _ = regard("classify", "cats", "the cat", "a dog runs")
     assert all(re.fullmatch(r"(yes|no)\t[01]\.\d{4}", line) for line in out.splitlines())
-    found = json.loads(regard("classify", "cats", "the cat", "--pair", "a dog", "--json")[0])
-    assert (found["text"], found["pair"]) == ("the cat", "a dog")
+    found = json.loads(regard("classify", "cats", "the cat", "--json")[0])
     assert sum(found["probabilities"].values()) == pytest.approx(1)
-    Path("lines.txt").write_text("the cat\nthe cat\ta dog\n")
+    Path("lines.txt").write_text("a dog\nthe cat\n")
     lines = regard("classify", "cats", "--file", "lines.txt", "--json")[0].splitlines()
-    assert [json.loads(line).get("pair") for line in lines] == [None, "a dog"]
     assert json.loads(lines[1])["probabilities"] == pytest.approx(found["probabilities"], rel=1e-4)
+    has_a_pair = "'the cat' has a pair, but this model was trained on single texts; leave it out"
+    assert fail("classify", "cats", "the cat", "--pair", "a dog") == has_a_pair
+    assert fail("look", "cats", "the cat", "--pair", "a dog") == has_a_pair
+    assert fail("evaluate", "cats", "pairs.tsv", "--columns", "text,pair,score").startswith("pairs.tsv:2: the label ")
     scores = json.loads(regard("evaluate", "cats", "labelled.tsv", "--json")[0])
     assert set(scores) == {"task", "n", "accuracy", "macro_f1", "matthews", "f1"}
     assert fail("classify", "cats", "a", "b", "--pair", "c").startswith("--pair goes with one TEXT")
@@ -130,17 +155,31 @@ def test_classifying(bert: Path, regard: Regard, fail: Callable[..., str]) -> No
     Path("hole.txt").write_text("the cat\nthe cat\t\n")
     assert fail("classify", "cats", "--file", "hole.txt") == "text 2: its pair is empty; give both texts"
     Path("new.tsv").write_text("text\tlabel\ncat\tmaybe\n")
-    assert fail("evaluate", "cats", "new.tsv") == "the label 'maybe' was not there in training; known: no, yes"
+    unknown = "the label 'maybe' was not there in training; known: no, yes; correct it, leave it out, or train with"
+    assert fail("evaluate", "cats", "new.tsv") == f"new.tsv:2: {unknown} examples of it"
     assert fail("evaluate", "cats", "labelled.tsv:text,lable").startswith("labelled.tsv: no column 'lable'; ")
     assert fail("tag", "cats", "a cat") == "cats: a model for classify, which cannot tag"
     assert fail("translate", "cats", "a cat") == "cats: a model for classify, which cannot translate"
     assert fail("evaluate", "cats", "labelled.tsv", "--beam", 2) == "a classifier searches nothing; leave out: beam"
 
 
-def test_scores_of_pairs_from_scratch(regard: Regard) -> None:
-    regard("train", "classify", "pairs.tsv", "--out", "scores", *SMALL, "--set", "task.kind=score")
+def test_scores_of_pairs_from_scratch(regard: Regard, fail: Callable[..., str]) -> None:
+    _, err = regard("train", "classify", "pairs.tsv", "--out", "scores", *SMALL, "--set", "task.kind=score")
+    assert "perplexity" not in err
     out, _ = regard("classify", "scores", "the cat", "--pair", "a dog")
     assert re.fullmatch(r"-?\d+\.\d{4}\n", out)
+    found = json.loads(regard("classify", "scores", "the cat", "--pair", "a dog", "--json")[0])
+    assert (found["text"], found["pair"]) == ("the cat", "a dog")
+    Path("tabs.txt").write_text("a dog\tthe cat\nthe cat\ta dog\n")
+    lines = regard("classify", "scores", "--file", "tabs.txt", "--json")[0].splitlines()
+    assert json.loads(lines[1])["score"] == pytest.approx(found["score"], rel=1e-4)
+    alone = "'the cat' stands alone, but this model was trained on pairs of texts; give the second one too, with --pair"
+    assert fail("classify", "scores", "the cat") == f"{alone} or behind a tab"
+    assert fail("look", "scores", "the cat") == f"{alone} or behind a tab"
+    regard("look", "scores", "the cat", "--pair", "a dog", "--view", "gradients", "--out", "scores.json")
+    assert float(json.loads(Path("scores.json").read_text())["about"]["said"]) == pytest.approx(
+        found["score"], abs=1e-3
+    )
     scores = json.loads(regard("evaluate", "scores", "pairs.tsv", "--json")[0])
     assert set(scores) == {"task", "n", "pearson", "spearman"}
 
@@ -148,12 +187,18 @@ def test_scores_of_pairs_from_scratch(regard: Regard) -> None:
 def test_tagging(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     regard("train", "tag", "words.conll", "--from", bert, "--out", "animals", *SHORT)
     out, _ = regard("tag", "animals", "the cat sits.", "a dog")
-    first, second = out.split("\n\n")
-    assert [line.split("\t")[0] for line in first.splitlines()] == ["the", "cat", "sits", "."]
-    assert len(second.splitlines()) == 2
+    assert [[word.rpartition("/")[0] for word in line.split(" ")] for line in out.splitlines()] == [
+        ["the", "cat", "sits", "."],
+        ["a", "dog"],
+    ]
+    assert {word.rpartition("/")[2] for word in out.split()} <= {"B-ANI", "I-ANI", "O"}
     found = json.loads(regard("tag", "animals", "the cat sits.", "--json")[0])
     assert set(found) == {"text", "words", "labels", "probabilities", "offsets"}
     assert found["offsets"] == [[0, 3], [4, 7], [8, 12], [12, 13]]
+    for text in ("मैं हिन्दी पढ़ता हूँ।", unicodedata.normalize("NFD", "l'été, déjà")):
+        found = json.loads(regard("tag", "animals", text, "--json")[0])
+        assert [text[start:end] for start, end in found["offsets"]] == found["words"]
+        assert len(found["words"]) == (5 if text.startswith("म") else 3)
     split = json.loads(regard("tag", "animals", "the cat sits.", "--json", "--split")[0])
     assert split["words"] == ["the", "cat", "sits."]
     scores = json.loads(regard("evaluate", "animals", "words.conll", "--json")[0])
@@ -161,6 +206,17 @@ def test_tagging(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     Path("ragged.conll").write_text("the O\ncat\n")
     assert fail("train", "tag", "ragged.conll", "--out", "x", *SMALL).startswith("ragged.conll:2: ")
     assert fail("train", "tag", "words.conll", "--column", "9", "--out", "x", *SMALL).startswith("words.conll")
+    assert fail("train", "tag", "labelled.tsv", "--out", "x", *SMALL) == (
+        "labelled.tsv:1: a header, 'text', 'label', where a word and its label were expected; CoNLL has none, and one "
+        "word a line: drop the line, or learn labels of whole texts with classify"
+    )
+    Path("nothing.conll").write_text("\n\n".join("the O\ncat O" for _ in range(30)))
+    only = "only one label, 'O': nothing to tell apart; is it the right column?"
+    assert fail("train", "tag", "nothing.conll", "--out", "y", *SMALL) == only
+    both = "both --column and --columns given; tag takes --column, all others --columns"
+    assert fail("train", "tag", "words.conll", "--column", "2", "--columns", "2", "--out", "y") == both
+    none = "columns: text: plain text is read here, which has none; leave them out"
+    assert fail("train", "pretrain", "books.txt", "--columns", "text", "--out", "y", *SMALL) == none
 
 
 def test_what_cannot_be_fine_tuned(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
@@ -171,6 +227,12 @@ def test_what_cannot_be_fine_tuned(bert: Path, regard: Regard, fail: Callable[..
     )
     assert fail(*command, bert, "--set", "tokenizer.vocabulary=99").endswith(
         f"tokenizer.vocabulary: the vocabulary is that of {bert}; leave it out"
+    )
+    assert fail(*command, bert, "--set", "task.length=64").endswith(
+        f"task.length = 64, but {bert} has learned 32 positions; give task.length=32 or less, or leave it out"
+    )
+    assert fail("train", "pretrain", "books.txt", "--out", "x", "--from", bert, "--set", "task.length=64").endswith(
+        f"task.length = 64, but {bert} has learned 32 positions; give task.length=32 or less, or leave it out"
     )
     assert fail("train", "translate", "labelled.tsv", "--out", "x", "--from", bert).endswith(
         "a model for pretrain; translate cannot start from it"

@@ -176,7 +176,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["embed", "texts.txt", "--out", "v.npy", "--layers", "9"], "layer 9: this model has 2 layers; 0 is what enters "),
     (["embed", "texts.txt", "--out", "v.npy", "--layers", "last"], "--layers last: expected numbers parted by commas"),
     (["embed", "texts.txt", "--out", "v.npy", "--layers", ""], "layers (): expected numbers of layers, or 'static'"),
-    (["embed", "texts.txt", "--out", "v.npy", "--pooling", "max"], "no pooling is called 'max'; known: cls, mean, att"),
+    (["embed", "texts.txt", "--out", "v.npy", "--pooling", "sum"], "no pooling is called 'sum'; known: cls, mean, att"),
     (["embed", "texts.txt", "--out", "v.npy", "--pooling", "attention"], "this model has learned no attention over th"),
     (["match", "the cat"], "give two texts, or a text and a file with --in"),
     (["match", "the cat", "a dog", "--in", "texts.txt"], "give two texts, or a text and a file with --in"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.batches import IGNORE, PairBatch, Rows, lay, pair_batch, sentences_to_rows
+from regard.data.batches import IGNORE, PairBatch, Rows, lay, next_batch, pair_batch, sentences_to_rows
 from regard.data.order import PackedOrder, Placement
 from regard.data.store import Column, TokenStore
 
@@ -129,6 +129,20 @@ def test_a_batch_moves_as_one(tmp_path: Path) -> None:
     tensors = (moved.source.ids, moved.source.position, moved.target_in.segment, moved.target_out)
     assert {tensor.device.type for tensor in tensors} == {"meta"}
     assert moved.n_tokens == batch.n_tokens
+
+
+def test_what_comes_next_is_what_the_plain_definition_says() -> None:
+    sentences = [[7, *ids, 9] for ids in random_sentences(60)]
+    lengths = np.array([[len(ids) - 1] for ids in sentences])
+    for placement in PackedOrder(lengths, [17], 4, seed=3).one_epoch():
+        batch = next_batch(Column.of(sentences, "uint16"), placement, pad=PAD)
+        before, after = ([ids[:-1] for ids in sentences], [ids[1:] for ids in sentences])
+        assert parts(batch.rows) == plain_rows(before, placement, 17, None, None)
+        expected, there, _ = plain_rows(after, placement, 17, None, None)
+        places = zip(np.array(expected).flatten(), np.array(there).flatten(), strict=True)
+        assert batch.following.flatten().tolist() == [token if number else IGNORE for token, number in places]
+        assert batch.following.dtype == torch.int64
+        assert batch.n_tokens == batch.n_read == int((batch.following != IGNORE).sum())
 
 
 def test_sentences_one_to_a_row() -> None:

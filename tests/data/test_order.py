@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from regard.data import order as order_module
-from regard.data.order import Cursor, PackedOrder, Placement
+from regard.data.order import BucketOrder, Cursor, PackedOrder, Placement
 
 CAPACITY = (32, 24)
 
@@ -132,3 +132,71 @@ def test_a_large_corpus_is_cut_into_pools_whose_remainders_waste_little(monkeypa
 
 def test_a_small_corpus_is_one_pool() -> None:
     assert make(5000, pool_size=None).n_pools == 1
+
+
+def buckets(n_items: int = 230, *, seed: int = 1, shuffle: bool = True, pool_size: int | None = 60) -> BucketOrder:
+    return BucketOrder(lengths(n_items), 100, seed=seed, shuffle=shuffle, pool_size=pool_size)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("n_items", "pool_size"), [(1, None), (7, 2), (230, None), (230, 60), (230, 1)])
+def test_an_epoch_of_buckets_holds_every_item_once(n_items: int, pool_size: int | None, shuffle: bool) -> None:
+    order = buckets(n_items, shuffle=shuffle, pool_size=pool_size)
+    for epoch in (0, 3):
+        assert sorted(items(list(order.one_epoch(epoch)))) == list(range(n_items))
+
+
+def test_a_bucket_has_one_item_a_row_as_wide_as_the_longest_and_no_more_positions_than_asked() -> None:
+    order = buckets()
+    for placement in order.one_epoch():
+        found = order.lengths[placement.items]
+        assert placement.one_each
+        assert placement.rows.tolist() == list(range(placement.n_rows))
+        assert placement.widths == tuple(found.max(axis=0).tolist())
+        assert placement.n_rows * max(placement.widths) <= 100
+    assert not make().pool(0, 0)[0].one_each
+
+
+def test_items_of_a_bucket_are_of_like_length_and_none_is_left_with_a_few() -> None:
+    order = buckets(2000, pool_size=None)
+    batches = list(order.one_epoch())
+    assert max(np.ptp(order.lengths[batch.items].max(axis=1)) for batch in batches) <= 2
+    sizes = [batch.n_rows * max(batch.widths) for batch in batches]
+    assert min(sizes) > 0.3 * max(sizes)
+    assert len(batches) <= 1.1 * np.ceil(order.lengths.max(axis=1).sum() / 100)
+
+
+def test_an_item_longer_than_a_batch_is_one_by_itself() -> None:
+    order = BucketOrder(np.array([[300], [4], [5]], dtype=np.int32), 10, seed=1)
+    assert sorted(sorted(placement.items.tolist()) for placement in order.pool(0, 0)) == [[0], [1, 2]]
+
+
+def test_buckets_are_a_function_of_seed_epoch_and_pool() -> None:
+    one, two = buckets(), buckets()
+    assert plain(two.pool(3, 1)) == plain(one.pool(3, 1))
+    assert plain(one.pool(0, 0)) == plain(two.pool(0, 0))
+    assert plain(one.pool(1, 0)) != plain(one.pool(0, 0))
+    assert plain(buckets(seed=2).pool(0, 0)) != plain(one.pool(0, 0))
+    fixed = buckets(shuffle=False)
+    assert plain(fixed.pool(1, 0)) == plain(fixed.pool(0, 0))
+
+
+def test_buckets_go_on_from_any_cursor() -> None:
+    whole = list(islice(buckets().iterate(), 60))
+    assert whole[-1][1].epoch > 0
+    for at in (1, 7, 23, 40):
+        again = list(islice(buckets().iterate(whole[at - 1][1]), 60 - at))
+        assert plain([placement for placement, _ in again]) == plain([placement for placement, _ in whole[at:]])
+        assert [cursor for _, cursor in again] == [cursor for _, cursor in whole[at:]]
+
+
+def test_only_chosen_items_are_in_buckets_and_the_estimate_counts_them() -> None:
+    chosen = np.arange(0, 230, 2)
+    order = BucketOrder(lengths(230), 100, seed=1, items=chosen)
+    batches = list(order.one_epoch())
+    assert sorted(items(batches)) == chosen.tolist()
+    estimate = order.estimate()
+    assert estimate.batches == len(batches)
+    for side, fill in enumerate(estimate.fill):
+        room = sum(batch.n_rows * batch.widths[side] for batch in batches)
+        assert fill == pytest.approx(order.lengths[chosen, side].sum() / room)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.errors import InputError
-from regard.generate import Hypothesis, follow, most_likely, sampler
+from regard.generate import Hypothesis, Marks, Repetition, Way, follow, most_likely, sampler, walk
 from regard.generate.sampling import Draw, Pick, draw_by_row
 
 LOGITS = [0.5, 2.0, -1.0, 1.2, 0.1, -3.0]
@@ -210,3 +210,62 @@ def test_a_sampled_text_has_the_probability_of_its_tokens() -> None:
 
 def test_no_rows_give_no_texts() -> None:
     assert write(Table(4), {}, most_likely) == []
+
+
+def steps(table: Table, limits: dict[str, int], **way: object) -> list[tuple[list[int], list[int], list[float]]]:
+    """What `walk` gives, token by token."""
+    asked = {"pick": most_likely, "marks": MARKS, "limits": at_most(limits), **way}
+    first = torch.full((len(limits),), SOS)
+    return [tuple(chosen) for chosen in walk(table.step, TableState(list(limits)), first, Way(**asked))]  # type: ignore[arg-type]
+
+
+def test_a_walk_gives_each_token_as_it_is_written() -> None:
+    table, limits = Table(9), {"a": 4, "b": 2, "c": 6}
+    by_row: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for rows, tokens, _ in steps(table, limits, forced=True):
+        for row, token in zip(rows, tokens, strict=True):
+            by_row[row].append(token)
+    assert [tuple(ids) for ids in by_row.values()] == [found.ids for found in write(table, limits, most_likely)]
+
+
+def test_without_force_a_row_just_stops_at_its_limit() -> None:
+    found = steps(Table(9, eos_bonus=-30.0), {"a": 2, "b": 3})
+    assert [rows for rows, _, _ in found] == [[0, 1], [0, 1], [1]]
+    assert not any(EOS in tokens for _, tokens, _ in found)
+
+
+def test_a_row_ends_where_it_is_said_to() -> None:
+    found = steps(Table(9), {"a": 9, "b": 9}, ended=lambda row, token: row == 1)
+    assert [rows for rows, _, _ in found] == [[0, 1]] + [[0]] * 8
+
+
+def test_repetition_is_made_less_likely() -> None:
+    """Positive logits are divided, negative ones multiplied; of each row what it has seen itself."""
+    seen = torch.zeros(2, 4, dtype=torch.bool)
+    seen[0, :2] = True
+    change = Repetition(2.0, seen)
+    logits = torch.tensor([[1.0, -1.0, 3.0, -3.0]])
+    assert change(logits, [0]).tolist() == [[0.5, -2.0, 3.0, -3.0]]
+    assert change(logits, [1]).tolist() == logits.tolist()
+    change.note([1, 0], [2, 3])
+    assert change(logits, [1]).tolist() == [[1.0, -1.0, 1.5, -3.0]]
+    assert change(logits, [0]).tolist() == [[0.5, -2.0, 3.0, -6.0]]
+
+
+def test_a_change_chooses_and_scores_stay_the_models_own() -> None:
+    table, never = Table(9, eos_bonus=30.0), (SOS, 4)
+    found = steps(table, {"a": 6}, marks=Marks(SOS, EOS, never), change=lambda logits, rows: -logits)
+    ids = tuple(token for _, tokens, _ in found for token in tokens)
+    prefixes = [(SOS, *ids[:i]) for i in range(len(ids))]
+    for prefix, token in zip(prefixes, ids, strict=True):
+        allowed = -table.logits("a", prefix)
+        allowed[list(never)] = -torch.inf
+        assert token == int(allowed.argmax())
+    assert len(ids) == 6
+    assert_close([s for _, _, scores in found for s in scores], table.token_scores("a", ids), rtol=0, atol=1e-5)
+
+
+def test_scores_that_are_not_numbers_end_in_a_token() -> None:
+    """Whoever asks for it sees from its score that it is none."""
+    pick = sampler(draw_by_row(["a", "b"]), temperature=0.8)
+    assert len(pick(torch.full((2, 5), torch.nan), [0, 1])) == 2

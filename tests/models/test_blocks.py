@@ -12,6 +12,8 @@ from torch.testing import assert_close
 
 from regard.models import blocks
 from regard.models.blocks import decoder_layer, embedding, encoder_layer, feed_forward, initialise
+from regard.models.encoder import TextEncoder
+from regard.models.presets import EncoderConfig, with_preset
 from regard.models.seq2seq import Seq2Seq
 from regard.nn import (
     AdditiveAttention,
@@ -193,3 +195,12 @@ def test_a_fresh_model_is_unsure(norm: str) -> None:
         initialise(model, torch.Generator().manual_seed(0))
         logits = model(packed([range(200)]), packed([range(100, 200)]))
         assert logits.std().item() == pytest.approx(1.0, abs=0.25)
+
+
+def test_weights_of_encoders_begin_as_berts_do() -> None:
+    config = EncoderConfig(**with_preset({"preset": "base", "n_layers": 1}, EncoderConfig))
+    model = TextEncoder(config, 500, {})
+    initialise(model, torch.Generator().manual_seed(0), config.deviation)
+    for name, weight in model.named_parameters():
+        if weight.ndim == 2 and weight.numel() > 10_000:
+            assert float(weight.detach().std()) == pytest.approx(0.02, rel=0.03), name

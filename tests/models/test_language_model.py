@@ -1,16 +1,17 @@
-"""The language model: what comes later changes nothing, nor do other texts of the row; its words may be tied."""
+"""The language model: what comes later changes nothing, nor do other texts of the row; cached is uncached."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from sentences import packed
+from sentences import POSITIONS, packed
 from torch.testing import assert_close
 
+from regard.data.batches import IGNORE, sentences_to_rows
 from regard.models.blocks import initialise
 from regard.models.language_model import LanguageModel
 from regard.models.presets import LanguageModelConfig, with_preset
-from regard.nn import record
+from regard.nn import cross_entropy, record
 
 VOCABULARY = 13
 TEXTS = [[3, 4, 5, 6, 2], [9, 2], [5, 5, 5, 2]]
@@ -61,3 +62,88 @@ def test_gpt2_small_has_its_size() -> None:
     with torch.device("meta"):
         model = LanguageModel(config, 50257)
     assert sum(weight.numel() for weight in model.parameters()) == 124_439_808
+
+
+def test_the_loss_is_that_of_the_logits() -> None:
+    model = tiny().double()
+    rows = packed(TEXTS)
+    following = torch.randint(0, VOCABULARY, rows.ids.shape).masked_fill(rows.segment == 0, IGNORE)
+    found, plain = model.loss(rows, following), cross_entropy(model(rows), following)
+    assert_close(found.total, plain.total)
+    assert int(found.n_tokens) == sum(map(len, TEXTS))
+
+
+PROMPTS = [[3, 4, 5, 6, 2], [9], [5, 1, 5, 2, 1, 1, 7, 1, 4, 1, 1, 7, 8], [2, 2, 3, 4, 1, 5, 6, 7, 8]]
+"""One is longer than the nine positions of the model, one just as long."""
+
+
+def sharp(positions: str, **shape: object) -> LanguageModel:
+    """In float64, sure enough of itself that what it writes depends on all that it sees."""
+    model = tiny(positions=positions, **shape)
+    initialise(model, torch.Generator().manual_seed(3), 0.4)
+    return model.double()
+
+
+def slid(text: list[int], token: int, full: int = 9) -> list[int]:
+    """What the model sees next, as its module tells it."""
+    return [*(text if len(text) < full else text[full - full // 2 :]), token]
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("positions", POSITIONS)
+@torch.inference_mode()
+def test_cached_is_uncached(positions: str, norm: str) -> None:
+    """Step by step, with prompts of different lengths, far beyond the positions there are."""
+    model = sharp(positions, norm=norm)
+    state = model.start(sentences_to_rows([prompt[:-1] for prompt in PROMPTS], pad=0))
+    seen, tokens = [prompt[-9:] for prompt in PROMPTS], torch.tensor([prompt[-1] for prompt in PROMPTS])
+    for _ in range(15):
+        logits = model.step(tokens, state)
+        full = torch.stack([model(sentences_to_rows([text], pad=0))[0, -1] for text in seen])
+        assert_close(logits, full, rtol=0, atol=1e-10)
+        tokens = logits.argmax(-1)
+        seen = [slid(text, token) for text, token in zip(seen, tokens.tolist(), strict=True)]
+
+
+@torch.inference_mode()
+def test_what_a_text_becomes_does_not_depend_on_those_beside_it() -> None:
+    model = sharp("learned")
+
+    def written(prompts: list[list[int]]) -> list[list[int]]:
+        state = model.start(sentences_to_rows([prompt[:-1] for prompt in prompts], pad=0))
+        tokens, found = torch.tensor([prompt[-1] for prompt in prompts]), []
+        for _ in range(25):
+            tokens = model.step(tokens, state).argmax(-1)
+            found.append(tokens.tolist())
+        return [list(row) for row in zip(*found, strict=True)]
+
+    assert written(PROMPTS) == [written([prompt])[0] for prompt in PROMPTS]
+
+
+@torch.inference_mode()
+def test_rows_may_leave_come_twice_and_change_places() -> None:
+    model = sharp("rotary")
+    state = model.start(sentences_to_rows([prompt[:-1] for prompt in PROMPTS], pad=0))
+    model.step(torch.tensor([prompt[-1] for prompt in PROMPTS]), state)
+    state.select(torch.tensor([[3, 3], [0, 1]]))
+    seen = [[*PROMPTS[row][-9:]] for row in (3, 3, 0, 1)]
+    for tokens in ([1, 2, 3, 4], [5, 6, 7, 8]):
+        logits = model.step(torch.tensor(tokens), state)
+        seen = [slid(text, token) for text, token in zip(seen, tokens, strict=True)]
+        full = torch.stack([model(sentences_to_rows([text], pad=0))[0, -1] for text in seen])
+        assert_close(logits, full, rtol=0, atol=1e-10)
+
+
+def test_a_prompt_longer_than_the_context_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    model = tiny()
+    model.start(sentences_to_rows([PROMPTS[3][:-1]], pad=0))
+    assert capfd.readouterr().err == ""
+    model.start(sentences_to_rows([PROMPTS[2][:-1]], pad=0))
+    assert capfd.readouterr().err == "warning: a prompt has 13 tokens; the model sees the last 9\n"
+
+
+@torch.inference_mode()
+def test_nothing_stands_before_a_single_token() -> None:
+    model = sharp("learned")
+    state = model.start(sentences_to_rows([[], []], pad=0))
+    assert_close(model.step(torch.tensor([3, 4]), state), model(sentences_to_rows([[3], [4]], pad=0))[:, 0])

@@ -33,10 +33,9 @@ class Shell:
         added = [
             f'set -- "$@" {" ".join(f"--set {shlex.quote(each)}" for each in part)}' for part in (small, shape, pair)
         ]
-        train = (
-            f'{added[0]}; case " $* " in *" --from "*) ;; *" pretrain "*|*" classify "*|*" tag "*|*bert*) {added[1]};;'
-        )
-        train = f"{train} *) {added[1]}; {added[2]};; esac"
+        as_it_is = '*" --from "*|*" static "*|*" --characters "*'
+        alone = '*" pretrain "*|*" classify "*|*" tag "*|*" lm "*|*bert*'
+        train = f'{added[0]}; case " $* " in {as_it_is}) ;; {alone}) {added[1]};; *) {added[1]}; {added[2]};; esac'
         self._command(place / "python", f'exec {here} "$0" "$@"')
         self._command(place / "regard", f'if [ "$1" = train ]; then {train}; fi\nexec {here} "$0" "$@"')
         self._environment = {
@@ -74,6 +73,7 @@ def _call(address: str, arguments: list[str]) -> None:
 
 def _serve(address: str) -> None:
     from commands import warm_up
+    from comparisons import shrink
 
     from regard.look import gradients
     from regard.tasks import translate
@@ -81,6 +81,7 @@ def _serve(address: str) -> None:
     warm_up()
     translate.LONGER = 2  # a model of three steps writes until it must stop, and all of that is looked into
     gradients.STEPS = 4
+    shrink()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)

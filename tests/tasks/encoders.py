@@ -24,6 +24,15 @@ def sentences(n: int, *, seed: int = 0, least: int = 3, most: int = 9) -> list[s
     return [" ".join(generator.choices(WORDS, k=generator.randint(least, most))) for _ in range(n)]
 
 
+DISTINCT = [first + second for first in "abcdefghijkl" for second in "mnopqrstuvwxyz"]
+"""Words of which each is a piece by itself."""
+
+
+def distinct_words(size: int = 400) -> Tokenizer:
+    """A vocabulary in which all of `DISTINCT` are different tokens, or of several pieces where it is smaller."""
+    return train_tokenizer([" ".join(DISTINCT)] * 2, TokenizerConfig(kind="wordpiece", vocabulary=size), READING)
+
+
 def documents(n: int, *, seed: int = 0) -> list[str]:
     """Documents of drawn sentences, as the task reads them."""
     generator = random.Random(seed)

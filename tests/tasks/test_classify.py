@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import math
+import random
+import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from encoders import CPU, sentences, small, vocabulary
-from runs import merged, trained
+from encoders import CPU, DISTINCT, distinct_words, sentences, small, vocabulary
+from kept import kept
+from runs import merged, ready, trained
 from torch.testing import assert_close
 
 from regard.data.batches import IGNORE
-from regard.data.corpus import write_store
+from regard.data.corpus import Corpus, write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
-from regard.errors import CheckpointError, ConfigError, InputError
-from regard.tasks.classify import Classify, ClassifyConfig, class_weights
-from regard.tasks.labels import Labels
+from regard.errors import CheckpointError, ConfigError, DataError, InputError
+from regard.tasks import classify
+from regard.tasks.classify import Classify, ClassifyConfig, _windows, class_weights
+from regard.tasks.labels import Labels, Scale
 from regard.tasks.reading import framed_rows
-from regard.train.run import RunDirectory
+from regard.train.exchange import export_model
+from regard.train.run import RunDirectory, open_model
 
 VOCABULARY = vocabulary()
 LABELS = Labels(("neg", "neutral", "pos"), (50, 30, 20))
@@ -102,15 +108,17 @@ def test_pooling_counts_as_it_says(pooling: str) -> None:
 
 
 def test_a_long_text_is_read_in_windows_and_their_say_is_averaged_by_tokens() -> None:
-    one = task(length=64)
+    one = Classify(ClassifyConfig(length=64), distinct_words(), LABELS)
     model = small(one, n_positions=32)
-    text, short = " ".join(sentences(12)), "the cat sits"
+    text, short = " ".join(DISTINCT[:100]), " ".join(DISTINCT[100:103])
     found = one.probabilities(model, [(text, ""), (short, "")], CPU)
     windows = [framed for number, framed in one.inputs([(text, "")], 32)]
     assert len(windows) > 2
     assert max(len(each.ids) for each in windows) <= 32
-    covered = {index for each in windows for index in each.ids}
-    assert covered >= set(VOCABULARY.encode(text))
+    ids = one.tokenizer.encode(text)
+    assert len(set(ids)) == 100
+    assert {index for each in windows for index in each.ids} >= set(ids)
+    assert all(each.ids[1:-1] == ids[(start := ids.index(each.ids[1])) : start + 30] for each in windows)
     said = torch.stack([one._said(model, [each], CPU)[0] for each in windows])
     lengths = torch.tensor([float(len(each.ids)) for each in windows])
     assert_close(found[0], (said * lengths[:, None]).sum(0) / lengths.sum(), rtol=1e-4, atol=1e-5)
@@ -118,15 +126,17 @@ def test_a_long_text_is_read_in_windows_and_their_say_is_averaged_by_tokens() ->
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 90), (90, 3), (80, 70), (20, 20), (100, 1)])
-def test_every_token_of_a_long_pair_is_in_a_window(first: int, second: int) -> None:
-    one = task()
-    texts = " ".join(["cat"] * first), " ".join(["dog"] * second)
-    found = [framed for _, framed in one.inputs([texts], 32)]
-    assert max(len(each.ids) for each in found) <= 32
-    cat, dog = (VOCABULARY.encode(word)[0] for word in ("cat", "dog"))
-    for each in found:
-        assert each.ids.count(cat) >= min(first, 13)
-        assert each.ids.count(dog) >= min(second, 13)
+def test_every_token_of_a_long_pair_meets_every_token_of_the_other(first: int, second: int) -> None:
+    one, other = list(range(1000, 1000 + first)), list(range(2000, 2000 + second))
+    frame, met = task().frame, set()
+    for each in _windows(frame, one, other, 32):
+        assert len(each.ids) <= 32
+        parts = each.ids[1 : each.turn - 1], each.ids[each.turn : -1]
+        for part, whole in zip(parts, (one, other), strict=True):
+            assert len(part) >= min(len(whole), 13)
+            assert part == whole[(start := whole.index(part[0])) : start + len(part)]
+        met |= set(product(*parts))
+    assert met == set(product(one, other))
 
 
 class TestLabels:
@@ -136,11 +146,23 @@ class TestLabels:
         labels.save(tmp_path)
         assert Labels.load(tmp_path) == labels
 
+    @pytest.mark.parametrize("paired", [None, False, True])
+    def test_pairs_and_a_scale_are_remembered(self, paired: bool | None, tmp_path: Path) -> None:
+        labels = Labels(paired=paired, scale=Scale(1 / 3, 0.1))
+        labels.save(tmp_path)
+        assert Labels.load(tmp_path) == labels
+
     def test_an_unknown_one(self) -> None:
         with pytest.raises(InputError, match="the label 'great' was not there in training; known: neg, neutral, pos"):
             LABELS.number("great")
 
-    @pytest.mark.parametrize("text", ["{", "[]", '{"labels": 3}', '{"labels": [1]}', "{}"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("{", "[]", '{"labels": 3}', '{"labels": [1]}', "{}", '{"labels": [], "paired": "yes"}'),
+            *('{"labels": [], "mean": "x"}', '{"labels": [], "deviation": 0}', '{"labels": [], "mean": null}'),
+        ],
+    )
     def test_damaged(self, text: str, tmp_path: Path) -> None:
         (tmp_path / "labels.json").write_text(text)
         with pytest.raises(CheckpointError, match=r"labels.json: damaged; restore it from a copy"):
@@ -155,6 +177,14 @@ class TestWeights:
     def test_balanced_classes_weigh_the_same(self) -> None:
         weights = class_weights("balanced", LABELS)
         assert_close(weights * torch.tensor([50.0, 30.0, 20.0]), torch.full((3,), 100 / 3))
+
+    def test_they_are_read_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        one = task(class_weights="pos=3")
+        store, model = store_of(one, pairs(12), tmp_path), small(one)
+        batch = one.batch(store, next(PackedOrder(one.lengths(store), [64], 8, seed=0).one_epoch()))
+        before = one.loss(model, batch).total
+        monkeypatch.setattr(classify, "class_weights", None)
+        assert_close(one.loss(model, batch).total, before)
 
     @pytest.mark.parametrize("asked", ["great=2", "pos=0", "pos=-1", "pos=x", "pos", "balansed"])
     def test_bad_ones(self, asked: str) -> None:
@@ -172,20 +202,18 @@ TRAINING = {
 }
 
 
-def written(folder: Path, rows: list[tuple[str, ...]], header: str) -> Path:
-    path = folder / "data.tsv"
+def written(folder: Path, rows: list[tuple[str, ...]], header: str, name: str = "data.tsv") -> Path:
+    path = folder / name
     path.write_text(header + "\n" + "".join("\t".join(row) + "\n" for row in rows))
     return path
 
 
 def labelled(kind: str, n: int = 120) -> list[tuple[str, ...]]:
-    """One text: does it name a cat? Two: is the first word the same? A score: how many red ones?"""
-    texts = sentences(2 * n)
+    """One text: does it name a cat? A score: how many red ones, on a scale of its own?"""
+    texts = sentences(n)
     if kind == "one":
-        return [(text, "yes" if "cat" in text.split() else "no") for text in texts[:n]]
-    if kind == "two":
-        return [(a, b, str(a.split()[0] == b.split()[0])) for a, b in zip(texts[:n], texts[n:], strict=True)]
-    return [(text, str(text.split().count("red"))) for text in texts[:n]]
+        return [(text, "yes" if "cat" in text.split() else "no") for text in texts]
+    return [(text, str(1000 + 50 * text.split().count("red"))) for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +236,34 @@ def test_it_learns(kind: str, changes: dict[str, object], metric: str, least: fl
     assert scores[metric] > least
     assert scores["n"] == 120
     assert best[found.goal.metric] == pytest.approx(scores[found.goal.metric], abs=1e-6)
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert any("valid_perplexity" in line for line in log) == (kind == "one")
+    if kind == "score":
+        said = found.probabilities(model, [(text, "") for text, _ in labelled(kind)], CPU)[:, 0]  # type: ignore[arg-type]
+        wanted = torch.tensor([float(score) for _, score in labelled(kind)])
+        assert float((said - wanted).abs().mean()) < 12
+
+
+def test_it_learns_what_only_both_texts_tell(tmp_path: Path) -> None:
+    """Which of two texts counts more? One alone tells four in five at best."""
+    generator = random.Random(1)
+
+    def counting(number: int) -> str:
+        words = generator.choices(["the", "a", "red"], k=generator.randint(0, 2))
+        return " ".join([*words, ("one", "two", "three", "four", "five")[number], generator.choice(["cats", "dogs"])])
+
+    drawn = [generator.sample(range(5), 2) for _ in range(300)]
+    rows = [(counting(a), counting(b), "more" if a > b else "fewer") for a, b in drawn]
+    train, valid = (
+        str(written(tmp_path, part, "text\tpair\tlabel", f"{i}.tsv")) for i, part in enumerate((rows[:200], rows[200:]))
+    )
+    changes = {"task": {"pooling": "mean"}, "tokenizer": {"vocabulary": 40}, "train": {"steps": 120}}
+    shape = {"model": {"n_layers": 2}}
+    trained(merged(TRAINING, {"data": {"train": [train], "valid": [valid]}}, changes, shape), tmp_path / "run")
+    _, found, model = RunDirectory(tmp_path / "run").load()
+    assert isinstance(found, Classify)
+    assert found.labels.paired
+    assert found.evaluate(model, [valid], (), False, CPU)["accuracy"] > 0.93  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +275,7 @@ def test_it_learns(kind: str, changes: dict[str, object], metric: str, least: fl
             {},
             "different numbers as labels; for a scale pass --set task.kind",
         ),
-        ([("cat", "a"), ("dog", "b")] * 20, {"kind": "score"}, "but the label 'a' is no number; leave the kind out"),
+        ([("cat", "1")] * 30, {"kind": "score"}, "every text has the score 1: nothing to tell apart; the right column"),
         ([("cat", "a"), ("dog", "b")] * 20, {"class_weights": "c=1"}, "task.class_weights: 'c=1'; accepted: equal"),
     ],
 )
@@ -229,3 +285,153 @@ def test_labels_that_cannot_be_learned(
     file = str(written(tmp_path, rows, "text\tlabel"))
     with pytest.raises(ConfigError, match=message):
         trained(merged(TRAINING, {"data": {"train": [file], "valid": [file]}, "task": settings}), tmp_path / "run")
+
+
+@pytest.mark.parametrize("label", ["a", "nan", "inf", "-Infinity", "1e39"])
+@pytest.mark.parametrize("name", ["train", "valid"])
+def test_a_score_that_is_no_finite_number_is_named_with_its_line(label: str, name: str, tmp_path: Path) -> None:
+    good = [("cat", "1"), ("dog", "2")]
+    rows = {"train": good * 10, "valid": good} | {name: [*good, ("red cat", label)]}
+    files = {key: [str(written(tmp_path, part, "text\tscore", f"{key}.tsv"))] for key, part in rows.items()}
+    with pytest.raises(DataError) as error:
+        ready(merged(TRAINING, {"data": files, "task": {"kind": "score"}}), tmp_path / "run")
+    found = f"the label '{label}' is no finite number, but task.kind is score; correct it, or drop the line"
+    assert str(error.value) == f"{tmp_path}/{name}.tsv:4: {found}"
+
+
+def test_a_label_that_is_only_held_out_is_known_all_the_same(tmp_path: Path) -> None:
+    rows = labelled("one", 60)
+    file = str(written(tmp_path, rows, "text\tlabel"))
+    tables = merged(TRAINING, {"data": {"train": [file]}, "train": {"steps": 2, "validate_every": 1}})
+    data = ready(tables, tmp_path / "first").config.data
+    held = {text for text, *_ in Corpus(Classify, data, "test").valid()}
+    written(tmp_path, [(text, "rare" if text in held else label) for text, label in rows], "text\tlabel")
+    trained(tables, tmp_path / "run")
+    assert Labels.load(tmp_path / "run").names == ("no", "rare", "yes")
+
+
+def test_a_label_that_only_validation_has_is_named_with_its_line(tmp_path: Path) -> None:
+    train = str(written(tmp_path, labelled("one"), "text\tlabel", "train.tsv"))
+    valid = str(written(tmp_path, [("a cat", "yes"), ("a dog", "perhaps")], "text\tlabel", "valid.tsv"))
+    said = (
+        "valid.tsv:3: the label 'perhaps' was not there in training; known: no, yes; correct it, leave it out, or train"
+    )
+    with pytest.raises(DataError, match=said):
+        ready(merged(TRAINING, {"data": {"train": [train], "valid": [valid]}}), tmp_path / "run")
+    one = task(Labels(("no", "yes")))
+    with pytest.raises(DataError, match=said):
+        one.evaluate(small(one), [valid], (), False, CPU)
+
+
+class TestPairs:
+    """A model that learned from pairs takes pairs, one that learned from single texts takes these; others take both."""
+
+    def test_other_inputs_are_refused(self) -> None:
+        single, pairs = (task(Labels(LABELS.names, paired=paired)) for paired in (False, True))
+        with pytest.raises(
+            InputError, match="'the cat' has a pair, but this model was trained on single texts; leave it"
+        ):
+            single.classify(small(single), [("a dog", ""), ("the cat", "a dog")], CPU)
+        alone = (
+            "'a dog' stands alone, but this model was trained on pairs of texts; give the second one too, with --pair"
+        )
+        with pytest.raises(InputError, match=alone):
+            pairs.classify(small(pairs), [("the cat", "a dog"), ("a dog", "")], CPU)
+        unsaid = task()
+        assert len(unsaid.classify(small(unsaid), [("the cat", "a dog"), ("a dog", "")], CPU)) == 2
+
+    def test_other_tables_are_refused(self, tmp_path: Path) -> None:
+        single, pairs = (task(Labels(LABELS.names, paired=paired)) for paired in (False, True))
+        one = str(written(tmp_path, [("cat", "pos")], "text\tlabel", "one.tsv"))
+        two = str(written(tmp_path, [("cat", "dog", "pos")], "text\tpair\tlabel", "two.tsv"))
+        with pytest.raises(
+            DataError, match=r"two.tsv: two texts a line, but .* single ones; ask for the columns TEXT,LAB"
+        ):
+            single.evaluate(small(single), [two], (), False, CPU)
+        with pytest.raises(
+            DataError, match=r"one.tsv: one text a line, but .* on pairs; ask for the columns TEXT,PAIR,LA"
+        ):
+            pairs.evaluate(small(pairs), [one], (), False, CPU)
+        assert single.evaluate(small(single), [two], ("text", "label"), False, CPU)["n"] == 1
+
+    @pytest.mark.parametrize("paired", [False, True])
+    def test_training_remembers(self, paired: bool, tmp_path: Path) -> None:
+        rows = [(a, b, label) if paired else (a, label) for a, b, label in pairs(60) if b]
+        file = str(written(tmp_path, rows, "text\tpair\tlabel" if paired else "text\tlabel"))
+        ready(merged(TRAINING, {"data": {"train": [file], "valid": [file]}}), tmp_path / "run")
+        assert Labels.load(tmp_path / "run").paired is paired
+
+
+class TestScale:
+    def test_what_is_learned_has_mean_zero_and_deviation_one(self, tmp_path: Path) -> None:
+        scores = [1000.0, 1010.0, 1010.0, 1100.0]
+        rows = [(text, str(score)) for text, score in zip(sentences(4), scores, strict=True)]
+        file = str(written(tmp_path, rows, "text\tscore"))
+        tables = merged(TRAINING, {"data": {"train": [file], "valid": [file]}, "task": {"kind": "score"}})
+        prepared = ready(merged(tables, {"tokenizer": {"vocabulary": 40}}), tmp_path / "run")
+        assert isinstance(prepared.task, Classify)
+        assert prepared.task.labels.scale == (np.mean(scores), np.std(scores))
+        batch = prepared.task.batch(prepared.train, next(prepared.order.one_epoch()))
+        wanted = batch.labels[~batch.labels.isnan()]
+        assert_close((wanted.mean(), wanted.std(correction=0)), (torch.tensor(0.0), torch.tensor(1.0)))
+
+    def test_what_is_said_is_in_the_units_of_training(self) -> None:
+        plain, scaled = (task(Labels(scale=scale), kind="score") for scale in (Scale(), Scale(50.0, 10.0)))
+        model, texts = small(plain), [(text, "") for text in sentences(5)]
+        assert_close(scaled.probabilities(model, texts, CPU), plain.probabilities(model, texts, CPU) * 10 + 50)
+
+    def test_export_puts_it_into_the_last_layer(self, tmp_path: Path) -> None:
+        one = task(Labels(paired=False, scale=Scale(50.0, 10.0)), kind="score")
+        model, texts = small(one), [(text, "") for text in sentences(5)]
+        said = one.probabilities(model, texts, CPU)
+        export_model(kept(one, model, tmp_path / "run"), tmp_path / "theirs", "hf")
+        _, back, again = open_model(tmp_path / "theirs")
+        assert isinstance(back, Classify)
+        assert (back.labels.scale, back.labels.paired) == (Scale(), None)
+        assert_close(back.probabilities(again, texts, CPU), said, rtol=1e-5, atol=1e-4)  # type: ignore[arg-type]
+
+
+class TestLongTexts:
+    """Texts longer than rows or positions are cut into more windows: nothing is left out."""
+
+    def rows(self) -> list[tuple[str, ...]]:
+        short = [(" ".join(DISTINCT[i % 160 : i % 160 + 3]), "yes" if i % 2 else "no") for i in range(1200)]
+        return [*short, (" ".join(DISTINCT), "no")]
+
+    @pytest.mark.parametrize(
+        ("changes", "room"),
+        [
+            ({}, 64),
+            ({"data": {"max_length": 32}}, 32),
+            ({"model": {"n_positions": 24}}, 24),
+            ({"data": {"max_length": 48}, "model": {"n_positions": 40}, "task": {"length": 100}}, 40),
+        ],
+        ids=["chosen", "rows", "positions", "both"],
+    )
+    def test_in_training(
+        self, changes: dict[str, dict[str, object]], room: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = str(written(tmp_path, self.rows(), "text\tlabel"))
+        tables = merged(
+            TRAINING, {"data": {"train": [file], "valid": [file]}, "tokenizer": {"vocabulary": 160}}, changes
+        )
+        prepared = ready(tables, tmp_path / "run")
+        assert (min(prepared.config.data.max_length, prepared.config.model.n_positions)) == room
+        assert isinstance(prepared.task, Classify)
+        ids = prepared.task.tokenizer.encode(" ".join(DISTINCT))
+        for store in (prepared.train, prepared.valid):
+            assert store["text"].lengths.max() == room
+            windows = [store["text"][item].tolist()[1:-1] for item in range(1200, len(store))]
+            assert {index for window in windows for index in window} == set(ids)
+        assert len(prepared.order.items) == len(prepared.train)
+        assert "left out" not in capsys.readouterr().err
+        again = ready(tables, tmp_path / "run", resume=True)
+        assert again.train.digest == prepared.train.digest
+        shutil.rmtree(tmp_path / "run" / "store")
+        assert ready(tables, tmp_path / "run", resume=True).train.digest == prepared.train.digest
+
+    def test_positions_too_few_for_any_text(self, tmp_path: Path) -> None:
+        file = str(written(tmp_path, self.rows(), "text\tlabel"))
+        tables = merged(TRAINING, {"data": {"train": [file]}, "tokenizer": {"vocabulary": 160}})
+        with pytest.raises(ConfigError, match=r"model.n_positions = 7; expected at least 8"):
+            ready(merged(tables, {"model": {"n_positions": 7}}), tmp_path / "run")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from encoders import CPU, documents, sentences, small, vocabulary
+from kept import kept
 from runs import contents, merged, ready, trained
 from torch.testing import assert_close
 
@@ -21,6 +22,8 @@ from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
 from regard.tasks.pretrain import Pair, Pretrain, PretrainConfig, _next_sentences, _paired, _pieces
 from regard.tasks.reading import framed_rows
+from regard.text.framing import Framed
+from regard.train import start
 from regard.train.loop import Training
 
 VOCABULARY = vocabulary()
@@ -170,15 +173,20 @@ class TestLoss:
             expected = nll + torch.stack(losses).mean() * batch.n_tokens
         assert_close(loss.total, expected)
 
-    def test_neighbours_in_a_row_change_nothing(self) -> None:
+    def test_neighbours_in_a_row_change_nothing(self, tmp_path: Path) -> None:
         """A text alone has the vectors it has in a packed row."""
         one = task()
-        model = small(one)
-        inputs = [one.frame.around(VOCABULARY.encode(text)) for text in sentences(3)]
-        alone = [model(framed_rows([each], one.frame.pad))[0] for each in inputs]
-        together = model(framed_rows(inputs, one.frame.pad))
-        for row, each in enumerate(alone):
-            assert_close(together[row, : len(each)], each, rtol=1e-4, atol=1e-5)
+        model, rows = small(one), batch_of(one, tmp_path).rows
+        assert int((rows.segment.amax(1) > 1).sum()) > 4
+        together, n_checked = model(rows), 0
+        for row in range(len(rows.ids)):
+            for number in range(1, int(rows.segment[row].amax()) + 1):
+                own = rows.segment[row] == number
+                ids, turn = rows.ids[row, own].tolist(), int((rows.part[row, own] == 0).sum())
+                alone = model(framed_rows([Framed(ids, turn, 1, turn)], one.frame.pad))[0]
+                assert_close(together[row, own], alone, rtol=1e-4, atol=1e-5)
+                n_checked += 1
+        assert n_checked > 8
 
 
 class TestFill:
@@ -217,6 +225,33 @@ class TestFill:
             bare.fill(small(bare), "[MASK]", 3, CPU)
 
 
+class TestEvaluation:
+    def file(self, folder: Path, n: int) -> list[str]:
+        path = folder / "text.txt"
+        path.write_text("\n\n".join(documents(n)) if n > 1 else "\n".join(sentences(40)))
+        return [str(path)]
+
+    def test_it_draws_the_same_and_leaves_the_generator_of_others_alone(self, tmp_path: Path) -> None:
+        one, files = task(), self.file(tmp_path, 20)
+        model = small(one)
+        torch.manual_seed(5)
+        before = torch.get_rng_state()
+        first = one.evaluate(model, files, CPU)
+        assert torch.equal(torch.get_rng_state(), before)
+        torch.manual_seed(6)
+        assert one.evaluate(model, files, CPU) == first
+
+    def test_next_sentences_of_one_kind_say_nothing(self, tmp_path: Path) -> None:
+        one = task()
+        model = small(one)
+        assert "next_accuracy" in one.evaluate(model, self.file(tmp_path, 20), CPU)
+        assert "next_accuracy" not in one.evaluate(model, self.file(tmp_path, 1), CPU)
+
+    def test_no_input_is_longer_than_the_positions(self, tmp_path: Path) -> None:
+        one = task(length=64)
+        assert one.evaluate(small(one, n_positions=20), self.file(tmp_path, 20), CPU)["n"] > 20
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -233,7 +268,7 @@ RECIPE = {
     "task": {"name": "pretrain", "length": 32},
     "tokenizer": {"vocabulary": 41},
     "model": {"preset": "tiny", "d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 64, "dropout": 0.0},
-    "train": {"steps": 250, "batch_tokens": 1024, "learning_rate": 6e-3, "warmup": 30, "validate_every": 150},
+    "train": {"steps": 300, "batch_tokens": 1024, "learning_rate": 1e-2, "warmup": 30, "validate_every": 150},
 }
 
 
@@ -248,6 +283,38 @@ def test_it_learns_what_follows_what(tmp_path: Path) -> None:
     last = [event for event in events if event.kind == "valid"][-1].values
     assert last["masked_accuracy"] > 0.4  # one in ten by chance
     assert last["valid_perplexity"] < 7
+
+
+def test_it_learns_what_belongs_together(tmp_path: Path) -> None:
+    """Documents of one word each: a second text of another word is from elsewhere."""
+    file = tmp_path / "text.txt"
+    words = ["cat", "dog", "hen", "cow"]
+    file.write_text("\n\n".join("\n".join([" ".join([words[i % 4]] * 6)] * 4) for i in range(120)))
+    changes = {"task": {"length": 16}, "train": {"steps": 150, "batch_tokens": 512}}
+    tables = merged(RECIPE, {"data": {"train": [str(file)], "valid": [str(file)]}}, changes)
+    events = trained({**tables, "tokenizer": {}}, tmp_path / "run")
+    last = [event for event in events if event.kind == "valid"][-1].values
+    assert last["next_accuracy"] > 0.85  # one in two by chance, or by one of the texts
+
+
+@pytest.mark.parametrize(("given", "room"), [({"data": {"max_length": 24}}, 24), ({"model": {"n_positions": 20}}, 20)])
+def test_pieces_are_as_short_as_rows_and_positions(
+    given: dict[str, dict[str, int]], room: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("\n\n".join(documents(40)))
+    data = {"data": {"train": [str(file)], "valid": [str(file)]}, "tokenizer": {"vocabulary": 50}}
+    prepared = ready(merged(RECIPE, data, given), tmp_path / "run")
+    assert prepared.train["text"].lengths.max() <= room
+    assert len(prepared.order.items) == len(prepared.train)
+    assert "left out" not in capsys.readouterr().err
+
+
+def test_columns_of_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n\n".join(documents(40)))
+    tables = merged(RECIPE, {"data": {"train": [str(tmp_path / "text.txt")], "columns": ["text"]}})
+    with pytest.raises(ConfigError, match="columns: text: plain text is read here, which has none; leave them out"):
+        ready(tables, tmp_path / "run")
 
 
 def test_a_vocabulary_too_small_for_the_letters(tmp_path: Path) -> None:
@@ -282,6 +349,24 @@ def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, events: int)
     run.close()
     trained(tuned, tmp_path / "cut", resume=True)
     assert contents(tmp_path / "cut") == contents(tmp_path / "tuned")
+
+
+def test_the_model_that_training_starts_from_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, read = task(), []
+    path = kept(one, small(one), tmp_path / "bert")
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("text\tlabel\n" + "".join(f"{text}\t{len(text) % 2}\n" for text in sentences(60)))
+    plain = start.open_model
+    monkeypatch.setattr(start, "open_model", lambda path: read.append(path) or plain(path))
+    tuned = {"task": {"name": "classify"}, "model": {"start": str(path)}, "data": {"train": [str(rows)]}}
+    train = {"train": {"batch_tokens": 256, "steps": 2, "validate_every": 1}}
+    ready(merged(tuned, train), tmp_path / "run")
+    assert len(read) == 1
+    ready(merged(tuned, train), tmp_path / "run", resume=True)
+    assert len(read) == 2  # no checkpoint is there yet, so the weights are needed again
+    trained(merged(tuned, train), tmp_path / "run", resume=True)
+    ready(merged(tuned, train), tmp_path / "run", resume=True)
+    assert len(read) == 3
 
 
 def test_arrays_of_labels_have_a_place_for_every_text(tmp_path: Path) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
-from encoders import CPU, WORDS, sentences, small, vocabulary
-from runs import merged, trained
+from encoders import CPU, DISTINCT, WORDS, distinct_words, sentences, small, vocabulary
+from kept import kept
+from runs import merged, ready, trained
 
+import regard
 from regard.data.batches import IGNORE
-from regard.data.corpus import write_store
+from regard.data.corpus import Corpus, write_store
 from regard.data.order import PackedOrder
-from regard.errors import ConfigError, InputError
+from regard.errors import ConfigError, DataError, InputError
 from regard.tasks.labels import Labels
-from regard.tasks.tag import NOTHING, SPACED, Tag, TagConfig
+from regard.tasks.tag import NOTHING, Tag, TagConfig
+from regard.text.words import spaced
 from regard.train.run import RunDirectory
 
 VOCABULARY = vocabulary(size=40)  # so small that words have several pieces
@@ -44,15 +48,17 @@ def test_the_label_sits_on_the_first_piece(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("most", [16, 20, 40])
 def test_every_word_of_a_long_sentence_is_tagged_in_one_window(most: int) -> None:
-    one = task()
-    words = " ".join(sentences(8)).split()
+    one, words = Tag(TagConfig(), distinct_words(60), NAMES), DISTINCT[:60]
+    pieces = one.tokenizer.encode_words(words)
+    assert len({tuple(ids) for ids in pieces}) == 60
+    starts, flat = [0, *accumulate(map(len, pieces))], [index for ids in pieces for index in ids]
+    assert len(flat) > 80
     found = [placed for _, placed in one.inputs([words], most)]
     assert sorted(word for placed in found for word, _ in placed.words) == list(range(len(words)))
-    pieces = VOCABULARY.encode_words(words)
     for placed in found:
         assert len(placed.framed.ids) <= most
-        for word, place in placed.words:
-            assert placed.framed.ids[place] == pieces[word][0]
+        (begin,) = {starts[word] - place + 1 for word, place in placed.words}
+        assert placed.framed.ids[1:-1] == flat[begin : begin + len(placed.framed.ids) - 2]
     labels = one.tag(small(one, n_positions=most), [words], CPU)[0]
     assert len(labels) == len(words)
     assert all(0.25 <= probability <= 1 for _, probability in labels)
@@ -76,7 +82,7 @@ def test_words_of_a_text_and_where_they_stand() -> None:
         *("Dr", ".", "O'Neil's", "U.S", ".", "plane", "(", "7,5", "m", ")", "lands", "—", "well", "!"),
     ]
     assert all(text[each.start : each.end] == each.word for each in found)
-    assert [each.word for each in one.tag_text(small(one), [text], CPU, SPACED)[0]] == text.split()
+    assert [each.word for each in one.tag_text(small(one), [text], CPU, spaced)[0]] == text.split()
     given = one.tag_words(small(one), [["a", "cat"]], CPU)[0]
     assert [(each.start, each.end) for each in given] == [(0, 1), (2, 5)]
 
@@ -109,7 +115,7 @@ RECIPE = {
     "task": {"name": "tag"},
     "tokenizer": {"vocabulary": 48},
     "model": {"preset": "tiny", "d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 64, "dropout": 0.0},
-    "train": {"steps": 80, "batch_tokens": 512, "learning_rate": 1e-2, "warmup": 10, "validate_every": 40},
+    "train": {"steps": 120, "batch_tokens": 512, "learning_rate": 1e-2, "warmup": 10, "validate_every": 40},
 }
 
 
@@ -127,9 +133,67 @@ def test_it_learns_and_is_scored(tmp_path: Path) -> None:
 
 
 def test_labels_unseen_in_training(tmp_path: Path) -> None:
-    file = str(conll(tmp_path))
-    with pytest.raises(InputError, match="the label 'B-ANI' was not there in training; known: B-LOC, B-PER, I-PER, O"):
+    """They are named with their line: in evaluation, and in validation files."""
+    file, other = str(conll(tmp_path)), tmp_path / "other.conll"
+    other.write_text("the O\ncat I-ANI\n\nin O\ntokyo I-LOC\n")
+    said = (
+        r":5: the label 'B-ANI' was not there in training; known: B-LOC, B-PER, I-PER, O; correct it, leave it out, or"
+    )
+    with pytest.raises(DataError, match=rf"data.conll{said}"):
         task().evaluate(small(task()), [file], (), False, CPU)
+    said = (
+        r"other.conll:5: the label 'B-LOC' was not there in training; known: B-ANI, I-ANI, O; correct it, leave it out"
+    )
+    with pytest.raises(DataError, match=said):
+        ready(merged(RECIPE, {"data": {"train": [file], "valid": [str(other)]}}), tmp_path / "run")
+
+
+def test_a_label_that_is_only_held_out_is_known_all_the_same(tmp_path: Path) -> None:
+    file = conll(tmp_path)
+    tables = merged(RECIPE, {"data": {"train": [str(file)]}, "train": {"steps": 2, "validate_every": 1}})
+    data = ready(tables, tmp_path / "first").config.data
+    held = [words.split("\n") for words, _ in Corpus(Tag, data, "test").valid()]
+    marked = [
+        each.replace(" O", " RARE") if [line.split()[0] for line in each.splitlines()] in held else each
+        for each in file.read_text().split("\n\n")
+    ]
+    file.write_text("\n\n".join(marked))
+    trained(tables, tmp_path / "run")
+    assert "RARE" in Labels.load(tmp_path / "run").names
+
+
+def test_a_single_label_is_nothing_to_learn(tmp_path: Path) -> None:
+    file = tmp_path / "data.conll"
+    file.write_text("\n\n".join(" O\n".join(text.split()) + " O" for text in sentences(30)))
+    with pytest.raises(ConfigError, match="only one label, 'O': nothing to tell apart; is it the right column"):
+        ready(merged(RECIPE, {"data": {"train": [str(file)]}}), tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_what_is_looked_at_is_what_is_tagged(kind: str, tmp_path: Path) -> None:
+    one = Tag(TagConfig(), vocabulary(kind, 330), NAMES)
+    tagger = regard.load(kept(one, small(one), tmp_path / "run"), device="cpu")
+    text = "The cat's red (in tokyo)."
+    words = [each.word for each in tagger.tag(text)]
+    ((_, placed),) = one.inputs([words], 64)
+    assert tagger.look(text).tokens["encoder"] == one.tokenizer.pieces(placed.framed.ids)
+    with pytest.raises(InputError, match="a tagger reads single texts; leave out: pair"):
+        tagger.look(text, pair="a dog")
+
+
+def test_a_sentence_longer_than_the_rows_is_cut_into_windows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "data.conll"
+    every = [DISTINCT[i : i + 4] for i in range(100)] + [DISTINCT[:120]]
+    file.write_text("\n\n".join("\n".join(f"{word} {'AB'[ord(word[1]) % 2]}" for word in each) for each in every))
+    tables = merged(RECIPE, {"data": {"train": [str(file)], "valid": [str(file)], "max_length": 24}})
+    prepared = ready(merged(tables, {"tokenizer": {"vocabulary": 60}}), tmp_path / "run")
+    assert prepared.train["text"].lengths.max() == 24
+    labelled = sum(int((prepared.train["label"][item] != NOTHING).sum()) for item in range(100, len(prepared.train)))
+    assert labelled == 120
+    assert len(prepared.order.items) == len(prepared.train)
+    assert "left out" not in capsys.readouterr().err
 
 
 def test_more_than_one_column() -> None:

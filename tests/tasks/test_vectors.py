@@ -42,7 +42,7 @@ MODEL = small(TASK)
 
 
 def made(task: Any = TASK, model: TextEncoder = MODEL, **asked: Any) -> Embedder:
-    return Embedder(task, model, how(task.config, model, **asked), CPU)
+    return Embedder(task, model, how(task, model, **asked), CPU)
 
 
 def layers_of(task: Reading, model: TextEncoder, ids: list[int]) -> list[Tensor]:
@@ -104,7 +104,7 @@ def test_the_way_of_the_model_and_the_way_asked_for() -> None:
     tagger = Tag(TagConfig(length=LENGTH), VOCABULARY, Labels(("O", "N")))
     own = {"cls": pretrained(pooling="cls"), "mean": tagger}
     for pooling, task in own.items():
-        assert how(task.config, small(task)).pooling == pooling  # type: ignore[attr-defined]
+        assert how(task, small(task)).pooling == pooling
     unit = pretrained(normalised=True)
     vectors = made(unit).texts(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
@@ -225,10 +225,10 @@ def test_nothing_gives_nothing() -> None:
         ({"level": "sentence"}, "no level is called 'sentence'; known: text, word, token"),
         ({"layers": (3,)}, "layer 3: this model has 2 layers; 0 is what enters them, -1 the last"),
         ({"layers": (0, -4)}, "layer -4: this model has 2 layers; 0 is what enters them, -1 the last"),
-        ({"pooling": "max"}, "no pooling is called 'max'; known: cls, mean, attention"),
+        ({"pooling": "sum"}, "no pooling is called 'sum'; known: cls, mean, attention, max, last"),
         (
             {"pooling": "attention"},
-            "this model has learned no attention over the tokens of a text; accepted: cls, mean",
+            "this model has learned no attention over the tokens of a text; accepted: cls, mean, max, last",
         ),
         (
             {"pooling": "mean", "level": "word"},
@@ -238,5 +238,5 @@ def test_nothing_gives_nothing() -> None:
 )
 def test_what_a_model_does_not_have(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refused:
-        how(TASK.config, MODEL, **asked)
+        how(TASK, MODEL, **asked)
     assert str(refused.value) == message

@@ -48,6 +48,17 @@ def fault(*data: str, columns: tuple[str, ...] = (), skip_empty: bool = False) -
     return str(caught.value)
 
 
+def test_a_label_with_a_problem_is_named_with_its_line() -> None:
+    """But not where its line is left out, since it has no text."""
+    write("x.tsv", "text\tlabel\na\tyes\n\tno\nb\t no \n")
+
+    def problem(label: str) -> str:
+        return "" if label == "yes" else f"'{label}' is not yes"
+
+    with pytest.raises(DataError, match=r"^x.tsv:4: 'no' is not yes$"):
+        list(read_labelled(["x.tsv"], skip_empty=True, problem=problem))
+
+
 def test_columns_after_the_path_or_for_all() -> None:
     write("x.tsv", "pos\tgood \t1\nneg\tbad\t2\n")
     expected = [Labelled("good ", "", "pos"), Labelled("bad", "", "neg")]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,23 @@ def fault(*data: str, column: str = "", skip_empty: bool = False) -> str:
         read(*data, column=column, skip_empty=skip_empty)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_a_label_with_a_problem_is_named_with_its_line() -> None:
+    write("x.conll", "a X\nb Y\n\nc Y\nd X\n")
+
+    def problem(labels: Sequence[str]) -> tuple[int, str] | None:
+        return (labels.index("X"), "an X behind a Y") if labels[0] == "Y" else None
+
+    with pytest.raises(DataError, match=r"^x.conll:5: an X behind a Y$"):
+        list(read_tagged(["x.conll"], problem=problem))
+
+
+@pytest.mark.parametrize("header", ["text\tlabel", "Word\tTag", "Sentence #\tWord\tPOS\tTag", "tokens ner_tags"])
+def test_a_header_is_no_word(header: str) -> None:
+    said = fault(write("x.tsv", f"{header}\na\tb\n"))
+    assert said.startswith("x.tsv:1: a header, '")
+    assert said.endswith("drop the line, or learn labels of whole texts with classify")
 
 
 class TestConll:

@@ -25,6 +25,7 @@ from regard.data.batches import IGNORE, Rows, Tensors, lay
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
+from regard.models.families import PAIRS
 from regard.models.presets import Seq2SeqConfig
 from regard.nn import Loss, cross_entropy
 from regard.tasks import TASKS, Task
@@ -68,7 +69,7 @@ class Lines(Task):
     """Lines of text, token by token; with `noise`, some tokens are drawn to be skipped, as in masked pre-training."""
 
     name, verb = "lines", "continue"
-    Config, Model = LinesConfig, Seq2SeqConfig
+    Config, families = LinesConfig, PAIRS
     columns = ("line",)
     goal = Goal("valid_perplexity", "perplexity", higher_is_better=False)
 

@@ -15,7 +15,7 @@ from regard.models.exchange.family import Family
 from regard.models.exchange.options import Options
 from regard.models.exchange.tensors import Line, Table, modules, weights
 from regard.models.heads import Pooler
-from regard.models.presets import EncoderConfig, ModelConfig
+from regard.models.presets import EncoderConfig, TransformerConfig
 
 POOLER = {"heads.pooler.dense": "pooler.dense"}
 POOLED = "pooler.dense.weight"
@@ -45,7 +45,7 @@ class EncoderFamily(Family):
     `decoder`, but for its bias where that has a name of its own. `pooler` is the activation before a head of texts.
     """
 
-    Config: ClassVar[type[ModelConfig]] = EncoderConfig
+    Config: ClassVar[type[TransformerConfig]] = EncoderConfig
 
     stem: str
     endings: Mapping[str, tuple[str, ...]]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from regard.errors import CheckpointError, ConfigError
 from regard.models.exchange.options import FIXED, Key, Options, fields, table
 from regard.models.exchange.tensors import File, Line
-from regard.models.presets import ModelConfig
+from regard.models.presets import TransformerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Family(ABC):
     those that some architectures store without using them.
     """
 
-    Config: ClassVar[type[ModelConfig]]
+    Config: ClassVar[type[TransformerConfig]]
 
     name: str
     model_type: str
@@ -55,7 +55,7 @@ class Family(ABC):
         """The heads of ours that a file of theirs holds; `names` are those of its tensors."""
         return ()
 
-    def config(self, options: Options, names: Container[str]) -> ModelConfig:
+    def config(self, options: Options, names: Container[str]) -> TransformerConfig:
         """Our config."""
         options.require({**FIXED, **self.fixed})
         try:

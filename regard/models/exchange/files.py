@@ -1,13 +1,13 @@
-"""The files of a directory of theirs: JSON, and weights in one file of tensors or in several."""
+"""The files of a directory of theirs: weights in one file of tensors or in several."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from regard.disk import read_json
 from regard.errors import CheckpointError
 from regard.models.weights import read_tensors
 
@@ -15,25 +15,6 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-
-
-def read_json(path: Path, kind: type = dict) -> Any:
-    """What a JSON file holds, which must be an object, or what else is asked for."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: damaged, or not JSON ({error})") from None
-    if not isinstance(found, kind):
-        raise CheckpointError(f"{path}: expected {'an object' if kind is dict else 'a list'}, found other JSON")
-    return found
-
-
-def read_json_if_there(path: Path) -> dict[str, Any]:
-    """What a JSON file holds; nothing where there is none."""
-    found: dict[str, Any] = read_json(path) if path.exists() else {}
-    return found
 
 
 def read_weights(directory: Path, architecture: str) -> dict[str, Tensor]:

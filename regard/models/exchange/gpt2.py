@@ -10,7 +10,7 @@ from regard.models.exchange.family import Family
 from regard.models.exchange.options import ACTIVATIONS, Key, choice
 from regard.models.exchange.tensors import TURNED, Line, modules, weights
 from regard.models.language_model import LanguageModel
-from regard.models.presets import LanguageModelConfig, ModelConfig
+from regard.models.presets import LanguageModelConfig, TransformerConfig
 
 WIDTH = 768
 """Their default."""
@@ -42,7 +42,7 @@ TOP = "lm_head.weight"
 class Gpt2(Family):
     """A body alone is read as a language model, whose words are those that enter it."""
 
-    Config: ClassVar[type[ModelConfig]] = LanguageModelConfig
+    Config: ClassVar[type[TransformerConfig]] = LanguageModelConfig
 
     @property
     def architectures(self) -> Iterable[str]:

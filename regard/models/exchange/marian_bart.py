@@ -16,7 +16,7 @@ from regard.errors import CheckpointError
 from regard.models.exchange.family import Family
 from regard.models.exchange.options import ACTIVATIONS, Key, Options, choice
 from regard.models.exchange.tensors import IN_A_ROW, File, Line, Table, modules, weights
-from regard.models.presets import ModelConfig, Seq2SeqConfig
+from regard.models.presets import Seq2SeqConfig, TransformerConfig
 from regard.models.seq2seq import Seq2Seq
 from regard.nn import SinusoidalPositions
 
@@ -75,7 +75,7 @@ NEARLY = 1e-3
 class Seq2SeqFamily(Family):
     """An encoder-decoder, `model` in their words; a body alone is read as one, whose words are those that enter it."""
 
-    Config: ClassVar[type[ModelConfig]] = Seq2SeqConfig
+    Config: ClassVar[type[TransformerConfig]] = Seq2SeqConfig
 
     body: str
     model: str

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from regard.errors import CheckpointError, InputError
-from regard.models.presets import ModelConfig
+from regard.models.presets import TransformerConfig
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -69,7 +69,7 @@ class Key:
     ours: str
     default: Any
     into: Callable[[Any, Options], Any] = lambda value, _: value
-    back: Callable[[Any, ModelConfig], Any] = lambda value, _: value
+    back: Callable[[Any, TransformerConfig], Any] = lambda value, _: value
 
 
 def choice(theirs: str, ours: str, default: Any, names: Mapping[Any, str]) -> Key:
@@ -80,7 +80,7 @@ def choice(theirs: str, ours: str, default: Any, names: Mapping[Any, str]) -> Ke
             options.refuse(theirs, f"one of {', '.join(json.dumps(name) for name in names)}", value)
         return names[value]
 
-    def back(value: str, _: ModelConfig) -> Any:
+    def back(value: str, _: TransformerConfig) -> Any:
         return next((name for name, own in names.items() if own == value), None)
 
     return Key(theirs, ours, default, into, back)
@@ -99,7 +99,7 @@ def fields(options: Options, keys: Iterable[Key], always: Mapping[str, Any]) -> 
     return found
 
 
-def table(config: ModelConfig, keys: Iterable[Key], always: Mapping[str, Any], family: str) -> dict[str, Any]:
+def table(config: TransformerConfig, keys: Iterable[Key], always: Mapping[str, Any], family: str) -> dict[str, Any]:
     """The keys of their config; a field with a value they cannot have is refused."""
     for name, wanted in always.items():
         if getattr(config, name) != wanted:
@@ -112,6 +112,6 @@ def table(config: ModelConfig, keys: Iterable[Key], always: Mapping[str, Any], f
     return found
 
 
-def _unequalled(name: str, config: ModelConfig, family: str, there: str) -> InputError:
+def _unequalled(name: str, config: TransformerConfig, family: str, there: str) -> InputError:
     own = json.dumps(getattr(config, name))
     return InputError(f"model.{name} = {own}: {family} has {there}, so this model cannot be exported as one")

@@ -13,22 +13,23 @@ from typing import Any
 
 from torch import nn
 
+from regard.disk import read_json
 from regard.errors import CheckpointError, InputError
 from regard.models.exchange.bert import BERT
 from regard.models.exchange.distilbert import DISTILBERT
 from regard.models.exchange.encoders import EncoderFamily
 from regard.models.exchange.family import Family
-from regard.models.exchange.files import CONFIG, read_json, read_weights
+from regard.models.exchange.files import CONFIG, read_weights
 from regard.models.exchange.gpt2 import GPT2
 from regard.models.exchange.marian_bart import BART, MARIAN, Seq2SeqFamily
 from regard.models.exchange.options import Options
 from regard.models.exchange.roberta import ROBERTA, XLM_ROBERTA
 from regard.models.exchange.sentences import MODULES, Sentences, read_sentences
 from regard.models.exchange.tensors import File
-from regard.models.presets import EncoderConfig, ModelConfig
-from regard.text.foreign import FILE, read_vocabulary
+from regard.models.presets import EncoderConfig, TransformerConfig
+from regard.text.foreign import read_vocabulary
 from regard.text.framing import Frame
-from regard.text.tokenizer import Tokenizer, Tokenizers
+from regard.text.tokenizer import FILE, Tokenizer, Tokenizers
 
 FAMILIES: tuple[Family, ...] = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, GPT2, MARIAN, BART)
 
@@ -44,7 +45,7 @@ class Found:
     """
 
     family: Family
-    config: ModelConfig
+    config: TransformerConfig
     heads: tuple[str, ...]
     task: dict[str, Any]
     tokenizers: Tokenizers
@@ -81,7 +82,7 @@ def read(directory: Path) -> Found:
         task = {"name": "translate", **_translating(options, tokenizers, family)}
     else:
         tokenizers, labels = _one(read_vocabulary(said.folder, _size(options))), ()
-        task = {"name": "lm"}
+        task = {"name": "lm", **_writing(options, tokenizers.source, config.n_positions)}
     return Found(family, config, heads, task, tokenizers, labels, file)
 
 
@@ -199,6 +200,23 @@ def _first(tokenizer: Tokenizer, family: Family, where: Path) -> str:
     if ids != expected:
         raise _framed_otherwise(tokenizer, ids, expected, where)
     return tokenizer.name(before[0]) if before else ""
+
+
+def _writing(options: Options, tokenizer: Tokenizer, n_positions: int) -> dict[str, Any]:
+    """The tokens around documents, and whether one stands before a prompt; a config may name ids that are not there."""
+    known, where = range(len(tokenizer)), options.where.parent / FILE
+    eos, bos = (options.table.get(f"{name}_token_id") for name in ("eos", "bos"))
+    end = eos if isinstance(eos, int) and eos in known else _special(tokenizer, "end", where)
+    start = bos if isinstance(bos, int) and bos in known else end
+    plain, (framed, _) = tokenizer.encode("a"), tokenizer.framed("a")
+    if framed not in (plain, [start, *plain]):
+        raise _framed_otherwise(tokenizer, framed, plain, where)
+    return {
+        "length": min(max(n_positions, SHORTEST), LONGEST),
+        "prompts": "bare" if framed == plain else "begin",
+        "start": "" if start == end else tokenizer.name(start),
+        "end": "" if end == tokenizer.find("end") else tokenizer.name(end),
+    }
 
 
 def _check_id(options: Options, key: str, tokenizer: Tokenizer, role: str) -> None:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.disk import write_json
+from regard.disk import read_json, read_json_if_there, write_json
 from regard.errors import CheckpointError
-from regard.models.exchange.files import read_json, read_json_if_there
 
 MODULES = "modules.json"
 LIMITS = "sentence_bert_config.json"

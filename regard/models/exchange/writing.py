@@ -50,13 +50,14 @@ class Words(NamedTuple):
     inputs: Sequence[str] = INPUTS
 
 
-def family_of(model: nn.Module, tokenizers: Tokenizers) -> Family:
+def family_of(model: Any, tokenizers: Tokenizers) -> Family:
     """The family of theirs that is nearest to a model of ours."""
     if isinstance(model, LanguageModel):
         return GPT2
     if isinstance(model, Seq2Seq):
         return BART if model.config.positions == "learned" else MARIAN
-    assert isinstance(model, TextEncoder), type(model)
+    if not isinstance(model, TextEncoder):
+        raise InputError(f"model.architecture = {model.config.architecture!r} has no counterpart there; not exported")
     if model.config.n_parts == 0:
         return DISTILBERT
     if model.config.first_position == 0:
@@ -84,7 +85,7 @@ def _words(model: nn.Module, family: Family, task: Task, tokenizers: Tokenizers)
         return _of_texts(model, tokenizers.source)
     if isinstance(model, Seq2Seq):
         return _of_pairs(task, tokenizers, family)
-    return _of_language(tokenizers.source)
+    return _of_language(task, tokenizers.source)
 
 
 def _of_texts(model: TextEncoder, tokenizer: Tokenizer) -> Words:
@@ -130,10 +131,12 @@ def _of_pairs(task: Task, tokenizers: Tokenizers, family: Family) -> Words:
     return Words({**keys, **ids}, specials, Template(f"{task['first']} $A {target.name(end)}".strip()))
 
 
-def _of_language(tokenizer: Tokenizer) -> Words:
-    end = tokenizer.special("end")
-    specials = {"bos_token": end, "eos_token": end, "unk_token": tokenizer.find("unknown")}
-    return Words({"vocab_size": len(tokenizer), "bos_token_id": end, "eos_token_id": end}, specials, Template("$A"))
+def _of_language(task: Task, tokenizer: Tokenizer) -> Words:
+    end = tokenizer.named(task["end"]) if task["end"] else tokenizer.special("end")
+    start = tokenizer.named(task["start"]) if task["start"] else end
+    specials = {"bos_token": start, "eos_token": end, "unk_token": tokenizer.find("unknown")}
+    keys = {"vocab_size": len(tokenizer), "bos_token_id": start, "eos_token_id": end}
+    return Words(keys, specials, Template("$A" if task["prompts"] == "bare" else f"{tokenizer.name(start)} $A"))
 
 
 def _ids(specials: Mapping[str, int | None]) -> dict[str, int | None]:

@@ -178,12 +178,13 @@ def test_a_bart_has_one_vocabulary(tmp_path: Path) -> None:
 def test_a_language_model_without_an_equal(tmp_path: Path) -> None:
     model = LanguageModel(LanguageModelConfig(**SMALL, norm="post"), 300)
     said = unlike("norm", '"post"', "GPT-2", 'only "pre"')
-    assert refusal(model, {"name": "lm"}, vocabulary(specials=("<pad>", "<sos>", "<eos>")), tmp_path) == said
+    table = {"name": "lm", "prompts": "begin", "start": "", "end": ""}
+    assert refusal(model, table, vocabulary(specials=("<pad>", "<sos>", "<eos>")), tmp_path) == said
 
 
 def test_every_field_is_accounted_for() -> None:
     """What a config of ours says is either a key of theirs or must have one value, in every family."""
-    elsewhere = {"preset", "start", "pooler", "output_bias"}
+    elsewhere = {"preset", "start", "pooler", "output_bias", "spread"}
     for family in exchange.FAMILIES:
         told = {key.ours for key in family.keys} | set(family.always)
         assert {field.name for field in fields(family.Config)} - elsewhere == told, family.name

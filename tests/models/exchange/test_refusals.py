@@ -130,8 +130,12 @@ def test_options_of_others(folder: Folder, name: str, keys: dict[str, Any], said
     assert refusal(folder(name, **keys)) == f"DIR/config.json: {said}"
 
 
-def test_a_language_model_has_no_task_yet(folder: Folder) -> None:
-    assert refusal(folder("GPT-2")) == "DIR: a GPT-2 is for the task 'lm', which is not there yet"
+def test_a_language_model_without_an_end(folder: Folder) -> None:
+    path = folder("GPT-2")
+    text = (path / "tokenizer.json").read_text(encoding="utf-8")
+    (path / "tokenizer.json").write_text(text.replace("<|endoftext|>", "<|start|>"), encoding="utf-8")
+    said = "this vocabulary has no token for 'end'; it would be <eos> or </s> or <|endoftext|>"
+    assert refusal(path) == f"DIR/tokenizer.json: {said}"
 
 
 def tensors(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:

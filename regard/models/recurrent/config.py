@@ -1,0 +1,132 @@
+"""The shapes of recurrent models; a preset has about as many parameters as the Transformer's of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from regard.errors import ConfigError
+from regard.models.presets import ModelConfig, Shape, TextConfig
+
+Cell = Literal["lstm", "gru"]
+Directions = Literal["both", "forward", "backward"]
+Score = Literal["none", "additive", "dot", "general"]
+
+HABITS: dict[str, Any] = {"compiled": False, "precision": "float32"}
+"""Batches differ in shape, so there is not one graph to compile; a state that goes on and on asks for exact sums."""
+
+
+def _shape(d_model: int, n_layers: int, dropout: float = 0.1, **more: Any) -> Shape:
+    return {"d_model": d_model, "n_layers": n_layers, "dropout": dropout, **more}
+
+
+def _pair(d_model: int, n_layers: int, dropout: float) -> Shape:
+    return _shape(d_model, n_layers, dropout, n_decoder_layers=n_layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig(ModelConfig):
+    """What every recurrent model has; `tied`: the vectors of words that enter are those that the end is compared with.
+
+    Recurrence has no positions: `n_positions` is how long texts may be where a model is used.
+    """
+
+    packed: ClassVar[bool] = False
+    habits: ClassVar[Mapping[str, Shape]] = {"train": HABITS}
+
+    architecture: str = "rnn"
+    n_layers: int
+    cell: Cell = "lstm"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("n_layers", 1)
+
+
+def _check_width(d_model: int, directions: Directions) -> None:
+    if directions == "both" and d_model % 2:
+        raise ConfigError(f"model.d_model = {d_model} is odd; of two directions each has half of it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentPairConfig(RecurrentConfig):
+    """An encoder-decoder.
+
+    `attention` is how the decoder looks at the source: not at all (Sutskever et al. 2014, one fixed vector),
+    "additive" (Bahdanau et al. 2015), "dot" or "general" (Luong et al. 2015). With `input_feeding` what it made of one
+    token enters with the next.
+    """
+
+    presets: ClassVar[Mapping[str, Shape]] = {
+        "tiny": _pair(144, 2, 0.1),
+        "mini": _pair(272, 2, 0.3),
+        "small": _pair(352, 2, 0.2),
+        "medium": _pair(768, 2, 0.2),
+        "base": _pair(1024, 2, 0.2),
+    }
+
+    n_decoder_layers: int
+    directions: Directions = "both"
+    attention: Score = "additive"
+    input_feeding: bool = False
+    tied: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("n_decoder_layers", 1)
+        _check_width(self.d_model, self.directions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentTextConfig(RecurrentConfig, TextConfig):
+    """What reads texts, for classes and tags."""
+
+    presets: ClassVar[Mapping[str, Shape]] = {
+        "tiny": _shape(144, 2),
+        "mini": _shape(416, 2),
+        "small": _shape(896, 2),
+        "medium": _shape(1280, 2),
+        "base": _shape(2048, 3),
+    }
+    habits: ClassVar[Mapping[str, Shape]] = {
+        "train": {**HABITS, "learning_rate": 2e-3},
+        "task": {"pooling": "attention"},
+    }
+
+    n_positions: int = 512
+    directions: Directions = "both"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_width(self.d_model, self.directions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticConfig(TextConfig):
+    """Vectors of tokens that do not depend on the text around them, and nothing more."""
+
+    presets: ClassVar[Mapping[str, Shape]] = {
+        name: {"d_model": width, "dropout": 0.1}
+        for name, width in (("tiny", 64), ("mini", 128), ("small", 256), ("medium", 300), ("base", 512))
+    }
+    habits: ClassVar[Mapping[str, Shape]] = {"train": {"learning_rate": 5e-3}, "task": {"pooling": "attention"}}
+
+    architecture: str = "static"
+    n_positions: int = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentNextConfig(RecurrentConfig):
+    """A language model."""
+
+    presets: ClassVar[Mapping[str, Shape]] = {
+        "tiny": _shape(144, 2),
+        "mini": _shape(384, 2),
+        "small": _shape(704, 2),
+        "medium": _shape(1152, 2),
+        "base": _shape(1792, 3),
+    }
+    largest_on_cpu: ClassVar[str] = "tiny"
+
+    tied: bool = True

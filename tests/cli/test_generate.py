@@ -1,0 +1,253 @@
+"""From a text file to a language model by the command line: train, generate, evaluate, look, identify, exchange."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from encoders import documents
+from kept import kept
+from writers import LETTERS, small, task
+
+from regard.cli import main
+
+Regard = Callable[..., tuple[str, str]]
+
+SMALL = [
+    *("--set", "model.d_model=16", "--set", "model.n_layers=1", "--set", "model.n_heads=2", "--set", "model.d_ff=32"),
+    *("--set", "train.steps=4", "--set", "train.batch_tokens=256", "--set", "train.validate_every=2"),
+]
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    on = [] if arguments[0] in ("info", "import", "export") else ["--device", "cpu"]
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, arguments), *on])
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err
+
+
+@pytest.fixture
+def regard(capsys: pytest.CaptureFixture[str]) -> Regard:
+    """A command that must succeed; gives what it says on stdout and stderr."""
+
+    def run(*arguments: object) -> tuple[str, str]:
+        code, out, err = called(capsys, *arguments)
+        assert code == 0, err
+        return out, err
+
+    return run
+
+
+@pytest.fixture
+def fail(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """A command that must be refused; gives the one line it says."""
+
+    def run(*arguments: object) -> str:
+        code, out, err = called(capsys, *arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("error: "), err
+        assert len(err.splitlines()) == 1, err
+        return err.strip().removeprefix("error: ")
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "books.txt").write_text("\n\n".join(documents(40)) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def model(folder: Path) -> Path:
+    """A model of characters that was never trained."""
+    of = task(LETTERS)
+    return kept(of, small(of, n_positions=32).float(), folder / "model")
+
+
+@pytest.mark.parametrize(
+    "pieces", [["--characters"], ["--set", "tokenizer.vocabulary=300"]], ids=["characters", "bytes"]
+)
+def test_from_text_to_text(pieces: list[str], regard: Regard) -> None:
+    out, err = regard("train", "lm", "books.txt", "--out", "run", *SMALL, *pieces)
+    assert out == "run\n"
+    assert "done: perplexity" in err
+    assert 'generate run "..."' in err
+    log = [json.loads(line) for line in Path("run/log.jsonl").read_text().splitlines()]
+    assert {"valid_loss", "valid_perplexity"} <= {key for line in log for key in line}
+    recipe = Path("run/config.toml").read_text()
+    assert ('kind = "characters"' in recipe) == (pieces == ["--characters"])
+    found = json.loads(regard("generate", "run", "the cat", "--max-tokens", 5, "--json")[0])
+    assert set(found) == {"prompt", "text", "score", "tokens", "token_scores", "ended"}
+    assert len(found["tokens"]) == len(found["token_scores"]) <= 5
+    scores = json.loads(regard("evaluate", "run", "books.txt", "--json")[0])
+    text = Path("books.txt").read_text()
+    assert scores["words"] == len(text.split())
+    assert scores["characters"] == len(text.strip()) - 2 * 39
+    assert scores["n"] == 40
+    about = json.loads(regard("info", "run", "--json")[0])
+    assert about["task"] == "lm"
+
+
+def test_what_is_printed(model: Path, regard: Regard) -> None:
+    asked = ["generate", model, "the cat", "--max-tokens", 30, "--seed", 5]
+    whole = json.loads(regard(*asked, "--json")[0])
+    assert whole["prompt"] == "the cat"
+    assert regard(*asked)[0] == whole["text"] + "\n"
+    assert regard(*asked, "--stream")[0] == whole["text"] + "\n"
+    assert regard(*asked)[0] == regard(*asked)[0]
+    assert regard(*asked[:-1], 6)[0] != regard(*asked)[0]
+    several = regard(*asked, "--n", 3)[0].splitlines()
+    assert len(several) == 3
+    assert several[0] == whole["text"].replace("\n", "\\n")
+
+
+def test_greedy_is_temperature_zero(model: Path, regard: Regard) -> None:
+    asked = ["generate", model, "the", "--max-tokens", 20]
+    one = regard(*asked, "--greedy")[0]
+    assert one == regard(*asked, "--temperature", 0)[0] == regard(*asked, "--greedy", "--seed", 9)[0]
+    assert one == regard(*asked, "--top-k", 1)[0]
+    assert one != regard(*asked, "--greedy", "--repetition-penalty", 2)[0]
+
+
+def test_stop_strings_end_the_text_before_them(model: Path, regard: Regard) -> None:
+    whole = regard("generate", model, "the", "--max-tokens", 60)[0].rstrip("\n")
+    stop = whole[5:7]
+    cut = regard("generate", model, "the", "--max-tokens", 60, "--stop", stop, "--stop", "zzz")[0]
+    assert cut == whole[: whole.index(stop)] + "\n"
+    assert regard("generate", model, "the", "--max-tokens", 60, "--stop", stop, "--stream")[0] == cut
+    found = json.loads(regard("generate", model, "the", "--max-tokens", 60, "--stop", stop, "--json")[0])
+    assert found["ended"] == "stop"
+
+
+def test_prompts_from_a_file(model: Path, regard: Regard) -> None:
+    Path("prompts.txt").write_text("the cat\n\na dog\n")
+    out, _ = regard("generate", model, "--file", "prompts.txt", "--max-tokens", 8, "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [each["prompt"] for each in found] == ["the cat", "", "a dog"]
+    alone = json.loads(regard("generate", model, "the cat", "--max-tokens", 8, "--json")[0])
+    assert (alone["text"], alone["tokens"]) == (found[0]["text"], found[0]["tokens"])
+    assert alone["token_scores"] == pytest.approx(found[0]["token_scores"], abs=1e-5)
+    assert len(regard("generate", model, "--file", "prompts.txt", "--max-tokens", 8, "--n", 2)[0].splitlines()) == 6
+
+
+def test_without_a_prompt_a_document_begins(model: Path, regard: Regard) -> None:
+    found = json.loads(regard("generate", model, "--max-tokens", 4, "--json")[0])
+    assert found["prompt"] == ""
+    assert found["tokens"]
+
+
+def test_a_pipe_in_and_a_pipe_that_closes(model: Path) -> None:
+    """The reader has seen enough: the command ends in peace."""
+    begin = f"{sys.executable} -m regard generate {model}"
+    script = f"{begin} the --max-tokens 3000 --stream --device cpu | head -c 5"
+    ended = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.returncode, len(ended.stdout), ended.stderr) == (0, 5, "")
+    script = f"printf 'the\\na\\n' | {begin} - --max-tokens 3 --device cpu"
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.stdout.splitlines()) == 2
+
+
+def test_a_prompt_longer_than_the_context(model: Path, regard: Regard) -> None:
+    out, err = regard("generate", model, "the cat sits on " * 10, "--max-tokens", 80, "--greedy")
+    assert err == "warning: a prompt has 161 tokens; the model sees the last 32\n"
+    assert out.strip()
+
+
+def test_unknown_characters_are_said(model: Path, regard: Regard) -> None:
+    _, err = regard("generate", model, "the ☃", "--max-tokens", 2)
+    assert err == "warning: 1 of 5 tokens are unknown to the vocabulary, which never saw them: '☃'\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--temperature", -1], "temperature -1.0: expected 0 (the most likely token each time) or more"),
+        (["--top-p", 0], "top-p 0.0: expected more than 0 and at most 1"),
+        (["--top-p", 1.5], "top-p 1.5: expected more than 0 and at most 1"),
+        (["--top-k", 0], "top-k 0: expected at least 1; leave it out for no limit"),
+        (["--repetition-penalty", 0], "repetition-penalty 0.0: expected more than 0; 1 is none"),
+        (["--max-tokens", 0], "max-tokens 0: expected at least 1"),
+        (["--stop", ""], "stop: an empty string stops nothing; leave it out"),
+        (["--n", 2, "--greedy"], "n 2 at temperature 0: all would be the same; leave one of them out"),
+        (
+            ["--greedy", "--temperature", 0.5],
+            "--greedy is temperature 0, but --temperature is 0.5; leave one of them out",
+        ),
+        (["--file", "x"], "both PROMPT and --file given; give one of them"),
+        (["--stream", "--json"], "--stream prints one text while it is written; leave out --file, --json and --n"),
+    ],
+)
+def test_options_that_cannot_be(model: Path, fail: Callable[..., str], options: list[object], said: str) -> None:
+    assert fail("generate", model, "the", *options) == said
+
+
+def test_models_and_data_of_another_kind(model: Path, fail: Callable[..., str], regard: Regard) -> None:
+    assert fail("translate", model, "the") == f"{model}: a model for lm, which cannot translate"
+    assert fail("fill", model, "[MASK]") == f"{model}: a model for lm, which cannot fill"
+    regard("train", "pretrain", "books.txt", "--out", "bert", *SMALL, "--set", "task.length=32")
+    assert fail("generate", "bert", "the") == "bert: a model for pretrain, which cannot generate"
+    assert fail("evaluate", model, "books.txt", "--beam", 3) == "plain text is evaluated as it is; leave out: beam"
+    assert fail("evaluate", model, "books.txt", "--stride", 99) == "stride 99: expected 1 to 16, the window"
+    Path("empty.txt").write_text("\n\n")
+    assert fail("evaluate", model, "empty.txt") == "empty.txt: no text; every line is blank"
+    assert fail("train", "lm", "empty.txt", "--out", "x") == "empty.txt: no text; every line is blank"
+    assert fail("train", "lm", "table.tsv", "--out", "x").startswith("table.tsv: no such file")
+    Path("short.txt").write_text("hello")
+    assert fail("train", "lm", "short.txt", "--out", "x") == (
+        "only 5 examples: too few to hold some out for validation; pass --valid with files"
+    )
+    assert fail("train", "lm", "books.txt", "--columns", "a,b", "--out", "x").startswith("columns: a, b: plain text")
+    assert not Path("x", "config.toml").exists()
+
+
+def test_a_text_shorter_than_the_context(regard: Regard) -> None:
+    Path("short.txt").write_text("the cat sits on the mat")
+    regard("train", "lm", "short.txt", "--valid", "short.txt", "--characters", "--out", "run", *SMALL)
+    assert "n_positions = 24" in Path("run/config.toml").read_text()
+    assert regard("generate", "run", "the", "--max-tokens", 40)[0]
+
+
+def test_looking_inside(model: Path, regard: Regard, fail: Callable[..., str]) -> None:
+    out, _ = regard("look", model, "the cat")
+    assert "decoder attention" in out
+    assert out.splitlines()[1].startswith("said    ")
+    regard("look", model, "the cat sits", "--view", "all", "--out", "look.json")
+    found = json.loads(Path("look.json").read_text())
+    assert found["sides"] == {"decoder": ["<|endoftext|>", *"the▁cat▁sits"]}
+    assert {array["kind"] for array in found["arrays"] if array["view"] in ("attention", "effective")} == {"decoder"}
+    views = {array["view"] for array in found["arrays"]}
+    expected = (
+        "attention effective norms identifiability attribution similarity rollout gradients faithfulness positions"
+    )
+    assert views == set(expected.split())
+    regard("look", model, "the cat sits", "--words", "--out", "look.html")
+    assert Path("look.html").stat().st_size > 10_000
+    said = "a language model reads one text and searches nothing; leave out: target"
+    assert fail("look", model, "the", "--target", "x") == said
+    assert fail("look", model, "the cat " * 9).startswith("the text has 72 tokens; this model takes 31; look at a part")
+    Path("lines.txt").write_text(
+        "".join(f"{line}\n" for text in documents(8) for line in text.split("\n") if len(line) < 31)
+    )
+    out, _ = regard("identify", model, "lines.txt", "--maps", "identity", "--sentences", 20)
+    assert "decoder" in out
+    out, _ = regard("look", model, "--corpus", "lines.txt")
+    assert out.startswith("decoder: values are 8 wide")
+
+
+def test_there_and_back(regard: Regard) -> None:
+    regard("train", "lm", "books.txt", "--out", "run", *SMALL, "--set", "tokenizer.vocabulary=300")
+    assert regard("export", "run", "--to", "hf", "--out", "gpt2")[0] == "gpt2\n"
+    assert regard("import", "gpt2", "--out", "back")[0] == "back\n"
+    asked = ["the cat", "--greedy", "--max-tokens", 12]
+    written = [regard("generate", each, *asked)[0] for each in ("run", "gpt2", "back")]
+    assert written[0] == written[1] == written[2]

@@ -1,0 +1,51 @@
+"""How a language model writes: what is refused, and when something is drawn."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from regard.errors import InputError
+from regard.generate import Manner, most_likely
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"temperature": -0.5}, r"temperature -0\.5: expected 0 \(the most likely token each time\) or more"),
+        ({"temperature": math.nan}, "temperature nan: expected 0"),
+        ({"temperature": math.inf}, "temperature inf: expected 0"),
+        ({"top_k": 0}, "top-k 0: expected at least 1; leave it out for no limit"),
+        ({"top_p": 0.0}, r"top-p 0\.0: expected more than 0 and at most 1"),
+        ({"top_p": 1.01}, r"top-p 1\.01: expected more than 0 and at most 1"),
+        ({"repetition_penalty": 0.0}, r"repetition-penalty 0\.0: expected more than 0; 1 is none"),
+        ({"repetition_penalty": -2.0}, r"repetition-penalty -2\.0: expected more than 0"),
+        ({"max_tokens": 0}, "max-tokens 0: expected at least 1"),
+        ({"n": 0}, "n 0: expected at least 1"),
+        ({"batch": 0}, "batch 0: expected at least 1"),
+        ({"stop": ("a", "")}, "stop: an empty string stops nothing; leave it out"),
+        ({"temperature": 0.0, "n": 2}, "n 2 at temperature 0: all would be the same"),
+    ],
+)
+def test_what_cannot_be(options: dict[str, float], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Manner(**options)  # type: ignore[arg-type]
+
+
+def test_temperature_zero_is_greedy() -> None:
+    assert Manner(temperature=0.0).pick(["a"]) is most_likely
+    assert Manner(temperature=0.0, top_k=3, top_p=0.5).greedy
+    assert not Manner(temperature=1e-6).greedy
+
+
+def test_what_is_drawn_depends_on_seed_and_name_alone() -> None:
+    logits = torch.zeros(3, 1000)
+
+    def drawn(names: list[str], seed: int = 0) -> list[int]:
+        return Manner(seed=seed).pick(names)(logits[: len(names)], list(range(len(names)))).tolist()
+
+    assert drawn(["a", "b", "c"]) == [*drawn(["a"]), *drawn(["b"]), *drawn(["c"])]
+    assert len(set(drawn(["a", "b", "c"]))) == 3
+    assert drawn(["a"]) != drawn(["a"], seed=1)

@@ -1,0 +1,354 @@
+"""Language models: every token is predicted once, what is written is what the model says, and a run resumes exactly."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from encoders import CPU, documents, sentences
+from runs import contents, merged, ready, trained
+from torch.testing import assert_close
+from writers import BYTES, LETTERS, TEXTS, small, task
+
+from regard import config
+from regard.data.batches import IGNORE, sentences_to_rows
+from regard.data.corpus import DataConfig, write_store
+from regard.data.order import PackedOrder
+from regard.data.store import TokenStore
+from regard.errors import ConfigError, InputError
+from regard.generate import Manner
+from regard.tasks.lm import Lm, LmConfig
+from regard.tasks.task import Amount
+from regard.text import documents as reading
+from regard.text.documents import Stretch, read_stretches
+from regard.train.loop import Training
+from regard.train.run import RunDirectory
+
+END = BYTES.special("end")
+
+
+def write(folder: Path, text: str, name: str = "text.txt") -> Path:
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def store_of(of: Lm, folder: Path, texts: list[str] = TEXTS) -> TokenStore:
+    examples = [Stretch(text) for text in texts]
+    return write_store(folder / "store", examples, of, vocabulary=of.limit, fingerprint="")
+
+
+class TestWhatIsRead:
+    @pytest.mark.parametrize("length", [8, 9, 16, 300])
+    @pytest.mark.parametrize("tokenizer", [BYTES, LETTERS], ids=["bytes", "characters"])
+    def test_every_token_is_predicted_exactly_once(self, tokenizer: object, length: int) -> None:
+        """The end of each document too; all windows but the last of a document are full and share one token."""
+        of = task(tokenizer, length=length)  # type: ignore[arg-type]
+        for text in TEXTS:
+            (windows,) = of.encode([Stretch(text)])
+            ids = of.tokenizer.encode(text)
+            assert [token for window in windows for token in window[1:]] == [*ids, of.end]
+            assert windows[0][0] == of.start == of.end
+            assert all(one[-1] == other[0] for one, other in pairwise(windows))
+            assert all(len(window) == length + 1 for window in windows[:-1])
+            assert 2 <= len(windows[-1]) <= length + 1
+
+    @pytest.mark.parametrize("most", [5, 40, 1000])
+    def test_stretches_of_a_document_go_on_where_the_last_ended(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+    ) -> None:
+        monkeypatch.setattr(reading, "MOST_CHARACTERS", most)
+        for tokenizer in (BYTES, LETTERS):
+            of = task(tokenizer)
+            path = write(tmp_path, "\n\n".join(TEXTS))
+            predicted, before = [], of.start
+            for stretch in read_stretches([str(path)]):
+                (ids,) = of.sequences([stretch])
+                assert ids[0] == (before if stretch.before else of.start)
+                predicted += ids[1:]
+                before = ids[-1]
+            assert tokenizer.decode(predicted) == "".join(TEXTS)
+            assert predicted.count(of.end) == len(TEXTS)
+
+    def test_line_ends_and_spaces_survive(self) -> None:
+        for tokenizer in (BYTES, LETTERS):
+            text = " the cat\n  sits\n\non the mat "
+            assert tokenizer.decode(task(tokenizer).sequences([Stretch(text)])[0]) == text
+
+    def test_batches_hold_every_token_once(self, tmp_path: Path) -> None:
+        of = task()
+        store = store_of(of, tmp_path)
+        read: Counter[int] = Counter()
+        for placement in PackedOrder(of.lengths(store), [32], 4, seed=0).one_epoch():
+            batch = of.batch(store, placement)
+            read.update(batch.following[batch.following != IGNORE].tolist())
+            assert batch.n_tokens == int((batch.rows.segment > 0).sum())
+        expected = Counter(index for text in TEXTS for index in (*BYTES.encode(text), END))
+        assert read == expected
+
+    @torch.no_grad()
+    def test_the_loss_is_that_of_each_window_by_itself(self, tmp_path: Path) -> None:
+        of = task()
+        model, store = small(of), store_of(of, tmp_path)
+        total = count = 0.0
+        for placement in PackedOrder(of.lengths(store), [32], 4, seed=0).one_epoch():
+            loss = of.loss(model, of.batch(store, placement))
+            total, count = total + float(loss.nll), count + int(loss.n_tokens)
+        plain = 0.0
+        for item in range(len(store)):
+            ids = store["text"][item].tolist()
+            log_probs = model(sentences_to_rows([ids[:-1]], pad=0))[0].log_softmax(-1)
+            plain -= float(log_probs[torch.arange(len(ids) - 1), ids[1:]].sum())
+        assert total == pytest.approx(plain, rel=1e-9)
+        assert count == sum(len(store["text"][item]) - 1 for item in range(len(store)))
+
+    def test_unknown_characters_are_counted_and_named(self, capfd: pytest.CaptureFixture[str]) -> None:
+        task(LETTERS).encode([Stretch("the cat ☃☃"), Stretch("née")])
+        said = "warning: 3 of 13 tokens are unknown to the vocabulary, which never saw them: '☃' 'é'"
+        assert capfd.readouterr().err.startswith(said)
+
+    def test_what_is_read_follows_from_the_table(self) -> None:
+        data = DataConfig(train=("a",), max_length=16)
+        assert Lm.reader(LmConfig(), data) == Lm.reader(LmConfig(documents="parted"), data)
+        assert Lm.reader(LmConfig(documents="files"), data).whole  # type: ignore[attr-defined]
+        assert not Lm.reader(LmConfig(), DataConfig(train=("a",), valid=("b",), max_length=16)).few  # type: ignore[attr-defined]
+
+    def test_lengths(self) -> None:
+        with pytest.raises(ConfigError, match=r"task.length = 3; expected 8 to 32,767 tokens"):
+            LmConfig(length=3)
+        with pytest.raises(ConfigError, match=r"model.n_positions = 4; expected at least 8"):
+            task().within(4)
+        assert task(length=64).within(32).length == 32
+
+
+class TestWhatIsWritten:
+    @torch.no_grad()
+    def test_greedy_is_the_likeliest_token_each_time(self) -> None:
+        of = task()
+        model = small(of, n_positions=64)
+        never = list(BYTES.specials - {END})
+        for text in ("the cat", "", "a dog\nruns on"):
+            ids = [of.start, *BYTES.encode(text)]
+            (found,), *_ = of.write(model, [text], Manner(temperature=0.0, max_tokens=12), CPU)
+            for token, score in zip(found.ids, found.token_scores, strict=True):
+                log_probs = model(sentences_to_rows([ids], pad=0))[0, -1].log_softmax(-1)
+                assert float(log_probs[token]) == pytest.approx(score, abs=1e-5)
+                log_probs[never] = -torch.inf
+                assert token == int(log_probs.argmax())
+                ids.append(token)
+            assert found.score == pytest.approx(sum(found.token_scores))
+            assert found.tokens == BYTES.pieces(found.ids)
+
+    def test_several_prompts_are_each_by_itself(self) -> None:
+        of = task()
+        model, manner = small(of), Manner(max_tokens=30, n=2, seed=4, batch=3)
+        texts = ["the cat", "a", "the red dog runs on the slow mat in tokyo", ""]
+        together = of.write(model, texts, manner, CPU)
+        assert [len(each) for each in together] == [2] * 4
+        for number, text in enumerate(texts):
+            (alone,) = of.write(model, [text], manner, CPU, first=number)
+            assert [each.ids for each in alone] == [each.ids for each in together[number]]
+            assert_close([e.token_scores for e in alone], [e.token_scores for e in together[number]])
+        assert together[0][0].ids != together[0][1].ids
+
+    def test_the_seed_decides(self) -> None:
+        of = task()
+        model = small(of)
+        one, again, other = (
+            of.write(model, ["the"], Manner(max_tokens=20, seed=seed), CPU)[0][0] for seed in (1, 1, 2)
+        )
+        assert one == again
+        assert one.ids != other.ids
+
+    def test_a_stream_is_the_text(self) -> None:
+        for tokenizer in (BYTES, LETTERS):
+            of = task(tokenizer)
+            model = small(of)
+            for seed, stop in enumerate(((), ("a",), ("th", " r"))):
+                manner = Manner(max_tokens=25, seed=seed, stop=stop)
+                pieces = list(of.stream(model, "the cat", manner, CPU))
+                ((whole,),) = of.write(model, ["the cat"], manner, CPU)
+                assert "".join(pieces) == whole.text
+                assert all(pieces)
+
+    def test_why_a_text_ended(self) -> None:
+        of = task(LETTERS)
+        model = small(of)
+        manner = Manner(max_tokens=60, n=40, seed=1, stop=("e",))
+        ((*found,),) = of.write(model, ["the"], manner, CPU)
+        assert {each.ended for each in found} == {"end", "stop"}
+        for each in found:
+            assert (each.ids[-1] == of.end) == (each.ended == "end")
+            assert "e" not in each.text
+            written = LETTERS.decode(each.ids)
+            assert written == (each.text + "e" if each.ended == "stop" else each.text)
+        short = of.write(model, ["the"], Manner(max_tokens=1, seed=0), CPU)[0][0]
+        assert (short.ended, len(short.ids)) == ("length", 1)
+
+    @torch.no_grad()
+    def test_repetition_is_penalised_as_it_is_defined(self) -> None:
+        of = task()
+        model = small(of, n_positions=64)
+        manner = Manner(temperature=0.0, max_tokens=15, repetition_penalty=1.7)
+        ids = [of.start, *BYTES.encode("the cat")]
+        ((found,),) = of.write(model, ["the cat"], manner, CPU)
+        for token in found.ids:
+            logits = model(sentences_to_rows([ids], pad=0))[0, -1].clone()
+            for seen in set(ids):
+                logits[seen] = logits[seen] / 1.7 if logits[seen] > 0 else logits[seen] * 1.7
+            logits[list(BYTES.specials - {END})] = -torch.inf
+            assert token == int(logits.argmax())
+            ids.append(token)
+        assert found.ids != of.write(model, ["the cat"], Manner(temperature=0.0, max_tokens=15), CPU)[0][0].ids
+
+    def test_special_tokens_are_never_written(self) -> None:
+        of = task(LETTERS)
+        unknown = LETTERS.special("unknown")
+        model = small(of)
+        with torch.no_grad():
+            model.softmax_embedding.weight[unknown] *= 30
+        ((*found,),) = of.write(model, ["the"], Manner(max_tokens=30, n=10), CPU)
+        assert not any(unknown in each.ids for each in found)
+
+    def test_scores_that_are_no_numbers(self) -> None:
+        of = task()
+        model = small(of)
+        with torch.no_grad():
+            model.softmax_embedding.weight[3] = torch.nan
+        with pytest.raises(InputError, match="the model's scores are not numbers; its weights are damaged"):
+            of.write(model, ["the"], Manner(temperature=0.0), CPU)
+
+    def test_a_prompt_begins_a_document_unless_it_is_bare(self) -> None:
+        assert task().begun([5, 6]) == [END, 5, 6]
+        assert task(prompts="bare").begun([5, 6]) == [5, 6]
+        assert task(prompts="bare").begun([]) == [END]
+
+    def test_tokens_of_vocabularies_from_elsewhere(self) -> None:
+        of = task(start=BYTES.name(270), end=BYTES.name(280))
+        assert of.sequences([Stretch("a")])[0] == [270, *BYTES.encode("a"), 280]
+        assert of.begun([5]) == [270, 5]
+
+
+RECIPE: config.Tables = {
+    "task": {"name": "lm", "length": 16},
+    "model": {"preset": "tiny", "d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.1},
+    "train": {
+        "steps": 8,
+        "batch_tokens": 128,
+        "learning_rate": 1e-2,
+        "warmup": 2,
+        "validate_every": 4,
+        "save_every": 2,
+    },
+}
+LETTERWISE: config.Tables = {"tokenizer": {"kind": "characters"}}
+
+
+def recipe(path: Path, *changes: config.Tables) -> config.Tables:
+    return merged(RECIPE, LETTERWISE, {"data": {"train": [str(path)]}}, *changes)
+
+
+class TestTraining:
+    def test_it_learns_a_text_by_heart(self, tmp_path: Path) -> None:
+        lines = sentences(4, seed=7)
+        path = write(tmp_path, "\n".join(lines))
+        learn = {"steps": 150, "validate_every": 50, "log_every": 50, "batch_tokens": 256}
+        shape = {"d_model": 32, "n_layers": 2, "d_ff": 64, "dropout": 0.0}
+        tables = recipe(path, {"task": {"length": 128}, "data": {"valid": [str(path)]}, "train": learn, "model": shape})
+        events = trained(tables, tmp_path / "run")
+        assert events[-1].values["valid_perplexity"] < 1.2
+        _, of, model = RunDirectory(tmp_path / "run").load()
+        assert isinstance(of, Lm)
+        ((found,),) = of.write(model, [lines[0][:10]], Manner(temperature=0.0, max_tokens=300), CPU)
+        assert lines[0][:10] + found.text == "\n".join(lines)
+        assert found.ended == "end"
+
+    @pytest.mark.parametrize("events", [1, 5])
+    @pytest.mark.parametrize("changes", [LETTERWISE, {"tokenizer": {"kind": "bpe", "vocabulary": 300}}], ids=str)
+    def test_left_and_taken_up_it_ends_as_if_never_left(
+        self, tmp_path: Path, events: int, changes: config.Tables
+    ) -> None:
+        tables = recipe(write(tmp_path, "\n\n".join(documents(40))), changes)
+        trained(tables, tmp_path / "whole")
+        run = Training(ready(tables, tmp_path / "left")).run()
+        for _ in range(events):
+            next(run)
+        run.close()
+        trained(tables, tmp_path / "left", resume=True)
+        assert contents(tmp_path / "left") == contents(tmp_path / "whole")
+
+    def test_a_file_without_blank_lines_can_be_held_out_in_part(self, tmp_path: Path) -> None:
+        text = " ".join(sentences(60))
+        prepared = ready(recipe(write(tmp_path, text)), tmp_path / "run")
+        predicted = [
+            ids[1:].tolist()
+            for store in (prepared.train, prepared.valid)
+            for ids in map(store["text"].__getitem__, range(len(store)))
+        ]
+        of = prepared.task
+        read = Counter(token for ids in predicted for token in ids)
+        assert sum(read.values()) == len(text) + 1
+        assert read[of.end] == 1  # type: ignore[attr-defined]
+        assert len(prepared.valid) > 0
+
+    def test_validation_files_leave_documents_whole(self, tmp_path: Path) -> None:
+        text, valid = " ".join(sentences(20)), " ".join(sentences(5, seed=1))
+        data = {"data": {"valid": [str(write(tmp_path, valid, "valid.txt"))]}}
+        prepared = ready(recipe(write(tmp_path, text), data), tmp_path / "run")
+        lengths = prepared.train["text"].lengths
+        assert (lengths[:-1] == 17).all()
+        assert lengths.sum() - len(lengths) == len(text) + 1
+
+    def test_a_text_shorter_than_the_context(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "the cat sits on the mat")
+        tables = recipe(path, {"task": {"length": 256}, "data": {"valid": [str(path)]}})
+        prepared = ready(tables, tmp_path / "run")
+        assert prepared.config.data.max_length == prepared.config.model.n_positions == 24
+        assert trained(tables, tmp_path / "run", resume=True)[-1].kind == "end"
+
+    def test_lengths_that_do_not_fit(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "\n\n".join(documents(40)))
+        said = "test: task.length = 64, but model.n_positions = 32; give task.length=32 or less, or more positions"
+        with pytest.raises(ConfigError, match=said):
+            ready(recipe(path, {"task": {"length": 64}, "model": {"n_positions": 32}}), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+        tables = recipe(path, {"model": {"n_positions": 12}, "train": {"batch_tokens": 512}})
+        del tables["task"]["length"]
+        prepared = ready(tables, tmp_path / "run")
+        assert prepared.config.task.length == 64  # what suits a CPU
+        assert prepared.train["text"].lengths.max() == 13
+
+    def test_words_forget_too_much(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "\n\n".join(documents(40)))
+        with pytest.raises(
+            ConfigError, match=r'tokenizer.kind = "wordpiece" forgets spaces and line ends; accepted: bpe'
+        ):
+            ready(recipe(path, {"tokenizer": {"kind": "wordpiece"}}), tmp_path / "run")
+
+    def test_it_goes_on_from_another(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "\n\n".join(documents(40)))
+        trained(recipe(path), tmp_path / "one")
+        tables = {"task": {"name": "lm"}, "data": {"train": [str(path)]}, "model": {"start": str(tmp_path / "one")}}
+        prepared = ready(merged(tables, {"train": RECIPE["train"]}), tmp_path / "two")
+        assert prepared.config.task.length == 16
+        assert prepared.config.tokenizer.kind == "characters"
+        trained(merged(tables, {"train": RECIPE["train"]}), tmp_path / "two", resume=True)
+        log = [json.loads(line) for line in (tmp_path / "two" / "log.jsonl").read_text().splitlines()]
+        assert log[0]["step"] == 1
+
+    def test_what_is_chosen(self) -> None:
+        cpu, gpu = torch.device("cpu"), torch.device("cuda")
+        assert (Lm.usual(cpu), Lm.usual(gpu)) == ({"length": 64}, {})
+        for tokens in (1_000, 100_000, 1_000_000, 50_000_000):
+            table = Lm.habits(Amount(100, tokens, 128, False), cpu)
+            read = table["steps"] * table["batch_tokens"]
+            assert read <= max(50 * tokens, 200 * table["batch_tokens"]) * 1.1
+            assert tokens >= 5_000_000 or read <= 4_200_000
+            assert tokens < 5_000_000 or read >= tokens * 0.99
+        assert "steps" not in Lm.habits(Amount(100, 10**6, 384, False), gpu)
+        rates = [Lm.habits(Amount(100, 10**6, width, False), gpu)["learning_rate"] for width in (128, 384, 768)]
+        assert rates == sorted(rates, reverse=True)
+        assert Lm.habits(Amount(100, 10**6, 384, True), gpu)["learning_rate"] < rates[-1]

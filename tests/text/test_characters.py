@@ -1,0 +1,91 @@
+"""Vocabularies of language models: characters, and bytes without a space in front; texts come back as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import ConfigError, InputError
+from regard.text.tokenizer import READING, SPECIALS, WRITING, Tokenizer
+from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+
+TEXTS = ["The cat sat\n\n  on the\tmat.", "née à Zürich, 你好 😀!", "<|endoftext|> <unk>"] * 3
+
+
+def learned(kind: Any, specials: tuple[str, ...] = WRITING) -> Tokenizer:
+    return train_tokenizer(TEXTS, TokenizerConfig(kind=kind, vocabulary=300), specials, spaced=False)
+
+
+CHARACTERS = learned("characters")
+BYTES = {kind: learned(kind) for kind in ("bpe", "unigram")}
+
+
+class TestCharacters:
+    def test_every_character_of_the_texts_is_a_token_and_no_other(self) -> None:
+        known = sorted(set("".join(TEXTS)))
+        assert CHARACTERS.pieces(range(len(CHARACTERS)))[:2] == ["<|endoftext|>", "<unk>"]
+        assert [CHARACTERS.name(index) for index in range(2, len(CHARACTERS))] == known
+
+    @settings(max_examples=100, deadline=None)
+    @given(text=st.text(alphabet=sorted(set("".join(TEXTS)))))
+    def test_a_text_of_them_comes_back(self, text: str) -> None:
+        ids = CHARACTERS.encode(text)
+        assert len(ids) == len(text)
+        assert CHARACTERS.decode(ids) == text
+
+    def test_other_characters_are_unknown_one_by_one(self) -> None:
+        unknown = CHARACTERS.special("unknown")
+        ids = CHARACTERS.encode("aéß☃☃a")
+        assert [index == unknown for index in ids] == [False, False, True, True, True, False]
+
+    def test_what_spells_a_special_token_is_text(self) -> None:
+        ids = CHARACTERS.encode("<unk><|endoftext|>")
+        assert not set(ids) & CHARACTERS.specials
+        assert CHARACTERS.decode(ids) == "<unk><|endoftext|>"
+
+    def test_words_and_pieces_as_a_reader_sees_them(self) -> None:
+        ids = CHARACTERS.encode("The cat\nsat ")
+        assert "".join(CHARACTERS.pieces(ids)) == "The▁cat␊sat▁"
+        assert [word.text for word in CHARACTERS.words(ids)] == ["The", "cat", "sat", "▁"]
+        assert [place for word in CHARACTERS.words(ids) for place in word.pieces] == list(range(len(ids)))
+
+    def test_the_unknown_token_is_that_of_the_task(self) -> None:
+        assert learned("characters", READING).pieces([learned("characters", READING).special("unknown")]) == ["[UNK]"]
+        assert learned("characters", SPECIALS).pieces([0, 1, 2, 3]) == [*SPECIALS, "<unk>"]
+
+    def test_a_saved_one_is_the_same(self, tmp_path: Path) -> None:
+        CHARACTERS.save(tmp_path / "tokenizer.json")
+        loaded = Tokenizer.load(tmp_path / "tokenizer.json", ("end", "unknown"))
+        assert loaded.fingerprint == CHARACTERS.fingerprint == learned("characters").fingerprint
+        assert loaded.encode(TEXTS[0]) == CHARACTERS.encode(TEXTS[0])
+
+    def test_a_long_text_is_coded_fast(self) -> None:
+        text = TEXTS[0] * 40_000
+        assert CHARACTERS.decode(CHARACTERS.encode(text)) == text
+
+    def test_half_a_character_is_refused(self) -> None:
+        with pytest.raises(InputError, match="character 3 of a text is half a character"):
+            train_tokenizer(["ab\ud83d"], TokenizerConfig(kind="characters", vocabulary=300), WRITING)
+
+    def test_the_kind_is_named_among_those_accepted(self) -> None:
+        with pytest.raises(ConfigError, match="accepted: bpe, unigram, wordpiece, characters"):
+            train_tokenizer(TEXTS, TokenizerConfig(kind="ready", vocabulary=300))
+
+
+@pytest.mark.parametrize("kind", BYTES)
+class TestBytesAsTheyAre:
+    @settings(max_examples=100, deadline=None)
+    @given(text=st.lists(st.text(max_size=9) | st.sampled_from(["\n", " ", "the", "\t", "😀"])).map("".join))
+    def test_any_text_comes_back(self, kind: str, text: str) -> None:
+        assert BYTES[kind].decode(BYTES[kind].encode(text)) == text
+
+    def test_a_text_goes_on_where_another_ends(self, kind: str) -> None:
+        """Nothing is put in front: parted at a line end or before a space, a text has the tokens of the whole."""
+        tokenizer = BYTES[kind]
+        for parts in (("The cat sat", "\n on the mat"), ("The cat", " sat on"), ("na", " \n\n\tme")):
+            ids = [index for part in parts for index in tokenizer.encode(part)]
+            assert ids == tokenizer.encode("".join(parts))

@@ -1,0 +1,85 @@
+"""Text that is given out as its tokens come: whole characters only, and nothing that may become a stop string."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.text.spelling import Spelling
+from regard.text.tokenizer import SPECIALS, WRITING, Tokenizer
+from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+
+TEXTS = ["the cat sat, née 你好 😀 \ufffd", "stop here", "the end."] * 3
+SMALL = TokenizerConfig(vocabulary=300)
+LETTERS = TokenizerConfig(kind="characters", vocabulary=99)
+TOKENIZERS = {
+    "bytes": train_tokenizer(TEXTS, SMALL, WRITING, spaced=False),
+    "spaced": train_tokenizer(TEXTS, SMALL, SPECIALS),
+    "characters": train_tokenizer(TEXTS, LETTERS, WRITING),
+}
+TOKENIZER = TOKENIZERS["bytes"]
+
+
+def pieces(tokenizer: Tokenizer, text: str, stops: tuple[str, ...] = (), before: str = "") -> list[str]:
+    """What is given out for each token behind `before`, and at the end; none after a stop string."""
+    first = tokenizer.encode(before)
+    ids = tokenizer.encode(before + text)
+    assert ids[: len(first)] == first
+    spelling = Spelling(tokenizer, first, stops)
+    found = []
+    for token in ids[len(first) :]:
+        found.append(spelling.add(token))
+        if spelling.stopped:
+            break
+    found.append(spelling.end())
+    assert spelling.text == "".join(found)
+    return found
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("before", ["", "the cat"])
+def test_the_pieces_are_the_text(kind: str, before: str) -> None:
+    for text in (" sat 你好 😀, née\n", " 😀😀", " \ufffd", " the end. \ufffd!"):
+        known = "".join(each for each in text if kind != "characters" or each in "".join(TEXTS))
+        assert "".join(pieces(TOKENIZERS[kind], known, before=before)) == known
+
+
+def test_half_a_character_waits() -> None:
+    found = pieces(TOKENIZER, "a龘b")
+    assert [each for each in found if each] == ["a", "龘", "b"]
+    assert found[1:3] == ["", ""]
+
+
+def test_what_never_becomes_a_character_is_said_at_the_end() -> None:
+    spelling = Spelling(TOKENIZER)
+    given = [spelling.add(token) for token in TOKENIZER.encode("a龘")[:-1]]
+    assert "".join(given) == "a"
+    assert spelling.end() == "\ufffd"
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_the_text_ends_before_a_stop_string(kind: str) -> None:
+    tokenizer = TOKENIZERS[kind]
+    assert "".join(pieces(tokenizer, "the cat sat", (" sat",))) == "the cat"
+    assert "".join(pieces(tokenizer, "the cat sat", ("e c", "at"))) == "th"
+    assert "".join(pieces(tokenizer, "the cat sat", ("the",))) == ""
+    assert "".join(pieces(tokenizer, "the cat sat", ("sata",))) == "the cat sat"
+
+
+def test_what_may_begin_a_stop_string_waits() -> None:
+    tokenizer = TOKENIZERS["characters"]
+    assert pieces(tokenizer, "a stop", ("stone", "op")) == ["a", " ", "", "", "", "st", ""]
+    assert pieces(tokenizer, "a ston", ("stone",)) == ["a", " ", "", "", "", "", "ston"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(alphabet="the cao", max_size=20), stops=st.lists(st.text("the cao", min_size=1, max_size=3)))
+def test_the_first_stop_string_wins(text: str, stops: list[str]) -> None:
+    places = [place for stop in stops if (place := text.find(stop)) >= 0]
+    found = "".join(pieces(TOKENIZERS["characters"], text, tuple(stops)))
+    assert found == text[: min(places, default=len(text))]
+
+
+def test_a_stop_string_that_began_in_the_prompt_is_none() -> None:
+    assert "".join(pieces(TOKENIZER, " sat", ("cat sat",), before="the cat")) == " sat"
