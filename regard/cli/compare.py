@@ -14,7 +14,7 @@ their parts. The same command goes on where it was stopped.
     regard compare --only translation,flops --data train.en train.fr --out on-mine
     regard compare --only positions --tagged train.conllu --quick --out positions
 
-The whole takes about half an hour on two cores, with --quick about two minutes.
+The whole is sized for about half an hour on two idle cores, --quick for about two minutes.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ model reads both as one text.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -56,6 +57,17 @@ def draw_texts(generator: torch.Generator, count: int, length: int, tokens: int)
     source = torch.randint(1, tokens + 1, (count, length), generator=generator)
     begin = torch.full((count, 1), BEGIN)
     return Texts(source, torch.cat((begin, source[:, :-1]), 1), source)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Models this small gain nothing from a second thread, and lose much to it on a machine that is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Copier:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from regard.compare.charts import Chart, Line, draw_charts
 from regard.compare.contenders import USUAL
 from regard.compare.part import Finding, Found, Part, Setting, Shown, Table, either
-from regard.compare.translation import CLEAR, POOR
+from regard.compare.translation import POOR, clear
 
 SOURCE = "Vaswani et al. 2017, table 2: newstest2014, BLEU and floating-point operations of training"
 
@@ -57,13 +57,14 @@ def measure(_: Setting, found: Mapping[str, Found]) -> Found:
         kept = {name: each[name] for name in ("name", "parameters", "steps", "tokens", "seconds", "flops", "bleu")}
         models.append({**kept, "curve": curve})
     published = [row._asdict() for row in PUBLISHED]
-    return {"origin": found["translation"]["origin"], "models": models, "published": published, "source": SOURCE}
+    about = {name: found["translation"][name] for name in ("origin", "n_test")}
+    return {**about, "models": models, "published": published, "source": SOURCE}
 
 
 def findings(found: Found) -> list[Finding]:
     """What the published table says of itself, and what ours says."""
     rows = [Published(**row) for row in found["published"]]
-    return [_published_cost(rows), *_ours(found["models"])]
+    return [_published_cost(rows), *_ours(found["models"], found["n_test"])]
 
 
 def _published_cost(rows: list[Published]) -> Finding:
@@ -83,7 +84,7 @@ def _published_cost(rows: list[Published]) -> Finding:
     )
 
 
-def _ours(models: list[dict[str, Any]]) -> list[Finding]:
+def _ours(models: list[dict[str, Any]], n_test: int) -> list[Finding]:
     """The Transformer against each of the others: BLEU, and what it took to come as far as the other."""
     usual = next(each for each in models if each["name"] == USUAL)
     found = []
@@ -93,7 +94,7 @@ def _ours(models: list[dict[str, Any]]) -> list[Finding]:
         reached = flops_to_reach(usual["curve"], max(point["bleu"] for point in other["curve"]))
         poor = max(usual["bleu"], other["bleu"]) < POOR
         cheaper = reached is not None and reached < other["flops"]
-        worse = other["bleu"] - usual["bleu"] > CLEAR or reached is None
+        worse = other["bleu"] - usual["bleu"] > clear(n_test) or reached is None
         took = (
             f"passed {other['name']}'s best after {reached:.1e}" if reached else f"never reached {other['name']}'s best"
         )

@@ -16,11 +16,12 @@ from regard.compare.charts import Chart, Line, draw_charts
 from regard.compare.contenders import SCHEMES, Shape
 from regard.compare.corpora import Amount, Split
 from regard.compare.part import Finding, Found, Part, Setting, Shown, Table, either
+from regard.compare.translation import clear
 
 NONE = "none"
 
-CLEAR = {"translate": 2.0, "tag": 1.0}
-"""Points of score that two schemes must be apart to be told apart; scores are out of 100."""
+CLEAR = 1.0
+"""Points of 100 that the scores of two taggers must be apart to be told apart."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,14 @@ def _of_task(task: str, about: Mapping[str, Any]) -> list[Finding]:
     label, bare = names[NONE]
     values = {name: value for name, (_, value) in names.items() if name != NONE}
     best = max(values, key=lambda name: values[name])
-    clear, what = CLEAR[task], {"translate": "translation", "tag": "tagging"}[task]
-    needed = either(min(values.values()) - bare > clear, bare - max(values.values()) > -clear)
+    apart, what = (
+        clear(about["n_test"]) if task == "translate" else CLEAR,
+        {"translate": "translation", "tag": "tagging"}[task],
+    )
+    needed = either(min(values.values()) - bare > apart, bare - max(values.values()) > -apart)
     ranked = ", ".join(f"{name} {values[name]:.1f}" for name in sorted(values, key=lambda name: -values[name]))
-    near = [name for name in values if name != best and values[best] - values[name] <= clear]
-    also = f"; within {clear:g} of it: {', '.join(near)}" if near else ""
+    near = [name for name in values if name != best and values[best] - values[name] <= apart]
+    also = f"; within {apart:.2g} of it: {', '.join(near)}" if near else ""
     return [
         Finding(
             f"Order matters in {what}: every scheme is better than none.",
@@ -101,7 +105,7 @@ def _of_task(task: str, about: Mapping[str, Any]) -> list[Finding]:
         ),
         Finding(
             f"In {what}, sinusoidal positions do as well as learned ones.",
-            values["sinusoidal"] >= values["learned"] - clear,
+            values["sinusoidal"] >= values["learned"] - apart,
             f"{label} {values['sinusoidal']:.1f} against {values['learned']:.1f}; the best here was {best}, "
             f"{values[best]:.1f}{also}.",
         ),

@@ -29,7 +29,7 @@ from regard.compare.contenders import (
     n_parameters,
     sized,
 )
-from regard.compare.copying import Copier, Size
+from regard.compare.copying import Copier, Size, one_thread
 from regard.compare.part import Finding, Found, Part, Setting, Shown, Table, either
 from regard.models.blocks import initialise
 from regard.models.families import NEXT
@@ -53,7 +53,7 @@ def measure(setting: Setting, _: Mapping[str, Found]) -> Found:
     """Train every model on the same texts, and test it at every distance."""
     size, device = SIZES[setting.pace], device_named(setting.device)
     shapes, models = _shapes(size), []
-    with bar("copying: steps of training", len(shapes) * size.steps) as shown:
+    with one_thread(), bar("copying: steps of training", len(shapes) * size.steps) as shown:
         for name, shape in shapes.items():
             model = build(FAMILIES[name], shape, size.vocabulary)
             initialise(model, torch.Generator().manual_seed(setting.seed), model.config.deviation)

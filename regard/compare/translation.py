@@ -6,6 +6,7 @@ into buckets by the words of their source, and each bucket has a BLEU of its own
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,7 +27,7 @@ from regard.text.pairs import read_pairs
 BUCKETS = 5
 
 CLEAR = 2.0
-"""BLEU must be so far apart to be told apart."""
+"""BLEU must be so far apart to be told apart, on however many sentences."""
 
 POOR = 10.0
 """A BLEU up to which a model has learned too little to compare anything."""
@@ -131,10 +132,16 @@ def findings(found: Found) -> list[Finding]:
     ]
 
 
+def clear(n_sentences: int) -> float:
+    """How far apart the BLEU of so many sentences must be: about its 95 % interval, to either side."""
+    return max(CLEAR, 60 / math.sqrt(n_sentences))
+
+
 def _falls(model: Mapping[str, Any]) -> Finding:
     """The claim is of one vector: what it makes of short sentences it no longer makes of long ones."""
     short, long = (model["buckets"][place]["bleu"] for place in (0, -1))
-    held = None if max(short, long) < POOR else either(short - long > CLEAR, long - short > -CLEAR)
+    apart = clear(min(model["buckets"][place]["n"] for place in (0, -1)))
+    held = None if max(short, long) < POOR else either(short - long > apart, long > short)
     return Finding(
         "With one fixed vector, quality falls as sentences grow.",
         held,
@@ -147,7 +154,8 @@ def _longest(models: Mapping[str, Any], one: str, other: str, claim: str) -> Fin
     """Whether what one gains over the other is more in the longest bucket than in the shortest."""
     gains = [a["bleu"] - b["bleu"] for a, b in zip(models[one]["buckets"], models[other]["buckets"], strict=True)]
     learned = min(models[one]["bleu"], models[other]["bleu"]) >= POOR
-    held = either(gains[-1] > max(CLEAR, gains[0]), gains[-1] < CLEAR or gains[-1] < gains[0]) if learned else None
+    apart = clear(models[one]["buckets"][-1]["n"])
+    held = either(gains[-1] > max(apart, gains[0]), gains[-1] < gains[0]) if learned else None
     ends = [_words(models[one]["buckets"][place]) for place in (0, -1)]
     return Finding(claim, held, f"{one} gains {gains[0]:+.1f} BLEU with {ends[0]} and {gains[-1]:+.1f} with {ends[1]}.")
 
@@ -155,9 +163,16 @@ def _longest(models: Mapping[str, Any], one: str, other: str, claim: str) -> Fin
 def _above(models: Mapping[str, Any], one: str, other: str) -> Finding:
     a, b = models[one], models[other]
     poor = max(a["bleu"], b["bleu"]) < POOR
-    held = None if poor else either(a["bleu"] - b["bleu"] > CLEAR, b["bleu"] - a["bleu"] > CLEAR)
+    apart = clear(sum(bucket["n"] for bucket in a["buckets"]))
+    held = None if poor else either(a["bleu"] - b["bleu"] > apart, b["bleu"] - a["bleu"] > apart)
     long = f"{a['buckets'][-1]['bleu']:.1f} against {b['buckets'][-1]['bleu']:.1f}"
-    few = "; both have learned too little to tell" if poor else ""
+    few = (
+        "; both have learned too little to tell"
+        if poor
+        else ""
+        if held is not None
+        else f"; {apart:.1f} would be clear"
+    )
     return Finding(
         f"The Transformer translates better than recurrence: {one} against {other}.",
         held,

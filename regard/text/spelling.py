@@ -1,7 +1,8 @@
 """The text of tokens that come one by one, as soon as it is certain.
 
 A token may end inside a character, and text may turn out to begin a stop string: such text waits. What is given out
-and what `end` adds are together the text of all tokens, up to the first stop string. Called by the task that writes.
+and what `end` adds are together the text of all tokens, up to the stop string that is whole first (the longest of
+those that end together), however the text was cut into tokens. Called by the task that writes.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ class Spelling:
         if self.stopped:
             return ""
         found = self._waiting + new
-        places = [place for stop in self._stops if (place := found.find(stop)) >= 0]
-        self.stopped = bool(places)
-        certain = min(places) if places else len(found) - self._begun(found)
-        self._waiting = "" if places else found[certain:]
+        whole = [(place + len(stop), place) for stop in self._stops if (place := found.find(stop)) >= 0]
+        self.stopped = bool(whole)
+        certain = min(whole)[1] if whole else len(found) - self._begun(found)
+        self._waiting = "" if whole else found[certain:]
         self.text += found[:certain]
         return found[:certain]
 

@@ -42,7 +42,9 @@ def run(name: str, bleu: float, curve: list[float], cost: float = 1e12) -> dict[
 
 
 def measured(*models: dict[str, Any]) -> Found:
-    return flops.measure(Setting(Path()), {"translation": {"origin": "somewhere", "models": list(models)}})
+    return flops.measure(
+        Setting(Path()), {"translation": {"origin": "somewhere", "n_test": 1000, "models": list(models)}}
+    )
 
 
 def test_operations_grow_with_the_steps() -> None:

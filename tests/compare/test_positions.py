@@ -18,7 +18,10 @@ def found(**scores: float) -> Found:
     def models(key: str, divide: float) -> list[dict[str, object]]:
         return [{"name": name, "scores": {key: scores.get(name, 50.0) / divide}} for name in SCHEMES]
 
-    return {"translate": {"models": models("bleu", 1)}, "tag": {"models": models("f1", 100)}}
+    return {
+        "translate": {"n_test": 1000, "models": models("bleu", 1)},
+        "tag": {"n_test": 1000, "models": models("f1", 100)},
+    }
 
 
 def test_schemes_above_none_show_that_order_matters() -> None:

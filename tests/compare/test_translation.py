@@ -38,7 +38,7 @@ def test_a_bucket_scores_its_own_sentences_alone() -> None:
 
 def model(name: str, *bleu: float) -> dict[str, Any]:
     buckets = [
-        {"from": n, "to": n + 4, "n": 50, "bleu": b, "exact": b / 100} for n, b in zip((1, 5, 10), bleu, strict=True)
+        {"from": n, "to": n + 4, "n": 500, "bleu": b, "exact": b / 100} for n, b in zip((1, 5, 10), bleu, strict=True)
     ]
     about = {"name": name, "parameters": 1000, "flops": 1e9, "steps": 10, "tokens": 1, "seconds": 1.0, "curve": []}
     return {**about, "bleu": sum(bleu) / 3, "chrf": 0.0, "exact": 0.5, "signature": "s", "buckets": buckets}
@@ -69,6 +69,11 @@ def test_scores_of_models_that_learned_nothing_cannot_tell() -> None:
 
 def test_near_scores_cannot_tell() -> None:
     assert verdicts((30, 15, 5), (40, 40, 40), (41, 40, 40))[3] is None
+
+
+def test_few_sentences_must_be_further_apart() -> None:
+    assert translation.clear(10_000) == translation.CLEAR
+    assert translation.clear(100) == pytest.approx(6)
 
 
 def test_the_words_name_both_ends() -> None:

@@ -75,10 +75,19 @@ def test_what_may_begin_a_stop_string_waits() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(alphabet="the cao", max_size=20), stops=st.lists(st.text("the cao", min_size=1, max_size=3)))
-def test_the_first_stop_string_wins(text: str, stops: list[str]) -> None:
-    places = [place for stop in stops if (place := text.find(stop)) >= 0]
-    found = "".join(pieces(TOKENIZERS["characters"], text, tuple(stops)))
-    assert found == text[: min(places, default=len(text))]
+def test_the_stop_string_that_is_whole_first_wins(text: str, stops: list[str]) -> None:
+    ends = (end for end in range(len(text) + 1) if any(text[:end].endswith(stop) for stop in stops))
+    end = next(ends, None)
+    longest = max((len(stop) for stop in stops if text[:end].endswith(stop)), default=0)
+    for kind in TOKENIZERS:
+        found = "".join(pieces(TOKENIZERS[kind], text, tuple(stops)))
+        assert found == (text if end is None else text[: end - longest])
+
+
+def test_of_stop_strings_within_each_other_the_one_that_is_whole_first_wins() -> None:
+    for kind in TOKENIZERS:
+        assert "".join(pieces(TOKENIZERS[kind], "that cat", ("hat", "a"))) == "th"
+        assert "".join(pieces(TOKENIZERS[kind], "that cat", ("at", "hat"))) == "t"
 
 
 def test_a_stop_string_that_began_in_the_prompt_is_none() -> None:
