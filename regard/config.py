@@ -82,6 +82,12 @@ def missing(cls: type, table: Table) -> list[str]:
     return [name for name in required if name not in table]
 
 
+def defaults(cls: type) -> Table:
+    """The values that a table need not give."""
+    fields = dataclasses.fields(cls)
+    return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+
+
 def build(cls: type[T], table: Table) -> T:
     """The dataclass of a checked table; its own `__post_init__` judges the values."""
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}

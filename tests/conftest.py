@@ -31,7 +31,7 @@ def warned_anew() -> None:
 @pytest.fixture(scope="session")
 def shell() -> Iterator[Shell]:
     """A shell in which commands begin at once and every training is short."""
-    shape = ("tokenizer.vocabulary=260", "model.d_model=32", "model.n_layers=2")
+    shape = ("tokenizer.vocabulary=400", "model.d_model=32", "model.n_layers=2")
     opened = Shell(("train.steps=3", "train.batch_tokens=512"), shape, ("model.n_decoder_layers=2",))
     yield opened
     opened.close()

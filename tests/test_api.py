@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import writers
+from kept import kept
 from runs import EIGHT, contents, learned, recipe, trained, write_pairs, written
 from torch.testing import assert_close
 
@@ -134,3 +136,13 @@ def test_names() -> None:
         assert getattr(regard, name)
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         regard.lode  # noqa: B018
+
+
+def test_an_option_that_a_writer_does_not_have(tmp_path: Path) -> None:
+    of = writers.task(writers.LETTERS)
+    model = regard.load(kept(of, writers.small(of).float(), tmp_path / "model"), device="cpu")
+    for call in (model.generate, model.stream):
+        with pytest.raises(InputError, match=r"^unknown option 'topk'; did you mean 'top_k'\?$"):
+            call("the", topk=3)
+    with pytest.raises(InputError, match="unknown option 'beam'; known: max_tokens, temperature, top_k"):
+        model.generate("the", beam=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,7 @@ def test_an_unknown_table() -> None:
 def test_keys_without_a_default_can_be_missing() -> None:
     assert config.missing(Oven, {}) == ["degrees"]
     assert config.missing(Oven, {"degrees": 1}) == []
+    assert set(config.defaults(Oven)) == {field.name for field in dataclasses.fields(Oven)} - {"degrees"}
 
 
 def test_the_dataclass_judges_its_values() -> None:

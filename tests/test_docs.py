@@ -45,6 +45,9 @@ regard export runs/tiny --to hf --out MINILM
 }
 """A model that a page has from elsewhere."""
 
+SENTENCE = "Mr President, I would like to thank the rapporteur for his excellent work."
+"""Looked into on a page; seen so often in training that it is a few pieces, as it is for a real vocabulary."""
+
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """The language and the text of every fenced block of a page; of the help, the indented lines of each verb."""
@@ -89,7 +92,8 @@ def folder(tmp_path: Path) -> Path:
         for side, column in {"en": 0, "fr": 1, "de": 1}.items():
             (tmp_path / f"{name}.{side}").write_text(lines(pair[column] for pair in pairs), encoding="utf-8")
     tables = {"corpus.tsv": train, "europarl.tsv": test}
-    tables |= {"europarl/train.en-de-fr.tsv": train, "europarl/dev.en-de-fr.tsv": test}
+    tables |= {"europarl/train.en-de-fr.tsv": train + [cldr.Pair(SENTENCE, SENTENCE)] * 200}
+    tables |= {"europarl/dev.en-de-fr.tsv": test}
     for name, pairs in tables.items():
         (tmp_path / name).write_text(lines(f"{pair.source}\tx\t{pair.target}" for pair in pairs), encoding="utf-8")
     two_columns = lines(f"{pair.source}\t{pair.target}" for pair in train)
@@ -105,7 +109,7 @@ def folder(tmp_path: Path) -> Path:
     tables_of_classes |= {"SST-2/train.tsv": labelled, "SST-2/dev.tsv": labelled[:20]}
     for name, part in tables_of_classes.items():
         (tmp_path / name).write_text(lines(["text\tlabel", *part]), encoding="utf-8")
-    for name, pairs in (("train", train[:100]), ("dev", test)):
+    for name, pairs in (("train", train), ("dev", test)):
         (tmp_path / f"{name}.conllu").write_text("\n".join(map(conllu, pairs)), encoding="utf-8")
         (tmp_path / f"{name}.conll").write_text("\n".join(map(conll, pairs)), encoding="utf-8")
     (tmp_path / "more.jsonl").write_text(lines(json.dumps(pair._asdict()) for pair in train), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, overload
 
@@ -11,13 +12,14 @@ from torch import nn
 
 from regard.api.model import Ids, Model, one_text
 from regard.data.batches import sentences_to_rows
-from regard.errors import InputError
+from regard.errors import InputError, did_you_mean
 from regard.generate import Manner
 from regard.look.seen import Seen
 from regard.look.subject import Side, Subject
 from regard.models.interfaces import NextModel
 from regard.tasks import Task
-from regard.tasks.lm import Continuation, Lm
+from regard.tasks.lm import Lm
+from regard.tasks.writing import Continuation
 from regard.train.run import RunConfig
 
 
@@ -66,11 +68,7 @@ class Writer(Model):
 
     def continued(self, windows: Iterable[Sequence[str]], **options: Any) -> Iterator[tuple[str, list[Continuation]]]:
         """Prompts as they come, a window at a time, each with its continuations, in order."""
-        manner, first = _manner(options), 0
-        for window in windows:
-            found = self.task.write(self.network, window, manner, self.device, first)
-            yield from zip(window, found, strict=True)
-            first += len(window)
+        return self.task.continued(self.network, windows, _manner(options), self.device)
 
     def stream(self, prompt: str = "", **options: Any) -> Iterator[str]:
         """The text of one continuation as it is written, in pieces of whole characters; options as in `generate`."""
@@ -133,5 +131,9 @@ class Writer(Model):
 
 def _manner(options: dict[str, Any]) -> Manner:
     """The options, of which `stop` may be one string."""
+    known = [field.name for field in fields(Manner)]
+    for name in options:
+        if name not in known:
+            raise InputError(f"unknown option '{name}'; {did_you_mean(name, known)}")
     stop = options.get("stop", ())
     return Manner(**options | {"stop": (stop,) if isinstance(stop, str) else tuple(stop)})

@@ -65,6 +65,7 @@ def _run(verb: str, arguments: list[str], debug: bool) -> int:
     """Run a verb; gives the exit status."""
     import typer
 
+    usage_error: Any = typer.BadParameter.__bases__[0]  # click's, of which newer releases of typer have their own copy
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     name = f"{verb}_" if iskeyword(verb) else verb
     module = importlib.import_module(f"regard.cli.{name}")
@@ -76,10 +77,10 @@ def _run(verb: str, arguments: list[str], debug: bool) -> int:
         if debug:
             raise
         _fail(str(error))
-    except Exception as error:
-        if debug or not hasattr(error, "format_message"):
+    except usage_error as error:
+        if debug:
             raise
-        _fail(f"{error.format_message()} (see: regard {verb} --help)")  # a usage error found by typer
+        _fail(f"{error.format_message()} (see: regard {verb} --help)")
 
 
 def _to_a_pipe(command: Callable[..., None]) -> Callable[..., None]:

@@ -48,7 +48,7 @@ def compare(
     from regard.compare.plain import lines
 
     setting = Setting(Path(out), "quick" if quick else "full", seed, device, data or (), tagged)
-    command = shlex.join(["regard", *sys.argv[1:]])
+    command = f"{program()} {shlex.join(sys.argv[1:])}"
     try:
         for name, kept in measure(setting, split(only), command):
             part = PARTS[name]
@@ -57,5 +57,4 @@ def compare(
     except KeyboardInterrupt:
         say(f"stopped; what was finished is in {out}, and the same command goes on")
         raise
-    page = shlex.quote(str(setting.out / "report.html"))
-    say(f"the whole: {page}        more: {program()} compare --help")
+    say(f"the whole: {shlex.quote(str(setting.report))}        more: {program()} compare --help")

@@ -25,7 +25,7 @@ from regard.progress import track
 
 if TYPE_CHECKING:
     from regard.api import Writer
-    from regard.tasks.lm import Continuation
+    from regard.tasks.writing import Continuation
 
 KEYS = ("text", "score", "tokens", "token_scores", "ended")
 """What --json says of a continuation."""
@@ -40,7 +40,7 @@ def generate(
         float | None, typer.Option(help="Below 1 is more careful, above 1 is wilder, 0 is --greedy.")
     ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Take the most likely token each time.")] = False,
-    top_k: Annotated[int | None, typer.Option(help="Only the K likeliest tokens.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Only the K likeliest tokens; 0 is all.")] = None,
     top_p: Annotated[float, typer.Option(help="Only the likeliest tokens of mass P.")] = 1.0,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1: what was there is less likely again.")] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="End the text before this string; may be repeated.")] = None,

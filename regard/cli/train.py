@@ -47,7 +47,7 @@ def train(
         bool, typer.Option("--characters", help="Every character is a token (tokenizer.kind = characters).")
     ] = False,
     architecture: Annotated[
-        str, typer.Option(help="transformer, or another family: rnn, and for classify also static.")
+        str, typer.Option(help="transformer, or another family: rnn, and for classify and tag also static.")
     ] = "",
     start: Annotated[str, typer.Option("--from", metavar="MODEL", help="Start from this model: fine-tune it.")] = "",
     source_lang: Annotated[str, typer.Option(help="The source language, as a note.")] = "",

@@ -1,7 +1,8 @@
 """The claims for the Transformer over recurrence, measured on the user's own machine (SPEC 9).
 
     part.py          what a part is: numbers found, and what they show       folder.py    parts on the disk
-    cost.py          layers.py, timing.py, fits.py                           recall.py    copying.py
+    cost.py          layers.py, timing.py, measured.py, fits.py, cost_claims.py
+    recall.py        copying.py
     translation.py   flops.py, positions.py: corpora.py, made_up.py, runs.py
     contenders.py    the models, as tables of recipes                        report.py    one page; charts.py, plain.py
 

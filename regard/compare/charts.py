@@ -16,6 +16,9 @@ COLOURS = [*LINES, ("#8C564B", "*"), ("#7F7F7F", "h"), ("#BCBD22", "<")]
 PANEL = 3.5, 2.7
 """Inches."""
 
+DPI = 200
+"""Points to an inch."""
+
 
 class Line(NamedTuple):
     """Points, joined by a line; or only points where `joined` is False."""
@@ -65,10 +68,12 @@ def draw_charts(
     if limits is not None:
         for axes in grid.flat:
             axes.set_ylim(*limits)
-    entries = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    beside = max(1, int(figure.get_figwidth() / (0.65 + 0.075 * max(map(len, entries)))))
-    figure.legend(entries.values(), entries, loc="outside lower center", ncols=beside, frameon=False, fontsize=8)
-    write_aside(path, lambda aside: figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=200))
+    labelled = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    entries = {name: labelled[name] for name in [*names, *(name for name in labelled if name not in names)]}
+    beside = max(1, int(figure.get_figwidth() / (0.8 + 0.075 * max(map(len, entries)))))
+    style = {"loc": "outside lower center", "frameon": False, "fontsize": 8, "handlelength": 3}
+    figure.legend(entries.values(), entries, ncols=beside, **style)
+    write_aside(path, lambda aside: figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=DPI))
     return path
 
 
@@ -84,14 +89,16 @@ def _draw(axes: Any, chart: Chart, names: Sequence[str]) -> None:
         axes.axhline(level, color="#666666", linestyle=":", linewidth=1, label=name)
     axes.set_title(*plain([chart.title]), fontsize=9)
     axes.tick_params(labelsize=8)
+    axes.xaxis.get_offset_text().set_fontsize(8)
     axes.grid(alpha=0.25, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _scale(axes: Any, scales: tuple[str, str]) -> None:
-    """Logarithmic axes, to base 10 or 2."""
-    for scale, change in zip(scales, (axes.set_xscale, axes.set_yscale), strict=True):
+    """Logarithmic axes: to base 10, with powers beside them, or to base 2, with plain numbers."""
+    for scale, axis, change in zip(scales, (axes.xaxis, axes.yaxis), (axes.set_xscale, axes.set_yscale), strict=True):
         if scale == "log2":
             change("log", base=2)
+            axis.set_major_formatter("{x:,.0f}")
         elif scale == "log":
             change("log")

@@ -1,10 +1,9 @@
-"""How one quantity grows with another: the exponent of a power law, and where two curves cross."""
+"""How one quantity grows with another: the exponent of a power law."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 Numbers = Sequence[int | float]
@@ -19,6 +18,13 @@ class Slope(NamedTuple):
     def __str__(self) -> str:
         return f"{self.exponent:.2f}" + (f" ± {self.error:.2f}" if math.isfinite(self.error) else "")
 
+    def agrees(self, expected: float, near: float) -> bool | None:
+        """Whether it is as near as that; None where it is not, but by no more than two of its standard errors."""
+        away = abs(self.exponent - expected)
+        if away <= near:
+            return True
+        return None if math.isnan(away) or away <= near + 2 * self.error else False
+
 
 def slope(x: Numbers, y: Numbers) -> Slope:
     """The ``a`` of ``y = c x^a``: least squares on the logarithms of both."""
@@ -32,17 +38,16 @@ def slope(x: Numbers, y: Numbers) -> Slope:
     return Slope(exponent, math.sqrt(left / free / spread) if free else math.nan)
 
 
-def halves(x: Numbers, y: Numbers) -> tuple[Slope, Slope]:
-    """The slope over the smaller half and over the larger half; of an odd number, the middle belongs to both."""
-    middle = len(x) // 2
-    return slope(x[: len(x) - middle], y[: len(y) - middle]), slope(x[middle:], y[middle:])
+def larger_half(values: Numbers) -> Numbers:
+    """The values from the middle one on; of an even number, the second half."""
+    return values[len(values) // 2 :]
 
 
-def crossing(x: Numbers, one: Numbers, other: Numbers) -> float | None:
-    """The first x at which `one`, smaller until then, has grown to `other`: between points, on straight logarithms."""
-    apart = [math.log(a / b) for a, b in zip(one, other, strict=True)]
-    for (here, there), (before, after) in zip(pairwise(x), pairwise(apart), strict=True):
-        if before < 0 <= after:
-            share = before / (before - after)
-            return float(math.exp(math.log(here) + share * math.log(there / here)))
-    return None
+def added(x: Numbers, y: Numbers) -> Slope:
+    """The slope, over the larger half of x, of what y has above its least value before: a constant does not count.
+
+    Where noise leaves less than two values above that, there is none (nan).
+    """
+    least = min(y[: len(y) // 2])
+    above = [(a, b - least) for a, b in zip(larger_half(x), larger_half(y), strict=True) if b > least]
+    return slope(*zip(*above, strict=True)) if len(above) > 1 else Slope(math.nan, math.nan)

@@ -3,7 +3,8 @@
     compare.json    what was asked for             PART.json   all numbers of a part, with the machine
     report.html     everything on one page         PART.png    its figure
 
-A folder goes on where it was stopped, by the same settings; any other folder that is there already is refused.
+A folder goes on where it was stopped, by the same settings and on the same text; any other folder that is there
+already is refused.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.compare.corpora import content
 from regard.compare.part import Found, Setting
 from regard.disk import read_json, write_json, write_text
 from regard.errors import CheckpointError, InputError
@@ -34,6 +36,7 @@ class Folder:
 
     def __init__(self, setting: Setting) -> None:
         self.path, self.setting = setting.out, setting
+        self._asked = {**setting.json(), "content": content(setting)}
         self._settings = self.path / "compare.json"
         if not self.path.exists():
             return
@@ -44,17 +47,19 @@ class Folder:
         self._same(read_json(self._settings))
 
     def _same(self, before: dict[str, Any]) -> None:
-        """A comparison is of one setting."""
-        for name, value in self.setting.json().items():
+        """A comparison is of one setting, and of one text."""
+        for name, value in self._asked.items():
             if before.get(name) != value:
                 found = f"a comparison with {name} {before.get(name)!r} is there, not {value!r}"
+                if name == "content":
+                    found = "a comparison is there of what the files of --data and --tagged held before"
                 raise InputError(f"{self.path}: {found}; choose another --out, or delete it")
 
     def begin(self) -> None:
         """Make the folder, and note down what was asked for."""
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
-            write_json(self._settings, self.setting.json())
+            write_json(self._settings, self._asked)
 
     def has(self, name: str) -> bool:
         """Whether a part has ended."""
@@ -85,11 +90,7 @@ class Folder:
     def write_report(self, page: str) -> None:
         """The page of all parts."""
         with self._writing():
-            write_text(self.report, page)
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report.html"
+            write_text(self.setting.report, page)
 
     def _place(self, name: str) -> Path:
         return self.path / f"{name}.json"

@@ -7,7 +7,7 @@ hold, it says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -39,6 +39,11 @@ class Setting:
             "tagged": self.tagged,
         }
 
+    @property
+    def report(self) -> Path:
+        """The page of all parts."""
+        return self.out / "report.html"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -52,6 +57,11 @@ class Finding:
     def verdict(self) -> str:
         """One word or two."""
         return {True: "held", False: "did not hold", None: "cannot tell"}[self.held]
+
+    @property
+    def reason(self) -> str:
+        """The numbers, as a sentence of their own."""
+        return self.because[:1].upper() + self.because[1:]
 
 
 @dataclass(frozen=True)
@@ -91,3 +101,9 @@ class Part(NamedTuple):
 def either(first: bool, second: bool) -> bool | None:
     """True where only the first is so, False where only the second is, None where neither."""
     return True if first and not second else False if second and not first else None
+
+
+def jointly(verdicts: Iterable[bool | None]) -> bool | None:
+    """False where one of them is, True where all are, else None."""
+    found = set(verdicts)
+    return False if False in found else None if None in found else True

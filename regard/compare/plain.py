@@ -19,7 +19,7 @@ def lines(part: Part, shown: Shown, width: int | None = None) -> Iterator[str]:
         yield from textwrap.wrap(table.note, columns)
     yield ""
     for finding in shown.findings:
-        said = f"{finding.verdict:<13} {finding.claim} {finding.because}"
+        said = f"{finding.verdict:<13} {finding.claim} {finding.reason}"
         yield from textwrap.wrap(said, columns, subsequent_indent=" " * 14)
     yield ""
 

@@ -16,12 +16,15 @@ from regard.compare.charts import Chart, Line, draw_charts
 from regard.compare.contenders import SCHEMES, Shape
 from regard.compare.corpora import Amount, Split
 from regard.compare.part import Finding, Found, Part, Setting, Shown, Table, either
-from regard.compare.translation import clear
+from regard.compare.translation import POOR, clear, unclear
 
 NONE = "none"
 
-CLEAR = 1.0
-"""Points of 100 that the scores of two taggers must be apart to be told apart."""
+CLEAR = {"translate": 2.0, "tag": 1.0}
+"""Points of 100 that scores must be apart to be told apart, on however many sentences."""
+
+TASKS = {"translate": "translation", "tag": "tagging"}
+"""What to call them."""
 
 
 @dataclass(frozen=True)
@@ -85,37 +88,42 @@ def findings(found: Found) -> list[Finding]:
 
 
 def _of_task(task: str, about: Mapping[str, Any]) -> list[Finding]:
-    names = {each["name"]: score_of(task, each["scores"]) for each in about["models"]}
-    label, bare = names[NONE]
-    values = {name: value for name, (_, value) in names.items() if name != NONE}
-    best = max(values, key=lambda name: values[name])
-    apart, what = (
-        clear(about["n_test"]) if task == "translate" else CLEAR,
-        {"translate": "translation", "tag": "tagging"}[task],
+    label, _ = score_of(task, about["models"][0]["scores"])
+    scores = {each["name"]: score_of(task, each["scores"])[1] for each in about["models"]}
+    bare = scores.pop(NONE)
+    apart = clear(about["n_test"], CLEAR[task])
+    return [_order_matters(task, label, scores, bare, apart), _sinusoids(task, label, scores, apart)]
+
+
+def _order_matters(task: str, label: str, scores: dict[str, float], bare: float, apart: float) -> Finding:
+    """Of every scheme it is claimed, so the worst of them decides."""
+    ahead, poor = min(scores.values()) - bare, max(*scores.values(), bare) < POOR
+    held = None if poor else either(ahead > apart, ahead < -apart)
+    ranked = ", ".join(f"{name} {scores[name]:.1f}" for name in sorted(scores, key=lambda name: -scores[name]))
+    return Finding(
+        f"Order matters in {TASKS[task]}: every scheme is better than none.",
+        held,
+        f"{label}: {ranked}, none {bare:.1f}{unclear(held, apart, poor=poor)}.",
     )
-    needed = either(min(values.values()) - bare > apart, bare - max(values.values()) > -apart)
-    ranked = ", ".join(f"{name} {values[name]:.1f}" for name in sorted(values, key=lambda name: -values[name]))
-    near = [name for name in values if name != best and values[best] - values[name] <= apart]
-    also = f"; within {apart:.2g} of it: {', '.join(near)}" if near else ""
-    return [
-        Finding(
-            f"Order matters in {what}: every scheme is better than none.",
-            needed,
-            f"{label}: {ranked}, none {bare:.1f}.",
-        ),
-        Finding(
-            f"In {what}, sinusoidal positions do as well as learned ones.",
-            values["sinusoidal"] >= values["learned"] - apart,
-            f"{label} {values['sinusoidal']:.1f} against {values['learned']:.1f}; the best here was {best}, "
-            f"{values[best]:.1f}{also}.",
-        ),
-    ]
+
+
+def _sinusoids(task: str, label: str, scores: dict[str, float], apart: float) -> Finding:
+    """As well as learned ones: not noticeably worse; to be worse, they must be clearly `apart`."""
+    own, learned = scores["sinusoidal"], scores["learned"]
+    poor, best = max(own, learned) < POOR, max(scores, key=lambda name: scores[name])
+    held = None if poor else either(own > learned - CLEAR[task], own < learned - apart)
+    return Finding(
+        f"In {TASKS[task]}, sinusoidal positions do as well as learned ones.",
+        held,
+        f"{label} {own:.1f} against {learned:.1f}{unclear(held, apart, poor=poor)}; the best here was {best}, "
+        f"{scores[best]:.1f}.",
+    )
 
 
 def show(found: Found) -> Shown:
     """Tables and findings."""
     about = [
-        f"{task}: {each['origin']}; {each['n_train']:,} to train on, {each['n_test']:,} to test on"
+        f"{TASKS[task].capitalize()}: {each['origin']}; {each['n_train']:,} to train on, {each['n_test']:,} to test on"
         for task, each in found.items()
     ]
     steps = found["translate"]["models"][0]["steps"]
@@ -141,14 +149,14 @@ def _table(task: str, about: Mapping[str, Any]) -> Table:
         for each in about["models"]
     ]
     columns = ["positions", "parameters", f"{label} (test)", f"{second} %", "loss (validation)", "seconds"]
-    return Table({"translate": "Translation", "tag": "Tagging"}[task], columns, rows)
+    return Table(TASKS[task].capitalize(), columns, rows)
 
 
 def draw(found: Found, path: Path) -> Path:
     """The loss on the validation data while each scheme was trained."""
     charts = [
         Chart(
-            {"translate": "translation", "tag": "tagging"}[task],
+            TASKS[task],
             {
                 each["name"]: Line(
                     [line["step"] for line in each["curve"]], [line["valid_loss"] for line in each["curve"]]

@@ -37,14 +37,14 @@ from regard.progress import bar
 from regard.train.device import device_named
 
 CLEAR = 0.05
-"""Accuracies must be so far apart, and further than chance would have it, to be told apart."""
+"""Accuracies must be so far apart, and further than three standard errors, to be told apart."""
 
 WHOLE = 0.95
 """An accuracy from which on we say that a text was recalled."""
 
 
 SIZES = {
-    "quick": Size(16, (1, 2, 4, 6, 8, 10, 12, 14, 16), 16, 300, 32, 250, 4e-3, 48, 1),
+    "quick": Size(12, (1, 2, 4, 6, 8, 10, 12), 16, 400, 32, 250, 6e-3, 48, 1),
     "full": Size(32, (1, 2, 4, 8, 12, 16, 20, 24, 28, 32), 32, 1500, 64, 1000, 3e-3, 64, 2),
 }
 
@@ -106,13 +106,21 @@ class Recalled:
         accuracy: float = self.accuracy[name][-1]
         return accuracy
 
-    def above(self, one: float, other: float) -> bool:
-        """Whether one accuracy at the greatest distance is clearly higher: by `CLEAR`, and by 3 standard errors.
+    def learned(self, *names: str) -> bool:
+        """Whether one of the models recalls the shortest texts at least; else they have learned too little to judge."""
+        return any(self.accuracy[name][0] >= WHOLE for name in names)
 
-        Tokens of one text are not drawn independently, so texts are counted, not tokens.
-        """
-        error = math.sqrt((one * (1 - one) + other * (1 - other)) / self.tested)
-        return one - other > max(CLEAR, 3 * error)
+    def error(self, *accuracies: float) -> float:
+        """Three standard errors of a difference. Texts count, not tokens: those of one text are not independent."""
+        return 3 * math.sqrt(sum(each * (1 - each) for each in accuracies) / self.tested)
+
+    def above(self, one: float, other: float) -> bool:
+        """Whether one accuracy is clearly higher."""
+        return one - other > self.clear(one, other)
+
+    def clear(self, one: float, other: float) -> float:
+        """How far apart two accuracies must be."""
+        return max(CLEAR, self.error(one, other))
 
 
 def findings(found: Found) -> list[Finding]:
@@ -131,35 +139,53 @@ def findings(found: Found) -> list[Finding]:
         ),
         *(_reaches(recalled, name) for name in transformers),
         _beats(recalled, USUAL, "Transformer, none", "Without positions a Transformer cannot know the order"),
-        _beats(
-            recalled, TRANSFORMER_LM, RECURRENT_LM, "A Transformer recalls more than recurrence as a language model too"
-        ),
+        _beats(recalled, TRANSFORMER_LM, RECURRENT_LM, "A Transformer recalls more from afar as a language model too"),
     ]
 
 
 def _forgets(recalled: Recalled, name: str) -> Finding:
     near, far = recalled.accuracy[name][0], recalled.far(name)
     ends = f"n = {recalled.distances[0]} and {far:.1%} at n = {recalled.distances[-1]}"
-    held = either(recalled.above(near, far), recalled.above(far, near) or far >= WHOLE)
-    return Finding("One fixed vector holds less of a text the longer it is.", held, f"{name}: {near:.1%} at {ends}.")
+    learned = recalled.learned(name)
+    held = either(recalled.above(near, far), far >= WHOLE) if learned else None
+    said = f"{name}: {near:.1%} at {ends}{_unlearned(learned)}."
+    return Finding("One fixed vector holds less of a text the longer it is.", held, said)
 
 
 def _reaches(recalled: Recalled, name: str) -> Finding:
     lowest = min(recalled.accuracy[name])
     where = recalled.distances[recalled.accuracy[name].index(lowest)]
-    said = f"at worst {lowest:.1%}, at n = {where}"
-    return Finding(f"{name} positions: any distance is one step away, so none is lost.", lowest >= WHOLE, f"{said}.")
+    learned, apart = recalled.learned(name), recalled.error(lowest)
+    held = either(lowest >= WHOLE, WHOLE - lowest > apart) if learned else None
+    few = f", and only {apart:.1%} below that would be clear" if learned and held is None else ""
+    return Finding(
+        f"{name} positions: any distance is one step away, so none is lost.",
+        held,
+        f"at worst {lowest:.1%}, at n = {where}; from {WHOLE:.0%} on a text counts as recalled{few}"
+        f"{_unlearned(learned)}.",
+    )
 
 
 def _beats(recalled: Recalled, one: str, other: str, claim: str, *, ties: bool = False) -> Finding:
-    """Whether one is clearly above the other at the greatest distance, or with `ties` not clearly below it."""
+    """Whether one is clearly above the other at the greatest distance, or with `ties` not noticeably below it.
+
+    At no distance may it be clearly below.
+    """
     a, b = recalled.far(one), recalled.far(other)
-    higher, lower = recalled.above(a, b), recalled.above(b, a)
-    held = not lower if ties else either(higher, lower)
-    apart = "" if higher or lower else " (not clearly apart)"
-    return Finding(
-        f"{claim}: {one} against {other}.", held, f"{a:.1%} against {b:.1%} at n = {recalled.distances[-1]}{apart}."
-    )
+    learned, higher = recalled.learned(one, other), a - b > -CLEAR if ties else recalled.above(a, b)
+    each = zip(recalled.distances, recalled.accuracy[one], recalled.accuracy[other], strict=True)
+    below = [f"{n}" for n, mine, its in each if recalled.above(its, mine)]
+    held = either(higher, bool(below)) if learned else None
+    said = f"{a:.1%} against {b:.1%} at n = {recalled.distances[-1]}"
+    if below:
+        said += f"; clearly less at n = {', '.join(below)}"
+    elif learned and held is None:
+        said += f"; only {recalled.clear(a, b):.1%} apart would be clear"
+    return Finding(f"{claim}: {one} against {other}.", held, f"{said}{_unlearned(learned)}.")
+
+
+def _unlearned(learned: bool) -> str:
+    return "" if learned else f"; too little was learned to tell: not even the shortest text is recalled to {WHOLE:.0%}"
 
 
 def show(found: Found) -> Shown:
@@ -199,7 +225,7 @@ def draw(found: Found, path: Path) -> Path:
         )
         for title, names in groups.items()
     ]
-    return draw_charts(charts, path, "distance n", "tokens recalled, %", columns=3, limits=(0.0, 103.0))
+    return draw_charts(charts, path, "distance n", "tokens recalled, %", columns=3, limits=(-3.0, 103.0))
 
 
 PART = Part(

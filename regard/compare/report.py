@@ -68,7 +68,7 @@ def _text(words: str) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    said = f"<b>{_text(finding.claim)}</b><br>{_text(finding.because[:1].upper() + finding.because[1:])}"
+    said = f"<b>{_text(finding.claim)}</b><br>{_text(finding.reason)}"
     return f"<li>{_badge(finding.verdict, finding.verdict)}<div>{said}</div></li>"
 
 

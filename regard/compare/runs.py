@@ -42,10 +42,13 @@ VALIDATIONS = 5
 
 
 def recipe(task: str, split: Split, model: Shape, tokenizer: Shape, train: Shape) -> config.Tables:
-    """The recipe of one run: every model of a comparison is trained alike, to its last step."""
+    """The recipe of one run: every model of a comparison is trained alike, to its last step.
+
+    Precision too: on a GPU the habits of Transformers and of recurrence differ in it.
+    """
     often = max(1, train["steps"] // VALIDATIONS)
     seldom = {"validate_every": often, "save_every": often, "log_every": max(1, train["steps"] // 50)}
-    alike = {"schedule": "cosine", "average": 1, "patience": 0, "compiled": False}
+    alike = {"schedule": "cosine", "average": 1, "patience": 0, "compiled": False, "precision": "float32"}
     return {
         "task": {"name": task, **({"label_smoothing": 0.0} if task == "translate" else {})},
         "data": {"train": split.train, "valid": split.valid},

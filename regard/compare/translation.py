@@ -71,10 +71,12 @@ def measure(setting: Setting, _: Mapping[str, Found]) -> Found:
     models = []
     for trained in _trained(size, split, folder, setting):
         written = translated(trained.path, sources, setting.device)
-        (folder / f"{trained.path.name}.translated").write_text("".join(f"{line}\n" for line in written), "utf-8")
+        lines = [f"{' '.join(text.splitlines())}\n" for text in written]  # one each, though a model may write an end
+        (folder / f"{trained.path.name}.translated").write_text("".join(lines), "utf-8")
         buckets = by_bucket(sources, written, references, edges)
         models.append({**trained.facts(), **_scores(written, references), "buckets": buckets})
-    return {"origin": split.origin, "n_train": split.n_train, "n_test": split.n_test, "edges": edges, "models": models}
+    counts = {"n_train": split.n_train, "n_valid": split.n_valid, "n_test": split.n_test}
+    return {"origin": split.origin, **counts, "edges": edges, "models": models}
 
 
 def _trained(size: Size, split: corpora.Split, folder: Path, setting: Setting) -> Iterator[runs.Trained]:
@@ -92,9 +94,9 @@ def _trained(size: Size, split: corpora.Split, folder: Path, setting: Setting) -
 
 
 def translated(path: Path, sources: Sequence[str], device: str) -> list[str]:
-    """What the model in a run makes of each source, greedily; a line each, though a model may write a line end."""
+    """What the model in a run makes of each source, greedily."""
     found = api.load(path, device=device).stream(windows(sources), aligned=False, beam=1, batch=64)
-    return [best[0].text.replace("\n", " ") for _, best in found]
+    return [best[0].text for _, best in found]
 
 
 def bucket_edges(lengths: Sequence[int], most: int) -> list[int]:
@@ -132,51 +134,60 @@ def findings(found: Found) -> list[Finding]:
     ]
 
 
-def clear(n_sentences: int) -> float:
-    """How far apart the BLEU of so many sentences must be: about its 95 % interval, to either side."""
-    return max(CLEAR, 60 / math.sqrt(n_sentences))
+def clear(n_sentences: int, least: float = CLEAR) -> float:
+    """How far apart the scores of so many sentences must be: about their 95 % interval, to either side."""
+    return max(least, 60 / math.sqrt(n_sentences))
+
+
+def unclear(held: bool | None, apart: float, *, poor: bool, alone: bool = False) -> str:
+    """Why scores cannot tell, where they cannot: models learned too little, one bucket is `alone`, or it is noise."""
+    if held is not None:
+        return ""
+    if poor:
+        return f"; too little was learned to tell (scores below {POOR:g})"
+    return "; all sentences are about as long" if alone else f"; only {apart:.1f} apart would be clear"
 
 
 def _falls(model: Mapping[str, Any]) -> Finding:
     """The claim is of one vector: what it makes of short sentences it no longer makes of long ones."""
-    short, long = (model["buckets"][place]["bleu"] for place in (0, -1))
-    apart = clear(min(model["buckets"][place]["n"] for place in (0, -1)))
-    held = None if max(short, long) < POOR else either(short - long > apart, long > short)
+    first, last = model["buckets"][0], model["buckets"][-1]
+    short, long, apart = first["bleu"], last["bleu"], clear(min(first["n"], last["n"]))
+    poor = max(short, long) < POOR
+    held = None if poor else either(short - long > apart, long - short > apart)
     return Finding(
         "With one fixed vector, quality falls as sentences grow.",
         held,
-        f"{model['name']}: BLEU {short:.1f} with {_words(model['buckets'][0])}, {long:.1f} with "
-        f"{_words(model['buckets'][-1])}.",
+        f"{model['name']}: BLEU {short:.1f} with {_words(first)}, {long:.1f} with {_words(last)}"
+        f"{unclear(held, apart, poor=poor, alone=first is last)}.",
     )
 
 
 def _longest(models: Mapping[str, Any], one: str, other: str, claim: str) -> Finding:
     """Whether what one gains over the other is more in the longest bucket than in the shortest."""
     gains = [a["bleu"] - b["bleu"] for a, b in zip(models[one]["buckets"], models[other]["buckets"], strict=True)]
-    learned = min(models[one]["bleu"], models[other]["bleu"]) >= POOR
-    apart = clear(models[one]["buckets"][-1]["n"])
-    held = either(gains[-1] > max(apart, gains[0]), gains[-1] < gains[0]) if learned else None
-    ends = [_words(models[one]["buckets"][place]) for place in (0, -1)]
-    return Finding(claim, held, f"{one} gains {gains[0]:+.1f} BLEU with {ends[0]} and {gains[-1]:+.1f} with {ends[1]}.")
+    first, last = models[one]["buckets"][0], models[one]["buckets"][-1]
+    more, apart = gains[-1] - gains[0], clear(min(first["n"], last["n"]))
+    poor = min(models[one]["bleu"], models[other]["bleu"]) < POOR
+    held = None if poor else either(more > apart, more < -apart)
+    return Finding(
+        claim,
+        held,
+        f"{one} gains {gains[0]:+.1f} BLEU with {_words(first)} and {gains[-1]:+.1f} with {_words(last)}"
+        f"{unclear(held, apart, poor=poor, alone=first is last)}.",
+    )
 
 
 def _above(models: Mapping[str, Any], one: str, other: str) -> Finding:
     a, b = models[one], models[other]
+    ahead, apart = a["bleu"] - b["bleu"], clear(sum(bucket["n"] for bucket in a["buckets"]))
     poor = max(a["bleu"], b["bleu"]) < POOR
-    apart = clear(sum(bucket["n"] for bucket in a["buckets"]))
-    held = None if poor else either(a["bleu"] - b["bleu"] > apart, b["bleu"] - a["bleu"] > apart)
+    held = None if poor else either(ahead > apart, ahead < -apart)
     long = f"{a['buckets'][-1]['bleu']:.1f} against {b['buckets'][-1]['bleu']:.1f}"
-    few = (
-        "; both have learned too little to tell"
-        if poor
-        else ""
-        if held is not None
-        else f"; {apart:.1f} would be clear"
-    )
     return Finding(
         f"The Transformer translates better than recurrence: {one} against {other}.",
         held,
-        f"BLEU {a['bleu']:.1f} against {b['bleu']:.1f}, with {_words(a['buckets'][-1])} {long}{few}.",
+        f"BLEU {a['bleu']:.1f} against {b['bleu']:.1f}, with {_words(a['buckets'][-1])} {long}"
+        f"{unclear(held, apart, poor=poor)}.",
     )
 
 
@@ -191,9 +202,9 @@ def show(found: Found) -> Shown:
     counts = [each["parameters"] for each in models]
     method = (
         f"{found['origin']}; {found['n_train']:,} to train on, {found['n_test']:,} to test on. Each model was trained "
-        f"by the recipe in translation/ for {models[0]['steps']:,} steps on one seed; {min(counts):,} to "
-        f"{max(counts):,} parameters. Test sentences are translated greedily and sorted by the words of their "
-        f"source into buckets of about one size. {models[0]['signature']}."
+        f"by the recipe in translation/ for {models[0]['steps']:,} steps in float32 on one seed; "
+        f"{min(counts):,} to {max(counts):,} parameters. Test sentences are translated greedily, sorted by the words "
+        f"of their source into buckets of about one size. {models[0]['signature']}."
     )
     buckets = models[0]["buckets"]
     columns = ["model", "parameters", "all", *map(_words, buckets)]
@@ -230,7 +241,7 @@ def draw(found: Found, path: Path) -> Path:
             for each in found["models"]
         }
         charts.append(Chart(title, lines))
-    return draw_charts(charts, path, "words in the source", "score", columns=2, limits=(0.0, 102.0))
+    return draw_charts(charts, path, "words in the source", "score", columns=2, limits=(-3.0, 103.0))
 
 
 PART = Part(

@@ -15,7 +15,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -98,22 +98,21 @@ class Order(ABC):
         return Cursor(cursor.epoch + 1)
 
 
+@dataclass(eq=False)
 class PooledOrder(Order):
     """The items, or those chosen of them, permuted anew in each epoch and cut into pools."""
 
-    def __init__(
-        self,
-        lengths: Int[np.ndarray, "items sides"],
-        *,
-        seed: int,
-        shuffle: bool = True,
-        pool_size: int | None = None,
-        items: Int[np.ndarray, " chosen"] | None = None,
-    ) -> None:
-        self.items = np.arange(len(lengths)) if items is None else items
-        assert len(self.items) > 0, "no items to put in order"
-        self.lengths, self.seed, self.shuffle = lengths, seed, shuffle
-        self.n_pools = max(1, len(self.items) // (pool_size or self._pool_size()))
+    lengths: Int[np.ndarray, "items sides"]
+    _: KW_ONLY
+    seed: int
+    shuffle: bool = True
+    pool_size: int | None = None
+    items: Int[np.ndarray, " chosen"] | None = None
+
+    def __post_init__(self) -> None:
+        self._chosen = np.arange(len(self.lengths)) if self.items is None else self.items
+        assert len(self._chosen) > 0, "no items to put in order"
+        self.n_pools = max(1, len(self._chosen) // (self.pool_size or self._pool_size()))
         self._kept: tuple[int, Integer[np.ndarray, " items"]] | None = None
 
     @abstractmethod
@@ -125,38 +124,28 @@ class PooledOrder(Order):
         batches, lengths = self.pool(0, 0), self.lengths[self._items(0, 0)]
         room = sum(batch.n_rows * np.array(batch.widths, dtype=np.int64) for batch in batches)
         used = lengths.sum(axis=0, dtype=np.int64) / room
-        return Estimate(round(len(batches) * len(self.items) / len(lengths)), tuple(used.tolist()))
+        return Estimate(round(len(batches) * len(self._chosen) / len(lengths)), tuple(used.tolist()))
 
     def _items(self, epoch: int, pool: int) -> Int[np.ndarray, " items"]:
-        first, last = (len(self.items) * index // self.n_pools for index in (pool, pool + 1))
+        first, last = (len(self._chosen) * index // self.n_pools for index in (pool, pool + 1))
         return self._permutation(epoch)[first:last].astype(np.int64)
 
     def _permutation(self, epoch: int) -> Integer[np.ndarray, " items"]:
         """All items in the order of that epoch; the last one asked for is kept, for the pools to come."""
         if self._kept is None or self._kept[0] != epoch:
-            items = self.items.astype(np.min_scalar_type(len(self.lengths)))
+            items = self._chosen.astype(np.min_scalar_type(len(self.lengths)))
             if self.shuffle:
                 _generator(self.seed, epoch).shuffle(items)
             self._kept = epoch, items
         return self._kept[1]
 
 
+@dataclass(eq=False)
 class PackedOrder(PooledOrder):
     """Batches of one constant shape whose rows are packed nearly full."""
 
-    def __init__(
-        self,
-        lengths: Int[np.ndarray, "items sides"],
-        capacity: Sequence[int],
-        rows_per_batch: int,
-        *,
-        seed: int,
-        shuffle: bool = True,
-        pool_size: int | None = None,
-        items: Int[np.ndarray, " chosen"] | None = None,
-    ) -> None:
-        self.capacity, self.rows_per_batch = tuple(capacity), rows_per_batch
-        super().__init__(lengths, seed=seed, shuffle=shuffle, pool_size=pool_size, items=items)
+    capacity: Sequence[int]
+    rows_per_batch: int
 
     def _pool_size(self) -> int:
         rows_per_item = float((np.maximum(self.lengths.mean(axis=0), 1) / self.capacity).max())
@@ -179,29 +168,19 @@ class PackedOrder(PooledOrder):
         first_row = np.arange(n_batches + 1) * packing.n_rows // n_batches
         cuts = np.searchsorted(rows, first_row).tolist()
         return [
-            Placement(items[i:j], rows[i:j] - first, self.rows_per_batch, self.capacity)
+            Placement(items[i:j], rows[i:j] - first, self.rows_per_batch, tuple(self.capacity))
             for (i, j), first in zip(pairwise(cuts), first_row[:-1].tolist(), strict=True)
         ]
 
 
+@dataclass(eq=False)
 class BucketOrder(PooledOrder):
     """Batches of items of like length, one in each row and as wide as the longest, about `batch_tokens` positions.
 
     Of items with several sides the widest counts.
     """
 
-    def __init__(
-        self,
-        lengths: Int[np.ndarray, "items sides"],
-        batch_tokens: int,
-        *,
-        seed: int,
-        shuffle: bool = True,
-        pool_size: int | None = None,
-        items: Int[np.ndarray, " chosen"] | None = None,
-    ) -> None:
-        self.batch_tokens = batch_tokens
-        super().__init__(lengths, seed=seed, shuffle=shuffle, pool_size=pool_size, items=items)
+    batch_tokens: int
 
     def _pool_size(self) -> int:
         mean = float(np.maximum(self.lengths.max(axis=1), 1).mean())
@@ -235,7 +214,7 @@ def _cuts(widths: Int[np.ndarray, " items"], most: int) -> list[int]:
     while cuts[-1] < len(widths):
         cuts.append(min(len(widths), cuts[-1] + max(1, most // int(widths[cuts[-1]]))))
     if len(cuts) > 2:
-        cuts[-2] = min(cuts[-2], (cuts[-3] + cuts[-1] + 1) // 2)
+        cuts[-2] = min(cuts[-2], (cuts[-3] + cuts[-1]) // 2)
     return cuts
 
 

@@ -51,7 +51,8 @@ class Hypothesis:
 def log_probabilities(logits: Float[Tensor, "N V"], marks: Marks) -> Float[Tensor, "N V"]:
     """Of each next token, among all of them; then what is never written is made impossible."""
     log_probs = logits.float().log_softmax(-1)
-    log_probs[:, list(marks.never)] = -torch.inf
+    if marks.never:
+        log_probs[:, list(marks.never)] = -torch.inf
     return log_probs
 
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regard.errors import InputError
-from regard.generate.sampling import Pick, draw_by_row, most_likely, sampler
+from regard.generate.sampling import Pick, check_drawing, draw_by_row, most_likely, sampler
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """At temperature 0 the most likely token is taken each time; `top_k` None is no limit.
+    """At temperature 0 the most likely token is taken each time; `top_k` None or 0 is no limit.
 
     A text ends where the model ends it, before a `stop` string, or after `max_tokens`. What is drawn depends on the
     seed, on the number of the prompt and on which of its `n` continuations it is, and on nothing else.
@@ -35,12 +35,7 @@ class Manner:
         for name, value in (("max-tokens", self.max_tokens), ("n", self.n), ("batch", self.batch)):
             if value < 1:
                 raise InputError(f"{name} {value}: expected at least 1")
-        if not 0 <= self.temperature < math.inf:
-            raise InputError(f"temperature {self.temperature}: expected 0 (the most likely token each time) or more")
-        if self.top_k is not None and self.top_k < 1:
-            raise InputError(f"top-k {self.top_k}: expected at least 1; leave it out for no limit")
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"top-p {self.top_p}: expected more than 0 and at most 1")
+        check_drawing(self.temperature, self.top_k, self.top_p, greedy=True)
         if not 0 < self.repetition_penalty < math.inf:
             raise InputError(f"repetition-penalty {self.repetition_penalty}: expected more than 0; 1 is none")
         if not all(self.stop):
@@ -58,4 +53,4 @@ class Manner:
         if self.greedy:
             return most_likely
         draw = draw_by_row([f"{self.seed} {name}" for name in names])
-        return sampler(draw, temperature=self.temperature, top_k=self.top_k or 0, top_p=self.top_p)
+        return sampler(draw, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)

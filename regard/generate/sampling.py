@@ -6,6 +6,7 @@ A row that has come to its end is taken out, so it costs nothing more. `walk` gi
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,36 +28,64 @@ Draw = Callable[[list[int]], Sequence[float]]
 Change = Callable[[Float[Tensor, "N V"], list[int]], Float[Tensor, "N V"]]
 """What becomes of the logits of these rows before a token is picked; scores stay those of the model."""
 
+BROKEN = "the model's scores are not numbers; its weights are damaged, or its training went wrong"
+
 
 def most_likely(log_probs: Float[Tensor, "N V"], rows: list[int]) -> Int[Tensor, " N"]:
     """Greedy decoding."""
     return log_probs.argmax(-1)
 
 
-def sampler(draw: Draw, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Pick:
-    """Draw from the distribution sharpened by `temperature`, cut to the `top_k` tokens and the `top_p` mass."""
-    if temperature <= 0:
+def check_drawing(temperature: float, top_k: int | None, top_p: float, *, greedy: bool = False) -> None:
+    """Refuse what nothing can be drawn by; a `greedy` way takes the most likely token at temperature 0."""
+    if greedy and not 0 <= temperature < math.inf:
+        raise InputError(f"temperature {temperature}: expected 0 (the most likely token each time) or more")
+    if not greedy and not 0 < temperature < math.inf:
         raise InputError(f"temperature {temperature}: expected more than 0; for the most likely token use greedy")
     if not 0 < top_p <= 1:
         raise InputError(f"top-p {top_p}: expected more than 0 and at most 1")
-    if top_k < 0:
+    if top_k is not None and top_k < 0:
         raise InputError(f"top-k {top_k}: expected 0 (no limit) or more")
 
+
+def sampler(draw: Draw, *, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0) -> Pick:
+    """Draw from the distribution sharpened by `temperature`, cut to the `top_k` tokens and the `top_p` mass.
+
+    Of `top_k`, None and 0 are no limit.
+    """
+    check_drawing(temperature, top_k, top_p)
+
     def pick(log_probs: Tensor, rows: list[int]) -> Tensor:
-        ordered, tokens = (log_probs.double() / temperature).sort(-1, descending=True)
-        if top_k:
-            ordered[:, top_k:] = -torch.inf
-        probabilities = ordered.softmax(-1)
-        before = probabilities.cumsum(-1) - probabilities
-        probabilities[before >= top_p] = 0.0
+        kept, tokens = _foremost(log_probs, top_k, ordered=top_p < 1)
+        probabilities = (_exact(kept) / temperature).softmax(-1)
+        if top_p < 1:
+            before = probabilities.cumsum(-1) - probabilities
+            probabilities[before >= top_p] = 0.0
         up_to = probabilities.cumsum(-1)
-        drawn = torch.tensor(draw(rows), dtype=up_to.dtype, device=up_to.device)[:, None] * up_to[:, -1:]
-        # Rounding must not lead beyond what may be drawn; of scores that are not numbers the first is, for all to see.
-        last = ((probabilities > 0).sum(-1, keepdim=True) - 1).clamp(min=0)
-        place = torch.minimum(torch.searchsorted(up_to, drawn, right=True), last)
-        return tokens.gather(-1, place).squeeze(-1)
+        total = up_to[:, -1:]
+        drawn = torch.tensor(draw(rows), dtype=up_to.dtype, device=up_to.device)[:, None] * total
+        below = torch.minimum(drawn, total.nextafter(torch.zeros_like(total)))  # rounding must not lead to the end
+        place = torch.searchsorted(up_to, below, right=True).clamp(max=up_to.shape[1] - 1)
+        return tokens.gather(-1, place.to(tokens)).squeeze(-1)
 
     return pick
+
+
+def _foremost(
+    log_probs: Float[Tensor, "N V"], top_k: int | None, *, ordered: bool
+) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
+    """The `top_k` most likely tokens, from the first to the last of them; of all, in this order if it matters."""
+    size = log_probs.shape[1]
+    if top_k and top_k < size:
+        return log_probs.topk(top_k)
+    if ordered:
+        return log_probs.sort(-1, descending=True)
+    return log_probs, torch.arange(size, device=log_probs.device).expand_as(log_probs)
+
+
+def _exact(x: Tensor) -> Tensor:
+    """In float64, which Apple's devices do not have: what comes from them is worked out on the CPU."""
+    return (x.cpu() if x.device.type == "mps" else x).double()
 
 
 def draw_by_row(seeds: Sequence[str]) -> Draw:
@@ -118,24 +147,27 @@ class Way:
 
 def walk(step: Step, state: State, first: Int[Tensor, " N"], way: Way) -> Iterator[Chosen]:
     """Write all rows, one token at a time, behind the token each begins with, until each has come to its end."""
-    tokens, limit = first, way.limits
-    row = torch.arange(len(limit), device=limit.device)  # the input row each live row writes
-    for length in range(1, max(limit.tolist(), default=0) + 1):
-        logits, rows = step(tokens, state), row.tolist()
+    tokens, most = first, way.limits.tolist()
+    rows = list(range(len(most)))  # the input row each live row writes
+    for length in range(1, max(most, default=0) + 1):
+        logits = step(tokens, state)
         log_probs = log_probabilities(logits, way.marks)
         tokens = way.choose(logits, log_probs, rows)
-        if way.forced:
-            tokens = torch.where(limit == length, way.marks.end, tokens)
-        written = tokens.tolist()
-        yield Chosen(rows, written, log_probs.gather(-1, tokens[:, None]).squeeze(-1).tolist())
-        most = limit.tolist()
-        over = [way.over(r, t) or length == n for r, t, n in zip(rows, written, most, strict=True)]
-        if all(over):
+        if way.forced and any(most[row] == length for row in rows):
+            last = torch.tensor([most[row] == length for row in rows], device=tokens.device)
+            tokens = torch.where(last, way.marks.end, tokens)
+        written, scores = tokens.tolist(), log_probs.gather(-1, tokens[:, None]).squeeze(-1).tolist()
+        if any(map(math.isnan, scores)):
+            raise InputError(BROKEN)
+        yield Chosen(rows, written, scores)
+        pairs = enumerate(zip(rows, written, strict=True))
+        going = [place for place, (row, token) in pairs if length < most[row] and not way.over(row, token)]
+        if not going:
             return
-        if any(over):
-            going = torch.tensor([i for i, done in enumerate(over) if not done], device=limit.device)
-            tokens, limit, row = tokens[going], limit[going], row[going]
-            state.select(going[:, None])
+        if len(going) < len(rows):
+            kept = torch.tensor(going, device=tokens.device)
+            tokens, rows = tokens[kept], [rows[place] for place in going]
+            state.select(kept[:, None])
 
 
 def follow(

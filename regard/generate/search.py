@@ -11,19 +11,22 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.generate.beam import beam_search
 from regard.generate.hypothesis import Hypothesis, Marks, State, Step
-from regard.generate.sampling import Pick, draw_by_row, follow, most_likely, sampler
+from regard.generate.sampling import BROKEN, Pick, check_drawing, draw_by_row, follow, most_likely, sampler
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """Beam search (4 wide, or as wide as `n_best` needs, where `beam` is not given), greedy (beam 1), or sampling."""
+    """Beam search (4 wide, or as wide as `n_best` needs, where `beam` is not given), greedy (beam 1), or sampling.
+
+    `temperature`, `top_k` (None or 0 is no limit) and `top_p` are those of sampling.
+    """
 
     beam: int | None = None
     alpha: float = 0.6
     n_best: int = 1
     sample: bool = False
     temperature: float = 1.0
-    top_k: int = 0
+    top_k: int | None = None
     top_p: float = 1.0
     seed: int = 0
     batch: int = 32
@@ -34,7 +37,8 @@ class Search:
                 raise InputError(f"{name} {value}: expected at least 1")
         if self.alpha < 0:
             raise InputError(f"alpha {self.alpha}: expected 0 (no length penalty) or more")
-        if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
+        check_drawing(self.temperature, self.top_k, self.top_p)
+        if not self.sample and (self.temperature != 1 or self.top_k or self.top_p != 1):
             raise InputError("temperature, top-k and top-p belong to sampling; pass --sample as well")
         if self.sample and self.beam is not None:
             raise InputError("beam belongs to beam search, which --sample replaces; leave one of them out")
@@ -63,7 +67,7 @@ class Search:
         else:
             found = [[one] for one in follow(step, start(), most_likely, limits, marks, alpha=self.alpha)]
         if not all(found):
-            raise InputError("the model's scores are not numbers; its weights are damaged, or its training went wrong")
+            raise InputError(BROKEN)
         return [hypotheses[: self.n_best] for hypotheses in found]
 
     def _pick(self, numbers: Sequence[int], time: int) -> Pick:

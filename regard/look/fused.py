@@ -6,22 +6,16 @@ values are read, and what is mixed of them is written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.nn.kernels import runnable
+from regard.nn.kernels import kernel, runnable, tl
 
 if TYPE_CHECKING:
     from regard.look.tangents import Mix
-
-try:
-    import triton
-    import triton.language as tl
-except ImportError:
-    triton = None
 
 BLOCK = 64
 """Queries, and keys, that a program works on at once."""
@@ -49,10 +43,11 @@ def push(
     widths = [max(16, 1 << (each - 1).bit_length()) for each in (width, width_out)]
     grid = (query.shape[1], n_heads, -(-n_queries // BLOCK))
     sizes = (n_queries, n_keys, width, width_out, width**-0.5)
-    _kernel[grid](query, key, value, out, *at_rest, *strides, *sizes, BLOCK=BLOCK, E=widths[0], F=widths[1], **moving)
+    _tangent[grid](query, key, value, out, *at_rest, *strides, *sizes, BLOCK=BLOCK, E=widths[0], F=widths[1], **moving)
     return out
 
 
+@kernel
 def _tangent(  # type: ignore[no-untyped-def]
     dq, dk, dv, out,
     q, k, v, a, z,
@@ -94,6 +89,3 @@ def _tangent(  # type: ignore[no-untyped-def]
     mixed -= total[:, None] * at_rest
     place = out + n * out_n + i[:, None] * out_token + h * width_out + f[None, :]
     tl.store(place, mixed.to(q_block.dtype), mask=rows & there_out)
-
-
-_kernel: Any = None if triton is None else triton.jit(_tangent)

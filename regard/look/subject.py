@@ -83,7 +83,7 @@ class Subject:
 
     def n_layers(self, stack: str) -> int:
         """How many layers a stack has; none where the model has no such stack."""
-        found = getattr(self.model, stack, None)
+        found = dict(self.model.named_children()).get(stack)
         return len(found) if isinstance(found, nn.ModuleList) else 0
 
     def attentions(self, kind: str) -> dict[str, HeadedAttention]:

@@ -259,7 +259,7 @@ def sheet(seen: Seen, view: str, asked: Asked) -> Sheet:
             else:
                 arrays.append(_chosen(replace(found, values=found.values.detach().cpu()), asked))
     if not arrays:
-        raise InputError(f"this model has no {view} to show: {NOTHING.get(view, 'it has none')}")
+        raise InputError(f"this model has nothing to show for --view {view}: {NOTHING.get(view, 'it has none')}")
     return Sheet(seen.tokens, arrays, notes, seen.about)
 
 

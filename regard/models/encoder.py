@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -34,21 +33,16 @@ class TextEncoder(TextModel):
 
     def forward(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
         """What the encoder makes of each token; with `lengths`, of one row that is filled by texts so long."""
-        encoded: Tensor = self.encoder_norm(self.encoder(self._entering(rows), _sight(rows, lengths)))
+        encoded: Tensor = self.encoder_norm(self.encoder(self.entering(rows), _sight(rows, lengths)))
         return encoded
 
     def states(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
         """What enters the layers, then what leaves each of them, the last through what ends the stack."""
-        x, sight = self._entering(rows), _sight(rows, lengths)
+        x, sight = self.entering(rows), _sight(rows, lengths)
         yield x
         for number, layer in enumerate(self.encoder, 1):
             x = layer(x, sight)
             yield x if number < len(self.encoder) else self.encoder_norm(x)
-
-    def _entering(self, rows: PartedRows) -> Float[Tensor, "B T D"]:
-        part = rows.part if self.config.n_parts > 1 else torch.zeros_like(rows.part)
-        entering: Tensor = self.embedding(rows.ids, rows.position, part)
-        return entering
 
 
 def _sight(rows: PartedRows, lengths: Sequence[int]) -> Sight:

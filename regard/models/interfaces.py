@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -72,12 +73,23 @@ class TextModel(nn.Module, ABC):
     def states(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
         """What enters the layers, then what leaves each of them, the last as `forward` gives it."""
 
+    def entering(self, rows: PartedRows) -> Float[Tensor, "B T D"]:
+        """What enters the layers; where a model does not tell the parts of pairs apart, all is of one part."""
+        part = rows.part if self.config.n_parts > 1 else torch.zeros_like(rows.part)
+        entering: Tensor = self.embedding(rows.ids, rows.position, part)
+        return entering
+
 
 class NextModel(nn.Module, ABC):
     """Reads a text from the left and says what comes next; `start` and `step` go on with it token by token."""
 
     config: ModelConfig
     softmax_embedding: nn.Embedding
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of a text that it sees at once, the last of a longer prompt; None where there is no limit."""
+        return None
 
     def forward(self, rows: Rows) -> Float[Tensor, "B T V"]:
         """The logits of the token after each."""

@@ -13,59 +13,17 @@ A text longer than the model's positions slides:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows, sentences_to_rows
 from regard.models.blocks import embedding, encoder_layer, final_norm
+from regard.models.context import Context, Recorded
 from regard.models.interfaces import NextModel
 from regard.models.presets import LanguageModelConfig
-from regard.nn import Cache, Encoder, FixedProduct, Place, Sight, visible
-from regard.progress import warn
-
-
-@dataclass
-class Context:
-    """What the model remembers of the texts it goes on with, one in each row.
-
-    Texts of a prompt may differ in length: `there` says where in its row a text has a token, and what is written
-    follows behind the longest.
-
-        read   The cat  .   .  | sat
-        read   A   dog that is | barking
-    """
-
-    ids: Int[Tensor, "N K"]
-    there: Bool[Tensor, "N K"]
-    position: Int[Tensor, "N K"]
-    lengths: list[int]
-    caches: list[Cache]
-    vocabulary: FixedProduct
-
-    def select(self, rows: Int[Tensor, "B W"]) -> None:
-        """Go on with these rows, in this order; a row may be taken several times or not at all."""
-        chosen = rows.flatten()
-        self.ids, self.there, self.position = self.ids[chosen], self.there[chosen], self.position[chosen]
-        self.lengths = [self.lengths[row] for row in chosen.tolist()]
-        for cache in self.caches:
-            cache.select(chosen)
-
-    def write(self, tokens: Int[Tensor, " N"]) -> Sight:
-        """What the tokens now written may look at: themselves and all of their own text."""
-        now = self.position.new_tensor(self.lengths)[:, None]
-        self.ids = torch.cat((self.ids, tokens[:, None].to(self.ids.dtype)), 1)
-        self.there = torch.cat((self.there, torch.ones_like(now, dtype=torch.bool)), 1)
-        self.position = torch.cat((self.position, now), 1)
-        self.lengths = [length + 1 for length in self.lengths]
-        even = min(self.lengths) == self.ids.shape[1]
-        return Sight(now, self.position, None if even else self.there[:, None, None])
-
-    def texts(self) -> list[list[int]]:
-        """The tokens remembered of each text."""
-        return [row[there].tolist() for row, there in zip(self.ids, self.there, strict=True)]
+from regard.nn import Cache, Encoder, FixedProduct, Memory, Place, taps, visible
 
 
 class LanguageModel(NextModel):
@@ -83,26 +41,31 @@ class LanguageModel(NextModel):
         if config.tied:
             self.softmax_embedding.weight = self.embedding.tokens.weight
 
-    def hidden(self, rows: Rows, caches: Sequence[Cache] | None = None) -> Float[Tensor, "B T D"]:
+    @property
+    def context(self) -> int:
+        return self.config.n_positions
+
+    def hidden(self, rows: Rows, caches: Sequence[Memory] | None = None) -> Float[Tensor, "B T D"]:
         """What the model makes of each token, given those before it; caches remember what the layers made of them."""
         place = Place(rows.segment, rows.position)
         x = self.embedding(rows.ids, rows.position)
         read: Tensor = self.decoder_norm(self.decoder(x, visible(place, causal=True), caches))
         return read
 
-    def start(self, rows: Rows) -> Context:
+    def start(self, rows: Rows) -> Context | Recorded:
         """Read the texts that are to be gone on with, one per row, each but for its last token."""
         most = self.config.n_positions - 1
         texts = [row[segment > 0].tolist() for row, segment in zip(rows.ids, rows.segment, strict=True)]
-        longest = max(map(len, texts), default=0)
-        if longest > most:
-            warn(f"a prompt has {longest + 1:,} tokens; the model sees the last {most + 1:,}")
-        return self._read([text[max(0, len(text) - most) :] for text in texts], rows.ids.device)
+        context = self._read([text[max(0, len(text) - most) :] for text in texts], rows.ids.device)
+        return Recorded(context) if rows.ids.is_cuda and not self._heard() else context
 
-    def step(self, tokens: Int[Tensor, " N"], state: Context) -> Float[Tensor, "N V"]:
+    def step(self, tokens: Int[Tensor, " N"], state: Context | Recorded) -> Float[Tensor, "N V"]:
         """Write one more token of each text, and give the logits of the next."""
-        if max(state.lengths, default=0) >= self.config.n_positions:
+        if state.longest >= self.config.n_positions:
             self._slide(state)
+        return state.advance(self._next, tokens)
+
+    def _next(self, tokens: Int[Tensor, " N"], state: Context | Recorded) -> Float[Tensor, "N V"]:
         sight = state.write(tokens)
         x = self.embedding(tokens[:, None], sight.query_position)
         x = self.decoder_norm(self.decoder(x, sight, state.caches))
@@ -115,10 +78,12 @@ class LanguageModel(NextModel):
         words = FixedProduct(self.softmax_embedding.weight)
         return Context(rows.ids, rows.segment > 0, rows.position, list(map(len, texts)), caches, words)
 
-    def _slide(self, state: Context) -> None:
+    def _heard(self) -> bool:
+        """Somebody listens, who would hear nothing of what is played."""
+        return any(tap.heard for tap in taps(self).values())
+
+    def _slide(self, state: Context | Recorded) -> None:
         """Read the last half of every full text again, and all of the others."""
         full = self.config.n_positions
         texts = [text[full - full // 2 :] if len(text) == full else text for text in state.texts()]
-        again = self._read(texts, state.ids.device)
-        state.ids, state.there, state.position = again.ids, again.there, again.position
-        state.lengths, state.caches = again.lengths, again.caches
+        state.become(self._read(texts, self.softmax_embedding.weight.device))

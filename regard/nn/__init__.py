@@ -21,7 +21,7 @@ from regard.nn.attention import (
     StateAttention,
     redundancy,
 )
-from regard.nn.cache import Cache, KeyValue
+from regard.nn.cache import Cache, KeyValue, Memory, Slots
 from regard.nn.dropout import Dropout
 from regard.nn.layers import (
     Decoder,
@@ -45,18 +45,16 @@ from regard.nn.positions import (
     RotaryPositions,
     SinusoidalPositions,
 )
+from regard.nn.recording import Recording
+from regard.nn.recurrence import GRU, LSTM, Recurrence, step_by_step
 from regard.nn.recurrent import (
-    GRU,
-    LSTM,
     AttentiveLayer,
     FedDecoder,
-    Recurrence,
     RecurrentDecoder,
     RecurrentDecoderLayer,
     RecurrentEncoder,
     RecurrentLayer,
     reversed_texts,
-    step_by_step,
 )
 from regard.nn.sight import Place, Sight, visible
 from regard.nn.tap import Tap, edit, record, taps
@@ -85,12 +83,14 @@ __all__ = [
     "LearnedPositions",
     "Linear",
     "Loss",
+    "Memory",
     "MultiHeadAttention",
     "NoPositions",
     "Place",
     "Positions",
     "PostNorm",
     "PreNorm",
+    "Recording",
     "Recurrence",
     "RecurrentDecoder",
     "RecurrentDecoderLayer",
@@ -101,6 +101,7 @@ __all__ = [
     "ScaledDotAttention",
     "Sight",
     "SinusoidalPositions",
+    "Slots",
     "StateAttention",
     "Tap",
     "TokenEmbedding",

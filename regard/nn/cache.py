@@ -1,12 +1,12 @@
 """What attention remembers while a text is written token by token.
 
-`KeyValue` is the memory of one attention for a whole text; `Cache` is one that grows. The model's decoder state
-(models/) holds one of each per layer; generation (generate/) never looks inside.
+`KeyValue` is the memory of one attention for a whole text; `Cache` is one that grows, `Slots` one that stays where it
+is. The model's decoder state (models/) holds one of each per layer; generation (generate/) never looks inside.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +24,13 @@ class KeyValue(NamedTuple):
         return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
 
 
+@runtime_checkable
+class Memory(Protocol):
+    """What self-attention adds the keys and values of new tokens to, and gets those of all tokens from."""
+
+    def append(self, new: KeyValue) -> KeyValue: ...
+
+
 class Cache:
     """Keys and values of the tokens written so far, in room kept for more."""
 
@@ -31,6 +38,13 @@ class Cache:
         self.length = 0
         self._room = room
         self._kept: KeyValue | None = None
+
+    @classmethod
+    def of(cls, kept: KeyValue) -> Cache:
+        """One that remembers this already."""
+        cache = cls()
+        cache._kept, cache.length = kept, kept.key.shape[2]
+        return cache
 
     def append(self, new: KeyValue) -> KeyValue:
         """Add the next tokens and give back everything remembered."""
@@ -61,6 +75,37 @@ class Cache:
         if old is not None:
             self._kept.key[:, :, : self.length] = old.key
             self._kept.value[:, :, : self.length] = old.value
+
+
+class Slots:
+    """Keys and values in room that neither moves nor grows; a tensor shared by all layers says where the next go.
+
+    All of the room is given back; what is not written yet is zeros, and for the sight to hide.
+    """
+
+    def __init__(self, room: int, place: Int[Tensor, " 1"], kept: KeyValue | None = None) -> None:
+        self._room, self._place = room, place
+        self._kept: KeyValue | None = None
+        if kept is not None:
+            self._kept = self._zeros(kept)
+            for part, old in zip(self._kept, kept, strict=True):
+                part[:, :, : old.shape[2]] = old
+
+    def append(self, new: KeyValue) -> KeyValue:
+        """Add the next token of each row and give back the whole room."""
+        if self._kept is None:
+            self._kept = self._zeros(new)
+        for part, one in zip(self._kept, new, strict=True):
+            part.index_copy_(2, self._place, one)
+        return self._kept
+
+    def upto(self, end: int) -> KeyValue:
+        """The part before this place."""
+        assert self._kept is not None, "nothing was appended yet"
+        return KeyValue(self._kept.key[:, :, :end], self._kept.value[:, :, :end])
+
+    def _zeros(self, like: KeyValue) -> KeyValue:
+        return KeyValue(*(_room_like(part, self._room).zero_() for part in like))
 
 
 def _room_like(part: Tensor, room: int) -> Tensor:

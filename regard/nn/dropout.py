@@ -43,8 +43,8 @@ def _kept(x: Tensor, p: float) -> Tensor:
 
 
 def _threshold(p: float, bits: int) -> int:
-    """Below it lies the share `p` of all whole numbers with so many bits."""
-    return round(p * (1 << bits)) - (1 << (bits - 1))
+    """Below it lies the share `p` of all whole numbers with so many bits; itself one of them, it is always kept."""
+    return min(round(p * (1 << bits)), (1 << bits) - 1) - (1 << (bits - 1))
 
 
 def _mixed(x: Tensor) -> Tensor:

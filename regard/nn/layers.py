@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn.cache import Cache, KeyValue
+from regard.nn.cache import KeyValue, Memory
 from regard.nn.dropout import Dropout
 from regard.nn.linear import Linear
 from regard.nn.multihead import MultiHeadAttention
@@ -96,7 +96,7 @@ class EncoderLayer(nn.Module):
         self.around_attention, self.around_feed_forward = around(), around()
         self.out = Tap()
 
-    def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Cache | None = None) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Memory | None = None) -> Float[Tensor, "B T D"]:
         x = self.around_attention(x, lambda x: self.attention(x, sight, cache))
         result: Tensor = self.out(self.around_feed_forward(x, self.feed_forward))
         return result
@@ -125,7 +125,7 @@ class DecoderLayer(nn.Module):
         memory: KeyValue,
         sight: Sight,
         memory_sight: Sight,
-        cache: Cache | None = None,
+        cache: Memory | None = None,
     ) -> Float[Tensor, "B T D"]:
         x = self.around_attention(x, lambda x: self.attention(x, sight, cache))
         x = self.around_cross(x, lambda x: self.cross_attention.cross(x, memory, memory_sight))
@@ -140,7 +140,7 @@ class Encoder(nn.ModuleList):
         super().__init__(layers)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], sight: Sight, caches: Sequence[Cache] | None = None
+        self, x: Float[Tensor, "B T D"], sight: Sight, caches: Sequence[Memory] | None = None
     ) -> Float[Tensor, "B T D"]:
         for i, layer in enumerate(self):
             x = layer(x, sight, None if caches is None else caches[i])
@@ -163,7 +163,7 @@ class Decoder(nn.ModuleList):
         memories: Sequence[KeyValue],
         sight: Sight,
         memory_sight: Sight,
-        caches: Sequence[Cache] | None = None,
+        caches: Sequence[Memory] | None = None,
     ) -> Float[Tensor, "B T D"]:
         for i, (layer, memory) in enumerate(zip(self, memories, strict=True)):
             x = layer(x, memory, sight, memory_sight, None if caches is None else caches[i])

@@ -58,5 +58,4 @@ class FixedProduct:
 
     def _can_pack(self) -> bool:
         plain = self.weight.device.type == "cpu" and self.weight.dtype == torch.float32
-        there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-        return plain and there and not torch.is_grad_enabled()
+        return plain and torch.backends.mkldnn.is_available() and not torch.is_grad_enabled()

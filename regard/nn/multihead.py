@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.nn.attention import HeadedAttention, softmax_visible
-from regard.nn.cache import Cache, KeyValue
+from regard.nn.cache import KeyValue, Memory
 from regard.nn.linear import Linear, product
 from regard.nn.positions import NoPositions, Positions
 from regard.nn.short_rows import usable, within_rows
@@ -55,7 +55,7 @@ class MultiHeadAttention(HeadedAttention):
         of_query, of_key = (part.unflatten(0, (self.n_heads, self.d_key))[head] for part in (query, key))
         return of_query, of_key
 
-    def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Cache | None = None) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Memory | None = None) -> Float[Tensor, "B T D"]:
         """Self-attention: every token looks at the tokens of the same rows, and at those remembered."""
         projected = self.projection(x).contiguous()
         if cache is None and sight.within is not None and self._fits_on_chip(projected):

@@ -1,4 +1,4 @@
-"""Recurrence: LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014), from the left, from the right, or both.
+"""Recurrent layers that read whole texts, from the left, from the right, or both, and layers that write them.
 
 Every row holds one text, from the left, empty positions behind it; nothing here waits for the device to say how long
 texts are:
@@ -6,20 +6,16 @@ texts are:
     ahead    a  b  c  .  .        what stands behind a text cannot change it
     back     c  b  a  .  .        read reversed within its own length, and what was read put back
 
-Recurrence runs fused, by torch's own modules. While somebody listens to the tap ``drive``, it goes step by step as
-written, which can be differentiated in every way; both give the same numbers.
+models/recurrent/ makes models of them; nn/recurrence.py is the recurrence itself.
 """
 
 from __future__ import annotations
 
-import warnings
-from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -27,116 +23,9 @@ from regard.nn.attention import StateAttention
 from regard.nn.cache import KeyValue
 from regard.nn.dropout import Dropout
 from regard.nn.linear import Linear
+from regard.nn.recurrence import Recurrence, State, listen
 from regard.nn.sight import Sight
 from regard.nn.tap import Tap
-
-# In half precision a model runs on a copy of its weights, made for each step: cuDNN has to gather them every time.
-warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
-
-State = tuple[Float[Tensor, "_ _"], ...]
-"""What a recurrence remembers of each row, each part (rows, width); the first is what it gave out last."""
-
-
-class Recurrence(nn.Module):
-    """One layer in one direction, from the left."""
-
-    n_states: ClassVar[int]
-    Cell: ClassVar[type[nn.LSTM] | type[nn.GRU]]
-
-    def __init__(self, d_in: int, d_state: int) -> None:
-        super().__init__()
-        self.cell = self.Cell(d_in, d_state, batch_first=True)
-        self.drive = Tap()
-
-    def forward(
-        self, x: Float[Tensor, "B T D"], state: State | None = None
-    ) -> tuple[Float[Tensor, "B T Ds"], tuple[Tensor, ...]]:
-        """What it gives out at each token, and what it remembers after the last; it begins with zeros."""
-        if state is None:
-            nothing = x.new_zeros(len(x), self.cell.hidden_size)
-            state = (nothing,) * self.n_states
-        if x.is_meta:
-            return self._weighed(x, state)
-        return self._explicit(x, state) if self.drive.heard else self._fused(x, state)
-
-    @abstractmethod
-    def _fused(self, x: Tensor, state: State) -> tuple[Tensor, State]: ...
-
-    @abstractmethod
-    def _step(self, drive: Tensor, state: State) -> State:
-        """One token; `drive` is what it does to the gates by itself."""
-
-    def _explicit(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        read, (of_input, _, bias, _) = [], self._weights
-        for drive in self.drive(F.linear(x, of_input, bias)).unbind(1):
-            state = self._step(drive, state)
-            read.append(state[0])
-        return torch.stack(read, 1) if read else x.new_zeros(*x.shape[:2], self.cell.hidden_size), state
-
-    def _weighed(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """What has the shapes and the cost of all steps, in one: for planning, where there are no numbers."""
-        of_input, _, bias, _ = self._weights
-        tokens = x.flatten(0, 1)
-        before = x.new_empty(len(tokens), self.cell.hidden_size, requires_grad=x.requires_grad)
-        read = self._step(F.linear(tokens, of_input, bias), (before,) * self.n_states)[0]
-        return read.view(*x.shape[:2], -1), state
-
-    @property
-    def _weights(self) -> list[nn.Parameter]:
-        """Matrices for the input and for what was given out before, then the biases of both."""
-        return self.cell.all_weights[0]
-
-    def _pull(self, h: Float[Tensor, "*B D"]) -> Float[Tensor, "*B gates"]:
-        """What it gave out before does to the gates."""
-        _, of_state, _, bias = self._weights
-        return F.linear(h, of_state, bias)
-
-
-class LSTM(Recurrence):
-    """``c = f c + i g``, ``h = o tanh(c)``; gates i, f, o are sigmoids and g is a tanh of ``W [x ; h] + b``."""
-
-    n_states, Cell = 2, nn.LSTM
-
-    def _fused(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        read, (h, c) = self.cell(x, (state[0][None].contiguous(), state[1][None].contiguous()))
-        return read, (h[0], c[0])
-
-    def _step(self, drive: Tensor, state: State) -> State:
-        h, c = state
-        i, f, g, o = (drive + self._pull(h)).chunk(4, -1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        return o.sigmoid() * c.tanh(), c
-
-
-class GRU(Recurrence):
-    """``h = (1 - z) n + z h`` with sigmoid gates r, z and ``n = tanh(W x + b + r (U h + b'))``."""
-
-    n_states, Cell = 1, nn.GRU
-
-    def _fused(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        read, h = self.cell(x, state[0][None].contiguous())
-        return read, (h[0],)
-
-    def _step(self, drive: Tensor, state: State) -> State:
-        (h,) = state
-        own = self._pull(h).chunk(3, -1)
-        r, z, n = drive.chunk(3, -1)
-        r, z = (r + own[0]).sigmoid(), (z + own[1]).sigmoid()
-        return ((1 - z) * (n + r * own[2]).tanh() + z * h,)
-
-
-@contextmanager
-def step_by_step(model: nn.Module) -> Iterator[None]:
-    """Every recurrence of a model goes as written, which has derivatives of all kinds; others are as they are."""
-    with ExitStack() as listening:
-        for module in model.modules():
-            if isinstance(module, Recurrence):
-                listening.enter_context(module.drive.register_forward_hook(_listen))
-        yield
-
-
-def _listen(_tap: nn.Module, _inputs: object, _output: Tensor) -> None:
-    return
 
 
 def reversed_texts(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B T D"]:
@@ -177,15 +66,11 @@ class RecurrentEncoder(nn.ModuleList):
     def __init__(self, layers: Iterable[RecurrentLayer]) -> None:
         super().__init__(layers)
 
-    def forward(
-        self, x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]
-    ) -> tuple[Float[Tensor, "B T Ds"], list[Tensor]]:
-        """What leaves the last layer at each token, and of every layer what it gave out last (B, Ds)."""
-        last = []
+    def forward(self, x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B T Ds"]:
+        """What leaves the last layer at each token."""
         for layer in self:
             x = layer(x, lengths)
-            last.append(layer.last(x, lengths))  # type: ignore[operator]
-        return x, last
+        return x
 
 
 class RecurrentDecoderLayer(nn.Module):
@@ -200,19 +85,21 @@ class RecurrentDecoderLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "N T D"], state: State, memory: KeyValue | None, sight: Sight | None
     ) -> tuple[Float[Tensor, "N T Ds"], tuple[Tensor, ...]]:
+        made, state = self.made(x, state, memory, sight)
+        return self.out(made), state
+
+    def made(
+        self, x: Float[Tensor, "N T D"], state: State, memory: KeyValue | None, sight: Sight | None
+    ) -> tuple[Float[Tensor, "N T Ds"], tuple[Tensor, ...]]:
+        """What the layer makes of tokens, before its tap, and what it remembers after the last."""
         read, state = self.recurrence(self.dropout(x), state)
-        return self.out(self.finished(read, memory, sight)), state
+        return self.finished(read, memory, sight), state
 
     def finished(
         self, read: Float[Tensor, "N T D"], memory: KeyValue | None, sight: Sight | None
     ) -> Float[Tensor, "N T Ds"]:
-        """What leaves the layer, given what its recurrence gave out."""
+        """What becomes of what its recurrence gave out."""
         return read
-
-    @property
-    def heard(self) -> bool:
-        """Somebody listens to how it is finished."""
-        return False
 
 
 class AttentiveLayer(RecurrentDecoderLayer):
@@ -233,10 +120,6 @@ class AttentiveLayer(RecurrentDecoderLayer):
         assert sight is not None
         combined: Tensor = self.cross_attention.cross(read, memory, sight) + self.own(read)
         return combined.tanh()
-
-    @property
-    def heard(self) -> bool:
-        return any(tap.heard for tap in self.cross_attention.children() if isinstance(tap, Tap))
 
 
 class RecurrentDecoder(nn.ModuleList):
@@ -267,8 +150,10 @@ class RecurrentDecoder(nn.ModuleList):
 class FedDecoder(RecurrentDecoder):
     """A stack whose last output enters the first layer beside the next token (input feeding, Luong et al. 2015, 3.3).
 
-    So tokens go through all layers one by one, and all of them see the same. Where somebody listens, what was made of
-    all tokens flows through the taps of the layers once more, together.
+    So tokens go through all layers one by one, unheard. For those who listen, all of them then go together, each beside
+    what was fed back to it. Where a tap changes what flows, that changes too, and they go again: every time one token
+    more has been fed what it should. What leaves the last layer is fed back as it comes to the tap ``out``, so that
+    nothing of the stack lies behind that tap.
     """
 
     def begin(self, states: Sequence[State]) -> list[State]:
@@ -281,23 +166,73 @@ class FedDecoder(RecurrentDecoder):
         memory: KeyValue | None = None,
         sight: Sight | None = None,
     ) -> tuple[Float[Tensor, "N T Ds"], list[tuple[Tensor, ...]]]:
-        *own, (fed,) = states
-        read: list[list[Tensor]] = [[] for _ in self]
-        written: list[list[Tensor]] = [[] for _ in self]
-        for token in x.split(1, 1):
-            flowing = torch.cat((token, fed[:, None]), -1)
-            for number, layer in enumerate(self._layers()):
-                given, own[number] = layer.recurrence(layer.dropout(flowing), own[number])
-                flowing = layer.finished(given, memory, sight)
-                read[number].append(given)
-                written[number].append(flowing)
-            fed = flowing[:, 0]
-        for layer, given_all, written_all in zip(self._layers(), read, written, strict=True):
-            whole = layer.finished(torch.cat(given_all, 1), memory, sight) if layer.heard else torch.cat(written_all, 1)
-            out = layer.out(whole)
-        return out, [*own, (fed,)]
+        heard = [tap for tap in self.modules() if isinstance(tap, Tap) and tap.heard]
+        if not heard:
+            written, after = self._one_by_one(x, states, memory, sight)
+            return torch.cat(written, 1), after
+        with _unheard(heard):
+            written, _ = self._one_by_one(x[:, :-1], states, memory, sight)
+        (*own, (first,)), (*_, top) = states, self._layers()
+        fed = torch.cat((first[:, None], *written), 1)
+        with _changes([tap for tap in heard if tap is not top.out]) as changed:
+            for _ in range(x.shape[1]):
+                changed.clear()
+                made, out, after = self._through(torch.cat((x, fed), -1), own, memory, sight)
+                if not changed:
+                    break
+                fed = torch.cat((first[:, None], made[:, :-1]), 1)
+        return out, after
+
+    def _one_by_one(
+        self, x: Tensor, states: Sequence[State], memory: KeyValue | None, sight: Sight | None
+    ) -> tuple[list[Tensor], list[State]]:
+        written = []
+        for token in x.unbind(1):
+            *own, (fed,) = states
+            made, _, states = self._through(torch.cat((token, fed), -1)[:, None], own, memory, sight)
+            written.append(made)
+        return written, list(states)
+
+    def _through(
+        self, x: Tensor, states: Sequence[State], memory: KeyValue | None, sight: Sight | None
+    ) -> tuple[Tensor, Tensor, list[State]]:
+        """Tokens through all layers: what the last makes of them, what leaves its tap, and all that is remembered."""
+        after: list[State] = []
+        for layer, state in zip(self._layers(), states, strict=True):
+            made, remembered = layer.made(x, state, memory, sight)
+            x = layer.out(made)
+            after.append(remembered)
+        return made, x, [*after, (made[:, -1],)]
 
     def _layers(self) -> Iterator[RecurrentDecoderLayer]:
         for layer in self:
             assert isinstance(layer, RecurrentDecoderLayer)
             yield layer
+
+
+@contextmanager
+def _unheard(heard: Sequence[Tap]) -> Iterator[None]:
+    """Nobody hears what flows through these taps, which count as heard nevertheless: nothing is computed otherwise."""
+    hooks = [tap._forward_hooks for tap in heard]
+    for tap in heard:
+        tap._forward_hooks = OrderedDict({0: listen})
+    try:
+        yield
+    finally:
+        for tap, own in zip(heard, hooks, strict=True):
+            tap._forward_hooks = own
+
+
+@contextmanager
+def _changes(heard: Sequence[Tap]) -> Iterator[set[nn.Module]]:
+    """The taps through which something else came out than went in."""
+    changed: set[nn.Module] = set()
+
+    def compare(tap: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        if output is not inputs[0]:
+            changed.add(tap)
+
+    with ExitStack() as watching:
+        for tap in heard:
+            watching.enter_context(tap.register_forward_hook(compare))
+        yield changed

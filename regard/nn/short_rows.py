@@ -13,14 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.nn.kernels import runnable
+from regard.nn.kernels import kernel, runnable, tl
 from regard.nn.sight import Within
-
-try:
-    import triton
-    import triton.language as tl
-except ImportError:
-    triton = None
 
 LONGEST, WIDEST = 128, 64
 """Tokens of a row, and the width of a head, that still fit on the chip."""
@@ -78,11 +72,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*tensors)
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+def _mix_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
     return _mix_backward(grad, *ctx.saved_tensors, ctx.n_heads, ctx.causal), None, None, None, None
 
 
-_mix.register_autograd(_backward, setup_context=_keep)
+_mix.register_autograd(_mix_gradient, setup_context=_keep)
 
 
 def _sizes(projected: Tensor, n_heads: int) -> tuple[int, int, float]:
@@ -92,11 +86,12 @@ def _sizes(projected: Tensor, n_heads: int) -> tuple[int, int, float]:
 
 def _blocks(projected: Tensor, n_heads: int) -> dict[str, int]:
     length, width, _ = _sizes(projected, n_heads)
-    blocks = {name: max(SHORTEST, triton.next_power_of_2(each)) for name, each in (("T", length), ("E", width))}
+    blocks = {name: max(SHORTEST, 1 << (each - 1).bit_length()) for name, each in (("T", length), ("E", width))}
     return {**blocks, "H": n_heads, "num_warps": 8 if blocks["T"] > 64 else 4}
 
 
-def _weights_of(  # type: ignore[no-untyped-def]
+@kernel
+def _weights(  # type: ignore[no-untyped-def]
     q, k, segment, position, b, length, scale, T: tl.constexpr, CAUSAL: tl.constexpr
 ):
     """Softmax over what each query may see; zeros where it may see nothing."""
@@ -112,7 +107,8 @@ def _weights_of(  # type: ignore[no-untyped-def]
     return tl.where(total > 0.0, raised / total, 0.0)
 
 
-def _forward(  # type: ignore[no-untyped-def]
+@kernel
+def _forward_kernel(  # type: ignore[no-untyped-def]
     projected, segment, position, out, length, width, scale,
     T: tl.constexpr, E: tl.constexpr, H: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
@@ -129,7 +125,8 @@ def _forward(  # type: ignore[no-untyped-def]
     tl.store(out + (b * length + i) * (H * width) + h * width + e, mixed.to(v.dtype), mask=there)
 
 
-def _gradient(  # type: ignore[no-untyped-def]
+@kernel
+def _backward_kernel(  # type: ignore[no-untyped-def]
     grad, projected, segment, position, found, length, width, scale,
     T: tl.constexpr, E: tl.constexpr, H: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
@@ -149,8 +146,3 @@ def _gradient(  # type: ignore[no-untyped-def]
     d_scores = (weights * (d_weights - tl.sum(weights * d_weights, 1)[:, None]) * scale).to(dz.dtype)
     tl.store(found + place, tl.dot(d_scores, k).to(dz.dtype), mask=there)
     tl.store(found + place + H * width, tl.dot(tl.trans(d_scores), q).to(dz.dtype), mask=there)
-
-
-_weights: Any = None if triton is None else triton.jit(_weights_of)
-_forward_kernel: Any = None if triton is None else triton.jit(_forward)
-_backward_kernel: Any = None if triton is None else triton.jit(_gradient)

@@ -9,7 +9,6 @@ each by its tokens, when the model is used.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -31,22 +30,18 @@ from regard.models.heads import Pooler, of_texts
 from regard.models.interfaces import TextModel
 from regard.models.presets import TextConfig
 from regard.nn import Linear, Loss, redundancy
-from regard.tasks.labels import Labels, Scale
-from regard.tasks.reading import Labelling, check_length, refuse_one, stored, stored_inputs, texts_of
+from regard.tasks.classes import class_weights, learned_labels, no_score
+from regard.tasks.labels import Labels
+from regard.tasks.reading import LENGTHS, Labelling, stored, stored_inputs, texts_of
+from regard.tasks.single import check_length
 from regard.tasks.task import Goal
 from regard.text.framing import Frame, Framed, windows
-from regard.text.labelled import Labelled, Problem, paths_of, read_labelled
-from regard.text.tokenizer import READING, Tokenizer
+from regard.text.labelled import Labelled, paths_of, read_labelled
+from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 SCORED = 5000
 """Texts scored at each validation, at most."""
-
-MANY = 100
-"""Different labels that are all numbers: more are a scale, not classes."""
-
-LARGEST = float(np.finfo(np.float32).max)
-"""Scores beyond it are not finite where they are stored."""
 
 Pair = tuple[str, str]
 """A text and the one it is paired with, or the empty text."""
@@ -69,7 +64,7 @@ class ClassifyConfig:
     class_weights: str = "equal"
 
     def __post_init__(self) -> None:
-        check_length(self.length)
+        check_length(self.length, LENGTHS)
         if self.hops < 1:
             raise ConfigError(f"task.hops = {self.hops}; expected at least 1")
         if not 0 <= self.penalty < math.inf:
@@ -119,9 +114,9 @@ class Classify(Labelling):
     def learn(
         cls, config: ClassifyConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
     ) -> Classify:
-        labels = _learned_labels(config, corpus)
+        labels = learned_labels(corpus, score=config.kind == "score")
         class_weights(config.class_weights, labels)  # a mistake there is said before the work
-        return cls(config, ready or train_tokenizer(corpus.texts(0, 1), tokenizer, READING), labels)
+        return cls(config, ready or train_tokenizer(corpus.texts(0, 1), tokenizer, cls.specials), labels)
 
     def heads(self, config: TextConfig) -> Mapping[str, nn.Module]:
         n_outputs = 1 if self.config.kind == "score" else len(self.labels)
@@ -253,7 +248,7 @@ class Classify(Labelling):
     ) -> dict[str, Any]:
         """The metrics of the task on labelled texts, long ones over their windows."""
         classes = self.config.kind == "classes"
-        problem = self.labels.problem if classes else _no_score
+        problem = self.labels.problem if classes else no_score
         examples = list(read_labelled(data, columns, skip_empty=skip_empty, problem=problem))
         self._check_table(paths_of(data)[0], examples[0])
         number = self.labels.number if classes else float
@@ -263,20 +258,23 @@ class Classify(Labelling):
 
     def check_kind(self, text: str, pair: str) -> None:
         """Refuse one text where the model was trained on pairs, and a pair where it was trained on single texts."""
-        if self.labels.paired is True and not pair:
-            alone = f"'{text[:40]}' stands alone, but this model was trained on pairs of texts"
-            raise InputError(f"{alone}; give the second one too, with --pair or behind a tab")
-        if self.labels.paired is False and pair:
-            raise InputError(f"'{text[:40]}' has a pair, but this model was trained on single texts; leave it out")
+        if wanted := self._other_kind(pair):
+            found = f"'{text[:40]}' {'has a pair' if pair else 'stands alone'}"
+            fix = "leave it out" if pair else "give the second one too, with --pair or behind a tab"
+            raise InputError(f"{found}, but this model was trained on {wanted}; {fix}")
 
     def _check_table(self, path: Path, first: Labelled) -> None:
         """The same for a table, by its first example, for the others are like it."""
-        if self.labels.paired is True and not first.pair:
-            fix = "ask for the columns TEXT,PAIR,LABEL"
-            raise DataError(path, f"one text a line, but this model was trained on pairs; {fix}")
-        if self.labels.paired is False and first.pair:
-            fix = "ask for the columns TEXT,LABEL"
-            raise DataError(path, f"two texts a line, but this model was trained on single ones; {fix}")
+        if wanted := self._other_kind(first.pair):
+            found, columns = ("two texts", "TEXT,LABEL") if first.pair else ("one text", "TEXT,PAIR,LABEL")
+            fix = f"ask for the columns {columns}"
+            raise DataError(path, f"{found} a line, but this model was trained on {wanted}; {fix}")
+
+    def _other_kind(self, pair: str) -> str:
+        """What the model was trained on, where that is known to be something else."""
+        if self.labels.paired in (None, bool(pair)):
+            return ""
+        return "pairs of texts" if self.labels.paired else "single texts"
 
     def _verdict(self, said: Float[Tensor, " C"]) -> Verdict:
         if self.config.kind == "score":
@@ -284,73 +282,6 @@ class Classify(Labelling):
         best = int(said.argmax())
         every = dict(zip(self.labels.names, said.tolist(), strict=True))
         return Verdict(self.labels.names[best], float(said[best]), every)
-
-
-def _learned_labels(config: ClassifyConfig, corpus: Corpus) -> Labels:
-    """The labels of all training files, those of examples that are held out too; other files may have no others."""
-
-    def read(data: Sequence[str], problem: Problem) -> Iterator[Labelled]:
-        return read_labelled(data, corpus.data.columns, skip_empty=corpus.data.skip_empty, problem=problem)
-
-    score, counted, paired = config.kind == "score", Counter[str](), False
-    for each in read(corpus.data.train, _no_score if score else lambda _: ""):
-        counted[each.label] += 1
-        paired = bool(each.pair)
-    labels = _scores(counted, paired) if score else _classes(counted, paired)
-    if corpus.data.valid:
-        for _ in read(corpus.data.valid, _no_score if score else labels.problem):
-            pass
-    return labels
-
-
-def _classes(counted: Counter[str], paired: bool) -> Labels:
-    labels = Labels.of(counted, paired=paired)
-    if len(labels) > MANY and all(map(_is_number, labels.names)):
-        raise ConfigError(f"{len(labels)} different numbers as labels; for a scale pass --set task.kind=score")
-    refuse_one(labels)
-    return labels
-
-
-def _scores(counted: Counter[str], paired: bool) -> Labels:
-    scores = Counter[float]()
-    for label, times in counted.items():
-        scores[float(label)] += times
-    scale = Scale.of(scores)
-    if scale.deviation == 0:
-        raise ConfigError(f"every text has the score {next(iter(counted))}: nothing to tell apart; the right column?")
-    return Labels(paired=paired, scale=scale)
-
-
-def _no_score(label: str) -> str:
-    """What to say of a label that is no score; nothing of one that is."""
-    if _is_number(label):
-        return ""
-    return f"the label '{label[:40]}' is no finite number, but task.kind is score; correct it, or drop the line"
-
-
-def _is_number(label: str) -> bool:
-    try:
-        return abs(float(label)) <= LARGEST
-    except ValueError:
-        return False
-
-
-def class_weights(asked: str, labels: Labels) -> Float[Tensor, " C"]:
-    """How much each class counts; on average over the training texts 1."""
-    if asked == "equal":
-        return torch.ones(len(labels))
-    if asked == "balanced":
-        counts = torch.tensor(labels.counts or [1.0] * len(labels)).float()
-        return counts.sum() / (len(labels) * counts)
-    weights = torch.ones(len(labels))
-    for part in asked.split(","):
-        name, _, value = part.rpartition("=")
-        if name not in labels.names or not _is_number(value) or float(value) <= 0:
-            raise ConfigError(
-                f"task.class_weights: '{part}'; accepted: equal, balanced, or LABEL=WEIGHT,... for {labels.shown()}"
-            )
-        weights[labels.number(name)] = float(value)
-    return weights
 
 
 def _windows(frame: Frame, first: list[int], second: list[int] | None, most: int) -> Iterator[Framed]:

@@ -109,15 +109,17 @@ class Labels:
 def _read(text: str) -> Labels:
     """What a file says; an error where it is damaged."""
     found: Any = json.loads(text)
-    names, paired = found["labels"], found.get("paired")
+    names, counts, paired = found["labels"], found.get("counts", []), found.get("paired")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(text)
     if not isinstance(paired, bool | None):
         raise ValueError(text)
+    if not all(type(count) is int and count > 0 for count in counts) or len(counts) not in (0, len(names)):
+        raise ValueError(text)
     scale = Scale(*(float(found.get(key, usual)) for key, usual in AS_IT_IS._asdict().items()))
     if not (math.isfinite(scale.mean) and 0 < scale.deviation < math.inf):
         raise ValueError(text)
-    return Labels(tuple(names), tuple(found.get("counts", ())), paired, scale)
+    return Labels(tuple(names), tuple(counts), paired, scale)
 
 
 def _as_number(name: str) -> tuple[int, float, str]:

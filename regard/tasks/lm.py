@@ -7,41 +7,42 @@ A document begins behind the token that ends documents, and ends with it. Long o
     window 1    <|endoftext|>  The  cat  sat                                  predicts  The cat sat on
     window 2                                  on  the  mat                    predicts  the mat <|endoftext|>
 
-Of the model this asks for `loss`, `start` and `step`, whatever it is made of. tasks/likelihood.py evaluates it.
+Of the model this asks for `loss`, `start` and `step`, whatever it is made of. tasks/writing.py goes on with prompts,
+tasks/likelihood.py evaluates.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from copy import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
 from regard.config import Tables
-from regard.data.batches import NextBatch, next_batch, sentences_to_rows
+from regard.data.batches import NextBatch, next_batch
 from regard.data.corpus import SHORTEST_ROW, Corpus, DataConfig, Example, Reader
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
-from regard.generate import Manner, Marks, Repetition, Way, walk
+from regard.generate import Manner, Marks
 from regard.models.exchange import Found
-from regard.models.families import NEXT
+from regard.models.families import NEXT, family_of
 from regard.models.interfaces import NextModel
-from regard.models.presets import ModelConfig
+from regard.models.presets import ModelConfig, with_preset
 from regard.nn import Loss
 from regard.progress import warn
 from regard.tasks.likelihood import Likelihood, likelihood
-from regard.tasks.task import Amount, Goal, Task
+from regard.tasks.single import Single, check_length, refuse_columns
+from regard.tasks.task import Amount, Goal
+from regard.tasks.unknown import Unknown, warn_of_unknown
+from regard.tasks.writing import Continuation, Ids, Pen, Prompt
 from regard.text.documents import Stretch, paths_of, read_stretches
-from regard.text.spelling import Spelling
-from regard.text.tokenizer import FILE, WRITING, Tokenizer, Tokenizers
+from regard.text.tokenizer import FILE, WRITING, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 LENGTHS = range(SHORTEST_ROW, 1 << 15)
@@ -50,12 +51,7 @@ LENGTHS = range(SHORTEST_ROW, 1 << 15)
 CPU_LENGTH, CPU_BATCH, CPU_TOKENS = 64, 1024, 4_000_000
 """Training on a CPU: tokens of a window, of a step, and of all steps."""
 
-BROKEN = "the model's scores are not numbers; its weights are damaged, or its training went wrong"
-
-NAMED = 5
-"""Unknown characters that a warning names."""
-
-Ids = list[int]
+TOO_GOOD = "; one token stands for all of these, so perplexity and bits are lower than they should be"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,32 +71,7 @@ class LmConfig:
     end: str = ""
 
     def __post_init__(self) -> None:
-        if self.length not in LENGTHS:
-            raise ConfigError(f"task.length = {self.length}; expected {LENGTHS[0]} to {LENGTHS[-1]:,} tokens")
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """What a model wrote behind a prompt.
-
-    `text` ends before a stop string and without the token that ends texts; `tokens`, their scores (log-probabilities,
-    whatever the temperature) and `ids` are of all that was written. `ended` says why it ended: the "end" of the text,
-    a "stop" string, or its "length". The score is the sum of those of its tokens.
-    """
-
-    text: str
-    score: float
-    tokens: list[str]
-    token_scores: list[float]
-    ids: tuple[int, ...]
-    ended: str
-
-
-class Prompt(NamedTuple):
-    """The tokens of a prompt, one at least, and a name that says what is drawn for it."""
-
-    ids: Ids
-    name: str
+        check_length(self.length, LENGTHS)
 
 
 @dataclass(frozen=True)
@@ -115,26 +86,21 @@ class Documents:
         return paths_of(data)
 
     def read(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        if columns:
-            raise ConfigError(f"columns: {', '.join(columns)}: plain text is read here, which has none; leave them out")
+        refuse_columns(columns)
         return read_stretches(data, whole=self.whole, few=self.few)
 
 
-class Lm(Task):
+class Lm(Single):
     """From plain text to a model that goes on with it."""
 
     name = "lm"
     verb = "generate"
     Config = LmConfig
     families = NEXT
+    specials = WRITING
     columns = ("text",)
     inherited = ("prompts", "start", "end")
     goal = Goal("valid_perplexity", "perplexity", higher_is_better=False)
-
-    def __init__(self, config: LmConfig, tokenizer: Tokenizer) -> None:
-        self.config, self.tokenizer = config, tokenizer
-        self.tokenizers = Tokenizers(tokenizer, tokenizer)
-        self.length = config.length
 
     @classmethod
     def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
@@ -146,8 +112,10 @@ class Lm(Task):
 
     @classmethod
     def check(cls, given: Tables, where: str) -> None:
-        length, most = given["task"].get("length", 0), given["model"].get("n_positions", LENGTHS[-1])
-        if length > most:
+        shape = with_preset({"preset": "", **given["model"]}, family_of(cls.families, given["model"], where).Config)
+        length, most = given["task"].get("length", 0), shape.get("n_positions", LENGTHS[-1])
+        # Who asks for rows that are no wider than that knows it: so says what was written down of a run on little text.
+        if min(length, given["data"].get("max_length", length)) > most:
             raise ConfigError(
                 f"{where}: task.length = {length}, but model.n_positions = {most}; "
                 f"give task.length={most} or less, or more positions"
@@ -170,7 +138,7 @@ class Lm(Task):
         if tokenizer.kind == "wordpiece":
             accepted = "accepted: bpe, unigram, characters"
             raise ConfigError(f'tokenizer.kind = "wordpiece" forgets spaces and line ends; {accepted}')
-        return cls(config, ready or train_tokenizer(corpus.texts(0), tokenizer, WRITING, spaced=False))
+        return cls(config, ready or train_tokenizer(corpus.texts(0), tokenizer, cls.specials, spaced=False))
 
     @classmethod
     def load(cls, config: LmConfig, tokenizer: TokenizerConfig, directory: Path) -> Lm:
@@ -179,9 +147,6 @@ class Lm(Task):
     @classmethod
     def adopt(cls, found: Found) -> Lm:
         return cls(LmConfig(**found.task), found.tokenizers.source)
-
-    def save(self, directory: Path) -> None:
-        self.tokenizer.save(directory / FILE)
 
     @cached_property
     def end(self) -> int:
@@ -193,39 +158,35 @@ class Lm(Task):
         """The token before a document."""
         return self.tokenizer.named(self.config.start) if self.config.start else self.end
 
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.tokenizer.fingerprint} {self.config!r}"
-
-    @property
-    def vocabulary(self) -> int:
-        return len(self.tokenizer)
-
-    def within(self, most: int) -> Lm:
-        if most < SHORTEST_ROW:
-            raise ConfigError(f"model.n_positions = {most}; expected at least {SHORTEST_ROW}")
-        shorter = copy(self)
-        shorter.length = min(self.length, most)
-        return shorter
-
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         """The windows of these stretches of documents."""
         stretches = [Stretch(*example) for example in examples]
         return [[window for ids in self.sequences(stretches) for window in _windows(ids, self.length)]]
 
-    def sequences(self, stretches: Sequence[Stretch]) -> list[Ids]:
+    def sequences(
+        self, stretches: Sequence[Stretch], encode: Callable[[Sequence[str]], list[Ids]] | None = None
+    ) -> list[Ids]:
         """The tokens of each stretch behind the one before it, and with the end where its document ends."""
-        texts = self.encode_texts([each.text for each in stretches])
+        texts = (encode or self.tokenizer.encode_batch)([each.text for each in stretches])
         before = iter(self.tokenizer.encode_batch([each.before for each in stretches if each.before]))
         first = [next(before)[-1] if each.before else self.start for each in stretches]
         ends = [[] if each.more else [self.end] for each in stretches]
         return [[lead, *ids, *end] for lead, ids, end in zip(first, texts, ends, strict=True)]
 
+    def remark(self, store: TokenStore) -> None:
+        """Count what the vocabulary does not know; a window begins with what another one predicts."""
+        unknown, column = self.tokenizer.find("unknown"), store["text"]
+        if unknown is None:
+            return
+        first = column.ids[column.offsets[:-1]]
+        n_unknown = np.count_nonzero(column.ids == unknown) - np.count_nonzero(first == unknown)
+        warn_of_unknown(int(n_unknown), len(column.ids) - len(first), of=f" to {store.path.name} on")
+
     def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
         """The tokens of texts; a warning says which of their characters the vocabulary does not know."""
-        found, unknown = self.tokenizer.encode_batch(texts), self.tokenizer.find("unknown")
-        if unknown is not None and any(unknown in ids for ids in found):
-            _warn_of_unknown(texts, found, unknown)
+        unknown = Unknown(self.tokenizer)
+        found = unknown.encode(texts)
+        unknown.warn()
         return found
 
     def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
@@ -265,109 +226,47 @@ class Lm(Task):
             raise InputError(f"window {width}: expected 1 to {most:,}, the positions of this model")
         if stride is not None and not 1 <= stride <= width:
             raise InputError(f"stride {stride}: expected 1 to {width:,}, the window")
-        documents = read_stretches(data, whole=self.config.documents == "files")
-        return likelihood(model, self.sequences, documents, width, stride or width, device)
+        documents, unknown = read_stretches(data, whole=self.config.documents == "files"), Unknown(self.tokenizer)
+        sequences = partial(self.sequences, encode=unknown.encode)
+        found = likelihood(model, sequences, documents, width, stride or width, device)
+        unknown.warn(TOO_GOOD)
+        return found
 
     def begun(self, ids: Ids) -> Ids:
         """The tokens of a text as the model reads them: behind the token before documents, where it begins one."""
         return [self.start, *ids] if self.config.prompts == "begin" or not ids else ids
 
-    def write(
-        self, model: Any, texts: Sequence[str], manner: Manner, device: torch.device, first: int = 0
-    ) -> list[list[Continuation]]:
-        """The continuations of each text, `manner.n` of them; `first` is the number of the first among all texts.
+    def continued(
+        self, model: Any, windows: Iterable[Sequence[str]], manner: Manner, device: torch.device
+    ) -> Iterator[tuple[str, list[Continuation]]]:
+        """Each text with its continuations, `manner.n` of them, in order; behind the empty text a document begins.
 
-        Behind the empty text a document begins.
+        At the end warnings count what the model could not read of all texts.
         """
-        numbered = enumerate(map(self.begun, self.encode_texts(texts)), first)
-        prompts = [Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(manner.n)]
-        rows: list[_Row] = []
-        for start in range(0, len(prompts), manner.batch):
-            part = prompts[start : start + manner.batch]
-            rows += (written := [_Row(self, each, manner) for each in part])
-            for _ in self._walk(model, part, written, manner, device):
-                pass
-        found = iter([row.continuation() for row in rows])
-        return [[next(found) for _ in range(manner.n)] for _ in texts]
+        pen, unknown, n_texts, n_long = self._pen(model, manner, device), Unknown(self.tokenizer), 0, 0
+        for window in windows:
+            begun = [self.begun(ids) for ids in unknown.encode(window)]
+            numbered = enumerate(begun, n_texts)
+            prompts = [Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(manner.n)]
+            found = iter(pen.write(prompts))
+            yield from ((text, [next(found) for _ in range(manner.n)]) for text in window)
+            n_texts, n_long = n_texts + len(window), n_long + _n_long(model, begun)
+        unknown.warn()
+        _warn_of_long(model, n_long, n_texts)
+
+    def write(self, model: Any, texts: Sequence[str], manner: Manner, device: torch.device) -> list[list[Continuation]]:
+        """The continuations of each text."""
+        return [found for _, found in self.continued(model, [texts], manner, device)]
 
     def stream(self, model: Any, text: str, manner: Manner, device: torch.device) -> Iterator[str]:
-        """One continuation of a text, piece by piece; what is half a character, or may begin a stop string, waits."""
-        prompt = Prompt(self.begun(self.encode_texts([text])[0]), "0 0")
-        row = _Row(self, prompt, manner)
-        for _ in self._walk(model, [prompt], [row], manner, device):
-            if row.new:
-                yield row.new
-        if rest := row.spelling.end():
-            yield rest
+        """One continuation of a text, piece by piece."""
+        ids = self.begun(self.encode_texts([text])[0])
+        _warn_of_long(model, _n_long(model, [ids]), 1)
+        return self._pen(model, manner, device).stream(Prompt(ids, "0 0"))
 
-    def _walk(
-        self, model: Any, prompts: Sequence[Prompt], rows: Sequence[_Row], manner: Manner, device: torch.device
-    ) -> Iterator[None]:
-        """Write all rows to their end; gives a sign after each token."""
-        read = sentences_to_rows([prompt.ids[:-1] for prompt in prompts], pad=self.end).to(device)
-        last = torch.tensor([prompt.ids[-1] for prompt in prompts], device=device)
-        repetition = self._repetition(prompts, manner.repetition_penalty, device)
-        way = Way(
-            pick=manner.pick([prompt.name for prompt in prompts]),
-            marks=Marks(self.start, self.end, never=tuple(self.tokenizer.specials - {self.end})),
-            limits=torch.full_like(last, manner.max_tokens),
-            change=repetition,
-            ended=lambda row, _: bool(rows[row].ended),
-        )
-        try:
-            for chosen in walk(_without_gradient(model.step), _without_gradient(model.start)(read), last, way):
-                if not all(map(math.isfinite, chosen.scores)):
-                    raise InputError(BROKEN)
-                for row, token, score in zip(*chosen, strict=True):
-                    rows[row].add(token, score)
-                if repetition is not None:
-                    repetition.note(chosen.rows, chosen.tokens)
-                yield
-        except torch.OutOfMemoryError:
-            raise InputError(f"out of memory with {len(prompts)} texts at once; pass a smaller --batch") from None
-
-    def _repetition(self, prompts: Sequence[Prompt], penalty: float, device: torch.device) -> Repetition | None:
-        if penalty == 1:
-            return None
-        seen = torch.zeros(len(prompts), self.vocabulary, dtype=torch.bool, device=device)
-        for row, prompt in zip(seen, prompts, strict=True):
-            row[prompt.ids] = True
-        return Repetition(penalty, seen)
-
-
-class _Row:
-    """A text being written; `new` is what its last token made certain of it."""
-
-    def __init__(self, task: Lm, prompt: Prompt, manner: Manner) -> None:
-        self.task = task
-        self.spelling = Spelling(task.tokenizer, prompt.ids, manner.stop)
-        self.ids: Ids = []
-        self.scores: list[float] = []
-        self.new = self.ended = ""
-
-    def add(self, token: int, score: float) -> None:
-        self.ids.append(token)
-        self.scores.append(score)
-        if token == self.task.end:
-            self.new, self.ended = "", "end"
-            return
-        self.new = self.spelling.add(token)
-        self.ended = "stop" if self.spelling.stopped else ""
-
-    def continuation(self) -> Continuation:
-        self.spelling.end()
-        tokens, ended = self.task.tokenizer.pieces(self.ids), self.ended or "length"
-        return Continuation(self.spelling.text, sum(self.scores), tokens, self.scores, tuple(self.ids), ended)
-
-
-def _without_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which keeps no graph: text is given out between its calls."""
-
-    def run(*arguments: Any) -> Any:
-        with torch.inference_mode():
-            return function(*arguments)
-
-    return run
+    def _pen(self, model: Any, manner: Manner, device: torch.device) -> Pen:
+        never = tuple(self.tokenizer.specials - {self.end})
+        return Pen(model, self.tokenizer, Marks(self.start, self.end, never), manner, device)
 
 
 def _windows(ids: Ids, length: int) -> list[Ids]:
@@ -375,15 +274,15 @@ def _windows(ids: Ids, length: int) -> list[Ids]:
     return [ids[start : start + length + 1] for start in range(0, len(ids) - 1, length)]
 
 
-def _warn_of_unknown(texts: Sequence[str], found: Sequence[Ids], unknown: int) -> None:
-    """Count the unknown tokens and, where every character is a token, name some of them."""
-    n_unknown, n_tokens = sum(ids.count(unknown) for ids in found), sum(map(len, found))
-    named: dict[str, None] = {}
-    for text, ids in zip(texts, found, strict=True):
-        if len(ids) == len(text):
-            named |= dict.fromkeys(character for character, index in zip(text, ids, strict=True) if index == unknown)
-    shown = ": " + " ".join(map(repr, list(named)[:NAMED])) + (" ..." if len(named) > NAMED else "") if named else ""
-    warn(f"{n_unknown:,} of {n_tokens:,} tokens are unknown to the vocabulary, which never saw them{shown}")
+def _n_long(model: Any, prompts: Sequence[Ids]) -> int:
+    """How many of these prompts the model does not see whole."""
+    return 0 if model.context is None else sum(len(ids) > model.context for ids in prompts)
+
+
+def _warn_of_long(model: Any, n_long: int, n_texts: int) -> None:
+    if n_long:
+        seen = f"it reads the last {model.context:,} of them"
+        warn(f"{n_long:,} of {n_texts:,} prompts have more tokens than the model sees at once; {seen}")
 
 
 def habits(amount: Amount, device: torch.device) -> dict[str, Any]:
@@ -402,4 +301,4 @@ def habits(amount: Amount, device: torch.device) -> dict[str, Any]:
         return table
     tokens = min(50 * amount.n_tokens, max(CPU_TOKENS, amount.n_tokens))
     steps = max(200, 100 * round(tokens / CPU_BATCH / 100))
-    return {**table, "batch_tokens": CPU_BATCH, "steps": steps, "validate_every": max(100, steps // 10)}
+    return {**table, "batch_tokens": CPU_BATCH, "steps": steps, "validate_every": lambda steps: max(100, steps // 10)}

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -36,12 +35,13 @@ from regard.models.heads import POOLINGS, MaskedHead, Pooler
 from regard.models.interfaces import TextModel
 from regard.models.presets import EncoderConfig, TextConfig
 from regard.nn import Linear, Loss, cross_entropy
-from regard.progress import warn
-from regard.tasks.reading import ROLES, Reading, check_length, framed_rows, stored, stored_inputs, texts_of
+from regard.tasks.next_sentences import next_sentences, paired, pieces_of, warn_of_few
+from regard.tasks.reading import LENGTHS, ROLES, Reading, framed_rows, stored, stored_inputs, texts_of
+from regard.tasks.single import check_length, refuse_columns
 from regard.tasks.task import Amount, Goal
 from regard.text.documents import paths_of, read_documents
 from regard.text.framing import Framed
-from regard.text.tokenizer import FILE, READING, Tokenizer
+from regard.text.tokenizer import FILE, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 OBJECTIVES = {
@@ -57,9 +57,6 @@ MASK, OTHER = 0.8, 0.1
 
 SCORED = 1000
 """Texts on which the accuracies are measured at each validation, at most."""
-
-FEW = 0.25
-"""Share of pairs from elsewhere below which next sentences are not worth learning."""
 
 TOGETHER = 32
 """Texts whose masked words are found at once."""
@@ -82,7 +79,7 @@ class PretrainConfig:
     normalised: bool = False
 
     def __post_init__(self) -> None:
-        check_length(self.length)
+        check_length(self.length, LENGTHS)
         if not 0.01 <= self.masked <= 0.9:
             raise ConfigError(f"task.masked = {self.masked}; expected a share of the tokens, from 0.01 to 0.9")
         assert self.pooling in POOLINGS, self.pooling
@@ -134,8 +131,7 @@ class Pretrain(Reading):
 
     @staticmethod
     def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        if columns:
-            raise ConfigError(f"columns: {', '.join(columns)}: plain text is read here, which has none; leave them out")
+        refuse_columns(columns)
         return read_documents(data)
 
     @classmethod
@@ -146,7 +142,7 @@ class Pretrain(Reading):
             raise ConfigError(
                 f'task.objective = "{config.objective}" learns nothing; accepted: "masked+next", "masked"'
             )
-        return cls(config, ready or train_tokenizer(corpus.texts(0), tokenizer, READING))
+        return cls(config, ready or train_tokenizer(corpus.texts(0), tokenizer, cls.specials))
 
     @classmethod
     def load(cls, config: PretrainConfig, tokenizer: TokenizerConfig, directory: Path) -> Pretrain:
@@ -175,15 +171,18 @@ class Pretrain(Reading):
         if "next" in OBJECTIVES[self.config.objective]:
             most = (self.length - self.frame.extra(paired=True)) // 2
             rng = np.random.default_rng(_seed(examples))
-            drawn = _next_sentences([_paired(_pieces(document, most), rng) for document in lines], rng)
-            _warn_of_few(drawn)
+            drawn = next_sentences([paired(pieces_of(document, most), rng) for document in lines], rng)
             inputs = [self.frame.around(one.first, one.second) for one in drawn]
             elsewhere = [[int(not one.adjacent)] for one in drawn]  # 1 is from elsewhere, as in BERT's weights
         else:
             most = self.length - self.frame.extra(paired=False)
-            inputs = [self.frame.around(piece) for document in lines for piece in _pieces(document, most)]
+            inputs = [self.frame.around(piece) for document in lines for piece in pieces_of(document, most)]
             elsewhere = [[0]] * len(inputs)
         return [[each.ids for each in inputs], [[each.turn] for each in inputs], elsewhere]
+
+    def remark(self, store: TokenStore) -> None:
+        if "next" in OBJECTIVES[self.config.objective]:
+            warn_of_few(int(store["elsewhere"].ids.sum(dtype=np.int64)), len(store))
 
     def width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
         length: int = self.config.length
@@ -278,7 +277,10 @@ class Pretrain(Reading):
             raise InputError(NO_WORDS)
         texts, turns, elsewhere = self.within(model.config.n_positions).encode(list(read_documents(data)))
         inputs = [Framed(ids, turn, 1, 0) for ids, (turn,) in zip(texts, turns, strict=True)]
-        found = self._found(model, inputs, [each[0] for each in elsewhere], device)
+        apart = [each[0] for each in elsewhere]
+        if "next" in model.heads:
+            warn_of_few(sum(apart), len(apart))
+        found = self._found(model, inputs, apart, device)
         return {"task": self.name, "n": len(inputs), **found}
 
     def logits(self, model: TextModel, hidden: Tensor) -> Tensor:
@@ -333,74 +335,6 @@ class Pretrain(Reading):
         spans = zip([0, *(at + 1 for at in cuts)], [*cuts, len(parts)], strict=True)
         text = f" {MARK} ".join(self.tokenizer.decode(parts[start:end]) for start, end in spans).strip()
         return Filling(self.tokenizer.pieces([index])[0].lstrip("▁Ġ"), probability, text)
-
-
-class Pair(NamedTuple):
-    first: Ids
-    second: Ids
-    adjacent: bool = True
-
-
-def _pieces(lines: Iterable[Ids], most: int) -> list[Ids]:
-    """The tokens of a document, so many at a time."""
-    tokens = list(chain.from_iterable(lines))
-    return [tokens[start : start + most] for start in range(0, len(tokens), most)]
-
-
-def _paired(pieces: list[Ids], rng: np.random.Generator) -> list[Pair]:
-    """Neighbours of one document; a last piece without one is cut at random, or shares with the two before it.
-
-    Only a document of a single token has no pair.
-    """
-    if len(pieces) % 2 and len(pieces[-1]) > 1:
-        cut = int(rng.integers(1, len(pieces[-1])))
-        pieces = [*pieces[:-1], pieces[-1][:cut], pieces[-1][cut:]]
-    elif len(pieces) % 2 and len(pieces) > 1:
-        shared = [*pieces[-2], *pieces[-1]]
-        third = len(shared) // 3
-        pieces = [*pieces[:-2], shared[:third], shared[third : 2 * third], shared[2 * third :]]
-    return [Pair(first, second) for first, second in zip(pieces[::2], pieces[1::2], strict=False)]
-
-
-def _next_sentences(documents: Sequence[Sequence[Pair]], rng: np.random.Generator) -> list[Pair]:
-    """The pairs of all documents, half of them with the second piece of a pair from another document.
-
-    Pieces are only exchanged for others as long, or their lengths would tell; what has none to exchange with stays.
-    """
-    pairs = [pair for document in documents for pair in document]
-    owner = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
-    lengths = np.array([len(pair.second) for pair in pairs])
-    drawn: dict[int, int] = {}
-    for length in np.unique(lengths):
-        alike = rng.permutation(np.flatnonzero(lengths == length))
-        drawn |= _ring(np.sort(alike[: max(2, len(alike) // 2)]), owner)
-    return [
-        Pair(pair.first, pairs[drawn[here]].second, adjacent=False) if here in drawn else pair
-        for here, pair in enumerate(pairs)
-    ]
-
-
-def _ring(chosen: Int[np.ndarray, " chosen"], owner: Int[np.ndarray, " pairs"]) -> dict[int, int]:
-    """From whom each of these pairs gets its second piece: handed on further than a document reaches, so none is lost.
-
-    Where one document has more of them than all others together, some of its pairs get none.
-    """
-    counts = np.bincount(owner[chosen], minlength=1)
-    over = 2 * int(counts.max()) - len(chosen)
-    if over > 0:
-        chosen = np.delete(chosen, np.flatnonzero(owner[chosen] == counts.argmax())[:over])
-    away = np.roll(chosen, -int(np.bincount(owner[chosen], minlength=1).max()))
-    return dict(zip(chosen.tolist(), away.tolist(), strict=True))
-
-
-def _warn_of_few(pairs: Sequence[Pair]) -> None:
-    """Say so where next sentences cannot be learned, since hardly any is from elsewhere."""
-    share = sum(not pair.adjacent for pair in pairs) / max(1, len(pairs))
-    if share < FEW:
-        warn(
-            f"only {share:.0%} of {len(pairs):,} pairs could be given a second piece from another document; "
-            "part documents by blank lines, give more of them, or pass --set task.objective=masked"
-        )
 
 
 def _seed(examples: Sequence[Example]) -> int:

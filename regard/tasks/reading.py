@@ -1,4 +1,4 @@
-"""What the tasks on an encoder share: a vocabulary, inputs between special tokens, rows of them.
+"""What the tasks on an encoder share: inputs between special tokens, rows of them.
 
 Each text is stored as it enters the model, special ids included, with the place where its second part begins; what
 is to be said of it is the task's own. `pretrain.py` builds on this, `classify.py` and `tag.py` on `Labelling`.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +20,6 @@ from torch import Tensor, nn
 
 from regard.data.batches import PartedRows, lay_parts
 from regard.data.buckets import by_tokens
-from regard.data.corpus import SHORTEST_ROW
 from regard.data.order import Placement
 from regard.data.store import Column, TokenStore
 from regard.errors import ConfigError
@@ -30,9 +28,10 @@ from regard.models.families import TEXTS
 from regard.models.interfaces import TextModel
 from regard.models.presets import TextConfig
 from regard.tasks.labels import Labels
+from regard.tasks.single import Single
 from regard.tasks.task import Amount, Task
 from regard.text.framing import Frame, Framed
-from regard.text.tokenizer import FILE, Tokenizer, Tokenizers
+from regard.text.tokenizer import FILE, READING, Tokenizer
 from regard.text.vocabulary import TokenizerConfig
 
 LARGEST = 1 << 16
@@ -49,7 +48,7 @@ ROLES = ("pad", "first", "parting")
 Made = TypeVar("Made")
 
 
-class Reading(Task):
+class Reading(Single):
     """A task on an encoder.
 
     Inputs are cut to `length` tokens, special ones included. `pooling` and `normalised` say how texts become vectors
@@ -58,43 +57,25 @@ class Reading(Task):
 
     families = TEXTS
     pieces = "wordpiece"
+    specials = READING
     pooling: str = "mean"
     normalised: bool = False
 
     def __init__(self, config: Any, tokenizer: Tokenizer, labels: Labels = Task.labels) -> None:
-        self.config, self.tokenizer, self.labels = config, tokenizer, labels
-        self.tokenizers = Tokenizers(tokenizer, tokenizer)
-        self.length: int = config.length
+        super().__init__(config, tokenizer)
+        self.labels = labels
 
     @classmethod
     def adopt(cls, found: Found) -> Reading:
         return cls(cls.Config(**found.task), found.tokenizers.source, Labels(found.labels))
-
-    def within(self, most: int) -> Reading:
-        if most < SHORTEST_ROW:
-            raise ConfigError(f"model.n_positions = {most}; expected at least {SHORTEST_ROW}")
-        shorter = copy(self)
-        shorter.length = min(self.length, most)
-        return shorter
 
     @cached_property
     def frame(self) -> Frame:
         return Frame.of(self.tokenizer)
 
     @property
-    def fingerprint(self) -> str:
-        return f"{self.tokenizer.fingerprint} {self.config!r}"
-
-    @property
-    def vocabulary(self) -> int:
-        return len(self.tokenizer)
-
-    @property
     def limit(self) -> int:
         return max(LARGEST, self.vocabulary)
-
-    def save(self, directory: Path) -> None:
-        self.tokenizer.save(directory / FILE)
 
     def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         return store.lengths("text")
@@ -143,12 +124,6 @@ class Labelling(Reading):
     def save(self, directory: Path) -> None:
         super().save(directory)
         self.labels.save(directory)
-
-
-def check_length(length: int) -> None:
-    """Refuse a ``task.length`` that no text can be cut to."""
-    if length not in LENGTHS:
-        raise ConfigError(f"task.length = {length}; expected {LENGTHS[0]} to {LENGTHS[-1]:,} tokens")
 
 
 def refuse_one(labels: Labels) -> None:
@@ -237,15 +212,14 @@ def fine_tuning(amount: Amount) -> dict[str, Any]:
     epochs, rate = 20, min(1e-3, 0.1 / amount.d_model)
     if amount.started:
         epochs, rate = 10 if amount.n_examples < 10_000 else 4, 0.023 / amount.d_model
-    steps = max(100, round(epochs * amount.n_tokens / batch_tokens))
     return {
         "batch_tokens": batch_tokens,
-        "steps": steps,
+        "steps": max(100, round(epochs * amount.n_tokens / batch_tokens)),
         "learning_rate": round(rate, 6),
         "schedule": "linear",
-        "warmup": max(1, steps // 10),
+        "warmup": lambda steps: max(1, steps // 10),
         "weight_decay": 0.01,
-        "validate_every": max(20, steps // (2 * epochs)),
+        "validate_every": lambda steps: max(20, steps // (2 * epochs)),
         "average": 1,
         "patience": 0 if amount.started else 10,
     }

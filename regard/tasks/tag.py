@@ -30,11 +30,12 @@ from regard.models.interfaces import TextModel
 from regard.models.presets import TextConfig
 from regard.nn import Loss, cross_entropy
 from regard.tasks.labels import Labels
-from regard.tasks.reading import Labelling, check_length, refuse_one, stored_inputs
+from regard.tasks.reading import LENGTHS, Labelling, refuse_one, stored_inputs
+from regard.tasks.single import check_length
 from regard.tasks.task import Goal
 from regard.text.framing import Framed, nearest, windows
 from regard.text.tagged import Problem, is_entity_scheme, paths_of, read_tagged, to_iob2
-from regard.text.tokenizer import READING, Tokenizer
+from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 from regard.text.words import Words, running
 
@@ -53,7 +54,7 @@ class TagConfig:
     length: int = 512
 
     def __post_init__(self) -> None:
-        check_length(self.length)
+        check_length(self.length, LENGTHS)
 
 
 class Tagged(NamedTuple):
@@ -102,7 +103,7 @@ class Tag(Labelling):
     ) -> Tag:
         labels = _learned_labels(corpus)
         texts = Texts(lambda: (text.replace("\n", " ") for text in corpus.texts(0)))
-        return cls(config, ready or train_tokenizer(texts, tokenizer, READING), labels)
+        return cls(config, ready or train_tokenizer(texts, tokenizer, cls.specials), labels)
 
     def heads(self, config: TextConfig) -> Mapping[str, nn.Module]:
         return {"tags": TagHead(config, len(self.labels))}

@@ -27,7 +27,7 @@ from regard.models.exchange import Found
 from regard.models.families import Families
 from regard.nn import Loss
 from regard.tasks.labels import Labels
-from regard.text.tokenizer import Tokenizer, Tokenizers
+from regard.text.tokenizer import SPECIALS, Tokenizer, Tokenizers
 from regard.text.vocabulary import TokenizerConfig
 
 
@@ -73,9 +73,9 @@ class Amount:
 class Task(ABC):
     """One kind of thing to learn from text; `name` says it in a recipe, `verb` is the command that uses the model.
 
-    `families` are the models that can do it. `pieces` is the kind of vocabulary it learns where a recipe does not say.
-    `inherited` are the keys of ``[task]`` that a model hands on to one that starts from it. Where the loss is no
-    likelihood, a task has no perplexity.
+    `families` are the models that can do it. `pieces` is the kind of vocabulary it learns where a recipe does not say,
+    and `specials` are the special tokens in it. `inherited` are the keys of ``[task]`` that a model hands on to one
+    that starts from it. Where the loss is no likelihood, a task has no perplexity.
     """
 
     name: ClassVar[str]
@@ -83,6 +83,7 @@ class Task(ABC):
     Config: ClassVar[type]
     families: ClassVar[Families]
     pieces: ClassVar[str] = "bpe"
+    specials: ClassVar[tuple[str, ...]] = SPECIALS
     columns: ClassVar[tuple[str, ...]]
     inherited: ClassVar[tuple[str, ...]] = ()
     goal: Goal
@@ -92,7 +93,10 @@ class Task(ABC):
 
     @classmethod
     def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
-        """Keys of ``[train]`` that suit this task where a recipe leaves them out, other than those of most tasks."""
+        """Keys of ``[train]`` that suit this task where a recipe leaves them out, other than those of most tasks.
+
+        What follows from the number of steps is a function of it, for a recipe may ask for more or fewer.
+        """
         return {}
 
     @classmethod
@@ -164,6 +168,10 @@ class Task(ABC):
     @abstractmethod
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         """Token ids, one list of texts for each column."""
+
+    def remark(self, store: TokenStore) -> None:
+        """Warn of what is unusual in all that was encoded; `encode` sees a part of it at a time."""
+        return
 
     @abstractmethod
     def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:

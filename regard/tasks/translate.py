@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data.batches import IGNORE, PairBatch, Rows, pair_batch, sentences_to_rows
+from regard.data.batches import PairBatch, pair_batch, sentences_to_rows
 from regard.data.buckets import by_length
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
-from regard.generate import Hypothesis, Marks, Search, hypothesis
+from regard.generate import Hypothesis, Search, hypothesis
 from regard.metrics import translation_score
 from regard.models.exchange import Found
 from regard.models.families import PAIRS
@@ -34,9 +34,10 @@ from regard.models.presets import ModelConfig
 from regard.nn import Loss, cross_entropy, divergence, linear_cross_entropy, record
 from regard.progress import warn
 from regard.tasks.alignment import align
+from regard.tasks.signs import Ids, Signs, begun, pairs_to_rows
 from regard.tasks.task import Goal, Task
 from regard.text.pairs import paths_of, read_pairs
-from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer, Tokenizers
+from regard.text.tokenizer import Tokenizer, Tokenizers
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 FORCED = 1 << 18
@@ -50,46 +51,6 @@ LIKELY = 64
 
 LONGER = 50
 """Tokens a translation may have more than its source (SPEC 7.3)."""
-
-Ids = Sequence[int]
-
-
-class Signs(NamedTuple):
-    """The special ids of pairs.
-
-        source       first* text end
-        target in    start first* text
-        target out   first* text end
-
-    Only BART has a `first`. Writing begins behind it; Marian and BART start from a token that has another role too.
-    """
-
-    pad: int = PAD
-    start: int = SOS
-    end: int = EOS
-    first: tuple[int, ...] = ()
-
-    @property
-    def marks(self) -> Marks:
-        """What a search knows of them: it writes neither pads nor starts."""
-        before = (self.start, *self.first)
-        return Marks(before[-1], self.end, never=tuple({self.pad, self.start} - {self.end}))
-
-    def source(self, ids: Ids) -> list[int]:
-        """A text as the encoder reads it."""
-        return [*self.first, *ids, self.end]
-
-    def target(self, ids: Ids) -> list[int]:
-        """A text as the decoder reads it."""
-        return [self.start, *self.first, *ids]
-
-    def wanted(self, ids: Ids) -> list[int]:
-        """A text as the decoder should write it."""
-        return [*self.first, *ids, self.end]
-
-
-OURS = Signs()
-"""Those of the vocabularies that are learned here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +266,7 @@ class Translate(Task):
         rows = sentences_to_rows([signs.source(ids) for ids in sources], pad=signs.pad).to(device)
         limits = torch.tensor([min(len(source) + LONGER, most) for source in sources], device=device)
         try:
-            return search.run(model.step, lambda: _begun(model, rows, signs), limits, signs.marks, numbers)
+            return search.run(model.step, lambda: begun(model, rows, signs), limits, signs.marks, numbers)
         except torch.OutOfMemoryError:
             raise InputError(f"out of memory with {len(sources)} texts at once; pass a smaller --batch") from None
 
@@ -398,23 +359,3 @@ def _groups(pairs: Iterable[tuple[Ids, Ids]], most: int) -> Iterator[list[tuple[
         group.append(pair)
     if group:
         yield group
-
-
-def pairs_to_rows(pairs: Sequence[tuple[Ids, Ids]], signs: Signs = OURS) -> PairBatch:
-    """Pairs of ids, without special tokens, as a model takes them: one per row."""
-    sources, targets = zip(*pairs, strict=True)
-    out = sentences_to_rows([signs.wanted(ids) for ids in targets], pad=signs.pad)
-    return PairBatch(
-        source=sentences_to_rows([signs.source(ids) for ids in sources], pad=signs.pad),
-        target_in=sentences_to_rows([signs.target(ids) for ids in targets], pad=signs.pad),
-        target_out=out.ids.masked_fill(out.segment == 0, IGNORE).long(),
-        n_tokens=int((out.segment > 0).sum()),
-    )
-
-
-def _begun(model: PairModel, rows: Rows, signs: Signs) -> Any:
-    """A decoder that has read all that stands before a text but the last, with which a search begins."""
-    state = model.start(rows)
-    for token in (signs.start, *signs.first)[:-1]:
-        model.step(rows.ids.new_full((len(rows.ids),), token), state)
-    return state

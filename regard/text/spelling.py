@@ -29,9 +29,9 @@ class Spelling:
         self.text = ""
         self.stopped = False
 
-    def add(self, token: int) -> str:
-        """One more token; gives the text that has become certain."""
-        self._ids.append(token)
+    def add(self, *tokens: int) -> str:
+        """More tokens; gives the text that has become certain."""
+        self._ids.extend(tokens)
         found = self._tokenizer.decode(self._ids)
         if found.endswith(HALF):
             return ""

@@ -23,9 +23,6 @@ from regard.errors import ConfigError
 from regard.text.pieces import N_BYTES, byte_letters
 from regard.text.tokenizer import READING, ROLES, SPECIALS, UNKNOWN, Tokenizer, refuse_surrogates
 
-SMALLEST = len(SPECIALS) + N_BYTES
-"""Every byte is a piece: that is what makes every text codable."""
-
 MIN_FREQUENCY = 2
 """A piece seen once in the text teaches a model nothing."""
 FEWEST = 32
@@ -54,13 +51,21 @@ class TokenizerConfig:
     lowercase: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind in ("bpe", "unigram") and self.vocabulary < SMALLEST:
-            least = f"the least is {SMALLEST}: {N_BYTES} bytes and {len(SPECIALS)} special tokens"
-            raise ConfigError(f"tokenizer.vocabulary = {self.vocabulary}; {least}")
-        if self.kind == "wordpiece" and self.vocabulary < FEWEST:
-            raise ConfigError(f"tokenizer.vocabulary = {self.vocabulary}; the least is {FEWEST}")
         if self.lowercase and self.kind != "wordpiece":
             raise ConfigError('tokenizer.lowercase: only kind = "wordpiece" may forget case; leave it out')
+
+    def refuse_too_few(self, specials: Sequence[str]) -> None:
+        """Refuse to ask for fewer pieces than there must be beside these; of little text fewer may be learned."""
+        least = f"{N_BYTES} bytes and {len(specials)} special token{'s' if len(specials) > 1 else ''}"
+        if self.kind in ("bpe", "unigram") and self.vocabulary < smallest(specials):
+            raise ConfigError(f"tokenizer.vocabulary = {self.vocabulary}; the least is {smallest(specials)}: {least}")
+        if self.kind == "wordpiece" and self.vocabulary < FEWEST:
+            raise ConfigError(f"tokenizer.vocabulary = {self.vocabulary}; the least is {FEWEST}")
+
+
+def smallest(specials: Sequence[str] = SPECIALS) -> int:
+    """Every byte is a piece, beside the special tokens: that is what makes every text codable."""
+    return N_BYTES + len(specials)
 
 
 def choose_vocabulary(n_words: int) -> int:
@@ -80,6 +85,7 @@ def train_tokenizer(
     if config.kind == "ready":
         accepted = "bpe, unigram, wordpiece, characters"
         raise ConfigError(f'tokenizer.kind = "ready" is for models from elsewhere; accepted: {accepted}')
+    config.refuse_too_few(specials)
     if config.kind == "characters":
         return _characters(texts, specials)
     if config.kind == "wordpiece":

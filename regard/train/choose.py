@@ -7,6 +7,7 @@ printed before step 1 names each of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,13 @@ from regard.tasks.task import Amount
 
 WIDTHS = (64, 128, 256, 512, 1024)
 """Row widths to choose from."""
+
+RHYTHM: dict[str, Callable[[int], int]] = {
+    "warmup": lambda steps: min(4000, max(50, steps // 10)),
+    "log_every": lambda steps: max(1, min(50, steps // 100)),
+    "validate_every": lambda steps: max(100, math.ceil(steps / 40)),
+}
+"""Keys of ``[train]`` that follow from the number of steps, where a task has no habit of its own."""
 
 
 def row_width(lengths: Int[np.ndarray, "N sides"]) -> int:
@@ -44,7 +52,9 @@ def model_table(
 ) -> dict[str, Any]:
     """The ``[model]`` keys a recipe leaves out."""
     table = with_preset({"preset": preset(tokens, device, family.largest_on_cpu), **given}, family)
-    return family.fitted(table, width)
+    fitted = family.fitted(table, width)
+    # Rows wider than the positions that a family usually has would be cut to these without a word.
+    return {"n_positions": width, **fitted} if width > family.n_positions else fitted
 
 
 def batch_tokens(tokens: int, device: torch.device) -> int:
@@ -69,12 +79,17 @@ def train_table(
     tokens, d_model = amount.n_tokens, amount.d_model
     table.setdefault("batch_tokens", batch_tokens(tokens, device))
     table.setdefault("steps", steps(tokens, table["batch_tokens"], device))
-    table.setdefault("warmup", min(4000, max(50, table["steps"] // 10), table["steps"] // 2))
+    table |= rhythm({**RHYTHM, **table}, table["steps"]) | given
     # SPEC 7.2's highest rate, d^-0.5 warmup^-0.5, capped where a short warm-up would make it diverge.
     table.setdefault("learning_rate", round(min(2e-3, (d_model * max(1, table["warmup"])) ** -0.5), 6))
-    table.setdefault("log_every", max(1, min(50, table["steps"] // 100)))
-    table.setdefault("validate_every", min(table["steps"], max(100, math.ceil(table["steps"] / 40))))
-    table.setdefault("save_every", table["validate_every"])
+    table.setdefault("save_every", min(table["steps"], table["validate_every"]))
     table.setdefault("precision", "bfloat16" if device.type == "cuda" else "float32")
     table.setdefault("compiled", device.type == "cuda")
     return table
+
+
+def rhythm(habits: dict[str, Any], steps: int) -> dict[str, int]:
+    """When a run of so many steps does what: as the habits say, but nothing only after its end."""
+    most = {"warmup": steps // 2, "log_every": steps, "validate_every": steps, "save_every": steps}
+    asked = {key: habits[key] for key in most if key in habits}
+    return {key: min(most[key], value(steps) if callable(value) else value) for key, value in asked.items()}

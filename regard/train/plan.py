@@ -1,25 +1,31 @@
 """What a run will cost, computed before its first step and printed for the user to judge.
 
-Work and memory are not estimated by formula: one training batch is run through the model on torch's meta device,
-which has shapes but no numbers, while the products are counted and the tensors kept for the backward pass are
-weighed. That holds for any model to come. Compiled graphs keep less than the eager count says.
+Work and memory are not estimated by formula: a training batch is run through the model on torch's meta device, which
+has shapes but no numbers, while the products are counted and the tensors kept for the backward pass are weighed. That
+holds for any model to come. Where batches differ in shape, a few stand for all. Compiled graphs keep less than this
+eager count says.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from regard.data.order import Placement
 from regard.train.device import describe, memory_of
 from regard.train.prepare import Prepared
 from regard.train.step import Objective
 
 BYTES_PER_WEIGHT = 16
 """A float32 weight, its gradient and Adam's two moments."""
+
+COUNTED = 5
+"""Batches whose operations are counted, from narrow to wide ones, where not all are of one shape."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +84,21 @@ def plan(prepared: Prepared) -> Plan:
 
 
 def _weigh(prepared: Prepared) -> tuple[float, int]:
-    """Floating-point operations and bytes kept for the backward pass, of one batch: the widest, where they differ."""
-    placement = max(prepared.order.pool(0, 0), key=lambda each: each.widths)
-    batch = prepared.task.batch(prepared.train, placement).to(torch.device("meta"))
+    """Floating-point operations of a batch, on average, and bytes kept for its backward pass, at most."""
+    batches = sorted(prepared.order.pool(0, 0), key=lambda each: (max(each.widths), each.n_rows, each.widths))
+    typical = [batches[(2 * part + 1) * len(batches) // (2 * COUNTED)] for part in range(COUNTED)]
     with torch.device("meta"):
         model = prepared.task.build(prepared.config.model)
-    dtype = getattr(torch, prepared.config.train.precision)
-    objective = Objective(model.to(dtype), prepared.task.loss)
-    kept = _Kept()
+    model = model.to(getattr(torch, prepared.config.train.precision))
+    shapes = {(each.n_rows, each.widths): each for each in (*typical, batches[-1])}
+    weighed = {shape: _weigh_batch(model, prepared, each) for shape, each in shapes.items()}
+    flops = fmean(weighed[each.n_rows, each.widths][0] for each in typical)
+    return flops, max(kept for _, kept in weighed.values())
+
+
+def _weigh_batch(model: nn.Module, prepared: Prepared, placement: Placement) -> tuple[float, int]:
+    batch = prepared.task.batch(prepared.train, placement).to(torch.device("meta"))
+    objective, kept = Objective(model, prepared.task.loss), _Kept()
     with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(kept.weigh, lambda x: x):
         objective(batch).total.backward()
     return float(counter.get_total_flops()), kept.bytes(model)

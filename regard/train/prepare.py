@@ -72,46 +72,91 @@ def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: st
         ) from None
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """What a run is to be, before any text is read.
+
+    `asked` is what the user wrote; in `given` it is joined by what the model it starts from, the family of models and
+    the device say of it. `kinds` are the dataclasses of its tables.
+    """
+
+    task: type[Task]
+    kinds: Mapping[str, type]
+    asked: config.Tables
+    given: config.Tables
+    start: Start | None
+    where: str
+
+
 def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> Prepared:
-    kind = task_of(tables, where)
-    asked_for = tables.get("model", {}).get("start")
-    start = start_from(tables["model"], kind) if asked_for and isinstance(asked_for, str) else None
-    tables = tables if start is None else start.named(tables)
-    kinds = schema(kind, tables, where)
-    none: config.Tables = {name: {} for name in kinds}
-    given = none | config.check(tables, kinds, where)
-    kind.check(given, where)
-    if start is not None:
-        given = start.adopted(given, where)
-    usual = {} if start is not None else kind.usual(device)
-    given["task"] = {**usual, **_suiting(kinds, "task"), **given["task"]}
-    likely = _likely(kind, given, kinds, device, where)
-    corpus = Corpus(kind.reader(likely.task, likely.data), likely.data, where)
-    wanted = {"kind": kind.pieces, "vocabulary": choose_vocabulary(corpus.counted.n_words), **given["tokenizer"]}
-    run.path.mkdir(parents=True, exist_ok=True)
-    tokenizer = config.build(TokenizerConfig, wanted)
-    task = kind.learn(likely.task, tokenizer, corpus, start.tokenizer if start else None)
-    if "vocabulary" in given["tokenizer"] and task.vocabulary < tokenizer.vocabulary:
-        found = f"{tokenizer.vocabulary:,} asked, but this text gives at most {task.vocabulary:,} pieces"
-        raise ConfigError(f"tokenizer.vocabulary: {found}; ask for {task.vocabulary:,} or fewer, or leave it out")
-    if "vocabulary" in given["tokenizer"] and task.vocabulary > tokenizer.vocabulary:
-        found = f"{tokenizer.vocabulary:,} asked, but the letters of this text alone are {task.vocabulary:,} pieces"
-        raise ConfigError(f"tokenizer.vocabulary: {found}; ask for at least that many, or leave it out")
-    task.save(run.path)
-    asked = [given[name][key] for name, key in ROOM if key in given[name]]
+    """A new run in the directory."""
+    recipe = _recipe(tables, device, where)
+    likely = _likely(recipe, device)
+    corpus = Corpus(recipe.task.reader(likely.task, likely.data), likely.data, where)
+    task = _learned(recipe, likely, corpus, run)
+    asked = [recipe.given[name][key] for name, key in ROOM if key in recipe.given[name]]
     train, valid = _stores(run, corpus, task.within(min(asked)) if asked else task, None)
-    full = _choose(given, task, kinds, train, device)
+    full = _choose(recipe, task, train, device)
     settings = resolved(full, where)
     cut, longest = task.within(_room(settings)), max(int(task.lengths(store).max()) for store in (train, valid))
     if cut is not task and longest > _room(settings):
         train, valid = _stores(run, corpus, cut, None)
+    for store in (train, valid):
+        task.remark(store)
     write_text(run.config, config.dump(settings.tables()))
-    chosen = {
-        f"{name}.{key}": full[name][key]
-        for name, kind_of in kinds.items()
-        for key in config.missing(kind_of, given[name])
+    return _prepared(run, settings, task, train, valid, device, _chosen(recipe, full), recipe.start)
+
+
+def _recipe(tables: config.Tables, device: torch.device, where: str) -> Recipe:
+    """The tables, checked, with what can be said without the text."""
+    task = task_of(tables, where)
+    named = tables.get("model", {}).get("start")
+    start = start_from(tables["model"], task) if named and isinstance(named, str) else None
+    tables = tables if start is None else start.named(tables)
+    kinds = schema(task, tables, where)
+    none: config.Tables = {name: {} for name in kinds}
+    asked = none | config.check(tables, kinds, where)
+    task.check(asked, where)
+    given = asked if start is None else start.adopted(asked, where)
+    usual = {} if start is not None else task.usual(device)
+    given = {**given, "task": {**usual, **_suiting(kinds, "task"), **given["task"]}}
+    return Recipe(task, kinds, asked, given, start, where)
+
+
+def _learned(recipe: Recipe, likely: RunConfig, corpus: Corpus, run: RunDirectory) -> Task:
+    """The task with its vocabulary, which is written into the directory."""
+    table = recipe.given["tokenizer"]
+    wanted = {"kind": recipe.task.pieces, "vocabulary": choose_vocabulary(corpus.counted.n_words), **table}
+    run.path.mkdir(parents=True, exist_ok=True)
+    ready = recipe.start.tokenizer if recipe.start else None
+    task = recipe.task.learn(likely.task, config.build(TokenizerConfig, wanted), corpus, ready)
+    if "vocabulary" in table:
+        _check_vocabulary(table["vocabulary"], task.vocabulary)
+    task.save(run.path)
+    return task
+
+
+def _check_vocabulary(asked: int, learned: int) -> None:
+    """Refuse a size that was asked for and that the text does not give."""
+    if learned < asked:
+        found = f"{asked:,} asked, but this text gives at most {learned:,} pieces"
+        raise ConfigError(f"tokenizer.vocabulary: {found}; ask for {learned:,} or fewer, or leave it out")
+    if learned > asked:
+        found = f"{asked:,} asked, but the letters of this text alone are {learned:,} pieces"
+        raise ConfigError(f"tokenizer.vocabulary: {found}; ask for at least that many, or leave it out")
+
+
+def _chosen(recipe: Recipe, full: config.Tables) -> dict[str, Any]:
+    """What was chosen for the user: not what was asked for, has its default, or is that of the model it starts from."""
+    usual = {name: config.defaults(kind) for name, kind in recipe.kinds.items()}
+    if recipe.start is not None:
+        usual |= config.tables_of({"model": recipe.start.shape, "tokenizer": recipe.start.vocabulary})
+    return {
+        f"{name}.{key}": value
+        for name, table in full.items()
+        for key, value in table.items()
+        if key not in recipe.asked[name] and (key not in usual[name] or value != usual[name][key])
     }
-    return _prepared(run, settings, task, train, valid, device, chosen, start)
 
 
 def _take_up(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> Prepared:
@@ -205,19 +250,21 @@ def _suiting(kinds: Mapping[str, type], table: str) -> config.Table:
     return {key: value for key, value in habits.items() if key in {field.name for field in fields(kinds[table])}}
 
 
-def _likely(
-    kind: type[Task], given: config.Tables, kinds: Mapping[str, type], device: torch.device, where: str
-) -> RunConfig:
+def _likely(recipe: Recipe, device: torch.device) -> RunConfig:
     """The recipe with guesses for what depends on the data: finds values that no data could make right."""
+    given, kinds = recipe.given, recipe.kinds
     model = with_preset({"preset": "tiny", **given["model"]}, kinds["model"])
-    amount = Amount(10_000, 1_000_000, model["d_model"], bool(given["model"].get("start")))
+    amount = Amount(10_000, 1_000_000, model["d_model"], recipe.start is not None)
     likely: config.Tables = {
         "data": {"train": (), "max_length": choose.WIDTHS[0], **given["data"]},
-        "tokenizer": {"kind": kind.pieces, "vocabulary": choose_vocabulary(0), **given["tokenizer"]},
+        "tokenizer": {"kind": recipe.task.pieces, "vocabulary": choose_vocabulary(0), **given["tokenizer"]},
         "model": model,
-        "train": choose.train_table(given["train"], amount, device, _habits(kind, kinds, amount, device)),
+        "train": choose.train_table(given["train"], amount, device, _habits(recipe.task, kinds, amount, device)),
     }
-    return resolved(given | likely, where)
+    found = resolved(given | likely, recipe.where)
+    if recipe.start is None:
+        found.tokenizer.refuse_too_few(recipe.task.specials)
+    return found
 
 
 def _habits(kind: type[Task], kinds: Mapping[str, type], amount: Amount, device: torch.device) -> config.Table:
@@ -226,21 +273,19 @@ def _habits(kind: type[Task], kinds: Mapping[str, type], amount: Amount, device:
     return {**models, **task} if amount.started else {**task, **models}
 
 
-def _choose(
-    given: config.Tables, task: Task, kinds: Mapping[str, type], train: TokenStore, device: torch.device
-) -> config.Tables:
+def _choose(recipe: Recipe, task: Task, train: TokenStore, device: torch.device) -> config.Tables:
     """The recipe with a value for every key."""
-    lengths = task.lengths(train)
+    given, kinds, lengths = recipe.given, recipe.kinds, task.lengths(train)
     tokens = int(lengths[:, -1].sum(dtype=np.int64))
     data = {"max_length": task.width(lengths) or choose.row_width(lengths), **given["data"]}
     model = choose.model_table(kinds["model"], given["model"], tokens, data["max_length"], device)
-    amount = Amount(len(train), tokens, model["d_model"], bool(model.get("start")))
+    amount = Amount(len(train), tokens, model["d_model"], recipe.start is not None)
     return {
         "task": given["task"],
         "data": data,
         "tokenizer": {"kind": task.pieces, **given["tokenizer"], "vocabulary": task.vocabulary},
         "model": model,
-        "train": choose.train_table(given["train"], amount, device, _habits(type(task), kinds, amount, device)),
+        "train": choose.train_table(given["train"], amount, device, _habits(recipe.task, kinds, amount, device)),
     }
 
 

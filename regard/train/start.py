@@ -63,9 +63,15 @@ class Start:
         return {**tables, "model": {"architecture": self.shape.architecture, **tables["model"]}}
 
     def adopted(self, given: config.Tables, where: str) -> config.Tables:
-        """The recipe with the shape and the vocabulary of this model; it may not ask for others."""
+        """The recipe with the shape and the vocabulary of this model; it may not ask for others.
+
+        But texts may be longer than those it was made for, where it has no weights for positions.
+        """
         shape = {**config.tables_of({"model": self.shape})["model"], "start": self.path}
         shape["dropout"] = shape["dropout"] or DROPOUT
+        asked = given["task"].get("length", 0)
+        self._check_length(asked, where)
+        shape["n_positions"] = max(shape["n_positions"], asked)
         for key, value in given["model"].items():
             if key not in FREE and value != shape.get(key):
                 raise ConfigError(
@@ -75,7 +81,6 @@ class Start:
         for key, value in given["tokenizer"].items():
             if value != vocabulary[key]:
                 raise ConfigError(f"{where}: tokenizer.{key}: the vocabulary is that of {self.path}; leave it out")
-        self._check_length(given["task"].get("length", 0), where)
         task = {**self.task, **given["task"]}
         return {**given, "model": {**shape, **given["model"]}, "task": task, "tokenizer": vocabulary}
 

@@ -248,3 +248,16 @@ def test_what_a_resumed_run_cannot_change(fail: Fail, run: Path, setting: str) -
     message = fail("train", run / "config.toml", "--out", run, "--resume", "--set", setting)
     assert f"but the run in {run} has" in message
     assert message.endswith("leave it out, or begin another run")
+
+
+def test_a_fault_of_ours_is_not_taken_for_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OddError(Exception):
+        def format_message(self) -> str:
+            return "as if typer had found it"
+
+    def info(model: str) -> None:
+        raise OddError
+
+    monkeypatch.setattr("regard.cli.info.info", info)
+    with pytest.raises(OddError):
+        main(["info", "x"])

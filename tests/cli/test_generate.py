@@ -115,6 +115,8 @@ def test_greedy_is_temperature_zero(model: Path, regard: Regard) -> None:
     one = regard(*asked, "--greedy")[0]
     assert one == regard(*asked, "--temperature", 0)[0] == regard(*asked, "--greedy", "--seed", 9)[0]
     assert one == regard(*asked, "--top-k", 1)[0]
+    drawn = ("generate", model, "the cat", "--max-tokens", 20, "--seed", 3)
+    assert regard(*drawn)[0] == regard(*drawn, "--top-k", 0)[0]
     assert one != regard(*asked, "--greedy", "--repetition-penalty", 2)[0]
 
 
@@ -159,7 +161,9 @@ def test_a_pipe_in_and_a_pipe_that_closes(model: Path) -> None:
 
 def test_a_prompt_longer_than_the_context(model: Path, regard: Regard) -> None:
     out, err = regard("generate", model, "the cat sits on " * 10, "--max-tokens", 80, "--greedy")
-    assert err == "warning: a prompt has 161 tokens; the model sees the last 32\n"
+    assert err == (
+        "warning: 1 of 1 prompts have more tokens than the model sees at once; it reads the last 32 of them\n"
+    )
     assert out.strip()
 
 
@@ -174,7 +178,7 @@ def test_unknown_characters_are_said(model: Path, regard: Regard) -> None:
         (["--temperature", -1], "temperature -1.0: expected 0 (the most likely token each time) or more"),
         (["--top-p", 0], "top-p 0.0: expected more than 0 and at most 1"),
         (["--top-p", 1.5], "top-p 1.5: expected more than 0 and at most 1"),
-        (["--top-k", 0], "top-k 0: expected at least 1; leave it out for no limit"),
+        (["--top-k", -1], "top-k -1: expected 0 (no limit) or more"),
         (["--repetition-penalty", 0], "repetition-penalty 0.0: expected more than 0; 1 is none"),
         (["--max-tokens", 0], "max-tokens 0: expected at least 1"),
         (["--stop", ""], "stop: an empty string stops nothing; leave it out"),

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from comparisons import TINY
 
+from regard.compare import charts, contenders, runs
 from regard.tasks import translate
+from regard.train import plan
+
+
+@pytest.fixture(scope="module")
+def tiny_sizes() -> Iterator[None]:
+    """Every comparison takes seconds."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(translate, "LONGER", 2)  # a model of two steps writes until it must stop
+        for module, name, less in ((runs, "VALIDATIONS", 1), (plan, "COUNTED", 1), (charts, "DPI", 30)):
+            patched.setattr(module, name, less)
+        patched.setattr(contenders, "WIDTHS", range(16, 65, 16))
+        for module, size in TINY:
+            for pace in module.SIZES:
+                patched.setitem(module.SIZES, pace, size)
+        yield
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Every comparison takes seconds; gives the folder that the test works in."""
+def tiny(tiny_sizes: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder that the test works in."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(translate, "LONGER", 2)  # a model of two steps writes until it must stop
-    for module, size in TINY:
-        for pace in module.SIZES:
-            monkeypatch.setitem(module.SIZES, pace, size)
     return tmp_path

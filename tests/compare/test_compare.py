@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,14 +18,44 @@ pytest.importorskip("matplotlib")
 import regard.compare as comparing
 from regard import config
 from regard.cli import main
-from regard.compare import PARTS, translation
+from regard.compare import PARTS
+from regard.compare.contenders import LANGUAGE_MODELS, RECURRENT, SCHEMES, TRANSFORMERS
 from regard.compare.part import Found, Part, Setting
 from regard.text import cldr
+
+
+class Finished(NamedTuple):
+    """A comparison that has ended, in a folder "compare", and what it printed."""
+
+    path: Path
+    out: str
+    err: str
+
+    def found(self, name: str) -> Found:
+        numbers: Found = json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))["found"]
+        return numbers
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_sizes: None, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The four parts, measured once for all tests that only look at them or go on from a copy."""
+    folder = tmp_path_factory.mktemp("finished")
+    out, err = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
+        patched.chdir(folder)
+        compare("--quick")
+    return Finished(folder / "compare", out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(autouse=True)
 def folder(tiny: Path) -> Path:
     return tiny
+
+
+@pytest.fixture
+def copied(finished: Finished, folder: Path) -> Path:
+    """A copy of the finished comparison, to be gone on with or spoilt."""
+    return shutil.copytree(finished.path, folder / "compare")
 
 
 def compare(*arguments: str) -> None:
@@ -40,27 +74,44 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
-def test_the_four_parts_and_what_they_leave(capsys: pytest.CaptureFixture[str]) -> None:
-    compare("--quick")
-    out, err = capsys.readouterr()
+def test_the_four_parts_and_what_they_leave(finished: Finished) -> None:
+    path, out, err = finished
     for name in comparing.USUAL:
-        part, kept = PARTS[name], json.loads(Path(f"compare/{name}.json").read_text(encoding="utf-8"))
+        part, kept = PARTS[name], json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
         assert part.title in out
         assert part.title.lower() in err
-        assert Path(f"compare/{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         for finding in part.show(kept["found"]).findings:
             assert f"\n{finding.verdict}" in out
         assert kept["machine"]["torch"]
         assert kept["seconds"] > 0
-    assert not Path("compare/positions.json").exists()
+    assert not (path / "positions.json").exists()
     assert out.index("The cost of a layer") < out.index("Training cost")
     assert "compare/report.html" in err
-    runs = sorted(path.name for path in Path("compare/translation").iterdir() if path.is_dir())
+    runs = sorted(each.name for each in (path / "translation").iterdir() if each.is_dir())
     assert runs == ["rnn-additive-attention", "rnn-one-fixed-vector", "transformer-sinusoidal"]
     for name in runs:
-        assert config.read(Path(f"compare/translation/{name}.toml"))["train"]["steps"] == 2
-        assert Path(f"compare/translation/{name}.translated").read_text(encoding="utf-8").count("\n") == 10
-    _whole_page(Path("compare/report.html").read_text(encoding="utf-8"), comparing.USUAL)
+        assert config.read(path / f"translation/{name}.toml")["train"]["steps"] == 2
+        assert (path / f"translation/{name}.translated").read_text(encoding="utf-8").count("\n") == 10
+    _whole_page((path / "report.html").read_text(encoding="utf-8"), comparing.USUAL)
+
+
+def test_everything_is_timed_and_shown(finished: Finished) -> None:
+    numbers = finished.found("cost")
+    assert len(numbers["times"]) == 4 * 2 * 2 * 4  # layers, passes, widths, lengths
+    assert all(len(each["seconds"]) >= 3 and min(each["seconds"]) > 0 for each in numbers["times"])
+    shown = PARTS["cost"].show(numbers)
+    assert [len(table.rows) for table in shown.tables] == [16, 4, 4, 4]
+    assert all(len(row) == len(table.columns) for table in shown.tables for row in table.rows)
+
+
+def test_every_architecture_copies_and_is_shown(finished: Finished) -> None:
+    names = [*RECURRENT, *TRANSFORMERS, *LANGUAGE_MODELS]
+    numbers = finished.found("recall")
+    assert [each["name"] for each in numbers["models"]] == names
+    assert all(0 <= n <= 5 * d for each in numbers["models"] for n, d in zip(each["right"], (1, 2, 4), strict=True))
+    (table,) = PARTS["recall"].show(numbers).tables
+    assert [row[0] for row in table.rows] == names
 
 
 def _whole_page(page: str, names: tuple[str, ...]) -> None:
@@ -78,94 +129,104 @@ def _whole_page(page: str, names: tuple[str, ...]) -> None:
     assert "{{" not in page
 
 
-def test_positions_on_translation_and_tagging(capsys: pytest.CaptureFixture[str]) -> None:
-    compare("--only", "positions", "--out", "p")
-    out = capsys.readouterr().out
-    assert "Translation" in out
-    assert "Tagging" in out
-    found = json.loads(Path("p/positions.json").read_text(encoding="utf-8"))["found"]
-    for task in ("translate", "tag"):
-        assert [each["name"] for each in found[task]["models"]] == [
-            "sinusoidal",
-            "learned",
-            "relative",
-            "rotary",
-            "none",
-        ]
-        schemes = {config.read(path)["model"]["positions"] for path in Path(f"p/positions/{task}").glob("*.toml")}
-        assert schemes == {"sinusoidal", "learned", "relative", "rotary", "none"}
-    _whole_page(Path("p/report.html").read_text(encoding="utf-8"), ("positions",))
-
-
-def test_the_users_own_files(capsys: pytest.CaptureFixture[str]) -> None:
-    cldr.write(Path(), 120, 5)
-    words = Path("train.en").read_text(encoding="utf-8").split()[:400]
-    lines = [f"{word} {'B-N' if word[0].isdigit() else 'O'}" for word in words]
-    Path("mine.conll").write_text("\n\n".join("\n".join(lines[i : i + 4]) for i in range(0, 400, 4)), encoding="utf-8")
-    compare("--only", "positions,flops", "--data", "train.en", "train.fr", "--tagged", "mine.conll", "--out", "own")
-    assert "120 pairs" in Path("own/report.html").read_text(encoding="utf-8")
-    assert "100 sentences" in Path("own/report.html").read_text(encoding="utf-8")
-    assert "Training cost" in capsys.readouterr().out
-    sources = Path("train.en").read_text(encoding="utf-8").splitlines()
-    parts = [
-        Path(f"own/translation/{name}.source").read_text("utf-8").splitlines() for name in ("train", "valid", "test")
-    ]
-    assert sorted(line for part in parts for line in part) == sorted(sources)
-
-
-def test_a_finished_part_is_taken_over(capsys: pytest.CaptureFixture[str]) -> None:
-    compare("--only", "cost")
-    before = Path("compare/cost.json").read_bytes()
-    compare("--only", "cost")
+def test_a_finished_part_is_taken_over(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (copied / "cost.json").read_bytes()
+    compare("--quick", "--only", "cost")
     assert "measured before" in capsys.readouterr().err
-    assert Path("compare/cost.json").read_bytes() == before
+    assert (copied / "cost.json").read_bytes() == before
 
 
 def test_what_was_finished_stays_when_the_rest_is_interrupted(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    finished: Finished, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(setting: Setting, found: dict[str, Found]) -> Found:
         raise KeyboardInterrupt
 
-    whole: Part = PARTS["recall"]
-    monkeypatch.setitem(PARTS, "recall", whole._replace(measure=interrupted))
+    def known(name: str) -> Part:
+        """A part whose numbers and figure are there already."""
+
+        def draw(found: Found, path: Path) -> Path:
+            return Path(shutil.copy(finished.path / f"{name}.png", path))
+
+        return PARTS[name]._replace(measure=lambda *_: finished.found(name), draw=draw)
+
+    monkeypatch.setitem(PARTS, "cost", known("cost"))
+    monkeypatch.setitem(PARTS, "recall", PARTS["recall"]._replace(measure=interrupted))
     with pytest.raises(SystemExit, match="130"):
         main(["compare", "--only", "cost,recall", "--device", "cpu"])
     assert "the same command goes on" in capsys.readouterr().err
     _whole_page(Path("compare/report.html").read_text(encoding="utf-8"), ("cost",))
-    monkeypatch.setitem(PARTS, "recall", whole)
+    monkeypatch.setitem(PARTS, "recall", known("recall"))
     compare("--only", "cost,recall")
     assert "measured before" in capsys.readouterr().err
     _whole_page(Path("compare/report.html").read_text(encoding="utf-8"), ("cost", "recall"))
 
 
-def test_a_run_that_was_interrupted_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    train, begun = translation.runs.train, []
-
-    def stops(name: str, *rest: object) -> object:
-        begun.append(name)
-        if len(begun) == 2:
-            raise KeyboardInterrupt
-        return train(name, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(translation.runs, "train", stops)
-    with pytest.raises(SystemExit, match="130"):
-        main(["compare", "--only", "translation", "--device", "cpu"])
-    kept = Path("compare/translation/transformer-sinusoidal/metrics.json").read_bytes()
-    monkeypatch.setattr(translation.runs, "train", train)
-    compare("--only", "translation")
-    assert Path("compare/translation/transformer-sinusoidal/metrics.json").read_bytes() == kept
+def test_a_run_that_has_ended_is_not_trained_again(copied: Path) -> None:
+    """As where the part was interrupted during its last run."""
+    (copied / "translation.json").unlink()
+    shutil.rmtree(copied / "translation/rnn-additive-attention")
+    kept = copied / "translation/transformer-sinusoidal/metrics.json"
+    before = kept.read_bytes()
+    compare("--quick", "--only", "translation")
+    assert kept.read_bytes() == before
+    assert (copied / "translation/rnn-additive-attention/metrics.json").exists()
+    assert (copied / "translation.json").exists()
 
 
 def test_without_matplotlib_there_are_tables_and_no_figures(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for figure in copied.glob("*.png"):
+        figure.unlink()
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    compare("--only", "cost")
+    compare("--quick", "--only", "cost")
     out, err = capsys.readouterr()
     assert "no figure: a figure needs the extra 'plot'; run: pip install 'regard[plot]'" in err
     assert "How time grows" in out
-    assert "<img" not in Path("compare/report.html").read_text(encoding="utf-8")
+    assert "<img" not in (copied / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_folder_that_is_there_already(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine").mkdir()
+    Path("mine/letter.txt").write_text("dear", encoding="utf-8")
+    assert "mine: already there, and no comparison" in refused(capsys, "--out", "mine")
+    assert "mine/letter.txt: already there" in refused(capsys, "--out", "mine/letter.txt")
+    assert "a comparison with seed 0 is there, not 1" in refused(capsys, "--quick", "--seed", "1")
+    assert "a comparison with pace 'quick' is there, not 'full'" in refused(capsys)
+
+
+def test_a_damaged_part_is_named(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copied / "cost.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--device", "cpu", "--quick", "--only", "cost"])
+    assert ended.value.code == 2
+    assert "cost.json: not a part of a comparison" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_positions_and_flops_of_the_users_own_files(capsys: pytest.CaptureFixture[str]) -> None:
+    cldr.write(Path(), 120, 5)
+    words = Path("train.en").read_text(encoding="utf-8").split()
+    sentences = [[*words[4 * number : 4 * number + 4], str(number)] for number in range(100)]
+    lines = [[f"{word} {'B-N' if word[0].isdigit() else 'O'}" for word in sentence] for sentence in sentences]
+    Path("mine.conll").write_text("\n\n".join("\n".join(each) for each in lines), encoding="utf-8")
+    own = ("--data", "train.en", "train.fr", "--tagged", "mine.conll", "--out", "own")
+    compare("--only", "positions,flops", *own)
+    out = capsys.readouterr().out
+    for title in ("Training cost", "Translation", "Tagging"):
+        assert f"\n{title}\n" in out
+    page = Path("own/report.html").read_text(encoding="utf-8")
+    assert "120 pairs" in page
+    assert "100 sentences" in page
+    _whole_page(page, ("translation", "flops", "positions"))
+    found = json.loads(Path("own/positions.json").read_text(encoding="utf-8"))["found"]
+    for task in ("translate", "tag"):
+        assert [each["name"] for each in found[task]["models"]] == list(SCHEMES)
+        schemes = {config.read(path)["model"]["positions"] for path in Path(f"own/positions/{task}").glob("*.toml")}
+        assert schemes == set(SCHEMES)
+    with Path("train.fr").open("a", encoding="utf-8") as file:
+        file.write("\n")
+    assert "own: a comparison is there of what the files of --data and --tagged held before" in refused(capsys, *own)
 
 
 def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,19 +239,9 @@ def test_files_that_do_not_fit_together(capsys: pytest.CaptureFixture[str]) -> N
     Path("b").write_text("y\n" * 199, encoding="utf-8")
     assert "a: 200 lines, but b has 199" in refused(capsys, "--data", "a", "b")
     assert "no such file" in refused(capsys, "--data", "a", "nowhere")
-    Path("c").write_text("y\n" * 20, encoding="utf-8")
+    Path("c").write_text("".join(f"{n}\n" for n in range(20)), encoding="utf-8")
     assert "20 examples; a comparison needs 100 at least" in refused(capsys, "--data", "c", "c")
     assert not Path("compare").exists()
-
-
-def test_a_folder_that_is_there_already(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine").mkdir()
-    Path("mine/letter.txt").write_text("dear", encoding="utf-8")
-    assert "mine: already there, and no comparison" in refused(capsys, "--out", "mine")
-    assert "mine/letter.txt: already there" in refused(capsys, "--out", "mine/letter.txt")
-    compare("--only", "cost")
-    assert "a comparison with seed 0 is there, not 1" in refused(capsys, "--only", "cost", "--seed", "1")
-    assert "a comparison with pace 'full' is there, not 'quick'" in refused(capsys, "--quick")
 
 
 def test_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,18 +252,3 @@ def test_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 2
     assert "device 'abacus' is unknown" in capsys.readouterr().err
     assert not Path("compare").exists()
-
-
-def test_a_damaged_part_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    compare("--only", "cost")
-    Path("compare/cost.json").write_text("{}", encoding="utf-8")
-    assert "cost.json: not a part of a comparison" in refused_later(capsys, "--only", "cost")
-
-
-def refused_later(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Refused after something was said."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", "--device", "cpu", *arguments])
-    assert ended.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from regard.compare import cost
+from regard.compare.cost_claims import faster_where, findings
 from regard.compare.layers import LAYERS, operations
-from regard.compare.part import Found, Setting
+from regard.compare.measured import Measured
+from regard.compare.part import Found
 from regard.compare.timing import PASSES
 
 WIDTHS, LENGTHS = [64, 256], [16, 32, 64, 128, 256, 512, 1024]
@@ -45,71 +45,127 @@ def by_operations(layer: str, length: int, width: int) -> float:
     return 1e-9 * operations(layer, length, width)
 
 
-def flat(layer: str, length: int, width: int) -> float:
-    """As on a machine that does all of it at once, but for recurrence, which waits."""
-    return length * 1e-4 if layer == "LSTM" else 1e-3
+def waiting(layer: str, length: int, width: int) -> float:
+    """As on a machine that does all of it at once, but for recurrence, which waits; with what a call costs."""
+    return 1e-3 + (length * 1e-4 if layer == "LSTM" else 1e-6 * length**0.5)
+
+
+def with_a_call(layer: str, length: int, width: int) -> float:
+    """The theory, and what a call costs whatever the length: as much as the operations of a few hundred tokens."""
+    return by_operations(layer, length, width) + by_operations("LSTM", 200, width)
+
+
+def self_attention_takes(*times: float) -> Seconds:
+    """So many times as long as an LSTM, at each length; all else by the theory."""
+
+    def seconds(layer: str, length: int, width: int) -> float:
+        if layer == "self-attention":
+            return times[LENGTHS.index(length)] * by_operations("LSTM", length, width)
+        return by_operations(layer, length, width)
+
+    return seconds
 
 
 def test_times_by_the_theory_hold_every_claim() -> None:
-    verdicts = [finding.held for finding in cost.findings(found(by_operations))]
-    assert verdicts == [True, True, True, True, True, True]
+    assert [finding.held for finding in findings(found(by_operations))] == [True] * 6
+
+
+def test_what_a_call_costs_refutes_no_growth() -> None:
+    numbers = found(with_a_call)
+    assert [finding.held for finding in findings(numbers)[:3]] == [True] * 3
+    assert Measured(numbers).growth("attention alone", PASSES[0], 256).exponent < 1.5
+    assert Measured(numbers).added("attention alone", PASSES[0], 256).exponent == pytest.approx(2, abs=0.02)
 
 
 def test_the_median_counts() -> None:
-    measured = cost.Measured(found(by_operations))
+    measured = Measured(found(by_operations))
     assert measured.curve("LSTM", PASSES[0], 64) == [by_operations("LSTM", n, 64) for n in LENGTHS]
     assert measured.across("LSTM", PASSES[0]).exponent == pytest.approx(2)
     assert measured.across("attention alone", PASSES[0]).exponent == pytest.approx(1)
 
 
-def test_times_that_do_not_grow_say_so() -> None:
-    attention, recurrence, whole, *_ = cost.findings(found(flat))
+def test_times_that_grow_otherwise_say_so_with_both_exponents() -> None:
+    attention, recurrence, whole, *_ = findings(found(waiting))
     assert (attention.held, recurrence.held, whole.held) == (False, True, False)
-    assert "exponents from 0.00 to 0.00" in attention.because
-    assert "less than the theory" in attention.because
-    assert "0.00 measured" in whole.because
+    assert "0.64 ± 0.02 measured, 2.01 by operations (d = 64, forward)" in attention.because
+    assert "0.25 off still agrees" in attention.because
+    assert "4 n² d + 24 n d² operations" in whole.because
 
 
-def test_a_slower_attention_is_said_with_its_lengths() -> None:
-    def slow(layer: str, length: int, width: int) -> float:
-        return by_operations(layer, length, width) * (100 if layer == "self-attention" else 1)
-
-    findings = [each for each in cost.findings(found(slow)) if "faster than an LSTM" in each.claim]
-    assert [each.held for each in findings] == [False, False]
-    assert "n = 16, d = 64" in findings[0].because
-    assert "d = 64: nowhere" in findings[0].because
+def test_times_that_do_not_grow_at_all_cannot_tell() -> None:
+    assert [each.held for each in findings(found(lambda *_: 1e-3))[:3]] == [None] * 3
 
 
 def test_times_of_a_busy_machine_refute_nothing() -> None:
-    findings = cost.findings(found(flat, spread=0.2))
-    assert (findings[0].held, findings[1].held, findings[2].held) == (None, True, None)
-    assert "the machine was busy: one median of four is 5.0 times the fastest" in findings[0].because
+    numbers = findings(found(waiting, spread=0.2))
+    assert [each.held for each in numbers[:3]] == [None, True, None]
+    assert "the machine was busy: one median of four is 5.0 times the fastest" in numbers[0].because
+    slower = findings(found(self_attention_takes(*[2.0] * 7), spread=0.2))[3]
+    assert slower.held is None
+    assert "the machine was busy" in slower.because
 
 
 def test_an_uncertain_exponent_refutes_nothing() -> None:
     def shaky(layer: str, length: int, width: int) -> float:
-        return length**1.6 * (3 if length in (128, 512) else 1)
+        return length ** (2.2 if layer == "encoder layer" else 1.6) * (3 if length in (128, 512) else 1)
 
-    attention = cost.findings(found(shaky))[0]
-    assert attention.held is None
+    attention, _, whole, *_ = findings(found(shaky))
+    assert (attention.held, whole.held) == (None, None)
 
 
-def test_where_attention_becomes_slower_is_where_the_curves_cross() -> None:
-    measured = cost.Measured(found(by_operations))
-    assert measured.faster_until("attention alone", PASSES[0], 64) == pytest.approx(4 * 64)  # 4 n² d = 16 n d²
-    assert measured.faster_until("self-attention", PASSES[0], 64) == pytest.approx(2 * 64)
+def shorter(*times: float) -> tuple[bool | None, str]:
+    """What is said of n < d."""
+    finding = findings(found(self_attention_takes(*times)))[3]
+    assert "faster than an LSTM wherever n < d (forward)" in finding.claim
+    return finding.held, finding.because
+
+
+def test_faster_at_every_length_below_the_width_holds() -> None:
+    held, because = shorter(0.5, 0.5, 0.5, 0.8, 2, 2, 2)
+    assert held is True
+    assert "faster at n = 16 to 128 (d = 64), at n = 16 to 128 (d = 256)" in because
+    assert "0.80 times as long as the LSTM at most." in because
+
+
+def test_slower_at_one_length_below_the_width_refutes_it() -> None:
+    held, because = shorter(1.4, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
+    assert held is False
+    assert "1.40 times as long at n = 16, d = 64, 1.40 times as long at n = 16, d = 256" in because
+
+
+def test_times_that_are_nearly_the_same_cannot_tell() -> None:
+    for near in (0.95, 1.05):
+        held, because = shorter(near, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
+        assert held is None
+        assert f"{near:.2f} times as long at n = 16, d = 64" in because
+        assert "within 1.1 cannot be told" in because
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ([2, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5], "at n = 32 to 1,024"),
+        ([2, 0.5, 0.5, 2, 2, 2, 2], "at n = 32 to 64"),
+        ([0.5, 2, 2, 2, 2, 2, 0.5], "at n = 16, at n = 1,024"),
+        ([0.5, 0.5, 2, 2, 2, 2, 2], "at n = 16 to 32"),
+        ([1, 1, 1, 1, 1, 1, 1], "nowhere"),
+        ([0.5] * 7, "at every length up to 1,024"),
+    ],
+)
+def test_where_attention_is_faster(times: list[float], said: str) -> None:
+    measured = Measured(found(self_attention_takes(*times)))
+    assert faster_where(measured, "self-attention", PASSES[0], 64) == said
+
+
+def test_by_operations_attention_alone_is_cheaper_below_four_times_the_width() -> None:
+    measured = Measured(found(by_operations))
+    assert faster_where(measured, "attention alone", PASSES[0], 64) == "at n = 16 to 128"  # 4 n² d < 16 n d²
+    assert faster_where(measured, "self-attention", PASSES[0], 64) == "at n = 16 to 64"
 
 
 def test_a_recurrence_without_waiting_would_refute_the_claim() -> None:
     numbers = found(by_operations)
     numbers["products"]["LSTM"] = [4, 4, 4]
-    assert cost.findings(numbers)[-1].held is False
-
-
-def test_everything_is_timed_and_shown(tiny: Path) -> None:
-    numbers = cost.measure(Setting(tiny, device="cpu"), {})
-    assert len(numbers["times"]) == len(LAYERS) * len(PASSES) * 2 * 4
-    assert all(len(each["seconds"]) >= 3 and min(each["seconds"]) > 0 for each in numbers["times"])
-    shown = cost.show(numbers)
-    assert [len(table.rows) for table in shown.tables] == [16, 4, 4, 4]
-    assert all(len(row) == len(table.columns) for table in shown.tables for row in table.rows)
+    waits = findings(numbers)[-1]
+    assert waits.held is False
+    assert "4, 4, 4 in self-attention and 4, 4, 4 in an LSTM, for n = 4, 8, 16" in waits.because

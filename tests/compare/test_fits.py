@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.compare.fits import crossing, halves, slope
+from regard.compare.fits import Slope, added, larger_half, slope
 
 LENGTHS = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
 
@@ -20,20 +20,35 @@ def test_a_power_law_gives_its_exponent(exponent: float, factor: float) -> None:
     assert found.error == pytest.approx(0, abs=1e-6)
 
 
-def test_a_constant_part_flattens_the_shorter_half_alone() -> None:
+def test_a_constant_part_does_not_count_in_what_is_added() -> None:
     times = [1e-3 + 1e-8 * n**2 for n in LENGTHS]
-    short, long = halves(LENGTHS, times)
-    assert short.exponent < 0.4
-    assert 1.3 < long.exponent < 2
-    assert halves(LENGTHS, [n**2 for n in LENGTHS])[0].exponent == pytest.approx(2)
+    whole = slope(larger_half(LENGTHS), larger_half(times))
+    assert 1.3 < whole.exponent < 1.9
+    assert added(LENGTHS, times).exponent == pytest.approx(2, abs=0.01)
+    assert added(LENGTHS, [1e-3 + 1e-6 * n for n in LENGTHS]).exponent == pytest.approx(1, abs=0.03)
 
 
-def test_halves_share_the_middle_of_an_odd_number_and_nothing_of_an_even_one() -> None:
-    def bent(at: int) -> list[float]:
-        return [float(n) if n <= at else n**3 / at**2 for n in LENGTHS]
+def test_the_larger_half_holds_the_middle_of_an_odd_number_and_half_of_an_even_one() -> None:
+    assert larger_half(LENGTHS) == [256, 512, 1024, 2048, 4096]
+    assert larger_half([1, 2, 3, 4]) == [3, 4]
+    bent = [float(n) if n <= 256 else n**3 / 256**2 for n in LENGTHS]
+    assert slope(larger_half(LENGTHS), larger_half(bent)).exponent == pytest.approx(3)
 
-    assert [each.exponent for each in halves(LENGTHS, bent(256))] == pytest.approx([1, 3])
-    assert [each.exponent for each in halves(LENGTHS[:4], [1, 2, 16, 64])] == pytest.approx([1, 2])
+
+def test_times_that_do_not_grow_have_no_exponent() -> None:
+    none = added(LENGTHS, [1.0] * len(LENGTHS))
+    assert math.isnan(none.exponent)
+    assert none.agrees(1.0, 0.25) is None
+    assert added(LENGTHS, [5.0, *[2.0] * 6, 10.0, 34.0]).exponent == pytest.approx(2)  # two are left: 8 and 32 above 2
+
+
+def test_an_exponent_agrees_or_does_not_or_is_too_uncertain() -> None:
+    assert Slope(1.8, 0.0).agrees(2.0, 0.25) is True
+    assert Slope(1.7, 0.02).agrees(2.0, 0.25) is False
+    assert Slope(2.3, 0.02).agrees(2.0, 0.25) is False
+    assert Slope(1.7, 0.03).agrees(2.0, 0.25) is None
+    assert Slope(2.3, 0.03).agrees(2.0, 0.25) is None
+    assert Slope(1.7, math.nan).agrees(2.0, 0.25) is False
 
 
 def test_noise_shows_in_the_error() -> None:
@@ -53,10 +68,3 @@ def test_two_points_have_a_slope_without_an_error() -> None:
 def test_a_slope_needs_two_points() -> None:
     with pytest.raises(AssertionError, match="needs two"):
         slope([1], [1])
-
-
-def test_where_two_curves_cross() -> None:
-    square, line = [n**2 for n in LENGTHS], [100 * n for n in LENGTHS]
-    assert crossing(LENGTHS, square, line) == pytest.approx(100)
-    assert crossing(LENGTHS, line, square) is None  # it is above from the first on, and never catches up from below
-    assert crossing(LENGTHS, line, [2 * value for value in line]) is None

@@ -8,7 +8,7 @@ from typing import Any
 from regard.compare import flops
 from regard.compare.contenders import FIXED, USUAL
 from regard.compare.flops import PUBLISHED, flops_to_reach
-from regard.compare.part import Found, Setting
+from regard.compare.part import Finding, Found, Setting
 
 SPEC = """
 | ByteNet | 23.75 | | | |
@@ -35,6 +35,7 @@ def test_every_number_of_the_specification_is_there_and_no_other() -> None:
 
 
 def run(name: str, bleu: float, curve: list[float], cost: float = 1e12) -> dict[str, Any]:
+    """A model with so much BLEU in the end, and in each of its validations."""
     steps = len(curve)
     points = [{"step": step + 1, "bleu": float(value), "valid_loss": 1.0} for step, value in enumerate(curve)]
     about = {"name": name, "parameters": 10, "flops": cost, "steps": steps, "tokens": 9, "seconds": 2.0}
@@ -43,7 +44,8 @@ def run(name: str, bleu: float, curve: list[float], cost: float = 1e12) -> dict[
 
 def measured(*models: dict[str, Any]) -> Found:
     return flops.measure(
-        Setting(Path()), {"translation": {"origin": "somewhere", "n_test": 1000, "models": list(models)}}
+        Setting(Path()),
+        {"translation": {"origin": "somewhere", "n_valid": 400, "n_test": 1000, "models": list(models)}},
     )
 
 
@@ -64,12 +66,49 @@ def test_the_published_claim_follows_from_the_published_numbers() -> None:
     assert flops.findings(found)[0].held is False
 
 
-def test_cheaper_and_better_holds_and_dearer_or_worse_does_not() -> None:
-    assert flops.findings(measured(run(USUAL, 40, [30, 40]), run(FIXED, 20, [10, 20])))[1].held is True
-    lost = flops.findings(measured(run(USUAL, 20, [10, 20]), run(FIXED, 40, [30, 40])))[1]
+def ours(usual: dict[str, Any], other: dict[str, Any]) -> Finding:
+    return flops.findings(measured(usual, other))[1]
+
+
+def test_as_far_for_fewer_operations_holds() -> None:
+    finding = ours(run(USUAL, 40, [30, 40]), run(FIXED, 20, [10, 20]))
+    assert finding.held is True
+    assert (
+        "best after 1.0e+12 operations, with BLEU 20.0; the Transformer had 40.0 by then and came as far after 5.0e+11"
+        in finding.because
+    )
+
+
+def test_what_counts_is_what_the_other_needed_not_what_it_was_given() -> None:
+    """Both train to the same end; the other is there after a fifth of it."""
+    dearer = ours(run(USUAL, 50, [10, 20, 30, 50, 50]), run(FIXED, 50, [50, 50, 50, 50, 50]))
+    assert dearer.held is False
+    assert (
+        "best after 2.0e+11 operations, with BLEU 50.0; the Transformer had 10.0 by then and came as far after 8.0e+11"
+        in dearer.because
+    )
+    assert ours(run(USUAL, 50, [50] * 5), run(FIXED, 50, [10, 20, 30, 40, 50])).held is True
+
+
+def test_never_as_far_does_not_hold() -> None:
+    lost = ours(run(USUAL, 20, [10, 20]), run(FIXED, 40, [30, 40]))
     assert lost.held is False
-    assert "never reached" in lost.because
-    assert flops.findings(measured(run(USUAL, 2, [1, 2]), run(FIXED, 1, [1, 1])))[1].held is None
+    assert "had 20.0 by then and never came as far" in lost.because
+
+
+def test_nearly_as_far_cannot_tell() -> None:
+    """60 / sqrt(400) = 3 would be clear."""
+    near = ours(run(USUAL, 40, [30, 39]), run(FIXED, 40, [30, 40]))
+    assert near.held is None
+    assert "only 3.0 apart would be clear" in near.because
+    assert ours(run(USUAL, 40, [30, 40]), run(FIXED, 40, [30, 40])).held is None  # as far, for as many
+    assert ours(run(USUAL, 30, [41, 42]), run(FIXED, 40, [30, 40])).held is None  # but clearly worse in the test
+
+
+def test_a_level_that_anything_reaches_cannot_tell() -> None:
+    poor = ours(run(USUAL, 40, [30, 40]), run(FIXED, 1, [1, 1]))
+    assert poor.held is None
+    assert "too little was learned to tell" in poor.because
 
 
 def test_every_table_says_that_scores_do_not_compare_across() -> None:

@@ -33,8 +33,32 @@ def test_schemes_above_none_show_that_order_matters() -> None:
 
 def test_no_scheme_better_than_none_says_so() -> None:
     assert [each.held for each in positions.findings(found(none=60))][::2] == [False, False]
-    mixed = positions.findings(found(none=40, relative=40))
-    assert mixed[0].held is None  # one scheme is no better, the others are
+    one_worse = positions.findings(found(none=50, learned=40, sinusoidal=60, relative=60, rotary=60))
+    assert [each.held for each in one_worse][::2] == [False, False]  # of every scheme it is claimed
+    one_equal = positions.findings(found(none=40, relative=40))
+    assert [each.held for each in one_equal][::2] == [None, None]
+    assert "relative 40.0, none 40.0; only 2.0 apart would be clear" in one_equal[0].because
+
+
+def test_sinusoids_that_may_be_worse_cannot_tell() -> None:
+    def verdicts(sinusoidal: float, n_test: int = 100) -> list[bool | None]:
+        numbers = found(none=10, sinusoidal=sinusoidal)
+        for about in numbers.values():
+            about["n_test"] = n_test
+        return [each.held for each in positions.findings(numbers)][1::2]
+
+    assert verdicts(60) == [True, True]
+    assert verdicts(49.5) == [True, True]
+    assert verdicts(46) == [None, None]  # 60 / sqrt(100) = 6 would be clear
+    assert verdicts(46, n_test=1000) == [False, False]
+    assert verdicts(30) == [False, False]
+
+
+def test_schemes_that_learned_too_little_cannot_tell() -> None:
+    numbers = found(none=1, **dict.fromkeys(("sinusoidal", "learned", "relative", "rotary"), 9.0))
+    findings = positions.findings(numbers)
+    assert {each.held for each in findings} == {None}
+    assert all("too little was learned to tell" in each.because for each in findings)
 
 
 def test_worse_sinusoids_are_said_to_be() -> None:

@@ -55,7 +55,29 @@ def test_the_textbook_scores_hold_every_claim() -> None:
 
 
 def test_scores_against_the_claims_say_so() -> None:
-    assert verdicts((30, 30, 31), (31, 31, 31), (10, 10, 10)) == [False, False, False, False]
+    assert verdicts((30, 35, 40), (40, 41, 42), (10, 10, 10)) == [False, False, False, False]
+
+
+def test_differences_within_the_noise_cannot_tell_either_way() -> None:
+    """60 / sqrt(500) = 2.7 would be clear."""
+    assert verdicts((30, 30, 32), (30, 30, 32), (30, 30, 32)) == [None, None, None, None]
+    assert verdicts((32, 30, 30), (33, 30, 31), (33, 30, 31)) == [None, None, None, None]
+
+
+def test_gains_must_be_clearly_apart() -> None:
+    assert verdicts((30, 20, 15), (33, 23, 18.1), (40, 40, 40))[1] is None
+    assert verdicts((30, 20, 15), (33, 23, 20.8), (40, 40, 40))[1] is True
+    assert verdicts((30, 20, 15), (35.8, 23, 18), (40, 40, 40))[1] is False
+
+
+def test_one_bucket_cannot_tell_about_lengths() -> None:
+    models = [model(USUAL, 40, 40, 40), model(FIXED, 20, 20, 20), model(ADDITIVE, 30, 30, 30)]
+    for each in models:
+        each["buckets"] = each["buckets"][:1]
+    falls, longest, *above = translation.findings({"models": models})
+    assert [falls.held, longest.held, *(each.held for each in above)] == [None, None, True, True]
+    assert "all sentences are about as long" in falls.because
+    assert "all sentences are about as long" in longest.because
 
 
 def test_a_gain_that_shrinks_with_length_is_not_what_was_claimed() -> None:
@@ -64,7 +86,10 @@ def test_a_gain_that_shrinks_with_length_is_not_what_was_claimed() -> None:
 
 
 def test_scores_of_models_that_learned_nothing_cannot_tell() -> None:
-    assert verdicts((1, 1, 0), (2, 1, 1), (3, 1, 0)) == [None, None, None, None]
+    models = [model(USUAL, 3, 1, 0), model(FIXED, 1, 1, 0), model(ADDITIVE, 2, 1, 1)]
+    findings = translation.findings({"models": models})
+    assert {finding.held for finding in findings} == {None}
+    assert all("too little was learned to tell" in finding.because for finding in findings)
 
 
 def test_near_scores_cannot_tell() -> None:
@@ -74,9 +99,12 @@ def test_near_scores_cannot_tell() -> None:
 def test_few_sentences_must_be_further_apart() -> None:
     assert translation.clear(10_000) == translation.CLEAR
     assert translation.clear(100) == pytest.approx(6)
+    assert translation.clear(10_000, 1.0) == 1.0
 
 
 def test_the_words_name_both_ends() -> None:
     found: Found = {"models": [model(name, 30, 15, 5) for name in (USUAL, FIXED, ADDITIVE)]}
     said = translation.findings(found)[0].because
     assert "BLEU 30.0 with 1 to 5 words, 5.0 with 10 to 14 words" in said
+    near = translation.findings(found)[2].because
+    assert near.endswith("BLEU 16.7 against 16.7, with 10 to 14 words 5.0 against 5.0; only 2.0 apart would be clear.")

@@ -171,6 +171,13 @@ def test_an_item_longer_than_a_batch_is_one_by_itself() -> None:
     assert sorted(sorted(placement.items.tolist()) for placement in order.pool(0, 0)) == [[0], [1, 2]]
 
 
+@pytest.mark.parametrize("n_items", range(6, 12))
+def test_the_last_bucket_is_not_smaller_than_the_one_before(n_items: int) -> None:
+    order = BucketOrder(np.full((n_items, 1), 2, dtype=np.int32), 10, seed=1, shuffle=False)
+    *_, before, last = (placement.n_rows for placement in order.pool(0, 0))
+    assert 0 <= last - before <= 1
+
+
 def test_buckets_are_a_function_of_seed_epoch_and_pool() -> None:
     one, two = buckets(), buckets()
     assert plain(two.pool(3, 1)) == plain(one.pool(3, 1))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.generate import Manner, most_likely
+from regard.generate import Manner, Search, most_likely
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from regard.generate import Manner, most_likely
         ({"temperature": -0.5}, r"temperature -0\.5: expected 0 \(the most likely token each time\) or more"),
         ({"temperature": math.nan}, "temperature nan: expected 0"),
         ({"temperature": math.inf}, "temperature inf: expected 0"),
-        ({"top_k": 0}, "top-k 0: expected at least 1; leave it out for no limit"),
+        ({"top_k": -1}, r"top-k -1: expected 0 \(no limit\) or more"),
         ({"top_p": 0.0}, r"top-p 0\.0: expected more than 0 and at most 1"),
         ({"top_p": 1.01}, r"top-p 1\.01: expected more than 0 and at most 1"),
         ({"repetition_penalty": 0.0}, r"repetition-penalty 0\.0: expected more than 0; 1 is none"),
@@ -38,6 +38,19 @@ def test_temperature_zero_is_greedy() -> None:
     assert Manner(temperature=0.0).pick(["a"]) is most_likely
     assert Manner(temperature=0.0, top_k=3, top_p=0.5).greedy
     assert not Manner(temperature=1e-6).greedy
+
+
+def test_no_limit_is_said_alike_everywhere() -> None:
+    """None and 0, to those who write and to those who translate."""
+    logits = torch.randn(1, 50, generator=torch.Generator().manual_seed(0))
+    picks = [Manner(top_k=top_k).pick(["a"]) for top_k in (None, 0, 50)]
+    assert len({int(pick(logits, [0])) for pick in picks}) == 1
+    for top_k in (None, 0):
+        assert not Search(top_k=top_k).sample
+        assert Search(sample=True, top_k=top_k).sample
+    for kind, options in ((Manner, {}), (Search, {"sample": True}), (Search, {})):
+        with pytest.raises(InputError, match=r"top-k -1: expected 0 \(no limit\) or more"):
+            kind(top_k=-1, **options)
 
 
 def test_what_is_drawn_depends_on_seed_and_name_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -92,6 +93,7 @@ def test_half_precision_logits_can_be_drawn_from() -> None:
     [
         ({"temperature": 0.0}, r"temperature 0\.0: expected more than 0; for the most likely token use greedy"),
         ({"temperature": -1.0}, r"temperature -1\.0: expected more than 0"),
+        ({"temperature": math.nan}, "temperature nan: expected more than 0"),
         ({"top_p": 0.0}, r"top-p 0\.0: expected more than 0 and at most 1"),
         ({"top_p": 1.5}, r"top-p 1\.5: expected more than 0 and at most 1"),
         ({"top_k": -1}, r"top-k -1: expected 0 \(no limit\) or more"),
@@ -269,3 +271,24 @@ def test_scores_that_are_not_numbers_end_in_a_token() -> None:
     """Whoever asks for it sees from its score that it is none."""
     pick = sampler(draw_by_row(["a", "b"]), temperature=0.8)
     assert len(pick(torch.full((2, 5), torch.nan), [0, 1])) == 2
+
+
+class OnApple(Tensor):
+    """A tensor of a device that has no float64, as Apple's; what reaches the CPU is a plain one."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        if function == Tensor.device.__get__:  # type: ignore[attr-defined]
+            return torch.device("mps")
+        if function is Tensor.double:
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        found = super().__torch_function__(function, types, arguments, options or {})
+        return found.as_subclass(Tensor) if function is Tensor.cpu else found
+
+
+def test_a_device_without_float64_can_be_drawn_on() -> None:
+    logits, rows = torch.randn(50, 9, generator=torch.Generator().manual_seed(0)), list(range(50))
+    options = {"temperature": 0.7, "top_k": 6, "top_p": 0.9}
+    found = sampler(drawing(3), **options)(logits.as_subclass(OnApple), rows)  # type: ignore[arg-type]
+    assert isinstance(found, OnApple)
+    assert found.tolist() == sampler(drawing(3), **options)(logits, rows).tolist()  # type: ignore[arg-type]

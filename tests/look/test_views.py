@@ -161,7 +161,7 @@ def test_faithfulness_says_which_view_to_trust_and_what_is_had_by_chance() -> No
 
 def test_positions_that_are_not_added() -> None:
     seen = Seen(one_stack("encoder", 2, positions="rotary"))
-    with pytest.raises(InputError, match=r"^this model has no positions to show: no vectors are added"):
+    with pytest.raises(InputError, match=r"^this model has nothing to show for --view positions: no vectors are added"):
         seen.sheet("positions")
     assert not list(seen.sheet("all").of("positions"))
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from sentences import POSITIONS, packed
 from torch.testing import assert_close
 
 from regard.data.batches import IGNORE, sentences_to_rows
+from regard.models import context
 from regard.models.blocks import initialise
+from regard.models.context import Context, Recorded
 from regard.models.language_model import LanguageModel
 from regard.models.presets import LanguageModelConfig, with_preset
 from regard.nn import cross_entropy, record
+
+Begin = Callable[[LanguageModel, list[list[int]]], Context | Recorded]
 
 VOCABULARY = 13
 TEXTS = [[3, 4, 5, 6, 2], [9, 2], [5, 5, 5, 2]]
@@ -89,13 +95,26 @@ def slid(text: list[int], token: int, full: int = 9) -> list[int]:
     return [*(text if len(text) < full else text[full - full // 2 :]), token]
 
 
+@pytest.fixture(params=["grows", "recorded"])
+def begin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Begin:
+    """How a model begins to write: with memory that grows, or as a GPU does it, with so little room that it is full."""
+    monkeypatch.setattr(context, "ROOM", 4)
+
+    def start(model: LanguageModel, prompts: list[list[int]]) -> Context | Recorded:
+        state = model.start(sentences_to_rows([prompt[:-1] for prompt in prompts], pad=0))
+        assert isinstance(state, Context)
+        return state if request.param == "grows" else Recorded(state)
+
+    return start
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.inference_mode()
-def test_cached_is_uncached(positions: str, norm: str) -> None:
+def test_cached_is_uncached(positions: str, norm: str, begin: Begin) -> None:
     """Step by step, with prompts of different lengths, far beyond the positions there are."""
     model = sharp(positions, norm=norm)
-    state = model.start(sentences_to_rows([prompt[:-1] for prompt in PROMPTS], pad=0))
+    state = begin(model, PROMPTS)
     seen, tokens = [prompt[-9:] for prompt in PROMPTS], torch.tensor([prompt[-1] for prompt in PROMPTS])
     for _ in range(15):
         logits = model.step(tokens, state)
@@ -106,11 +125,11 @@ def test_cached_is_uncached(positions: str, norm: str) -> None:
 
 
 @torch.inference_mode()
-def test_what_a_text_becomes_does_not_depend_on_those_beside_it() -> None:
+def test_what_a_text_becomes_does_not_depend_on_those_beside_it(begin: Begin) -> None:
     model = sharp("learned")
 
     def written(prompts: list[list[int]]) -> list[list[int]]:
-        state = model.start(sentences_to_rows([prompt[:-1] for prompt in prompts], pad=0))
+        state = begin(model, prompts)
         tokens, found = torch.tensor([prompt[-1] for prompt in prompts]), []
         for _ in range(25):
             tokens = model.step(tokens, state).argmax(-1)
@@ -120,30 +139,31 @@ def test_what_a_text_becomes_does_not_depend_on_those_beside_it() -> None:
     assert written(PROMPTS) == [written([prompt])[0] for prompt in PROMPTS]
 
 
+@pytest.mark.parametrize("rows", [[[3, 3], [0, 1]], [[3], [0], [2]], [[1]]])
 @torch.inference_mode()
-def test_rows_may_leave_come_twice_and_change_places() -> None:
+def test_rows_may_leave_come_twice_and_change_places(rows: list[list[int]], begin: Begin) -> None:
     model = sharp("rotary")
-    state = model.start(sentences_to_rows([prompt[:-1] for prompt in PROMPTS], pad=0))
+    state = begin(model, PROMPTS)
     model.step(torch.tensor([prompt[-1] for prompt in PROMPTS]), state)
-    state.select(torch.tensor([[3, 3], [0, 1]]))
-    seen = [[*PROMPTS[row][-9:]] for row in (3, 3, 0, 1)]
-    for tokens in ([1, 2, 3, 4], [5, 6, 7, 8]):
+    state.select(torch.tensor(rows))
+    seen = [[*PROMPTS[row][-9:]] for each in rows for row in each]
+    for first in (1, 5, 2, 7):
+        tokens = list(range(first, first + len(seen)))
         logits = model.step(torch.tensor(tokens), state)
         seen = [slid(text, token) for text, token in zip(seen, tokens, strict=True)]
         full = torch.stack([model(sentences_to_rows([text], pad=0))[0, -1] for text in seen])
         assert_close(logits, full, rtol=0, atol=1e-10)
 
 
-def test_a_prompt_longer_than_the_context_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_prompt_longer_than_the_context_is_for_the_task_to_speak_of(capfd: pytest.CaptureFixture[str]) -> None:
     model = tiny()
-    model.start(sentences_to_rows([PROMPTS[3][:-1]], pad=0))
-    assert capfd.readouterr().err == ""
     model.start(sentences_to_rows([PROMPTS[2][:-1]], pad=0))
-    assert capfd.readouterr().err == "warning: a prompt has 13 tokens; the model sees the last 9\n"
+    assert capfd.readouterr().err == ""
+    assert model.context == 9
 
 
 @torch.inference_mode()
-def test_nothing_stands_before_a_single_token() -> None:
+def test_nothing_stands_before_a_single_token(begin: Begin) -> None:
     model = sharp("learned")
-    state = model.start(sentences_to_rows([[], []], pad=0))
+    state = begin(model, [[3], [4]])
     assert_close(model.step(torch.tensor([3, 4]), state), model(sentences_to_rows([[3], [4]], pad=0))[:, 0])

@@ -20,6 +20,14 @@ def test_share_and_mean(p):
     torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 1 / (1 - p)))
 
 
+@pytest.mark.parametrize("bits", [16, 32])
+def test_a_share_next_to_one_drops_nearly_all(bits):
+    """The threshold must be a number of so many bits: one more would wrap around, and nothing be dropped."""
+    assert _threshold(1 - 1e-12, bits) == 2 ** (bits - 1) - 1
+    torch.manual_seed(0)
+    assert int((Dropout(1 - 1e-6)(torch.ones(1000, 10)) != 0).sum()) < 10
+
+
 def test_every_element_is_drawn_by_itself():
     """The four elements that share one random number are independent, and so are rows."""
     torch.manual_seed(0)

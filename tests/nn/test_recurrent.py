@@ -1,14 +1,15 @@
-"""Recurrence against torch's own over packed sequences, against itself step by step, and what padding cannot change."""
+"""Recurrent layers against torch's own over packed sequences, what padding cannot change, and input feeding."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, jvp, vmap
+from drawing import CELLS, B, D, H, T, drawn, stirred
+from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.testing import assert_close
-from torch.utils.flop_counter import FlopCounterMode
 
 from regard.nn import (
     GRU,
@@ -18,6 +19,7 @@ from regard.nn import (
     BilinearAttention,
     DotAttention,
     FedDecoder,
+    KeyValue,
     Recurrence,
     RecurrentDecoderLayer,
     RecurrentLayer,
@@ -26,27 +28,11 @@ from regard.nn import (
     edit,
     record,
     reversed_texts,
-    step_by_step,
     taps,
 )
+from regard.nn.recurrence import State
 
-CELLS = [LSTM, GRU]
-B, T, D, H = 4, 6, 5, 3
 LENGTHS = torch.tensor([6, 1, 4, 3])
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def stirred(module: nn.Module) -> nn.Module:
-    """In float64, every parameter drawn."""
-    generator = torch.Generator().manual_seed(1)
-    module.double()
-    with torch.no_grad():
-        for weight in module.parameters():
-            weight.copy_(0.5 * torch.randn(weight.shape, generator=generator))
-    return module
 
 
 def test_texts_are_reversed_within_their_lengths() -> None:
@@ -87,67 +73,7 @@ def test_what_stands_behind_a_text_changes_nothing(cell: type[Recurrence], direc
         assert_close(layer(x[row : row + 1, :length], LENGTHS[row : row + 1])[0], one[row, :length])
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_fused_is_step_by_step_in_numbers_and_gradients(cell: type[Recurrence]) -> None:
-    recurrence = stirred(cell(D, H))
-    x = drawn(B, T, D).requires_grad_()
-    begin = tuple(drawn(B, H, seed=part) for part in range(cell.n_states))
-    found = []
-    for listening in (False, True):
-        if listening:
-            with step_by_step(recurrence):
-                read, state = recurrence(x, begin)
-        else:
-            read, state = recurrence(x, begin)
-        weights = [x, *recurrence.parameters()]
-        found.append([read, *state, *torch.autograd.grad(read.sin().sum() + state[-1].sum(), weights)])
-    assert_close(*found)
-    assert not recurrence.drive.heard
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_going_on_from_a_state_is_going_on(cell: type[Recurrence]) -> None:
-    recurrence, x = stirred(cell(D, H)), drawn(B, T, D)
-    whole, after = recurrence(x)
-    first, state = recurrence(x[:, :2])
-    second, state = recurrence(x[:, 2:], state)
-    assert_close(torch.cat((first, second), 1), whole)
-    assert_close(state, after)
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_step_by_step_it_has_forward_derivatives_of_many_directions(cell: type[Recurrence]) -> None:
-    layer, x = stirred(RecurrentLayer(cell(D, H), cell(D, H), 0.0)), drawn(1, T, D)
-    directions, length = drawn(7, 1, T, D, seed=3), torch.tensor([4])
-    with step_by_step(layer), torch.enable_grad():
-        found = vmap(lambda d: jvp(lambda x: layer(x, length), (x,), (d,))[1])(directions)
-    near = [(layer(x + 1e-6 * d, length) - layer(x - 1e-6 * d, length)) / 2e-6 for d in directions]
-    assert_close(found, torch.stack(near), rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_on_no_device_it_has_the_shapes_and_the_work(cell: type[Recurrence]) -> None:
-    """Planning must not go through every step."""
-    with torch.device("meta"):
-        recurrence, x = cell(D, H), torch.empty(B, T, D, requires_grad=True)
-    gates = 4 if cell is LSTM else 3
-    with FlopCounterMode(display=False) as counter:
-        read, state = recurrence(x)
-        read.sum().backward()
-    assert (read.shape, [part.shape for part in state]) == ((B, T, H), [(B, H)] * cell.n_states)
-    assert counter.get_total_flops() == 3 * 2 * B * T * gates * H * (D + H)
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_it_runs_on_a_narrower_copy_of_its_weights(cell: type[Recurrence]) -> None:
-    recurrence = cell(D, H)
-    narrow = {name: weight.bfloat16() for name, weight in recurrence.named_parameters()}
-    read, _ = functional_call(recurrence, narrow, (torch.randn(B, T, D).bfloat16(),))
-    assert read.dtype == torch.bfloat16
-    zero = {name: 0 * weight for name, weight in recurrence.named_parameters()}
-    assert not functional_call(recurrence, zero, (torch.randn(B, T, D),))[0].any()
-
-
+PARTS = ("query", "weights", "mixed")
 SCORERS = {
     "additive": lambda: AdditiveAttention(H, H, 4),
     "dot": DotAttention,
@@ -226,3 +152,62 @@ def test_an_edit_of_weights_is_fed_back_too() -> None:
         found = decoder(x, begin, memory, sight)[0]
     only = decoder[-1].cross_attention.remember(source[:, :1])
     assert_close(found, decoder(x, begin, only, Sight(torch.zeros(B, 1), torch.zeros(B, 1)))[0])
+
+
+def whole_text(decoder: FedDecoder) -> tuple[list[State], KeyValue, Sight]:
+    """All that the decoder needs beside the tokens: what it begins with, the source, and that all of it is seen."""
+    n_states = decoder[0].recurrence.n_states
+    begin = decoder.begin([(torch.zeros(B, H, dtype=torch.float64),) * n_states] * 2)
+    memory = decoder[-1].cross_attention.remember(drawn(B, T, H, seed=2))
+    return begin, memory, Sight(torch.zeros(B, 1), torch.zeros(B, T))
+
+
+FLOWING = ["0.recurrence.drive", "0.out", "1.recurrence.drive", *(f"1.cross_attention.{x}" for x in PARTS), "1.out"]
+
+
+@pytest.mark.parametrize("name", FLOWING)
+@pytest.mark.parametrize("cell", CELLS)
+def test_an_edit_with_input_feeding_is_one_of_every_token_in_turn(cell: type[Recurrence], name: str) -> None:
+    decoder, x = fed(cell), drawn(B, T, H)
+    state, memory, sight = whole_text(decoder)
+    plain, shapes = decoder(x, state, memory, sight)[0], set()
+
+    def bent(flowing: Tensor) -> Tensor:
+        shapes.add(flowing.shape[-2])
+        return flowing.square()
+
+    with edit(decoder, name, bent), record(decoder, name) as heard:
+        found, after = decoder(x, state, memory, sight)
+    assert shapes == {T}  # nobody but who steps sees less than the whole text
+    for place in range(T):
+        with edit(decoder, name, torch.square), record(decoder, name) as one:
+            written, state = decoder(x[:, place : place + 1], state, memory, sight)
+        assert_close(written[:, 0], found[:, place])
+        assert_close(one[name][..., 0, :], heard[name][..., place, :])
+    assert_close(after, state)
+    assert (found - plain).abs().amax((0, 2)).min() > 1e-6
+
+
+def test_with_input_feeding_a_text_flows_through_each_tap_once_where_nobody_changes_it() -> None:
+    decoder, x, heard = fed(LSTM), drawn(B, T, H), []
+    plain = decoder(x, *whole_text(decoder))[0]
+    with ExitStack() as listening:
+        for name in FLOWING:
+            listening.enter_context(edit(decoder, name, lambda flowing, name=name: heard.append(name) or flowing))
+        assert_close(decoder(x, *whole_text(decoder))[0], plain)
+    assert heard == FLOWING
+    assert not any(tap.heard for tap in taps(decoder).values())
+
+
+def test_with_input_feeding_what_leaves_a_layer_can_be_replaced() -> None:
+    decoder, x = fed(GRU), drawn(B, T, H)
+    with record(decoder, "0.out") as heard:
+        plain = decoder(x, *whole_text(decoder))[0]
+    other = heard["0.out"].clone()
+    other[:, 2] += 1
+    with edit(decoder, "0.out", lambda _: heard["0.out"]):
+        assert_close(decoder(x, *whole_text(decoder))[0], plain)
+    with edit(decoder, "0.out", lambda _: other):
+        changed = (decoder(x, *whole_text(decoder))[0] - plain).abs().amax((0, 2))
+    assert_close(changed[:2], torch.zeros(2, dtype=torch.float64))
+    assert changed[2:].min() > 1e-6

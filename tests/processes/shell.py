@@ -75,12 +75,13 @@ def _serve(address: str) -> None:
     from commands import warm_up
     from comparisons import shrink
 
-    from regard.look import gradients
+    from regard.look import faithfulness, gradients, probes
     from regard.tasks import translate
 
     warm_up()
     translate.LONGER = 2  # a model of three steps writes until it must stop, and all of that is looked into
-    gradients.STEPS = 4
+    gradients.STEPS, faithfulness.ORDERS = 4, 2
+    probes.N_HIDDEN, probes.ROUNDS, probes.STEPS = 16, 1, 5
     shrink()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listening:

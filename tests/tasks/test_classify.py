@@ -23,7 +23,8 @@ from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, InputError
 from regard.tasks import classify
-from regard.tasks.classify import Classify, ClassifyConfig, _windows, class_weights
+from regard.tasks.classes import class_weights
+from regard.tasks.classify import Classify, ClassifyConfig, _windows
 from regard.tasks.labels import Labels, Scale
 from regard.tasks.reading import framed_rows
 from regard.train.exchange import export_model
@@ -161,6 +162,8 @@ class TestLabels:
         [
             *("{", "[]", '{"labels": 3}', '{"labels": [1]}', "{}", '{"labels": [], "paired": "yes"}'),
             *('{"labels": [], "mean": "x"}', '{"labels": [], "deviation": 0}', '{"labels": [], "mean": null}'),
+            *(f'{{"labels": ["a", "b"], "counts": {each}}}' for each in ('["x", 0]', "[1, 0]", "[1]", "[1, 1.5]", "1")),
+            '{"labels": ["a", "b"], "counts": [1, true]}',
         ],
     )
     def test_damaged(self, text: str, tmp_path: Path) -> None:
@@ -345,11 +348,11 @@ class TestPairs:
         one = str(written(tmp_path, [("cat", "pos")], "text\tlabel", "one.tsv"))
         two = str(written(tmp_path, [("cat", "dog", "pos")], "text\tpair\tlabel", "two.tsv"))
         with pytest.raises(
-            DataError, match=r"two.tsv: two texts a line, but .* single ones; ask for the columns TEXT,LAB"
+            DataError, match=r"two.tsv: two texts a line, but .* single texts; ask for the columns TEXT,LAB"
         ):
             single.evaluate(small(single), [two], (), False, CPU)
         with pytest.raises(
-            DataError, match=r"one.tsv: one text a line, but .* on pairs; ask for the columns TEXT,PAIR,LA"
+            DataError, match=r"one.tsv: one text a line, but .* pairs of texts; ask for the columns TEXT,PAI"
         ):
             pairs.evaluate(small(pairs), [one], (), False, CPU)
         assert single.evaluate(small(single), [two], ("text", "label"), False, CPU)["n"] == 1

@@ -96,3 +96,14 @@ def test_windows_that_cannot_be(tmp_path: Path) -> None:
     for stride in (0, 9):
         with pytest.raises(InputError, match=f"stride {stride}: expected 1 to 8, the window"):
             of.evaluate(model, ["x"], CPU, 8, stride)
+
+
+def test_what_is_unknown_of_all_text_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    of = task(LETTERS)
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(f"the {'☃' * (1 + i % 3)} {i}" for i in range(100)))
+    found = of.evaluate(small(of), [str(path)], CPU)
+    (said,) = capfd.readouterr().err.splitlines()
+    n_unknown = sum(1 + i % 3 for i in range(100)) + sum(len(str(i)) for i in range(100))
+    assert said.startswith(f"warning: {n_unknown} of {found.tokens - 100:,} tokens are unknown to the vocabulary")
+    assert "'☃' '0' '1' '2' '3' ...; one token stands for all of these, so perplexity and bits are lower than" in said

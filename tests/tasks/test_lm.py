@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,12 +16,15 @@ from torch.testing import assert_close
 from writers import BYTES, LETTERS, TEXTS, small, task
 
 from regard import config
+from regard.data import corpus
 from regard.data.batches import IGNORE, sentences_to_rows
 from regard.data.corpus import DataConfig, write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
 from regard.generate import Manner
+from regard.models.presets import with_preset
+from regard.models.recurrent.config import RecurrentNextConfig
 from regard.tasks.lm import Lm, LmConfig
 from regard.tasks.task import Amount
 from regard.text import documents as reading
@@ -106,9 +110,22 @@ class TestWhatIsRead:
         assert count == sum(len(store["text"][item]) - 1 for item in range(len(store)))
 
     def test_unknown_characters_are_counted_and_named(self, capfd: pytest.CaptureFixture[str]) -> None:
-        task(LETTERS).encode([Stretch("the cat ☃☃"), Stretch("née")])
-        said = "warning: 3 of 13 tokens are unknown to the vocabulary, which never saw them: '☃' 'é'"
-        assert capfd.readouterr().err.startswith(said)
+        task(LETTERS).encode_texts(["the cat ☃☃", "née"])
+        said = "warning: 3 of 13 tokens are unknown to the vocabulary, which never saw them: '☃' 'é'\n"
+        assert capfd.readouterr().err == said
+
+    def test_unknown_characters_of_a_store_are_counted_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """However many parts it is encoded in, and though windows share a token."""
+        monkeypatch.setattr(corpus, "CHUNK", 2)
+        of, texts = task(LETTERS, length=8), ["the ☃☃☃☃☃☃☃☃ cat", "née", "the", "☃"]
+        store = store_of(of, tmp_path, texts)
+        capfd.readouterr()
+        of.remark(store)
+        n_tokens = sum(len(text) + 1 for text in texts)
+        said = f"warning: 10 of {n_tokens} tokens to store on are unknown to the vocabulary, which never saw them\n"
+        assert capfd.readouterr().err == said
 
     def test_what_is_read_follows_from_the_table(self) -> None:
         data = DataConfig(train=("a",), max_length=16)
@@ -148,8 +165,9 @@ class TestWhatIsWritten:
         texts = ["the cat", "a", "the red dog runs on the slow mat in tokyo", ""]
         together = of.write(model, texts, manner, CPU)
         assert [len(each) for each in together] == [2] * 4
-        for number, text in enumerate(texts):
-            (alone,) = of.write(model, [text], manner, CPU, first=number)
+        one_by_one = of.continued(model, [[text] for text in texts], manner, CPU)
+        for number, (text, alone) in enumerate(one_by_one):
+            assert text == texts[number]
             assert [each.ids for each in alone] == [each.ids for each in together[number]]
             assert_close([e.token_scores for e in alone], [e.token_scores for e in together[number]])
         assert together[0][0].ids != together[0][1].ids
@@ -213,13 +231,37 @@ class TestWhatIsWritten:
         ((*found,),) = of.write(model, ["the"], Manner(max_tokens=30, n=10), CPU)
         assert not any(unknown in each.ids for each in found)
 
-    def test_scores_that_are_no_numbers(self) -> None:
+    @pytest.mark.parametrize("options", [{"temperature": 0.0}, {}, {"top_k": 3, "top_p": 0.5}], ids=str)
+    @pytest.mark.parametrize("damaged", [slice(3, 4), slice(None)], ids=["one row", "all"])
+    def test_scores_that_are_no_numbers(self, options: dict[str, Any], damaged: slice) -> None:
         of = task()
         model = small(of)
         with torch.no_grad():
-            model.softmax_embedding.weight[3] = torch.nan
+            model.softmax_embedding.weight[damaged] = torch.nan
         with pytest.raises(InputError, match="the model's scores are not numbers; its weights are damaged"):
-            of.write(model, ["the"], Manner(temperature=0.0), CPU)
+            of.write(model, ["the"], Manner(**options), CPU)
+        with pytest.raises(InputError, match="the model's scores are not numbers; its weights are damaged"):
+            list(of.stream(model, "the", Manner(**options), CPU))
+
+    def test_prompts_that_are_not_seen_whole_are_counted_once(self, capfd: pytest.CaptureFixture[str]) -> None:
+        """However many are written at once; a recurrent model sees all of them."""
+        of = task(LETTERS)
+        windows, manner = [["a", "the cat sits on the mat"], ["the cat sits on the ☃", "the"]], Manner(max_tokens=1)
+        for _ in of.continued(small(of), windows, manner, CPU):
+            pass
+        unknown, long = capfd.readouterr().err.splitlines()
+        assert unknown.startswith("warning: 1 of 48 tokens are unknown to the vocabulary")
+        assert long == (
+            "warning: 2 of 4 prompts have more tokens than the model sees at once; it reads the last 16 of them"
+        )
+        recurrent = of.build(
+            RecurrentNextConfig(**with_preset({"preset": "tiny", "n_positions": 16}, RecurrentNextConfig))
+        )
+        of.write(recurrent.eval(), windows[0], manner, CPU)
+        assert capfd.readouterr().err == ""
+        for _ in of.stream(small(of), windows[0][1], manner, CPU):
+            pass
+        assert capfd.readouterr().err.startswith("warning: 1 of 1 prompts have more tokens")
 
     def test_a_prompt_begins_a_document_unless_it_is_bare(self) -> None:
         assert task().begun([5, 6]) == [END, 5, 6]
@@ -308,6 +350,8 @@ class TestTraining:
         prepared = ready(tables, tmp_path / "run")
         assert prepared.config.data.max_length == prepared.config.model.n_positions == 24
         assert trained(tables, tmp_path / "run", resume=True)[-1].kind == "end"
+        again = ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "again")
+        assert again.config == prepared.config
 
     def test_lengths_that_do_not_fit(self, tmp_path: Path) -> None:
         path = write(tmp_path, "\n\n".join(documents(40)))
@@ -320,6 +364,58 @@ class TestTraining:
         prepared = ready(tables, tmp_path / "run")
         assert prepared.config.task.length == 64  # what suits a CPU
         assert prepared.train["text"].lengths.max() == 13
+
+    @pytest.mark.parametrize(
+        "shape", [{"positions": "rotary"}, {"positions": "sinusoidal"}, {"architecture": "rnn"}, {}], ids=str
+    )
+    def test_windows_may_be_longer_than_positions_usually_are(self, tmp_path: Path, shape: config.Table) -> None:
+        path = write(tmp_path, " ".join(sentences(200)))
+        tables = {
+            "task": {"name": "lm", "length": 2048},
+            "data": {"train": [str(path)], "valid": [str(path)]},
+            "tokenizer": {"kind": "characters"},
+            "model": {"preset": "tiny", **shape},
+        }
+        prepared = ready(merged(tables, {"train": {"batch_tokens": 4096}}), tmp_path / "run")
+        assert prepared.config.model.n_positions == prepared.config.data.max_length == 2048
+        assert prepared.train["text"].lengths.max() == 2049
+        assert prepared.chosen["model.n_positions"] == 2048
+
+    def test_the_positions_of_a_preset_limit_windows_too(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "\n\n".join(documents(40)))
+        tables = recipe(path, {"task": {"length": 2048}, "model": {"preset": "gpt2-small"}})
+        with pytest.raises(ConfigError, match=r"test: task.length = 2048, but model.n_positions = 1024; give task"):
+            ready(tables, tmp_path / "run")
+
+    @pytest.mark.parametrize(("shape", "fits"), [({"positions": "rotary"}, True), ({}, False)], ids=str)
+    def test_windows_may_be_longer_than_those_of_the_model_it_starts_from(
+        self, tmp_path: Path, shape: config.Table, fits: bool
+    ) -> None:
+        path = write(tmp_path, "\n\n".join(documents(40)))
+        trained(recipe(path, {"model": {**shape, "n_positions": 16}, "train": {"steps": 1}}), tmp_path / "one")
+        tables: config.Tables = {
+            "task": {"name": "lm", "length": 32},
+            "data": {"train": [str(path)]},
+            "model": {"start": str(tmp_path / "one")},
+        }
+        if not fits:
+            with pytest.raises(ConfigError, match=r"task.length = 32, but .*one has learned 16 positions"):
+                ready(tables, tmp_path / "two")
+            return
+        prepared = ready(tables, tmp_path / "two")
+        assert prepared.config.model.n_positions == prepared.config.task.length == 32
+        assert prepared.train["text"].lengths.max() == 33
+        assert prepared.chosen["model.n_positions"] == 32
+        assert "model.d_model" not in prepared.chosen
+
+    def test_text_that_has_hardly_any_pieces(self, tmp_path: Path) -> None:
+        """Nobody asked for a size, and fewer are learned than a translator would have to have."""
+        path = write(tmp_path, "\n\n".join(str(number) for number in range(100, 140)))
+        tables = {"task": {"name": "lm"}, "data": {"train": [str(path)]}, "train": {"batch_tokens": 256}}
+        prepared = ready(tables, tmp_path / "run")
+        assert prepared.config.tokenizer.vocabulary < 259
+        again = ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "again")
+        assert again.config.tokenizer == prepared.config.tokenizer
 
     def test_words_forget_too_much(self, tmp_path: Path) -> None:
         path = write(tmp_path, "\n\n".join(documents(40)))

@@ -15,12 +15,14 @@ from kept import kept
 from runs import contents, merged, ready, trained
 from torch.testing import assert_close
 
+from regard.data import corpus
 from regard.data.batches import IGNORE, TextBatch
 from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
-from regard.tasks.pretrain import Pair, Pretrain, PretrainConfig, _next_sentences, _paired, _pieces
+from regard.tasks.next_sentences import Pair, next_sentences, paired, pieces_of
+from regard.tasks.pretrain import Pretrain, PretrainConfig
 from regard.tasks.reading import framed_rows
 from regard.text.framing import Framed
 from regard.train import start
@@ -71,43 +73,60 @@ class TestWhatIsRead:
 
     def test_half_of_the_pairs_are_from_elsewhere(self) -> None:
         drawn = [[Pair([d, i, 0], [d, i, 1]) for i in range(4)] for d in range(50)]
-        found = _next_sentences(drawn, rng(1))
+        found = next_sentences(drawn, rng(1))
         assert sum(not pair.adjacent for pair in found) == 100
         for pair in found:
             assert (pair.first[:2] == pair.second[:2]) == pair.adjacent
             assert pair.adjacent or pair.first[0] != pair.second[0]
         assert sorted(tuple(pair.second) for pair in found) == sorted(tuple(p.second) for d in drawn for p in d)
-        assert found == _next_sentences(drawn, rng(1))
-        assert found != _next_sentences(drawn, rng(2))
+        assert found == next_sentences(drawn, rng(1))
+        assert found != next_sentences(drawn, rng(2))
 
     @pytest.mark.parametrize("sizes", [[1], [9, 1], [5, 1, 1], [0, 3], [2, 2], [30, 3, 2]])
     def test_one_large_document_keeps_what_no_other_can_take(self, sizes: list[int]) -> None:
         drawn = [[Pair([d, i], [d, i]) for i in range(n)] for d, n in enumerate(sizes)]
-        for pair in _next_sentences(drawn, rng(0)):
+        for pair in next_sentences(drawn, rng(0)):
             assert pair.adjacent or pair.first[0] != pair.second[0]
 
     def test_pieces_and_pairs(self) -> None:
-        assert _pieces([[1, 2, 3], [4], [5, 6]], 4) == [[1, 2, 3, 4], [5, 6]]
-        pair, cut = _paired([[1], [2], [3, 4, 5]], rng(0))
+        assert pieces_of([[1, 2, 3], [4], [5, 6]], 4) == [[1, 2, 3, 4], [5, 6]]
+        pair, cut = paired([[1], [2], [3, 4, 5]], rng(0))
         assert pair == Pair([1], [2])
         assert [*cut.first, *cut.second] == [3, 4, 5]
-        assert _paired([[1, 2], [3, 4], [5]], rng(0)) == [Pair([1, 2], [3]), Pair([4], [5])]
-        assert _paired([[1]], rng(0)) == []
+        assert paired([[1, 2], [3, 4], [5]], rng(0)) == [Pair([1, 2], [3]), Pair([4], [5])]
+        assert paired([[1]], rng(0)) == []
 
     def test_lengths_do_not_tell_what_is_from_elsewhere(self) -> None:
         """For each pair of lengths as many of one kind as of the other, but for what chance leaves."""
         documents = [[list(range(1, 2 + number % 57))] for number in range(4000)]
-        pairs = _next_sentences([_paired(pieces, rng(n)) for n, pieces in enumerate(documents)], rng(0))
+        pairs = next_sentences([paired(pieces, rng(n)) for n, pieces in enumerate(documents)], rng(0))
         assert sum(pair.adjacent for pair in pairs) / len(pairs) == pytest.approx(0.5, abs=0.02)
         guess = [abs(len(pair.first) - len(pair.second)) <= 1 for pair in pairs]
         right = sum(each == pair.adjacent for each, pair in zip(guess, pairs, strict=True)) / len(pairs)
         assert right == pytest.approx(0.5, abs=0.03)
 
-    def test_a_text_without_documents_is_warned_of(self, capsys: pytest.CaptureFixture[str]) -> None:
-        task().encode([("\n".join(sentences(60)),)])
-        said = capsys.readouterr().err
-        assert "only 0% of " in said
-        assert "part documents by blank lines, give more of them, or pass --set task.objective=masked" in said
+    def test_a_text_without_documents_is_warned_of_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """In as many parts as it is encoded, what is said counts all of them."""
+        monkeypatch.setattr(corpus, "CHUNK", 1)
+        one, examples = task(), [("\n".join(sentences(20 * n)),) for n in (1, 2, 3)]
+        store = write_store(tmp_path / "store", examples, one, vocabulary=one.limit, fingerprint="")
+        assert capsys.readouterr().err == ""
+        one.remark(store)
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said.startswith(f"warning: only 0% of {len(store)} pairs could be given a second piece from another")
+        assert said.endswith("part documents by blank lines, give more of them, or pass --set task.objective=masked")
+        task(objective="masked").remark(store)
+        assert capsys.readouterr().err == ""
+
+    def test_a_text_without_documents_is_warned_of_where_it_is_evaluated(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "text.txt").write_text("\n".join(sentences(30)))
+        one = task()
+        one.evaluate(small(one), [str(tmp_path / "text.txt")], CPU)
+        assert capsys.readouterr().err.startswith("warning: only 0% of ")
 
 
 class TestWhatIsMasked:

@@ -266,12 +266,18 @@ def test_translations_cut_at_their_limit_are_counted(
     assert "8 of 8 translations were cut at their limit" in " ".join(capsys.readouterr().err.split())
 
 
-def test_weights_that_are_not_numbers_are_named(knowing: Learned) -> None:
+@pytest.mark.parametrize("damaged", [slice(9, 10), slice(None)], ids=["one row", "all"])
+@pytest.mark.parametrize(
+    "search",
+    [Search(), Search(beam=1), Search(sample=True), Search(sample=True, top_k=3, top_p=0.5, n_best=2)],
+    ids=str,
+)
+def test_weights_that_are_not_numbers_are_named(knowing: Learned, search: Search, damaged: slice) -> None:
     broken = copy.deepcopy(knowing.model)
     with torch.no_grad():
-        broken.softmax_embedding.weight.fill_(torch.nan)
+        broken.softmax_embedding.weight[damaged] = torch.nan
     with pytest.raises(InputError, match="the model's scores are not numbers"):
-        list(knowing.task.translate(broken, [["1 2"]], Search(), CPU))
+        list(knowing.task.translate(broken, [["1 2"]], search, CPU))
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\t"])

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from regard.config import build, check
 from regard.errors import CheckpointError, ConfigError, DataError, InputError
 from regard.text.pieces import Word, byte_letters
-from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS, Tokenizer, Tokenizers
-from regard.text.vocabulary import SMALLEST, TokenizerConfig, choose_vocabulary, train_tokenizer
+from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS, WRITING, Tokenizer, Tokenizers
+from regard.text.vocabulary import TokenizerConfig, choose_vocabulary, smallest, train_tokenizer
 
 TEXTS = [
     "the cat sat on the mat, and the dog lay down beside the cat.",
@@ -167,15 +167,15 @@ class TestTraining:
     def test_more_pieces_than_the_text_gives(self, kind: str) -> None:
         config = replace(CONFIGS[kind], vocabulary=50_000)
         most = len(train_tokenizer(TEXTS, config))
-        assert SMALLEST < most < 50_000
-        for size in (most, most - 1, SMALLEST):
+        assert smallest() < most < 50_000
+        for size in (most, most - 1, smallest()):
             assert len(train_tokenizer(TEXTS, replace(config, vocabulary=size))) == size
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("texts", [[], [""], ["a"], ["\n"], ["你"]])
     def test_hardly_any_text(self, kind: str, texts: list[str]) -> None:
         learned = train_tokenizer(texts, replace(CONFIGS[kind], vocabulary=512))
-        assert len(learned) >= SMALLEST
+        assert len(learned) >= smallest()
         assert learned.decode(learned.encode("quite another text")) == "quite another text"
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -187,7 +187,10 @@ class TestTraining:
 
     def test_the_smallest_vocabulary(self) -> None:
         with pytest.raises(ConfigError, match=r"vocabulary = 258; the least is 259: 256 bytes and 3 special tokens"):
-            TokenizerConfig(vocabulary=SMALLEST - 1)
+            train_tokenizer(TEXTS, TokenizerConfig(vocabulary=smallest() - 1))
+        with pytest.raises(ConfigError, match=r"vocabulary = 256; the least is 257: 256 bytes and 1 special token$"):
+            train_tokenizer(TEXTS, TokenizerConfig(vocabulary=256), WRITING)
+        assert len(train_tokenizer(["1 2"], TokenizerConfig(vocabulary=257), WRITING)) == 257
 
     def test_the_config_is_a_recipe_table(self) -> None:
         table = check({"tokenizer": {"vocabulary": 300, "kind": "unigram"}}, {"tokenizer": TokenizerConfig}, "x.toml")

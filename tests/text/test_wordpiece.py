@@ -84,4 +84,4 @@ def test_words_by_themselves_are_the_words_of_a_text() -> None:
 )
 def test_bad_settings(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        TokenizerConfig(**settings)  # type: ignore[arg-type]
+        train_tokenizer(["the cat"], TokenizerConfig(**settings), READING)  # type: ignore[arg-type]

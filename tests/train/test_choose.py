@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from regard.models.presets import EncoderConfig, Seq2SeqConfig, with_preset
+from regard.models.presets import EncoderConfig, ModelConfig, Seq2SeqConfig, TransformerConfig, with_preset
+from regard.models.recurrent.config import RecurrentNextConfig, RecurrentTextConfig
+from regard.tasks import TASKS, Task
 from regard.tasks.task import Amount
 from regard.train import choose
 from regard.train.run import TrainConfig
@@ -58,6 +60,45 @@ def test_what_is_given_stands() -> None:
     assert TrainConfig(**table).validate_every == 7
 
 
+RHYTHM = ("warmup", "log_every", "validate_every", "save_every")
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+@pytest.mark.parametrize("started", [False, True], ids=["from nothing", "from a model"])
+@pytest.mark.parametrize("steps", [1, 2, 10, 100, 5000])
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_the_steps_that_are_given_decide_the_rhythm(
+    task: type[Task], steps: int, started: bool, device: torch.device
+) -> None:
+    """However much text there is, and whatever the task would do of itself."""
+    found = []
+    for tokens in (100_000, 8_000_000):
+        amount = Amount(tokens // 40, tokens, 256, started)
+        config = TrainConfig(**choose.train_table({"steps": steps}, amount, device, task.habits(amount, device)))
+        assert config.steps == steps
+        assert config.warmup <= steps // 2
+        assert config.warmup >= min(50, steps // 10)
+        assert 1 <= config.log_every <= config.validate_every <= steps
+        assert config.save_every == config.validate_every <= max(100, steps // 7)
+        found.append([getattr(config, key) for key in RHYTHM])
+    assert started or found[0] == found[1]
+
+
+@pytest.mark.parametrize("key", RHYTHM)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_a_rhythm_that_is_given_stands(task: type[Task], key: str) -> None:
+    amount = Amount(1000, 40_000, 256, False)
+    assert choose.train_table({"steps": 10, key: 77}, amount, CPU, task.habits(amount, CPU))[key] == 77
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_the_steps_that_a_task_chooses_decide_it_too(task: type[Task]) -> None:
+    amount = Amount(1000, 40_000, 256, False)
+    chosen = choose.train_table({}, amount, CPU, task.habits(amount, CPU))
+    given = choose.train_table({"steps": chosen["steps"]}, amount, CPU, task.habits(amount, CPU))
+    assert given == chosen
+
+
 @pytest.mark.parametrize(
     ("lengths", "width"),
     [([[3, 4]] * 50, 64), ([[30, 10]] * 50, 128), ([[3, 4]] * 9 + [[200, 4]], 256), ([[5000, 5000]], 1024)],
@@ -81,3 +122,15 @@ def test_learned_positions_end_where_training_does() -> None:
     )
     assert "n_positions" not in choose.model_table(Seq2SeqConfig, {"positions": "rotary"}, 1000, 128, cpu)
     assert choose.model_table(EncoderConfig, {}, 1000, 128, cpu)["n_positions"] == 128  # BERT's are learned
+
+
+@pytest.mark.parametrize("family", [Seq2SeqConfig, EncoderConfig, RecurrentTextConfig, RecurrentNextConfig])
+@pytest.mark.parametrize("given", [{}, {"positions": "rotary"}], ids=str)
+def test_no_row_is_wider_than_the_positions(family: type[ModelConfig], given: dict[str, str]) -> None:
+    if "positions" in given and not issubclass(family, TransformerConfig):
+        return
+    usual = family.n_positions
+    for width in (64, usual, usual + 1, 4096):
+        table = choose.model_table(family, given, 1000, width, CPU)
+        assert table.get("n_positions", usual) >= width
+        assert choose.model_table(family, {**given, "n_positions": 70}, 1000, width, CPU)["n_positions"] == 70

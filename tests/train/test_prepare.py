@@ -51,6 +51,48 @@ def test_without_a_recipe_everything_is_chosen_written_down_and_named(tmp_path: 
     assert not prepared.chosen.keys() & {"task.name", "data.train"}
 
 
+LABELLED = "".join(f"{text}\t{'even' if number % 2 else 'odd'}\n" for number, (text, _) in enumerate(digits(60)))
+PLAIN = "\n\n".join(" ".join(source for source, _ in digits(20, seed=seed)) for seed in range(30))
+TAGGED = "\n".join(f"{source[0]} A\n{source[2]} B\n" for source, _ in digits(60))
+TEXTS = {"lm": PLAIN, "pretrain": PLAIN, "classify": f"text\tlabel\n{LABELLED}", "tag": TAGGED}
+"""Text for the tasks that read one file."""
+
+
+def one_file(folder: Path, name: str, *changes: config.Tables) -> config.Tables:
+    path = folder / ("text.tsv" if name == "classify" else "text.txt")
+    path.write_text(TEXTS[name])
+    return merged({"task": {"name": name}, "data": {"train": [str(path)]}}, *changes)
+
+
+@pytest.mark.parametrize("model", [{}, {"architecture": "rnn"}], ids=["transformer", "rnn"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_all_that_differs_from_its_default_is_named(tmp_path: Path, name: str, model: config.Table) -> None:
+    """What was not asked for, and what nobody would find in the documentation of a key."""
+    if model and name == "pretrain":
+        return
+    prepared = ready(one_file(tmp_path, name, {"model": model}), tmp_path / "run")
+    tables = prepared.config.tables()
+    kinds = {name: type(table) for name, table in vars(prepared.config).items()}
+    given = {"task.name", "data.train", *(f"model.{key}" for key in model)}
+    unlike = {
+        f"{name}.{key}": value
+        for name, table in tables.items()
+        for key, value in table.items()
+        if key not in (usual := config.defaults(kinds[name])) or usual[key] != value
+    }
+    assert prepared.chosen == {key: value for key, value in unlike.items() if key not in given}
+    assert prepared.chosen.keys() >= {"train.schedule", "train.weight_decay", "train.average"}
+    assert ("task.pooling" in prepared.chosen) == (name == "classify" and bool(model))
+    assert ("task.length" in prepared.chosen) == (name == "lm")
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_steps_of_a_recipe_decide_when_what_is_done(tmp_path: Path, name: str) -> None:
+    train = ready(one_file(tmp_path, name, {"train": {"steps": 10}}), tmp_path / "run").config.train
+    assert (train.steps, train.validate_every, train.save_every, train.log_every) == (10, 10, 10, 1)
+    assert train.warmup <= 5
+
+
 @pytest.mark.parametrize("changes", [{}, {"tokenizer": {"joint": False, "vocabulary": 262}}], ids=["joint", "separate"])
 def test_the_recipe_written_down_gives_the_same_run_again(tmp_path: Path, changes: config.Tables) -> None:
     trained(recipe(tmp_path, changes), tmp_path / "run")

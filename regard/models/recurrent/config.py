@@ -27,7 +27,7 @@ def _pair(d_model: int, n_layers: int, dropout: float) -> Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentConfig(ModelConfig):
-    """What every recurrent model has; `tied`: the vectors of words that enter are those that the end is compared with.
+    """What every recurrent model has.
 
     Recurrence has no positions: `n_positions` is how long texts may be where a model is used.
     """
@@ -55,7 +55,7 @@ class RecurrentPairConfig(RecurrentConfig):
 
     `attention` is how the decoder looks at the source: not at all (Sutskever et al. 2014, one fixed vector),
     "additive" (Bahdanau et al. 2015), "dot" or "general" (Luong et al. 2015). With `input_feeding` what it made of one
-    token enters with the next.
+    token enters with the next. Where it is `tied`, the vectors of words that enter are those the end is compared with.
     """
 
     presets: ClassVar[Mapping[str, Shape]] = {
@@ -118,7 +118,7 @@ class StaticConfig(TextConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentNextConfig(RecurrentConfig):
-    """A language model."""
+    """A language model; where it is `tied`, the vectors of words that enter are those the end is compared with."""
 
     presets: ClassVar[Mapping[str, Shape]] = {
         "tiny": _shape(144, 2),

@@ -13,49 +13,38 @@ from torch import Tensor, nn
 
 from regard.data.batches import PartedRows
 from regard.models.interfaces import TextModel
-from regard.models.presets import TextConfig
 from regard.models.recurrent.blocks import embedding, encoder, text_lengths
 from regard.models.recurrent.config import RecurrentTextConfig, StaticConfig
 
 
-class _Embedded(TextModel):
-    """What begins with vectors of tokens."""
-
-    def __init__(self, config: TextConfig, vocabulary: int) -> None:
-        super().__init__()
-        self.config = config
-        self.embedding = embedding(config, vocabulary, config.n_parts)
-
-    def _entering(self, rows: PartedRows) -> Float[Tensor, "B T D"]:
-        part = rows.part if self.config.n_parts > 1 else torch.zeros_like(rows.part)
-        entering: Tensor = self.embedding(rows.ids, rows.position, part)
-        return entering
-
-
-class StaticEncoder(_Embedded):
+class StaticEncoder(TextModel):
     """Every token by itself: without layers, only the vector of each and the heads."""
 
     config: StaticConfig
 
     def __init__(self, config: StaticConfig, vocabulary: int, heads: Mapping[str, nn.Module]) -> None:
-        super().__init__(config, vocabulary)
+        super().__init__()
+        self.config = config
+        self.embedding = embedding(config, vocabulary, config.n_parts)
         self.encoder = nn.ModuleList()
         self.heads = nn.ModuleDict(heads)
 
     def forward(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
-        return self._entering(rows)
+        return self.entering(rows)
 
     def states(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
-        yield self._entering(rows)
+        yield self.entering(rows)
 
 
-class RecurrentTextEncoder(_Embedded):
+class RecurrentTextEncoder(TextModel):
     """Reads each text from both sides, or from one."""
 
     config: RecurrentTextConfig
 
     def __init__(self, config: RecurrentTextConfig, vocabulary: int, heads: Mapping[str, nn.Module]) -> None:
-        super().__init__(config, vocabulary)
+        super().__init__()
+        self.config = config
+        self.embedding = embedding(config, vocabulary, config.n_parts)
         self.encoder = encoder(config, config.directions)
         self.heads = nn.ModuleDict(heads)
 
@@ -65,7 +54,7 @@ class RecurrentTextEncoder(_Embedded):
 
     def states(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
         alone = apart(rows, lengths) if lengths else rows
-        x, sizes = self._entering(alone), text_lengths(alone)
+        x, sizes = self.entering(alone), text_lengths(alone)
         yield _back(x, rows, lengths)
         for layer in self.encoder:
             x = layer(x, sizes)

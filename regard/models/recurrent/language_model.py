@@ -17,7 +17,7 @@ from regard.models.interfaces import NextModel
 from regard.models.recurrent.blocks import CELLS, embedding
 from regard.models.recurrent.config import RecurrentNextConfig
 from regard.nn import Dropout, FixedProduct, RecurrentDecoder, RecurrentDecoderLayer
-from regard.nn.recurrent import State
+from regard.nn.recurrence import State
 
 
 @dataclass

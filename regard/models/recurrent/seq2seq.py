@@ -32,7 +32,7 @@ from regard.nn import (
     Sight,
     StateAttention,
 )
-from regard.nn.recurrent import State
+from regard.nn.recurrence import State
 
 DECODERS = {False: RecurrentDecoder, True: FedDecoder}
 """By whether what it made of one token enters with the next."""
@@ -86,7 +86,7 @@ class RecurrentSeq2Seq(PairModel):
                 self.source_embedding.tokens.weight = self.target_embedding.tokens.weight
 
     def encode(self, source: Rows) -> Float[Tensor, "B S D"]:
-        encoded: Tensor = self.encoder(self.source_embedding(source.ids, source.position), text_lengths(source))[0]
+        encoded: Tensor = self.encoder(self.source_embedding(source.ids, source.position), text_lengths(source))
         return encoded
 
     def decode(self, encoded: Float[Tensor, "B S D"], source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:

@@ -1,0 +1,37 @@
+"""Work that is launched on a GPU once and then played again, as one CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+class Recording:
+    """A function without arguments, whose tensors, read and written, stay where they are.
+
+    The first call runs it, and on a GPU records it for those that follow; elsewhere every call runs it. What it gives
+    is overwritten by the next call.
+    """
+
+    def __init__(self, run: Callable[[], Tensor]) -> None:
+        self._run = run
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._out: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        if self._graph is not None and self._out is not None:
+            self._graph.replay()
+            return self._out
+        out = self._run()
+        if out.is_cuda:
+            self._record()
+        return out
+
+    def _record(self) -> None:
+        """Nothing is computed meanwhile, so what the function writes is written once."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._out = self._run()
+        self._graph = graph

@@ -1,0 +1,89 @@
+"""The texts of a comparison: nothing is tested on that was trained on, and every text is written as it was read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.compare import corpora
+from regard.compare.corpora import Amount, Split
+from regard.compare.part import Setting
+from regard.errors import DataError
+from regard.text.pairs import Pair, read_pairs
+from regard.text.tagged import Tagged, read_tagged
+
+AMOUNT = Amount(200, 20, 30, 2)
+ODD = "one\ntwo\r\nthree\tfour\u2028five"
+
+
+def table(folder: Path, pairs: list[Pair]) -> Setting:
+    path = folder / "mine.jsonl"
+    path.write_text("".join(json.dumps(pair._asdict()) + "\n" for pair in pairs), encoding="utf-8")
+    return Setting(folder / "out", data=(str(path),))
+
+
+def three(split: Split) -> list[list[Pair]]:
+    return [list(read_pairs(files)) for files in (split.train, split.valid, split.test)]
+
+
+def test_every_pair_is_in_one_part_and_as_it_was(tmp_path: Path) -> None:
+    pairs = [Pair(f"{ODD} {n}", f"{n} {ODD}") for n in range(150)]
+    split = corpora.pairs(table(tmp_path, pairs), AMOUNT, tmp_path / "out")
+    parts = three(split)
+    assert [len(part) for part in parts] == [split.n_train, split.n_valid, split.n_test] == [120, 15, 15]
+    assert sorted(pair for part in parts for pair in part) == sorted(pairs)
+    assert split.origin.endswith("mine.jsonl, 150 pairs")
+
+
+def test_a_source_that_occurs_twice_is_tested_on_or_trained_on(tmp_path: Path) -> None:
+    pairs = [Pair(f"text {n % 150}", f"Text {n}") for n in range(400)]
+    split = corpora.pairs(table(tmp_path, pairs), AMOUNT, tmp_path / "out")
+    sources = [pair.source for part in three(split) for pair in part]
+    assert len(sources) == len(set(sources)) == 150
+    assert "150 pairs (250 more repeat a source and are left out)" in split.origin
+
+
+def test_repetitions_are_no_examples(tmp_path: Path) -> None:
+    setting = table(tmp_path, [Pair("again", "encore")] * 300)
+    with pytest.raises(DataError, match="1 examples and 299 repetitions; a comparison needs 100 at least"):
+        corpora.check(setting, ["translation"])
+    corpora.check(setting, ["cost", "recall"])  # which read no text
+
+
+def test_words_and_labels_are_written_as_they_were(tmp_path: Path) -> None:
+    sentences = [Tagged(("a word", "#", str(n)), ("B-X", "I-X", "O")) for n in range(120)]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(each._asdict()) + "\n" for each in sentences), encoding="utf-8")
+    split = corpora.tagged(Setting(tmp_path, tagged=str(path)), AMOUNT, tmp_path / "out")
+    parts = [list(read_tagged(files)) for files in (split.train, split.valid, split.test)]
+    assert sorted(each for part in parts for each in part) == sorted(sentences)
+    assert "120 sentences" in split.origin
+
+
+def test_made_up_texts_are_drawn_by_the_seed(tmp_path: Path) -> None:
+    pytest.importorskip("babel")
+
+    def written(seed: int) -> tuple[list[list[Pair]], list[Tagged]]:
+        setting = Setting(tmp_path, seed=seed)
+        tagged = corpora.tagged(setting, AMOUNT, tmp_path / f"tagged{seed}")
+        return three(corpora.pairs(setting, AMOUNT, tmp_path / f"pairs{seed}")), list(read_tagged(tagged.test))
+
+    (train, valid, test), sentences = written(0)
+    assert (len(train), len(valid), len(test), len(sentences)) == (160, 20, 20, 20)
+    assert not {pair.source for pair in train} & {pair.source for pair in (*valid, *test)}
+    assert all(labels[0].startswith("B-") for _, labels in sentences)
+    assert written(0) == ([train, valid, test], sentences)
+    assert written(1)[0] != [train, valid, test]
+
+
+def test_the_hash_is_of_what_the_files_hold(tmp_path: Path) -> None:
+    setting = table(tmp_path, [Pair("a", "b")])
+    before = corpora.content(setting)
+    Path(setting.data[0]).touch()
+    assert corpora.content(setting) == before != corpora.content(Setting(tmp_path))
+    table(tmp_path, [Pair("a", "c")])
+    assert corpora.content(setting) != before
+    with pytest.raises(DataError, match="no such file"):
+        corpora.content(Setting(tmp_path, tagged="nowhere.conll"))

@@ -1,0 +1,69 @@
+"""What only a GPU can show: a language model's steps, played from a recording, against those that are run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from regard.data.batches import sentences_to_rows
+from regard.models import context
+from regard.models.blocks import initialise
+from regard.models.context import Context, Recorded
+from regard.models.language_model import LanguageModel
+from regard.models.presets import LanguageModelConfig, with_preset
+from regard.nn import record
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+VOCABULARY = 101
+PROMPTS = [[3, 4, 5], [9], [5, 1, 5, 2, 1, 1, 7, 1, 4, 1, 1, 7, 8], [2, 2, 3, 4, 1, 5, 6, 7, 8]]
+
+
+def model_of(positions: str, device: str = "cuda") -> LanguageModel:
+    shape = {"preset": "tiny", "d_model": 64, "n_heads": 4, "n_positions": 40, "dropout": 0.0, "positions": positions}
+    model = LanguageModel(LanguageModelConfig(**with_preset(shape, LanguageModelConfig)), VOCABULARY)
+    initialise(model, torch.Generator().manual_seed(3), 0.2)
+    return model.double().eval().to(device)
+
+
+def begun(model: LanguageModel, device: str) -> tuple[Context | Recorded, torch.Tensor]:
+    rows = sentences_to_rows([prompt[:-1] for prompt in PROMPTS], pad=0).to(device)
+    return model.start(rows), torch.tensor([prompt[-1] for prompt in PROMPTS], device=device)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "relative"])
+@torch.inference_mode()
+def test_what_is_played_is_what_is_run(positions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the end of the room and of the positions, and while rows leave."""
+    monkeypatch.setattr(context, "ROOM", 16)
+    model, plain = model_of(positions), model_of(positions, "cpu")
+    (played, tokens), (run, _) = begun(model, "cuda"), begun(plain, "cpu")
+    assert isinstance(played, Recorded)
+    assert isinstance(run, Context)
+    for step in range(90):
+        found, expected = model.step(tokens, played), plain.step(tokens.cpu(), run)
+        assert_close(found.cpu(), expected, rtol=0, atol=1e-9)
+        tokens = found.argmax(-1)
+        if step in (20, 50):
+            kept = torch.arange(1, len(tokens))[:, None]
+            played.select(kept.cuda())
+            run.select(kept)
+            tokens = tokens[1:]
+
+
+@torch.inference_mode()
+def test_who_listens_hears_every_step() -> None:
+    model = model_of("learned")
+    with record(model, "decoder.0.out") as heard:
+        state, tokens = begun(model, "cuda")
+        assert isinstance(state, Context)
+        outs = []
+        for _ in range(3):
+            tokens = model.step(tokens, state).argmax(-1)
+            outs.append(heard["decoder.0.out"])
+    assert not torch.equal(outs[0], outs[1])
+    assert not torch.equal(outs[1], outs[2])

@@ -1,0 +1,25 @@
+"""Recurrences and what they are given, drawn at random in float64."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn import GRU, LSTM
+
+CELLS = [LSTM, GRU]
+B, T, D, H = 4, 6, 5, 3
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def stirred(module: nn.Module) -> nn.Module:
+    """In float64, every parameter drawn."""
+    generator = torch.Generator().manual_seed(1)
+    module.double()
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.copy_(0.5 * torch.randn(weight.shape, generator=generator))
+    return module
