@@ -1,30 +1,24 @@
-"""Shapes in signatures are checked in every test, where beartype is installed; tensors are tiny, so one thread."""
+"""Shapes in signatures are checked in every test (shapes.py); tensors are tiny, so one thread."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 
 import pytest
+import shapes
 import torch
 from shell import Shell
 
-if importlib.util.find_spec("beartype") is not None:
-    from jaxtyping import install_import_hook
-
-    install_import_hook(
-        [f"regard.{part}" for part in ("data", "nn", "models", "generate", "tasks", "train", "look", "api", "compare")],
-        "beartype.beartype",
-    )
-
+shapes.install()
 torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
-def warned_anew() -> None:
-    """A warning is said once a process; here, once a test."""
+def begun_anew() -> None:
+    """Shapes are checked again, and a warning, which is said once a process, is said once a test."""
     from regard import progress
 
+    shapes.begin()
     progress._warned.clear()
 
 

@@ -122,7 +122,9 @@ def test_integrated_gradients_sum_to_what_the_text_changes() -> None:
 def test_where_there_is_no_attention_one_line_says_so() -> None:
     seen = Seen(subject(attention="none"))
     assert seen.kinds == []
-    with pytest.raises(InputError, match="nothing to show for --view attention: no token of it looks at another by attention; grad"):
+    with pytest.raises(
+        InputError, match="nothing to show for --view attention: no token of it looks at another by attention; grad"
+    ):
         seen.sheet("attention")
     with pytest.raises(InputError, match=r"^this model has no cross attention; it has: none$"):
         seen.sheet("attention", kind="cross")

@@ -116,7 +116,7 @@ def test_cached_is_uncached(positions: str, norm: str, begin: Begin) -> None:
     model = sharp(positions, norm=norm)
     state = begin(model, PROMPTS)
     seen, tokens = [prompt[-9:] for prompt in PROMPTS], torch.tensor([prompt[-1] for prompt in PROMPTS])
-    for _ in range(15):
+    for _ in range(11):
         logits = model.step(tokens, state)
         full = torch.stack([model(sentences_to_rows([text], pad=0))[0, -1] for text in seen])
         assert_close(logits, full, rtol=0, atol=1e-10)

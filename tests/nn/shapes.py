@@ -1,0 +1,51 @@
+"""Shapes in signatures, checked where beartype is installed, in every test up to a number of calls.
+
+What is trained in a test calls the same functions a hundred thousand times, and to check each would take as long as all
+else together.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from jaxtyping import config, install_import_hook
+
+MOST = 1000
+"""Checks in a test: several passes through a small model."""
+
+PARTS = ("data", "nn", "models", "generate", "tasks", "train", "look", "api", "compare")
+
+_left = MOST
+
+
+def install() -> None:
+    """Check what is imported from now on."""
+    if importlib.util.find_spec("beartype") is not None:
+        install_import_hook([f"regard.{part}" for part in PARTS], "shapes.counted")
+
+
+def begin() -> None:
+    """A test begins."""
+    global _left
+    _left = MOST
+    config.update("jaxtyping_disable", False)
+
+
+def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A check that ends all checks of this test when it is the last of many."""
+    from beartype import beartype
+
+    check = beartype(function)
+
+    @wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        global _left
+        _left -= 1
+        if _left == 0:
+            config.update("jaxtyping_disable", True)
+        return check(*arguments, **options)
+
+    return run
