@@ -44,6 +44,12 @@ def test_n_best_widens_the_beam_where_nobody_says_otherwise(model: Translator) -
         model.translate(SOURCES[0], n_best=6, beam=2)
 
 
+def test_an_unknown_option_is_named(model: Translator) -> None:
+    for ask in (model.translate, model.look):
+        with pytest.raises(InputError, match=r"^unknown option 'beams'; did you mean 'beam'\?$"):
+            ask("1 2 3", beams=4)
+
+
 def test_a_stream_gives_each_text_with_its_translations(model: Translator) -> None:
     found = model.stream(iter([SOURCES[:1], SOURCES[1:3]]), beam=1)
     assert next(found)[0] == SOURCES[0]

@@ -6,7 +6,8 @@ A kind of model says how a text, or a pair, becomes a subject of the viewer; the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -139,6 +140,14 @@ def one_text(text: object) -> None:
         raise InputError(f"one text is looked at, as a str, not {type(text).__name__}; look at several one by one")
     if not text.strip():
         raise InputError("there is nothing to look at: the text is empty; give at least one word")
+
+
+def check_options(options: Mapping[str, Any], kind: type) -> None:
+    """Refuse options that a dataclass of them does not have."""
+    known = [field.name for field in fields(kind)]
+    for name in options:
+        if name not in known:
+            raise InputError(f"unknown option '{name}'; {did_you_mean(name, known)}")
 
 
 def _paired(data: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, overload
 import torch
 from torch import nn
 
-from regard.api.model import Ids, Model, one_text
+from regard.api.model import Ids, Model, check_options, one_text
 from regard.data.buckets import windows
 from regard.errors import InputError
 from regard.generate import Search
@@ -73,8 +73,9 @@ class Translator(Model):
         self, texts: Iterable[Sequence[str]], *, aligned: bool = True, attention: bool = False, **options: Any
     ) -> Iterator[tuple[str, list[Translation]]]:
         """Translate windows of texts as they come; gives each text with its translations, in order."""
-        search = Search(**options)
-        return self.task.translate(self.network, texts, search, self.device, aligned=aligned, attention=attention)
+        return self.task.translate(
+            self.network, texts, _search(options), self.device, aligned=aligned, attention=attention
+        )
 
     def force(self, source: str, target: str, *, alpha: float = Search.alpha) -> Forced:
         """The score of a given translation, and the cross-attention of every layer and head for it."""
@@ -95,7 +96,7 @@ class Translator(Model):
         if target is not None and options:
             raise InputError(f"a target is given, so nothing is searched; leave out: {', '.join(options)}")
         if target is None:
-            best = self.task.search(self.network, [source], Search(**options), self.device)[0][0]
+            best = self.task.search(self.network, [source], _search(options), self.device)[0][0]
             written, facts = (
                 list(best.ids[:-1]),
                 {"target": tokenizers.target.decode(best.ids[:-1]), "score": best.score},
@@ -155,3 +156,8 @@ class Translator(Model):
             head=network.logits,
             predicted=batch.target_out[0],
         )
+
+
+def _search(options: dict[str, Any]) -> Search:
+    check_options(options, Search)
+    return Search(**options)

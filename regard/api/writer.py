@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 from torch import nn
 
-from regard.api.model import Ids, Model, one_text
+from regard.api.model import Ids, Model, check_options, one_text
 from regard.data.batches import sentences_to_rows
-from regard.errors import InputError, did_you_mean
+from regard.errors import InputError
 from regard.generate import Manner
 from regard.look.seen import Seen
 from regard.look.subject import Side, Subject
@@ -131,9 +130,6 @@ class Writer(Model):
 
 def _manner(options: dict[str, Any]) -> Manner:
     """The options, of which `stop` may be one string."""
-    known = [field.name for field in fields(Manner)]
-    for name in options:
-        if name not in known:
-            raise InputError(f"unknown option '{name}'; {did_you_mean(name, known)}")
+    check_options(options, Manner)
     stop = options.get("stop", ())
     return Manner(**options | {"stop": (stop,) if isinstance(stop, str) else tuple(stop)})

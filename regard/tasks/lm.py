@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from regard.config import Tables
+from regard.config import Table, Tables
 from regard.data.batches import NextBatch, next_batch
 from regard.data.corpus import SHORTEST_ROW, Corpus, DataConfig, Example, Reader
 from regard.data.order import Placement
@@ -107,13 +107,20 @@ class Lm(Single):
         return habits(amount, device)
 
     @classmethod
-    def usual(cls, device: torch.device) -> dict[str, Any]:
-        return {"length": CPU_LENGTH} if device.type == "cpu" else {}
+    def usual(cls, device: torch.device, model: Table) -> dict[str, Any]:
+        length = CPU_LENGTH if device.type == "cpu" and not model.get("start") else LmConfig.length
+        return {"length": min(length, cls._positions(model))}
+
+    @classmethod
+    def _positions(cls, model: Table, where: str = "") -> int:
+        """How many a ``[model]`` table asks for, by itself or by its preset; if it does not, as many as there may be."""
+        shape = with_preset({"preset": "", **model}, family_of(cls.families, model, where).Config)
+        most: int = shape.get("n_positions", LENGTHS[-1])
+        return most
 
     @classmethod
     def check(cls, given: Tables, where: str) -> None:
-        shape = with_preset({"preset": "", **given["model"]}, family_of(cls.families, given["model"], where).Config)
-        length, most = given["task"].get("length", 0), shape.get("n_positions", LENGTHS[-1])
+        length, most = given["task"].get("length", 0), cls._positions(given["model"], where)
         # Who asks for rows that are no wider than that knows it: so says what was written down of a run on little text.
         if min(length, given["data"].get("max_length", length)) > most:
             raise ConfigError(

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import nn
 
-from regard.config import Tables
+from regard.config import Table, Tables
 from regard.data.corpus import Corpus, DataConfig, Example, Reader
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
@@ -100,8 +100,8 @@ class Task(ABC):
         return {}
 
     @classmethod
-    def usual(cls, device: torch.device) -> dict[str, Any]:
-        """Keys of ``[task]`` that suit a device better than their defaults, where a recipe leaves them out."""
+    def usual(cls, device: torch.device, model: Table) -> dict[str, Any]:
+        """Keys of ``[task]`` that suit a device and a ``[model]`` table better than their defaults do, where left out."""
         return {}
 
     @classmethod

@@ -118,8 +118,8 @@ def _recipe(tables: config.Tables, device: torch.device, where: str) -> Recipe:
     asked = none | config.check(tables, kinds, where)
     task.check(asked, where)
     given = asked if start is None else start.adopted(asked, where)
-    usual = {} if start is not None else task.usual(device)
-    given = {**given, "task": {**usual, **_suiting(kinds, "task"), **given["task"]}}
+    suiting = {**task.usual(device, given["model"]), **_suiting(kinds, "task")}
+    given = {**given, "task": {**suiting, **given["task"]}}
     return Recipe(task, kinds, asked, given, start, where)
 
 

@@ -362,7 +362,7 @@ class TestTraining:
         tables = recipe(path, {"model": {"n_positions": 12}, "train": {"batch_tokens": 512}})
         del tables["task"]["length"]
         prepared = ready(tables, tmp_path / "run")
-        assert prepared.config.task.length == 64  # what suits a CPU
+        assert prepared.config.task.length == 12
         assert prepared.train["text"].lengths.max() == 13
 
     @pytest.mark.parametrize(
@@ -435,9 +435,19 @@ class TestTraining:
         log = [json.loads(line) for line in (tmp_path / "two" / "log.jsonl").read_text().splitlines()]
         assert log[0]["step"] == 1
 
+    def test_windows_fit_the_positions_that_were_asked_for(self, tmp_path: Path) -> None:
+        path = tmp_path / "text.txt"
+        path.write_text("the cat sat on the mat. " * 60, encoding="utf-8")
+        tables = {"task": {"name": "lm"}, "data": {"train": [str(path)]}, "model": {"n_positions": 24}}
+        prepared = ready(merged(tables, {"tokenizer": {"kind": "characters"}}), tmp_path / "one")
+        assert prepared.config.task.length == prepared.config.data.max_length == 24
+        ready(config.read(tmp_path / "one" / "config.toml"), tmp_path / "again")
+
     def test_what_is_chosen(self) -> None:
         cpu, gpu = torch.device("cpu"), torch.device("cuda")
-        assert (Lm.usual(cpu), Lm.usual(gpu)) == ({"length": 64}, {})
+        assert (Lm.usual(cpu, {}), Lm.usual(gpu, {})) == ({"length": 64}, {"length": 256})
+        assert Lm.usual(cpu, {"start": "runs/x"}) == {"length": 256}
+        assert Lm.usual(gpu, {"n_positions": 40}) == {"length": 40}
         for tokens in (1_000, 100_000, 1_000_000, 50_000_000):
             table = Lm.habits(Amount(100, tokens, 128, False), cpu)
             read = table["steps"] * table["batch_tokens"]
