@@ -113,7 +113,7 @@ class Lm(Single):
 
     @classmethod
     def _positions(cls, model: Table, where: str = "") -> int:
-        """How many a ``[model]`` table asks for, by itself or by its preset; if it does not, as many as there may be."""
+        """How many a ``[model]`` table asks for, itself or by its preset; if it does not, as many as there may be."""
         shape = with_preset({"preset": "", **model}, family_of(cls.families, model, where).Config)
         most: int = shape.get("n_positions", LENGTHS[-1])
         return most

@@ -101,7 +101,7 @@ class Task(ABC):
 
     @classmethod
     def usual(cls, device: torch.device, model: Table) -> dict[str, Any]:
-        """Keys of ``[task]`` that suit a device and a ``[model]`` table better than their defaults do, where left out."""
+        """Keys of ``[task]`` that suit a device and a ``[model]`` better than their defaults do, where left out."""
         return {}
 
     @classmethod
