@@ -101,7 +101,7 @@ class Recorded:
         self.live = torch.arange(n, device=self.ids.device)
         self.columns, self.longest = columns, other.longest
         self._tokens = torch.empty_like(self.lengths)
-        self._play: Recording | None = None
+        self._recording = Recording()
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
         self.live = self.live[rows.flatten()]
@@ -112,10 +112,8 @@ class Recorded:
     def advance(self, step: Next, tokens: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
         if self.columns == self.ids.shape[1]:
             self.become(self._written())
-        if self._play is None:
-            self._play = Recording(lambda: self._advance(step))
         self._tokens[self.live] = tokens.to(self._tokens.dtype)
-        logits = self._play()[self.live]
+        logits = self._recording(lambda: self._advance(step))[self.live]
         self.columns, self.longest = self.columns + 1, self.longest + 1
         return logits
 

@@ -9,29 +9,28 @@ from torch import Tensor
 
 
 class Recording:
-    """A function without arguments, whose tensors, read and written, stay where they are.
+    """Work whose tensors, read and written, stay where they are.
 
     The first call runs it, and on a GPU records it for those that follow; elsewhere every call runs it. What it gives
-    is overwritten by the next call.
+    is overwritten by the next call. Nothing is kept of the work but the recording.
     """
 
-    def __init__(self, run: Callable[[], Tensor]) -> None:
-        self._run = run
+    def __init__(self) -> None:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._out: Tensor | None = None
 
-    def __call__(self) -> Tensor:
+    def __call__(self, work: Callable[[], Tensor]) -> Tensor:
         if self._graph is not None and self._out is not None:
             self._graph.replay()
             return self._out
-        out = self._run()
+        out = work()
         if out.is_cuda:
-            self._record()
+            self._record(work)
         return out
 
-    def _record(self) -> None:
-        """Nothing is computed meanwhile, so what the function writes is written once."""
+    def _record(self, work: Callable[[], Tensor]) -> None:
+        """Nothing is computed meanwhile, so what the work changes is changed once."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self._out = self._run()
+            self._out = work()
         self._graph = graph
