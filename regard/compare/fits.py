@@ -10,7 +10,7 @@ Numbers = Sequence[int | float]
 
 
 class Slope(NamedTuple):
-    """An exponent, with its standard error; that of two points is not known (nan)."""
+    """An exponent, with its standard error; that of two points is not known (nan), so they refute nothing."""
 
     exponent: float
     error: float
@@ -23,7 +23,7 @@ class Slope(NamedTuple):
         away = abs(self.exponent - expected)
         if away <= near:
             return True
-        return None if math.isnan(away) or away <= near + 2 * self.error else False
+        return False if away > near + 2 * self.error else None
 
 
 def slope(x: Numbers, y: Numbers) -> Slope:

@@ -99,12 +99,13 @@ def _cheaper(usual: dict[str, Any], other: dict[str, Any], apart: float, apart_i
     cheaper = reached is not None and reached < needed
     dearer = best - by_then > apart or other["bleu"] - usual["bleu"] > apart_in_test
     held = None if poor else either(cheaper, dearer)
+    why = "; validation and test do not agree" if cheaper and dearer else unclear(held, apart, poor=poor)
     came = "never came as far" if reached is None else f"came as far after {reached:.1e}"
     return Finding(
         f"Here: the Transformer comes as far as {other['name']} for fewer operations.",
         held,
         f"on the validation data {other['name']} was best after {needed:.1e} operations, with BLEU {best:.1f}; the "
-        f"Transformer had {by_then:.1f} by then and {came}{unclear(held, apart, poor=poor)}. In the end, on the test "
+        f"Transformer had {by_then:.1f} by then and {came}{why}. In the end, on the test "
         f"data: {usual['bleu']:.1f} for {usual['flops']:.1e} ({usual['seconds']:.0f} s) against {other['bleu']:.1f} "
         f"for {other['flops']:.1e} ({other['seconds']:.0f} s).",
     )

@@ -99,7 +99,7 @@ class Part(NamedTuple):
 
 
 def either(first: bool, second: bool) -> bool | None:
-    """True where only the first is so, False where only the second is, None where neither."""
+    """True where only the first is so, False where only the second is, None where neither or both are."""
     return True if first and not second else False if second and not first else None
 
 

@@ -40,6 +40,8 @@ class Manner:
             raise InputError(f"repetition-penalty {self.repetition_penalty}: expected more than 0; 1 is none")
         if not all(self.stop):
             raise InputError("stop: an empty string stops nothing; leave it out")
+        if self.greedy and (self.top_k or self.top_p < 1):
+            raise InputError("top-k and top-p belong to sampling; at temperature 0 nothing is drawn; leave them out")
         if self.greedy and self.n > 1:
             raise InputError(f"n {self.n} at temperature 0: all would be the same; leave one of them out")
 

@@ -1,8 +1,8 @@
 """What a language model remembers of the texts it goes on with, one in each row.
 
 `Context` grows with every token. `Recorded` is the same for a GPU, where launching the hundreds of small kernels of a
-step takes longer than running them: it works on memory that stays where it is, so that a step is recorded once, as a
-CUDA graph, and played for each token that follows.
+step takes longer than running them: it works on memory that stays where it is, so that a step is recorded, as a CUDA
+graph, and played for each token that follows, until there is no more room or half of the texts have ended.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Context:
 
     def texts(self) -> list[list[int]]:
         """The tokens remembered of each text."""
-        return [row[there].tolist() for row, there in zip(self.ids, self.there, strict=True)]
+        return _texts(self.ids, self.there)
 
     def become(self, other: Context) -> None:
         """Remember what another does instead."""
@@ -90,7 +90,7 @@ class Recorded:
 
     def become(self, other: Context) -> None:
         n, columns = other.ids.shape
-        room = max(ROOM, 2 * columns)
+        room = max(ROOM, 1 << (2 * columns).bit_length())  # a power of two, as kernels like it
         self.ids, self.there, self.position = (
             torch.cat((part, part.new_zeros(n, room - columns)), 1) for part in (other.ids, other.there, other.position)
         )
@@ -100,7 +100,7 @@ class Recorded:
         self.vocabulary = other.vocabulary
         self.live = torch.arange(n, device=self.ids.device)
         self.columns, self.longest = columns, other.longest
-        self._tokens = torch.empty_like(self.lengths)
+        self._tokens = torch.zeros_like(self.lengths)
         self._recording = Recording()
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
@@ -131,11 +131,15 @@ class Recorded:
         return Sight(now, self.position, self.there[:, None, None])
 
     def texts(self) -> list[list[int]]:
-        return self._written().texts()
+        return _texts(self.ids[self.live], self.there[self.live])
 
     def _written(self) -> Context:
         """The live texts, in memory that grows."""
         rows = self.live
         ids, there, position = (part[rows, : self.columns] for part in (self.ids, self.there, self.position))
-        caches = [Cache.of(slots.upto(self.columns).select(rows)) for slots in self.caches]
+        caches = [Cache.of(slots.upto(self.columns).select(rows)) if self.columns else Cache() for slots in self.caches]
         return Context(ids, there, position, self.lengths[rows].tolist(), caches, self.vocabulary)
+
+
+def _texts(ids: Int[Tensor, "N K"], there: Bool[Tensor, "N K"]) -> list[list[int]]:
+    return [row[own].tolist() for row, own in zip(ids, there, strict=True)]

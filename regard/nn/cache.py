@@ -1,7 +1,7 @@
 """What attention remembers while a text is written token by token.
 
 `KeyValue` is the memory of one attention for a whole text; `Cache` is one that grows, `Slots` one that stays where it
-is. The model's decoder state (models/) holds one of each per layer; generation (generate/) never looks inside.
+is. The model's decoder state (models/) holds one of them for each layer; generation (generate/) never looks inside.
 """
 
 from __future__ import annotations

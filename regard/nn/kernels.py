@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from inspect import unwrap
 from shutil import which
 from typing import Any
 
@@ -23,7 +24,7 @@ COMPILES = triton is not None and any(which(name) for name in (os.environ.get("C
 
 def kernel(written: Callable[..., Any]) -> Any:
     """A kernel, or a part of one, from how it is written; None where there is no Triton."""
-    return None if triton is None else triton.jit(written)
+    return None if triton is None else triton.jit(unwrap(written))
 
 
 def runnable(x: Tensor) -> bool:

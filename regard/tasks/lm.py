@@ -104,7 +104,7 @@ class Lm(Single):
 
     @classmethod
     def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
-        return habits(amount, device)
+        return language_modelling(amount, device)
 
     @classmethod
     def usual(cls, device: torch.device, model: Table) -> dict[str, Any]:
@@ -292,7 +292,7 @@ def _warn_of_long(model: Any, n_long: int, n_texts: int) -> None:
         warn(f"{n_long:,} of {n_texts:,} prompts have more tokens than the model sees at once; {seen}")
 
 
-def habits(amount: Amount, device: torch.device) -> dict[str, Any]:
+def language_modelling(amount: Amount, device: torch.device) -> dict[str, Any]:
     """How a language model is trained: a cosine from a rate that falls with the width, and decay.
 
     A CPU reads four million tokens, in minutes, or all of the text once where there is more, but none fifty times.
@@ -307,5 +307,9 @@ def habits(amount: Amount, device: torch.device) -> dict[str, Any]:
     if device.type != "cpu":
         return table
     tokens = min(50 * amount.n_tokens, max(CPU_TOKENS, amount.n_tokens))
-    steps = max(200, 100 * round(tokens / CPU_BATCH / 100))
-    return {**table, "batch_tokens": CPU_BATCH, "steps": steps, "validate_every": lambda steps: max(100, steps // 10)}
+    return {
+        **table,
+        "batch_tokens": CPU_BATCH,
+        "steps": lambda batch: max(200, 100 * round(tokens / batch / 100)),
+        "validate_every": lambda steps: max(100, steps // 10),
+    }

@@ -214,7 +214,7 @@ def fine_tuning(amount: Amount) -> dict[str, Any]:
         epochs, rate = 10 if amount.n_examples < 10_000 else 4, 0.023 / amount.d_model
     return {
         "batch_tokens": batch_tokens,
-        "steps": max(100, round(epochs * amount.n_tokens / batch_tokens)),
+        "steps": lambda batch: max(100, round(epochs * amount.n_tokens / batch)),
         "learning_rate": round(rate, 6),
         "schedule": "linear",
         "warmup": lambda steps: max(1, steps // 10),

@@ -95,7 +95,8 @@ class Task(ABC):
     def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
         """Keys of ``[train]`` that suit this task where a recipe leaves them out, other than those of most tasks.
 
-        What follows from the number of steps is a function of it, for a recipe may ask for more or fewer.
+        What follows from the number of steps is a function of it, and that number one of the tokens in a batch, for a
+        recipe may ask for more or fewer.
         """
         return {}
 

@@ -72,13 +72,16 @@ def steps(tokens: int, batch: int, device: torch.device) -> int:
 
 
 def train_table(
-    given: dict[str, Any], amount: Amount, device: torch.device, habits: dict[str, Any] | None = None
+    given: dict[str, Any], amount: Amount, device: torch.device, habits: dict[str, Any] | None = None, width: int = 1
 ) -> dict[str, Any]:
-    """The ``[train]`` keys a recipe leaves out; a task may have habits of its own."""
-    table = {**(habits or {}), **given}
+    """The ``[train]`` keys a recipe leaves out; a task may have habits of its own. Rows are so wide."""
     tokens, d_model = amount.n_tokens, amount.d_model
-    table.setdefault("batch_tokens", batch_tokens(tokens, device))
-    table.setdefault("steps", steps(tokens, table["batch_tokens"], device))
+    table = {"batch_tokens": batch_tokens(tokens, device), **(habits or {})}
+    table["batch_tokens"] = max(table["batch_tokens"], width * given.get("accumulate", 1))  # one row at least
+    table |= given
+    table.setdefault("steps", lambda batch: steps(tokens, batch, device))
+    if callable(table["steps"]):
+        table["steps"] = table["steps"](table["batch_tokens"])
     table |= rhythm({**RHYTHM, **table}, table["steps"]) | given
     # SPEC 7.2's highest rate, d^-0.5 warmup^-0.5, capped where a short warm-up would make it diverge.
     table.setdefault("learning_rate", round(min(2e-3, (d_model * max(1, table["warmup"])) ** -0.5), 6))

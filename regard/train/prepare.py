@@ -103,8 +103,9 @@ def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where
         train, valid = _stores(run, corpus, cut, None)
     for store in (train, valid):
         task.remark(store)
+    prepared = _prepared(run, settings, task, train, valid, device, _chosen(recipe, full), recipe.start)
     write_text(run.config, config.dump(settings.tables()))
-    return _prepared(run, settings, task, train, valid, device, _chosen(recipe, full), recipe.start)
+    return prepared
 
 
 def _recipe(tables: config.Tables, device: torch.device, where: str) -> Recipe:
@@ -280,12 +281,13 @@ def _choose(recipe: Recipe, task: Task, train: TokenStore, device: torch.device)
     data = {"max_length": task.width(lengths) or choose.row_width(lengths), **given["data"]}
     model = choose.model_table(kinds["model"], given["model"], tokens, data["max_length"], device)
     amount = Amount(len(train), tokens, model["d_model"], recipe.start is not None)
+    habits = _habits(recipe.task, kinds, amount, device)
     return {
         "task": given["task"],
         "data": data,
         "tokenizer": {"kind": task.pieces, **given["tokenizer"], "vocabulary": task.vocabulary},
         "model": model,
-        "train": choose.train_table(given["train"], amount, device, _habits(recipe.task, kinds, amount, device)),
+        "train": choose.train_table(given["train"], amount, device, habits, data["max_length"]),
     }
 
 

@@ -48,7 +48,7 @@ def test_an_exponent_agrees_or_does_not_or_is_too_uncertain() -> None:
     assert Slope(2.3, 0.02).agrees(2.0, 0.25) is False
     assert Slope(1.7, 0.03).agrees(2.0, 0.25) is None
     assert Slope(2.3, 0.03).agrees(2.0, 0.25) is None
-    assert Slope(1.7, math.nan).agrees(2.0, 0.25) is False
+    assert Slope(1.7, math.nan).agrees(2.0, 0.25) is None
 
 
 def test_noise_shows_in_the_error() -> None:

@@ -62,13 +62,6 @@ def test_what_is_to_come_out_is_what_was_read() -> None:
     assert set(texts.source.flatten().tolist()) == set(range(1, 10))
 
 
-def test_the_distance_is_the_length_for_every_token() -> None:
-    """Read at place i of n, then written at step i: n steps later, whichever i."""
-    texts = draw_texts(torch.Generator().manual_seed(0), 1, 6, 9)
-    read, written = range(6), [6 + step for step in range(6)]
-    assert {after - before for before, after in zip(read, written, strict=True)} == {texts.source.shape[1]}
-
-
 def test_right_tokens_are_counted_at_every_distance() -> None:
     assert copier(Echo()).test() == [50 * 1, 50 * 3, 50 * 6]
     off = copier(Echo(by=1)).test()

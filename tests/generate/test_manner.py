@@ -36,8 +36,10 @@ def test_what_cannot_be(options: dict[str, float], said: str) -> None:
 
 def test_temperature_zero_is_greedy() -> None:
     assert Manner(temperature=0.0).pick(["a"]) is most_likely
-    assert Manner(temperature=0.0, top_k=3, top_p=0.5).greedy
     assert not Manner(temperature=1e-6).greedy
+    for drawn in ({"top_k": 3}, {"top_p": 0.5}):
+        with pytest.raises(InputError, match="top-k and top-p belong to sampling; at temperature 0 nothing is drawn"):
+            Manner(temperature=0.0, **drawn)
 
 
 def test_no_limit_is_said_alike_everywhere() -> None:

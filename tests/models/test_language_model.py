@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -160,6 +162,29 @@ def test_a_prompt_longer_than_the_context_is_for_the_task_to_speak_of(capfd: pyt
     model.start(sentences_to_rows([PROMPTS[2][:-1]], pad=0))
     assert capfd.readouterr().err == ""
     assert model.context == 9
+
+
+@torch.inference_mode()
+def test_rows_may_leave_before_anything_is_written(begin: Begin) -> None:
+    model = sharp("learned")
+    state = begin(model, [[3], [4], [5]])
+    state.select(torch.tensor([[2]]))
+    assert_close(model.step(torch.tensor([5]), state), model(sentences_to_rows([[5]], pad=0))[:, 0])
+
+
+@torch.inference_mode()
+def test_what_is_remembered_goes_with_the_state(begin: Begin) -> None:
+    """Not only when the garbage is collected: on a GPU it is large."""
+    model = sharp("learned")
+    state = begin(model, PROMPTS)
+    model.step(torch.tensor([1, 2, 3, 4]), state)
+    watched = weakref.ref(state.caches[0])
+    gc.disable()
+    try:
+        del state
+        assert watched() is None
+    finally:
+        gc.enable()
 
 
 @torch.inference_mode()

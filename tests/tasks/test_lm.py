@@ -443,6 +443,15 @@ class TestTraining:
         assert prepared.config.task.length == prepared.config.data.max_length == 24
         ready(config.read(tmp_path / "one" / "config.toml"), tmp_path / "again")
 
+    def test_a_batch_holds_a_window_however_long(self, tmp_path: Path) -> None:
+        path = write(tmp_path, " ".join(sentences(2000)))
+        tables = {"task": {"name": "lm", "length": 1500}, "data": {"train": [str(path)]}, "train": {"steps": 2}}
+        prepared = ready(merged(tables, {"tokenizer": {"kind": "characters"}}), tmp_path / "run")
+        assert prepared.config.train.batch_tokens == prepared.config.data.max_length == 1500
+        with pytest.raises(ConfigError, match="less than one row"):
+            ready(merged(tables, {"train": {"batch_tokens": 1000}}), tmp_path / "other")
+        assert not (tmp_path / "other" / "config.toml").exists()
+
     def test_what_is_chosen(self) -> None:
         cpu, gpu = torch.device("cpu"), torch.device("cuda")
         assert (Lm.usual(cpu, {}), Lm.usual(gpu, {})) == ({"length": 64}, {"length": 256})
@@ -450,7 +459,7 @@ class TestTraining:
         assert Lm.usual(gpu, {"n_positions": 40}) == {"length": 40}
         for tokens in (1_000, 100_000, 1_000_000, 50_000_000):
             table = Lm.habits(Amount(100, tokens, 128, False), cpu)
-            read = table["steps"] * table["batch_tokens"]
+            read = table["steps"](table["batch_tokens"]) * table["batch_tokens"]
             assert read <= max(50 * tokens, 200 * table["batch_tokens"]) * 1.1
             assert tokens >= 5_000_000 or read <= 4_200_000
             assert tokens < 5_000_000 or read >= tokens * 0.99

@@ -91,6 +91,26 @@ def test_a_rhythm_that_is_given_stands(task: type[Task], key: str) -> None:
     assert choose.train_table({"steps": 10, key: 77}, amount, CPU, task.habits(amount, CPU))[key] == 77
 
 
+@pytest.mark.parametrize("started", [False, True], ids=["from nothing", "from a model"])
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_a_batch_that_is_given_leaves_the_passes_over_the_text_alone(
+    task: type[Task], device: torch.device, started: bool
+) -> None:
+    amount = Amount(1_000_000, 40_000_000, 256, started)
+    habits = task.habits(amount, device)
+    chosen = choose.train_table({}, amount, device, habits)
+    given = choose.train_table({"batch_tokens": 4 * chosen["batch_tokens"]}, amount, device, habits)
+    assert given["steps"] == pytest.approx(chosen["steps"] / 4, rel=0.1)
+
+
+def test_a_batch_that_is_chosen_holds_a_row() -> None:
+    amount = Amount(1000, 40_000, 256, False)
+    assert choose.train_table({}, amount, CPU, {"batch_tokens": 512}, 2000)["batch_tokens"] == 2000
+    assert choose.train_table({"accumulate": 3}, amount, CPU, None, 2000)["batch_tokens"] == 6000
+    assert choose.train_table({"batch_tokens": 700}, amount, CPU, None, 2000)["batch_tokens"] == 700
+
+
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_the_steps_that_a_task_chooses_decide_it_too(task: type[Task]) -> None:
     amount = Amount(1000, 40_000, 256, False)
