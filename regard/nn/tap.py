@@ -60,7 +60,7 @@ def record(model: nn.Module, *patterns: str, needed: bool = True) -> Iterator[di
 
 @contextmanager
 def edit(model: nn.Module, pattern: str, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace what flows through the matching taps by `change` of it."""
+    """Replace what flows through the matching taps by `change` of it: another tensor, not the same written over."""
 
     def replace(_tap: nn.Module, _inputs: object, output: Tensor) -> Tensor:
         return change(output)

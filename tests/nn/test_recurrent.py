@@ -188,16 +188,6 @@ def test_an_edit_with_input_feeding_is_one_of_every_token_in_turn(cell: type[Rec
     assert (found - plain).abs().amax((0, 2)).min() > 1e-6
 
 
-@torch.no_grad()
-def test_an_edit_in_place_is_fed_back_too() -> None:
-    decoder, x = fed(LSTM), drawn(B, T, H)
-    given = whole_text(decoder)
-    with edit(decoder, "0.out", torch.square):
-        expected = decoder(x, *given)[0]
-    with edit(decoder, "0.out", torch.square_):
-        assert_close(decoder(x, *given)[0], expected)
-
-
 def test_with_input_feeding_a_text_flows_through_each_tap_once_where_nobody_changes_it() -> None:
     decoder, x, heard = fed(LSTM), drawn(B, T, H), []
     plain = decoder(x, *whole_text(decoder))[0]
