@@ -22,11 +22,12 @@ def product(
     """``x @ weight.T + bias``; for few rows, and outside of training, the result may be a transposed view."""
     n_rows = x.numel() // x.shape[-1]
     few = n_rows in FEW_ROWS and (n_rows <= BLOCKS or len(weight) <= WIDE)
-    if torch.is_grad_enabled() or x.device.type != "cpu" or not few or len(weight) % BLOCKS:
+    n_blocks = 1 if len(weight) % BLOCKS else BLOCKS  # one for a large odd vocabulary, as GPT-2's
+    if torch.is_grad_enabled() or x.device.type != "cpu" or not few or (n_blocks == 1 and len(weight) <= WIDE):
         return F.linear(x, weight, bias)
-    blocks = weight.view(BLOCKS, -1, weight.shape[1])  # each times the transposed rows: read once, by all cores
-    columns = x.reshape(n_rows, -1).T.expand(BLOCKS, -1, -1)
-    out = torch.bmm(blocks, columns) if bias is None else torch.baddbmm(bias.view(BLOCKS, -1, 1), blocks, columns)
+    blocks = weight.view(n_blocks, -1, weight.shape[1])  # each times the transposed rows: read once, by all cores
+    columns = x.reshape(n_rows, -1).T.expand(n_blocks, -1, -1)
+    out = torch.bmm(blocks, columns) if bias is None else torch.baddbmm(bias.view(n_blocks, -1, 1), blocks, columns)
     return out.view(len(weight), -1).T.view(*x.shape[:-1], len(weight))
 
 
