@@ -163,7 +163,7 @@ class Classifier(Encoder):
         self, data: Sequence[str], *, columns: Sequence[str] = (), skip_empty: bool = False, **others: Any
     ) -> dict[str, Any]:
         """The metrics of SPEC 6.4 on labelled texts."""
-        _refuse(others, "a classifier searches nothing")
+        _refuse(others, "a classifier has no such options")
         return self.task.evaluate(self.network, data, columns, skip_empty, self.device)
 
     def _explained(self, subject: Subject, rows: PartedRows) -> Subject:
@@ -230,7 +230,7 @@ class Tagger(Encoder):
         self, data: Sequence[str], *, columns: Sequence[str] = (), skip_empty: bool = False, **others: Any
     ) -> dict[str, Any]:
         """Accuracy and, of entities, strict F1, on labelled words."""
-        _refuse(others, "a tagger searches nothing")
+        _refuse(others, "a tagger has no such options")
         return self.task.evaluate(self.network, data, columns, skip_empty, self.device)
 
     def _explained(self, subject: Subject, rows: PartedRows) -> Subject:

@@ -57,7 +57,8 @@ def _pairs(windows: Iterable[Sequence[str]]) -> Iterator[list[Pair]]:
             number += 1
             first, tab, second = line.partition("\t")
             if not first.strip() or (tab and not second.strip()):
-                raise InputError(f"text {number:,}: {'its pair' if first.strip() else 'it'} is empty; give both texts")
+                which, so = ("its pair", "give both texts") if first.strip() else ("it", "leave it out")
+                raise InputError(f"text {number:,}: {which} is empty; {so}")
             pairs.append((first, second))
         yield pairs
 

@@ -48,6 +48,7 @@ def cluster(
     if k > len(texts):
         raise InputError(f"--k {k}: {file} has only {len(texts):,} texts; ask for fewer groups")
     found = load_as(Encoder, model, device, "cluster").cluster(texts, k, seed=seed)
+    written = found.save(out) if out else None  # before any line: who reads them may have seen enough
     if as_json:
         _print_json(found)
     else:
@@ -55,8 +56,8 @@ def cluster(
             print(f"{label}\t{text}")
         for line in found.lines():
             say(line)
-    if out:
-        say(f"written: {found.save(out)}")
+    if written:
+        say(f"written: {written}")
 
 
 def _print_json(found: Clusters) -> None:

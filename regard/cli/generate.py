@@ -37,10 +37,10 @@ def generate(
     file: Annotated[str, typer.Option(help="A file with one prompt a line, also .gz .xz .zst; - is stdin.")] = "",
     max_tokens: Annotated[int, typer.Option(help="Tokens of a continuation, at most.")] = 200,
     temperature: Annotated[
-        float | None, typer.Option(help="Below 1 is more careful, above 1 is wilder, 0 is --greedy.")
+        float | None, typer.Option(help="Below 1 is more careful, above 1 is wilder, 0 is --greedy; 1 if not given.")
     ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Take the most likely token each time.")] = False,
-    top_k: Annotated[int | None, typer.Option(help="Only the K likeliest tokens; 0 is all.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Only the K likeliest tokens; 0, and if not given, is all.")] = None,
     top_p: Annotated[float, typer.Option(help="Only the likeliest tokens of mass P.")] = 1.0,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1: what was there is less likely again.")] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="End the text before this string; may be repeated.")] = None,

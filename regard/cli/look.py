@@ -30,7 +30,9 @@ from regard.progress import say
 if TYPE_CHECKING:
     from regard.look.shown import Shown
 
-VIEWS = "attention effective norms identifiability attribution similarity rollout gradients faithfulness positions all"
+VIEWS = (
+    "attention effective norms identifiability attribution similarity rollout gradients faithfulness pooling positions"
+)
 COMPARED = ("match", "senses")
 """Views of several texts, which only encoders have."""
 
@@ -46,9 +48,7 @@ def look(
     text: Annotated[str | None, typer.Argument(help="The text to look at.")] = None,
     target: Annotated[str | None, typer.Option(help="What a translator is made to write; else what wins.")] = None,
     pair: Annotated[str | None, typer.Option(help="The second text that an encoder reads with it.")] = None,
-    view: Annotated[
-        str, typer.Option(help=f"{VIEWS}; all is for .html, .json and .csv; of encoders also {' '.join(COMPARED)}.")
-    ] = "",
+    view: Annotated[str, typer.Option(help=f"{VIEWS} all; of encoders also {' '.join(COMPARED)}.")] = "",
     kind: Annotated[str | None, typer.Option(help="Only encoder, decoder or cross(-attention).")] = None,
     layer: Annotated[int | None, typer.Option(help="Only this layer.")] = None,
     head: Annotated[int | None, typer.Option(help="Only this head.")] = None,

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.data.corpus import Corpus
 from regard.errors import ConfigError
 from regard.tasks.labels import Labels, Scale
-from regard.tasks.reading import refuse_one
+from regard.tasks.reading import check_labels
 from regard.text.labelled import Labelled, Problem, read_labelled
 
 MANY = 100
@@ -47,7 +47,7 @@ def _classes(counted: Counter[str], paired: bool) -> Labels:
     labels = Labels.of(counted, paired=paired)
     if len(labels) > MANY and all(map(_is_number, labels.names)):
         raise ConfigError(f"{len(labels)} different numbers as labels; for a scale pass --set task.kind=score")
-    refuse_one(labels)
+    check_labels(labels)
     return labels
 
 

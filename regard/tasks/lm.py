@@ -181,13 +181,20 @@ class Lm(Single):
         return [[lead, *ids, *end] for lead, ids, end in zip(first, texts, ends, strict=True)]
 
     def remark(self, store: TokenStore) -> None:
-        """Count what the vocabulary does not know; a window begins with what another one predicts."""
+        """Say if windows cannot be filled, and count what the vocabulary does not know.
+
+        A window begins with a token that another one predicts.
+        """
         unknown, column = self.tokenizer.find("unknown"), store["text"]
-        if unknown is None:
-            return
         first = column.ids[column.offsets[:-1]]
-        n_unknown = np.count_nonzero(column.ids == unknown) - np.count_nonzero(first == unknown)
-        warn_of_unknown(int(n_unknown), len(column.ids) - len(first), of=f" to {store.path.name} on")
+        n_tokens = len(column.ids) - len(first)
+        if n_tokens < self.length:
+            warn(f"{n_tokens:,} tokens to {store.path.name} on do not fill one window of task.length = {self.length}")
+        if unknown is not None:
+            n_unknown = np.count_nonzero(column.ids == unknown) - np.count_nonzero(first == unknown)
+            warn_of_unknown(
+                int(n_unknown), n_tokens, of=f" to {'validate' if 'valid' in store.path.name else 'train'} on"
+            )
 
     def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
         """The tokens of texts; a warning says which of their characters the vocabulary does not know."""

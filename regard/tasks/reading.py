@@ -27,6 +27,7 @@ from regard.models.exchange import Found
 from regard.models.families import TEXTS
 from regard.models.interfaces import TextModel
 from regard.models.presets import TextConfig
+from regard.progress import warn
 from regard.tasks.labels import Labels
 from regard.tasks.single import Single
 from regard.tasks.task import Amount, Task
@@ -42,6 +43,9 @@ FEW, MANY = (1 << 8, 1 << 10), 1 << 14
 
 LENGTHS = range(16, 1 << 15)
 """What ``task.length`` may be."""
+
+DOUBTFUL = 20
+"""Examples from which on labels that are hardly ever the same look like another column."""
 
 ROLES = ("pad", "first", "parting")
 
@@ -126,10 +130,12 @@ class Labelling(Reading):
         self.labels.save(directory)
 
 
-def refuse_one(labels: Labels) -> None:
-    """Refuse labels of which there is only one."""
+def check_labels(labels: Labels) -> None:
+    """Refuse labels of which there is only one; warn of those that are hardly ever the same."""
     if len(labels) < 2:
         raise ConfigError(f"only one label, '{labels.shown()}': nothing to tell apart; is it the right column?")
+    if 2 * len(labels) > sum(labels.counts) > DOUBTFUL:
+        warn(f"{len(labels):,} labels for {sum(labels.counts):,} examples; is it the right column?")
 
 
 def framed_rows(inputs: Sequence[Framed], pad: int) -> PartedRows:

@@ -30,7 +30,7 @@ from regard.models.interfaces import TextModel
 from regard.models.presets import TextConfig
 from regard.nn import Loss, cross_entropy
 from regard.tasks.labels import Labels
-from regard.tasks.reading import LENGTHS, Labelling, refuse_one, stored_inputs
+from regard.tasks.reading import LENGTHS, Labelling, check_labels, stored_inputs
 from regard.tasks.single import check_length
 from regard.tasks.task import Goal
 from regard.text.framing import Framed, nearest, windows
@@ -249,7 +249,7 @@ def _learned_labels(corpus: Corpus) -> Labels:
     for _, each in _read(data.train, data.columns, data.skip_empty, lambda _: None):
         counted.update(each.split("\n"))
     labels = Labels.of(counted)
-    refuse_one(labels)
+    check_labels(labels)
     if data.valid:
         for _ in _read(data.valid, data.columns, data.skip_empty, _unknown_to(labels)):
             pass

@@ -64,6 +64,8 @@ def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: st
         raise ConfigError(f"{out}: already holds a run; pass --resume to go on with it, or choose another --out")
     if not run.exists() and Checkpoints(run).tensors.exists():
         raise CheckpointError(f"{out}: holds a checkpoint but no config.toml; restore it, or choose another --out")
+    if resume and not run.exists():
+        warn(f"{out}: there is no run to go on with; a new one begins")
     try:
         return (_take_up if run.exists() else _begin)(tables, run, device, where)
     except OSError as error:  # faults of files that are read have been named by then

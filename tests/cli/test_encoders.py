@@ -160,7 +160,7 @@ def test_classifying(bert: Path, regard: Regard, fail: Callable[..., str]) -> No
     assert fail("evaluate", "cats", "labelled.tsv:text,lable").startswith("labelled.tsv: no column 'lable'; ")
     assert fail("tag", "cats", "a cat") == "cats: a model for classify, which cannot tag"
     assert fail("translate", "cats", "a cat") == "cats: a model for classify, which cannot translate"
-    assert fail("evaluate", "cats", "labelled.tsv", "--beam", 2) == "a classifier searches nothing; leave out: beam"
+    assert fail("evaluate", "cats", "labelled.tsv", "--beam", 2) == "a classifier has no such options; leave out: beam"
 
 
 def test_scores_of_pairs_from_scratch(regard: Regard, fail: Callable[..., str]) -> None:

@@ -143,6 +143,16 @@ def test_groups_of_texts(bert: Path, said: Said) -> None:
     assert names == ["map", "cluster"]
 
 
+def test_a_map_is_there_though_nobody_reads_the_groups(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object, **__: object) -> None:
+        raise RuntimeError("nobody reads")
+
+    monkeypatch.setattr("builtins.print", closed)
+    with pytest.raises(RuntimeError, match="nobody reads"):
+        main(["cluster", str(bert), "texts.txt", "--k", "2", "--out", "map.json", "--device", "cpu"])
+    assert json.loads(Path("map.json").read_text())
+
+
 def test_why_two_texts_match(bert: Path, said: Said) -> None:
     pair = ("the cat sits", "--pair", "a dog runs", "--view", "match")
     score = regard.load(bert, device="cpu").match("the cat sits", "a dog runs")

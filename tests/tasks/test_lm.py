@@ -124,7 +124,7 @@ class TestWhatIsRead:
         capfd.readouterr()
         of.remark(store)
         n_tokens = sum(len(text) + 1 for text in texts)
-        said = f"warning: 10 of {n_tokens} tokens to store on are unknown to the vocabulary, which never saw them\n"
+        said = f"warning: 10 of {n_tokens} tokens to train on are unknown to the vocabulary, which never saw them\n"
         assert capfd.readouterr().err == said
 
     def test_what_is_read_follows_from_the_table(self) -> None:
@@ -442,6 +442,12 @@ class TestTraining:
         prepared = ready(merged(tables, {"tokenizer": {"kind": "characters"}}), tmp_path / "one")
         assert prepared.config.task.length == prepared.config.data.max_length == 24
         ready(config.read(tmp_path / "one" / "config.toml"), tmp_path / "again")
+
+    def test_a_text_shorter_than_a_window_is_said(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        path = write(tmp_path, "the cat sat on the mat. " * 9)
+        tables = {"task": {"name": "lm", "length": 500}, "data": {"train": [str(path)], "valid": [str(path)]}}
+        ready(merged(tables, {"tokenizer": {"kind": "characters"}}), tmp_path / "run")
+        assert "217 tokens to train on do not fill one window of task.length = 500" in capfd.readouterr().err
 
     def test_a_batch_holds_a_window_however_long(self, tmp_path: Path) -> None:
         path = write(tmp_path, " ".join(sentences(2000)))

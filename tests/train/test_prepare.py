@@ -100,6 +100,11 @@ def test_the_recipe_written_down_gives_the_same_run_again(tmp_path: Path, change
     assert contents(tmp_path / "run") == contents(tmp_path / "again")
 
 
+def test_where_there_is_nothing_to_go_on_with_it_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ready(recipe(tmp_path), tmp_path / "run", resume=True)
+    assert f"{tmp_path / 'run'}: there is no run to go on with; a new one begins" in capfd.readouterr().err
+
+
 def test_what_is_chosen_for_no_recipe_resolves_to_itself(tmp_path: Path) -> None:
     first = ready(only_data(tmp_path), tmp_path / "run")
     again = ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "again")
