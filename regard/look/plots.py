@@ -33,6 +33,8 @@ LETTERS = 14
 """Letters of a title on an inch."""
 TILE = 1.2
 """Inches of a small map."""
+FEW_TOKENS, ROOM = 24, 0.1
+"""Tokens of a small map that have room for a name each, and inches for each of these."""
 PLANE = 2.1
 """Inches of a small map of points."""
 FEW_POINTS = 30
@@ -126,7 +128,7 @@ def _panel(sheet: Sheet, array: Array) -> Panel | None:
     if names[-1] == "coordinate":
         return _planes(sheet, array)
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
-        return _large(sheet, array) if array.values[..., 0, 0].numel() == 1 else _small(array)
+        return _large(sheet, array) if array.values[..., 0, 0].numel() == 1 else _small(sheet, array)
     if names[-2:] == ["row", "column"]:
         return Panel(array, _field, 3.6, 3.2)
     if names == ["position", "dimension"]:
@@ -191,12 +193,22 @@ def _large_map(part: Any, sheet: Sheet, array: Array) -> None:
     part.colorbar(image, ax=axes, shrink=0.8 if len(rows) < 40 else 0.4, label=array.name.replace("_", " "))
 
 
-def _small(array: Array) -> Panel:
+def _small(sheet: Sheet, array: Array) -> Panel:
     rows, columns = _grid(array)
     n_down, n_across = _turned(array)[0].shape[-2:]
-    tall = TILE * min(1.0, max(0.4, n_down / n_across))
+    down, across = _few_names(sheet, array)
+    wide = max(TILE, ROOM * len(across))
+    tall = max(wide * min(1.0, max(0.4, n_down / n_across)), ROOM * len(down))
+    beside, below = (0.05 * max(map(len, names), default=0) for names in (down, across))
     height = (tall + 0.05) * rows + 0.75 if array.values.ndim == 4 else (tall + 0.2) * rows + 0.55
-    return Panel(array, _small_maps, (TILE + 0.05) * columns + 1.2, height)
+    return Panel(array, _small_maps, (wide + 0.05) * columns + 1.2 + beside, height + below)
+
+
+def _few_names(sheet: Sheet, array: Array) -> tuple[list[str], list[str]]:
+    """What is down and across small maps, where every token has room for its name; else nothing."""
+    _, *axes = _turned(array)
+    down, across = (_names(sheet, axis) for axis in axes)
+    return (down, across) if max(len(down), len(across)) <= FEW_TOKENS else ([], [])
 
 
 def _grid(array: Array) -> tuple[int, int]:
@@ -214,10 +226,15 @@ def _small_maps(part: Any, sheet: Sheet, array: Array) -> None:
     for axes, one in zip(grid.flat, values, strict=False):
         image = axes.imshow(one, aspect="auto", interpolation="nearest", **_colours(array))
         _seams(axes, sheet, across)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
+        axes.tick_params(length=0, pad=1, labelsize=5)
     for axes in grid.flat[len(values) :]:
         axes.set_axis_off()
+    rows, columns = _few_names(sheet, array)
+    for axes in grid[:, 0]:
+        axes.set_yticks(range(len(rows)), rows)
+    for axes in grid.flat[max(0, len(values) - grid.shape[1]) : len(values)]:
+        axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", va="center", rotation_mode="anchor")
     for axes, label in zip(grid[0] if heads else grid.flat, heads[0] if heads else layers, strict=False):
         axes.set_title(f"{'head' if heads else 'layer'} {label}", fontsize=7)
     for axes, label in zip(grid[:, 0], layers if heads else [], strict=False):

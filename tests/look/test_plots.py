@@ -124,6 +124,24 @@ def test_one_large_map_has_the_names_of_its_tokens(drawn: Callable[[Sheet], Any]
     assert [label.get_text() for label in axes.get_yticklabels()] == sheet.sides["decoder"]
 
 
+@pytest.mark.parametrize(("source", "target"), [(3, 3), (4, 24), (24, 4), (24, 24), (25, 4)])
+def test_small_maps_of_few_tokens_have_their_names_at_the_edge(
+    source: int, target: int, drawn: Callable[[Sheet], Any]
+) -> None:
+    sheet = made_up(("cross",), source=source, target=target, n_layers=2, n_heads=3)
+    figure = drawn(Sheet(sheet.sides, list(sheet.of("attention"))))
+    named = source <= 24
+    for place, axes in enumerate(maps(figure)):
+        down, across = (
+            [label.get_text() for label in each] for each in (axes.get_yticklabels(), axes.get_xticklabels())
+        )
+        assert down == (sheet.sides["decoder"] if named and place % 3 == 0 else [])
+        assert across == (sheet.sides["encoder"] if named and place >= 3 else [])
+        boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
+        assert all(abs(a.y0 - b.y0) >= 0.8 * a.height for a, b in pairwise(boxes))
+    assert within(figure)
+
+
 @pytest.mark.parametrize(("source", "target"), [(3, 3), (3, 60), (60, 3), (60, 60), (130, 9)])
 def test_names_do_not_overlap_and_nothing_is_cut_off(source: int, target: int, drawn: Callable[[Sheet], Any]) -> None:
     sheet = made_up(("cross",), source=source, target=target, n_layers=1, n_heads=1)
