@@ -50,6 +50,14 @@ class Faithfulness(NamedTuple):
         top = int(self.score[:-1].argmax())
         return self.methods[top] if self.score[top] > self.score[-1] + BEYOND * self.spread[-1] else None
 
+    @property
+    def near(self) -> tuple[str, ...]:
+        """Other views that one random order more or less would put beside the first."""
+        top = self.score[:-1].max()
+        close = (top - self.score[:-1] <= self.spread[-1]).tolist()
+        first = self.methods[int(self.score[:-1].argmax())]
+        return tuple(name for name, is_near in zip(self.methods, close, strict=False) if is_near and name != first)
+
 
 def faithfulness(
     subject: Subject,

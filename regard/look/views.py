@@ -14,6 +14,7 @@ import torch
 from regard.errors import InputError, did_you_mean
 from regard.look.attribution import of_itself
 from regard.look.effective import Identifiability
+from regard.look.faithfulness import BEYOND
 from regard.look.subject import KINDS
 from regard.look.view import Array, Axis, Nature, Sheet, merged
 
@@ -163,13 +164,21 @@ def faithfulness(seen: Seen, asked: Asked) -> Found:
     yield Array("faithfulness", "", "error", (method,), found.spread, "error")
     if not found.removed:
         yield "there is only one input, and a prediction from nothing is none: no view can be tested on it"
-    elif found.best is None:
-        yield "no view is better than removing inputs at random, for this prediction"
+        return
+    most = f"{float(found.score[:-1].max()):.2f}"
+    chance = f"{float(found.score[-1]):.2f} ± {float(found.spread[-1]):.2f}"
+    if found.best is None:
+        clear = f"only {BEYOND:g} times ± above that would be clear"
+        yield (
+            "no view is clearly better than removing inputs at random, for this prediction: it loses at most "
+            f"{most} of its log-probability, and {chance} by chance; {clear}"
+        )
     else:
-        chance = f"{float(found.score[-1]):.2f} ± {float(found.spread[-1]):.2f}"
+        others = ", ".join(found.near).replace("_", " ")
         yield (
             f"for this prediction trust {found.best.replace('_', ' ')}: without what that view names it loses most, "
-            f"{float(found.score.max()):.2f} of its log-probability, and {chance} by chance"
+            f"{most} of its log-probability, and {chance} by chance"
+            + (f"; about as good, and not to be told apart: {others}" if others else "")
         )
 
 

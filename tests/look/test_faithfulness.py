@@ -141,6 +141,16 @@ def test_random_orders_have_the_mean_and_the_spread_of_all_orders() -> None:
     assert torch.equal(once.drop, again.drop)
 
 
+def test_views_that_chance_could_put_first_are_named_beside_it() -> None:
+    def near(*scores: float, spread: float) -> tuple[str, ...]:
+        methods, none = ("a", "b", "c", "random"), torch.zeros(4, 0)
+        return Faithfulness(methods, (), none, torch.tensor(scores), torch.tensor([0.0, 0.0, 0.0, spread])).near
+
+    assert near(5.0, 4.5, 3.0, 1.0, spread=0.6) == ("b",)
+    assert near(4.5, 5.0, 4.6, 1.0, spread=0.6) == ("a", "c")
+    assert near(5.0, 4.5, 3.0, 1.0, spread=0.1) == ()
+
+
 def test_the_view_that_knows_what_decides_is_the_one_to_trust() -> None:
     subject = only_one(12, decisive=7)
     truth = torch.zeros(12, 12, dtype=torch.float64)
