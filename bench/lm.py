@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,8 +19,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer as Rust
 from tokenizers import models
-from torch import nn
-from train import NEVER, measure
+from train import NEVER, measure, plain_loop
 
 from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
@@ -87,22 +85,9 @@ def peer_rounds(config: LanguageModelConfig, options: argparse.Namespace, *, com
         vocab_size=options.vocabulary, n_embd=config.d_model, n_layer=config.n_layers, n_head=config.n_heads,
         n_inner=config.d_ff, n_positions=config.n_positions, attn_implementation="sdpa", use_cache=False,
     )  # fmt: skip
-    model: nn.Module = GPT2LMHeadModel(shape).to(device).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    run = torch.compile(model) if compiled else model
-    batches = [torch.randint(1, options.vocabulary, (options.rows, options.length), device=device) for _ in range(8)]
-    tokens = 0
-    for step, ids in enumerate(cycle(batches), start=1):
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = run(input_ids=ids, labels=ids).loss
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        tokens += ids.numel()
-        if step % options.steps == 0:
-            yield tokens
-            tokens = 0
+    drawn = [torch.randint(1, options.vocabulary, (options.rows, options.length), device=device) for _ in range(8)]
+    batches = [{"input_ids": ids, "labels": ids} for ids in drawn]
+    return plain_loop(GPT2LMHeadModel(shape), batches, options, compiled=compiled)
 
 
 def flops(config: LanguageModelConfig, length: int, vocabulary: int) -> float:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,8 +20,8 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer as Rust
 from tokenizers import models
-from torch import Tensor, nn
-from train import NEVER, measure
+from torch import Tensor
+from train import NEVER, measure, plain_loop
 
 from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
@@ -94,28 +93,14 @@ def peer_rounds(config: EncoderConfig, length: int, options: argparse.Namespace,
         num_attention_heads=config.n_heads, intermediate_size=config.d_ff, max_position_embeddings=max(512, length),
         attn_implementation="sdpa",
     )  # fmt: skip
-    model: nn.Module = BertForMaskedLM(shape).to(device).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    run = torch.compile(model) if compiled else model
     batches = [_masked(rows, length, options.vocabulary, device) for _ in range(8)]
-    tokens = 0
-    for step, (ids, labels) in enumerate(cycle(batches), start=1):
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = run(input_ids=ids, labels=labels).loss
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        tokens += ids.numel()
-        if step % options.steps == 0:
-            yield tokens
-            tokens = 0
+    return plain_loop(BertForMaskedLM(shape), batches, options, compiled=compiled)
 
 
-def _masked(rows: int, length: int, vocabulary: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _masked(rows: int, length: int, vocabulary: int, device: torch.device) -> dict[str, Tensor]:
     ids = torch.randint(5, vocabulary, (rows, length), device=device)
     chosen = torch.rand(ids.shape, device=device) < 0.15
-    return ids.masked_fill(chosen, 4), ids.masked_fill(~chosen, IGNORE)
+    return {"input_ids": ids.masked_fill(chosen, 4), "labels": ids.masked_fill(~chosen, IGNORE)}
 
 
 def flops(config: EncoderConfig, length: int, vocabulary: int) -> float:

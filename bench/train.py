@@ -190,6 +190,28 @@ def torch_transformer(config: Seq2SeqConfig, vocabulary: int) -> tuple[nn.Module
     return TorchTransformer(config, vocabulary), loss
 
 
+def plain_loop(
+    model: nn.Module, batches: list[dict[str, Tensor]], options: argparse.Namespace, *, compiled: bool
+) -> Iterator[int]:
+    """A peer of the library transformers in a loop as anybody writes it; gives the tokens of every round."""
+    device = torch.device(options.device)
+    model = model.to(device).train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    run = torch.compile(model) if compiled else model
+    tokens = 0
+    for step, batch in enumerate(cycle(batches), start=1):
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = run(**batch).loss
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        tokens += batch["input_ids"].numel()
+        if step % options.steps == 0:
+            yield tokens
+            tokens = 0
+
+
 def measure(contenders: dict[str, Iterator[int]], device: str, warm: int, rounds: int) -> dict[str, float]:
     """The median tokens a second of each, in interleaved rounds of some steps."""
 

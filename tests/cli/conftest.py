@@ -12,6 +12,39 @@ from runs import recipe, trained
 from regard.cli import main
 
 Fail = Callable[..., str]
+Called = Callable[..., tuple[int, str, str]]
+Regard = Callable[..., tuple[str, str]]
+
+ANYWHERE = ("info", "import", "export")
+"""Commands that run on no device."""
+
+
+@pytest.fixture
+def called(capsys: pytest.CaptureFixture[str]) -> Called:
+    """Run a command on the CPU; gives its exit status and what it says on stdout and stderr."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        on = [] if arguments[0] in ANYWHERE else ["--device", "cpu"]
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, arguments), *on])
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out, err
+
+    return run
+
+
+@pytest.fixture
+def regard(called: Called) -> Regard:
+    """A command that must succeed; gives what it says on stdout and stderr."""
+
+    def run(*arguments: object) -> tuple[str, str]:
+        code, out, err = called(*arguments)
+        assert code == 0, err
+        return out, err
+
+    return run
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from encoders import documents, sentences
 
 from regard.cli import main
 
+Called = Callable[..., tuple[int, str, str]]
 Regard = Callable[..., tuple[str, str]]
 SMALL = [
     *("--set", "model.d_model=16", "--set", "model.n_layers=2", "--set", "model.n_heads=2", "--set", "model.d_ff=32"),
@@ -23,33 +24,12 @@ SMALL = [
 SHORT = ["--set", "train.steps=4", "--set", "train.batch_tokens=256", "--set", "train.validate_every=2"]
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, arguments), "--device", "cpu"])
-    out, err = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, out, err
-
-
 @pytest.fixture
-def regard(capsys: pytest.CaptureFixture[str]) -> Regard:
-    """A command that must succeed; gives what it says on stdout and stderr."""
-
-    def run(*arguments: object) -> tuple[str, str]:
-        code, out, err = called(capsys, *arguments)
-        assert code == 0, err
-        return out, err
-
-    return run
-
-
-@pytest.fixture
-def fail(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def fail(called: Called) -> Callable[..., str]:
     """A command that must be refused; gives the one line it says."""
 
     def run(*arguments: object) -> str:
-        code, out, err = called(capsys, *arguments)
+        code, out, err = called(*arguments)
         assert (code, out) == (2, "")
         assert err.startswith("error: "), err
         return err.splitlines()[-1].removeprefix("error: ")
@@ -107,9 +87,7 @@ def test_words_for_a_mask(bert: Path, regard: Regard, fail: Callable[..., str]) 
     assert fail("fill", bert, "[MASK]", "--top", 0) == "--top 0: expected at least 1"
 
 
-def test_filling_lines(
-    bert: Path, regard: Regard, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_filling_lines(bert: Path, regard: Regard, called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["the [MASK] sits", "[MASK] cat [MASK]", "a red [MASK]"]
     one_by_one = [regard("fill", bert, text)[0] for text in texts]
     assert regard("fill", bert, *texts)[0].splitlines(keepends=True) == one_by_one
@@ -121,7 +99,7 @@ def test_filling_lines(
     lines = regard("fill", bert, "--file", "masks.txt", "--json", "--top", 2)[0].splitlines()
     assert [json.loads(line)["text"] for line in lines] == texts
     Path("masks.txt").write_text("a [MASK]\nthe cat\n")
-    code, out, err = called(capsys, "fill", bert, "--file", "masks.txt")
+    code, out, err = called("fill", bert, "--file", "masks.txt")
     assert (code, len(out.splitlines())) == (2, 1)
     assert err == "error: text 2: no [MASK] in 'the cat'; put it where a word is to be found\n"
 

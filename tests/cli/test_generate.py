@@ -13,8 +13,7 @@ from encoders import documents
 from kept import kept
 from writers import LETTERS, small, task
 
-from regard.cli import main
-
+Called = Callable[..., tuple[int, str, str]]
 Regard = Callable[..., tuple[str, str]]
 
 SMALL = [
@@ -23,34 +22,12 @@ SMALL = [
 ]
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    capsys.readouterr()
-    on = [] if arguments[0] in ("info", "import", "export") else ["--device", "cpu"]
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, arguments), *on])
-    out, err = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, out, err
-
-
 @pytest.fixture
-def regard(capsys: pytest.CaptureFixture[str]) -> Regard:
-    """A command that must succeed; gives what it says on stdout and stderr."""
-
-    def run(*arguments: object) -> tuple[str, str]:
-        code, out, err = called(capsys, *arguments)
-        assert code == 0, err
-        return out, err
-
-    return run
-
-
-@pytest.fixture
-def fail(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def fail(called: Called) -> Callable[..., str]:
     """A command that must be refused; gives the one line it says."""
 
     def run(*arguments: object) -> str:
-        code, out, err = called(capsys, *arguments)
+        code, out, err = called(*arguments)
         assert (code, out) == (2, "")
         assert err.startswith("error: "), err
         assert len(err.splitlines()) == 1, err
