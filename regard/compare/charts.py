@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.disk import write_aside
-from regard.look.figures import LINES, new_figure, plain
-
-COLOURS = [*LINES, ("#8C564B", "*"), ("#7F7F7F", "h"), ("#BCBD22", "<")]
-"""Those of all figures, and three more where there are many lines."""
+from regard.look.figures import LINES, dress, in_panels
 
 PANEL = 3.5, 2.7
 """Inches."""
@@ -52,46 +49,23 @@ def draw_charts(
 
     Where axes are not `shared`, each chart has its own. The file is written whole or not at all.
     """
-    n_rows = -(-len(charts) // columns)
-    figure = new_figure(PANEL[0] * columns, PANEL[1] * n_rows + 0.6)
-    grid = figure.subplots(n_rows, columns, sharex=shared, sharey=shared, squeeze=False)
     names = list(dict.fromkeys(name for chart in charts for name in chart.lines))
-    for axes, chart in zip(grid.flat, charts, strict=False):
-        _draw(axes, chart, names)
-        _scale(axes, chart.scales)
-    for axes in grid.flat[len(charts) :]:
-        axes.set_axis_off()
-    for axes in grid[-1]:
-        axes.set_xlabel(xlabel, fontsize=9)
-    for axes in grid[:, 0]:
-        axes.set_ylabel(ylabel, fontsize=9)
-    if limits is not None:
-        for axes in grid.flat:
-            axes.set_ylim(*limits)
-    labelled = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    entries = {name: labelled[name] for name in [*names, *(name for name in labelled if name not in names)]}
-    beside = max(1, int(figure.get_figwidth() / (0.8 + 0.075 * max(map(len, entries)))))
-    style = {"loc": "outside lower center", "frameon": False, "fontsize": 8, "handlelength": 3}
-    figure.legend(entries.values(), entries, ncols=beside, **style)
-    write_aside(path, lambda aside: figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=DPI))
-    return path
+    drawn = [partial(_draw, chart=chart, names=names) for chart in charts]
+    options: dict[str, Any] = {"limits": limits, "shared": shared, "dpi": DPI}
+    return in_panels(drawn, path, columns=columns, size=PANEL, names=names, xlabel=xlabel, ylabel=ylabel, **options)
 
 
 def _draw(axes: Any, chart: Chart, names: Sequence[str]) -> None:
     for name, (x, y, joined) in chart.lines.items():
         place = names.index(name)
-        colour, marker = COLOURS[place % len(COLOURS)]
+        colour, marker = LINES[place % len(LINES)]
         line = "none" if not joined else "--" if name.startswith(("RNN", "recurrent", "LSTM")) else "-"
         size = 5.5 if joined else 8
         style = {"linestyle": line, "marker": marker, "markersize": size + 3 * (marker == "*")}
         axes.plot(x, y, color=colour, label=name, linewidth=1.6, markeredgecolor="white", markeredgewidth=0.4, **style)
-    for name, level in chart.levels.items():
-        axes.axhline(level, color="#666666", linestyle=":", linewidth=1, label=name)
-    axes.set_title(*plain([chart.title]), fontsize=9)
-    axes.tick_params(labelsize=8)
+    dress(axes, chart.title, chart.levels)
     axes.xaxis.get_offset_text().set_fontsize(8)
-    axes.grid(alpha=0.25, linewidth=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
+    _scale(axes, chart.scales)
 
 
 def _scale(axes: Any, scales: tuple[str, str]) -> None:

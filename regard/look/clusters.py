@@ -85,11 +85,12 @@ class Clusters(Shown):
     def sheet(self) -> Sheet:
         """The map, and the group of each text."""
         text = Axis("text", labels=tuple(self.texts))
+        names = tuple(self.texts[self.nearest(cluster, 1)[0]] for cluster in range(len(self.centres)))
         return Sheet(
             {},
             [
                 Array("clusters", "", "map", (text, Axis("coordinate", labels=("x", "y"))), self.plane.points),
-                Array("clusters", "", "cluster", (text,), torch.from_numpy(self.labels), "label"),
+                Array("clusters", "", "cluster", (text,), torch.from_numpy(self.labels), "label", names),
             ],
             {"clusters": [f"the map shows {self.plane.share:.0%} of how the texts differ", *self.lines()]},
             self.about,

@@ -5,8 +5,9 @@ The suffix of the path says the form: .png, .svg or .pdf. Colours can be told ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,34 +91,77 @@ def curves(
     The file is written whole or not at all. `limits` are those of y.
     """
     n_columns = len(panels) if len(panels) <= 3 else 2
-    n_rows = -(-len(panels) // n_columns)
-    figure = new_figure(max(4.2, 3.2 * n_columns), 2.5 * n_rows + 0.5)
-    grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
-    for axes, panel in zip(grid.flat, panels, strict=False):
-        _draw_panel(axes, panel, names)
-    for axes in grid.flat[len(panels) :]:
+    drawn = [partial(_draw_panel, panel=panel, names=names) for panel in panels]
+    size = max(4.2 / n_columns, 3.2), 2.5
+    labels: dict[str, Any] = {"xlabel": xlabel, "ylabel": ylabel, "title": title}
+    return in_panels(drawn, Path(path), columns=n_columns, size=size, names=names, limits=limits, **labels)
+
+
+def in_panels(
+    draws: Sequence[Callable[[Any], object]],
+    path: Path,
+    *,
+    columns: int,
+    size: tuple[float, float],
+    names: Sequence[str],
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+    limits: tuple[float, float] | None = None,
+    shared: bool = True,
+    dpi: int = 300,
+) -> Path:
+    """Draw panels of a size in inches, in rows of so many, and below them one legend, in the order of `names`.
+
+    Where axes are not `shared`, each panel has its own. The file is written whole or not at all.
+    """
+    n_rows = -(-len(draws) // columns)
+    figure = new_figure(size[0] * columns, size[1] * n_rows + 0.6)
+    grid = figure.subplots(n_rows, columns, sharex=shared, sharey=shared, squeeze=False)
+    for axes, draw in zip(grid.flat, draws, strict=False):
+        draw(axes)
+        if limits is not None:
+            axes.set_ylim(*limits)
+    for axes in grid.flat[len(draws) :]:
         axes.set_axis_off()
     for axes in grid[-1]:
         axes.set_xlabel(xlabel, fontsize=9)
     for axes in grid[:, 0]:
         axes.set_ylabel(ylabel, fontsize=9)
-    if limits is not None:
-        grid[0, 0].set_ylim(*limits)
-    entries = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    n_beside = max(1, int(figure.get_figwidth() / (0.6 + 0.07 * max(map(len, entries), default=0))))
-    figure.legend(entries.values(), entries, loc="outside lower center", ncols=n_beside, frameon=False, fontsize=8)
-    figure.suptitle(title, fontsize=9)
-    whole = Path(path)
-    write_aside(whole, lambda aside: figure.savefig(aside, format=whole.suffix.removeprefix("."), dpi=300))
-    return whole
+    _legend_below(figure, names)
+    if title:
+        figure.suptitle(*plain([title]), fontsize=9)
+    write_aside(path, lambda aside: figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=dpi))
+    return path
+
+
+def _legend_below(figure: Any, names: Sequence[str]) -> None:
+    """One legend for all panels, under them: what has one of these names first, then levels and marks."""
+    lines = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    entries = {name: lines[name] for name in dict.fromkeys([*names, *lines]) if name in lines}
+    beside = max(1, int(figure.get_figwidth() / (0.8 + 0.075 * max(map(len, entries), default=0))))
+    style = {"loc": "outside lower center", "frameon": False, "fontsize": 8, "handlelength": 3}
+    figure.legend(entries.values(), entries, ncols=beside, **style)
+
+
+def dress(axes: Any, title: str, levels: Mapping[str, float]) -> None:
+    """What the axes of all panels have: a title, dotted lines across at some levels, a grid, and no frame."""
+    for name, level in levels.items():
+        axes.axhline(level, color="#666666", linestyle=":", linewidth=1, label=name)
+    axes.set_title(*plain([title]), fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.grid(alpha=0.25, linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 LINES = [
     *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D")),
     *(("#E69F00", "v"), ("#56B4E9", "P"), ("#000000", "X"), ("#999999", "*")),
+    *(("#8C564B", "h"), ("#B5BD00", "<"), ("#6A3D9A", ">"), ("#00504B", "p")),
 ]
-"""Colours that the colour-blind can tell apart (Okabe and Ito 2008), each with a marker for print in grey."""
+"""Colours that the colour-blind can tell apart (Okabe and Ito 2008) and four more where there are many lines, each with
+a marker for print in grey."""
 
 
 def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
@@ -128,14 +172,9 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
         axes.plot(x, y, color=colour, marker=marker, markersize=size, markeredgecolor="white", label=name)
         if len(low):
             axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
-    for name, level in panel.levels.items():
-        axes.axhline(level, color="#666666", linestyle=":", linewidth=1, label=name)
+    dress(axes, panel.title, panel.levels)
     for name, mark in panel.marks.items():
         axes.axvline(mark, color="#666666", linestyle="--", linewidth=1, label=name)
-    axes.set_title(panel.title, fontsize=9)
-    axes.tick_params(labelsize=8)
-    axes.grid(alpha=0.25, linewidth=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 

@@ -62,7 +62,12 @@ class Evidence(Shown):
                 Array("match", "", "of_text", (TEXT,), self.values.sum(1)),
                 Array("match", "", "of_pair", (PAIR,), self.values.sum(0)),
             ],
-            about={**self.about, "score": self.score, "merged": "words" if words else "tokens"},
+            about={
+                **self.about,
+                "score": self.score,
+                "said": f"cosine {self.score:.4f}",
+                "merged": "words" if words else "tokens",
+            },
         )
         if words:
             found = by_words(found, {"text": self.text.words, "pair": self.pair.words})

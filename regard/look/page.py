@@ -25,6 +25,7 @@ from jaxtyping import Shaped
 
 from regard.disk import json_text
 from regard.look.view import Array, Sheet
+from regard.look.views import title
 
 SCRIPTS = (
     *("data", "dom", "colour", "tokens", "matrix", "lines", "heads", "chart", "map"),
@@ -137,6 +138,7 @@ def _array(array: Array, sheet: Sheet) -> dict[str, Any]:
         "view": array.view,
         "kind": array.kind,
         "name": array.name,
+        "said": title(array),
         "axes": [asdict(axis) for axis in array.axes],
         "shape": list(numbers.shape),
         "limit": _rounded(float(np.abs(finite).max(initial=0.0))),

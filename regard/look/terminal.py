@@ -26,7 +26,10 @@ NAME = 22
 """Columns that the name of anything else may take."""
 MOST = 60
 """Rows of a map that are shown; a page shows them all."""
-BAR = 20
+BAR, ZERO = 20, "│"
+"""Cells of a full bar, and where bars begin that go both ways."""
+SMALL = 0.01
+"""Where all numbers are smaller, three decimals tell nothing of them."""
 PLANE = (60, 15)
 """Columns and lines of a map of points."""
 
@@ -46,6 +49,7 @@ def _array(sheet: Sheet, array: Array, columns: int) -> Iterator[str]:
     values, said = array.values.double(), title(array)
     rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
     lines: Iterator[str] = iter(())
+    whole = 1.0 if "share" in said else 0.0
     if array.nature in ("error", "label") or values.numel() == 0 or names == ["layer", "head", "dimension"]:
         return
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
@@ -70,9 +74,9 @@ def _array(sheet: Sheet, array: Array, columns: int) -> Iterator[str]:
     elif names == ["method", "k"]:
         lines = _table(values, rows, [f"k {label}" for label in labels[1]], columns)
     elif values.ndim == 2:
-        lines, said = _bars(values.mean(-1), rows, columns), f"{said}, mean"
+        lines, said = _bars(values.mean(-1), rows, columns, whole), f"{said}, mean" if shape[1] > 1 else said
     else:
-        lines = _bars(values, rows, columns)
+        lines = _bars(values, rows, columns, whole)
     yield from textwrap.wrap(said, columns)
     yield from lines
     yield ""
@@ -168,15 +172,24 @@ def _table(values: Float[Tensor, "R C"], rows: Sequence[str], across: Sequence[s
             yield _pad(_fit(name, NAME), margin) + numbers
 
 
-def _bars(values: Float[Tensor, " N"], rows: Sequence[str], columns: int) -> Iterator[str]:
-    """A number and a bar a line; a full bar is 1, or the largest number where that is more."""
+def _bars(values: Float[Tensor, " N"], rows: Sequence[str], columns: int, limit: float = 0.0) -> Iterator[str]:
+    """A number and a bar a line, to the left of zero or to its right; a full bar is the limit or the largest number.
+
+    One number alone has no bar: it would always be a full one.
+    """
     names = [row.replace("_", " ") for row in rows]
     margin = min(NAME, max(map(_width, names))) + 1
-    full = max(0, min(BAR, columns - margin - NUMBER - 2))
-    limit = max(1.0, float(values.abs().max()))
+    most, least = float(values.abs().max()), float(values.min())
+    room = columns - margin - NUMBER - 2
+    full = max(0, min(BAR, room if least >= 0 else (room - 1) // 2)) if len(names) > 1 or limit else 0
+    by_one = full / (max(limit, most) or 1.0)
+    left = round(max(0.0, -least) * by_one)
+    written = ".3f" if most >= SMALL or most == 0 else ".1e"
     for name, value in zip(names, values.tolist(), strict=True):
-        bar = "█" * round(abs(value) / limit * full)
-        yield f"{_pad(_fit(name, NAME), margin)}{value:{NUMBER}.3f}  {bar}".rstrip()
+        bar = "█" * round(abs(value) * by_one)
+        if least < 0 and full:
+            bar = f"{bar if value < 0 else '':>{left}}{ZERO}{bar if value >= 0 else ''}"
+        yield f"{_pad(_fit(name, NAME), margin)}{value:{NUMBER}{written}}  {bar}".rstrip()
 
 
 def _fit(text: str, longest: int = LONGEST) -> str:

@@ -44,7 +44,10 @@ squares; of counts, the largest stands for all. Labels only tell things apart: t
 
 @dataclass(frozen=True)
 class Array:
-    """The numbers of a view: of one kind of attention or one stack (or ``""``), by a name of their own."""
+    """The numbers of a view: of one kind of attention or one stack (or ``""``), by a name of their own.
+
+    Of labels, `names` may say what each of them stands for, from 0.
+    """
 
     view: str
     kind: str
@@ -52,6 +55,7 @@ class Array:
     axes: tuple[Axis, ...]
     values: Shaped[Tensor, ...]
     nature: Nature = "amount"
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.values.ndim == len(self.axes), (self.values.shape, self.axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from sheets import sheet
 
 from regard.disk import json_text
 from regard.look.page import data, script, style
+from regard.look.plots import plot
 from regard.look.view import Sheet
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -84,3 +85,24 @@ def mount(stage: Opened) -> Iterator[Mount]:
 @pytest.fixture(scope="module")
 def whole() -> Sheet:
     return sheet()
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Sheet], Any]:
+    """Draws a sheet; gives the figure, laid out as in a file."""
+    Figure = pytest.importorskip("matplotlib.figure").Figure
+
+    figures: list[Any] = []
+
+    def keep(figure: Any, path: Path, **_: Any) -> None:
+        figure.get_layout_engine().execute(figure)
+        path.write_bytes(b"")
+        figures.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+
+    def draw(sheet: Sheet) -> Any:
+        plot(sheet, tmp_path / "figure.png")
+        return figures.pop()
+
+    return draw

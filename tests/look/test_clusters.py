@@ -99,6 +99,7 @@ def test_a_map_in_every_form(found: Clusters, tmp_path: Path) -> None:
     assert [array.title for array in sheet.arrays] == ["clusters.map", "clusters.cluster"]
     np.testing.assert_array_equal(sheet.arrays[1].values, found.labels)
     assert sheet.notes["clusters"][1:] == found.lines()
+    assert sheet.arrays[1].names == tuple(found.texts[found.nearest(group)[0]] for group in range(3))
     for suffix in (".html", ".json", ".csv", ".png", ".svg"):
         assert found.save(tmp_path / f"map{suffix}").stat().st_size > 1000
     assert "clusters: texts in the plane in which they differ most" in drawn(sheet, 60)

@@ -45,6 +45,7 @@ def test_evidence_sums_to_the_cosine(table: dict[str, Any], tmp_path: Path) -> N
     for words in (False, True):
         sheet = found.sheet(words=words)
         assert sheet.about["score"] == found.score
+        assert sheet.about["said"] == f"cosine {found.score:.4f}"
         for array in sheet.arrays:
             assert float(array.values.sum()) == pytest.approx(found.score, abs=1e-12)
             assert list(array.values.shape) == [len(sheet.sides[axis.over[0]]) for axis in array.axes]
@@ -169,7 +170,7 @@ def test_texts_that_cannot_be_compared(model: Any) -> None:
         with pytest.raises(InputError, match=message):
             model.senses("cat", texts)
     for word in ("", "two words"):
-        with pytest.raises(InputError, match=f"a word is looked for; found '{word}'"):
+        with pytest.raises(InputError, match=f"one word is looked for; found '{word}'; give one"):
             model.senses(word, [ONE, OTHER])
 
 

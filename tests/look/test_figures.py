@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.errors import MissingExtra
-from regard.look.figures import heat_map, position_map
+from regard.look.figures import heat_map, in_panels, position_map
 from regard.nn import SinusoidalPositions
 
 Draw = Callable[[Path], Path]
@@ -82,3 +82,25 @@ def test_the_picture_of_sinusoidal_positions(tmp_path: Path, saved: list[Any]) -
 def test_zero_is_white_in_any_table(table: Tensor | np.ndarray, limit: float, tmp_path: Path, saved: list[Any]) -> None:
     assert position_map(table, str(tmp_path / "table.png")) == tmp_path / "table.png"
     assert saved[0].axes[0].images[0].get_clim() == (-limit, limit)
+
+
+def test_panels_share_their_axes_and_one_legend_in_the_order_of_the_names(tmp_path: Path, saved: list[Any]) -> None:
+    draws = [
+        lambda axes: (axes.plot([0, 1], [5, 6], label="b"), axes.axhline(3.0, label="level")),
+        lambda axes: axes.plot([0, 1], [1, 2], label="a"),
+        lambda axes: axes.plot([0, 1], [1, 2], label="_hidden"),
+    ]
+    labels = {"xlabel": "steps", "ylabel": "loss", "title": "$5 and $6"}
+    path = tmp_path / "panels.svg"
+    options = {"size": (3.0, 2.0), "names": ["a", "b", "_hidden"]}
+    assert in_panels(draws, path, columns=2, limits=(0.0, 9.0), **options, **labels) == path
+    first, second, third, none = saved[0].axes
+    assert first.get_ylim() == second.get_ylim() == third.get_ylim() == (0.0, 9.0)
+    assert [axes.axison for axes in (first, second, third, none)] == [True, True, True, False]
+    assert (first.get_ylabel(), third.get_xlabel(), second.get_ylabel()) == ("loss", "steps", "")
+    (legend,) = saved[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b", "level"]
+    assert "$5 and $6" in path.read_text(encoding="utf-8").replace("\\", "")
+    in_panels(draws[:2], path, columns=2, shared=False, **options, **labels)
+    first, second = saved[1].axes
+    assert first.get_ylim()[0] > second.get_ylim()[1], "each has its own"

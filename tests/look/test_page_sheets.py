@@ -62,6 +62,27 @@ def test_a_view_nobody_knows_is_a_matrix(mount: Mount, whole: Sheet) -> None:
     assert "no number" in opened.tab.inner_text(".tip")
 
 
+def test_views_without_a_drawing_of_their_own_are_explained(mount: Mount) -> None:
+    over, hop = Axis("input", ("encoder",)), Axis("hop", labels=("0",))
+    matrix = (LAYER, Axis("query", ("encoder",)), Axis("key", ("encoder",)))
+    arrays = [Array(view, "", "numbers", matrix, torch.rand(2, 3, 3)) for view in ("norms", "match", "senses", "odd")]
+    arrays += [
+        Array("pooling", "", "weights", (over, hop), torch.tensor([[0.2], [0.5], [0.3]])),
+        Array("clusters", "", "map", (over, Axis("coordinate", labels=("x", "y"))), torch.rand(3, 2)),
+    ]
+    opened = mount(Sheet({"encoder": ["a", "great", "film"]}, arrays, {}, {}))
+    for view in ("norms", "match", "senses", "pooling", "clusters"):
+        made = opened.tab.locator(f"[data-view={view}]")
+        assert made.locator("h2").inner_text()[0].isupper()
+        assert made.locator("p.explained").inner_text().endswith(".")
+    assert opened.marked("[data-view=odd] p.explained") == 0
+    opened.tab.locator("[data-view=pooling]").scroll_into_view_if_needed()
+    opened.tab.wait_for_selector("[data-view=pooling] rect")
+    assert opened.marked("[data-view=pooling] rect") == 3, "one hop is bars"
+    assert "how much each token counts" in opened.tab.inner_text("[data-view=pooling] .chart-title")
+    assert opened.tab.locator("[data-view=pooling] .tick").all_text_contents()[-3:] == ["a", "great", "film"]
+
+
 def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: Sheet) -> None:
     """A sheet may hold but layer 2 and head 3; they are still called so."""
     arrays = []

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawings import maps, texts, within
 from sheets import sheet as made_up
 from subjects import one_stack, translator
 from torch.testing import assert_close
@@ -34,48 +35,6 @@ pytest.importorskip("matplotlib")
 @pytest.fixture(scope="module", params=SUBJECTS)
 def seen(request: pytest.FixtureRequest) -> Seen:
     return Seen(SUBJECTS[request.param]())
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Sheet], Any]:
-    """Draws a sheet; gives the figure, laid out as in a file."""
-    from matplotlib.figure import Figure
-
-    figures: list[Any] = []
-
-    def keep(figure: Any, path: Path, **_: Any) -> None:
-        figure.get_layout_engine().execute(figure)
-        path.write_bytes(b"")
-        figures.append(figure)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-
-    def draw(sheet: Sheet) -> Any:
-        plot(sheet, tmp_path / "figure.png")
-        return figures.pop()
-
-    return draw
-
-
-def maps(figure: Any) -> list[Any]:
-    return [axes for axes in figure.axes if axes.images]
-
-
-def texts(figure: Any) -> list[str]:
-    from matplotlib.text import Text
-
-    return [text.get_text() for text in figure.findobj(Text)]
-
-
-def within(figure: Any) -> bool:
-    """Whether everything that is drawn lies on its own part of the figure: nothing is cut off or covers another."""
-    panels = [panel for row in figure.subfigs for panel in row.subfigs]
-    for panel in panels:
-        boxes = [axes.get_tightbbox() for axes in panel.axes] + [text.get_window_extent() for text in panel.texts]
-        low, high, slight = panel.bbox.min, panel.bbox.max, 2.0
-        if any((box.min < low - slight).any() or (box.max > high + slight).any() for box in boxes if box is not None):
-            return False
-    return bool(panels)
 
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "pooling"])
@@ -194,21 +153,29 @@ def test_one_output_is_bars_and_several_are_a_map(drawn: Callable[[Sheet], Any])
     assert axes.get_xlabel() == "hop"
 
 
-def test_points_of_a_plane_keep_away_from_its_frame(drawn: Callable[[Sheet], Any]) -> None:
-    axes = Axis("layer"), Axis("occurrence", ("occurrence",)), Axis("coordinate", labels=("x", "y"))
-    corners = torch.tensor([[-1.0, -1.0], [1.0, 1.0], [-1.0, 1.0], [1.0, -1.0]])
-    sheet = Sheet({"occurrence": list("1234")}, [Array("senses", "", "map", axes, torch.stack([corners, 3 * corners]))])
-    figure = drawn(sheet)
-    figure.canvas.draw()
-    for axes, far in zip([each for each in figure.axes if each.axison], (1.0, 3.0), strict=True):
-        assert all(low < -1.1 * far and 1.1 * far < high for low, high in (axes.get_xlim(), axes.get_ylim()))
-
-
 def test_tokens_that_are_the_same_have_a_bar_each(drawn: Callable[[Sheet], Any]) -> None:
     array = Array("gradients", "", "gap", (Axis("output", ("decoder",)),), torch.tensor([1.0, 2.0, 3.0]))
     (axes,) = drawn(Sheet({"decoder": ["the", "a", "the"]}, [array])).axes
     assert [bar.get_width() for bar in axes.patches] == [1.0, 2.0, 3.0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["the", "a", "the"]
+
+
+def test_bars_of_both_signs_have_two_colours(drawn: Callable[[Sheet], Any]) -> None:
+    array = Array("gradients", "", "gap", (Axis("output", ("decoder",)),), torch.tensor([1.0, -2.0, 3.0] * 20))
+    (axes,) = drawn(Sheet({"decoder": ["a", "b", "c"] * 20}, [array])).axes
+    above, below, *_ = (bar.get_facecolor() for bar in axes.patches)
+    assert [bar.get_facecolor() for bar in axes.patches] == [above, below, above] * 20
+    assert above != below
+    low, high = sorted(axes.get_ylim())
+    assert (low, high) == (-0.6, 59.6), "many bars leave no empty room over and under them"
+
+
+def test_headings_of_panels_beside_each_other_begin_them_at_one_height(drawn: Callable[[Sheet], Any]) -> None:
+    figure = drawn(Seen(translator(5, 4)).sheet("similarity", kind="encoder"))
+    headings = [panel._suptitle.get_text() for panel in figure.subfigs[0].subfigs if panel._suptitle]
+    assert len({said.count("\n") for said in headings}) == 1
+    _, mutual, positive = (panel.axes[0].get_position().y1 for panel in figure.subfigs[0].subfigs if panel.axes)
+    assert mutual == pytest.approx(positive)
 
 
 AWKWARD = ["$x$", "\\frac", "_", "a,b", "<&>", "<0xE2>", "--", "日本", "e\u0301", "w" * 70]

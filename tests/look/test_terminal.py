@@ -92,6 +92,37 @@ def test_a_map_of_many_rows_says_what_is_left_out() -> None:
     assert "... 15 more rows; --out F.html shows all" in text
 
 
+def bars(values: Sequence[float], name: str = "weights", columns: int = 80, view: str = "pooling") -> list[str]:
+    """The lines of one number for each token, without the title."""
+    array = Array(view, "", name, (Axis("input", ("encoder",)),), torch.tensor(values))
+    names = [f"t{number}" for number in range(len(values))]
+    return drawn(Sheet({"encoder": names}, [array]), columns).splitlines()[1:]
+
+
+def test_bars_go_both_ways_from_zero_and_their_numbers_have_the_sign() -> None:
+    lines = bars([0.4, -0.2, 0.0, -0.8])
+    assert [float(line.split()[1]) for line in lines] == [0.4, -0.2, 0.0, -0.8]
+    zero = {line.index("│") for line in lines}
+    assert len(zero) == 1
+    left, right = zip(*(line[line.index(line.split()[1]) + 5 :].split("│") for line in lines), strict=True)
+    assert [side.count("█") for side in left] == [0, 5, 0, 20]
+    assert [side.count("█") for side in right] == [10, 0, 0, 0]
+    assert all(side.endswith("█") for side in left if "█" in side), "a bar begins at zero"
+    assert not any("│" in line for line in bars([0.4, 0.2]))
+    assert max(map(len, bars([1.0, -1.0], columns=30))) <= 30
+
+
+def test_the_largest_of_bars_is_full_and_a_share_is_one_of_1() -> None:
+    assert [line.count("█") for line in bars([0.02, 0.01, 0.04])] == [10, 5, 20]
+    assert [line.count("█") for line in bars([0.25, 0.5], "strayed", view="attribution")] == [5, 10]
+    assert [line.count("█") for line in bars([0.0, 0.0])] == [0, 0]
+    assert bars([0.003])[0].count("█") == 0, "one number alone is compared with nothing"
+
+
+def test_small_numbers_keep_their_digits() -> None:
+    assert [float(line.split()[1]) for line in bars([2.5e-5, -1e-6])] == [2.5e-5, -1e-6]
+
+
 def test_what_is_averaged_is_said() -> None:
     seen = Seen(translator(5, 4))
     title = drawn(seen.sheet("attention", kind="cross"), 80).splitlines()[0]

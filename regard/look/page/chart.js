@@ -12,11 +12,11 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
   const along = (place) => MARGIN.left + inner.width * shown.along[place];
   const up = (value) => MARGIN.top + inner.height * (1 - (value - shown.low) / (shown.high - shown.low));
 
-  function show({ x, xName, series, low, high, axis = null, marker = null }) {
+  function show({ x, xName, series, low, high, axis = null, marker = null, ticks = axis ? 6 : 13 }) {
     const values = series.flatMap((each) => [...each.values]).filter(Number.isFinite);
     const [least, most] = [low ?? Math.min(0, ...values), high ?? Math.max(0, ...values)];
     const placed = series[0].form === "bars" ? x.map((_, place) => (place + 0.5) / x.length) : spaced(x);
-    shown = { x, xName, series, low: least, high: most > least ? most : least + 1, axis, marker, along: placed };
+    shown = { x, xName, series, low: least, high: most > least ? most : least + 1, axis, marker, ticks, along: placed };
     ctx.near(element, "draw", redraw);
   }
 
@@ -51,7 +51,7 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
       }),
       draw("text", { class: "tick", x: MARGIN.left - 6, y: up(value) + 3.5, "text-anchor": "end", text: short(value) }),
     ]);
-    const count = Math.min(shown.x.length, shown.axis ? 6 : 13);
+    const count = Math.min(shown.x.length, shown.ticks);
     const every = Math.max(1, Math.ceil((shown.x.length - 1) / Math.max(1, count - 1)));
     const columns = shown.x.map((text, place) => [text, place]).filter(([, place]) => place % every === 0);
     return [

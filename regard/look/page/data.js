@@ -54,7 +54,7 @@ function openArray(packed, sides) {
   }
   const title = [view, kind, name].filter(Boolean).join(".");
   const axis = (wanted) => axes.find((each) => each.name === wanted) || null;
-  return { view, kind, name, title, axes, axis, shape, at, limit, signed, label, code };
+  return { view, kind, name, title, said: packed.said || title, axes, axis, shape, at, limit, signed, label, code };
 }
 
 function openAxis(axis, length, sides) {

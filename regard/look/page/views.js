@@ -237,22 +237,43 @@ function positionsSection(ctx) {
   return made;
 }
 
+// Views that need no drawing of their own: what they are called, and what they show.
+const OTHERS = {
+  norms: [
+    "Norms",
+    "Each weight times the length of the vector it fetches: a token that is looked at hard but carries next to nothing fades, and what a head really takes stands out.",
+  ],
+  pooling: [
+    "Pooling",
+    "How much each token counts in the one vector that the whole text becomes: the weights of the attention that gathers them, which sum to 1 in every hop.",
+  ],
+  match: [
+    "Why two texts match",
+    "What each pair of tokens, one of either text, adds to the cosine of the two: the numbers sum to it with nothing left over, and below zero a pair speaks against the match.",
+  ],
+  senses: [
+    "One word in its sentences",
+    "The same word wherever it occurs, layer by layer: by itself it has one vector, and the farther apart two occurrences come to lie, the more differently the model reads them.",
+  ],
+  clusters: [
+    "Clusters",
+    "Texts in groups of like meaning, by the directions of their vectors: the map is a flat picture of many dimensions, so groups that overlap here may still lie apart.",
+  ],
+};
+
 // Any other array: its last two axes as a matrix, with a slider for each axis before them; a single axis as bars.
 function otherSection(ctx, view, arrays) {
   const known = Object.hasOwn(KNOWN, view);
-  const made = section(
-    ctx,
-    known ? `${view}-more` : view,
-    view.replace(/_/g, " ") + (known ? ", more" : ""),
-    [],
-    [known ? "" : view],
-  );
-  made.main.append(...arrays.map((array) => (array.axes.length > 1 ? otherPanel(ctx, array) : otherBars(ctx, array))));
+  const plain = view.replace(/_/g, " ") + (known ? ", more" : "");
+  const [title, ...explained] = Object.hasOwn(OTHERS, view) ? OTHERS[view] : [plain];
+  const made = section(ctx, known ? `${view}-more` : view, title, explained, [known ? "" : view]);
+  const single = ({ axes, shape }) => axes.length === 1 || (axes.length === 2 && shape[1] === 1);
+  made.main.append(...arrays.map((array) => (single(array) ? otherBars(ctx, array) : otherPanel(ctx, array))));
   return made;
 }
 
 function otherPanel(ctx, array) {
-  const figure = (array.axis("coordinate") ? mapFigure : matrixFigure)(ctx, array, array.title, array.title);
+  const figure = (array.axis("coordinate") ? mapFigure : matrixFigure)(ctx, array, array.title, array.said);
   const lead = array.axes.slice(0, -2);
   const chosen = lead.map(({ name, length }) => (name === "layer" ? length - 1 : 0));
   const only = latest(ctx.failed);
@@ -269,15 +290,21 @@ function otherPanel(ctx, array) {
   return make("div", { class: "panel" }, figure.element, make("div", { class: "panel-side" }, ...sliders));
 }
 
+// Tokens whose bars have room for a name each, and letters of these.
+const NAMED_BARS = 9;
+
 function otherBars(ctx, array) {
   const [axis] = array.axes;
-  const plot = chart(ctx, { label: array.title, name: array.title, widest: 640, height: 180 });
-  const x = axis.entries.map((entry) => (axis.tokens ? String(entry.index) : entry.text));
+  const plot = chart(ctx, { label: array.said, name: array.title, widest: 640, height: 180 });
+  const few = axis.length <= NAMED_BARS;
+  const named = (text) => (text.length > NAMED_BARS ? `${text.slice(0, NAMED_BARS - 1)}…` : text);
+  const x = axis.entries.map((entry) => (axis.tokens && !few ? String(entry.index) : named(entry.text)));
   const show = (values) =>
     plot.show({
       x,
       xName: axis.name,
       axis: axis.tokens ? axis : null,
+      ticks: few ? NAMED_BARS : 6,
       series: [{ name: array.name, values, form: "bars" }],
     });
   latest(ctx.failed)(array.at(), show);

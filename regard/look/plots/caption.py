@@ -1,0 +1,44 @@
+"""What a figure is of, in words over it: the text, what the model made of it, or how many texts there are.
+
+a man is asleep                 one line for each text, shortened where it is long
+/ somebody sleeps               a second text
+→ cosine 0.6145                 what the model made of it: a translation, a class, a word, a cosine
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from unicodedata import east_asian_width
+
+LETTERS = 12.5
+"""Letters of a caption on an inch."""
+
+LINE = 0.19
+"""Inches of a line."""
+
+MOST = 2
+"""Lines of one text; what does not fit is left out."""
+
+SAID = {
+    ("text",): "{}",
+    ("pair",): "/ {}",
+    ("target",): "→ {}",
+    ("said",): "→ {}",
+    ("word", "occurrences"): "“{}” occurs {:,} times",
+    ("texts", "k"): "{:,} texts in {:,} clusters",
+}
+"""How the facts about a sheet are said; others are not."""
+
+
+def caption(about: Mapping[str, object], width: float) -> list[str]:
+    """The lines over a figure of so many inches."""
+    said = [form.format(*map(about.get, facts)) for facts, form in SAID.items() if about.keys() >= set(facts)]
+    return [line for text in said for line in _lines(text, max(20, int(LETTERS * width)))]
+
+
+def _lines(text: str, letters: int) -> list[str]:
+    """A text in lines of so many letters, of which Chinese ones are twice as wide."""
+    line = " ".join(text.split())
+    wide = sum(east_asian_width(letter) in "WF" for letter in line) / max(1, len(line))
+    return textwrap.wrap(line, int(letters / (1 + wide)), max_lines=MOST, placeholder=" …", break_on_hyphens=False)

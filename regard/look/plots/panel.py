@@ -1,0 +1,49 @@
+"""What all panels of a figure share: their size, the names along their axes, and what they are called.
+
+A panel shows one array of a sheet; maps.py, lines.py and points.py draw it, and plots/__init__.py sets them in rows.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from regard.look.view import Array, Axis, Sheet
+from regard.look.views import title
+
+LONGEST = 24
+"""Letters of a name that are written."""
+LETTERS = 14
+"""Letters of a title on an inch."""
+GREY = "#666666"
+
+Draw = Callable[[Any, Sheet, Array], None]
+
+
+class Panel(NamedTuple):
+    """An array, how to draw it, and the size of that in inches."""
+
+    array: Array
+    draw: Draw
+    width: float
+    height: float
+
+
+def heading(array: Array, width: float) -> str:
+    """What a panel of so many inches shows, and of which layer and head where they are chosen; in lines of a length."""
+    one = [axis for axis in array.axes if axis.name in ("layer", "head") and len(axis.labels) == 1]
+    said, letters = ", ".join([title(array), *(f"{axis.name} {axis.labels[0]}" for axis in one)]), int(LETTERS * width)
+    n_lines = len(textwrap.wrap(said, letters))
+    even = (textwrap.wrap(said, narrower) for narrower in range(max(1, len(said) // n_lines), letters + 1))
+    return "\n".join(next(lines for lines in even if len(lines) == n_lines))
+
+
+def names(sheet: Sheet, axis: Axis, length: int = 0) -> list[str]:
+    """What stands along an axis, as far as there is room for it."""
+    return [shortened(name, LONGEST) for name in sheet.labels(axis, length)]
+
+
+def shortened(text: str, longest: int) -> str:
+    """The text, or as much of it as there is room for."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"

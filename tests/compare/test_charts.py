@@ -1,0 +1,43 @@
+"""The figures of a comparison are laid out as those of `look` are, in the same colours; their axes are their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.compare.charts import Chart, Line, draw_charts
+from regard.look.figures import Curve, Panel, curves
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are saved, which tell more than their files."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    seen, save = [], figure.savefig
+    monkeypatch.setattr(figure, "savefig", lambda self, *rest, **more: (seen.append(self), save(self, *rest, **more)))
+    return seen
+
+
+def test_curves_and_charts_are_laid_out_alike(tmp_path: Path, saved: list[Any]) -> None:
+    names = [f"line {number}" for number in range(12)]
+    curves([Panel("t", {name: Curve([0, 1], [1, 2]) for name in names})], tmp_path / "a.png", xlabel="x", ylabel="y")
+    draw_charts([Chart("t", {name: Line([0, 1], [1, 2]) for name in names})], tmp_path / "b.png", "x", "y", columns=1)
+    for figure in saved:
+        lines = figure.axes[0].lines
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+        assert len({(line.get_color(), line.get_marker()) for line in lines}) == 12
+    assert [line.get_color() for line in saved[0].axes[0].lines] == [
+        line.get_color() for line in saved[1].axes[0].lines
+    ]
+
+
+def test_axes_points_and_levels_are_as_asked(tmp_path: Path, saved: list[Any]) -> None:
+    lines = {"RNN": Line([10, 100], [1, 8]), "measured": Line([10, 100], [2, 4], joined=False)}
+    charts = [Chart("cost, $", lines, {"chance": 3.0}, ("log", "log2")), Chart("plain", lines)]
+    assert draw_charts(charts, tmp_path / "cost.svg", "n", "ms", columns=2, shared=False).stat().st_size > 1000
+    logarithmic, plain = saved[0].axes
+    assert [logarithmic.get_xscale(), logarithmic.get_yscale(), plain.get_xscale()] == ["log", "log", "linear"]
+    assert [line.get_linestyle() for line in logarithmic.lines] == ["--", "None", ":"]
+    assert [text.get_text() for text in saved[0].legends[0].get_texts()] == ["RNN", "measured", "chance"]
