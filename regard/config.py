@@ -28,7 +28,7 @@ def read(path: Path) -> Tables:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such recipe") from None
+        raise ConfigError(f"{path}: no such recipe; without one: regard train TASK DATA") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as a recipe: {error}") from None
     except tomllib.TOMLDecodeError as error:

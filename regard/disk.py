@@ -34,7 +34,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: damaged, or not JSON ({error})") from None
+        raise CheckpointError(f"{path}: damaged, or not JSON ({error}); restore it from a copy") from None
     if not isinstance(found, kind):
         raise CheckpointError(f"{path}: expected {'an object' if kind is dict else 'a list'}, found other JSON")
     return found

@@ -1,13 +1,16 @@
 """Progress of long work, on stderr: a live bar in a terminal, a plain line now and then in a log.
 
-Any layer may call `track` or `bar`; results never go through here, they belong to stdout.
+Any layer may call `track` or `bar`; results never go through here, they belong to stdout. Who reads
+files says by `has_read` how far, and `track_files` shows it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
@@ -16,6 +19,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -58,30 +62,39 @@ def live(*columns: ProgressColumn) -> Progress:
 
 
 class Bar:
-    """Counts finished pieces of work and shows the count."""
+    """Counts finished pieces of work and shows the count, or what share of all it is."""
 
-    def __init__(self, what: str, total: int | None) -> None:
-        self.what, self.total, self.done = what, total, 0
+    def __init__(self, what: str, total: int | None, *, share: bool = False) -> None:
+        self.what, self.total, self.done, self.share = what, total, 0, share
         self._said = time.monotonic()
         self._live: Progress | None = None
         if console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            count = TaskProgressColumn() if share else MofNCompleteColumn()
+            columns = (TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn())
             self._live = live(*columns, TimeRemainingColumn())
             self._task = self._live.add_task(what, total=total)
 
     def advance(self, pieces: int = 1) -> None:
-        self.done += pieces
+        self.reach(self.done + pieces)
+
+    def reach(self, done: int) -> None:
+        self.done = done
         if self._live is not None:
             self._live.update(self._task, completed=self.done)
         elif time.monotonic() - self._said > QUIET_SECONDS:
             self._said = time.monotonic()
-            say(f"{self.what}: {self.done:,}" + (f" of {self.total:,}" if self.total else ""))
+            say(f"{self.what}: {self._count()}")
+
+    def _count(self) -> str:
+        if self.share and self.total:
+            return f"{self.done / self.total:.0%}"
+        return f"{self.done:,}" + (f" of {self.total:,}" if self.total else "")
 
 
 @contextmanager
-def bar(what: str, total: int | None = None) -> Iterator[Bar]:
+def bar(what: str, total: int | None = None, *, share: bool = False) -> Iterator[Bar]:
     """A bar that is gone when the work is done."""
-    shown = Bar(what, total)
+    shown = Bar(what, total, share=share)
     if shown._live is None:
         yield shown
     else:
@@ -95,3 +108,31 @@ def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T
         for item in items:
             yield item
             shown.advance()
+
+
+Tell = Callable[[], int]
+
+_listening: ContextVar[Callable[[Path, Tell], None] | None] = ContextVar("listening", default=None)
+
+
+def has_read(path: str | Path, tell: Tell) -> None:
+    """Said by who reads a file; `tell` gives how many of its bytes, as they lie on the disk, are read."""
+    if (listener := _listening.get()) is not None:
+        listener(Path(path), tell)
+
+
+def track_files(items: Iterable[T], what: str, sizes: Mapping[Path, int]) -> Iterator[T]:
+    """The items themselves, which come from files of these sizes: what is shown is the share of these that is read."""
+    places = dict.fromkeys(sizes, 0)
+    with bar(what, sum(sizes.values()), share=True) as shown:
+
+        def listen(path: Path, tell: Tell) -> None:
+            if path in places:
+                places[path] = tell()
+                shown.reach(sum(places.values()))
+
+        before = _listening.set(listen)
+        try:
+            yield from items
+        finally:
+            _listening.reset(before)

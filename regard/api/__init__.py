@@ -24,6 +24,7 @@ from regard.api.model import Model
 from regard.api.translator import Translator
 from regard.api.writer import Writer
 from regard.errors import InputError
+from regard.tasks import TASKS
 from regard.train.device import device_named
 from regard.train.loop import Event, Training
 from regard.train.prepare import Prepared, prepare
@@ -53,7 +54,8 @@ def load_as(kind: type[Kind], model: str | Path, device: str, verb: str) -> Kind
     """The model, which must be of a kind; the command line asks for it by a verb."""
     found = load(model, device=device)
     if not isinstance(found, kind):
-        raise InputError(f"{model}: a model for {found.config.task.name}, which cannot {verb}")
+        task = TASKS[found.config.task.name]
+        raise InputError(f"{model}: a model for {task.name}, which cannot {verb}; use it with: regard {task.verb}")
     return found
 
 

@@ -163,7 +163,7 @@ def _filled(texts: Iterable[str]) -> Iterator[str]:
 
 def _one_word(word: str) -> str:
     if len(word.split()) != 1:
-        raise InputError(f"a word is looked for; found '{word}'")
+        raise InputError(f"one word is looked for; found '{word}'; give one without blanks")
     return word.strip()
 
 

@@ -4,7 +4,8 @@ A translator has BLEU and chrF with their sacrebleu signatures, and perplexity; 
 or correlations; a tagger accuracy and strict entity F1; a pre-trained encoder accuracy and perplexity of masked words;
 a language model perplexity by token and by word, and bits per character, read in windows of --window tokens, each
 --stride after the one before (docs/language-models.md).
-DATA is what the task is trained on: two files of lines or a table, labelled tables, CoNLL files, plain text.
+DATA is what the task is trained on: two files of lines or a table, labelled tables, CoNLL files, plain text. Labels of
+words are read from the column that the tagger was trained on, or from --column.
 
     regard evaluate runs/en-fr test.en test.fr
     regard evaluate runs/en-fr europarl.tsv:1,3 --json
@@ -22,14 +23,15 @@ from regard.cli.options import (
     Alpha,
     Batch,
     Beam,
+    Column,
     Columns,
     Device,
     Json,
     Model,
     SkipEmpty,
+    columns_asked,
     given,
     print_json,
-    split,
 )
 
 
@@ -37,6 +39,7 @@ def evaluate(
     model: Model,
     data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Test files.")],
     columns: Columns = "",
+    column: Column = "",
     skip_empty: SkipEmpty = False,
     beam: Beam = None,
     alpha: Alpha = None,
@@ -49,7 +52,11 @@ def evaluate(
 ) -> None:
     import regard
 
-    flags = {"columns": split(columns) or None, "skip_empty": skip_empty or None, "lowercase": lowercase or None}
+    flags = {
+        "columns": columns_asked(column, columns) or None,
+        "skip_empty": skip_empty or None,
+        "lowercase": lowercase or None,
+    }
     numbers = {"beam": beam, "alpha": alpha, "batch": batch, "window": window, "stride": stride}
     scores = regard.load(model, device=device).evaluate(data, **given(**flags, **numbers))
     if as_json:

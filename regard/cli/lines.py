@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.texts import windows_of
+from regard.cli.texts import NO_TEXTS, windows_of
 from regard.errors import DataError
 from regard.progress import warn
 
@@ -35,6 +35,6 @@ def _numbered(file: str, windows: Iterable[Sequence[str]], skip_empty: bool) -> 
         if found:
             yield found
     if not n_texts:
-        raise DataError(file, "no texts; give one a line")
+        raise DataError(file, NO_TEXTS)
     if n_texts < n_lines:
         warn(f"{file}: left out {n_lines - n_texts:,} of {n_lines:,} lines: empty")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.disk import json_text
+from regard.errors import ConfigError
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
 Seed = Annotated[int, typer.Option(help="Fixes everything drawn at random.")]
@@ -15,6 +16,7 @@ Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or
 Columns = Annotated[
     str, typer.Option(help="The columns of a table: source,target or text,label; en,fr by header or 1,3 by number.")
 ]
+Column = Annotated[str, typer.Option(help="Of tagged words: the column of the labels, as upos, or a number.")]
 SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Leave out examples with an empty side, and count them.")]
 
 Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. 4, or as many as wanted, where not given.")]
@@ -30,6 +32,13 @@ def given(**options: Any) -> dict[str, Any]:
 def split(text: str) -> tuple[str, ...]:
     """The parts of a comma-separated option; none for an empty one."""
     return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
+def columns_asked(column: str, columns: str) -> tuple[str, ...]:
+    """The columns of --column or of --columns."""
+    if column and columns:
+        raise ConfigError("both --column and --columns given; tag takes --column, all others --columns")
+    return split(column or columns)
 
 
 def print_json(value: Any) -> None:

@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
-from regard.errors import InputError
+from regard.errors import DataError, InputError
 
 Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT...]", help="Texts; - is standard input.")]
 File = Annotated[str, typer.Option(help="A file with one text a line, also .gz .xz .zst; - is stdin.")]
+
+NO_TEXTS = "no texts; give one a line"
 
 
 def windows_of(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], int | None]:
@@ -26,5 +28,7 @@ def windows_of(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], in
             raise InputError("a text is empty; give at least one word")
         return [texts], len(texts)
     if file in ("", "-") or Path(file).is_fifo() or Path(file).is_char_device():
-        return windows_as_they_come(lines(file or "-")), None
-    return windows(lines(file)), sum(1 for _ in lines(file))
+        return windows_as_they_come(lines(file or "-")), None  # a pipe may well end without a text
+    if (n_texts := sum(1 for _ in lines(file))) == 0:
+        raise DataError(file, NO_TEXTS)
+    return windows(lines(file)), n_texts

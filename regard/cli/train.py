@@ -27,7 +27,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.options import Columns, Device, SkipEmpty, split
+from regard.cli.options import Column, Columns, Device, SkipEmpty, columns_asked
 from regard.errors import ConfigError
 
 
@@ -42,7 +42,7 @@ def train(
         list[str] | None, typer.Option(help="A validation file; give it twice for a pair. Else some are held out.")
     ] = None,
     columns: Columns = "",
-    column: Annotated[str, typer.Option(help="For tag: the column of the labels, as upos, or a number.")] = "",
+    column: Column = "",
     characters: Annotated[
         bool, typer.Option("--characters", help="Every character is a token (tokenizer.kind = characters).")
     ] = False,
@@ -60,14 +60,12 @@ def train(
     from regard.api import train as begin
     from regard.cli.watch import watch
 
-    if column and columns:
-        raise ConfigError("both --column and --columns given; tag takes --column, all others --columns")
     if resume and not out:
         raise ConfigError("--resume: which run? pass its directory with --out")
     tables, where = _tables(what)
     given: dict[str, dict[str, Any]] = {
         "task": {"source_lang": source_lang, "target_lang": target_lang},
-        "data": {"valid": tuple(valid or ()), "columns": split(column or columns), "skip_empty": skip_empty},
+        "data": {"valid": tuple(valid or ()), "columns": columns_asked(column, columns), "skip_empty": skip_empty},
         "model": {"start": start, "architecture": architecture},
         "tokenizer": {"kind": "characters" if characters else ""},
     }

@@ -24,6 +24,7 @@ from torch import Tensor
 from regard.data.order import Placement
 from regard.data.packing import spread
 from regard.data.store import Column, TokenStore
+from regard.data.windows import Windows
 
 IGNORE = -100
 """The target id at a position where nothing is to be predicted (the default of `cross_entropy`)."""
@@ -141,12 +142,12 @@ def by_text(values: Shaped[np.ndarray, " items"], placement: Placement, n_texts:
     return torch.from_numpy(table)
 
 
-def next_batch(column: Column, placement: Placement, *, pad: int) -> NextBatch:
-    """The texts of a placement: all of each but its last token goes in, all but its first is to come out."""
-    spans = column.lengths[placement.items] - 1
-    starts = column.offsets[placement.items]
-    rows = _laid(column.ids[spread(starts, spans)], spans, placement, placement.widths[0], pad)
-    following = column.ids[spread(starts + 1, spans)]
+def next_batch(windows: Windows, placement: Placement, *, pad: int) -> NextBatch:
+    """The windows of a placement: of each part all but the last token goes in, all but the first is to come out."""
+    ids, (owner, starts, spans) = windows.column.ids, windows.parts(placement.items, placement.epoch)
+    parts = replace(placement, items=placement.items[owner], rows=placement.rows[owner])
+    rows = _laid(ids[spread(starts, spans)], spans, parts, placement.widths[0], pad)
+    following = ids[spread(starts + 1, spans)]
     return NextBatch(rows, _pour(following, rows.segment.numpy() > 0, IGNORE).long(), len(following))
 
 

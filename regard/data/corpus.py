@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -21,8 +21,8 @@ from jaxtyping import Integer
 
 from regard.data.store import TokenStore, fingerprint
 from regard.errors import ConfigError
-from regard.progress import track
-from regard.text.files import STDIN, require
+from regard.progress import track, track_files
+from regard.text.files import STDIN, kind, require
 
 Example = tuple[str, ...]
 """The texts of one example, one for each column of the task."""
@@ -64,22 +64,22 @@ class Survey:
     hashes: Integer[np.ndarray, " N"]
 
 
-def survey(examples: Iterable[Example]) -> Survey:
-    """Read everything once; this also finds every fault of the files before any work is done."""
+def survey(examples: Iterable[Example], sizes: Mapping[Path, int] | None = None) -> Survey:
+    """Read everything once, from files of these sizes; also finds every fault of theirs before any work is done."""
     hashes = array("Q")
     n_words = 0
-    for example in track(examples, "reading"):
+    for example in track_files(examples, "reading", sizes) if sizes else track(examples, "reading"):
         hashes.append(_hash(example))
         n_words += sum(len(text.split()) for text in example)
     return Survey(len(hashes), n_words, np.frombuffer(hashes, dtype=np.uint64))
 
 
-def held_out(counted: Survey) -> Callable[[Example], bool]:
+def held_out(counted: Survey, unit: str = "examples") -> Callable[[Example], bool]:
     """Which examples are kept for validation: a function of the first text, so equal sources stay together."""
     wanted = min(HELD_OUT, counted.n_examples // 20)
     if wanted == 0:
         raise ConfigError(
-            f"only {counted.n_examples} examples: too few to hold some out for validation; pass --valid with files"
+            f"only {counted.n_examples} {unit}: too few to hold some out for validation; pass --valid with files"
         )
     limit = int(np.partition(counted.hashes, wanted - 1)[wanted - 1])
     return lambda example: _hash(example) <= limit
@@ -101,7 +101,10 @@ class Texts:
 
 @runtime_checkable
 class Reader(Protocol):
-    """What finds examples in files: a kind of task, or what it chooses."""
+    """What finds examples in files: a kind of task, or what it chooses; `unit` says what they are."""
+
+    @property
+    def unit(self) -> str: ...
 
     def paths(self, data: Sequence[str]) -> list[Path]: ...
 
@@ -125,8 +128,8 @@ class Corpus:
     def counted(self) -> Survey:
         """How much there is to learn from; to know it is to have read everything, so every fault has been found."""
         if self.data.valid:
-            survey(self._read(self.data.valid))
-        return survey(self._read(self.data.train))
+            survey(self._read(self.data.valid), self._sizes(self.data.valid))
+        return survey(self._read(self.data.train), self._sizes(self.data.train))
 
     def train(self) -> Iterator[Example]:
         """What is learned from."""
@@ -147,9 +150,16 @@ class Corpus:
         how = [list(self.data.train), list(self.data.valid), self.data.columns, self.data.skip_empty]
         return fingerprint(self.files, *parts, repr(how))
 
+    def _sizes(self, data: Sequence[str]) -> dict[Path, int] | None:
+        """The bytes of files that are read from their start to their end; parquet is not."""
+        files = self.reader.paths(data)
+        if any(kind(file) == "parquet" for file in files):
+            return None
+        return {file: file.stat().st_size for file in files}
+
     @cached_property
     def _held(self) -> Callable[[Example], bool]:
-        return held_out(self.counted)
+        return held_out(self.counted, self.reader.unit)
 
     def _read(self, data: Sequence[str]) -> Iterator[Example]:
         return self.reader.read(data, self.data.columns, skip_empty=self.data.skip_empty)

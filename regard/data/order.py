@@ -46,7 +46,7 @@ class Cursor:
 class Placement:
     """One batch: its items, the row of each (ascending; a row's items in the order they are laid), and its shape.
 
-    Where there is `one_each`, no row can hold more than one item.
+    Where there is `one_each`, no row can hold more than one item. Items may differ with the `epoch`, but not in length.
     """
 
     items: Int[np.ndarray, " items"]
@@ -54,6 +54,7 @@ class Placement:
     n_rows: int
     widths: tuple[int, ...]
     one_each: bool = False
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,9 @@ class PackedOrder(PooledOrder):
         if self.shuffle:
             permuted = _generator(self.seed, epoch, pool + 1).permutation(packing.n_rows).astype(np.int32)
             packing = Packing(permuted[packing.rows], packing.n_rows)
-        return self._deal_out(items, packing)
+        return self._deal_out(items, packing, epoch)
 
-    def _deal_out(self, items: Int[np.ndarray, " items"], packing: Packing) -> list[Placement]:
+    def _deal_out(self, items: Int[np.ndarray, " items"], packing: Packing, epoch: int) -> list[Placement]:
         """The rows spread evenly over as few batches as hold them: none is left with a few rows of noise."""
         by_row = np.argsort(packing.rows.astype(np.min_scalar_type(packing.n_rows)), kind="stable")
         items, rows = items[by_row], packing.rows[by_row]
@@ -168,7 +169,7 @@ class PackedOrder(PooledOrder):
         first_row = np.arange(n_batches + 1) * packing.n_rows // n_batches
         cuts = np.searchsorted(rows, first_row).tolist()
         return [
-            Placement(items[i:j], rows[i:j] - first, self.rows_per_batch, tuple(self.capacity))
+            Placement(items[i:j], rows[i:j] - first, self.rows_per_batch, tuple(self.capacity), epoch=epoch)
             for (i, j), first in zip(pairwise(cuts), first_row[:-1].tolist(), strict=True)
         ]
 

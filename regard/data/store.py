@@ -40,7 +40,7 @@ Chunk = Sequence[Sequence[Sequence[int]]]
 """Some consecutive examples: for each column, one list of ids per example."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """The ids of one side of every example, laid end to end; `offsets` has one entry more than examples."""
 

@@ -92,7 +92,7 @@ class Classify(Labelling):
 
     def __init__(self, config: ClassifyConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
-        self.pooling, self.has_perplexity = config.pooling, config.kind == "classes"
+        self.pooling = config.pooling
         # Plain numbers, for they become part of what is compiled.
         self._weights: list[float] = class_weights(config.class_weights, labels).tolist()
 

@@ -1,7 +1,8 @@
 """Language models: plain text in, a model of what comes next, text out (SPEC 4.4, 4.5).
 
-A document begins behind the token that ends documents, and ends with it. Long ones are cut into windows of
-`task.length` tokens that share one token with the next, so every token is predicted exactly once in an epoch:
+A document begins behind the token that ends documents, and ends with it. Long ones are read in windows of
+`task.length` tokens, each beginning with the token that the one before predicts last, so every token is predicted
+exactly once in an epoch; later epochs cut at other places (data/windows.py):
 
     document    <|endoftext|>  The  cat  sat  on  the  mat  <|endoftext|>
     window 1    <|endoftext|>  The  cat  sat                                  predicts  The cat sat on
@@ -28,6 +29,7 @@ from regard.data.batches import NextBatch, next_batch
 from regard.data.corpus import SHORTEST_ROW, Corpus, DataConfig, Example, Reader
 from regard.data.order import Placement
 from regard.data.store import TokenStore
+from regard.data.windows import cut
 from regard.errors import ConfigError, InputError
 from regard.generate import Manner, Marks
 from regard.models.exchange import Found
@@ -38,7 +40,7 @@ from regard.nn import Loss
 from regard.progress import warn
 from regard.tasks.likelihood import Likelihood, likelihood
 from regard.tasks.single import Single, check_length, refuse_columns
-from regard.tasks.task import Amount, Goal
+from regard.tasks.task import Amount, Goal, Task
 from regard.tasks.unknown import Unknown, warn_of_unknown
 from regard.tasks.writing import Continuation, Ids, Pen, Prompt
 from regard.text.documents import Stretch, paths_of, read_stretches
@@ -78,6 +80,7 @@ class LmConfig:
 class Documents:
     """The documents of files; of little text in parts so short that some can be held out."""
 
+    unit = Task.unit
     whole: bool = False
     few: bool = True
 
@@ -166,9 +169,7 @@ class Lm(Single):
         return self.tokenizer.named(self.config.start) if self.config.start else self.end
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        """The windows of these stretches of documents."""
-        stretches = [Stretch(*example) for example in examples]
-        return [[window for ids in self.sequences(stretches) for window in _windows(ids, self.length)]]
+        return [self.sequences([Stretch(*example) for example in examples])]
 
     def sequences(
         self, stretches: Sequence[Stretch], encode: Callable[[Sequence[str]], list[Ids]] | None = None
@@ -183,7 +184,7 @@ class Lm(Single):
     def remark(self, store: TokenStore) -> None:
         """Say if windows cannot be filled, and count what the vocabulary does not know.
 
-        A window begins with a token that another one predicts.
+        A stretch begins with a token that another one predicts.
         """
         unknown, column = self.tokenizer.find("unknown"), store["text"]
         first = column.ids[column.offsets[:-1]]
@@ -204,15 +205,16 @@ class Lm(Single):
         return found
 
     def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
-        """One position less than a window has tokens: its last is only predicted."""
-        return store.lengths("text", extra=-1)
+        """Those of the windows."""
+        spans: Int[np.ndarray, "N 1"] = cut(store["text"], self.length).spans[:, None]
+        return spans
 
     def width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
         """As long as windows are, or all of the text where that is shorter."""
         return max(SHORTEST_ROW, min(self.length, int(lengths.sum())))
 
     def batch(self, store: TokenStore, placement: Placement) -> NextBatch:
-        return next_batch(store["text"], placement, pad=self.end)
+        return next_batch(cut(store["text"], self.length), placement, pad=self.end)
 
     def build(self, config: ModelConfig) -> NextModel:
         model: NextModel = self.families[config.architecture].Model(config, self.vocabulary)
@@ -281,11 +283,6 @@ class Lm(Single):
     def _pen(self, model: Any, manner: Manner, device: torch.device) -> Pen:
         never = tuple(self.tokenizer.specials - {self.end})
         return Pen(model, self.tokenizer, Marks(self.start, self.end, never), manner, device)
-
-
-def _windows(ids: Ids, length: int) -> list[Ids]:
-    """So many tokens at a time, and the next one, with which the next window begins."""
-    return [ids[start : start + length + 1] for start in range(0, len(ids) - 1, length)]
 
 
 def _n_long(model: Any, prompts: Sequence[Ids]) -> int:

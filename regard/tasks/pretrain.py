@@ -11,6 +11,7 @@ and the softmax over the vocabulary is computed at these alone.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,6 +63,9 @@ TOGETHER = 32
 """Texts whose masked words are found at once."""
 
 MARK = "[MASK]"
+SPACE = "▁"
+"""How pieces show a space."""
+
 NO_WORDS = "this model has no head for masked words; it gives vectors: use embed, match or look"
 
 Ids = list[int]
@@ -110,6 +114,7 @@ class Pretrain(Reading):
     Config = PretrainConfig
     families = MASKED
     columns = ("text", "turn", "elsewhere")
+    unit = "documents (with blank lines between them)"
     inherited = ("pooling", "normalised")
     goal = Goal("valid_perplexity", "perplexity of masked words", higher_is_better=False)
 
@@ -296,7 +301,11 @@ class Pretrain(Reading):
 
     def has_mask(self, text: str) -> bool:
         """Whether a text has a word to be found."""
-        return MARK in text or self._mark in text
+        return len(self._parted(text)) > 1
+
+    def _parted(self, text: str) -> list[str]:
+        """A text and the masks in it by turns, as they are written: text, mask, text, ..., text."""
+        return re.split(f"({re.escape(MARK)}|{re.escape(self._mark)})", text)
 
     def masked_input(self, text: str) -> Framed:
         """A text in which [MASK], or what the vocabulary calls it, stands for words to be found."""
@@ -304,7 +313,7 @@ class Pretrain(Reading):
             raise InputError(NO_WORDS)
         if not self.has_mask(text):
             raise InputError(f"no {MARK} in '{text[:40]}'; put it where a word is to be found")
-        parts = text.replace(self._mark, MARK).split(MARK)
+        parts = self._parted(text)[::2]
         ids = self.tokenizer.encode(parts[0].rstrip()) if parts[0].strip() else []
         for part in parts[1:]:
             ids += [self.mask, *self._after_mask(part)]
@@ -314,27 +323,32 @@ class Pretrain(Reading):
         return self.tokenizer.encode_on(part.rstrip() if part.strip() else "")
 
     def fill(self, model: TextModel, text: str, k: int, device: torch.device) -> list[list[Filling]]:
-        """The k likeliest words for each mask of a text, each mask by itself, with the text so filled."""
+        """The k likeliest words for each mask of a text, each by itself, with the text so filled, else as given."""
         framed = self.masked_input(text)
         if len(framed.ids) > model.config.n_positions:
-            raise InputError(f"the text has {len(framed.ids):,} tokens; this model takes {model.config.n_positions:,}")
+            most, fix = model.config.n_positions, "leave out what is far from the mask"
+            raise InputError(f"the text has {len(framed.ids):,} tokens; this model takes {most:,}; {fix}")
         rows = framed_rows([framed], self.frame.pad).to(device)
         places = [place for place, index in enumerate(framed.ids) if index == self.mask]
         with torch.inference_mode():
             probabilities = self.logits(model, model(rows)[0, places]).float().softmax(-1).cpu()
         likely = probabilities.topk(min(k, probabilities.shape[-1]))
-        return [
-            [self._filling(framed.ids, place, int(index), float(share)) for share, index in zip(*each, strict=True)]
-            for place, each in zip(places, zip(*likely, strict=True), strict=True)
-        ]
+        parts, found = self._parted(text), []
+        for number, (shares, indices) in enumerate(zip(*likely, strict=True)):
+            before, after = "".join(parts[: 2 * number + 1]), "".join(parts[2 * number + 2 :])
+            texts = [self._put(before, index) + after for index in indices.tolist()]
+            words = [piece.lstrip(SPACE) for piece in self.tokenizer.pieces(indices.tolist())]
+            found.append([Filling(*each) for each in zip(words, shares.tolist(), texts, strict=True)])
+        return found
 
-    def _filling(self, ids: Ids, place: int, index: int, probability: float) -> Filling:
-        """The word, or the piece where it goes on a word; other masks stay masks in the text."""
-        parts = [*ids[:place], index, *ids[place + 1 :]]
-        cuts = [at for at, each in enumerate(parts) if each == self.mask]
-        spans = zip([0, *(at + 1 for at in cuts)], [*cuts, len(parts)], strict=True)
-        text = f" {MARK} ".join(self.tokenizer.decode(parts[start:end]) for start, end in spans).strip()
-        return Filling(self.tokenizer.pieces([index])[0].lstrip("▁Ġ"), probability, text)
+    def _put(self, before: str, index: int) -> str:
+        """What stands before a mask, as it was written, and a piece for it; one that goes on a word touches it."""
+        tokenizer = self.tokenizer
+        if tokenizer.pieces([index])[0].startswith(SPACE):
+            before += "" if before[-1:].isspace() or not before else " "
+        elif before.strip() and len(tokenizer.words([index, index])) == 1:
+            before = before.rstrip()
+        return before + tokenizer.words([index])[0].text.strip(SPACE)
 
 
 def _seed(examples: Sequence[Example]) -> int:

@@ -117,6 +117,8 @@ class Reading(Single):
 class Labelling(Reading):
     """A task that learns labels: few examples, or as many as somebody could label."""
 
+    has_perplexity = False
+
     @classmethod
     def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
         return fine_tuning(amount)

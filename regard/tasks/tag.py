@@ -80,6 +80,7 @@ class Tag(Labelling):
     name = verb = "tag"
     Config = TagConfig
     columns = ("text", "turn", "label")
+    unit = "sentences (one word and its label a line, an empty line after each sentence)"
 
     def __init__(self, config: TagConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
@@ -261,6 +262,6 @@ def _unknown_to(labels: Labels) -> Problem:
 
     def problem(found: Sequence[str]) -> tuple[int, str] | None:
         said = ((place, labels.problem(label)) for place, label in enumerate(_iob2(found)))
-        return next((each for each in said if each[1]), None)
+        return next(((place, f"{wrong}, or name another --column") for place, wrong in said if wrong), None)
 
     return problem

@@ -74,8 +74,9 @@ class Task(ABC):
     """One kind of thing to learn from text; `name` says it in a recipe, `verb` is the command that uses the model.
 
     `families` are the models that can do it. `pieces` is the kind of vocabulary it learns where a recipe does not say,
-    and `specials` are the special tokens in it. `inherited` are the keys of ``[task]`` that a model hands on to one
-    that starts from it. Where the loss is no likelihood, a task has no perplexity.
+    and `specials` are the special tokens in it. `unit` says what its examples are. `inherited` are the keys of
+    ``[task]`` that a model hands on to one that starts from it. Where the loss is no likelihood of text, a task has no
+    perplexity.
     """
 
     name: ClassVar[str]
@@ -85,6 +86,7 @@ class Task(ABC):
     pieces: ClassVar[str] = "bpe"
     specials: ClassVar[tuple[str, ...]] = SPECIALS
     columns: ClassVar[tuple[str, ...]]
+    unit: ClassVar[str] = "examples"
     inherited: ClassVar[tuple[str, ...]] = ()
     goal: Goal
     tokenizers: Tokenizers

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from regard.errors import DataError, did_you_mean
+from regard.progress import has_read
 
 STDIN = "-"
 BLOCK = 1 << 20
@@ -126,6 +127,7 @@ def _chunks(path: str | Path) -> Iterator[bytes]:
         start = _read(stream, len(codecs.BOM_UTF8), path)
         yield b"" if start == codecs.BOM_UTF8 else start
         while chunk := _read(stream, BLOCK, path):
+            has_read(path, raw.tell)
             yield chunk
 
 

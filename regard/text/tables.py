@@ -243,7 +243,8 @@ def json_text(path: str | Path, number: int, key: str, value: Any, may_be_number
         return ""
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise DataError(path, f"'{key}' holds half a character (a lone surrogate, \\ud800 to \\udfff)", number)
+            half = "half a character (a lone surrogate, \\ud800 to \\udfff)"
+            raise DataError(path, f"'{key}' holds {half}; leave it out", number)
         return value
     if may_be_number and isinstance(value, int | float):
         return _number_text(path, number, key, value)
@@ -305,7 +306,8 @@ def _parquet_columns(path: str | Path, columns: Sequence[str], numbers: Collecti
         may_be_number = column in numbers
         found = schema.field(name).type
         if not (_is_text(found) or (may_be_number and _is_number_or_truth(found))):
-            raise DataError(path, f"column '{name}' holds {found}; expected text{' or numbers' * may_be_number}")
+            expected = f"expected text{' or numbers' * may_be_number}"
+            raise DataError(path, f"column '{name}' holds {found}; {expected}; name another column")
     return chosen
 
 

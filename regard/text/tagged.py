@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from regard import progress
 from regard.errors import ConfigError, DataError, did_you_mean
 from regard.text.files import kind, lines, packed, require
-from regard.text.tables import json_object, json_text, json_type, json_value, listed
+from regard.text.tables import SHOWN, json_object, json_text, json_type, json_value, listed
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 ANNOTATED = ("upos", "xpos", "head", "deprel")
@@ -31,6 +32,9 @@ HEADER = {"text", "sentence", "sentence #", "id", "form", "word", "token", "labe
 HEADER |= {*WORD_KEYS, *LABEL_KEYS}
 """What the columns of a table are called, which is no line of CoNLL where all of them are."""
 OUTSIDE = "O"
+FORMAT = "expected one word a line and its label behind a tab or a blank, with an empty line after each sentence"
+PROSE = 4
+"""Words in the column of words: where most lines of a sentence have so many, they are whole texts."""
 
 Problem = Callable[[Sequence[str]], tuple[int, str] | None]
 """The place of the first label of a sentence that is wrong, and what to do about it; None where all are right."""
@@ -170,7 +174,9 @@ def _blocks(path: str) -> Iterator[list[tuple[int, str]]]:
 
 def _number(path: str, column: str) -> int:
     if not (column.isascii() and column.isdecimal()):
-        raise DataError(path, f"no column '{column}'; the columns of CoNLL have numbers, counted from 1")
+        raise DataError(
+            path, f"no column '{column}'; the columns of CoNLL have numbers, counted from 1: pass one with --column"
+        )
     if int(column) == 0:
         raise DataError(path, "no column 0; columns are counted from 1")
     if int(column) == 1:
@@ -184,6 +190,9 @@ def _conll(path: str, column: int | None) -> Iterator[_Sentence]:
         layout = layout or _layout(path, *block[0], column)
         fields = [_fields(path, number, line, layout) for number, line in block]
         words, labels = [field[0] for field in fields], [field[layout.place] for field in fields]
+        if len(words) > 1 and median(len(word.split()) for word in words) >= PROSE:
+            found = f"'{words[0][:SHOWN]}' where a single word was expected"
+            raise DataError(path, f"{found}; {FORMAT}; whole texts are labelled with classify", block[0][0])
         yield _Sentence([number for number, _ in block], words, labels)
 
 
@@ -192,7 +201,7 @@ def _layout(path: str, number: int, line: str, column: int | None) -> _Layout:
     fields = _split(line, tabs)
     n_columns = len(fields)
     if n_columns < 2:
-        raise DataError(path, "1 column; expected a word and its label, parted by a tab or a blank", number)
+        raise DataError(path, f"1 column; {FORMAT}", number)
     if all(field.strip().lower() in HEADER for field in fields):
         fix = "CoNLL has none, and one word a line: drop the line, or learn labels of whole texts with classify"
         raise DataError(path, f"a header, {listed(fields)}, where a word and its label were expected; {fix}", number)
@@ -204,8 +213,8 @@ def _layout(path: str, number: int, line: str, column: int | None) -> _Layout:
 def _fields(path: str, number: int, line: str, layout: _Layout) -> list[str]:
     fields = _split(line, layout.tabs)
     if len(fields) != layout.n_columns:
-        fix = f"expected one word a line, columns parted by {'tabs' if layout.tabs else 'blanks'}"
-        raise DataError(path, f"{_n_columns(fields)}, but line {layout.line} has {layout.n_columns}; {fix}", number)
+        there = f"line {layout.line} has {layout.n_columns}, parted by {'tabs' if layout.tabs else 'blanks'}"
+        raise DataError(path, f"{_n_columns(fields)}, but {there}; {FORMAT}", number)
     return fields
 
 

@@ -197,9 +197,9 @@ class Tokenizer:
         try:
             rust = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise CheckpointError(f"{path}: no such tokenizer") from None
+            raise CheckpointError(f"{path}: no such tokenizer; restore it from a copy") from None
         except Exception as error:  # the library raises nothing narrower
-            raise CheckpointError(f"{path}: damaged, or not a tokenizer: {error}") from None
+            raise CheckpointError(f"{path}: damaged, or not a tokenizer: {error}; restore it from a copy") from None
         found = cls(rust)
         for role in roles:
             if not any(rust.token_to_id(name) is not None for name in ROLES[role]):
@@ -239,4 +239,5 @@ def refuse_surrogates(texts: Sequence[str]) -> None:
     for text in texts:
         for place, character in enumerate(text, start=1):
             if "\ud800" <= character <= "\udfff":
-                raise InputError(f"character {place} of a text is half a character (lone surrogate {character!a})")
+                found = f"character {place} of a text is half a character (lone surrogate {character!a})"
+                raise InputError(f"{found}; leave it out")

@@ -100,7 +100,8 @@ class Checkpoints:
         try:
             yield
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"{self.tensors}: not a checkpoint of this run ({error!r})") from None
+            found = f"{self.tensors}: not a checkpoint of this run ({error!r})"
+            raise CheckpointError(f"{found}; restore it from a copy") from None
 
     def snapshot(self, step: int, model: nn.Module) -> None:
         """Keep the weights of this step."""

@@ -24,7 +24,7 @@ def import_model(source: Path, out: Path) -> Path:
     if RunDirectory(source).exists():
         raise InputError(f"{source}: already a run directory; use it as it is")
     if not source.is_dir():
-        raise CheckpointError(f"{source}: no such directory")
+        raise CheckpointError(f"{source}: no such directory; name one with config.json and model.safetensors")
     _check_free(out)
     settings, task, model = imported(source)
     run = RunDirectory(out)

@@ -9,8 +9,10 @@ the text is encoded again, and must give the same ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -67,11 +69,29 @@ def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: st
     if resume and not run.exists():
         warn(f"{out}: there is no run to go on with; a new one begins")
     try:
-        return (_take_up if run.exists() else _begin)(tables, run, device, where)
+        if run.exists():
+            return _take_up(tables, run, device, where)
+        with _gone_if_it_fails(out):
+            return _begin(tables, run, device, where)
     except OSError as error:  # faults of files that are read have been named by then
         raise TrainingError(
             f"{out}: cannot be written ({error.strerror or error}); make room, or choose another --out"
         ) from None
+
+
+@contextmanager
+def _gone_if_it_fails(out: Path) -> Iterator[None]:
+    """Where no run could begin, the directories that were made for it go again; those that were there stay."""
+    made = [each for each in (out, *out.parents) if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        if made:
+            rmtree(out, ignore_errors=True)
+        with suppress(OSError):  # not made yet, or somebody else uses it by now
+            for parent in made[1:]:
+                parent.rmdir()
+        raise
 
 
 @dataclass(frozen=True)
@@ -100,12 +120,12 @@ def _begin(tables: config.Tables, run: RunDirectory, device: torch.device, where
     train, valid = _stores(run, corpus, task.within(min(asked)) if asked else task, None)
     full = _choose(recipe, task, train, device)
     settings = resolved(full, where)
-    cut, longest = task.within(_room(settings)), max(int(task.lengths(store).max()) for store in (train, valid))
-    if cut is not task and longest > _room(settings):
+    cut = task.within(_room(settings))
+    if cut is not task and max(int(cut.lengths(store).max()) for store in (train, valid)) > _room(settings):
         train, valid = _stores(run, corpus, cut, None)
     for store in (train, valid):
         task.remark(store)
-    prepared = _prepared(run, settings, task, train, valid, device, _chosen(recipe, full), recipe.start)
+    prepared = _prepared(run, settings, cut, train, valid, device, _chosen(recipe, full), recipe.start)
     write_text(run.config, config.dump(settings.tables()))
     return prepared
 
@@ -177,10 +197,9 @@ def _take_up(tables: config.Tables, run: RunDirectory, device: torch.device, whe
                     "leave it out, or begin another run"
                 )
     settings = resolved(before, where)
-    task = kind.load(settings.task, settings.tokenizer, run.path)
     corpus = Corpus(kind.reader(settings.task, settings.data), settings.data, where)
-    cut = task.within(_room(settings))
-    train, valid = _stores(run, corpus, cut, Checkpoints(run).progress())
+    task = kind.load(settings.task, settings.tokenizer, run.path).within(_room(settings))
+    train, valid = _stores(run, corpus, task, Checkpoints(run).progress())
     write_text(run.config, config.dump(settings.tables()))
     untrained = settings.model.start and not Checkpoints(run).tensors.exists()
     start = start_from(settings.tables()["model"], kind) if untrained else None

@@ -171,7 +171,8 @@ class RunDirectory:
         if not self.path.is_dir():
             raise CheckpointError(f"{self.path}: no such run directory; `regard train` makes one")
         if not self.config.exists():
-            raise CheckpointError(f"{self.path}: not a run directory: it has no config.toml")
+            found = f"{self.path}: not a run directory: it has no config.toml"
+            raise CheckpointError(f"{found}; name one that `regard train` or `regard import` made")
         return resolved(config.read(self.config), str(self.config))
 
     def read_metrics(self) -> dict[str, Any]:

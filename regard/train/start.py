@@ -101,7 +101,7 @@ class Start:
         new = [name for name in wanted if name not in fitting]
         for name in new:
             if not name.startswith(HEADS):
-                raise ConfigError(f"{self.path}: lacks the tensor '{name}' in the shape of this model")
+                raise _other(f"{self.path}: lacks the tensor '{name}' in the shape of this model")
         with torch.no_grad():
             for name in fitting:
                 wanted[name].copy_(self.weights[name])
@@ -114,12 +114,16 @@ def start_from(table: Mapping[str, Any], task: type[Task]) -> Start:
     """The model that a ``[model]`` table names."""
     settings, found, model = open_model(Path(table["start"]))
     if type(settings.model) not in [family.Config for family in task.families.values()]:
-        raise ConfigError(f"{table['start']}: a model for {settings.task.name}; {task.name} cannot start from it")
+        raise _other(f"{table['start']}: a model for {settings.task.name}; {task.name} cannot start from it")
     if not settings.tokenizer.joint:
-        raise ConfigError(f"{table['start']}: has a vocabulary for each side; training cannot start from it")
+        raise _other(f"{table['start']}: has a vocabulary for each side; training cannot start from it")
     before, usual = config.tables_of({"task": settings.task})["task"], config.tables_of({"task": task.Config()})["task"]
     inherited = {key: before[key] for key in task.inherited if key in before}
     if usual.get("length", 0) > settings.model.n_positions:
         inherited["length"] = settings.model.n_positions
     tokenizer = found.tokenizers.source
     return Start(table["start"], tokenizer, settings.tokenizer, settings.model, inherited, weights_of(model))
+
+
+def _other(problem: str) -> ConfigError:
+    return ConfigError(f"{problem}; leave out --from, or name another model")

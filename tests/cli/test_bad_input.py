@@ -61,7 +61,7 @@ def test_a_device_that_is_unknown_or_not_there(fail: Fail, run: Path, monkeypatc
 
 
 def test_recipes(fail: Fail, folder: Path) -> None:
-    assert fail("train", "none.toml") == "none.toml: no such recipe"
+    assert fail("train", "none.toml") == "none.toml: no such recipe; without one: regard train TASK DATA"
     assert fail("train", write("bad.toml", "[train\n")).startswith("bad.toml: not valid TOML: ")
     assert fail("train", write("flat.toml", "steps = 5\n")).startswith("flat.toml: 'steps' stands outside a table")
     good = written(folder, recipe(folder)).name
@@ -86,7 +86,8 @@ def test_recipes(fail: Fail, folder: Path) -> None:
 def test_options_of_language_models(fail: Fail, run: Path) -> None:
     said = "a translator reads whole sentences; leave out: stride, window"
     assert fail("evaluate", run, "valid.src", "valid.tgt", "--window", 8, "--stride", 4) == said
-    assert fail("generate", run, "1 2") == "run: a model for translate, which cannot generate"
+    cannot = "run: a model for translate, which cannot generate; use it with: regard translate"
+    assert fail("generate", run, "1 2") == cannot
 
 
 def test_settings(fail: Fail) -> None:
@@ -101,7 +102,7 @@ def test_settings(fail: Fail) -> None:
     assert fail(*command, "tokenizer.vocabulary=99999").startswith(
         "tokenizer.vocabulary: 99,999 asked, but this text gi"
     )
-    assert not Path("x", "config.toml").exists()
+    assert not Path("x").exists()
 
 
 def test_tasks_and_places(fail: Fail, run: Path) -> None:
@@ -120,7 +121,7 @@ def test_tasks_and_places(fail: Fail, run: Path) -> None:
 
 def failing_data(fail: Fail, *data: str) -> str:
     message = fail("train", "translate", *data, "--out", "x")
-    assert not Path("x", "config.toml").exists()
+    assert not Path("x").exists()
     return message
 
 
@@ -151,6 +152,7 @@ def test_empty_files_and_lines(fail: Fail, run: Path, capsys: pytest.CaptureFixt
     assert failing_data(fail, "empty.src", "empty.tgt") == (
         "empty.src: no pairs; not one line holds a source and a target"
     )
+    assert fail("translate", run, "--file", "empty.src") == "empty.src: no texts; give one a line"
     pairs = digits(30)
     pairs[16] = (pairs[16][0], "")
     write_pairs(Path(), "gap", pairs)
@@ -235,6 +237,7 @@ def test_a_batch_smaller_than_one_row(fail: Fail, folder: Path) -> None:
     message = fail("train", good, "--out", "small", "--set", "train.batch_tokens=8", "--set", "data.max_length=64")
     assert message.startswith("train.batch_tokens = 8 in ")
     assert "is less than one row of data.max_length = 64 tokens; raise it to" in message
+    assert not Path("small").exists()
 
 
 @pytest.mark.parametrize("option", [("--temperature", "0.7"), ("--top-k", "5"), ("--top-p", "0.9")])

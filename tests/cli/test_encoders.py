@@ -80,11 +80,16 @@ def test_words_for_a_mask(bert: Path, regard: Regard, fail: Callable[..., str]) 
     found = json.loads(regard("fill", bert, "[MASK] cat [MASK]", "--json")[0])
     assert [len(words) for words in found["masks"]] == [5, 5]
     assert set(found["masks"][0][0]) == {"word", "probability", "text"}
+    own = json.loads(regard("fill", bert, "The  RED [MASK], Sits.", "--json")[0])
+    assert own["text"] == "The  RED [MASK], Sits."
+    assert all(re.fullmatch(r"The  RED ?[^ ]+, Sits\.", each["text"]) for each in own["masks"][0])
     both = regard("fill", bert, "[MASK] cat [MASK]")[0].rstrip("\n").split("\t|\t")
     assert [each.split("\t")[0].split()[0] for each in both] == [words[0]["word"] for words in found["masks"]]
     missing = "no [MASK] in 'the cat'; put it where a word is to be found"
     assert fail("fill", bert, "the cat") == f"text 1: {missing}"
     assert fail("fill", bert, "[MASK]", "--top", 0) == "--top 0: expected at least 1"
+    Path("empty.txt").touch()
+    assert fail("fill", bert, "--file", "empty.txt") == "empty.txt: no texts; give one a line"
 
 
 def test_filling_lines(bert: Path, regard: Regard, called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,14 +135,17 @@ def test_classifying(bert: Path, regard: Regard, fail: Callable[..., str]) -> No
     assert set(scores) == {"task", "n", "accuracy", "macro_f1", "matthews", "f1"}
     assert fail("classify", "cats", "a", "b", "--pair", "c").startswith("--pair goes with one TEXT")
     assert fail("classify", "cats", "a", "--pair", " ").startswith("--pair is empty")
+    Path("empty.txt").touch()
+    assert fail("classify", "cats", "--file", "empty.txt") == "empty.txt: no texts; give one a line"
     Path("hole.txt").write_text("the cat\nthe cat\t\n")
     assert fail("classify", "cats", "--file", "hole.txt") == "text 2: its pair is empty; give both texts"
     Path("new.tsv").write_text("text\tlabel\ncat\tmaybe\n")
     unknown = "the label 'maybe' was not there in training; known: no, yes; correct it, leave it out, or train with"
     assert fail("evaluate", "cats", "new.tsv") == f"new.tsv:2: {unknown} examples of it"
     assert fail("evaluate", "cats", "labelled.tsv:text,lable").startswith("labelled.tsv: no column 'lable'; ")
-    assert fail("tag", "cats", "a cat") == "cats: a model for classify, which cannot tag"
-    assert fail("translate", "cats", "a cat") == "cats: a model for classify, which cannot translate"
+    kind, use = "cats: a model for classify, which cannot", "use it with: regard classify"
+    assert fail("tag", "cats", "a cat") == f"{kind} tag; {use}"
+    assert fail("translate", "cats", "a cat") == f"{kind} translate; {use}"
     assert fail("evaluate", "cats", "labelled.tsv", "--beam", 2) == "a classifier has no such options; leave out: beam"
 
 
@@ -181,6 +189,8 @@ def test_tagging(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     assert split["words"] == ["the", "cat", "sits."]
     scores = json.loads(regard("evaluate", "animals", "words.conll", "--json")[0])
     assert {"precision", "recall", "f1", "accuracy", "words"} <= scores.keys()
+    Path("empty.txt").touch()
+    assert fail("tag", "animals", "--file", "empty.txt") == "empty.txt: no texts; give one a line"
     Path("ragged.conll").write_text("the O\ncat\n")
     assert fail("train", "tag", "ragged.conll", "--out", "x", *SMALL).startswith("ragged.conll:2: ")
     assert fail("train", "tag", "words.conll", "--column", "9", "--out", "x", *SMALL).startswith("words.conll")
@@ -195,6 +205,47 @@ def test_tagging(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     assert fail("train", "tag", "words.conll", "--column", "2", "--columns", "2", "--out", "y") == both
     none = "columns: text: plain text is read here, which has none; leave them out"
     assert fail("train", "pretrain", "books.txt", "--columns", "text", "--out", "y", *SMALL) == none
+
+
+def test_what_is_not_conll(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+    """A table of texts and plain prose: the line that is off, and what was expected."""
+    regard("train", "tag", "words.conll", "--from", bert, "--out", "tagger", *SHORT)
+    train, evaluate = ["train", "tag", "--out", "x", *SMALL], ["evaluate", "tagger"]
+    expected = "expected one word a line and its label behind a tab or a blank, with an empty line after each sentence"
+    rows = (f"{text}\t{'yes' if 'cat' in text else 'no'}" for text in sentences(80, least=4))
+    Path("texts.tsv").write_text("\n".join(rows))
+    Path("prose.txt").write_text("It was a dark night.\nHe came.\n")
+    for command in (train, evaluate):
+        found = fail(*command, "texts.tsv")
+        assert found.startswith("texts.tsv:1: ")
+        assert f" where a single word was expected; {expected}; " in found
+        assert fail(*command, "prose.txt") == f"prose.txt:2: 2 columns, but line 1 has 5, parted by blanks; {expected}"
+    Path("prose.txt").write_text("It was dark.\nHe came home.\n" * 9)
+    assert fail(*train, "prose.txt").startswith(
+        "only 1 sentences (one word and its label a line, an empty line after each sentence): too few to hold some out"
+    )
+    assert fail(*evaluate, "prose.txt").endswith(", or name another --column")
+    assert not Path("x").exists()
+
+
+def test_a_tagger_is_scored_on_the_column_it_was_trained_on(
+    folder: Path, bert: Path, regard: Regard, fail: Callable[..., str]
+) -> None:
+    """The two columns hold other labels, so one cannot be taken for the other."""
+
+    def line(place: int, word: str) -> str:
+        return "\t".join([str(place), word, "_", "_", "NN" if word in ("cat", "dog") else "XX", *"_____"])
+
+    texts = ["\n".join(line(place, word) for place, word in enumerate(text.split(), 1)) for text in sentences(40)]
+    Path("words.conllu").write_text("\n\n".join(texts) + "\n")
+    regard("train", "tag", "words.conllu", "--column", "xpos", "--from", bert, "--out", "pos", *SHORT)
+    scores = regard("evaluate", "pos", "words.conllu", "--json")[0]
+    assert regard("evaluate", "pos", "words.conllu", "--column", "xpos", "--json")[0] == scores
+    assert fail("evaluate", "pos", "words.conllu", "--column", "upos").startswith("words.conllu:1: empty label; ")
+    assert fail("evaluate", "pos", "words.conll") == (
+        "words.conll: no column 'xpos'; the columns of CoNLL have numbers, counted from 1: pass one with --column"
+    )
+    assert fail("evaluate", "pos", "words.conll", "--column", "2").startswith("words.conll:1: the label 'O' was not th")
 
 
 def test_what_cannot_be_fine_tuned(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
@@ -213,7 +264,7 @@ def test_what_cannot_be_fine_tuned(bert: Path, regard: Regard, fail: Callable[..
         f"task.length = 64, but {bert} has learned 32 positions; give task.length=32 or less, or leave it out"
     )
     assert fail("train", "translate", "labelled.tsv", "--out", "x", "--from", bert).endswith(
-        "a model for pretrain; translate cannot start from it"
+        "a model for pretrain; translate cannot start from it; leave out --from, or name another model"
     )
     assert not Path("x").exists()
 

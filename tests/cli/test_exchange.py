@@ -59,7 +59,9 @@ def test_sentence_files(folder: Path) -> None:
 
 
 def test_refusals(fail: Fail, run: Path) -> None:
-    assert fail("import", "nowhere", "--out", "x") == "nowhere: no such directory"
+    assert fail("import", "nowhere", "--out", "x") == (
+        "nowhere: no such directory; name one with config.json and model.safetensors"
+    )
     assert fail("import", "run", "--out", "x") == "run: already a run directory; use it as it is"
     Path("empty").mkdir()
     assert fail("import", "empty", "--out", "x") == "empty: not a Hugging Face directory: it has no config.json"

@@ -173,12 +173,17 @@ def test_options_that_cannot_be(model: Path, fail: Callable[..., str], options: 
 
 
 def test_models_and_data_of_another_kind(model: Path, fail: Callable[..., str], regard: Regard) -> None:
-    assert fail("translate", model, "the") == f"{model}: a model for lm, which cannot translate"
-    assert fail("fill", model, "[MASK]") == f"{model}: a model for lm, which cannot fill"
+    use = "use it with: regard generate"
+    assert fail("translate", model, "the") == f"{model}: a model for lm, which cannot translate; {use}"
+    assert fail("fill", model, "[MASK]") == f"{model}: a model for lm, which cannot fill; {use}"
     regard("train", "pretrain", "books.txt", "--out", "bert", *SMALL, "--set", "task.length=32")
-    assert fail("generate", "bert", "the") == "bert: a model for pretrain, which cannot generate"
+    assert fail("generate", "bert", "the") == (
+        "bert: a model for pretrain, which cannot generate; use it with: regard fill"
+    )
     assert fail("evaluate", model, "books.txt", "--beam", 3) == "plain text is evaluated as it is; leave out: beam"
     assert fail("evaluate", model, "books.txt", "--stride", 99) == "stride 99: expected 1 to 16, the window"
+    Path("empty.txt").touch()
+    assert fail("generate", model, "--file", "empty.txt") == "empty.txt: no texts; give one a line"
     Path("empty.txt").write_text("\n\n")
     assert fail("evaluate", model, "empty.txt") == "empty.txt: no text; every line is blank"
     assert fail("train", "lm", "empty.txt", "--out", "x") == "empty.txt: no text; every line is blank"

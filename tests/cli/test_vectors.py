@@ -234,6 +234,6 @@ def test_a_translator_gives_no_vectors(fail: Fail, tmp_path_factory: pytest.Temp
         "show senses": ["look", "a cat", "--pair", "the cat", "--view", "senses", "--word", "cat"],
     }.items():
         message = fail(arguments[0], folder / "run", *arguments[1:], "--device", "cpu")
-        assert message == f"{folder / 'run'}: a model for translate, which cannot {verb}"
+        assert message == f"{folder / 'run'}: a model for translate, which cannot {verb}; use it with: regard translate"
     message = fail("look", folder / "run", "a", "--pair", "b", "--view", "match", "--device", "cpu")
-    assert message.endswith("a model for translate, which cannot match")
+    assert "a model for translate, which cannot match; " in message

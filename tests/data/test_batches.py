@@ -11,6 +11,7 @@ import torch
 from regard.data.batches import IGNORE, PairBatch, Rows, lay, next_batch, pair_batch, sentences_to_rows
 from regard.data.order import PackedOrder, Placement
 from regard.data.store import Column, TokenStore
+from regard.data.windows import Windows
 
 PAD, SOS, EOS = 0, 1, 2
 
@@ -135,7 +136,7 @@ def test_what_comes_next_is_what_the_plain_definition_says() -> None:
     sentences = [[7, *ids, 9] for ids in random_sentences(60)]
     lengths = np.array([[len(ids) - 1] for ids in sentences])
     for placement in PackedOrder(lengths, [17], 4, seed=3).one_epoch():
-        batch = next_batch(Column.of(sentences, "uint16"), placement, pad=PAD)
+        batch = next_batch(Windows(Column.of(sentences, "uint16"), 17), placement, pad=PAD)
         before, after = ([ids[:-1] for ids in sentences], [ids[1:] for ids in sentences])
         assert parts(batch.rows) == plain_rows(before, placement, 17, None, None)
         expected, there, _ = plain_rows(after, placement, 17, None, None)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from regard import progress
 from regard.data import corpus
 from regard.data.corpus import Corpus, DataConfig, Example, chunks, held_out, survey, write_store
 from regard.errors import ConfigError
+from regard.tasks.translate import Translate
+from regard.text import files
 
 
 def examples(n: int) -> list[Example]:
@@ -59,6 +65,8 @@ def test_a_vocabulary_is_learned_from_no_more_than_the_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, every: int
 ) -> None:
     class Lines:
+        unit = "lines"
+
         @staticmethod
         def paths(data: Sequence[str]) -> list[Path]:
             return [tmp_path / "file"]
@@ -98,3 +106,26 @@ def test_a_store_holds_every_example_in_order(tmp_path: Path, monkeypatch: pytes
 def test_rows_too_narrow_for_a_text() -> None:
     with pytest.raises(ConfigError, match=r"^data.max_length = 7; expected at least 8 tokens$"):
         DataConfig(train=("a", "b"), max_length=7)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst"])
+def test_reading_shows_what_share_of_the_files_is_read(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import pyarrow
+
+    monkeypatch.setattr(progress, "QUIET_SECONDS", -1.0)
+    monkeypatch.setattr(files, "BLOCK", 1 << 10)
+    generator = np.random.default_rng(0)
+    for name in ("a", "b"):
+        text = "\n".join(map(str, generator.integers(0, 1 << 62, 20_000).tolist())).encode()
+        pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": pyarrow.Codec("zstd").compress}[suffix]
+        (tmp_path / f"{name}{suffix}").write_bytes(pack(text))
+    monkeypatch.chdir(tmp_path)
+    data = DataConfig(train=(f"./a{suffix}", f"b{suffix}"), max_length=8)
+    assert Corpus(Translate, data, "test").counted.n_examples == 20_000
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("reading: ")]
+    shares = [int(line.removeprefix("reading: ").removesuffix("%")) for line in said]
+    assert shares == sorted(shares)
+    assert shares[0] < 50
+    assert shares[-1] == 100

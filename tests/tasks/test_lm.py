@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from encoders import CPU, documents, sentences
@@ -19,8 +19,9 @@ from regard import config
 from regard.data import corpus
 from regard.data.batches import IGNORE, sentences_to_rows
 from regard.data.corpus import DataConfig, write_store
-from regard.data.order import PackedOrder
+from regard.data.order import PackedOrder, Placement
 from regard.data.store import TokenStore
+from regard.data.windows import cut
 from regard.errors import ConfigError, InputError
 from regard.generate import Manner
 from regard.models.presets import with_preset
@@ -48,17 +49,17 @@ def store_of(of: Lm, folder: Path, texts: list[str] = TEXTS) -> TokenStore:
 class TestWhatIsRead:
     @pytest.mark.parametrize("length", [8, 9, 16, 300])
     @pytest.mark.parametrize("tokenizer", [BYTES, LETTERS], ids=["bytes", "characters"])
-    def test_every_token_is_predicted_exactly_once(self, tokenizer: object, length: int) -> None:
-        """The end of each document too; all windows but the last of a document are full and share one token."""
+    def test_every_token_is_predicted_exactly_once(self, tokenizer: object, length: int, tmp_path: Path) -> None:
+        """The end of each document too; all windows but the last of a document are full."""
         of = task(tokenizer, length=length)  # type: ignore[arg-type]
-        for text in TEXTS:
-            (windows,) = of.encode([Stretch(text)])
-            ids = of.tokenizer.encode(text)
-            assert [token for window in windows for token in window[1:]] == [*ids, of.end]
-            assert windows[0][0] == of.start == of.end
-            assert all(one[-1] == other[0] for one, other in pairwise(windows))
-            assert all(len(window) == length + 1 for window in windows[:-1])
-            assert 2 <= len(windows[-1]) <= length + 1
+        for number, text in enumerate(TEXTS):
+            store, ids = store_of(of, tmp_path / str(number), [text]), of.tokenizer.encode(text)
+            spans = of.lengths(store)[:, 0]
+            assert (spans[:-1] == length).all()
+            assert 1 <= spans[-1] <= length
+            batch = of.batch(store, Placement(np.arange(len(spans)), np.arange(len(spans)), len(spans), (length,)))
+            assert batch.following[batch.following != IGNORE].tolist() == [*ids, of.end]
+            assert batch.rows.ids[batch.rows.segment > 0].tolist() == [of.start, *ids]
 
     @pytest.mark.parametrize("most", [5, 40, 1000])
     def test_stretches_of_a_document_go_on_where_the_last_ended(
@@ -82,11 +83,12 @@ class TestWhatIsRead:
             text = " the cat\n  sits\n\non the mat "
             assert tokenizer.decode(task(tokenizer).sequences([Stretch(text)])[0]) == text
 
-    def test_batches_hold_every_token_once(self, tmp_path: Path) -> None:
-        of = task()
+    @pytest.mark.parametrize("epoch", [0, 1, 7])
+    def test_batches_hold_every_token_once(self, tmp_path: Path, epoch: int) -> None:
+        of = task(length=16)
         store = store_of(of, tmp_path)
         read: Counter[int] = Counter()
-        for placement in PackedOrder(of.lengths(store), [32], 4, seed=0).one_epoch():
+        for placement in PackedOrder(of.lengths(store), [32], 4, seed=0).one_epoch(epoch):
             batch = of.batch(store, placement)
             read.update(batch.following[batch.following != IGNORE].tolist())
             assert batch.n_tokens == int((batch.rows.segment > 0).sum())
@@ -101,9 +103,10 @@ class TestWhatIsRead:
         for placement in PackedOrder(of.lengths(store), [32], 4, seed=0).one_epoch():
             loss = of.loss(model, of.batch(store, placement))
             total, count = total + float(loss.nll), count + int(loss.n_tokens)
-        plain = 0.0
-        for item in range(len(store)):
-            ids = store["text"][item].tolist()
+        plain, windows = 0.0, cut(store["text"], of.length)
+        _, starts, spans = windows.parts(np.arange(len(windows.spans)), 0)
+        for start, span in zip(starts.tolist(), spans.tolist(), strict=True):
+            ids = store["text"].ids[start : start + span + 1].tolist()
             log_probs = model(sentences_to_rows([ids[:-1]], pad=0))[0].log_softmax(-1)
             plain -= float(log_probs[torch.arange(len(ids) - 1), ids[1:]].sum())
         assert total == pytest.approx(plain, rel=1e-9)
@@ -363,7 +366,7 @@ class TestTraining:
         del tables["task"]["length"]
         prepared = ready(tables, tmp_path / "run")
         assert prepared.config.task.length == 12
-        assert prepared.train["text"].lengths.max() == 13
+        assert prepared.task.lengths(prepared.train).max() == 12
 
     @pytest.mark.parametrize(
         "shape", [{"positions": "rotary"}, {"positions": "sinusoidal"}, {"architecture": "rnn"}, {}], ids=str
@@ -378,7 +381,7 @@ class TestTraining:
         }
         prepared = ready(merged(tables, {"train": {"batch_tokens": 4096}}), tmp_path / "run")
         assert prepared.config.model.n_positions == prepared.config.data.max_length == 2048
-        assert prepared.train["text"].lengths.max() == 2049
+        assert prepared.task.lengths(prepared.train).max() == 2048
         assert prepared.chosen["model.n_positions"] == 2048
 
     def test_the_positions_of_a_preset_limit_windows_too(self, tmp_path: Path) -> None:
@@ -404,7 +407,7 @@ class TestTraining:
             return
         prepared = ready(tables, tmp_path / "two")
         assert prepared.config.model.n_positions == prepared.config.task.length == 32
-        assert prepared.train["text"].lengths.max() == 33
+        assert prepared.task.lengths(prepared.train).max() == 32
         assert prepared.chosen["model.n_positions"] == 32
         assert "model.d_model" not in prepared.chosen
 

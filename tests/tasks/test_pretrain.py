@@ -233,11 +233,28 @@ class TestFill:
         assert_close(torch.tensor([each.probability for each in found[0]]), best.values)
         assert [each.word for each in found[0]] == [VOCABULARY.pieces([index])[0] for index in best.indices.tolist()]
 
+    @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "characters"])
+    def test_the_rest_of_the_text_is_as_it_was_written(self, kind: str) -> None:
+        one = Pretrain(PretrainConfig(objective="masked"), vocabulary(kind, 330))
+        text = "  The [MASK]  SITS\u00a0on Café [MASK]!"
+        for number, words in enumerate(one.fill(small(one), text, 300, CPU)):
+            before, after = (("  The", "  SITS\u00a0on Café [MASK]!"), ("  The [MASK]  SITS\u00a0on Café", "!"))[number]
+            for each in words:
+                assert each.text.startswith(before)
+                assert each.text.endswith(after)
+                assert each.text[len(before) : -len(after)].strip() == each.word.removeprefix("##")
+
+    def test_a_piece_that_goes_on_a_word_touches_it(self) -> None:
+        for kind in ("wordpiece", "bpe"):
+            one = Pretrain(PretrainConfig(objective="masked"), vocabulary(kind, 330))
+            found = {each.text for words in one.fill(small(one), "(Se [MASK])", 400, CPU) for each in words}
+            assert {"(Se cat)", "(Seat)" if kind == "bpe" else "(Set)"} <= found
+
     def test_what_cannot_be_filled(self) -> None:
         one = task(objective="masked")
         with pytest.raises(InputError, match=r"no \[MASK\] in 'the cat'; put it where a word is to be found"):
             one.fill(small(one), "the cat", 3, CPU)
-        with pytest.raises(InputError, match="the text has 68 tokens; this model takes 64"):
+        with pytest.raises(InputError, match="the text has 68 tokens; this model takes 64; leave out what is far"):
             one.fill(small(one), "[MASK]" + " cat" * 65, 3, CPU)
         bare = Pretrain(PretrainConfig(objective="none"), VOCABULARY)
         with pytest.raises(InputError, match="no head for masked words; it gives vectors"):

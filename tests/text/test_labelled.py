@@ -145,9 +145,10 @@ def test_numbers_that_are_no_labels() -> None:
         "y.jsonl:1: 'label' is a list; expected a text or a number"
     )
     assert fault(parquet("y.parquet", text=["a"], label=[[1]])) == (
-        "y.parquet: column 'label' holds list<element: int64>; expected text or numbers"
+        "y.parquet: column 'label' holds list<element: int64>; expected text or numbers; name another column"
     )
-    assert fault(parquet("z.parquet", text=[1], label=[1])) == "z.parquet: column 'text' holds int64; expected text"
+    found = fault(parquet("z.parquet", text=[1], label=[1]))
+    assert found == "z.parquet: column 'text' holds int64; expected text; name another column"
 
 
 def test_nothing_that_fits() -> None:

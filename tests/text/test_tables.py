@@ -163,7 +163,7 @@ class TestParquet:
             ": no column 'eng'; the file holds 'en', 'id', 'words', 'blob'; did you mean 'en'?"
         )
         assert fault(path, "5") == ": no column 5; there are 4"
-        assert fault(path, "id") == ": column 'id' holds int64; expected text"
+        assert fault(path, "id") == ": column 'id' holds int64; expected text; name another column"
         assert "expected text" in fault(path, "words")
         assert "expected text" in fault(path, "blob")
         assert "no such file" in fault(tmp_path / "y.parquet", "en")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError
-from regard.text.tagged import Tagged, is_entity_scheme, paths_of, read_tagged, to_iob2
+from regard.text.tagged import FORMAT, Tagged, is_entity_scheme, paths_of, read_tagged, to_iob2
 
 CONLLU = (
     "# newdoc id = x\n"
@@ -102,17 +102,26 @@ class TestConll:
         assert len(read("x.conll.gz")) == 2
 
     def test_ragged_lines(self) -> None:
-        fix = "expected one word a line, columns parted by"
-        assert fault(write("x", "-DOCSTART- O\n\na X O\nb O\n")) == f"x:4: 2 columns, but line 3 has 3; {fix} blanks"
-        assert fault(write("x", "a\tO\n\nb O\n")) == f"x:3: 1 column, but line 1 has 2; {fix} tabs"
-        assert fault(write("x", "a\nb\n")) == "x:1: 1 column; expected a word and its label, parted by a tab or a blank"
+        fault_at_4 = fault(write("x", "-DOCSTART- O\n\na X O\nb O\n"))
+        assert fault_at_4 == f"x:4: 2 columns, but line 3 has 3, parted by blanks; {FORMAT}"
+        assert fault(write("x", "a\tO\n\nb O\n")) == f"x:3: 1 column, but line 1 has 2, parted by tabs; {FORMAT}"
+        assert fault(write("x", "a\nb\n")) == f"x:1: 1 column; {FORMAT}"
+
+    def test_texts_where_words_were_expected(self) -> None:
+        """A table of texts and their labels is no CoNLL, though each line has two columns; words may have blanks."""
+        rows = ["it is great fun\tgood", "dull\tbad", "a very long and very dull film\tbad"]
+        found = fault(write("x.tsv", "a\tO\n\n" + "\n".join(rows)))
+        said = f"x.tsv:3: 'it is great fun' where a single word was expected; {FORMAT}"
+        assert found == f"{said}; whole texts are labelled with classify"
+        assert len(read(write("x.tsv", "1 000 000\tNUM\nNew York City\tLOC\n"))) == 1
 
     def test_columns_that_are_not_there(self) -> None:
         write("x", "\na X O\n")
         assert fault("x", column="4") == "x:2: no column 4; there are 3"
         assert fault("x", column="0") == "x: no column 0; columns are counted from 1"
         assert fault("x", column="1") == "x: column 1 holds the words; name the one that holds their labels"
-        assert fault("x", column="ner") == "x: no column 'ner'; the columns of CoNLL have numbers, counted from 1"
+        numbers = "the columns of CoNLL have numbers, counted from 1: pass one with --column"
+        assert fault("x", column="ner") == f"x: no column 'ner'; {numbers}"
 
     def test_holes(self) -> None:
         assert fault(write("x", "a\tO\nb\t\n")) == f"x:2: empty label; {FIX}"

@@ -100,6 +100,21 @@ def test_the_recipe_written_down_gives_the_same_run_again(tmp_path: Path, change
     assert contents(tmp_path / "run") == contents(tmp_path / "again")
 
 
+def test_where_no_run_could_begin_nothing_is_left_but_what_was_there(tmp_path: Path) -> None:
+    """The batch is found too small when vocabulary and stores are written."""
+    small = recipe(tmp_path, {"train": {"batch_tokens": 8}})
+    with pytest.raises(ConfigError, match="is less than one row"):
+        ready(small, tmp_path / "new" / "deep" / "run")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    for out in (tmp_path / "mine", tmp_path / "mine" / "run"):
+        with pytest.raises(ConfigError, match="is less than one row"):
+            ready(small, out)
+    assert (tmp_path / "mine" / "notes.txt").exists()
+    assert not (tmp_path / "mine" / "run").exists()
+
+
 def test_where_there_is_nothing_to_go_on_with_it_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ready(recipe(tmp_path), tmp_path / "run", resume=True)
     assert f"{tmp_path / 'run'}: there is no run to go on with; a new one begins" in capfd.readouterr().err

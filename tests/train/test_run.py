@@ -133,7 +133,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 def test_no_run_directory(tmp_path: Path) -> None:
     for path, message in (
         (tmp_path / "none", "no such run directory; `regard train` makes one"),
-        (tmp_path, "not a run directory: it has no config.toml"),
+        (tmp_path, "not a run directory: it has no config.toml; name one that `regard train` or `regard import` made"),
     ):
         with pytest.raises(CheckpointError) as caught:
             RunDirectory(path).load()

@@ -1,0 +1,64 @@
+"""Long texts cut into windows, at other places in each epoch.
+
+A text of n + 1 tokens has n to predict. Each of its windows predicts `length` of them, the last one what is left, and
+begins with the token that the one before predicts last:
+
+    tokens     a b c d e f g h i j k
+    epoch 0    [a b c d)[e f g h)[i j)          predict  b c d e | f g h i | j k
+    another    [d e f g)[h i j)+[a)[b c)        predict  e f g h | i j k  b | c d
+
+Later epochs turn the text, so that no token stands at the same place of a window again and again. Windows keep their
+lengths; the one that reaches the end goes on with the beginning, which is a text by itself there. A text that fits one
+window stays whole.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from regard.data.packing import spread
+from regard.data.store import Column
+
+GOLDEN = (5**0.5 - 1) / 2
+"""Multiples of it, without their whole part, lie far apart from each other."""
+
+
+class Parts(NamedTuple):
+    """What windows consist of: whose part each is, where in the column its first token is, and how many it predicts."""
+
+    owner: Int[np.ndarray, " parts"]
+    starts: Int[np.ndarray, " parts"]
+    spans: Int[np.ndarray, " parts"]
+
+
+@lru_cache(maxsize=4)  # a run asks for those of two columns, for every batch
+def cut(column: Column, length: int) -> Windows:
+    """The windows of a column."""
+    return Windows(column, length)
+
+
+class Windows:
+    """All windows of a column of texts, each text's one after another."""
+
+    def __init__(self, column: Column, length: int) -> None:
+        self.column = column
+        to_predict = column.lengths.astype(np.int64) - 1
+        n_windows = -(-to_predict // length)
+        self.lengths = np.repeat(to_predict, n_windows)
+        self.first = spread(np.zeros_like(n_windows), n_windows) * length
+        self.spans = np.minimum(length, self.lengths - self.first)
+        self.offsets = np.repeat(column.offsets[:-1], n_windows)
+
+    def parts(self, windows: Int[np.ndarray, " windows"], epoch: int) -> Parts:
+        """One part of each of these windows, or two where it goes on with the beginning of its text."""
+        length, span, offset = self.lengths[windows], self.spans[windows], self.offsets[windows]
+        turned = (epoch * GOLDEN % 1 * length).astype(np.int64)
+        begin = np.where(span < length, (self.first[windows] + turned) % length, 0)
+        upto = np.minimum(span, length - begin)
+        starts, spans = np.stack((offset + begin, offset), 1).ravel(), np.stack((upto, span - upto), 1).ravel()
+        there = spans > 0
+        return Parts(np.repeat(np.arange(len(windows)), 2)[there], starts[there], spans[there])
