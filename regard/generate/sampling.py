@@ -146,17 +146,24 @@ class Way:
 
 
 def walk(step: Step, state: State, first: Int[Tensor, " N"], way: Way) -> Iterator[Chosen]:
-    """Write all rows, one token at a time, behind the token each begins with, until each has come to its end."""
+    """Write all rows, one token at a time, behind the token each begins with, until each has come to its end.
+
+    A GPU takes the next step while tokens are brought from it and looked at, also in rows that are found to have ended.
+    """
     tokens, most = first, way.limits.tolist()
     rows = list(range(len(most)))  # the input row each live row writes
+    ahead: Tensor | None = None
     for length in range(1, max(most, default=0) + 1):
-        logits = step(tokens, state)
+        logits = step(tokens, state) if ahead is None else ahead
         log_probs = log_probabilities(logits, way.marks)
         tokens = way.choose(logits, log_probs, rows)
         if way.forced and any(most[row] == length for row in rows):
             last = torch.tensor([most[row] == length for row in rows], device=tokens.device)
             tokens = torch.where(last, way.marks.end, tokens)
-        written, scores = tokens.tolist(), log_probs.gather(-1, tokens[:, None]).squeeze(-1).tolist()
+        brought = _bring(tokens, log_probs.gather(-1, tokens[:, None]).squeeze(-1))
+        more = any(length < most[row] for row in rows)
+        ahead = step(tokens, state) if more and _goes_on(tokens) else None
+        written, scores = brought()
         if any(map(math.isnan, scores)):
             raise InputError(BROKEN)
         yield Chosen(rows, written, scores)
@@ -168,6 +175,26 @@ def walk(step: Step, state: State, first: Int[Tensor, " N"], way: Way) -> Iterat
             kept = torch.tensor(going, device=tokens.device)
             tokens, rows = tokens[kept], [rows[place] for place in going]
             state.select(kept[:, None])
+            ahead = None if ahead is None else ahead[kept]
+
+
+def _goes_on(x: Tensor) -> bool:
+    """Whether its device works by itself, while Python does something else."""
+    return x.is_cuda
+
+
+def _bring(tokens: Int[Tensor, " N"], scores: Float[Tensor, " N"]) -> Callable[[], tuple[list[int], list[float]]]:
+    """Have these brought here, behind what their device was asked for so far; the call waits for them."""
+    if not tokens.is_cuda:
+        return lambda: (tokens.tolist(), scores.tolist())
+    here = [part.to("cpu", non_blocking=True) for part in (tokens, scores)]
+    there = torch.cuda.current_stream(tokens.device).record_event()
+
+    def wait() -> tuple[list[int], list[float]]:
+        there.synchronize()
+        return here[0].tolist(), here[1].tolist()
+
+    return wait
 
 
 def follow(

@@ -20,7 +20,7 @@ from regard.nn import Cache, FixedProduct, Recording, Sight, Slots
 Next = Callable[[Tensor, Any], Tensor]
 """Write the tokens into a context, and give the logits of those that follow."""
 
-ROOM = 256
+ROOM = 512
 """Tokens of a text that a recording has room for at least."""
 
 

@@ -18,6 +18,10 @@ from regard.data.batches import IGNORE
 CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits made at once: what stays in a CPU's cache, or keeps a GPU busy."""
 
+EVEN = 64
+"""On a GPU products are worked out in tiles: rows and tokens that are no multiple of this, as those of GPT-2's 50,257
+words, would take twice the time."""
+
 
 class Loss(NamedTuple):
     """What is minimised, summed over tokens; beside it the plain negative log-likelihood and the tokens."""
@@ -67,12 +71,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
         exact = torch.promote_types(hidden.dtype, torch.float32)
         total, nll = torch.zeros(2, dtype=exact, device=hidden.device)
         learning = any(ctx.needs_input_grad[:3])
+        size, rows = len(weight), max(1, CHUNK.get(hidden.device.type, 1 << 24) // len(weight))
+        if hidden.is_cuda:
+            weight, bias, rows = _even(weight), None if bias is None else _even(bias), -(-rows // EVEN) * EVEN
         of_hidden, of_weight = [], torch.zeros_like(weight, dtype=exact) if learning else weight
         of_bias = torch.zeros(len(weight), dtype=exact, device=weight.device)
-        rows = max(1, CHUNK.get(hidden.device.type, 1 << 24) // weight.shape[0])
         for part, wanted in zip(hidden.split(rows), target.split(rows), strict=True):
             logits = part @ weight.T if bias is None else torch.addmm(bias, part, weight.T)
-            chunk = _Chunk(logits, wanted, smoothing)
+            chunk = _Chunk(logits, wanted, smoothing, size)
             total, nll = total + chunk.total, nll + chunk.nll
             if learning:
                 exactly = chunk.gradient()
@@ -82,7 +88,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 of_hidden.append(gradient @ weight)
                 _add_product(of_weight, gradient.T, part)
         if learning:
-            ctx.save_for_backward(torch.cat(of_hidden), of_weight, of_bias)
+            ctx.save_for_backward(torch.cat(of_hidden), of_weight[:size], of_bias[:size])
             ctx.biased = bias is not None
         ctx.narrow = hidden.dtype
         ctx.mark_non_differentiable(nll)
@@ -94,6 +100,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return of_hidden, of_weight, of_bias if ctx.biased else None, None, None
 
 
+def _even(vocabulary: Tensor) -> Tensor:
+    """With zeros behind it."""
+    more = -len(vocabulary) % EVEN
+    return torch.cat((vocabulary, vocabulary.new_zeros(more, *vocabulary.shape[1:]))) if more else vocabulary
+
+
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """``total += left @ right``, in one pass where the product needs no widening."""
     if total.dtype == left.dtype:
@@ -103,14 +115,16 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 class _Chunk:
-    """Some rows of logits, which are overwritten, with one exponential each."""
+    """Some rows of logits, which are overwritten, with one exponential each; zeros behind the first `size` are none."""
 
-    def __init__(self, logits: Tensor, target: Tensor, smoothing: float) -> None:
-        self.target, self.smoothing = target, smoothing
+    def __init__(self, logits: Tensor, target: Tensor, smoothing: float, size: int) -> None:
+        self.target, self.smoothing, self.size = target, smoothing, size
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         counts = (target != IGNORE)[:, None]
         chosen = wide.gather(1, target.clamp(min=0).long()[:, None])
-        mean = wide.mean(1, keepdim=True) if smoothing else 0.0
+        mean = wide.sum(1, keepdim=True) / size if smoothing else 0.0
+        if wide.shape[1] > size:
+            wide[:, size:] = -torch.inf
         top = wide.amax(1, keepdim=True)
         self.exponentials = wide.sub_(top).exp_()
         self.sum = self.exponentials.sum(1, keepdim=True)
@@ -122,10 +136,10 @@ class _Chunk:
 
     def gradient(self) -> Tensor:
         """``softmax - (1 - e) onehot - e / V`` at each counted position; the exponentials are overwritten."""
-        size = self.exponentials.shape[1]
-        softmax = self.exponentials.mul_(self.share / self.sum).sub_(self.share * (self.smoothing / size))
+        softmax = self.exponentials.mul_(self.share / self.sum).sub_(self.share * (self.smoothing / self.size))
         if softmax.device.type == "cpu":
             target, less = self.target.clamp(min=0).long()[:, None], self.share * (self.smoothing - 1)
             return softmax.scatter_add_(1, target, less)
-        onehot = torch.arange(size, device=self.target.device, dtype=self.target.dtype) == self.target[:, None]
+        words = torch.arange(softmax.shape[1], device=self.target.device, dtype=self.target.dtype)
+        onehot = words == self.target[:, None]
         return softmax.add_(onehot, alpha=self.smoothing - 1)  # a compiler makes one pass of all this

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.nn import one_query
 from regard.nn.attention import HeadedAttention, softmax_visible
 from regard.nn.cache import KeyValue, Memory
 from regard.nn.linear import Linear, product
@@ -126,7 +127,10 @@ class MultiHeadAttention(HeadedAttention):
         if added is not None:
             added = added / math.sqrt(self.d_key)
             mask = added if mask is None else added.masked_fill(~mask, -math.inf)
-        out = F.scaled_dot_product_attention(query, memory.key, memory.value, attn_mask=mask)
+        if added is None and mask is not None and one_query.usable(query, *memory):
+            out = one_query.look(query, *memory, mask)
+        else:
+            out = F.scaled_dot_product_attention(query, memory.key, memory.value, attn_mask=mask)
         return out if sight.blank is None else out.masked_fill(sight.blank, 0.0)
 
     def _explicit(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "B H Q E"]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.errors import InputError
-from regard.generate import Hypothesis, Marks, Repetition, Way, follow, most_likely, sampler, walk
+from regard.generate import Hypothesis, Marks, Repetition, Way, follow, most_likely, sampler, sampling, walk
 from regard.generate.sampling import Draw, Pick, draw_by_row
 
 LOGITS = [0.5, 2.0, -1.0, 1.2, 0.1, -3.0]
@@ -234,6 +234,20 @@ def test_without_force_a_row_just_stops_at_its_limit() -> None:
     found = steps(Table(9, eos_bonus=-30.0), {"a": 2, "b": 3})
     assert [rows for rows, _, _ in found] == [[0, 1], [0, 1], [1]]
     assert not any(EOS in tokens for _, tokens, _ in found)
+
+
+@pytest.mark.parametrize("forced", [True, False])
+def test_a_step_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, forced: bool) -> None:
+    """As on a GPU: rows take one more step than they are found to need, but none behind the limit of all."""
+    limits = {"a": 4, "b": 2, "c": 9, "d": 6, "e": 9}
+    plain, ahead = Table(9), Table(9)
+    expected = steps(plain, limits, forced=forced)
+    monkeypatch.setattr(sampling, "_goes_on", lambda x: True)
+    assert steps(ahead, limits, forced=forced) == expected
+    before = [len(rows) for rows, _, _ in expected]
+    assert plain.rows_of_steps == before
+    assert ahead.rows_of_steps == [before[0], *before[: len(ahead.rows_of_steps) - 1]]
+    assert len(before) <= len(ahead.rows_of_steps) <= len(before) + 1
 
 
 def test_a_row_ends_where_it_is_said_to() -> None:
