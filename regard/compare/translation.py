@@ -241,7 +241,7 @@ def draw(found: Found, path: Path) -> Path:
             for each in found["models"]
         }
         charts.append(Chart(title, lines))
-    return draw_charts(charts, path, "words in the source", "score", columns=2, limits=(-3.0, 103.0))
+    return draw_charts(charts, path, "words in the source", "score", columns=2, shared=False)
 
 
 PART = Part(
