@@ -2,8 +2,8 @@
 
     python bench/by_length.py test.en test.de --out by-length.png additive=additive.de transformer=transformer.de
 
-Each NAME=FILE has the translations of the source, line by line. Sentences go into buckets of about one size by the words
-of their source, as `regard compare` does it.
+Each NAME=FILE has the translations of the source, line by line. Sentences go into buckets of about one size by the
+words of their source, as `regard compare` does it.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ step, never exist. Both give the same loss and gradient.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -18,9 +19,8 @@ from regard.data.batches import IGNORE
 CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits made at once: what stays in a CPU's cache, or keeps a GPU busy."""
 
-EVEN = 64
-"""On a GPU products are worked out in tiles: rows and tokens that are no multiple of this, as those of GPT-2's 50,257
-words, would take twice the time."""
+EVEN = {"cuda": 64}
+"""What vocabularies are filled up to a multiple of: a GPU works in tiles, and takes longer for GPT-2's 50,257 words."""
 
 
 class Loss(NamedTuple):
@@ -71,9 +71,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         exact = torch.promote_types(hidden.dtype, torch.float32)
         total, nll = torch.zeros(2, dtype=exact, device=hidden.device)
         learning = any(ctx.needs_input_grad[:3])
-        size, rows = len(weight), max(1, CHUNK.get(hidden.device.type, 1 << 24) // len(weight))
-        if hidden.is_cuda:
-            weight, bias, rows = _even(weight), None if bias is None else _even(bias), -(-rows // EVEN) * EVEN
+        device, size = hidden.device.type, len(weight)
+        even = EVEN.get(device, 1)
+        rows = math.ceil(CHUNK.get(device, 1 << 24) / (size * even)) * even
+        weight, bias = _filled(weight, even), None if bias is None else _filled(bias, even)
         of_hidden, of_weight = [], torch.zeros_like(weight, dtype=exact) if learning else weight
         of_bias = torch.zeros(len(weight), dtype=exact, device=weight.device)
         for part, wanted in zip(hidden.split(rows), target.split(rows), strict=True):
@@ -100,9 +101,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return of_hidden, of_weight, of_bias if ctx.biased else None, None, None
 
 
-def _even(vocabulary: Tensor) -> Tensor:
-    """With zeros behind it."""
-    more = -len(vocabulary) % EVEN
+def _filled(vocabulary: Tensor, even: int) -> Tensor:
+    """With zeros behind it, up to a multiple."""
+    more = -len(vocabulary) % even
     return torch.cat((vocabulary, vocabulary.new_zeros(more, *vocabulary.shape[1:]))) if more else vocabulary
 
 

@@ -107,21 +107,23 @@ def test_the_plain_likelihood_takes_no_part_in_the_gradient() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("rows_at_once", [1, 4, 1000])
-def test_linear_cross_entropy_is_cross_entropy_of_the_logits(smoothing, rows_at_once, monkeypatch):
+@pytest.mark.parametrize(("rows_at_once", "even"), [(1, 1), (4, 1), (1000, 1), (4, 8), (1, 30)])
+def test_linear_cross_entropy_is_cross_entropy_of_the_logits(smoothing, rows_at_once, even, monkeypatch):
+    """However many rows at once, and whatever a vocabulary is filled up to."""
     monkeypatch.setitem(loss_module.CHUNK, "cpu", rows_at_once * 30)
+    monkeypatch.setitem(loss_module.EVEN, "cpu", even)
     hidden = torch.randn(3, 7, 16, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(30, 16, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(30, dtype=torch.float64, requires_grad=True)
     target = torch.randint(0, 30, (3, 7))
     target[0, 2] = target[2, 6] = IGNORE
     found, wanted = [], []
     for results, loss in (
-        (found, linear_cross_entropy(hidden, weight, target, smoothing)),
-        (wanted, cross_entropy(hidden @ weight.T, target, smoothing)),
+        (found, linear_cross_entropy(hidden, weight, target, smoothing, bias)),
+        (wanted, cross_entropy(hidden @ weight.T + bias, target, smoothing)),
     ):
-        (loss.total * 0.3).backward()
-        results += [loss.total, loss.nll, loss.n_tokens, hidden.grad.clone(), weight.grad.clone()]
-        hidden.grad = weight.grad = None
+        gradients = torch.autograd.grad(loss.total * 0.3, (hidden, weight, bias))
+        results += [loss.total, loss.nll, loss.n_tokens, *gradients]
     torch.testing.assert_close(found, wanted)
 
 
