@@ -81,11 +81,14 @@ def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: st
 
 @contextmanager
 def _gone_if_it_fails(out: Path) -> Iterator[None]:
-    """Where no run could begin, the directories that were made for it go again; those that were there stay."""
+    """Where no run could begin, the directories that were made for it go again; those that were there stay.
+
+    After Ctrl-C all stays: what is encoded by then need not be encoded again.
+    """
     made = [each for each in (out, *out.parents) if not each.exists()]
     try:
         yield
-    except BaseException:
+    except Exception:
         if made:
             rmtree(out, ignore_errors=True)
         with suppress(OSError):  # not made yet, or somebody else uses it by now
