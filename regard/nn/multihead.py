@@ -1,9 +1,9 @@
 """Multi-head attention (SPEC 1.6-1.10): self, masked and cross, fused or explicit.
 
-Attention runs fused (`scaled_dot_product_attention`; short rows on a GPU in nn/short_rows.py) unless somebody listens
-to the tap ``weights`` or the position scheme works on the weights; then they are computed as written in the paper.
-All give the same numbers. There is no dropout on the weights, so that what is looked at is what was trained
-(docs/LOG.md).
+Attention runs fused (`scaled_dot_product_attention`; on a GPU short rows in nn/short_rows.py, single queries in
+nn/one_query.py) unless somebody listens to the tap ``weights`` or the position scheme works on the weights; then they
+are computed as written in the paper. All give the same numbers. There is no dropout on the weights, so that what is
+looked at is what was trained (docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class MultiHeadAttention(HeadedAttention):
         if added is not None:
             added = added / math.sqrt(self.d_key)
             mask = added if mask is None else added.masked_fill(~mask, -math.inf)
-        if added is None and mask is not None and one_query.usable(query, *memory):
+        if added is None and mask is not None and one_query.usable(query, *memory, mask):
             out = one_query.look(query, *memory, mask)
         else:
             out = F.scaled_dot_product_attention(query, memory.key, memory.value, attn_mask=mask)

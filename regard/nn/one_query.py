@@ -16,11 +16,14 @@ KEYS, WIDEST = 64, 128
 """Keys looked at together, and the width of a head that is taken."""
 
 
-def usable(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the kernel takes a query and a memory like these; it knows no gradient."""
+def usable(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> bool:
+    """Whether the kernel takes queries and a memory like these; it knows no gradient."""
     plain = query.dtype in (torch.float32, torch.bfloat16, torch.float16) and not torch.is_grad_enabled()
-    fits = query.shape[2] == 1 and query.shape[3] <= WIDEST and key.shape == value.shape
-    return fits and plain and runnable(query) and all(part.stride(3) == 1 for part in (query, key, value))
+    rows, _, n_keys, width = key.shape
+    one_each = query.shape[2] == 1 and allowed.shape == (rows, 1, 1, n_keys)
+    fits = width <= WIDEST and key.shape == value.shape and query.shape[3] == width
+    even = all(part.stride(3) == 1 for part in (query, key, value, allowed))
+    return one_each and fits and even and plain and runnable(query)
 
 
 def look(

@@ -27,7 +27,7 @@ def test_it_is_attention(rows: int, heads: int, keys: int, width: int, dtype: to
     key, value = torch.randn(2, rows, heads, keys, width, device="cuda", dtype=dtype)
     allowed = torch.rand(rows, 1, 1, keys, device="cuda") < 0.5
     allowed[..., 0], allowed[..., keys // 2 + 1 :] = True, False
-    assert one_query.usable(query, key, value)
+    assert one_query.usable(query, key, value, allowed)
     exact = F.scaled_dot_product_attention(query.double(), key.double(), value.double(), attn_mask=allowed)
     found = one_query.look(query, key, value, allowed)
     assert_close(found.double(), exact, rtol=0, atol=tolerance * float(exact.abs().max()))
@@ -35,10 +35,12 @@ def test_it_is_attention(rows: int, heads: int, keys: int, width: int, dtype: to
 
 def test_it_is_left_alone_where_it_cannot_serve() -> None:
     query, key = torch.randn(2, 4, 1, 64, device="cuda"), torch.randn(2, 4, 9, 64, device="cuda")
-    assert not one_query.usable(query, key, key)  # gradients are asked for
+    allowed = torch.ones(2, 1, 1, 9, device="cuda", dtype=torch.bool)
+    assert not one_query.usable(query, key, key, allowed)  # gradients are asked for
     with torch.no_grad():
-        assert one_query.usable(query, key, key)
-        assert not one_query.usable(query.double(), key.double(), key.double())
-        assert not one_query.usable(query.expand(2, 4, 2, 64), key, key)
-        assert not one_query.usable(query, key, key[..., :32])
-        assert not one_query.usable(query.mT.mT[..., ::2], key[..., ::2], key[..., ::2])
+        assert one_query.usable(query, key, key, allowed)
+        assert not one_query.usable(query, key, key, allowed[:1])
+        assert not one_query.usable(query.double(), key.double(), key.double(), allowed)
+        assert not one_query.usable(query.expand(2, 4, 2, 64), key, key, allowed)
+        assert not one_query.usable(query, key, key[..., :32], allowed)
+        assert not one_query.usable(query[..., ::2], key[..., ::2], key[..., ::2], allowed)
