@@ -45,6 +45,8 @@ regard export runs/tiny --to hf --out MINILM
 }
 """A model that a page has from elsewhere."""
 
+PARTS = ("train", "val", "test_2016_flickr")
+
 SENTENCE = "Mr President, I would like to thank the rapporteur for his excellent work."
 """Looked into on a page; seen so often in training that it is a few pieces, as it is for a real vocabulary."""
 
@@ -87,7 +89,7 @@ def folder(tmp_path: Path) -> Path:
     for name in ("multi30k", "tatoeba", "europarl"):
         (tmp_path / name).mkdir()
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    for name in ("train", "test", "dev", "chat", "news", "multi30k/train", "multi30k/val"):
+    for name in ("train", "test", "dev", "chat", "news", *(f"multi30k/{part}" for part in PARTS)):
         pairs = train if name.endswith("train") else test
         for side, column in {"en": 0, "fr": 1, "de": 1}.items():
             (tmp_path / f"{name}.{side}").write_text(lines(pair[column] for pair in pairs), encoding="utf-8")
