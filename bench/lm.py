@@ -3,9 +3,10 @@
     python bench/lm.py --device cuda                        gpt2-small, 32 x 1024, beside eager and compiled
     python bench/lm.py --preset tiny --rows 4 --length 64   a small one on the CPU
 
-Every text fills its row, so that no one pads; all train with fused AdamW and dropout, in bfloat16 on a GPU. Batches of
-the peer are on the device already. Model FLOPs are 6 for each weight of the layers and of the vocabulary and each
-token, and 6 n d for causal attention in each layer; utilisation is their share of --peak.
+Every text fills its row, so that no one pads, or with --texts N a part of it, where the peer's tokens see each other
+across texts; all train with fused AdamW and dropout, in bfloat16 on a GPU. Batches of the peer are on the device
+already. Model FLOPs are 6 for each weight of the layers and of the vocabulary and each token, and 6 n d for causal
+attention in each layer (as if texts filled their rows); utilisation is their share of --peak.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def regard_rounds(config: LanguageModelConfig, options: argparse.Namespace) -> I
     )
     with TemporaryDirectory() as folder:
         rng = np.random.default_rng(0)
-        texts = [rng.integers(1, options.vocabulary, length + 1).tolist() for _ in range(40 * options.rows)]
+        n_texts, n_tokens = 40 * options.rows * options.texts, length // options.texts + 1
+        texts = [rng.integers(1, options.vocabulary, n_tokens).tolist() for _ in range(n_texts)]
         store = TokenStore.write(Path(folder) / "store", task.columns, [[texts]], vocabulary=task.limit, fingerprint="")
         order = PackedOrder(task.lengths(store), [length], options.rows, seed=0)
         prepared = Prepared(
@@ -103,6 +105,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=50257)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--texts", type=int, default=1, help="in a row")
     parser.add_argument("--steps", type=int, default=20, help="in a round")
     parser.add_argument("--warm", type=int, default=1, help="rounds not counted")
     parser.add_argument("--rounds", type=int, default=5)
