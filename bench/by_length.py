@@ -13,21 +13,26 @@ from pathlib import Path
 
 from regard.compare.translation import bucket_edges, by_bucket, draw
 from regard.metrics import translation_score
+from regard.text.files import lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path)
-    parser.add_argument("reference", type=Path)
+    parser.add_argument("source")
+    parser.add_argument("reference")
     parser.add_argument("translations", nargs="+", metavar="NAME=FILE")
     parser.add_argument("--buckets", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("by-length.png"))
     options = parser.parse_args()
-    source, reference = (path.read_text(encoding="utf-8").splitlines() for path in (options.source, options.reference))
+    source, reference = list(lines(options.source)), list(lines(options.reference))
     edges = bucket_edges([len(line.split()) for line in source], options.buckets)
     models = []
     for name, _, path in (each.partition("=") for each in options.translations):
-        written = Path(path).read_text(encoding="utf-8").splitlines()
+        written = list(lines(path))
+        if not len(written) == len(source) == len(reference):
+            parser.error(
+                f"{path}: {len(written)} lines, {len(source)} of the source, {len(reference)} of the reference"
+            )
         models.append({"name": name, "buckets": by_bucket(source, written, reference, edges)})
         scores = "".join(f"{bucket['bleu']:8.1f}" for bucket in models[-1]["buckets"])
         print(f"{name:<20}{scores}   all {translation_score(written, reference).bleu:.2f}")

@@ -1,7 +1,7 @@
 """Progress of long work, on stderr: a live bar in a terminal, a plain line now and then in a log.
 
 Any layer may call `track` or `bar`; results never go through here, they belong to stdout. Who reads
-files says by `has_read` how far, and `track_files` shows it.
+files says by `has_read` how far, and `watch_files` shows it.
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ def has_read(path: str | Path, tell: Tell) -> None:
         listener(Path(path), tell)
 
 
-def track_files(items: Iterable[T], what: str, sizes: Mapping[Path, int]) -> Iterator[T]:
-    """The items themselves, which come from files of these sizes: what is shown is the share of these that is read."""
+@contextmanager
+def watch_files(what: str, sizes: Mapping[Path, int]) -> Iterator[None]:
+    """Shows what share of files of these sizes is read meanwhile."""
     places = dict.fromkeys(sizes, 0)
     with bar(what, sum(sizes.values()), share=True) as shown:
 
@@ -133,6 +134,6 @@ def track_files(items: Iterable[T], what: str, sizes: Mapping[Path, int]) -> Ite
 
         before = _listening.set(listen)
         try:
-            yield from items
+            yield
         finally:
             _listening.reset(before)

@@ -24,7 +24,6 @@ from regard.api.model import Model
 from regard.api.translator import Translator
 from regard.api.writer import Writer
 from regard.errors import InputError
-from regard.tasks import TASKS
 from regard.train.device import device_named
 from regard.train.loop import Event, Training
 from regard.train.prepare import Prepared, prepare
@@ -54,7 +53,7 @@ def load_as(kind: type[Kind], model: str | Path, device: str, verb: str) -> Kind
     """The model, which must be of a kind; the command line asks for it by a verb."""
     found = load(model, device=device)
     if not isinstance(found, kind):
-        task = TASKS[found.config.task.name]
+        task = found.task
         raise InputError(f"{model}: a model for {task.name}, which cannot {verb}; use it with: regard {task.verb}")
     return found
 

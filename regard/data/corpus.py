@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -21,7 +22,7 @@ from jaxtyping import Integer
 
 from regard.data.store import TokenStore, fingerprint
 from regard.errors import ConfigError
-from regard.progress import track, track_files
+from regard.progress import track, watch_files
 from regard.text.files import STDIN, kind, require
 
 Example = tuple[str, ...]
@@ -68,9 +69,10 @@ def survey(examples: Iterable[Example], sizes: Mapping[Path, int] | None = None)
     """Read everything once, from files of these sizes; also finds every fault of theirs before any work is done."""
     hashes = array("Q")
     n_words = 0
-    for example in track_files(examples, "reading", sizes) if sizes else track(examples, "reading"):
-        hashes.append(_hash(example))
-        n_words += sum(len(text.split()) for text in example)
+    with watch_files("reading", sizes) if sizes else nullcontext():
+        for example in examples if sizes else track(examples, "reading"):
+            hashes.append(_hash(example))
+            n_words += sum(len(text.split()) for text in example)
     return Survey(len(hashes), n_words, np.frombuffer(hashes, dtype=np.uint64))
 
 
@@ -79,7 +81,7 @@ def held_out(counted: Survey, unit: str = "examples") -> Callable[[Example], boo
     wanted = min(HELD_OUT, counted.n_examples // 20)
     if wanted == 0:
         raise ConfigError(
-            f"only {counted.n_examples} {unit}: too few to hold some out for validation; pass --valid with files"
+            f"{unit}: only {counted.n_examples}, too few to hold some out for validation; pass --valid with files"
         )
     limit = int(np.partition(counted.hashes, wanted - 1)[wanted - 1])
     return lambda example: _hash(example) <= limit

@@ -194,16 +194,16 @@ class BucketOrder(PooledOrder):
         longest_first = np.lexsort((*sides.T, sides.max(axis=1)))[::-1]
         items, sides = items[longest_first], sides[longest_first]
         cuts = _cuts(np.maximum(sides.max(axis=1), 1), self.batch_tokens)
-        batches = [_alone(items[i:j], sides[i:j]) for i, j in pairwise(cuts)]
+        batches = [_alone(items[i:j], sides[i:j], epoch) for i, j in pairwise(cuts)]
         if not self.shuffle:
             return batches
         return [batches[i] for i in _generator(self.seed, epoch, pool + 1).permutation(len(batches))]
 
 
-def _alone(items: Int[np.ndarray, " items"], sides: Int[np.ndarray, "items sides"]) -> Placement:
+def _alone(items: Int[np.ndarray, " items"], sides: Int[np.ndarray, "items sides"], epoch: int) -> Placement:
     """A batch with one item in each row."""
     rows = np.arange(len(items), dtype=np.int32)
-    return Placement(items, rows, len(items), tuple(sides.max(axis=0).tolist()), one_each=True)
+    return Placement(items, rows, len(items), tuple(sides.max(axis=0).tolist()), one_each=True, epoch=epoch)
 
 
 def _cuts(widths: Int[np.ndarray, " items"], most: int) -> list[int]:

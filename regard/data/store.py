@@ -40,7 +40,7 @@ Chunk = Sequence[Sequence[Sequence[int]]]
 """Some consecutive examples: for each column, one list of ids per example."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Column:
     """The ids of one side of every example, laid end to end; `offsets` has one entry more than examples."""
 
@@ -73,6 +73,7 @@ class TokenStore:
 
     def __init__(self, path: Path, columns: dict[str, Column], digest: str = "") -> None:
         self.path, self.columns, self.digest = path, columns, digest
+        self.kept: dict[tuple[str, int], Any] = {}  # what windows.py works out from it
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))

@@ -14,14 +14,13 @@ window stays whole.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
 from regard.data.packing import spread
-from regard.data.store import Column
+from regard.data.store import Column, TokenStore
 
 GOLDEN = (5**0.5 - 1) / 2
 """Multiples of it, without their whole part, lie far apart from each other."""
@@ -35,30 +34,36 @@ class Parts(NamedTuple):
     spans: Int[np.ndarray, " parts"]
 
 
-@lru_cache(maxsize=4)  # a run asks for those of two columns, for every batch
-def cut(column: Column, length: int) -> Windows:
-    """The windows of a column."""
-    return Windows(column, length)
+def cut(store: TokenStore, column: str, length: int) -> Windows:
+    """The windows of a column, which its store keeps: they are asked for with every batch."""
+    found = store.kept.get((column, length))
+    if found is None:
+        found = store.kept[column, length] = Windows(store[column], length)
+    return found
 
 
 class Windows:
-    """All windows of a column of texts, each text's one after another."""
+    """All windows of a column of texts, each text's one after another.
+
+    Of each: how many tokens it predicts (`spans`), and its text (`of_text`), where that lies in the column (`offsets`),
+    and where in the text it begins (`first`), in the first epoch.
+    """
 
     def __init__(self, column: Column, length: int) -> None:
         self.column = column
         to_predict = column.lengths.astype(np.int64) - 1
         n_windows = -(-to_predict // length)
-        self.lengths = np.repeat(to_predict, n_windows)
+        self.of_text = np.repeat(to_predict, n_windows)
         self.first = spread(np.zeros_like(n_windows), n_windows) * length
-        self.spans = np.minimum(length, self.lengths - self.first)
+        self.spans = np.minimum(length, self.of_text - self.first)
         self.offsets = np.repeat(column.offsets[:-1], n_windows)
 
     def parts(self, windows: Int[np.ndarray, " windows"], epoch: int) -> Parts:
         """One part of each of these windows, or two where it goes on with the beginning of its text."""
-        length, span, offset = self.lengths[windows], self.spans[windows], self.offsets[windows]
-        turned = (epoch * GOLDEN % 1 * length).astype(np.int64)
-        begin = np.where(span < length, (self.first[windows] + turned) % length, 0)
-        upto = np.minimum(span, length - begin)
+        of_text, span, offset = self.of_text[windows], self.spans[windows], self.offsets[windows]
+        turned = (epoch * GOLDEN % 1 * of_text).astype(np.int64)
+        begin = np.where(span < of_text, (self.first[windows] + turned) % of_text, 0)
+        upto = np.minimum(span, of_text - begin)
         starts, spans = np.stack((offset + begin, offset), 1).ravel(), np.stack((upto, span - upto), 1).ravel()
         there = spans > 0
         return Parts(np.repeat(np.arange(len(windows)), 2)[there], starts[there], spans[there])

@@ -19,9 +19,9 @@ KEYS, WIDEST = 64, 128
 def usable(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> bool:
     """Whether the kernel takes queries and a memory like these; it knows no gradient."""
     plain = query.dtype in (torch.float32, torch.bfloat16, torch.float16) and not torch.is_grad_enabled()
-    rows, _, n_keys, width = key.shape
-    one_each = query.shape[2] == 1 and allowed.shape == (rows, 1, 1, n_keys)
-    fits = width <= WIDEST and key.shape == value.shape and query.shape[3] == width
+    rows, n_heads, n_keys, width = key.shape
+    one_each = query.shape == (rows, n_heads, 1, width) and allowed.shape == (rows, 1, 1, n_keys)
+    fits = width <= WIDEST and key.shape == value.shape
     even = all(part.stride(3) == 1 for part in (query, key, value, allowed))
     return one_each and fits and even and plain and runnable(query)
 

@@ -206,7 +206,7 @@ class Lm(Single):
 
     def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """Those of the windows."""
-        spans: Int[np.ndarray, "N 1"] = cut(store["text"], self.length).spans[:, None]
+        spans: Int[np.ndarray, "N 1"] = cut(store, "text", self.length).spans[:, None]
         return spans
 
     def width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
@@ -214,7 +214,7 @@ class Lm(Single):
         return max(SHORTEST_ROW, min(self.length, int(lengths.sum())))
 
     def batch(self, store: TokenStore, placement: Placement) -> NextBatch:
-        return next_batch(cut(store["text"], self.length), placement, pad=self.end)
+        return next_batch(cut(store, "text", self.length), placement, pad=self.end)
 
     def build(self, config: ModelConfig) -> NextModel:
         model: NextModel = self.families[config.architecture].Model(config, self.vocabulary)

@@ -129,6 +129,7 @@ class Pretrain(Reading):
         # Plain numbers, for what is compiled cannot ask the tokenizer.
         self._n_words, self._special_ids = len(tokenizer), sorted(tokenizer.specials)
         self.mask = tokenizer.special("mask") if "masked" in OBJECTIVES[config.objective] else -1
+        self.verb = "fill" if self.mask >= 0 else "embed"
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
@@ -344,11 +345,14 @@ class Pretrain(Reading):
     def _put(self, before: str, index: int) -> str:
         """What stands before a mask, as it was written, and a piece for it; one that goes on a word touches it."""
         tokenizer = self.tokenizer
-        if tokenizer.pieces([index])[0].startswith(SPACE):
-            before += "" if before[-1:].isspace() or not before else " "
-        elif before.strip() and len(tokenizer.words([index, index])) == 1:
+        word, touching = tokenizer.words([index])[0].text.strip(SPACE), before and not before[-1].isspace()
+        if before.strip() and len(tokenizer.words([index, index])) == 1:
             before = before.rstrip()
-        return before + tokenizer.words([index])[0].text.strip(SPACE)
+        elif touching and (
+            tokenizer.pieces([index])[0].startswith(SPACE) or (before[-1].isalnum() and word[:1].isalnum())
+        ):
+            before += " "
+        return before + word
 
 
 def _seed(examples: Sequence[Example]) -> int:

@@ -80,7 +80,7 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
-    verb: ClassVar[str]
+    verb: str
     Config: ClassVar[type]
     families: ClassVar[Families]
     pieces: ClassVar[str] = "bpe"

@@ -244,7 +244,7 @@ def json_text(path: str | Path, number: int, key: str, value: Any, may_be_number
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             half = "half a character (a lone surrogate, \\ud800 to \\udfff)"
-            raise DataError(path, f"'{key}' holds {half}; leave it out", number)
+            raise DataError(path, f"'{key}' holds {half}; leave that character out", number)
         return value
     if may_be_number and isinstance(value, int | float):
         return _number_text(path, number, key, value)

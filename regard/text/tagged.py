@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import median_low
 from typing import Any, Literal, NamedTuple
 
 from regard import progress
@@ -190,9 +190,11 @@ def _conll(path: str, column: int | None) -> Iterator[_Sentence]:
         layout = layout or _layout(path, *block[0], column)
         fields = [_fields(path, number, line, layout) for number, line in block]
         words, labels = [field[0] for field in fields], [field[layout.place] for field in fields]
-        if len(words) > 1 and median(len(word.split()) for word in words) >= PROSE:
-            found = f"'{words[0][:SHOWN]}' where a single word was expected"
-            raise DataError(path, f"{found}; {FORMAT}; whole texts are labelled with classify", block[0][0])
+        sizes = [len(word.split()) for word in words]
+        if len(words) > 1 and median_low(sizes) >= PROSE:
+            first = next(place for place, size in enumerate(sizes) if size >= PROSE)
+            found = f"'{words[first][:SHOWN]}' where a single word was expected"
+            raise DataError(path, f"{found}; {FORMAT}; whole texts are labelled with classify", block[first][0])
         yield _Sentence([number for number, _ in block], words, labels)
 
 

@@ -240,4 +240,4 @@ def refuse_surrogates(texts: Sequence[str]) -> None:
         for place, character in enumerate(text, start=1):
             if "\ud800" <= character <= "\udfff":
                 found = f"character {place} of a text is half a character (lone surrogate {character!a})"
-                raise InputError(f"{found}; leave it out")
+                raise InputError(f"{found}; leave that character out")

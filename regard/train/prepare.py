@@ -71,7 +71,7 @@ def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: st
     try:
         if run.exists():
             return _take_up(tables, run, device, where)
-        with _gone_if_it_fails(out):
+        with _gone_if_it_fails(run):
             return _begin(tables, run, device, where)
     except OSError as error:  # faults of files that are read have been named by then
         raise TrainingError(
@@ -80,20 +80,22 @@ def prepare(tables: config.Tables, out: Path, device: torch.device, *, where: st
 
 
 @contextmanager
-def _gone_if_it_fails(out: Path) -> Iterator[None]:
-    """Where no run could begin, the directories that were made for it go again; those that were there stay.
-
-    After Ctrl-C all stays: what is encoded by then need not be encoded again.
-    """
-    made = [each for each in (out, *out.parents) if not each.exists()]
+def _gone_if_it_fails(run: RunDirectory) -> Iterator[None]:
+    """Where no run could begin, what was written for it goes again; what was there stays."""
+    made = [each for each in (run.path, *run.path.parents) if not each.exists()]
+    before = set() if made else set(run.path.iterdir())
     try:
         yield
-    except Exception:
-        if made:
-            rmtree(out, ignore_errors=True)
+    except BaseException:
+        if run.path.is_dir() and not run.exists():
+            for each in set(run.path.iterdir()) - before:
+                if each.is_dir():
+                    rmtree(each, ignore_errors=True)
+                else:
+                    each.unlink(missing_ok=True)
         with suppress(OSError):  # not made yet, or somebody else uses it by now
-            for parent in made[1:]:
-                parent.rmdir()
+            for each in made:
+                each.rmdir()
         raise
 
 
@@ -265,7 +267,8 @@ def _store(
 
 def _changed(path: Path) -> CheckpointError:
     return CheckpointError(
-        f"{path}: the data changed since this run began, so it cannot go on exactly; begin another run"
+        f"{path}: the data, or how this version reads it, changed since the run began, so it cannot go on exactly; "
+        "begin another run"
     )
 
 

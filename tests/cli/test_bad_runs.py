@@ -131,7 +131,7 @@ def test_going_on_with_other_data_or_another_shape(fail: Fail, folder: Path) -> 
     )
     Path("train.src").write_text(Path("train.src").read_text().replace("1", "2"))
     assert fail("train", good, "--out", "mine", "--resume").startswith(
-        "mine/store/train: the data changed since this run began, so it cannot go on exactly; "
+        "mine/store/train: the data, or how this version reads it, changed since the run began, "
     )
 
 

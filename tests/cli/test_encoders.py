@@ -222,7 +222,7 @@ def test_what_is_not_conll(bert: Path, regard: Regard, fail: Callable[..., str])
         assert fail(*command, "prose.txt") == f"prose.txt:2: 2 columns, but line 1 has 5, parted by blanks; {expected}"
     Path("prose.txt").write_text("It was dark.\nHe came home.\n" * 9)
     assert fail(*train, "prose.txt").startswith(
-        "only 1 sentences (one word and its label a line, an empty line after each sentence): too few to hold some out"
+        "sentences (one word and its label a line, an empty line after each sentence): only 1, too few to hold some out"
     )
     assert fail(*evaluate, "prose.txt").endswith(", or name another --column")
     assert not Path("x").exists()

@@ -56,7 +56,7 @@ def test_equal_sources_are_on_the_same_side() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 19])
 def test_too_few_to_hold_some_out(n: int) -> None:
-    with pytest.raises(ConfigError, match=rf"^only {n} examples: .* pass --valid with files$"):
+    with pytest.raises(ConfigError, match=rf"^examples: only {n}, .* pass --valid with files$"):
         held_out(survey(examples(n)))
 
 

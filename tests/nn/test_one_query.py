@@ -40,6 +40,7 @@ def test_it_is_left_alone_where_it_cannot_serve() -> None:
     with torch.no_grad():
         assert one_query.usable(query, key, key, allowed)
         assert not one_query.usable(query, key, key, allowed[:1])
+        assert not one_query.usable(query, key[:1], key[:1], allowed[:1])
         assert not one_query.usable(query.double(), key.double(), key.double(), allowed)
         assert not one_query.usable(query.expand(2, 4, 2, 64), key, key, allowed)
         assert not one_query.usable(query, key, key[..., :32], allowed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ from regard import config
 from regard.data import corpus
 from regard.data.batches import IGNORE, sentences_to_rows
 from regard.data.corpus import DataConfig, write_store
-from regard.data.order import PackedOrder, Placement
+from regard.data.order import BucketOrder, PackedOrder, Placement
 from regard.data.store import TokenStore
 from regard.data.windows import cut
 from regard.errors import ConfigError, InputError
-from regard.generate import Manner
+from regard.generate import Manner, sampling
 from regard.models.presets import with_preset
 from regard.models.recurrent.config import RecurrentNextConfig
 from regard.tasks.lm import Lm, LmConfig
@@ -44,6 +45,11 @@ def write(folder: Path, text: str, name: str = "text.txt") -> Path:
 def store_of(of: Lm, folder: Path, texts: list[str] = TEXTS) -> TokenStore:
     examples = [Stretch(text) for text in texts]
     return write_store(folder / "store", examples, of, vocabulary=of.limit, fingerprint="")
+
+
+def order_of(of: Lm, store: TokenStore, *, packed: bool) -> PackedOrder | BucketOrder:
+    lengths = of.lengths(store)
+    return PackedOrder(lengths, [32], 4, seed=0) if packed else BucketOrder(lengths, 128, seed=0)
 
 
 class TestWhatIsRead:
@@ -83,17 +89,31 @@ class TestWhatIsRead:
             text = " the cat\n  sits\n\non the mat "
             assert tokenizer.decode(task(tokenizer).sequences([Stretch(text)])[0]) == text
 
+    @pytest.mark.parametrize("packed", [True, False])
     @pytest.mark.parametrize("epoch", [0, 1, 7])
-    def test_batches_hold_every_token_once(self, tmp_path: Path, epoch: int) -> None:
+    def test_batches_hold_every_token_once(self, tmp_path: Path, epoch: int, packed: bool) -> None:
+        """Each part of a window in a row by itself where rows are not packed."""
         of = task(length=16)
         store = store_of(of, tmp_path)
         read: Counter[int] = Counter()
-        for placement in PackedOrder(of.lengths(store), [32], 4, seed=0).one_epoch(epoch):
+        for placement in order_of(of, store, packed=packed).one_epoch(epoch):
             batch = of.batch(store, placement)
+            assert packed or batch.rows.segment.max() == 1
             read.update(batch.following[batch.following != IGNORE].tolist())
             assert batch.n_tokens == int((batch.rows.segment > 0).sum())
         expected = Counter(index for text in TEXTS for index in (*BYTES.encode(text), END))
         assert read == expected
+
+    @pytest.mark.parametrize("packed", [True, False])
+    def test_no_epoch_cuts_where_the_one_before_did(self, tmp_path: Path, packed: bool) -> None:
+        of = task(length=16)
+        store = store_of(of, tmp_path, [" ".join(sentences(60))])
+        read: list[set[tuple[int, ...]]] = []
+        for epoch in range(3):
+            batches = [of.batch(store, each) for each in order_of(of, store, packed=packed).one_epoch(epoch)]
+            full = [row.tolist() for batch in batches for row in batch.rows.ids]
+            read.append({tuple(row[start : start + 16]) for row in full for start in range(0, len(row), 16)})
+        assert all(len(one & other) < len(one) // 2 for one, other in combinations(read, 2))
 
     @torch.no_grad()
     def test_the_loss_is_that_of_each_window_by_itself(self, tmp_path: Path) -> None:
@@ -103,7 +123,7 @@ class TestWhatIsRead:
         for placement in PackedOrder(of.lengths(store), [32], 4, seed=0).one_epoch():
             loss = of.loss(model, of.batch(store, placement))
             total, count = total + float(loss.nll), count + int(loss.n_tokens)
-        plain, windows = 0.0, cut(store["text"], of.length)
+        plain, windows = 0.0, cut(store, "text", of.length)
         _, starts, spans = windows.parts(np.arange(len(windows.spans)), 0)
         for start, span in zip(starts.tolist(), spans.tolist(), strict=True):
             ids = store["text"].ids[start : start + span + 1].tolist()
@@ -174,6 +194,17 @@ class TestWhatIsWritten:
             assert [each.ids for each in alone] == [each.ids for each in together[number]]
             assert_close([e.token_scores for e in alone], [e.token_scores for e in together[number]])
         assert together[0][0].ids != together[0][1].ids
+
+    @pytest.mark.parametrize("temperature", [0.0, 1.0])
+    def test_a_step_ahead_changes_nothing(self, monkeypatch: pytest.MonkeyPatch, temperature: float) -> None:
+        """As a GPU takes it, over the end of the positions too."""
+        of = task()
+        model = small(of, n_positions=16)
+        manner, texts = Manner(max_tokens=40, temperature=temperature, stop=("e",)), ["the cat", "a", "the red dog", ""]
+        plain = of.write(model, texts, manner, CPU)
+        monkeypatch.setattr(sampling, "_goes_on", lambda x: True)
+        assert of.write(model, texts, manner, CPU) == plain
+        assert len({len(each.ids) for (each,) in plain}) > 1
 
     def test_the_seed_decides(self) -> None:
         of = task()
@@ -312,11 +343,20 @@ class TestTraining:
         assert found.ended == "end"
 
     @pytest.mark.parametrize("events", [1, 5])
-    @pytest.mark.parametrize("changes", [LETTERWISE, {"tokenizer": {"kind": "bpe", "vocabulary": 300}}], ids=str)
+    @pytest.mark.parametrize(
+        "changes",
+        [LETTERWISE, {"tokenizer": {"kind": "bpe", "vocabulary": 300}}, {"model": {"architecture": "rnn"}}],
+        ids=str,
+    )
     def test_left_and_taken_up_it_ends_as_if_never_left(
         self, tmp_path: Path, events: int, changes: config.Tables
     ) -> None:
-        tables = recipe(write(tmp_path, "\n\n".join(documents(40))), changes)
+        """In a later epoch, whose windows are others."""
+        learn: config.Tables = {"train": {"batch_tokens": 1024, "steps": 16}}
+        if "model" in changes:
+            learn |= {"model": dict.fromkeys(("n_heads", "d_ff"))}
+        tables = recipe(write(tmp_path, "\n\n".join(documents(40))), changes, learn)
+        tables["model"] = {name: value for name, value in tables["model"].items() if value is not None}
         trained(tables, tmp_path / "whole")
         run = Training(ready(tables, tmp_path / "left")).run()
         for _ in range(events):

@@ -250,6 +250,17 @@ class TestFill:
             found = {each.text for words in one.fill(small(one), "(Se [MASK])", 400, CPU) for each in words}
             assert {"(Se cat)", "(Seat)" if kind == "bpe" else "(Set)"} <= found
 
+    def test_a_word_does_not_touch_the_one_before_it(self) -> None:
+        """Though the mask did; it may touch what is no word."""
+        for kind in ("wordpiece", "bpe"):
+            one = Pretrain(PretrainConfig(objective="masked"), vocabulary(kind, 330))
+            found = {each.text for words in one.fill(small(one), "Se[MASK]!", 400, CPU) for each in words}
+            assert {"Se cat!", "Seat!" if kind == "bpe" else "Set!"} <= found
+            assert kind == "bpe" or "Secat!" not in found
+        one = Pretrain(PretrainConfig(objective="masked"), vocabulary("wordpiece", 330))
+        found = {each.text for words in one.fill(small(one), "([MASK]!", 400, CPU) for each in words}
+        assert "(cat!" in found
+
     def test_what_cannot_be_filled(self) -> None:
         one = task(objective="masked")
         with pytest.raises(InputError, match=r"no \[MASK\] in 'the cat'; put it where a word is to be found"):
@@ -257,6 +268,7 @@ class TestFill:
         with pytest.raises(InputError, match="the text has 68 tokens; this model takes 64; leave out what is far"):
             one.fill(small(one), "[MASK]" + " cat" * 65, 3, CPU)
         bare = Pretrain(PretrainConfig(objective="none"), VOCABULARY)
+        assert (one.verb, bare.verb) == ("fill", "embed")
         with pytest.raises(InputError, match="no head for masked words; it gives vectors"):
             bare.fill(small(bare), "[MASK]", 3, CPU)
 

@@ -109,11 +109,12 @@ class TestConll:
 
     def test_texts_where_words_were_expected(self) -> None:
         """A table of texts and their labels is no CoNLL, though each line has two columns; words may have blanks."""
-        rows = ["it is great fun\tgood", "dull\tbad", "a very long and very dull film\tbad"]
+        rows = ["dull\tbad", "it is great fun\tgood", "a very long and very dull film\tbad"]
         found = fault(write("x.tsv", "a\tO\n\n" + "\n".join(rows)))
-        said = f"x.tsv:3: 'it is great fun' where a single word was expected; {FORMAT}"
+        said = f"x.tsv:4: 'it is great fun' where a single word was expected; {FORMAT}"
         assert found == f"{said}; whole texts are labelled with classify"
         assert len(read(write("x.tsv", "1 000 000\tNUM\nNew York City\tLOC\n"))) == 1
+        assert len(read(write("x.tsv", "Công ty Cổ phần Sữa Việt Nam\tORG\nlà\tO\n"))) == 1
 
     def test_columns_that_are_not_there(self) -> None:
         write("x", "\na X O\n")

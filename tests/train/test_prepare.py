@@ -106,13 +106,12 @@ def test_where_no_run_could_begin_nothing_is_left_but_what_was_there(tmp_path: P
     with pytest.raises(ConfigError, match="is less than one row"):
         ready(small, tmp_path / "new" / "deep" / "run")
     assert not (tmp_path / "new").exists()
-    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "pictures").mkdir(parents=True)
     (tmp_path / "mine" / "notes.txt").touch()
     for out in (tmp_path / "mine", tmp_path / "mine" / "run"):
         with pytest.raises(ConfigError, match="is less than one row"):
             ready(small, out)
-    assert (tmp_path / "mine" / "notes.txt").exists()
-    assert not (tmp_path / "mine" / "run").exists()
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["notes.txt", "pictures"]
 
 
 def test_where_there_is_nothing_to_go_on_with_it_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -205,7 +204,9 @@ def test_going_on_with_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: 
     assert message == f"{tmp_path}/train.tgt: no permission to read it; see: ls -l"
 
 
-CHANGED = "the data changed since this run began, so it cannot go on exactly; begin another run"
+CHANGED = (
+    "the data, or how this version reads it, changed since the run began, so it cannot go on exactly; begin another run"
+)
 
 
 def store_files(out: Path) -> dict[Path, bytes]:
@@ -459,7 +460,7 @@ def test_missing_files_are_said_before_any_work(tmp_path: Path) -> None:
 def test_too_little_text(tmp_path: Path) -> None:
     one = write_pairs(tmp_path, "one", [("1 2", "2 1")])
     tables = merged(recipe(tmp_path, n_valid=0), {"data": {"train": one}})
-    assert fault(tables, tmp_path / "run").startswith("only 1 examples: too few to hold some out for validation; ")
+    assert fault(tables, tmp_path / "run").startswith("examples: only 1, too few to hold some out for validation; ")
     same = write_pairs(tmp_path, "same", [("1 2", f"{i}") for i in range(50)])
     del tables["tokenizer"]
     assert fault(merged(tables, {"data": {"train": same}}), tmp_path / "run") == (
