@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.look.figures import LINES, dress, in_panels
+from regard.look.figures import LINES, Limits, dress, in_panels
 
 PANEL = 3.5, 2.7
 """Inches."""
@@ -42,12 +42,13 @@ def draw_charts(
     ylabel: str,
     *,
     columns: int,
-    limits: tuple[float, float] | None = None,
+    limits: Limits | None = None,
     shared: bool = True,
 ) -> Path:
     """Draw charts in rows of so many; a name has the same colour and marker in all of them.
 
-    Where axes are not `shared`, each chart has its own. The file is written whole or not at all.
+    Where axes are not `shared`, each chart has its own. `limits` are those of y. The file is written whole or not
+    at all.
     """
     names = list(dict.fromkeys(name for chart in charts for name in chart.lines))
     drawn = [partial(_draw, chart=chart, names=names) for chart in charts]

@@ -230,7 +230,7 @@ def show(found: Found) -> Shown:
 
 
 def draw(found: Found, path: Path) -> Path:
-    """BLEU and exact translations against length: a point for each bucket, at the middle of it."""
+    """BLEU and exact translations against length, both from 0: a point for each bucket, at the middle of it."""
     charts = []
     for title, score, times in (("BLEU", "bleu", 1), ("translated exactly, %", "exact", 100)):
         lines = {
@@ -241,7 +241,7 @@ def draw(found: Found, path: Path) -> Path:
             for each in found["models"]
         }
         charts.append(Chart(title, lines))
-    return draw_charts(charts, path, "words in the source", "score", columns=2, shared=False)
+    return draw_charts(charts, path, "words in the source", "score", columns=2, limits=(0.0, None), shared=False)
 
 
 PART = Part(

@@ -58,6 +58,10 @@ def position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path, tit
     return Path(path)
 
 
+Limits = tuple[float, float | None]
+"""The lower end of an axis and its upper one; None: as far as the numbers go."""
+
+
 class Curve(NamedTuple):
     """A line over x and, where its ends are given, a band around it."""
 
@@ -84,7 +88,7 @@ def curves(
     xlabel: str,
     ylabel: str,
     title: str = "",
-    limits: tuple[float, float] | None = None,
+    limits: Limits | None = None,
 ) -> Path:
     """Draw curves with their bands, a panel beside another; a name has the same colour and marker in all of them.
 
@@ -108,20 +112,22 @@ def in_panels(
     xlabel: str,
     ylabel: str,
     title: str = "",
-    limits: tuple[float, float] | None = None,
+    limits: Limits | None = None,
     shared: bool = True,
     dpi: int = 300,
 ) -> Path:
     """Draw panels of a size in inches, in rows of so many, and below them one legend, in the order of `names`.
 
-    Where axes are not `shared`, each panel has its own. The file is written whole or not at all.
+    Where axes are not `shared`, each panel has its own. `limits` are those of y. The file is written whole or not
+    at all.
     """
     n_rows = -(-len(draws) // columns)
     figure = new_figure(size[0] * columns, size[1] * n_rows + 0.6)
     grid = figure.subplots(n_rows, columns, sharex=shared, sharey=shared, squeeze=False)
     for axes, draw in zip(grid.flat, draws, strict=False):
         draw(axes)
-        if limits is not None:
+    if limits is not None:  # only when all are drawn: limits end the scaling of shared axes
+        for axes in grid.flat[: len(draws)]:
             axes.set_ylim(*limits)
     for axes in grid.flat[len(draws) :]:
         axes.set_axis_off()
@@ -142,7 +148,7 @@ def _legend_below(figure: Any, names: Sequence[str]) -> None:
     entries = {name: lines[name] for name in dict.fromkeys([*names, *lines]) if name in lines}
     beside = max(1, int(figure.get_figwidth() / (0.8 + 0.075 * max(map(len, entries), default=0))))
     style = {"loc": "outside lower center", "frameon": False, "fontsize": 8, "handlelength": 3}
-    figure.legend(entries.values(), entries, ncols=beside, **style)
+    figure.legend(entries.values(), plain(entries), ncols=beside, **style)
 
 
 def dress(axes: Any, title: str, levels: Mapping[str, float]) -> None:

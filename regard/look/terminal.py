@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.look.view import Array, Sheet
-from regard.look.views import title
+from regard.look.views import is_share, title
 
 SHADES = " ░▒▓█"
 CELL = 3
@@ -49,7 +49,7 @@ def _array(sheet: Sheet, array: Array, columns: int) -> Iterator[str]:
     values, said = array.values.double(), title(array)
     rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
     lines: Iterator[str] = iter(())
-    whole = 1.0 if "share" in said else 0.0
+    whole = 1.0 if is_share(array) else 0.0
     if array.nature in ("error", "label") or values.numel() == 0 or names == ["layer", "head", "dimension"]:
         return
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):

@@ -249,11 +249,22 @@ MEANING = {
 }
 """What the numbers of an array are, where its name does not say it."""
 
+SHARES = {
+    *("identifiability.share", "similarity.mutual"),
+    *("attribution.share", "attribution.own_share", "attribution.strayed"),
+}
+"""Arrays of shares: they are drawn against 1, not against the largest of them."""
+
 
 def title(array: Array) -> str:
     """What an array is, for a reader."""
     said = MEANING.get(f"{array.view}.{array.name}", array.name.replace("_", " "))
     return f"{array.kind} {array.view}: {said}".strip()
+
+
+def is_share(array: Array) -> bool:
+    """Whether its numbers are shares of one."""
+    return f"{array.view}.{array.name}" in SHARES
 
 
 def sheet(seen: Seen, view: str, asked: Asked) -> Sheet:

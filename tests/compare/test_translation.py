@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,3 +109,20 @@ def test_the_words_name_both_ends() -> None:
     assert "BLEU 30.0 with 1 to 5 words, 5.0 with 10 to 14 words" in said
     near = translation.findings(found)[2].because
     assert near.endswith("BLEU 16.7 against 16.7, with 10 to 14 words 5.0 against 5.0; only 2.0 apart would be clear.")
+
+
+def test_both_charts_begin_at_zero_and_end_where_their_scores_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    saved: list[Any] = []
+    monkeypatch.setattr(figure, "savefig", lambda self, path, **_: (saved.append(self), path.write_bytes(b"")))
+    models = [model(USUAL, 40, 38, 36), model(FIXED, 30, 29, 28)]
+    for each in models:
+        for bucket in each["buckets"]:
+            bucket["exact"] /= 10
+    translation.draw({"models": models}, tmp_path / "by-length.png")
+    (bleu_low, bleu_high), (exact_low, exact_high) = (axes.get_ylim() for axes in saved[0].axes)
+    assert bleu_low == exact_low == 0.0
+    assert 40 < bleu_high < 45
+    assert 4 < exact_high < 4.5

@@ -35,7 +35,8 @@ def test_what_is_said_of_a_sheet(about: dict[str, object], said: list[str]) -> N
 def test_a_long_text_is_cut_and_that_is_seen(text: str) -> None:
     lines = caption({"text": text, "said": "positive (98%)"}, 4.0)
     assert len(lines) == MOST + 1
-    assert lines[MOST - 1].endswith("…")
+    assert lines[MOST - 1].endswith(" …")
+    assert 0.9 * len(lines[0]) < len(lines[MOST - 1]) <= len(lines[0]), "the last line is used as well"
     assert lines[-1] == "→ positive (98%)", "what the model says is never cut with the text"
 
 

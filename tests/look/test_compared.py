@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kept import kept
 import regard
 from regard.errors import InputError
 from regard.look.match import Evidence
+from regard.look.plots.caption import SAID
 from regard.look.senses import Senses, around, places
 from regard.look.tables import as_json
 from regard.look.terminal import drawn
@@ -22,6 +24,7 @@ from regard.tasks.pretrain import Pretrain, PretrainConfig
 
 ONE, OTHER = "the cat sits on the red mat", "a slow dog runs in tokyo"
 FORMS = (".html", ".json", ".csv", ".png", ".svg", ".pdf")
+DOCS = Path(__file__).parents[2] / "docs" / "look.md"
 
 
 def loaded(folder: Path, kind: str = "wordpiece", **table: Any) -> Any:
@@ -125,6 +128,13 @@ def test_static_vectors_are_equal_and_contextual_ones_are_not(senses: Senses, mo
     )
     torch.testing.assert_close(senses.distances, senses.distances.mT)
     torch.testing.assert_close(senses.means, senses.distances.sum((1, 2)) / 12)
+
+
+def test_the_docs_name_every_fact_about_a_sheet(senses: Senses, model: Any) -> None:
+    shown = [senses, model.evidence(ONE, OTHER), model.cluster(sentences(9), 2), model.look(ONE, pair=OTHER)]
+    facts = {fact for each in shown for fact in each.sheet().about} | {fact for some in SAID for fact in some}
+    named = set(re.findall(r"`(\w+)`", DOCS.read_text(encoding="utf-8").split("| `about` of |")[1].split("\n\n")[0]))
+    assert facts <= named, facts - named
 
 
 def test_maps_keep_the_distances_of_two(model: Any) -> None:

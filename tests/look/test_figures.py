@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.errors import MissingExtra
-from regard.look.figures import heat_map, in_panels, position_map
+from regard.look.figures import Curve, Panel, curves, heat_map, in_panels, position_map
 from regard.nn import SinusoidalPositions
 
 Draw = Callable[[Path], Path]
@@ -104,3 +104,26 @@ def test_panels_share_their_axes_and_one_legend_in_the_order_of_the_names(tmp_pa
     in_panels(draws[:2], path, columns=2, shared=False, **options, **labels)
     first, second = saved[1].axes
     assert first.get_ylim()[0] > second.get_ylim()[1], "each has its own"
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_upper_limit_that_is_left_open_is_that_of_the_numbers(
+    shared: bool, tmp_path: Path, saved: list[Any]
+) -> None:
+    draws = [lambda axes, high=high: axes.plot([0, 1], [high - 1, high]) for high in (3, 30)]
+    options = {"columns": 2, "size": (3.0, 2.0), "names": [], "xlabel": "x", "ylabel": "y", "shared": shared}
+    in_panels(draws, tmp_path / "panels.png", limits=(0.0, None), **options)
+    (low, high), (other_low, other_high) = (axes.get_ylim() for axes in saved[0].axes)
+    assert low == other_low == 0.0
+    assert 30 < other_high < 33
+    assert high == other_high if shared else 3 < high < 4
+
+
+@pytest.mark.parametrize("name", ["a$\\frac$", "$5 and $6"])
+def test_names_in_a_legend_are_not_read_as_mathematics(name: str, tmp_path: Path, saved: list[Any]) -> None:
+    from matplotlib.cbook import is_math_text
+
+    curves([Panel("t", {name: Curve([0, 1], [1, 2])})], tmp_path / "curves.png", xlabel="x", ylabel="y")
+    (entry,) = saved[0].legends[0].get_texts()
+    assert not is_math_text(entry.get_text())
+    assert entry.get_text().replace("\\$", "$") == name

@@ -83,6 +83,35 @@ def test_views_without_a_drawing_of_their_own_are_explained(mount: Mount) -> Non
     assert opened.tab.locator("[data-view=pooling] .tick").all_text_contents()[-3:] == ["a", "great", "film"]
 
 
+def test_names_are_cut_under_bars_alone(mount: Mount) -> None:
+    names = ("integrated gradients", "🙂" * 12, "random")
+    curve = Array("odd", "", "score", (Axis("method", labels=names),), torch.tensor([1.0, 2.0, 3.0]))
+    opened = mount(Sheet({}, [curve]))
+    opened.tab.wait_for_selector("[data-view=odd] rect")
+    ticks = opened.tab.locator("[data-view=odd] .tick").all_text_contents()[-3:]
+    assert ticks == ["integrat…", "🙂" * 8 + "…", "random"]
+    for bar, name in zip(opened.tab.locator("[data-view=odd] rect").all(), names, strict=True):
+        bar.hover()
+        assert f"method {name}" in opened.tab.inner_text(".tip")
+
+
+@pytest.mark.parametrize(
+    ("about", "texts", "facts"),
+    [
+        ({"text": "one", "pair": "two", "score": 0.6145, "said": "cosine 0.6145"}, ["one", "two", "cosine 0.6145"], []),
+        ({"text": "one", "target": "un", "score": -0.4172}, ["one", "un"], ["score"]),
+        ({"model": "demo/run", "word": "bank", "occurrences": 6}, [], ["model", "word", "occurrences"]),
+    ],
+    ids=["match", "translator", "senses"],
+)
+def test_texts_and_what_is_said_of_them_stand_over_the_facts(
+    mount: Mount, whole: Sheet, about: dict[str, object], texts: list[str], facts: list[str]
+) -> None:
+    opened = mount(replace(whole, arrays=list(whole.of("rollout")), about=about))
+    assert opened.tab.locator(".header [class^=about-]").all_inner_texts() == texts
+    assert opened.tab.locator(".header .fact span").all_inner_texts() == facts
+
+
 def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: Sheet) -> None:
     """A sheet may hold but layer 2 and head 3; they are still called so."""
     arrays = []

@@ -21,7 +21,7 @@ from regard.look.plots import plot
 from regard.look.seen import Seen
 from regard.look.subject import Subject
 from regard.look.view import Array, Axis, Sheet
-from regard.look.views import VIEWS
+from regard.look.views import MEANING, VIEWS
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "translator": lambda: translator(3, 2, n_layers=1, n_decoder_layers=1),
@@ -74,6 +74,17 @@ def test_attribution_is_a_map_for_every_layer_and_curves(drawn: Callable[[Sheet]
     np.testing.assert_allclose([line.get_ydata() for line in tokens], seen.own_share("decoder").T)
     np.testing.assert_allclose(mean.get_ydata(), seen.own_share("decoder").mean(-1))
     np.testing.assert_allclose(strayed.lines[0].get_ydata(), seen.strayed("decoder"))
+
+
+@pytest.mark.parametrize(("view", "name", "share"), [("attribution", "strayed", True), ("shared", "strayed", False)])
+def test_the_axis_of_a_share_ends_at_one_whatever_is_said_of_it(
+    view: str, name: str, share: bool, drawn: Callable[[Sheet], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MEANING, "attribution.strayed", "tokens of which another input has more")
+    array = Array(view, "encoder", name, (Axis("layer"),), torch.tensor([0.2, 0.4]))
+    (axes,) = drawn(Sheet({}, [array])).axes
+    assert axes.get_ylabel() == ("share" if share else "")
+    assert (axes.get_ylim() == (-0.02, 1.02)) == share
 
 
 def test_one_large_map_has_the_names_of_its_tokens(drawn: Callable[[Sheet], Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -76,9 +76,9 @@ def test_groups_beyond_the_legend_are_counted(drawn: Callable[[Sheet], Any]) -> 
     assert any("3 more are not listed" in text for text in texts(figure))
 
 
-def occurrences(values: torch.Tensor) -> Sheet:
+def occurrences(values: torch.Tensor, names: Sequence[str] = ()) -> Sheet:
     axes = Axis("layer"), Axis("occurrence", ("occurrence",)), COORDINATE
-    names = [f"{number} a sentence" for number in range(1, values.shape[1] + 1)]
+    names = names or [f"{number} a sentence" for number in range(1, values.shape[1] + 1)]
     return Sheet({"occurrence": names}, [Array("senses", "", "map", axes, values)])
 
 
@@ -94,6 +94,23 @@ def test_points_at_one_place_share_a_name(drawn: Callable[[Sheet], Any]) -> None
     apart = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     found = texts(drawn(occurrences(torch.stack([torch.zeros(3, 2), apart, apart[[0, 1, 0]]]))))
     assert {"1, 2, 3", "1", "2", "3", "1, 3"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("names", "below"),
+    [
+        (["1 on the bank", "2 a bank of sand", "3 bank"], "1 on the bank    2 a bank of sand    3 bank"),
+        (["on the bank", "2 banks", "bank"], "1 on the bank    2 2 banks    3 bank"),
+        (["", " ", "bank"], "1    2    3 bank"),
+    ],
+    ids=["numbered", "others", "blank"],
+)
+def test_points_are_numbered_whatever_they_are_called(
+    names: list[str], below: str, drawn: Callable[[Sheet], Any]
+) -> None:
+    apart = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    found = texts(drawn(occurrences(torch.stack([apart, apart]), names)))
+    assert {"1", "2", "3", below} <= set(found)
 
 
 def test_a_name_takes_its_room_and_one_without_room_has_no_place() -> None:

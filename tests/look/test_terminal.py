@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.look.seen import Seen
 from regard.look.terminal import SHADES, drawn
 from regard.look.view import Array, Axis, Sheet
-from regard.look.views import VIEWS
+from regard.look.views import MEANING, VIEWS
 
 TOKENS = [
     "▁the",
@@ -117,6 +117,12 @@ def test_the_largest_of_bars_is_full_and_a_share_is_one_of_1() -> None:
     assert [line.count("█") for line in bars([0.25, 0.5], "strayed", view="attribution")] == [5, 10]
     assert [line.count("█") for line in bars([0.0, 0.0])] == [0, 0]
     assert bars([0.003])[0].count("█") == 0, "one number alone is compared with nothing"
+
+
+def test_what_is_a_share_does_not_depend_on_what_is_said_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MEANING, "attribution.strayed", "tokens of which another input has more")
+    assert [line.count("█") for line in bars([0.25, 0.5], "strayed", view="attribution")] == [5, 10]
+    assert [line.count("█") for line in bars([0.25, 0.5], view="shared")] == [10, 20]
 
 
 def test_small_numbers_keep_their_digits() -> None:

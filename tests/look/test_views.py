@@ -17,7 +17,7 @@ from regard.look.effective import Identifiability
 from regard.look.seen import Seen
 from regard.look.subject import Subject
 from regard.look.view import Array, Sheet
-from regard.look.views import VIEWS, Asked, check, sheet, told
+from regard.look.views import SHARES, VIEWS, Asked, check, is_share, sheet, told
 from regard.text.pieces import Word
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
@@ -67,6 +67,14 @@ def test_all_views_of_every_model(seen: Seen, words: bool) -> None:
     for array in found.of("attribution"):
         if array.name == "share":
             assert_close(array.values.sum(1), torch.ones_like(array.values[:, 0]))
+
+
+def test_shares_are_shares_of_one(seen: Seen) -> None:
+    shares = [array for array in seen.sheet("all").arrays if is_share(array)]
+    assert {f"{array.view}.{array.name}" for array in shares} == SHARES, "no name that nothing has"
+    for array in shares:
+        assert array.values.min() >= -1e-9, array.title
+        assert array.values.max() <= 1 + 1e-6, array.title
 
 
 @pytest.mark.parametrize("words", [False, True])

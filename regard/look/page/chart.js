@@ -12,11 +12,23 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
   const along = (place) => MARGIN.left + inner.width * shown.along[place];
   const up = (value) => MARGIN.top + inner.height * (1 - (value - shown.low) / (shown.high - shown.low));
 
-  function show({ x, xName, series, low, high, axis = null, marker = null, ticks = axis ? 6 : 13 }) {
+  // Of what stands along x, so many are written as `ticks`, and of each so many `letters`.
+  function show({
+    x,
+    xName,
+    series,
+    low,
+    high,
+    axis = null,
+    marker = null,
+    ticks = axis ? 6 : 13,
+    letters = Infinity,
+  }) {
     const values = series.flatMap((each) => [...each.values]).filter(Number.isFinite);
     const [least, most] = [low ?? Math.min(0, ...values), high ?? Math.max(0, ...values)];
     const placed = series[0].form === "bars" ? x.map((_, place) => (place + 0.5) / x.length) : spaced(x);
-    shown = { x, xName, series, low: least, high: most > least ? most : least + 1, axis, marker, ticks, along: placed };
+    const top = most > least ? most : least + 1;
+    shown = { x, xName, series, low: least, high: top, axis, marker, ticks, letters, along: placed };
     ctx.near(element, "draw", redraw);
   }
 
@@ -57,7 +69,13 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
     return [
       ...rows,
       ...columns.map(([text, place]) =>
-        draw("text", { class: "tick", x: along(place), y: height - 16, "text-anchor": "middle", text }),
+        draw("text", {
+          class: "tick",
+          x: along(place),
+          y: height - 16,
+          "text-anchor": "middle",
+          text: shortened(text, shown.letters),
+        }),
       ),
       draw("text", {
         class: "axis-name",
@@ -159,6 +177,12 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
   new ResizeObserver(() => ctx.near(element, "draw", redraw)).observe(element);
   ctx.store.on("hover pin", (state) => ctx.near(element, "mark", () => mark(state)));
   return { element, show };
+}
+
+// The text, or as much of it as has room; by characters, so that none is cut in half.
+function shortened(text, most) {
+  const letters = [...text];
+  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
 }
 
 function niceTicks(low, high) {

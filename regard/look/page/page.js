@@ -169,11 +169,15 @@ function pressed(event, ctx, { swapTheme, help }) {
   actions[event.key]();
 }
 
+// What was looked at and what the model made of it, above single facts.
+const TEXTS = ["text", "pair", "target", "said"];
+
 function pageHeader({ about }, { swapTheme, help }) {
-  const texts = ["text", "target"]
+  const texts = TEXTS
     .filter((name) => about[name])
     .map((name) => make("p", { class: `about-${name}`, dir: "auto", text: String(about[name]) }));
-  const facts = Object.entries(about).filter(([name]) => !["text", "target", "difference", "merged"].includes(name));
+  const elsewhere = [...TEXTS, "difference", "merged", about.said ? "score" : null]; // what is said has it in words
+  const facts = Object.entries(about).filter(([name]) => !elsewhere.includes(name));
   const line = facts.map(([name, value]) =>
     make(
       "span",

@@ -290,21 +290,22 @@ function otherPanel(ctx, array) {
   return make("div", { class: "panel" }, figure.element, make("div", { class: "panel-side" }, ...sliders));
 }
 
-// Tokens whose bars have room for a name each, and letters of these.
+// Bars that have room for a name each, and letters of a name under a bar.
 const NAMED_BARS = 9;
+const BAR_LETTERS = 9;
 
 function otherBars(ctx, array) {
   const [axis] = array.axes;
   const plot = chart(ctx, { label: array.said, name: array.title, widest: 640, height: 180 });
   const few = axis.length <= NAMED_BARS;
-  const named = (text) => (text.length > NAMED_BARS ? `${text.slice(0, NAMED_BARS - 1)}…` : text);
-  const x = axis.entries.map((entry) => (axis.tokens && !few ? String(entry.index) : named(entry.text)));
+  const x = axis.entries.map((entry) => (axis.tokens && !few ? String(entry.index) : entry.text));
   const show = (values) =>
     plot.show({
       x,
       xName: axis.name,
       axis: axis.tokens ? axis : null,
       ticks: few ? NAMED_BARS : 6,
+      letters: BAR_LETTERS,
       series: [{ name: array.name, values, form: "bars" }],
     });
   latest(ctx.failed)(array.at(), show);

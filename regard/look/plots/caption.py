@@ -20,6 +20,9 @@ LINE = 0.19
 MOST = 2
 """Lines of one text; what does not fit is left out."""
 
+CUT = " …"
+"""After a text of which something is left out."""
+
 SAID = {
     ("text",): "{}",
     ("pair",): "/ {}",
@@ -38,7 +41,13 @@ def caption(about: Mapping[str, object], width: float) -> list[str]:
 
 
 def _lines(text: str, letters: int) -> list[str]:
-    """A text in lines of so many letters, of which Chinese ones are twice as wide."""
+    """A text in lines of so many letters, of which Chinese ones are twice as wide; what is too long ends in dots."""
     line = " ".join(text.split())
     wide = sum(east_asian_width(letter) in "WF" for letter in line) / max(1, len(line))
-    return textwrap.wrap(line, int(letters / (1 + wide)), max_lines=MOST, placeholder=" …", break_on_hyphens=False)
+    width = int(letters / (1 + wide))
+    lines = textwrap.wrap(line, width, break_on_hyphens=False)
+    if len(lines) <= MOST:
+        return lines
+    # Not by `max_lines`: of a last line without blanks that leaves nothing but the dots.
+    last = textwrap.wrap(lines[MOST - 1], width - len(CUT), break_on_hyphens=False)[0]
+    return [*lines[: MOST - 1], last + CUT]

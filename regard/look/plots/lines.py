@@ -10,7 +10,7 @@ import numpy as np
 from regard.look.figures import LINES
 from regard.look.plots.panel import GREY, Panel, names
 from regard.look.view import Array, Sheet
-from regard.look.views import title
+from regard.look.views import is_share
 
 TICKS = 13
 """Layers that are named along an axis."""
@@ -68,12 +68,12 @@ def _over_layers(part: Any, sheet: Sheet, array: Array) -> None:
     """A curve over the layers; of numbers for each token, all of them pale and their mean."""
     values = array.values.double().numpy()
     layers, labels = range(len(values)), sheet.labels(array.axes[0], len(values))
-    axes = part.add_subplot(xlabel="layer", ylabel="share" if "share" in title(array) else "")
+    axes = part.add_subplot(xlabel="layer", ylabel="share" if is_share(array) else "")
     if values.ndim == 2:
         axes.plot(layers, values, color="#999999", linewidth=0.5, alpha=0.6, marker=".", markersize=2)
         values = values.mean(-1)
     axes.plot(layers, values, color=LINES[0][0], marker="o", markersize=4, label="mean")
-    if axes.get_ylabel():
+    if is_share(array):
         axes.set_ylim(-0.02, 1.02)
     every = -(-len(layers) // TICKS)
     axes.set_xticks(layers[::every], labels[::every])

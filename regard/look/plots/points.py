@@ -156,18 +156,17 @@ def _written(axes: Any, name: str, point: Float[np.ndarray, " 2"], offset: Place
 
 
 def _small(part: Any, sheet: Sheet, array: Array) -> None:
-    """A map for each layer; points at one place share a name, and all names stand below."""
+    """A map for each layer, with numbers for points, together where these are at one place; names stand below."""
     values = array.values.double().reshape(-1, *array.values.shape[-2:]).numpy()
     grid = part.subplots(-(-len(values) // BESIDE), min(BESIDE, len(values)), squeeze=False)
-    labels = names(sheet, array.axes[-2], values.shape[1]) if values.shape[1] <= FEW_POINTS else []
     groups = _groups(sheet, array)
     colours = np.zeros(values.shape[1], int) if groups is None else groups.values.numpy()
     for axes, points, where in zip(grid.flat, values, sheet.labels(array.axes[0], len(values)), strict=False):
         for label in np.unique(colours).tolist():
             _scatter(axes, points[colours == label], len(points), label)
         frame, seen = _framed(axes, points, (72 * (SMALL - 0.1), 72 * (SMALL - 0.1)))
-        for some in together(seen) if labels else []:
-            name = ", ".join(labels[number].split()[0] for number in some)
+        for some in together(seen) if len(points) <= FEW_POINTS else []:
+            name = ", ".join(str(number + 1) for number in some)
             size, at = extent(name), seen[some[0]]
             offset = frame.put((at[0], at[1]), size, beside(size)) or next(beside(size))
             _written(axes, name, points[some[0]], offset)
@@ -179,6 +178,13 @@ def _small(part: Any, sheet: Sheet, array: Array) -> None:
 
 
 def _below(sheet: Sheet, array: Array, width: float) -> str:
-    """The names of few points, in lines of so many inches."""
-    labels = names(sheet, array.axes[-2], array.values.shape[-2])
+    """The numbers and names of few points, in lines of so many inches."""
+    labels = _numbered(names(sheet, array.axes[-2], array.values.shape[-2]))
     return textwrap.fill("    ".join(labels), int(1.6 * LETTERS * width)) if len(labels) <= FEW_POINTS else ""
+
+
+def _numbered(labels: Sequence[str]) -> list[str]:
+    """Names behind their numbers, from 1, with which some begin already (look/senses.py)."""
+    if all(label.split(" ")[0] == str(number) for number, label in enumerate(labels, 1)):
+        return list(labels)
+    return [f"{number} {label}".rstrip() for number, label in enumerate(labels, 1)]
