@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import shapes
@@ -20,6 +21,15 @@ def begun_anew() -> None:
 
     shapes.begin()
     progress._warned.clear()
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are saved, which tell more than their files."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    seen, save = [], figure.savefig
+    monkeypatch.setattr(figure, "savefig", lambda self, *rest, **more: (seen.append(self), save(self, *rest, **more)))
+    return seen
 
 
 @pytest.fixture(scope="session")

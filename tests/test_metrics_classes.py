@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from itertools import product
 
@@ -99,15 +98,6 @@ class TestClasses:
         assert [f1(gold, predicted, positive) for positive in classes] == pytest.approx(by_class)
         assert macro_f1(gold, predicted) == pytest.approx(sum(by_class) / len(classes))
         assert matthews(gold, predicted) == pytest.approx(plain_matthews(gold, predicted), abs=1e-9)
-
-    @pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed")
-    @given(answers)
-    def test_against_scikit_learn(self, pairs: list[tuple[str, str]]) -> None:
-        from sklearn import metrics as peer
-
-        gold, predicted = sides(pairs)
-        assert macro_f1(gold, predicted) == pytest.approx(peer.f1_score(gold, predicted, average="macro"))
-        assert matthews(gold, predicted) == pytest.approx(peer.matthews_corrcoef(gold, predicted))
 
     @given(answers)
     def test_laws(self, pairs: list[tuple[str, str]]) -> None:

@@ -143,16 +143,9 @@ def by_text(values: Shaped[np.ndarray, " items"], placement: Placement, n_texts:
 
 
 def next_batch(windows: Windows, placement: Placement, *, pad: int) -> NextBatch:
-    """The windows of a placement: of each part all but the last token goes in, all but the first is to come out.
-
-    Where items have rows to themselves, so have the parts.
-    """
+    """The windows of a placement: of each part all but the last token goes in, all but the first is to come out."""
     ids, (owner, starts, spans) = windows.column.ids, windows.parts(placement.items, placement.epoch)
-    rows, n_rows = (
-        (np.arange(len(owner)), len(owner)) if placement.one_each else (placement.rows[owner], placement.n_rows)
-    )
-    parts = replace(placement, items=placement.items[owner], rows=rows, n_rows=n_rows)
-    rows = _laid(ids[spread(starts, spans)], spans, parts, placement.widths[0], pad)
+    rows = _laid(ids[spread(starts, spans)], spans, placement.in_parts(owner), placement.widths[0], pad)
     following = ids[spread(starts + 1, spans)]
     return NextBatch(rows, _pour(following, rows.segment.numpy() > 0, IGNORE).long(), len(following))
 

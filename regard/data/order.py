@@ -56,6 +56,12 @@ class Placement:
     one_each: bool = False
     epoch: int = 0
 
+    def in_parts(self, owner: Int[np.ndarray, " parts"]) -> Placement:
+        """Where the parts of items go: `owner` says whose each is. Where there is `one_each`, so it is with parts."""
+        n_parts = len(owner)
+        rows, n_rows = (np.arange(n_parts), n_parts) if self.one_each else (self.rows[owner], self.n_rows)
+        return dataclasses.replace(self, items=self.items[owner], rows=rows, n_rows=n_rows)
+
 
 @dataclass(frozen=True)
 class Estimate:

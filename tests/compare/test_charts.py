@@ -5,19 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from regard.compare.charts import Chart, Line, draw_charts
 from regard.look.figures import Curve, Panel, curves
-
-
-@pytest.fixture
-def saved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures that are saved, which tell more than their files."""
-    figure = pytest.importorskip("matplotlib.figure").Figure
-    seen, save = [], figure.savefig
-    monkeypatch.setattr(figure, "savefig", lambda self, *rest, **more: (seen.append(self), save(self, *rest, **more)))
-    return seen
 
 
 def test_curves_and_charts_are_laid_out_alike(tmp_path: Path, saved: list[Any]) -> None:

@@ -26,15 +26,6 @@ FIGURES: dict[str, Draw] = {
 }
 
 
-@pytest.fixture
-def saved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures that are saved, which tell more than their files."""
-    figure = pytest.importorskip("matplotlib.figure").Figure
-    seen, save = [], figure.savefig
-    monkeypatch.setattr(figure, "savefig", lambda self, *rest, **more: (seen.append(self), save(self, *rest, **more)))
-    return seen
-
-
 @pytest.mark.parametrize("suffix", BEGINNINGS)
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
 def test_the_suffix_says_the_form(draw: Draw, suffix: str, tmp_path: Path) -> None:
