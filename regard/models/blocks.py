@@ -30,6 +30,8 @@ from regard.nn import (
     RotaryPositions,
     SinusoidalPositions,
     TokenEmbedding,
+    gelu,
+    gelu_tanh,
 )
 
 ABSOLUTE: dict[str, Callable[[TransformerConfig], Positions]] = {
@@ -48,8 +50,8 @@ IN_ATTENTION: dict[str, Callable[[int], Positions]] = {
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "gelu": gelu,
+    "gelu-tanh": gelu_tanh,
     "silu": F.silu,
     "tanh": torch.tanh,
 }

@@ -10,6 +10,7 @@ A mask is boolean and True means "may attend"; masks follow from segments (`visi
 A query with nothing to attend to gets zeros, in every path.
 """
 
+from regard.nn.activations import gelu, gelu_tanh
 from regard.nn.attention import (
     AdditiveAttention,
     Attention,
@@ -108,6 +109,8 @@ __all__ = [
     "cross_entropy",
     "divergence",
     "edit",
+    "gelu",
+    "gelu_tanh",
     "linear_cross_entropy",
     "product",
     "record",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import cache
 from inspect import unwrap
 from shutil import which
 from typing import Any
 
+import torch
 from torch import Tensor
 
 try:
@@ -27,6 +29,16 @@ def kernel(written: Callable[..., Any]) -> Any:
     return None if triton is None else triton.jit(unwrap(written))
 
 
-def runnable(x: Tensor) -> bool:
-    """Whether a kernel can take this tensor."""
-    return COMPILES and x.is_cuda
+def runnable(x: Tensor, generations: Container[int] = range(8, 100)) -> bool:
+    """Whether a kernel for GPUs of these generations, the first number of their capability, can take this tensor."""
+    return COMPILES and x.is_cuda and generation(x.device) in generations
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def generation(device: torch.device) -> int:
+    return _generation(device)
+
+
+@cache
+def _generation(device: torch.device) -> int:
+    return torch.cuda.get_device_capability(device)[0]

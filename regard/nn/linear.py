@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.nn import few_rows
+
 BLOCKS = 8
 FEW_ROWS = range(1, 65)
 WIDE = 1 << 13
@@ -20,6 +22,8 @@ def product(
     x: Float[Tensor, "*B D"], weight: Float[Tensor, "out D"], bias: Float[Tensor, " out"] | None = None
 ) -> Float[Tensor, "*B out"]:
     """``x @ weight.T + bias``; for few rows, and outside of training, the result may be a transposed view."""
+    if few_rows.usable(x, weight):
+        return few_rows.product(x, weight, bias)
     n_rows = x.numel() // x.shape[-1]
     few = n_rows in FEW_ROWS and (n_rows <= BLOCKS or len(weight) <= WIDE)
     n_blocks = 1 if len(weight) % BLOCKS else BLOCKS  # one for a large odd vocabulary, as GPT-2's

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.data.batches import IGNORE
+from regard.nn.loss_rows import loss_rows, usable
 
 CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits made at once: what stays in a CPU's cache, or keeps a GPU busy."""
@@ -73,19 +74,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
         learning = any(ctx.needs_input_grad[:3])
         device, size = hidden.device.type, len(weight)
         even = EVEN.get(device, 1)
-        rows = math.ceil(CHUNK.get(device, 1 << 24) / (size * even)) * even
+        n_chunks = max(1, round(len(hidden) * size / CHUNK.get(device, 1 << 24)))  # alike: a small rest takes as long
+        rows = max(1, math.ceil(len(hidden) / (n_chunks * even))) * even
         weight, bias = _filled(weight, even), None if bias is None else _filled(bias, even)
         of_hidden, of_weight = [], torch.zeros_like(weight, dtype=exact) if learning else weight
         of_bias = torch.zeros(len(weight), dtype=exact, device=weight.device)
         for part, wanted in zip(hidden.split(rows), target.split(rows), strict=True):
             logits = part @ weight.T if bias is None else torch.addmm(bias, part, weight.T)
-            chunk = _Chunk(logits, wanted, smoothing, size)
-            total, nll = total + chunk.total, nll + chunk.nll
-            if learning:
-                exactly = chunk.gradient()
+            of_part, of_likelihood, gradient = _chunk(logits, wanted, smoothing, size, learning=learning)
+            total, nll = total + of_part, nll + of_likelihood
+            if gradient is not None:
                 if bias is not None:
-                    of_bias = of_bias + exactly.sum(0)
-                gradient = exactly.to(hidden.dtype)
+                    of_bias = of_bias + gradient.sum(0, dtype=exact)
+                gradient = gradient.to(hidden.dtype)
                 of_hidden.append(gradient @ weight)
                 _add_product(of_weight, gradient.T, part)
         if learning:
@@ -113,6 +114,17 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total.addmm_(left, right)
     else:
         total += left @ right
+
+
+def _chunk(
+    logits: Float[Tensor, "N V"], target: Int[Tensor, " N"], smoothing: float, size: int, *, learning: bool
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N V"] | None]:
+    """The loss of some rows, their negative log-likelihood, and the gradient, if there is something to learn."""
+    if learning and usable(logits):
+        gradient, sums = loss_rows(logits, target, smoothing, size)
+        return *sums.sum(1), gradient
+    chunk = _Chunk(logits, target, smoothing, size)
+    return chunk.total, chunk.nll, chunk.gradient() if learning else None
 
 
 class _Chunk:

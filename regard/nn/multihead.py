@@ -1,9 +1,9 @@
 """Multi-head attention (SPEC 1.6-1.10): self, masked and cross, fused or explicit.
 
-Attention runs fused (`scaled_dot_product_attention`; on a GPU short rows in nn/short_rows.py, single queries in
-nn/one_query.py) unless somebody listens to the tap ``weights`` or the position scheme works on the weights; then they
-are computed as written in the paper. All give the same numbers. There is no dropout on the weights, so that what is
-looked at is what was trained (docs/LOG.md).
+Attention runs fused (`scaled_dot_product_attention`; on a GPU nn/short_rows.py, nn/long_rows.py, nn/one_query.py)
+unless somebody listens to the tap ``weights`` or the position scheme works on the weights; then they are computed as
+written in the paper. All give the same numbers. There is no dropout on the weights, so that what is looked at is what
+was trained (docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.nn import one_query
+from regard.nn import long_rows, one_query, short_rows
 from regard.nn.attention import HeadedAttention, softmax_visible
 from regard.nn.cache import KeyValue, Memory
 from regard.nn.linear import Linear, product
 from regard.nn.positions import NoPositions, Positions
-from regard.nn.short_rows import usable, within_rows
 from regard.nn.sight import Sight
 
 
@@ -59,8 +58,10 @@ class MultiHeadAttention(HeadedAttention):
     def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Memory | None = None) -> Float[Tensor, "B T D"]:
         """Self-attention: every token looks at the tokens of the same rows, and at those remembered."""
         projected = self.projection(x).contiguous()
-        if cache is None and sight.within is not None and self._fits_on_chip(projected):
-            return self._out(within_rows(projected, sight.within, self.n_heads))
+        if cache is None and sight.within is not None and self._plain():
+            for rows in (short_rows, long_rows):
+                if rows.usable(projected, self.d_key):
+                    return self._out(rows.within_rows(projected, sight.within, self.n_heads))
         query, key, value = projected.split(self.widths, dim=-1)
         memory = self._memory(key, value, sight.query_position)
         return self.attend(query, memory if cache is None else cache.append(memory), sight)
@@ -89,11 +90,10 @@ class MultiHeadAttention(HeadedAttention):
         projected: Tensor = self.output(self.mixed(mixed))
         return projected
 
-    def _fits_on_chip(self, projected: Tensor) -> bool:
-        """Whether nobody listens, positions do nothing here, and a kernel of our own takes whole rows."""
-        plain = isinstance(self.positions, NoPositions) and self.d_key == self.d_value
+    def _plain(self) -> bool:
+        """Whether nobody listens and positions do nothing here, so that kernels of our own may take whole rows."""
         heard = any(tap.heard for tap in (self.query, self.key, self.value, self.weights))
-        return plain and not heard and usable(projected, self.d_key)
+        return not heard and isinstance(self.positions, NoPositions) and self.d_key == self.d_value
 
     def _mix(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q HE"]:
         explicit = self.weights.heard or self.positions.needs_weights
