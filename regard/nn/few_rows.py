@@ -1,8 +1,9 @@
 """Products of few rows with a weight matrix in float32 on a CUDA device: some texts written token by token.
 
-torch's own kernels cut these products into so few parts that most of a GPU waits. Here a program gives a few columns of
-the result and reads its part of the matrix once. Tensor cores know no float32: each factor goes in as the sum of two
-numbers of 10 bits, and three products of these are as exact ("tf32x3").
+torch's own kernels cut these products into so few parts that most of a GPU waits, but they are launched faster: so this
+one serves work that is recorded (nn/recording.py). A program gives a few columns of the result and reads its part
+of the matrix once. Tensor cores know no float32: each factor goes in as the sum of two numbers of 10 bits, and three
+products of these are as exact ("tf32x3").
 """
 
 from __future__ import annotations

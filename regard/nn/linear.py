@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.nn import few_rows
+from regard.nn.recording import recorded
 
 BLOCKS = 8
 FEW_ROWS = range(1, 65)
@@ -22,7 +23,7 @@ def product(
     x: Float[Tensor, "*B D"], weight: Float[Tensor, "out D"], bias: Float[Tensor, " out"] | None = None
 ) -> Float[Tensor, "*B out"]:
     """``x @ weight.T + bias``; for few rows, and outside of training, the result may be a transposed view."""
-    if few_rows.usable(x, weight):
+    if few_rows.usable(x, weight) and recorded():
         return few_rows.product(x, weight, bias)
     n_rows = x.numel() // x.shape[-1]
     few = n_rows in FEW_ROWS and (n_rows <= BLOCKS or len(weight) <= WIDE)

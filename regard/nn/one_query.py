@@ -1,7 +1,8 @@
 """Attention of one query in each row, for writing token by token on a CUDA device.
 
-torch's own kernels work for 64 queries at a time, with one of them as long as with all. Here one program does a head of
-a row; it passes over what nobody may see, so room that is kept for more tokens costs little.
+torch's own kernels work for 64 queries at a time, with one of them as long as with all, but they are launched in less
+time: so this one serves work that is recorded (nn/recording.py). One program does a head of a row; it passes over what
+nobody may see, so room that is kept for more tokens costs little.
 """
 
 from __future__ import annotations
