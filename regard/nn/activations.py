@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.nn.kernels import HALF
+
 TERMS = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 STEEP = 0.3275911 / math.sqrt(2)
 
@@ -32,6 +34,7 @@ def gelu_tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def by_sigmoid(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The same, but for rounding; what is compiled rounds at the end only."""
     return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
 
 
@@ -63,5 +66,4 @@ def _normal(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pays(x: Tensor) -> bool:
-    half = x.dtype in (torch.bfloat16, torch.float16)
-    return half and x.device.type == "cuda" and torch.compiler.is_compiling()
+    return x.dtype in HALF and x.device.type == "cuda" and torch.compiler.is_compiling()

@@ -1,6 +1,7 @@
-"""Products with a weight matrix, also fast where few rows meet a large matrix: writing token by token on a CPU.
+"""Products with a weight matrix, also fast where few rows meet a large matrix: writing token by token.
 
-There the usual ``x @ W.T`` reads the matrix badly: up to 2.5 times slower than what is done here (docs/LOG.md).
+On a CPU the usual ``x @ W.T`` reads the matrix badly there: up to 2.5 times slower than what is done here
+(docs/LOG.md). On a GPU it leaves most of the chip idle: nn/few_rows.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.nn import few_rows
-from regard.nn.recording import recorded
 
 BLOCKS = 8
 FEW_ROWS = range(1, 65)
@@ -23,7 +23,7 @@ def product(
     x: Float[Tensor, "*B D"], weight: Float[Tensor, "out D"], bias: Float[Tensor, " out"] | None = None
 ) -> Float[Tensor, "*B out"]:
     """``x @ weight.T + bias``; for few rows, and outside of training, the result may be a transposed view."""
-    if few_rows.usable(x, weight) and recorded():
+    if few_rows.usable(x, weight):
         return few_rows.product(x, weight, bias)
     n_rows = x.numel() // x.shape[-1]
     few = n_rows in FEW_ROWS and (n_rows <= BLOCKS or len(weight) <= WIDE)

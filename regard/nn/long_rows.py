@@ -20,16 +20,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.nn.kernels import kernel, runnable, tl
+from regard.nn.kernels import BITS, HALF, TensorDescriptor, block_of, kernel, runnable, tl
 from regard.nn.sight import Within
 
-try:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-except ImportError:
-    TensorDescriptor = None
-
 SHORTEST, LONGEST, WIDEST = 129, 4096, 128
-"""Tokens of a row, and the width of a head, that are taken."""
+"""Tokens of a row, and the width of a head, that are taken: longer rows were not tried."""
 
 GENERATIONS = (9, 10)
 """Of GPUs, Hopper and after it: blocks are read as wholes, and matrix units take them from where they were put."""
@@ -48,12 +43,12 @@ class Blocks(NamedTuple):
 FORWARD = {64: Blocks(64, 64, 4, 3, 128), 128: Blocks(128, 128, 8, 2)}
 BY_QUERY = {64: Blocks(64, 64, 4, 3, 128), 128: Blocks(128, 64, 8, 2)}
 BY_KEY = {64: Blocks(64, 64, 4, 3, 168), 128: Blocks(64, 128, 8, 2)}
-"""For heads up to so wide: the fastest of a dozen on an H200 for 64, for 128 what leaves nothing spilled."""
+"""For heads up to so wide: for 64 the fastest on an H200 (bench/attention.py), for 128 what leaves nothing spilled."""
 
 
 def usable(projected: Tensor, width: int) -> bool:
     """Whether the kernels take rows like these, of heads so wide."""
-    half, long = projected.dtype in (torch.bfloat16, torch.float16), SHORTEST <= projected.shape[1] <= LONGEST
+    half, long = projected.dtype in HALF, SHORTEST <= projected.shape[1] <= LONGEST
     return half and long and width <= WIDEST and width % 8 == 0 and runnable(projected, GENERATIONS)
 
 
@@ -171,8 +166,7 @@ def _plan(
     n_rows, length, width = projected.shape[0], projected.shape[1], projected.shape[2] // (3 * n_heads)
     blocks = blocks or table[64 if width <= 64 else 128]
     step: int = getattr(blocks, own)
-    padded = max(16, 1 << (width - 1).bit_length())
-    how = {"H": n_heads, "WIDTH": width, "E": padded, "EVEN": length % step == 0, **blocks._asdict()}
+    how = {"H": n_heads, "WIDTH": width, "E": block_of(width), "EVEN": length % step == 0, **blocks._asdict()}
     return (-(-length // step), n_heads, n_rows), (length, width**-0.5), how
 
 
@@ -279,7 +273,7 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     if CAUSAL:
         right = tl.minimum(right, i + 1)
     start, middle, stop = _keys(begin + row, end + row, first, length, CAUSAL, Q, K)
-    steep = scale * 1.4426950408889634  # powers of two, which are faster than those of e
+    steep = scale * BITS
     mixed, total = tl.zeros((Q, E), tl.float32), tl.zeros((Q,), tl.float32)
     top = tl.full((Q,), -1e30, tl.float32)
     mixed, total, top = _mix_stretch(
@@ -333,7 +327,7 @@ def _by_query_kernel(  # type: ignore[no-untyped-def]
     if CAUSAL:
         right = tl.minimum(right, i + 1)
     start, middle, stop = _keys(begin + row, end + row, first, length, CAUSAL, Q, K)
-    steep = scale * 1.4426950408889634
+    steep = scale * BITS
     dq = tl.zeros((Q, E), tl.float32)
     dq = _query_stretch(dq, q, dz, own, total, rows, b, h, left, right, start, middle, steep, False, H, E, K)
     dq = _query_stretch(dq, q, dz, own, total, rows, b, h, left, right, middle, stop, steep, True, H, E, K)
@@ -382,7 +376,7 @@ def _by_key_kernel(  # type: ignore[no-untyped-def]
         left = i
     start, shared, unshared, stop = _queries(begin + row, end + row, first, length, CAUSAL, Q, K)
     over = unshared - shared
-    steep = scale * 1.4426950408889634
+    steep = scale * BITS
     dk, dv = tl.zeros((K, E), tl.float32), tl.zeros((K, E), tl.float32)
     dk, dv = _key_stretch(
         dk, dv, k, v, rows, grads, size, given, b, h, left, right,

@@ -18,7 +18,7 @@ from regard.data.batches import IGNORE
 from regard.nn.loss_rows import loss_rows, usable
 
 CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}
-"""Logits made at once: what stays in a CPU's cache, or keeps a GPU busy."""
+"""Logits made at once, half as many again at most: what stays in a CPU's cache, or keeps a GPU busy."""
 
 EVEN = {"cuda": 64}
 """What vocabularies are filled up to a multiple of: a GPU works in tiles, and takes longer for GPT-2's 50,257 words."""
@@ -119,7 +119,10 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 def _chunk(
     logits: Float[Tensor, "N V"], target: Int[Tensor, " N"], smoothing: float, size: int, *, learning: bool
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N V"] | None]:
-    """The loss of some rows, their negative log-likelihood, and the gradient, if there is something to learn."""
+    """The loss of some rows, their negative log-likelihood, and, if there is something to learn, the gradient.
+
+    A kernel rounds it to the logits' precision.
+    """
     if learning and usable(logits):
         gradient, sums = loss_rows(logits, target, smoothing, size)
         return *sums.sum(1), gradient

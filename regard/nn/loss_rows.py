@@ -6,21 +6,20 @@ nn/loss.py has the same in torch.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.nn.kernels import kernel, runnable, tl
+from regard.data.batches import IGNORE
+from regard.nn.kernels import BITS, HALF, constant, kernel, runnable, tl
 
-IGNORED, BITS = (-100, math.log2(math.e)) if tl is None else (tl.constexpr(-100), tl.constexpr(math.log2(math.e)))
-COLUMNS = 4096
+IGNORED = constant(IGNORE)
+WIDTH = 4096
 """Logits of a row that are worked on together."""
 
 
 def usable(logits: Tensor) -> bool:
-    return logits.dtype in (torch.bfloat16, torch.float16) and runnable(logits)
+    return logits.dtype in HALF and runnable(logits)
 
 
 @torch.library.custom_op(
@@ -35,7 +34,7 @@ def loss_rows(
     gradient, sums = torch.empty_like(logits), logits.new_empty(2, len(logits), dtype=torch.float32)
     _loss_kernel[(len(logits),)](
         logits, target, gradient, sums, len(logits), logits.shape[1], size, smoothing,
-        SMOOTH=smoothing > 0, V=COLUMNS, num_warps=8,
+        SMOOTH=smoothing > 0, TILE=WIDTH, num_warps=8,
     )  # fmt: skip
     return gradient, sums
 
@@ -47,7 +46,7 @@ def _(logits: Tensor, target: Tensor, smoothing: float, size: int) -> tuple[Tens
 
 @kernel
 def _loss_kernel(  # type: ignore[no-untyped-def]
-    logits, target, gradient, sums, n_rows, width, size, smoothing, SMOOTH: tl.constexpr, V: tl.constexpr
+    logits, target, gradient, sums, n_rows, width, size, smoothing, SMOOTH: tl.constexpr, TILE: tl.constexpr
 ):
     """``-(1 - e) log p(target) - e mean_v log p(v)`` and ``softmax - (1 - e) onehot - e / V``; zeros where ignored."""
     row = tl.program_id(0).to(tl.int64)
@@ -56,8 +55,8 @@ def _loss_kernel(  # type: ignore[no-untyped-def]
     own = logits + row * width
     chosen = tl.load(own + tl.maximum(wanted, 0)).to(tl.float32)
     top, total, added = float("-inf"), 0.0, 0.0  # in bits, as exp2 takes them
-    for start in tl.range(0, size, V, num_stages=3):
-        i = start + tl.arange(0, V)
+    for start in tl.range(0, size, TILE, num_stages=3):
+        i = start + tl.arange(0, TILE)
         x = tl.load(own + i, mask=i < width, eviction_policy="evict_last").to(tl.float32) * BITS  # whole tiles are read
         if SMOOTH:
             added += tl.sum(tl.where(i < size, x, 0.0), 0)
@@ -66,12 +65,12 @@ def _loss_kernel(  # type: ignore[no-untyped-def]
         total = total * tl.exp2(top - higher) + tl.sum(tl.exp2(x - higher), 0)
         top = higher
     normaliser = top + tl.log2(total)
-    nll = normaliser / BITS - chosen
+    nll = (normaliser - chosen * BITS) / BITS
     loss = (1.0 - smoothing) * nll + smoothing * (normaliser - added / size) / BITS
     tl.store(sums + row, loss * share)
     tl.store(sums + n_rows + row, nll * share)
-    for start in tl.range(0, width, V, num_stages=3):
-        i = start + tl.arange(0, V)
+    for start in tl.range(0, width, TILE, num_stages=3):
+        i = start + tl.arange(0, TILE)
         x = tl.load(own + i, mask=i < width, eviction_policy="evict_first").to(tl.float32) * BITS
         less = tl.where(i == wanted, 1.0 - smoothing, 0.0) + smoothing / size
         x = tl.where(i < size, (tl.exp2(x - normaliser) - less) * share, 0.0)

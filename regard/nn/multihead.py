@@ -21,7 +21,6 @@ from regard.nn.attention import HeadedAttention, softmax_visible
 from regard.nn.cache import KeyValue, Memory
 from regard.nn.linear import Linear, product
 from regard.nn.positions import NoPositions, Positions
-from regard.nn.recording import recorded
 from regard.nn.sight import Sight
 
 
@@ -128,7 +127,7 @@ class MultiHeadAttention(HeadedAttention):
         if added is not None:
             added = added / math.sqrt(self.d_key)
             mask = added if mask is None else added.masked_fill(~mask, -math.inf)
-        if added is None and mask is not None and one_query.usable(query, *memory, mask) and recorded():
+        if added is None and mask is not None and one_query.usable(query, *memory, mask):
             out = one_query.look(query, *memory, mask)
         else:
             out = F.scaled_dot_product_attention(query, memory.key, memory.value, attn_mask=mask)

@@ -1,8 +1,7 @@
 """Attention of one query in each row, for writing token by token on a CUDA device.
 
-torch's own kernels work for 64 queries at a time, with one of them as long as with all, but they are launched in less
-time: so this one serves work that is recorded (nn/recording.py). One program does a head of a row; it passes over what
-nobody may see, so room that is kept for more tokens costs little.
+torch's own kernels work for 64 queries at a time, with one of them as long as with all. Here one program does a head of
+a row; it passes over what nobody may see, so room that is kept for more tokens costs little.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.nn.kernels import kernel, runnable, tl
+from regard.nn.kernels import HALF, block_of, kernel, runnable, tl
 
 KEYS, WIDEST = 64, 128
 """Keys looked at together, and the width of a head that is taken."""
@@ -19,7 +18,7 @@ KEYS, WIDEST = 64, 128
 
 def usable(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> bool:
     """Whether the kernel takes queries and a memory like these; it knows no gradient."""
-    plain = query.dtype in (torch.float32, torch.bfloat16, torch.float16) and not torch.is_grad_enabled()
+    plain = query.dtype in (torch.float32, *HALF) and not torch.is_grad_enabled()
     rows, n_heads, n_keys, width = key.shape
     one_each = query.shape == (rows, n_heads, 1, width) and allowed.shape == (rows, 1, 1, n_keys)
     fits = width <= WIDEST and key.shape == value.shape
@@ -34,10 +33,10 @@ def look(
     n_rows, n_heads, n_keys, width = key.shape
     mixed = query.new_empty(n_rows, 1, n_heads, width).transpose(1, 2)
     strides = [stride for part in (query, key, value) for stride in part.stride()[:3]]
-    block = max(16, 1 << (width - 1).bit_length())
     _look_kernel[n_rows, n_heads](
-        query, key, value, allowed, mixed, *strides, allowed.stride(0), n_keys, width, width**-0.5, K=KEYS, E=block
-    )
+        query, key, value, allowed, mixed, *strides, allowed.stride(0), n_keys, width, width**-0.5,
+        K=KEYS, E=block_of(width),
+    )  # fmt: skip
     return mixed
 
 

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
 FIRST = 4
 """Calls that run the work before it is recorded."""
-
-_RECORDED = ContextVar("recorded", default=False)
-
-
-def recorded() -> bool:
-    """Whether the work at hand is recorded, or soon will be: then it does not matter how long launching takes."""
-    return _RECORDED.get()
 
 
 class Recording:
@@ -35,7 +27,7 @@ class Recording:
         if self._graph is None:
             if self._n_run < FIRST or self._out is None or not self._out.is_cuda:
                 self._n_run += 1
-                self._out = _run(work)
+                self._out = work()
                 return self._out
             self._record(work)
         assert self._graph is not None
@@ -47,13 +39,5 @@ class Recording:
         """Nothing is computed meanwhile, so what the work changes is not changed by it."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._out = _run(work)
+            self._out = work()
         self._graph = graph
-
-
-def _run(work: Callable[[], Tensor]) -> Tensor:
-    before = _RECORDED.set(True)
-    try:
-        return work()
-    finally:
-        _RECORDED.reset(before)

@@ -13,19 +13,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.nn.kernels import kernel, runnable, tl
+from regard.nn.kernels import HALF, block_of, kernel, runnable, tl
 from regard.nn.sight import Within
 
 LONGEST, WIDEST = 128, 64
 """Tokens of a row, and the width of a head, that still fit on the chip."""
 
-SHORTEST = 16
-"""Rows and heads are worked on as if they were so long or wide at least: what a matrix unit takes."""
-
 
 def usable(projected: Tensor, width: int) -> bool:
     """Whether the kernels take rows like these, of heads so wide."""
-    half = projected.dtype in (torch.bfloat16, torch.float16)
+    half = projected.dtype in HALF
     return half and projected.shape[1] <= LONGEST and width <= WIDEST and width % 8 == 0 and runnable(projected)
 
 
@@ -86,8 +83,7 @@ def _sizes(projected: Tensor, n_heads: int) -> tuple[int, int, float]:
 
 def _blocks(projected: Tensor, n_heads: int) -> dict[str, int]:
     length, width, _ = _sizes(projected, n_heads)
-    blocks = {name: max(SHORTEST, 1 << (each - 1).bit_length()) for name, each in (("T", length), ("E", width))}
-    return {**blocks, "H": n_heads, "num_warps": 8 if blocks["T"] > 64 else 4}
+    return {"T": block_of(length), "E": block_of(width), "H": n_heads, "num_warps": 8 if length > 64 else 4}
 
 
 @kernel

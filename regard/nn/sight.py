@@ -26,7 +26,10 @@ class Place(NamedTuple):
 
 
 class Within(NamedTuple):
-    """Tokens that look at those of their own sentence, all of them or none that is later."""
+    """Tokens that look at those of their own sentence, all of them or none that is later.
+
+    Sentences lie one after another, and positions ascend in each: so kernels may go by the place in the row.
+    """
 
     place: Place
     causal: bool

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing import assert_close
 
-from regard.nn import few_rows
+from regard.nn import Linear, few_rows
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,17 +24,33 @@ def test_it_is_the_product(rows: int, n_out: int, width: int, biased: bool) -> N
     torch.manual_seed(0)
     x, weight = torch.randn(rows, 1, width, device="cuda"), torch.randn(n_out, width, device="cuda")
     bias = torch.randn(n_out, device="cuda") if biased else None
-    assert few_rows.usable(x, weight)
     exact = x.double() @ weight.double().T + (0.0 if bias is None else bias.double())
     assert_close(few_rows.product(x, weight, bias).double(), exact, rtol=0, atol=4e-6 * float(exact.abs().max()))
 
 
+@torch.inference_mode()
+def test_a_layer_takes_it_for_rows_wherever_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    used, product = [], few_rows.product
+    monkeypatch.setattr(few_rows, "product", lambda *given: used.append(given) or product(*given))
+    layer, x = Linear(768, 768, device="cuda"), torch.randn(8, 3, 768, device="cuda")
+    for rows in (x[:, -1], x[:, 1:2], x[:, 0].T.contiguous().T, x[0, :1].expand(8, 768)):
+        exact = F.linear(rows.double(), layer.weight.double(), layer.bias.double())
+        assert_close(layer(rows).double(), exact, rtol=0, atol=4e-6 * float(exact.abs().max()))
+    assert len(used) == 4
+
+
 def test_it_is_left_alone_where_it_cannot_serve() -> None:
-    x, weight = torch.randn(8, 64, device="cuda"), torch.randn(96, 64, device="cuda")
+    x, weight = torch.randn(8, 768, device="cuda"), torch.randn(768, 768, device="cuda")
     assert not few_rows.usable(x, weight)  # gradients are asked for
     with torch.no_grad():
         assert few_rows.usable(x, weight)
         assert not few_rows.usable(x[:1], weight)
         assert not few_rows.usable(x.repeat(9, 1), weight)
-        assert not few_rows.usable(x[:, :40], weight[:, :40])
+        assert not few_rows.usable(x, weight[:600])  # small
+        assert not few_rows.usable(x, weight.T)
+        assert not few_rows.usable(x, torch.randn(9000, 64, device="cuda"))  # another width
+        assert not few_rows.usable(x[:, :740], torch.randn(800, 740, device="cuda"))  # no multiple of 64
         assert not few_rows.usable(x.half(), weight.half())
+        with torch.autocast("cuda", torch.bfloat16):
+            assert not few_rows.usable(x, weight)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.nn import Place, Sight, long_rows, visible
+from regard.nn import MultiHeadAttention, Place, Sight, long_rows, record, visible
 
 HERE = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] in long_rows.GENERATIONS
 
@@ -100,6 +100,21 @@ def test_blank_queries_get_zeros_and_hand_nothing_back():
     assert not out[blank].any()
     assert not grad[blank].any()
     assert torch.isfinite(grad).all()
+
+
+@on_gpu
+def test_attention_goes_through_it_and_gives_the_same(monkeypatch):
+    torch.manual_seed(0)
+    used, within_rows = [], long_rows.within_rows
+    monkeypatch.setattr(long_rows, "within_rows", lambda *given: used.append(given) or within_rows(*given))
+    attention, sight = MultiHeadAttention(96, 2).cuda(), packed(3, 150, causal=True)
+    x = torch.randn(3, 150, 96, device="cuda")
+    with record(attention, "weights"):
+        wanted = attention.double()(x.double(), sight)
+    assert not used
+    found = attention.bfloat16()(x.bfloat16(), sight)
+    assert len(used) == 1
+    assert_close(found.double(), wanted, rtol=0, atol=3e-2 * float(wanted.abs().max()))
 
 
 @on_gpu

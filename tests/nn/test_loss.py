@@ -106,6 +106,21 @@ def test_the_plain_likelihood_takes_no_part_in_the_gradient() -> None:
     assert not cross_entropy(logits, target, 0.1).nll.requires_grad
 
 
+@pytest.mark.parametrize(("rows", "sizes"), [(32, [32]), (61, [31, 30]), (62, [31, 31]), (140, [35] * 4), (0, [0])])
+def test_chunks_are_alike(rows, sizes, monkeypatch):
+    """A small rest would take a GPU as long as a whole one."""
+    seen, chunk = [], loss_module._chunk
+
+    def watched(logits, *rest, **more):
+        seen.append(len(logits))
+        return chunk(logits, *rest, **more)
+
+    monkeypatch.setitem(loss_module.CHUNK, "cpu", 40 * 30)
+    monkeypatch.setattr(loss_module, "_chunk", watched)
+    linear_cross_entropy(torch.randn(rows, 4), torch.randn(30, 4), torch.zeros(rows, dtype=torch.long))
+    assert seen == sizes
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("rows_at_once", "even"), [(1, 1), (4, 1), (1000, 1), (4, 8), (1, 30)])
 def test_linear_cross_entropy_is_cross_entropy_of_the_logits(smoothing, rows_at_once, even, monkeypatch):
