@@ -115,7 +115,9 @@ def _draw(model: Translator, sources: list[str], folder: Path) -> Path:
         maps.append((shares(best.attention, *words), words, f"{source}\n{best.text}"))
     weights, words, title = max(maps, key=lambda each: _clear(each[0]))
     rows, columns = ([word.text for word in side] for side in words)
-    return heat_map(weights, rows, columns, title=title, label="share", path=folder / "alignment.png")
+    return heat_map(
+        weights, rows, columns, title=title, label="share of each source word", path=folder / "alignment.png"
+    )
 
 
 def _clear(weights: Tensor) -> float:

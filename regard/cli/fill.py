@@ -40,20 +40,20 @@ def fill(
         raise InputError(f"--top {top}: expected at least 1")
     windows, total = windows_of(text or [], file)
     filler = load_as(Filler, model, device, "fill")
-    for each, found in track(_filled(filler, chain.from_iterable(windows), top), "filling", total):
+    for each, found in track(_filled(filler, chain.from_iterable(windows), top, file), "filling", total):
         if as_json:
             print_json({"text": each, "masks": [[asdict(word) for word in words] for words in found]})
         else:
             print("\t|\t".join(map(_line, found)), flush=True)
 
 
-def _filled(filler: Filler, texts: Iterable[str], top: int) -> Iterator[tuple[str, list[list[Filling]]]]:
+def _filled(filler: Filler, texts: Iterable[str], top: int, file: str) -> Iterator[tuple[str, list[list[Filling]]]]:
     """Texts as they come, with the words for their masks; a mistake says in which text it is, counted from 1."""
     for number, text in enumerate(texts, 1):
         try:
             yield text, filler.fill(text, top)
         except InputError as error:
-            raise InputError(f"text {number:,}: {error}") from None
+            raise InputError(f"{f'{file}: ' if file else ''}text {number:,}: {error}") from None
 
 
 def _line(words: Sequence[Filling]) -> str:

@@ -46,13 +46,13 @@ def _grows(measured: Measured, layer: str, claim: str) -> Finding:
         claim,
         None if measured.busy and not held else held,
         f"{layer}, {terms} operations; exponents of n: {'; '.join(parts)}"
-        f"{'' if held else f'; {NEAR:g} off still agrees{_busy(measured)}'}.",
+        f"{'' if held else f'; {NEAR:g} off still agrees'}{_busy(measured)}.",
     )
 
 
 def _busy(measured: Measured) -> str:
-    """What to say where a finding would rest on times that are not to be trusted."""
-    busy = f"; the machine was busy: one median of four is {measured.noise:.1f} times the fastest"
+    """What to say where a finding rests on times that are not to be trusted."""
+    busy = f"; the machine was busy: one median in four is over {measured.noise:.1f} times the fastest of its rounds"
     return busy if measured.busy else ""
 
 
@@ -67,7 +67,7 @@ def _shorter(measured: Measured, passes: str) -> Finding:
         f"Self-attention, with its projections, is faster than an LSTM wherever n < d ({passes}).",
         None if measured.busy and not held else held,
         f"faster {where}; at n < d it takes {max(ratios.values()):.2f} times as long as the LSTM at most"
-        f"{'' if held else f': {slowest}; within {ALIKE:g} cannot be told{_busy(measured)}'}.",
+        f"{'' if held else f': {slowest}; within {ALIKE:g} cannot be told'}{_busy(measured)}.",
     )
 
 

@@ -81,6 +81,11 @@ class TokenStore:
     def __getitem__(self, column: str) -> Column:
         return self.columns[column]
 
+    @property
+    def purpose(self) -> str:
+        """What it serves to do, "train" or "validate", for messages."""
+        return "validate" if "valid" in self.path.name else "train"
+
     def lengths(self, *columns: str, extra: int = 0) -> Int[np.ndarray, "items sides"]:
         """What each example takes in a row, one side per column, with `extra` positions for special tokens."""
         sides = np.empty((len(self), len(columns)), dtype=np.int32)

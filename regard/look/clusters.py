@@ -75,8 +75,8 @@ class Clusters(Shown):
         return list(different.values())[:top]
 
     def lines(self) -> list[str]:
-        """Each group by its size and the texts nearest to its centre."""
-        found = []
+        """How much the map shows; each group by its size and the texts nearest to its centre."""
+        found = [f"the map shows {self.plane.share:.0%} of how the texts differ"]
         for cluster, size in enumerate(self.sizes):
             shown = " | ".join(self.texts[number][:SHOWN] for number in self.nearest(cluster))
             found.append(f"cluster {cluster}, {size:,} text{'s' if size > 1 else ''}: {shown}")
@@ -92,8 +92,8 @@ class Clusters(Shown):
                 Array("clusters", "", "map", (text, Axis("coordinate", labels=("x", "y"))), self.plane.points),
                 Array("clusters", "", "cluster", (text,), torch.from_numpy(self.labels), "label", names),
             ],
-            {"clusters": [f"the map shows {self.plane.share:.0%} of how the texts differ", *self.lines()]},
-            self.about,
+            {"clusters": self.lines()},
+            {**self.about, "map_share": self.plane.share},
         )
 
 

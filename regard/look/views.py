@@ -147,7 +147,7 @@ def gradients(seen: Seen, asked: Asked) -> Found:
         yield Array("gradients", "", name, (Axis("input", sides), output), getattr(found, name))
     yield Array("gradients", "", "gap", (output,), found.gap)
     if ahead:
-        yield "an output is named by the token before it: <sos> stands for the first token that is written"
+        yield f"an output is named by the token before it: {seen.tokens['decoder'][0]} stands for the first one"
     yield (
         "integrated gradients sum to what the inputs change in the log-probability of a token, "
         f"to within {float(found.gap.abs().max()):.2g}"

@@ -40,7 +40,7 @@ from regard.nn import Loss
 from regard.progress import warn
 from regard.tasks.likelihood import Likelihood, likelihood
 from regard.tasks.single import Single, check_length, refuse_columns
-from regard.tasks.task import Amount, Goal, Task
+from regard.tasks.task import Amount, Goal
 from regard.tasks.unknown import Unknown, warn_of_unknown
 from regard.tasks.writing import Continuation, Ids, Pen, Prompt
 from regard.text.documents import Stretch, paths_of, read_stretches
@@ -80,7 +80,7 @@ class LmConfig:
 class Documents:
     """The documents of files; of little text in parts so short that some can be held out."""
 
-    unit = Task.unit
+    unit = "parts of the text"
     whole: bool = False
     few: bool = True
 
@@ -190,12 +190,10 @@ class Lm(Single):
         first = column.ids[column.offsets[:-1]]
         n_tokens = len(column.ids) - len(first)
         if n_tokens < self.length:
-            warn(f"{n_tokens:,} tokens to {store.path.name} on do not fill one window of task.length = {self.length}")
+            warn(f"{n_tokens:,} tokens to {store.purpose} on do not fill one window of task.length = {self.length}")
         if unknown is not None:
             n_unknown = np.count_nonzero(column.ids == unknown) - np.count_nonzero(first == unknown)
-            warn_of_unknown(
-                int(n_unknown), n_tokens, of=f" to {'validate' if 'valid' in store.path.name else 'train'} on"
-            )
+            warn_of_unknown(int(n_unknown), n_tokens, of=f" to {store.purpose} on")
 
     def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
         """The tokens of texts; a warning says which of their characters the vocabulary does not know."""
@@ -293,7 +291,8 @@ def _n_long(model: Any, prompts: Sequence[Ids]) -> int:
 def _warn_of_long(model: Any, n_long: int, n_texts: int) -> None:
     if n_long:
         seen = f"it reads the last {model.context:,} of them"
-        warn(f"{n_long:,} of {n_texts:,} prompts have more tokens than the model sees at once; {seen}")
+        prompts = f"{n_long:,} of {n_texts:,} prompts have" if n_texts > 1 else "the prompt has"
+        warn(f"{prompts} more tokens than the model sees at once; {seen}")
 
 
 def language_modelling(amount: Amount, device: torch.device) -> dict[str, Any]:

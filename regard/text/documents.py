@@ -72,7 +72,7 @@ def _stretches(data: Sequence[str], whole: bool, most: int) -> Iterator[Stretch]
                 found |= bool(stretch.text.strip())
                 yield stretch
         if not found:
-            raise DataError(path, "no text; every line is blank")
+            raise DataError(path, "no text; the file is empty or blank: give one with text")
 
 
 def _cut(document: Iterable[str], most: int) -> Iterator[Stretch]:
@@ -125,4 +125,4 @@ def _documents(data: Sequence[str]) -> Iterator[tuple[str]]:
         if gathered:
             yield ("\n".join(gathered),)
         elif not found:
-            raise DataError(path, "no text; every line is blank")
+            raise DataError(path, "no text; the file is empty or blank: give one with text")

@@ -35,4 +35,5 @@ def describe(device: torch.device) -> str:
     """The device in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{device.type}, {torch.get_num_threads()} threads"
+    n_threads = torch.get_num_threads()
+    return f"{device.type}, {n_threads} thread{'s' if n_threads > 1 else ''}"

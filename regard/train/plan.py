@@ -52,7 +52,7 @@ class Plan:
             f"data       {self.examples:,} examples, {self.tokens:,} tokens, rows {self.fill:.1%} full",
             f"training   {self.steps:,} steps, {self.batches_per_epoch:,} batches an epoch, {self.epochs:.1f} epochs",
             f"work       {self.flops:.2e} floating-point operations",
-            f"memory     about {_gib(self.memory)} of {_gib(self.memory_there)} free ({self.device})",
+            f"memory     about {_room(self.memory)} of {_room(self.memory_there)} free ({self.device})",
         ]
         if self.chosen:
             lines.append("chosen     " + ", ".join(f"{key} {_short(value)}" for key, value in self.chosen.items()))
@@ -122,8 +122,8 @@ class _Kept:
         return sum(size for storage, size in self._sizes.items() if storage not in weights)
 
 
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"
+def _room(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
 def _short(value: Any) -> str:

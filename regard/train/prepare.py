@@ -261,7 +261,7 @@ def _store(
         except OtherIds:
             raise _changed(path) from None
     if len(store) == 0:
-        raise ConfigError(f"no examples left to {path.name} on; give more training data, or --valid files of their own")
+        raise ConfigError(f"no examples left to {store.purpose} on; give more training data, or other files by --valid")
     return store
 
 
@@ -345,11 +345,11 @@ def _order(task: Task, store: TokenStore, settings: RunConfig, *, seed: int, shu
     fitting = np.flatnonzero((lengths <= most).all(axis=1))
     if len(fitting) == 0:
         raise ConfigError(
-            f"{limit}: not one example to {store.path.name} on is that short; the longest takes {lengths.max():,}"
+            f"{limit}: not one example to {store.purpose} on is that short; the longest takes {lengths.max():,}"
         )
     if len(fitting) < len(lengths):
         warn(
-            f"{len(lengths) - len(fitting):,} of {len(lengths):,} examples to {store.path.name} on are longer than "
+            f"{len(lengths) - len(fitting):,} of {len(lengths):,} examples to {store.purpose} on are longer than "
             f"{limit} tokens and are left out (the longest takes {lengths.max():,})"
         )
     batch_tokens = settings.train.batch_tokens // settings.train.accumulate

@@ -106,7 +106,7 @@ def test_filling_lines(bert: Path, regard: Regard, called: Called, monkeypatch: 
     Path("masks.txt").write_text("a [MASK]\nthe cat\n")
     code, out, err = called("fill", bert, "--file", "masks.txt")
     assert (code, len(out.splitlines())) == (2, 1)
-    assert err == "error: text 2: no [MASK] in 'the cat'; put it where a word is to be found\n"
+    assert err == "error: masks.txt: text 2: no [MASK] in 'the cat'; put it where a word is to be found\n"
 
 
 def test_evaluating_on_plain_text(bert: Path, regard: Regard) -> None:

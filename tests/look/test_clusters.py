@@ -11,6 +11,7 @@ import torch
 from regard.errors import InputError
 from regard.look.clusters import Clusters, clustered, k_means
 from regard.look.plane import plane
+from regard.look.plots.caption import caption
 from regard.look.save import save
 from regard.look.terminal import drawn
 
@@ -82,7 +83,7 @@ def test_texts_that_stand_for_their_group(found: Clusters) -> None:
         own = np.flatnonzero(found.labels == group)
         nearest = own[np.argsort(found.away[own])][:3].tolist()
         assert found.nearest(group) == nearest
-        assert found.lines()[group] == f"cluster {group}, {len(own)} texts: " + " | ".join(
+        assert found.lines()[1 + group] == f"cluster {group}, {len(own)} texts: " + " | ".join(
             found.texts[number] for number in nearest
         )
 
@@ -98,7 +99,10 @@ def test_a_map_in_every_form(found: Clusters, tmp_path: Path) -> None:
     sheet = found.sheet()
     assert [array.title for array in sheet.arrays] == ["clusters.map", "clusters.cluster"]
     np.testing.assert_array_equal(sheet.arrays[1].values, found.labels)
-    assert sheet.notes["clusters"][1:] == found.lines()
+    share = f"the map shows {found.plane.share:.0%} of how the"
+    assert sheet.notes["clusters"] == found.lines()
+    assert found.lines()[0] == f"{share} texts differ"
+    assert caption(sheet.about, 8.0)[-1] == f"{share}y differ"
     assert sheet.arrays[1].names == tuple(found.texts[found.nearest(group)[0]] for group in range(3))
     for suffix in (".html", ".json", ".csv", ".png", ".svg"):
         assert found.save(tmp_path / f"map{suffix}").stat().st_size > 1000

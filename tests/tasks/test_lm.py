@@ -295,7 +295,7 @@ class TestWhatIsWritten:
         assert capfd.readouterr().err == ""
         for _ in of.stream(small(of), windows[0][1], manner, CPU):
             pass
-        assert capfd.readouterr().err.startswith("warning: 1 of 1 prompts have more tokens")
+        assert capfd.readouterr().err.startswith("warning: the prompt has more tokens")
 
     def test_a_prompt_begins_a_document_unless_it_is_bare(self) -> None:
         assert task().begun([5, 6]) == [END, 5, 6]

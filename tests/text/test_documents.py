@@ -33,7 +33,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
         read_documents([])
     with pytest.raises(DataError, match=r"a.tsv: a table; plain text is read here"):
         read_documents([write(tmp_path, "x\ty\n", "a.tsv")])
-    with pytest.raises(DataError, match=r"a.txt: no text; every line is blank"):
+    with pytest.raises(DataError, match=r"a.txt: no text; the file is empty or blank: give one with text"):
         list(read_documents([write(tmp_path, "\n \n")]))
     with pytest.raises(DataError, match="no such file"):
         read_documents(["nowhere.txt"])
@@ -103,9 +103,9 @@ class TestStretches:
 
     def test_what_cannot_be_read(self, tmp_path: Path) -> None:
         for as_one in (True, False):
-            with pytest.raises(DataError, match=r"a.txt: no text; every line is blank"):
+            with pytest.raises(DataError, match=r"a.txt: no text; the file is empty or blank: give one with text"):
                 list(read_stretches([write(tmp_path, "\n \n")], whole=as_one))
-            with pytest.raises(DataError, match=r"a.txt: no text; every line is blank"):
+            with pytest.raises(DataError, match=r"a.txt: no text; the file is empty or blank: give one with text"):
                 list(read_stretches([write(tmp_path, "")], whole=as_one))
         with pytest.raises(DataError, match=r"a.tsv: a table"):
             read_stretches([write(tmp_path, "x\ty\n", "a.tsv")])

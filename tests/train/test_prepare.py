@@ -353,7 +353,7 @@ def test_validation_texts_too_long_are_left_out_too(tmp_path: Path, capsys: pyte
     trained(tables, tmp_path / "run")
     found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
     assert len(found) == 1
-    assert "1 of 4 examples to valid on" in found[0]
+    assert "1 of 4 examples to validate on" in found[0]
 
 
 def test_no_example_fits(tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ def test_too_little_text(tmp_path: Path) -> None:
     same = write_pairs(tmp_path, "same", [("1 2", f"{i}") for i in range(50)])
     del tables["tokenizer"]
     assert fault(merged(tables, {"data": {"train": same}}), tmp_path / "run") == (
-        "no examples left to train on; give more training data, or --valid files of their own"
+        "no examples left to train on; give more training data, or other files by --valid"
     )
 
 

@@ -30,6 +30,7 @@ SAID = {
     ("said",): "→ {}",
     ("word", "occurrences"): "“{}” occurs {:,} times",
     ("texts", "k"): "{:,} texts in {:,} clusters",
+    ("map_share",): "the map shows {:.0%} of how they differ",
 }
 """How the facts about a sheet are said; others are not."""
 
