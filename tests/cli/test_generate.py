@@ -207,6 +207,8 @@ def test_looking_inside(model: Path, regard: Regard, fail: Callable[..., str]) -
     assert out.splitlines()[1].startswith("said    ")
     regard("look", model, "the cat sits", "--view", "all", "--out", "look.json")
     found = json.loads(Path("look.json").read_text())
+    first = found["sides"]["decoder"][0]
+    assert found["notes"]["gradients"][0].endswith(f"{first} stands for the first one")
     assert found["sides"] == {"decoder": ["<|endoftext|>", *"the▁cat▁sits"]}
     assert {array["kind"] for array in found["arrays"] if array["view"] in ("attention", "effective")} == {"decoder"}
     views = {array["view"] for array in found["arrays"]}
