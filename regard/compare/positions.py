@@ -137,18 +137,20 @@ def show(found: Found) -> Shown:
 def _table(task: str, about: Mapping[str, Any]) -> Table:
     label = score_of(task, about["models"][0]["scores"])[0]
     second = "exact" if task == "translate" else "accuracy"
+    more = [second] if second != label.lower() else []
     rows = [
         [
             each["name"],
             f"{each['parameters']:,}",
             f"{score_of(task, each['scores'])[1]:.1f}",
-            f"{100 * each['scores'][second]:.1f}",
+            *(f"{100 * each['scores'][name]:.1f}" for name in more),
             f"{each['curve'][-1]['valid_loss']:.3f}",
             f"{each['seconds']:.0f}",
         ]
         for each in about["models"]
     ]
-    columns = ["positions", "parameters", f"{label} (test)", f"{second} %", "loss (validation)", "seconds"]
+    others = [f"{name} %" for name in more]
+    columns = ["positions", "parameters", f"{label} (test)", *others, "loss (validation)", "seconds"]
     return Table(TASKS[task].capitalize(), columns, rows)
 
 

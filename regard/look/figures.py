@@ -5,6 +5,7 @@ The suffix of the path says the form: .png, .svg or .pdf. Colours can be told ap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -147,8 +148,9 @@ def _legend_below(figure: Any, names: Sequence[str]) -> None:
     lines = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     entries = {name: lines[name] for name in dict.fromkeys([*names, *lines]) if name in lines}
     beside = max(1, int(figure.get_figwidth() / (0.8 + 0.075 * max(map(len, entries), default=0))))
+    n_lines = math.ceil(max(1, len(entries)) / beside)
     style = {"loc": "outside lower center", "frameon": False, "fontsize": 8, "handlelength": 3}
-    figure.legend(entries.values(), plain(entries), ncols=beside, **style)
+    figure.legend(entries.values(), plain(entries), ncols=max(1, math.ceil(len(entries) / n_lines)), **style)
 
 
 def dress(axes: Any, title: str, levels: Mapping[str, float]) -> None:

@@ -95,3 +95,14 @@ def test_made_up_pairs_are_lists_of_facts_in_both_languages() -> None:
     assert all(pair.target.count(" ; ") + 1 == n for pair, n in zip(pairs, facts, strict=True))
     assert pairs == made_up.pairs(300, 4, seed=2)
     assert pairs != made_up.pairs(300, 4, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("score", "columns"), [("accuracy", ["accuracy (test)"]), ("f1", ["entity F1 (test)", "accuracy %"])]
+)
+def test_a_table_shows_each_score_once(score: str, columns: list[str]) -> None:
+    scores = {score: 0.9, "accuracy": 0.9}
+    model = {"name": "none", "parameters": 1, "scores": scores, "curve": [{"valid_loss": 1.0}], "seconds": 1.0}
+    table = positions._table("tag", {"models": [model]})
+    assert table.columns[2:-2] == columns
+    assert table.rows == [["none", "1", *["90.0"] * len(columns), "1.000", "1"]]
