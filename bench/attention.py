@@ -63,9 +63,9 @@ class Rows(NamedTuple):
     def forward(self, **blocks: Blocks) -> tuple[Tensor, Tensor]:
         return long_rows._forward(self.projected, self.begin, self.end, H, self.causal, **blocks)
 
-    def backward(self, out: Tensor, size: Tensor, **blocks: Blocks) -> Tensor:
+    def backward(self, out: Tensor, logs: Tensor, **blocks: Blocks) -> Tensor:
         return long_rows._backward(
-            self.grad, out, size, self.projected, self.begin, self.end, H, self.causal, **blocks
+            self.grad, out, logs, self.projected, self.begin, self.end, H, self.causal, **blocks
         )  # fmt: skip
 
 

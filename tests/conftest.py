@@ -14,6 +14,17 @@ shapes.install()
 torch.set_num_threads(1)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What is marked `gpu` needs one, of the generations that the mark names, if it names any."""
+    mark = item.get_closest_marker("gpu")
+    if mark is not None and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    wanted = mark.kwargs.get("generations") if mark is not None else None
+    if wanted is not None and torch.cuda.get_device_capability()[0] not in wanted:
+        pytest.skip(f"needs a CUDA device of generation {' or '.join(map(str, wanted))}")
+
+
 @pytest.fixture(autouse=True)
 def begun_anew() -> None:
     """Shapes are checked again, and a warning, which is said once a process, is said once a test."""

@@ -81,12 +81,12 @@ def _mix(projected: Tensor, begin: Tensor, end: Tensor, n_heads: int, causal: bo
 @torch.library.custom_op(
     "regard::within_long_rows_backward",
     mutates_args=(),
-    schema=f"(Tensor grad, Tensor out, Tensor size, {INPUTS}) -> Tensor",
+    schema=f"(Tensor grad, Tensor out, Tensor logs, {INPUTS}) -> Tensor",
 )
 def _mix_backward(
-    grad: Tensor, out: Tensor, size: Tensor, projected: Tensor, begin: Tensor, end: Tensor, n_heads: int, causal: bool
+    grad: Tensor, out: Tensor, logs: Tensor, projected: Tensor, begin: Tensor, end: Tensor, n_heads: int, causal: bool
 ) -> Tensor:
-    return _backward(grad.contiguous(), out, size, projected, begin, end, n_heads, causal)
+    return _backward(grad.contiguous(), out, logs, projected, begin, end, n_heads, causal)
 
 
 @_mix.register_fake
@@ -96,7 +96,7 @@ def _(projected: Tensor, begin: Tensor, end: Tensor, n_heads: int, causal: bool)
 
 @_mix_backward.register_fake
 def _(
-    grad: Tensor, out: Tensor, size: Tensor, projected: Tensor, begin: Tensor, end: Tensor, n_heads: int, causal: bool
+    grad: Tensor, out: Tensor, logs: Tensor, projected: Tensor, begin: Tensor, end: Tensor, n_heads: int, causal: bool
 ) -> Tensor:
     return torch.empty_like(projected)
 
@@ -124,25 +124,25 @@ def _room(projected: Tensor, n_heads: int) -> tuple[Float[Tensor, "B T HE"], Flo
 def _forward(
     projected: Tensor, begin: Tensor, end: Tensor, n_heads: int, causal: bool, blocks: Blocks | None = None
 ) -> tuple[Tensor, Tensor]:
-    out, size = _room(projected, n_heads)
+    out, logs = _room(projected, n_heads)
     grid, sizes, how = _plan(projected, n_heads, FORWARD, "Q", blocks)
     rows = _heads(projected, how, how["K"])
-    _forward_kernel[grid](projected, rows, begin, end, out, size, *sizes, CAUSAL=causal, **how)
-    return out, size
+    _forward_kernel[grid](projected, rows, begin, end, out, logs, *sizes, CAUSAL=causal, **how)
+    return out, logs
 
 
 def _backward(
-    grad: Tensor, out: Tensor, size: Tensor, projected: Tensor, begin: Tensor, end: Tensor, n_heads: int, causal: bool,
+    grad: Tensor, out: Tensor, logs: Tensor, projected: Tensor, begin: Tensor, end: Tensor, n_heads: int, causal: bool,
     by_query: Blocks | None = None, by_key: Blocks | None = None,
 ) -> Tensor:  # fmt: skip
-    found, given = torch.empty_like(projected), torch.empty_like(size)
+    found, given = torch.empty_like(projected), torch.empty_like(logs)
     grid, sizes, how = _plan(projected, n_heads, BY_QUERY, "Q", by_query)
     rows = _heads(projected, how, how["K"])
-    _by_query_kernel[grid](grad, projected, rows, begin, end, out, size, given, found, *sizes, CAUSAL=causal, **how)
+    _by_query_kernel[grid](grad, projected, rows, begin, end, out, logs, given, found, *sizes, CAUSAL=causal, **how)
     grid, sizes, how = _plan(projected, n_heads, BY_KEY, "K", by_key)
     blocks = (
         *(_heads(each, how, how["Q"]) for each in (projected, grad)),
-        *(_each(x, how["Q"], sizes[0]) for x in (size, given)),
+        *(_each(x, how["Q"], sizes[0]) for x in (logs, given)),
     )
     _by_key_kernel[grid](projected, begin, end, *blocks, found, *sizes, CAUSAL=causal, **how)
     return found
@@ -206,6 +206,22 @@ def _load_each(values, i, end, CLIP: tl.constexpr):  # type: ignore[no-untyped-d
 
 
 @kernel
+def _sight(begin, end, i, length, CAUSAL: tl.constexpr, CLIP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """From where to where each of the queries `i` sees."""
+    left, right = _load_each(begin, i, length, CLIP), _load_each(end, i, length, CLIP)
+    if CAUSAL:
+        right = tl.minimum(right, i + 1)
+    return left, right
+
+
+@kernel
+def _between(left, right, at, N: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Which of the N places from `at` lie between what is left and what is right of them, row by row."""
+    j = at + tl.arange(0, N)[None, :]
+    return (j >= left[:, None]) & (j < right[:, None])
+
+
+@kernel
 def _keys(begin, end, first, length, CAUSAL: tl.constexpr, Q: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
     """What the queries from `first` see: all of them keys from the first result to the second, some to the third."""
     last = tl.minimum(first + Q, length) - 1
@@ -242,9 +258,7 @@ def _mix_stretch(  # type: ignore[no-untyped-def]
         k = _read(rows, b, at, H + h, K, E)
         scores = tl.dot(q, tl.trans(k))
         if MASKED:
-            j = at + tl.arange(0, K)
-            seen = (j[None, :] >= left[:, None]) & (j[None, :] < right[:, None])
-            scores = tl.where(seen, scores, float("-inf"))
+            scores = tl.where(_between(left, right, at, K), scores, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, 1) * steep)
         raised = tl.exp2(scores * steep - higher[:, None])
         shrink = tl.exp2(top - higher)
@@ -257,7 +271,7 @@ def _mix_stretch(  # type: ignore[no-untyped-def]
 
 @kernel
 def _forward_kernel(  # type: ignore[no-untyped-def]
-    projected, rows, begin, end, out, size, length, scale,
+    projected, rows, begin, end, out, logs, length, scale,
     CAUSAL: tl.constexpr, EVEN: tl.constexpr, H: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr,
     Q: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
@@ -268,10 +282,7 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     i = first + tl.arange(0, Q)
     query = projected + row * (3 * H * WIDTH) + h * WIDTH
     q = _load(query, i, length, 3 * H * WIDTH, WIDTH, E, not EVEN)
-    left = _load_each(begin + row, i, length, not EVEN)
-    right = _load_each(end + row, i, length, not EVEN)
-    if CAUSAL:
-        right = tl.minimum(right, i + 1)
+    left, right = _sight(begin + row, end + row, i, length, CAUSAL, not EVEN)
     start, middle, stop = _keys(begin + row, end + row, first, length, CAUSAL, Q, K)
     steep = scale * BITS
     mixed, total = tl.zeros((Q, E), tl.float32), tl.zeros((Q,), tl.float32)
@@ -282,22 +293,20 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     mixed, total, top = _mix_stretch(mixed, total, top, q, rows, b, h, left, right, middle, stop, steep, True, H, E, K)
     total = tl.where(total > 0.0, total, 1.0)
     _store(out + row * (H * WIDTH) + h * WIDTH, i, length, mixed / total[:, None], H * WIDTH, WIDTH, E, not EVEN)
-    tl.store(size + each + i, top + tl.log2(total), mask=i < length)
+    tl.store(logs + each + i, top + tl.log2(total), mask=i < length)
 
 
 @kernel
 def _query_stretch(  # type: ignore[no-untyped-def]
-    dq, q, dz, size, given, rows, b, h, left, right, start, stop, steep,
+    dq, q, dz, logs, given, rows, b, h, left, right, start, stop, steep,
     MASKED: tl.constexpr, H: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     """Add the gradient that a block of queries gets from a stretch of keys."""
     for at in range(start, stop, K):
         k, v = _read(rows, b, at, H + h, K, E), _read(rows, b, at, 2 * H + h, K, E)
-        weights = tl.exp2(tl.dot(q, tl.trans(k)) * steep - size[:, None])
+        weights = tl.exp2(tl.dot(q, tl.trans(k)) * steep - logs[:, None])
         if MASKED:
-            j = at + tl.arange(0, K)
-            seen = (j[None, :] >= left[:, None]) & (j[None, :] < right[:, None])
-            weights = tl.where(seen, weights, 0.0)
+            weights = tl.where(_between(left, right, at, K), weights, 0.0)
         d_weights = tl.dot(dz, tl.trans(v))
         d_scores = weights * (d_weights - given[:, None])
         dq = tl.dot(d_scores.to(k.dtype), k, dq)
@@ -306,7 +315,7 @@ def _query_stretch(  # type: ignore[no-untyped-def]
 
 @kernel
 def _by_query_kernel(  # type: ignore[no-untyped-def]
-    grad, projected, rows, begin, end, out, size, given, found, length, scale,
+    grad, projected, rows, begin, end, out, logs, given, found, length, scale,
     CAUSAL: tl.constexpr, EVEN: tl.constexpr, H: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr,
     Q: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
@@ -321,11 +330,8 @@ def _by_query_kernel(  # type: ignore[no-untyped-def]
     total = tl.sum(z.to(tl.float32) * dz.to(tl.float32), 1)
     tl.store(given + each + i, total, mask=i < length)
     q = _load(projected + query, i, length, 3 * H * WIDTH, WIDTH, E, not EVEN)
-    own = _load_each(size + each, i, length, not EVEN)
-    left = _load_each(begin + row, i, length, not EVEN)
-    right = _load_each(end + row, i, length, not EVEN)
-    if CAUSAL:
-        right = tl.minimum(right, i + 1)
+    own = _load_each(logs + each, i, length, not EVEN)
+    left, right = _sight(begin + row, end + row, i, length, CAUSAL, not EVEN)
     start, middle, stop = _keys(begin + row, end + row, first, length, CAUSAL, Q, K)
     steep = scale * BITS
     dq = tl.zeros((Q, E), tl.float32)
@@ -336,7 +342,7 @@ def _by_query_kernel(  # type: ignore[no-untyped-def]
 
 @kernel
 def _key_stretch(  # type: ignore[no-untyped-def]
-    dk, dv, k, v, rows, grads, size, given, b, h, left, right, start, stop, leap, over, steep,
+    dk, dv, k, v, rows, grads, logs, given, b, h, left, right, start, stop, leap, over, steep,
     MASKED: tl.constexpr, H: tl.constexpr, E: tl.constexpr, Q: tl.constexpr,
 ):  # fmt: skip
     """Add the gradients that a block of keys and values gets from a stretch of queries, leaping `over` some."""
@@ -345,12 +351,10 @@ def _key_stretch(  # type: ignore[no-untyped-def]
         if MASKED:
             at = tl.where(step < leap, step, step + over)
         q, dz = _read(rows, b, at, h, Q, E), _read(grads, b, at, h, Q, E)
-        own = size.load([b * H + h, at]).reshape(Q)
+        own = logs.load([b * H + h, at]).reshape(Q)
         weights = tl.exp2(tl.dot(k, tl.trans(q)) * steep - own[None, :])
         if MASKED:
-            j = at + tl.arange(0, Q)
-            seen = (j[None, :] >= left[:, None]) & (j[None, :] < right[:, None])
-            weights = tl.where(seen, weights, 0.0)
+            weights = tl.where(_between(left, right, at, Q), weights, 0.0)
         dv = tl.dot(weights.to(dz.dtype), dz, dv)
         d_weights = tl.dot(v, tl.trans(dz))
         d_scores = weights * (d_weights - given.load([b * H + h, at]).reshape(Q)[None, :])
@@ -360,7 +364,7 @@ def _key_stretch(  # type: ignore[no-untyped-def]
 
 @kernel
 def _by_key_kernel(  # type: ignore[no-untyped-def]
-    projected, begin, end, rows, grads, size, given, found, length, scale,
+    projected, begin, end, rows, grads, logs, given, found, length, scale,
     CAUSAL: tl.constexpr, EVEN: tl.constexpr, H: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr,
     Q: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
@@ -379,11 +383,11 @@ def _by_key_kernel(  # type: ignore[no-untyped-def]
     steep = scale * BITS
     dk, dv = tl.zeros((K, E), tl.float32), tl.zeros((K, E), tl.float32)
     dk, dv = _key_stretch(
-        dk, dv, k, v, rows, grads, size, given, b, h, left, right,
+        dk, dv, k, v, rows, grads, logs, given, b, h, left, right,
         start, stop - over, shared, over, steep, True, H, E, Q,
     )  # fmt: skip
     dk, dv = _key_stretch(
-        dk, dv, k, v, rows, grads, size, given, b, h, left, right,
+        dk, dv, k, v, rows, grads, logs, given, b, h, left, right,
         shared, unshared, shared, 0, steep, False, H, E, Q,
     )  # fmt: skip
     _store(found + key, i, length, dk * scale, 3 * H * WIDTH, WIDTH, E, not EVEN)

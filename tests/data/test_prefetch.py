@@ -113,7 +113,6 @@ def test_the_end_can_be_met_twice() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_batches_reach_the_gpu_whole() -> None:
     with Prefetch(numbered(200), torch.device("cuda")) as batches:
         assert [(rows.ids.device.type, rows.ids.item()) for rows, _ in batches] == [("cuda", n) for n in range(200)]

@@ -18,10 +18,7 @@ from regard.look.tangents import linearised
 from regard.models.seq2seq import Seq2Seq
 from regard.text.tokenizer import EOS, PAD, SOS
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 def on_gpu(subject: Subject) -> Subject:

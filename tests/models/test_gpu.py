@@ -14,10 +14,7 @@ from regard.models.language_model import LanguageModel
 from regard.models.presets import LanguageModelConfig, with_preset
 from regard.nn import record
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 VOCABULARY = 101
 PROMPTS = [[3, 4, 5], [9], [5, 1, 5, 2, 1, 1, 7, 1, 4, 1, 1, 7, 8], [2, 2, 3, 4, 1, 5, 6, 7, 8]]

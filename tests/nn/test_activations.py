@@ -34,7 +34,6 @@ def test_elsewhere_they_are_torchs_own(function: object, kind: str, dtype: torch
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("function", "kind"), [(gelu, "none"), (gelu_tanh, "tanh")])
 def test_compiled_for_a_gpu_they_are_as_exact_as_half_precision_is(function: object, kind: str) -> None:
     x = torch.linspace(-12, 12, 20001, device="cuda", dtype=torch.bfloat16)

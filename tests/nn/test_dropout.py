@@ -77,7 +77,6 @@ def test_numbers_mixed_for_compiled_graphs_are_as_good_as_drawn(p):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_graph_compiled_for_a_gpu_drops_by_them(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     torch.manual_seed(0)

@@ -9,10 +9,7 @@ from torch.testing import assert_close
 
 from regard.nn import Linear, few_rows
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("rows", [2, 17, 64])

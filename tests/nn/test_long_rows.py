@@ -9,19 +9,8 @@ from torch.testing import assert_close
 
 from regard.nn import MultiHeadAttention, Place, Sight, long_rows, record, visible
 
-HERE = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] in long_rows.GENERATIONS
-
-gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not HERE, reason="needs a CUDA device of these generations"),
-    pytest.mark.filterwarnings("ignore"),  # the compiler's own
-]
-
-
-def on_gpu(test):
-    for mark in gpu:
-        test = mark(test)
-    return test
+pytestmark = pytest.mark.filterwarnings("ignore")  # the compiler's own
+on_gpu = pytest.mark.gpu(generations=long_rows.GENERATIONS)
 
 
 def packed(rows: int, length: int, *, causal: bool, texts: int = 3) -> Sight:

@@ -11,10 +11,7 @@ from regard.nn import loss as loss_module
 from regard.nn.loss import IGNORE
 from regard.nn.loss_rows import loss_rows, usable
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -85,7 +85,6 @@ def test_importing_it_leaves_the_warnings_of_the_process_alone() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_copy_of_its_weights_gives_no_warning(cell: type[Recurrence]) -> None:
     """Warnings are errors here; what cuDNN says of weights that lie apart is no matter of the user's."""

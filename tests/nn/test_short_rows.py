@@ -11,7 +11,6 @@ from regard.nn import MultiHeadAttention, Place, Sight, record, short_rows, visi
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.filterwarnings("ignore"),  # the compiler's own
 ]
 

@@ -19,7 +19,6 @@ from regard.train.step import Stepper, read
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.filterwarnings("ignore"),  # the compiler's own
 ]
 
