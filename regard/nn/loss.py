@@ -74,7 +74,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         learning = any(ctx.needs_input_grad[:3])
         device, size = hidden.device.type, len(weight)
         even = EVEN.get(device, 1)
-        n_chunks = max(1, round(len(hidden) * size / CHUNK.get(device, 1 << 24)))  # alike: a small rest takes as long
+        n_chunks = max(1, round(len(hidden) * size / CHUNK.get(device, 1 << 24)))  # alike: a rest fills a GPU badly
         rows = max(1, math.ceil(len(hidden) / (n_chunks * even))) * even
         weight, bias = _filled(weight, even), None if bias is None else _filled(bias, even)
         of_hidden, of_weight = [], torch.zeros_like(weight, dtype=exact) if learning else weight

@@ -108,7 +108,7 @@ def test_the_plain_likelihood_takes_no_part_in_the_gradient() -> None:
 
 @pytest.mark.parametrize(("rows", "sizes"), [(32, [32]), (61, [31, 30]), (62, [31, 31]), (140, [35] * 4), (0, [0])])
 def test_chunks_are_alike(rows, sizes, monkeypatch):
-    """A small rest would take a GPU as long as a whole one."""
+    """A small rest would fill a GPU badly."""
     seen, chunk = [], loss_module._chunk
 
     def watched(logits, *rest, **more):
