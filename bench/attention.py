@@ -1,11 +1,11 @@
-"""Time of the kernels of long rows (regard/nn/long_rows.py) on a GPU, beside torch's attention, and of blocks for them.
+"""Time of the kernels of long and short rows (regard/nn/) on a GPU, beside torch's, and of blocks for the long ones.
 
     python bench/attention.py           forward and backward at some shapes, in bfloat16, 12 heads of 64
     python bench/attention.py --tune    first every size of blocks below, one kernel at a time; the fastest is used
 
 torch's own attention knows no packed texts without a mask, so it is timed where one text fills a row, at its fastest.
-Operations are those of the pairs that are seen: 2 products forward and 5 backward, as is usual, though the kernels
-compute 7; when tuning those that each kernel computes (2, 3, 4).
+Operations are those of the pairs that are seen: 2 products forward and 5 backward, as is usual, though those of long
+rows compute 7; when tuning those that each kernel computes (2, 3, 4).
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn import long_rows
+from regard.nn import long_rows, short_rows
 from regard.nn.long_rows import Blocks
 
 H, E = 12, 64
 
-SHAPES = [(32, 1024, 1, True), (32, 1024, 4, True), (64, 512, 1, False), (64, 512, 4, False), (8, 4096, 1, True)]
+SHAPES = [
+    (32, 1024, 1, True), (32, 1024, 4, True), (64, 512, 1, False), (64, 512, 4, False), (8, 4096, 1, True),
+    (256, 128, 1, False), (256, 128, 4, False), (256, 128, 4, True),
+]  # fmt: skip
 """Rows, tokens, texts in a row, causal."""
 
 SIZES = {
@@ -43,6 +46,7 @@ class Rows(NamedTuple):
 
     projected: Tensor
     grad: Tensor
+    segment: Tensor
     begin: Tensor
     end: Tensor
     causal: bool
@@ -58,7 +62,7 @@ class Rows(NamedTuple):
         seen = (torch.arange(1, length + 1, device="cuda") if causal else end) - begin
         projected = torch.randn(n_rows, length, 3 * H * E, device="cuda", dtype=torch.bfloat16)
         grad = torch.randn(n_rows, length, H * E, device="cuda", dtype=torch.bfloat16)
-        return cls(projected, grad, begin, end, causal, H * int(seen.sum()))
+        return cls(projected, grad, segment, begin, end, causal, H * int(seen.sum()))
 
     def forward(self, **blocks: Blocks) -> tuple[Tensor, Tensor]:
         return long_rows._forward(self.projected, self.begin, self.end, H, self.causal, **blocks)
@@ -118,10 +122,21 @@ def tune(name: str, rows: Rows) -> Blocks:
     return min(found, key=found.__getitem__)
 
 
+def passes(rows: Rows) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Forward, and forward with backward, by the kernels that rows so long go through."""
+    if rows.projected.shape[1] > short_rows.LONGEST:
+        return rows.forward, lambda: rows.backward(*rows.forward())
+    position = torch.arange(rows.projected.shape[1], dtype=torch.int32, device="cuda").expand_as(rows.segment)
+    given = rows.projected, rows.segment, position.contiguous(), H, rows.causal
+    return lambda: short_rows._mix(*given), lambda: short_rows._mix_backward(
+        rows.grad, short_rows._mix(*given)[1], *given
+    )
+
+
 def show(n_rows: int, length: int, n_texts: int, causal: bool) -> None:
     """Time both passes at one shape."""
     rows = Rows.drawn(n_rows, length, n_texts, causal)
-    forward, both = milliseconds(rows.forward), milliseconds(lambda: rows.backward(*rows.forward()))
+    forward, both = map(milliseconds, passes(rows))
     rates = 4 * E * rows.n_pairs / forward / 1e9, 10 * E * rows.n_pairs / (both - forward) / 1e9
     print(
         f"{n_rows} x {length}, texts in a row {n_texts}, {'causal' if causal else 'both ways'}: "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import torch
@@ -71,7 +72,7 @@ class Context:
 
     def texts(self) -> list[list[int]]:
         """The tokens remembered of each text."""
-        return _texts(self.ids, self.there)
+        return texts_of(self.ids, self.there)
 
     def become(self, other: Context) -> None:
         """Remember what another does instead."""
@@ -131,7 +132,7 @@ class Recorded:
         return Sight(now, self.position, self.there[:, None, None])
 
     def texts(self) -> list[list[int]]:
-        return _texts(self.ids[self.live], self.there[self.live])
+        return texts_of(self.ids[self.live], self.there[self.live])
 
     def _written(self) -> Context:
         """The live texts, in memory that grows."""
@@ -141,5 +142,6 @@ class Recorded:
         return Context(ids, there, position, self.lengths[rows].tolist(), caches, self.vocabulary)
 
 
-def _texts(ids: Int[Tensor, "N K"], there: Bool[Tensor, "N K"]) -> list[list[int]]:
-    return [row[own].tolist() for row, own in zip(ids, there, strict=True)]
+def texts_of(ids: Int[Tensor, "N K"], there: Bool[Tensor, "N K"]) -> list[list[int]]:
+    """The tokens of each row that are there."""
+    return [list(compress(row, own)) for row, own in zip(ids.tolist(), there.tolist(), strict=True)]

@@ -129,9 +129,8 @@ class _Row:
             self.ended = "stop" if self.spelling.stopped else ""
 
     def continuation(self) -> Continuation:
-        if not self.at_once:
-            self.spelling.add(*self.ids[: -1 if self.ended else None])
-        self.spelling.end()
+        unspelled = () if self.at_once else self.ids[: -1 if self.ended else None]
+        self.spelling.end(*unspelled)
         tokens, ended = self.tokenizer.pieces(self.ids), self.ended or "length"
         return Continuation(self.spelling.text, sum(self.scores), tokens, self.scores, tuple(self.ids), ended)
 

@@ -40,8 +40,9 @@ class Spelling:
         self._settle()
         return self._give(new)
 
-    def end(self) -> str:
-        """There is no more; gives the text that was still waiting."""
+    def end(self, *tokens: int) -> str:
+        """The last tokens, if there are more; gives them and the text that was still waiting."""
+        self._ids.extend(tokens)
         new = self._tokenizer.decode(self._ids)[len(self._spelled) :]
         certain = self._give(new)
         rest, self._waiting = self._waiting, ""

@@ -23,11 +23,22 @@ pytestmark = [
 ]
 
 VOCABULARY = 500
+SPECIAL = ("pad", "start", "end")
+
+
+class Words:
+    """As many, with none but the special ones named."""
+
+    def __len__(self) -> int:
+        return VOCABULARY
+
+    def special(self, role: str) -> int:
+        return SPECIAL.index(role)
 
 
 class Vocabulary:
     joint = True
-    source = target = range(VOCABULARY)
+    source = target = Words()
 
 
 def tools(dropout: float, *, compiled: bool, dtype: torch.dtype):
