@@ -126,11 +126,18 @@ def passes(rows: Rows) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Forward, and forward with backward, by the kernels that rows so long go through."""
     if rows.projected.shape[1] > short_rows.LONGEST:
         return rows.forward, lambda: rows.backward(*rows.forward())
-    position = torch.arange(rows.projected.shape[1], dtype=torch.int32, device="cuda").expand_as(rows.segment)
-    given = rows.projected, rows.segment, position.contiguous(), H, rows.causal
-    return lambda: short_rows._mix(*given), lambda: short_rows._mix_backward(
-        rows.grad, short_rows._mix(*given)[1], *given
-    )
+    position = torch.arange(rows.projected.shape[1], dtype=torch.int32, device="cuda").repeat(len(rows.projected), 1)
+    given = rows.projected, rows.segment, position, H, rows.causal
+
+    def forward() -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = short_rows._mix(*given)
+        return found
+
+    def both() -> Tensor:
+        found: Tensor = short_rows._mix_backward(rows.grad, forward()[1], *given)
+        return found
+
+    return forward, both
 
 
 def show(n_rows: int, length: int, n_texts: int, causal: bool) -> None:

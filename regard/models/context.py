@@ -72,7 +72,7 @@ class Context:
 
     def texts(self) -> list[list[int]]:
         """The tokens remembered of each text."""
-        return texts_of(self.ids, self.there)
+        return tokens_there(self.ids, self.there)
 
     def become(self, other: Context) -> None:
         """Remember what another does instead."""
@@ -132,7 +132,7 @@ class Recorded:
         return Sight(now, self.position, self.there[:, None, None])
 
     def texts(self) -> list[list[int]]:
-        return texts_of(self.ids[self.live], self.there[self.live])
+        return tokens_there(self.ids[self.live], self.there[self.live])
 
     def _written(self) -> Context:
         """The live texts, in memory that grows."""
@@ -142,6 +142,6 @@ class Recorded:
         return Context(ids, there, position, self.lengths[rows].tolist(), caches, self.vocabulary)
 
 
-def texts_of(ids: Int[Tensor, "N K"], there: Bool[Tensor, "N K"]) -> list[list[int]]:
+def tokens_there(ids: Int[Tensor, "N K"], there: Bool[Tensor, "N K"]) -> list[list[int]]:
     """The tokens of each row that are there."""
     return [list(compress(row, own)) for row, own in zip(ids.tolist(), there.tolist(), strict=True)]

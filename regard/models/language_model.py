@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Rows, sentences_to_rows
 from regard.models.blocks import embedding, encoder_layer, final_norm
-from regard.models.context import Context, Recorded, texts_of
+from regard.models.context import Context, Recorded, tokens_there
 from regard.models.interfaces import NextModel
 from regard.models.presets import LanguageModelConfig
 from regard.nn import Cache, Encoder, FixedProduct, Memory, Place, taps, visible
@@ -55,7 +55,7 @@ class LanguageModel(NextModel):
     def start(self, rows: Rows) -> Context | Recorded:
         """Read the texts that are to be gone on with, one per row, each but for its last token."""
         most = self.config.n_positions - 1
-        texts = texts_of(rows.ids, rows.segment > 0)
+        texts = tokens_there(rows.ids, rows.segment > 0)
         context = self._read([text[max(0, len(text) - most) :] for text in texts], rows.ids.device)
         return Recorded(context) if rows.ids.is_cuda and not self._heard() else context
 

@@ -18,6 +18,8 @@ from torch import Tensor
 from regard.nn.kernels import BITS, HALF, constant, kernel, runnable, tl
 
 STEEP = constant(0.3275911 / math.sqrt(2))
+"""Of Abramowitz & Stegun's p, for the error function at ``x / sqrt(2)``."""
+
 HIGHEST = constant(1 / math.sqrt(2 * math.pi))
 """Of the density of a standard normal."""
 
@@ -27,7 +29,7 @@ BLOCK = 2048
 
 def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """``x P(X < x)`` for a standard normal X."""
-    if _pays(x) and runnable(x):
+    if _pays(x) and x.is_contiguous() and runnable(x):  # half of a gate is better left to the compiler
         result: Tensor = _gelu(x)
         return result
     return F.gelu(x)
@@ -49,12 +51,16 @@ def _pays(x: Tensor) -> bool:
 
 @torch.library.custom_op("regard::gelu", mutates_args=(), schema="(Tensor x) -> Tensor")
 def _gelu(x: Tensor) -> Tensor:
-    return _each(x.contiguous())
+    given, out = x.contiguous(), x.new_empty(x.shape)
+    _gelu_kernel[_grid(x)](given, given, out, x.numel(), BACKWARD=False, BLOCK=BLOCK)
+    return out
 
 
 @torch.library.custom_op("regard::gelu_backward", mutates_args=(), schema="(Tensor grad, Tensor x) -> Tensor")
 def _gelu_backward(grad: Tensor, x: Tensor) -> Tensor:
-    return _each(x.contiguous(), grad.contiguous())
+    out = x.new_empty(x.shape)
+    _gelu_kernel[_grid(x)](x.contiguous(), grad.contiguous(), out, x.numel(), BACKWARD=True, BLOCK=BLOCK)
+    return out
 
 
 @_gelu.register_fake
@@ -79,21 +85,17 @@ def _gradient(ctx: Any, grad: Tensor) -> Tensor:
 _gelu.register_autograd(_gradient, setup_context=_keep)
 
 
-def _each(x: Float[Tensor, "*shape"], grad: Float[Tensor, "*shape"] | None = None) -> Float[Tensor, "*shape"]:
-    """GELU of each number, or with a gradient what comes back through it."""
-    out = torch.empty_like(x)
-    _gelu_kernel[(-(-x.numel() // BLOCK),)](
-        x, x if grad is None else grad, out, x.numel(), BACKWARD=grad is not None, BLOCK=BLOCK
-    )
-    return out
+def _grid(x: Tensor) -> tuple[int]:
+    return (-(-x.numel() // BLOCK),)
 
 
 @kernel
 def _gelu_kernel(x, grad, out, n, BACKWARD: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The derivative is ``P(X < x) + x p(x)``, with the same exponential."""
+    """``x P(X < x)``; backward the gradient times ``P(X < x) + x p(x)``, with the same exponential."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     given = tl.load(x + i, mask=i < n, other=0.0).to(tl.float32)
     bell, t = tl.exp2(given * given * (-0.5 * BITS)), 1 / (1 + STEEP * tl.abs(given))
+    # Abramowitz & Stegun 1964, 7.1.26
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     beyond = 0.5 * series * bell
     below = tl.where(given < 0, beyond, 1 - beyond)

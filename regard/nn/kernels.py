@@ -20,7 +20,18 @@ try:
 except ImportError:
     triton = tl = TensorDescriptor = None
 
-__all__ = ["BITS", "GENERATIONS", "HALF", "TensorDescriptor", "block_of", "constant", "kernel", "runnable", "tl"]
+__all__ = [
+    "BITS",
+    "GENERATIONS",
+    "HALF",
+    "LOWEST",
+    "TensorDescriptor",
+    "block_of",
+    "constant",
+    "kernel",
+    "runnable",
+    "tl",
+]
 
 COMPILES = (
     triton is not None
@@ -43,6 +54,9 @@ def constant(value: int | float) -> Any:
 BITS = constant(math.log2(math.e))
 """Powers of two are faster than those of e: ``exp(x) = exp2(x BITS)``."""
 
+LOWEST = constant(-1e30)
+"""Below every score, yet a number, where there is none: -inf less -inf is no number."""
+
 
 def kernel(written: Callable[..., Any]) -> Any:
     """A kernel, or a part of one, from how it is written; None where there is no Triton."""
@@ -55,14 +69,14 @@ def block_of(n: int) -> int:
 
 
 def runnable(x: Tensor, generations: Container[int] = GENERATIONS) -> bool:
-    """Whether a kernel for GPUs of these generations can take this tensor."""
+    """Whether a kernel for GPUs of these generations can take this tensor: kernels run on the current device alone."""
     return COMPILES and x.is_cuda and generation(x.device) in generations
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def generation(device: torch.device) -> int:
-    """Of a GPU; in what is compiled it is a constant."""
-    return _generation(device)
+    """Of the current GPU, 0 of others; in what is compiled it is a constant."""
+    return _generation(device) if device.index in (None, torch.cuda.current_device()) else 0
 
 
 @cache

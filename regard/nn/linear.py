@@ -12,11 +12,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.nn import few_rows
+from regard.nn.few_rows import VOCABULARY
 
 BLOCKS = 8
 FEW_ROWS = range(1, 65)
-WIDE = 1 << 13
-"""A matrix with more rows is a vocabulary: in blocks it would give more than the caches hold, in the wrong order."""
 
 
 def product(
@@ -26,9 +25,10 @@ def product(
     if few_rows.usable(x, weight):
         return few_rows.product(x, weight, bias)
     n_rows = x.numel() // x.shape[-1]
-    few = n_rows in FEW_ROWS and (n_rows <= BLOCKS or len(weight) <= WIDE)
+    # In blocks a vocabulary would give more than the caches hold, in the wrong order.
+    few = n_rows in FEW_ROWS and (n_rows <= BLOCKS or len(weight) <= VOCABULARY)
     n_blocks = 1 if len(weight) % BLOCKS else BLOCKS  # one for a large odd vocabulary, as GPT-2's
-    if torch.is_grad_enabled() or x.device.type != "cpu" or not few or (n_blocks == 1 and len(weight) <= WIDE):
+    if torch.is_grad_enabled() or x.device.type != "cpu" or not few or (n_blocks == 1 and len(weight) <= VOCABULARY):
         return F.linear(x, weight, bias)
     blocks = weight.view(n_blocks, -1, weight.shape[1])  # each times the transposed rows: read once, by all cores
     columns = x.reshape(n_rows, -1).T.expand(n_blocks, -1, -1)

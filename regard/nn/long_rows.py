@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.nn.kernels import BITS, HALF, TensorDescriptor, block_of, kernel, runnable, tl
+from regard.nn.kernels import BITS, HALF, LOWEST, TensorDescriptor, block_of, kernel, runnable, tl
 from regard.nn.sight import Within
 
 SHORTEST, LONGEST, WIDEST = 129, 4096, 128
@@ -286,7 +286,7 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     start, middle, stop = _keys(begin + row, end + row, first, length, CAUSAL, Q, K)
     steep = scale * BITS
     mixed, total = tl.zeros((Q, E), tl.float32), tl.zeros((Q,), tl.float32)
-    top = tl.full((Q,), -1e30, tl.float32)
+    top = tl.full((Q,), LOWEST, tl.float32)
     mixed, total, top = _mix_stretch(
         mixed, total, top, q, rows, b, h, left, right, start, middle, steep, False, H, E, K
     )

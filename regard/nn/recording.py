@@ -21,19 +21,24 @@ class Recording:
     def __init__(self) -> None:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._out: Tensor | None = None
+        self._counters: Tensor | None = None
 
     def __call__(self, work: Callable[[], Tensor]) -> Tensor:
         if self._out is None or not self._out.is_cuda:
             self._out = work()
             return self._out
         if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            self._out = _record(self._graph, work, self._out.device)
+            self._graph = self._record(work, self._out.device)
         self._graph.replay()
         return self._out
 
-
-def _record(graph: torch.cuda.CUDAGraph, work: Callable[[], Tensor], device: torch.device) -> Tensor:
-    """Nothing is computed meanwhile, so what the work changes is not changed by it."""
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"), few_rows.recorded(device):
-        return work()
+    def _record(self, work: Callable[[], Tensor], device: torch.device) -> torch.cuda.CUDAGraph:
+        """Nothing is computed meanwhile, so what the work changes is not changed by it."""
+        graph, self._counters = torch.cuda.CUDAGraph(), few_rows.counters(device)
+        stream = torch.cuda.Stream(device)  # of its own, for other threads may record as well
+        with (
+            torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
+            few_rows.counted_in(self._counters),
+        ):
+            self._out = work()
+        return graph

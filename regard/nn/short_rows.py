@@ -1,8 +1,9 @@
 """Self-attention of short rows in one kernel each way, for half precision on a CUDA device.
 
 A row of up to 128 tokens fits on the chip, so one program does all of a head: it reads queries, keys and values where
-the projection put them and writes what they mix; backward it computes the weights again and writes the gradient of the
-projection in its place, so nothing is copied together. nn/multihead.py has the same in torch, for everything else.
+the projection put them, and writes what they mix and the logarithm of what each softmax divides by; backward it
+computes the weights again, from that, and writes the gradient of the projection in its place, so nothing is copied
+together. nn/multihead.py has the same in torch, for everything else.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.nn.kernels import BITS, HALF, block_of, kernel, runnable, tl
+from regard.nn.kernels import BITS, HALF, LOWEST, block_of, kernel, runnable, tl
 from regard.nn.sight import Within
 
 LONGEST, WIDEST = 128, 64
@@ -82,7 +83,7 @@ _mix.register_autograd(_mix_gradient, setup_context=_keep)
 
 
 def _room(projected: Tensor, n_heads: int) -> tuple[Float[Tensor, "B T HE"], Float[Tensor, "B H T"]]:
-    """Room for what is mixed, and for the logarithm of what each softmax divides by."""
+    """Room for what is mixed, and for the logarithm, to base 2, of what each softmax divides by."""
     n_rows, length, width = projected.shape
     out = projected.new_empty(n_rows, length, width // 3)
     return out, projected.new_empty(n_rows, n_heads, length, dtype=torch.float32)
@@ -101,11 +102,11 @@ def _blocks(projected: Tensor, n_heads: int) -> dict[str, int]:
 @kernel
 def _seen(segment, position, b, length, T: tl.constexpr, CAUSAL: tl.constexpr, BY_KEY: tl.constexpr):  # type: ignore[no-untyped-def]
     """Which keys each query may see: a row for each query, or for each key."""
-    i = tl.arange(0, T)
-    own = tl.load(segment + b * length + i, mask=i < length, other=0)
-    seen = (own[:, None] == own[None, :]) & (own > 0)[:, None]
+    t = tl.arange(0, T)
+    text = tl.load(segment + b * length + t, mask=t < length, other=0)
+    seen = (text[:, None] == text[None, :]) & (text > 0)[:, None]
     if CAUSAL:
-        at = tl.load(position + b * length + i, mask=i < length, other=0)
+        at = tl.load(position + b * length + t, mask=t < length, other=0)
         seen = seen & ((at[:, None] <= at[None, :]) if BY_KEY else (at[None, :] <= at[:, None]))
     return seen
 
@@ -125,14 +126,14 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     v = tl.load(query + 2 * H * width, mask=there, other=0.0)
     seen = _seen(segment, position, b, length, T, CAUSAL, False)
     scores = tl.where(seen, tl.dot(q, tl.trans(k)) * (scale * BITS), float("-inf"))
-    top = tl.maximum(tl.max(scores, 1), -1e30)
+    top = tl.maximum(tl.max(scores, 1), LOWEST)
     raised = tl.exp2(scores - top[:, None])
     total = tl.sum(raised, 1)
     total = tl.where(total > 0.0, total, 1.0)
     mixed = tl.dot(raised.to(v.dtype), v) / total[:, None]
     tl.store(out + (b * length + i) * (H * width) + h * width + e, mixed.to(v.dtype), mask=there)
-    i = tl.arange(0, T)
-    tl.store(logs + (b * H + h) * length + i, top + tl.log2(total), mask=i < length)
+    t = tl.arange(0, T)
+    tl.store(logs + (b * H + h) * length + t, top + tl.log2(total), mask=t < length)
 
 
 @kernel
@@ -152,11 +153,11 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     k = tl.load(projected + place + H * width, mask=there, other=0.0)
     v = tl.load(projected + place + 2 * H * width, mask=there, other=0.0)
     dz = tl.load(grad + (b * length + i) * (H * width) + h * width + e, mask=there, other=0.0)
-    column = tl.arange(0, T)
-    own = tl.load(logs + (b * H + h) * length + column, mask=column < length, other=0.0)
+    t = tl.arange(0, T)
+    log = tl.load(logs + (b * H + h) * length + t, mask=t < length, other=0.0)
     scores = tl.dot(k, tl.trans(q)) * (scale * BITS)
     seen = _seen(segment, position, b, length, T, CAUSAL, True)
-    weights = tl.where(seen, tl.exp2(scores - own[None, :]), 0.0)
+    weights = tl.where(seen, tl.exp2(scores - log[None, :]), 0.0)
     dv = tl.dot(weights.to(dz.dtype), dz)
     tl.store(found + place + 2 * H * width, dv.to(dz.dtype), mask=there)
     d_weights = tl.dot(v, tl.trans(dz))

@@ -29,9 +29,9 @@ class Spelling:
         self.text = ""
         self.stopped = False
 
-    def add(self, *tokens: int) -> str:
-        """More tokens; gives the text that has become certain."""
-        self._ids.extend(tokens)
+    def add(self, token: int) -> str:
+        """One more token; gives the text that has become certain."""
+        self._ids.append(token)
         found = self._tokenizer.decode(self._ids)
         if found.endswith(HALF):
             return ""
@@ -41,10 +41,11 @@ class Spelling:
         return self._give(new)
 
     def end(self, *tokens: int) -> str:
-        """The last tokens, if there are more; gives them and the text that was still waiting."""
+        """Nothing comes behind these tokens; gives the text that was still waiting, and theirs."""
         self._ids.extend(tokens)
-        new = self._tokenizer.decode(self._ids)[len(self._spelled) :]
-        certain = self._give(new)
+        spelled = self._tokenizer.decode(self._ids)
+        certain = self._give(spelled[len(self._spelled) :])
+        self._spelled = spelled
         rest, self._waiting = self._waiting, ""
         self.text += rest
         return certain + rest

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("rows", [2, 17, 64])
-@pytest.mark.parametrize(("n_out", "width"), [(768, 768), (1536, 384), (768, 3072), (50257, 768), (5, 64)])
+@pytest.mark.parametrize(("n_out", "width"), [(777, 768), (1536, 384), (768, 3072), (8191, 256), (50257, 768), (5, 64)])
 @pytest.mark.parametrize("biased", [False, True])
 @torch.inference_mode()
 def test_it_is_the_product(rows: int, n_out: int, width: int, biased: bool) -> None:
@@ -29,12 +29,28 @@ def test_it_is_the_product(rows: int, n_out: int, width: int, biased: bool) -> N
 def test_run_or_played_it_gives_the_same_each_time() -> None:
     """Parts are added in one order, whichever is ready first, and nothing is left counted."""
     torch.manual_seed(0)
-    x, weight = torch.randn(40, 768, device="cuda"), torch.randn(2304, 768, device="cuda")
-    first, recording = few_rows.product(x, weight), Recording()
+    x, one, other = (torch.randn(n, 768, device="cuda") / 28 for n in (40, 2304, 768))
+
+    def work() -> torch.Tensor:
+        return few_rows.product(few_rows.product(x, one)[:, :768], other)
+
+    first, recording = work(), Recording()
     for _ in range(20):
-        assert torch.equal(few_rows.product(x, weight), first)
-        assert torch.equal(recording(lambda: few_rows.product(x, weight)), first)
+        assert torch.equal(work(), first)
+        assert torch.equal(recording(work), first)
     assert not few_rows._ready(x.device).any()
+
+
+@torch.inference_mode()
+def test_graphs_that_others_record_count_for_themselves() -> None:
+    x, weight = torch.randn(8, 768, device="cuda"), torch.randn(768, 768, device="cuda")
+    wanted, graphs, found = few_rows.product(x, weight), [], []
+    for _ in range(2):
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1]):
+            found.append(few_rows.product(x, weight))
+    graphs[1].replay()
+    assert torch.equal(found[1], wanted)
 
 
 @torch.inference_mode()

@@ -15,16 +15,18 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with such a GPU."""
     monkeypatch.setattr(kernels, "COMPILES", True)
     monkeypatch.setattr(kernels, "_generation", lambda device: 9)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
 
 
 @pytest.mark.usefixtures("hopper")
 def test_kernels_take_what_is_on_a_gpu_of_their_generations() -> None:
     with FakeTensorMode():
-        on_gpu = torch.empty(1, device="cuda")
+        on_gpu, elsewhere = torch.empty(1, device="cuda:0"), torch.empty(1, device="cuda:1")
     assert kernels.runnable(on_gpu)
     assert kernels.runnable(on_gpu, (9, 10))
     assert not kernels.runnable(on_gpu, (10,))
     assert not kernels.runnable(torch.ones(1))
+    assert not kernels.runnable(elsewhere)
 
 
 @pytest.mark.usefixtures("hopper")

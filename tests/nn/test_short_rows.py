@@ -16,8 +16,9 @@ pytestmark = [
 
 
 def packed(rows: int, length: int, *, causal: bool) -> Sight:
-    """Three texts to a row, and empty positions that see nothing."""
+    """Three texts to a row, and empty positions that see nothing; in the last row there are no others."""
     segment = torch.randint(0, 4, (rows, length)).sort(1).values.cuda()
+    segment[-1] = 0
     place = Place(segment, torch.arange(length, device="cuda").expand(rows, -1))
     return visible(place, causal=causal)
 
@@ -58,6 +59,34 @@ def test_blank_queries_get_zeros_and_hand_nothing_back():
     assert not out[blank].any()
     assert not grad[blank].any()
     assert torch.isfinite(grad).all()
+
+
+def test_attention_goes_through_it(monkeypatch):
+    used, within_rows = [], short_rows.within_rows
+    monkeypatch.setattr(short_rows, "within_rows", lambda *given: used.append(given) or within_rows(*given))
+    attention, sight = MultiHeadAttention(64, 2).cuda().bfloat16(), packed(3, 50, causal=True)
+    x = torch.randn(3, 50, 64, device="cuda", dtype=torch.bfloat16)
+    with record(attention, "weights"):
+        attention(x, sight)
+    assert not used
+    attention(x, sight)
+    assert len(used) == 1
+
+
+def test_compiled_or_not_it_gives_the_same_each_time():
+    torch.manual_seed(0)
+    sight = packed(4, 100, causal=True)
+    projected = torch.randn(4, 100, 3 * 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+
+    def both_ways(run) -> list[Tensor]:
+        out = run(projected, sight.within, 2)
+        return [out.detach().clone(), *torch.autograd.grad(out.float().square().sum(), projected)]
+
+    first = both_ways(short_rows.within_rows)
+    compiled = torch.compile(short_rows.within_rows, fullgraph=True, mode="reduce-overhead")
+    for run in (short_rows.within_rows, compiled, compiled, compiled):
+        for found, wanted in zip(both_ways(run), first, strict=True):
+            assert torch.equal(found, wanted)
 
 
 def test_what_it_does_not_take_goes_the_other_way():

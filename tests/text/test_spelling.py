@@ -34,6 +34,8 @@ def pieces(tokenizer: Tokenizer, text: str, stops: tuple[str, ...] = (), before:
             break
     found.append(spelling.end())
     assert spelling.text == "".join(found)
+    assert spelling.end() == ""
+    assert Spelling(tokenizer, first, stops).end(*ids[len(first) :]) == spelling.text
     return found
 
 

@@ -14,6 +14,8 @@ from regard.models.blocks import initialise
 from regard.models.presets import Seq2SeqConfig, with_preset
 from regard.nn import record
 from regard.tasks.translate import Translate, TranslateConfig
+from regard.text.tokenizer import SPECIALS, Tokenizers
+from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 from regard.train.optimiser import adamw, set_learning_rate
 from regard.train.step import Stepper, read
 
@@ -22,27 +24,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # the compiler's own
 ]
 
-VOCABULARY = 500
-SPECIAL = ("pad", "start", "end")
-
-
-class Words:
-    """As many, with none but the special ones named."""
-
-    def __len__(self) -> int:
-        return VOCABULARY
-
-    def special(self, role: str) -> int:
-        return SPECIAL.index(role)
-
-
-class Vocabulary:
-    joint = True
-    source = target = Words()
+WORDS = train_tokenizer(["the cat sat on the mat"], TokenizerConfig(vocabulary=300), SPECIALS)
 
 
 def tools(dropout: float, *, compiled: bool, dtype: torch.dtype):
-    task = Translate(TranslateConfig(), Vocabulary())
+    task = Translate(TranslateConfig(), Tokenizers(WORDS, WORDS))
     model = task.build(Seq2SeqConfig(**with_preset({"preset": "tiny", "dropout": dropout})))
     initialise(model, torch.Generator().manual_seed(0))
     model.cuda().train()
@@ -54,7 +40,7 @@ def tools(dropout: float, *, compiled: bool, dtype: torch.dtype):
 def batches(task: Translate, count: int):
     rng = np.random.default_rng(0)
     lengths = rng.integers(4, 40, 400)
-    ids = [rng.integers(3, VOCABULARY, n).tolist() for n in lengths]
+    ids = [rng.integers(3, len(WORDS), n).tolist() for n in lengths]
     store = TokenStore(Path(), {"source": Column.of(ids), "target": Column.of(ids[::-1])})
     order = PackedOrder(task.lengths(store), [64, 64], 16, seed=0)
     placements = order.iterate()
