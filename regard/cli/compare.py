@@ -28,7 +28,14 @@ import typer
 
 from regard.cli.options import Device, Seed, split
 from regard.cli.program import program
+from regard.errors import InputError
 from regard.progress import say
+
+
+def _two_files(given: tuple[str, str] | None) -> tuple[str, str] | None:
+    if given and given[1].startswith("--"):
+        raise InputError(f"--data {given[0]}: expected two files of lines side by side, as in --data train.en train.fr")
+    return given
 
 
 def compare(
@@ -36,7 +43,8 @@ def compare(
     quick: Annotated[bool, typer.Option("--quick", help="Smaller models and fewer of everything.")] = False,
     only: Annotated[str, typer.Option(metavar="PART,...", help="Only these parts.")] = "",
     data: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="SOURCE TARGET", help="Translate your own texts.")
+        tuple[str, str] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Translate your own texts.", callback=_two_files),
     ] = None,
     tagged: Annotated[str, typer.Option(metavar="FILE", help="For positions: tag your own words.")] = "",
     seed: Seed = 0,

@@ -29,6 +29,7 @@ import typer
 
 from regard.cli.options import Column, Columns, Device, SkipEmpty, columns_asked
 from regard.errors import ConfigError
+from regard.progress import say
 
 
 def train(
@@ -74,7 +75,12 @@ def train(
     if seed is not None:
         tables["train"] = tables.get("train", {}) | {"seed": seed}
     tables = config.override(tables, settings or [])
-    watch(begin(tables, out=Path(out) if out else None, device=device, resume=resume, where=where), device)
+    try:
+        run = begin(tables, out=Path(out) if out else None, device=device, resume=resume, where=where)
+    except KeyboardInterrupt:
+        say("stopped before the first step; the same command begins again")
+        raise
+    watch(run, device)
 
 
 def _tables(what: list[str]) -> tuple[dict[str, dict[str, Any]], str]:

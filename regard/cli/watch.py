@@ -115,6 +115,13 @@ def _on(device: str) -> str:
     return "" if device == "auto" else f" --device {shlex.quote(device)}"
 
 
+def _scored(run: Run) -> str:
+    """What the score is of."""
+    task, there = run.prepared.task, len(run.prepared.valid)
+    few = task.scored is not None and task.scored < there
+    return f"{task.scored:,} of {there:,} {task.unit} for validation" if few else "the validation data"
+
+
 def _finish(run: Run, last: Event, device: str) -> None:
     path, task = run.prepared.run.path, run.prepared.task
     if task.goal.metric in last.values and last.values[task.goal.metric] is None:
@@ -122,7 +129,7 @@ def _finish(run: Run, last: Event, device: str) -> None:
     elif task.goal.metric in last.values:
         kind = f"the average of {last.values['averaged']} snapshots" if last.values["averaged"] else "one checkpoint"
         score = f"{task.goal.label} {last.values[task.goal.metric]:.4g}"
-        say(f"done: {score} on the validation data, {kind} at step {last.values['step']:,}")
+        say(f"done: {score} on {_scored(run)}, {kind} at step {last.values['step']:,}")
     else:
         say(f"nothing to do: this run ended at step {last.step:,}; raise train.steps (or train.patience) to go on")
     try:

@@ -40,9 +40,6 @@ from regard.text.labelled import Labelled, paths_of, read_labelled
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
-SCORED = 5000
-"""Texts scored at each validation, at most."""
-
 Pair = tuple[str, str]
 """A text and the one it is paired with, or the empty text."""
 
@@ -208,7 +205,7 @@ class Classify(Labelling):
             head.bias.copy_(self.labels.scale.scores(head.bias))
 
     def score(self, model: TextModel, store: TokenStore, device: torch.device) -> dict[str, float]:
-        items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:SCORED]
+        items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)
         said, wanted = self._said(model, stored_inputs(store, items), device), self._wanted(store, items)
         return self.scores(said, wanted)
 

@@ -80,7 +80,7 @@ class LmConfig:
 class Documents:
     """The documents of files; of little text in parts so short that some can be held out."""
 
-    unit = "parts of the text"
+    unit = "documents, and parts of long ones"
     whole: bool = False
     few: bool = True
 

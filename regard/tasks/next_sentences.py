@@ -81,11 +81,11 @@ def _ring(chosen: Int[np.ndarray, " chosen"], owner: Int[np.ndarray, " pairs"]) 
     return dict(zip(chosen.tolist(), away.tolist(), strict=True))
 
 
-def warn_of_few(n_elsewhere: int, n_pairs: int) -> None:
-    """Say so where next sentences cannot be learned, since hardly any is from elsewhere."""
+def warn_of_few(n_elsewhere: int, n_pairs: int, otherwise: str) -> None:
+    """Say so where next sentences cannot be learned or scored, since hardly any is from elsewhere."""
     share = n_elsewhere / max(1, n_pairs)
     if share < FEW:
         warn(
             f"only {share:.0%} of {n_pairs:,} pairs could be given a second piece from another document; "
-            "part documents by blank lines, give more of them, or pass --set task.objective=masked"
+            f"part documents by blank lines or give more of them{otherwise}"
         )

@@ -188,7 +188,8 @@ class Pretrain(Reading):
 
     def remark(self, store: TokenStore) -> None:
         if "next" in OBJECTIVES[self.config.objective]:
-            warn_of_few(int(store["elsewhere"].ids.sum(dtype=np.int64)), len(store))
+            few = int(store["elsewhere"].ids.sum(dtype=np.int64))
+            warn_of_few(few, len(store), ", or pass --set task.objective=masked")
 
     def width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
         length: int = self.config.length
@@ -285,7 +286,7 @@ class Pretrain(Reading):
         inputs = [Framed(ids, turn, 1, 0) for ids, (turn,) in zip(texts, turns, strict=True)]
         apart = [each[0] for each in elsewhere]
         if "next" in model.heads:
-            warn_of_few(sum(apart), len(apart))
+            warn_of_few(sum(apart), len(apart), "; without any, next sentences are not scored")
         found = self._found(model, inputs, apart, device)
         return {"task": self.name, "n": len(inputs), **found}
 

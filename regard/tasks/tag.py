@@ -39,9 +39,6 @@ from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 from regard.text.words import Words, running
 
-SCORED = 2000
-"""Sentences scored at each validation, at most."""
-
 NOTHING = 0
 """What is stored where a piece has no label; label n is stored as n + 1."""
 
@@ -146,7 +143,7 @@ class Tag(Labelling):
         return cross_entropy(model.heads["tags"](model(batch.rows)), batch.labels)
 
     def score(self, model: TextModel, store: TokenStore, device: torch.device) -> dict[str, float]:
-        items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:SCORED]
+        items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)
         inputs, gold = [], []
         for item, framed in zip(items.tolist(), stored_inputs(store, items), strict=True):
             labels = store["label"][item].astype(int)

@@ -76,7 +76,7 @@ class Task(ABC):
     `families` are the models that can do it. `pieces` is the kind of vocabulary it learns where a recipe does not say,
     and `specials` are the special tokens in it. `unit` says what its examples are. `inherited` are the keys of
     ``[task]`` that a model hands on to one that starts from it. Where the loss is no likelihood of text, a task has no
-    perplexity.
+    perplexity. `scored` is how many examples a validation scores at most, where one takes long.
     """
 
     name: ClassVar[str]
@@ -92,6 +92,7 @@ class Task(ABC):
     tokenizers: Tokenizers
     labels: Labels = Labels()
     has_perplexity: bool = True
+    scored: ClassVar[int | None] = None
 
     @classmethod
     def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:

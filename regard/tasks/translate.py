@@ -43,9 +43,6 @@ from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 FORCED = 1 << 18
 """Pairs of a target and a source token whose attention is recorded at once, in every layer and head."""
 
-SCORED = 500
-"""Pairs translated at each validation, at most."""
-
 LIKELY = 64
 """Given targets whose likelihood is worked out at once."""
 
@@ -114,6 +111,7 @@ class Translate(Task):
     columns = ("source", "target")
     inherited = ("start", "first")
     goal = Goal("bleu", "BLEU", higher_is_better=True)
+    scored = 500
 
     def __init__(self, config: TranslateConfig, tokenizers: Tokenizers) -> None:
         self.config = config
@@ -201,7 +199,7 @@ class Translate(Task):
 
     def score(self, model: PairModel, store: TokenStore, device: torch.device) -> dict[str, float]:
         fitting = (self.lengths(store) <= model.config.n_positions).all(axis=1)
-        chosen = np.flatnonzero(fitting)[:SCORED].tolist()
+        chosen = np.flatnonzero(fitting)[: self.scored].tolist()
         sources = [store["source"][i].tolist()[len(self.signs.first) :] for i in chosen]
         references = [self.tokenizers.target.decode(store["target"][i].tolist()) for i in chosen]
         found = self.search(model, sources, Search(beam=1, batch=128), device)

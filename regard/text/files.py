@@ -102,7 +102,7 @@ def _missing(path: str | Path) -> DataError:
     """The error for a file that is not there; names the likeliest one of its directory."""
     folder, name = Path(path).parent, Path(path).name
     try:
-        close = difflib.get_close_matches(name, [entry.name for entry in folder.iterdir()], n=1)
+        close = difflib.get_close_matches(name, [entry.name for entry in folder.iterdir()], n=1, cutoff=0.75)
     except OSError:
         return DataError(path, f"no such file, nor a directory {folder} to look into")
     return DataError(path, f"no such file; {did_you_mean(name, close)}" if close else "no such file")

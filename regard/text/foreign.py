@@ -65,7 +65,7 @@ def _read_words(directory: Path) -> Tokenizer:
     for key, accepted in PLAIN.items():
         if settings.get(key, accepted[0]) not in accepted:
             found = f"expected {' or '.join(map(json.dumps, accepted))}, found {json.dumps(settings[key])}"
-            raise CheckpointError(f"{directory / SETTINGS}: {key}: {found}")
+            raise CheckpointError(f"{directory / SETTINGS}: {key}: {found}, and there is no {FILE}")
     return bert_words(
         words,
         lowercase=settings.get("do_lower_case", True),

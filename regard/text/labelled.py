@@ -95,6 +95,8 @@ def _parts(data: Sequence[str], columns: tuple[str, ...]) -> list[_Part]:
 def _known_columns(path: str) -> tuple[str, ...]:
     """The columns with well-known names, as the file itself spells them."""
     names = header(path)
+    if not names:
+        raise DataError(path, "the file is empty: give one with texts and labels")
     spelled = {name.strip().lower(): name for name in reversed(names)}
     texts = next((known for known in TEXTS if all(name in spelled for name in known)), ())
     label = next((known for known in LABELS if known in spelled), None)

@@ -16,7 +16,7 @@ JOINERS = "\u00ad\u200c\u200d\u2060"
 
 MARK = "\u0300"
 LETTERS = rf"{MARK}*\w[\w{MARK}]*"
-RUNNING = re.compile(rf"{LETTERS}(?:[.,'’\-/&]{LETTERS})*|[^\w\s]{MARK}*")
+RUNNING = re.compile(rf"{LETTERS}(?:(?:[.,'’\-/&]|(?<=\d):(?=\d)){LETTERS})*|[^\w\s]{MARK}*")
 SPACED = re.compile(r"\S+")
 
 

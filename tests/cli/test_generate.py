@@ -188,7 +188,7 @@ def test_models_and_data_of_another_kind(model: Path, fail: Callable[..., str], 
     assert fail("train", "lm", "table.tsv", "--out", "x").startswith("table.tsv: no such file")
     Path("short.txt").write_text("hello")
     assert fail("train", "lm", "short.txt", "--out", "x") == (
-        "parts of the text: only 5, too few to hold some out for validation; pass --valid with files"
+        "documents, and parts of long ones: only 5, too few to hold some out for validation; pass --valid with files"
     )
     assert fail("train", "lm", "books.txt", "--columns", "a,b", "--out", "x").startswith("columns: a, b: plain text")
     assert not Path("x", "config.toml").exists()

@@ -13,8 +13,10 @@ import torch
 from runs import ready, recipe
 from torch import nn
 
+from regard import api
 from regard.api import Run
 from regard.cli import watch
+from regard.cli.train import train
 from regard.cli.watch import Board
 from regard.data.store import TokenStore
 from regard.tasks.translate import Translate
@@ -106,3 +108,26 @@ def test_a_real_run_says_how_long_it_will_take(tmp_path: Path, capsys: pytest.Ca
     watch.watch(Run(ready(recipe(tmp_path), tmp_path / "run")))
     line = next(line for line in shown(capsys) if "tokens/s" in line)
     assert re.fullmatch(r"step 1/6  loss \d\.\d{3}  [\d,]+ tokens/s  \d:\d\d left", line)
+
+
+def test_who_stops_before_the_first_step_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*given: object, **named: object) -> Run:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "train", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(["lm", "books.txt"])
+    assert capsys.readouterr().err == "stopped before the first step; the same command begins again\n"
+
+
+def test_a_score_of_some_of_the_pairs_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Translate, "scored", 3)
+    run = Run(ready(recipe(tmp_path, {"train": {"steps": 1}}), tmp_path / "run"))
+    there = len(run.prepared.valid)
+    assert there > 3
+    watch.watch(run)
+    assert re.search(rf"done: BLEU .* on 3 of {there} examples for validation, ", capsys.readouterr().err)

@@ -116,7 +116,7 @@ class TestWhatIsRead:
         one.remark(store)
         (said,) = capsys.readouterr().err.splitlines()
         assert said.startswith(f"warning: only 0% of {len(store)} pairs could be given a second piece from another")
-        assert said.endswith("part documents by blank lines, give more of them, or pass --set task.objective=masked")
+        assert said.endswith("part documents by blank lines or give more of them, or pass --set task.objective=masked")
         task(objective="masked").remark(store)
         assert capsys.readouterr().err == ""
 
@@ -126,7 +126,9 @@ class TestWhatIsRead:
         (tmp_path / "text.txt").write_text("\n".join(sentences(30)))
         one = task()
         one.evaluate(small(one), [str(tmp_path / "text.txt")], CPU)
-        assert capsys.readouterr().err.startswith("warning: only 0% of ")
+        said = capsys.readouterr().err
+        assert said.startswith("warning: only 0% of ")
+        assert said.endswith("or give more of them; without any, next sentences are not scored\n")
 
 
 class TestWhatIsMasked:

@@ -132,6 +132,18 @@ def test_it_learns_and_is_scored(tmp_path: Path) -> None:
     assert {label for label, _ in found.tag(model, [WORDS], CPU)[0]} <= {"B-ANI", "I-ANI", "O"}  # type: ignore[arg-type]
 
 
+def test_all_of_the_validation_data_is_scored(tmp_path: Path) -> None:
+    """As `evaluate` does, however many sentences there are; the last are unlike the others."""
+    file, many = conll(tmp_path), tmp_path / "many.conll"
+    many.write_text(file.read_text().rstrip("\n") + "\n\n" + "the X B-ANI\n\n" * 2200)
+    prepared = ready(merged(RECIPE, {"data": {"train": [str(file)], "valid": [str(many)]}}), tmp_path / "run")
+    found, model = prepared.task, prepared.model.eval()
+    assert isinstance(found, Tag)
+    wanted = found.evaluate(model, [str(many)], (), False, CPU)  # type: ignore[arg-type]
+    assert wanted["n"] == 2260
+    assert found.score(model, prepared.valid, CPU)["accuracy"] == pytest.approx(wanted["accuracy"])  # type: ignore[arg-type]
+
+
 def test_labels_unseen_in_training(tmp_path: Path) -> None:
     """They are named with their line: in evaluation, and in validation files."""
     file, other = str(conll(tmp_path)), tmp_path / "other.conll"

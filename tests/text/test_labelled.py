@@ -165,9 +165,7 @@ def test_nothing_that_fits() -> None:
         "x.jsonl: no column known for text and label; the first line holds 'body', 'stars'; "
         "pass --columns TEXT,LABEL (or TEXT,PAIR,LABEL), by name"
     )
-    assert (
-        fault(write("y.tsv", "")) == f"y.tsv: no column known for text and label; the first line holds nothing; {PASS}"
-    )
+    assert fault(write("y.tsv", "")) == "y.tsv: the file is empty: give one with texts and labels"
 
 
 def test_it_is_found_before_anything_is_read() -> None:

@@ -17,6 +17,7 @@ def words(text: str) -> list[str]:
     ("text", "expected"),
     [
         ("Dr. O'Neil's (7,5 m) lands—well!", "Dr . O'Neil's ( 7,5 m ) lands — well !"),
+        ("at 7:30, note: 1:2:3 a:b", "at 7:30 , note : 1:2:3 a : b"),
         ("मैं हिन्दी में पढ़ता हूँ।", "मैं हिन्दी में पढ़ता हूँ ।"),
         ("क्\u200dष और क्\u200cष", "क्\u200dष और क्\u200cष"),
         (unicodedata.normalize("NFD", "L'été, à Nîmes."), unicodedata.normalize("NFD", "L'été , à Nîmes .")),

@@ -94,7 +94,8 @@ def _family(options: Options) -> tuple[Family, str]:
     family = next((family for family in FAMILIES if family.model_type == kind), None)
     if family is None:
         supported = ", ".join(family.name for family in FAMILIES)
-        raise CheckpointError(f"{options.where}: {classes[0] or kind} is not supported; supported: {supported}")
+        named = kind if classes[0] is None else f"{classes[0]} of model_type {kind}"
+        raise CheckpointError(f"{options.where}: {named} is not supported; supported: {supported}")
     known = list(family.architectures)
     architecture = known[0] if classes[0] is None else classes[0]
     if architecture not in known:

@@ -58,7 +58,7 @@ ACTIVATIONS = '"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"'
     [
         (
             {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
-            f"T5ForConditionalGeneration is not supported; supported: {FAMILIES}",
+            f"T5ForConditionalGeneration of model_type t5 is not supported; supported: {FAMILIES}",
         ),
         ({"model_type": "mamba", "architectures": None}, f"mamba is not supported; supported: {FAMILIES}"),
         ({"architectures": ["BertForMultipleChoice"]}, f"BertForMultipleChoice is not supported; supported: {BERTS}"),

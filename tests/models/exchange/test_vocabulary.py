@@ -133,10 +133,12 @@ def test_refusals(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
     assert refusal(tmp_path) == (
         'DIR/tokenizer_config.json: tokenizer_class: expected null or "BertTokenizer" or "BertTokenizerFast" or '
-        '"DistilBertTokenizer" or "DistilBertTokenizerFast", found "BertJapaneseTokenizer"'
+        '"DistilBertTokenizer" or "DistilBertTokenizerFast", found "BertJapaneseTokenizer", '
+        "and there is no tokenizer.json"
     )
     (tmp_path / "tokenizer_config.json").write_text('{"do_basic_tokenize": false}')
-    assert refusal(tmp_path) == "DIR/tokenizer_config.json: do_basic_tokenize: expected true or null, found false"
+    said = "do_basic_tokenize: expected true or null, found false, and there is no tokenizer.json"
+    assert refusal(tmp_path) == f"DIR/tokenizer_config.json: {said}"
     (tmp_path / "tokenizer_config.json").write_text("{")
     assert refusal(tmp_path).startswith("DIR/tokenizer_config.json: damaged, or not JSON (")
     (tmp_path / "tokenizer.json").write_text("{")
