@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from regard.api.model import Ids, one_text
 from regard.api.vectors import Vectors
@@ -67,7 +68,8 @@ class Encoder(Vectors):
                 f"the text has {len(encoded.ids):,} tokens, special ones included; this model takes {most:,}; split it"
             )
         facts = {"model": str(self.path), "text": text, **({"pair": pair} if pair else {})}
-        return Seen(self._framed_subject(encoded), {**facts, **self._said(text, pair)})
+        subject, rows = self._vectors_of(encoded)
+        return Seen(self._explained(subject, rows, text), {**facts, **self._said(text, pair)})
 
     def _said(self, text: str, pair: str | None) -> dict[str, object]:
         """What the model says of the text, for a reader."""
@@ -78,18 +80,18 @@ class Encoder(Vectors):
         return self.reading.frame.around(sides[0], sides[1] if pair is not None else None)
 
     def _subject(self, *sides: Ids) -> Subject:
-        return self._framed_subject(self.reading.frame.around(*sides[:2]))
+        return self._vectors_of(self.reading.frame.around(*sides[:2]))[0]
 
-    def _framed_subject(self, framed: Framed) -> Subject:
+    def _vectors_of(self, framed: Framed) -> tuple[Subject, PartedRows]:
+        """The input as the viewer takes it, of which vectors are made and no more, and its row."""
         tokenizer, network = self.reading.tokenizer, self.network
         rows = framed_rows([framed], self.reading.frame.pad).to(self.device)
         side = Side(tokenizer.pieces(framed.ids), tokenizer.words(framed.ids), "embedding.out")
         nothing = rows.ids.new_zeros(0).long()
-        vectors = Subject(network, {"encoder": side}, body=lambda: network(rows), head=None, predicted=nothing)
-        return self._explained(vectors, rows)
+        return Subject(network, {"encoder": side}, body=lambda: network(rows), head=None, predicted=nothing), rows
 
-    def _explained(self, subject: Subject, rows: PartedRows) -> Subject:
-        """The subject with what this model predicts; vectors alone predict nothing."""
+    def _explained(self, subject: Subject, rows: PartedRows, text: str) -> Subject:
+        """The subject with what this model predicts of the text; vectors alone predict nothing."""
         return subject
 
 
@@ -119,7 +121,7 @@ class Filler(Encoder):
         masked = pair is None and "masked" in self.network.heads and self.task.has_mask(text)
         return self.task.masked_input(text) if masked else super()._looked_at(text, pair)
 
-    def _explained(self, subject: Subject, rows: PartedRows) -> Subject:
+    def _explained(self, subject: Subject, rows: PartedRows, text: str) -> Subject:
         """Of each token its own probability; of a mask that of the likeliest word."""
         if "masked" not in self.network.heads:
             return subject
@@ -166,7 +168,7 @@ class Classifier(Encoder):
         _refuse(others, "a classifier has no such options")
         return self.task.evaluate(self.network, data, columns, skip_empty, self.device)
 
-    def _explained(self, subject: Subject, rows: PartedRows) -> Subject:
+    def _explained(self, subject: Subject, rows: PartedRows, text: str) -> Subject:
         task, network = self.task, self.network
         pooler = network.heads["pooler"]
         assert isinstance(pooler, Pooler)
@@ -210,8 +212,7 @@ class Tagger(Encoder):
 
     def _encoded(self, example: Sequence[str]) -> list[Ids]:
         """As it is tagged: word by word."""
-        words = [[text[start:end] for start, end in running(text)] for text in example]
-        return [list(chain.from_iterable(self.task.tokenizer.encode_words(each))) for each in words]
+        return [list(chain.from_iterable(self.task.tokenizer.encode_words(_words(text)))) for text in example]
 
     def _looked_at(self, text: str, pair: str | None) -> Framed:
         if pair is not None:
@@ -233,19 +234,37 @@ class Tagger(Encoder):
         _refuse(others, "a tagger has no such options")
         return self.task.evaluate(self.network, data, columns or self.config.data.columns, skip_empty, self.device)
 
-    def _explained(self, subject: Subject, rows: PartedRows) -> Subject:
-        def head(hidden: Float[Tensor, "1 T D"]) -> Float[Tensor, "1 T C"]:
-            scores: Tensor = self.network.heads["tags"](hidden)
+    def _explained(self, subject: Subject, rows: PartedRows, text: str) -> Subject:
+        """Of each word its likeliest label, which sits on its first piece."""
+        words, n_tokens = _words(text), rows.ids.shape[1]
+        ((_, placed),) = self.task.inputs([words], n_tokens)
+        first = torch.tensor([place for _, place in placed.words], device=self.device)
+
+        def head(hidden: Float[Tensor, "1 T D"]) -> Float[Tensor, "1 O C"]:
+            scores: Tensor = self.network.heads["tags"](hidden[:, first])
             return scores
 
         with torch.inference_mode():
-            predicted: Int[Tensor, " T"] = head(self.network(rows))[0].argmax(-1)
-        return replace(subject, head=head, predicted=predicted)
+            predicted: Int[Tensor, " O"] = head(self.network(rows))[0].argmax(-1)
+        labels = [self.task.labels.names[label] for label in predicted.tolist()]
+        return replace(
+            subject,
+            head=head,
+            predicted=predicted,
+            outputs=tuple(f"{word}/{label}" for word, label in zip(words, labels, strict=True)),
+            outputs_side="tagged",
+            reads=lambda: one_hot(first, n_tokens),
+        )
 
 
 def _refuse(options: dict[str, Any], because: str) -> None:
     if options:
         raise InputError(f"{because}; leave out: {', '.join(options)}")
+
+
+def _words(text: str) -> list[str]:
+    """The words of plain text, as they are tagged."""
+    return [text[start:end] for start, end in running(text)]
 
 
 def _filled(text: str) -> str:

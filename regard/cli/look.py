@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Beam, Device, Model, given
-from regard.errors import InputError
+from regard.errors import InputError, did_you_mean
 from regard.progress import say
 
 if TYPE_CHECKING:
+    from regard.api.encoder import Encoder
     from regard.look.shown import Shown
 
 VIEWS = (
@@ -66,8 +67,11 @@ def look(
     device: Device = "auto",
 ) -> None:
     import regard
-    from regard.look.save import check_form, show, usual
+    from regard.look.save import check_form, show
 
+    known = [*VIEWS.split(), "all", *COMPARED]
+    if view and view not in known:
+        raise InputError(f"no view is called '{view}'; {did_you_mean(view, known)}")
     if view in COMPARED:
         rest = {"--target": target, "--kind": kind, "--layer": layer, "--head": head, "--estimate": estimate}
         if not_theirs := given(**rest, **{"--beam": beam}):
@@ -95,19 +99,19 @@ def look(
     if text is None:
         raise InputError("there is nothing to look at; give a TEXT, or a file with --corpus")
     if out:
-        check_form(out, view or usual(out))
+        check_form(out)
     seen = regard.load(model, device=device).look(text, **given(target=target, pair=pair, beam=beam))
     asked = given(kind=kind, layer=layer, head=head, estimate=estimate) | {"words": words}
     n_tokens = sum(map(len, seen.tokens.values()))
-    if (view or usual(out)) == "all" and estimate is None and n_tokens > MANY:
+    chosen = view or seen.usual(out)
+    if chosen == "all" and estimate is None and n_tokens > MANY:
         say(f"all views of {n_tokens} tokens may take minutes, attribution most of them; --estimate 16 is faster")
     if out:
-        say(f"written: {seen.save(out, view or usual(out), **asked)}")
+        say(f"written: {seen.save(out, chosen, **asked)}")
         return
     if kind is None and not view and seen.kinds:
         asked["kind"] = seen.kinds[-1]
-    pooled = not seen.kinds and seen.subject.hops is not None
-    sheet = seen.sheet(view or ("pooling" if pooled else "attention"), **asked)
+    sheet = seen.sheet(chosen, **asked)
     _introduce(sheet.about)
     show(sheet)
 
@@ -124,12 +128,10 @@ def _match(
     device: str,
 ) -> None:
     """What each pair of tokens, or words, adds to the cosine of two texts."""
-    from regard.api import load_as
-    from regard.api.encoder import Encoder
-
+    encoder = _encoder(model, device, "match")
     if text is None or pair is None or word is not None or corpus:
         raise InputError("match compares a TEXT with the text of --pair; give these two")
-    _shown(load_as(Encoder, model, device, "match").evidence(text, pair), out, words=words)
+    _shown(encoder.evidence(text, pair), out, words=words)
 
 
 def _senses(
@@ -144,17 +146,27 @@ def _senses(
     device: str,
 ) -> None:
     """One word in several sentences."""
-    from regard.api import load_as
-    from regard.api.encoder import Encoder
     from regard.text.files import lines, require
 
+    encoder = _encoder(model, device, "senses")
     if word is None or words:
         raise InputError("senses shows one word in several sentences; give it with --word, and no --words")
     given_texts = [each for each in (text, pair) if each is not None]
     for path in corpus:
         require(path)
     texts = chain(given_texts, *(lines(path) for path in corpus))
-    _shown(load_as(Encoder, model, device, "show senses").senses(word, texts, most=MOST), out)
+    _shown(encoder.senses(word, texts, most=MOST), out)
+
+
+def _encoder(model: str, device: str, view: str) -> Encoder:
+    """The model, which must be an encoder to have a view of several texts."""
+    import regard
+    from regard.api.encoder import Encoder
+
+    found = regard.load(model, device=device)
+    if not isinstance(found, Encoder):
+        raise InputError(f"{model}: a model for {found.config.task.name}; {view} is a view of encoders only")
+    return found
 
 
 def _shown(found: Shown, out: str, **asked: Any) -> None:

@@ -70,9 +70,9 @@ def faithfulness(
 ) -> Faithfulness:
     """Compare views, each the importance of every input to every predicted token.
 
-    What has the largest importance goes first, so a view whose sign does not tell what speaks for a token from what
-    speaks against it comes as absolute values. `allowed` are the inputs that a prediction sees: only they are taken
-    away, and never all of them. The inputs of a group (a word) go together, and count by the sum of their importance.
+    What has the largest importance goes first: of a view with a sign, what speaks most for a token. `allowed` are the
+    inputs that a prediction sees: only they are taken away, and never all of them. The inputs of a group (a word) go
+    together, and count by the sum of their importance.
     """
     members = _members([[i] for i in range(len(allowed))] if groups is None else groups, allowed)
     there = members @ allowed.to(members) > 0  # (groups, T)

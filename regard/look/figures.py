@@ -45,16 +45,16 @@ def heat_map(
 
 
 def position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path, title: str = "") -> Path:
-    """Draw the vectors P that stand for positions (SPEC 2.6): a row for each, red above zero and blue below."""
+    """Draw the vectors P that stand for positions (SPEC 2.6): a row for each, blue above zero and orange below."""
     values = torch.as_tensor(table).detach().cpu().float().numpy()
     n_positions, d_model = values.shape
     limit = float(np.abs(values).max(initial=0.0)) or 1.0
     figure = new_figure(6.5, 3.4)
     axes = figure.add_subplot(xlabel="dimension", ylabel="position")
-    image = axes.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    image = axes.imshow(values, cmap=signed(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
     axes.locator_params(integer=True)
     axes.set_title(title or f"position vectors: {n_positions} positions, {d_model} dimensions", fontsize=9)
-    figure.colorbar(image, ax=axes, label="value")
+    figure.colorbar(image, ax=axes, label="value (blue above zero, orange below)")
     figure.savefig(path, dpi=300)
     return Path(path)
 
@@ -170,6 +170,16 @@ LINES = [
 ]
 """Colours that the colour-blind can tell apart (Okabe and Ito 2008) and four more where there are many lines, each with
 a marker for print in grey."""
+
+ABOVE, BELOW = LINES[0][0], LINES[1][0]
+"""Blue and orange: the colours of numbers above and below zero, in figures as on pages."""
+
+
+def signed() -> Any:
+    """A scale for numbers on both sides of zero: from orange below it over white to blue above."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("signed", ["#6B2F00", BELOW, "#FFFFFF", ABOVE, "#003459"])
 
 
 def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from regard.disk import check_writable, unwritable, write_text
@@ -13,7 +13,6 @@ from regard.look.plots import one_view, plot
 from regard.look.tables import as_csv, as_json
 from regard.look.terminal import drawn
 from regard.look.view import Sheet
-from regard.look.views import VIEWS
 
 Draw = Callable[[Sheet, Path], object]
 
@@ -25,21 +24,21 @@ FORMS: dict[str, Draw] = {
 FIGURES = (".png", ".svg", ".pdf")
 
 
-def usual(path: str | Path) -> str:
-    """What a file shows where no view is named: a page and JSON hold all of them, a figure and a table one."""
-    return "all" if Path(path).suffix.lower() in (".html", ".json") else "attention"
+def holds_all(path: str | Path) -> bool:
+    """Whether a file shows all views where none is named: a page and JSON do, a figure and a table show one."""
+    return Path(path).suffix.lower() in (".html", ".json")
 
 
-def check_form(path: str | Path, view: str = "") -> Path:
-    """The path, if this view can be written there, in a form we have: asked before the work, which may take long."""
+def check_form(path: str | Path, views: Sequence[str] = ()) -> Path:
+    """The path, if these views can be written there, in a form we have: asked before the work, which may take long."""
     place = Path(path)
     suffix = place.suffix.lower()
     if suffix not in (*FORMS, *FIGURES):
         found = f"unknown suffix '{place.suffix}'" if suffix else "no suffix"
         raise InputError(f"{place}: {found}; known: {', '.join((*FORMS, *FIGURES))}")
     if suffix in FIGURES:
-        if view == "all":
-            raise InputError(one_view(place, list(VIEWS)))
+        if len(views) > 1:
+            raise InputError(one_view(place, views))
         new_figure(1.0, 1.0)  # says what to install where it cannot be drawn
     check_writable(place)
     return place

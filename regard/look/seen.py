@@ -23,7 +23,7 @@ from regard.look.faithfulness import Faithfulness, faithfulness, last_layer
 from regard.look.gradients import Gradients, gradients
 from regard.look.page import framed
 from regard.look.rollout import flow, rollout, rollout_with_memory
-from regard.look.save import check_form, save, show, usual
+from regard.look.save import check_form, holds_all, save, show
 from regard.look.similarity import Similarity, similarity
 from regard.look.subject import KINDS, Subject
 from regard.look.tangents import entered
@@ -54,6 +54,10 @@ class Seen:
     def kinds(self) -> list[str]:
         """The kinds of attention there are to see."""
         return self.subject.kinds()
+
+    def usual(self, path: str | Path = "") -> str:
+        """The view where none is named: of a page and JSON all, else attention, or pooling by it, or gradients."""
+        return "all" if holds_all(path) else views.usual(self)
 
     @cached_property
     def _heard(self) -> tuple[dict[str, Tensor], Tensor]:
@@ -157,9 +161,8 @@ class Seen:
     def faithfulness(self, words: bool = False, *, estimate: int | None = views.ESTIMATE) -> Faithfulness:
         """Which view to trust for what is predicted here (look/faithfulness.py); whole `words` are taken away.
 
-        Attribution is estimated from a few directions; None compares the exact one. Integrated gradients, which sum
-        to what the text changes, are compared by what speaks for the token; gradient x input, which tells only how a
-        slight change would act, by its size.
+        Attribution is estimated from a few directions; None compares the exact one. Views with a sign name first what
+        speaks most for the prediction.
         """
         found, last = self.gradients(), list(self.subject.sides)[-1]
         compared = self._looked_at()
@@ -171,7 +174,7 @@ class Seen:
             reads = self.subject.reads()
             compared = {name: view @ reads.to(view).T for name, view in compared.items()}
             compared |= {"pooling": reads.T} if self.subject.hops is not None else {}
-        compared["gradient_x_input"] = found.gradient_x_input.abs()
+        compared["gradient_x_input"] = found.gradient_x_input
         compared["integrated_gradients"] = found.integrated_gradients
         own = self.visible(last).T
         allowed = torch.cat((own.new_ones(self._before(last), own.shape[1]), own))
@@ -224,18 +227,18 @@ class Seen:
     def save(self, path: str | Path, view: str | None = None, **asked: Any) -> Path:
         """Write a view as its suffix says: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf.
 
-        Where no view is named, a page and JSON hold all of them, the others attention.
+        Where no view is named, a page and JSON hold all of them, the others the usual one.
         """
-        view = view or usual(path)
-        check_form(path, view)
-        return save(lambda: self.sheet(view, **asked), path)
+        chosen = view or self.usual(path)
+        check_form(path, views.there(self) if chosen == "all" else [chosen])
+        return save(lambda: self.sheet(chosen, **asked), path)
 
-    def show(self, view: str = "attention", **asked: Any) -> None:
-        """Show a view: the page in a notebook, a map in a terminal."""
-        show(self.sheet(view, **asked))
+    def show(self, view: str | None = None, **asked: Any) -> None:
+        """Show a view, or the usual one: the page in a notebook, a map in a terminal."""
+        show(self.sheet(view or self.usual(), **asked))
 
     def _repr_html_(self) -> str:
-        return framed(self.sheet("attention"))
+        return framed(self.sheet(self.usual()))
 
     def _carried(self, kind: str, keep_row_sums: bool) -> Float[Tensor, "L H *Q K F"]:
         """What each key carries through its head to the output; of every query where positions are added to values."""

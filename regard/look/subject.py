@@ -53,7 +53,8 @@ class Subject:
 
     `body` passes the text through all layers, `head` makes logits of what leaves them; a model that only gives vectors
     has none. `predicted` are the ids whose probability the views explain, one for each output. An output belongs to
-    each token of the last side, unless `outputs` names others: then `reads` gives how much each token counts in them.
+    each token of the last side, unless `outputs` names others: then `reads` gives how much each token counts in them,
+    and `outputs_side` is what they are called together where there is one for each word of a text.
     `hops` are the weights of a learned attention over the tokens of the text, where the model pools by one. Where
     `scored`, the outputs are not probabilities but explained as they are.
     """
@@ -64,6 +65,7 @@ class Subject:
     head: Callable[[Float[Tensor, "1 T D"]], Float[Tensor, "1 O V"]] | None
     predicted: Int[Tensor, " O"]
     outputs: tuple[str, ...] = ()
+    outputs_side: str = ""
     reads: Callable[[], Float[Tensor, "O T"]] | None = None
     hops: Callable[[], Float[Tensor, "R T"]] | None = None
     scored: bool = False

@@ -14,16 +14,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.look.view import Array, Sheet
+from regard.look.view import Array, Axis, Sheet
 from regard.look.views import is_share, title
 
 SHADES = " ░▒▓█"
 CELL = 3
+INDENT = "  "
 NUMBER = 8
 LONGEST = 14
 """Columns that the name of a token may take."""
 NAME = 22
 """Columns that the name of anything else may take."""
+TALLEST = 8
+"""Lines that the name of a column may take."""
 MOST = 60
 """Rows of a map that are shown; a page shows them all."""
 BAR, ZERO = 20, "│"
@@ -49,15 +52,17 @@ def _array(sheet: Sheet, array: Array, columns: int) -> Iterator[str]:
     values, said = array.values.double(), title(array)
     rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
     lines: Iterator[str] = iter(())
+    along: list[str] = []
     whole = 1.0 if is_share(array) else 0.0
     if array.nature in ("error", "label") or values.numel() == 0 or names == ["layer", "head", "dimension"]:
         return
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
         values, how = _one_map(array, labels)
-        down, across = labels[-2:]
+        (down, across), sides = labels[-2:], array.axes[-2:]
         if names[-1] == "output":  # inputs by outputs: a row for each output reads like a text
-            values, down, across = values.mT, across, down
+            values, down, across, sides = values.mT, across, down, sides[::-1]
         lines, said = _map(values, down, across, columns), f"{said}{how}"
+        along = _indented("rows: {}; columns: {}".format(*map(_along, sides)), columns)
     elif names[-1] == "coordinate":
         where = f", layer {labels[0][-1]}" if names[0] == "layer" else ""
         lines, said = _plane(values.flatten(0, -3)[-1] if values.ndim > 2 else values, columns), f"{said}{where}"
@@ -78,8 +83,19 @@ def _array(sheet: Sheet, array: Array, columns: int) -> Iterator[str]:
     else:
         lines = _bars(values, rows, columns, whole)
     yield from textwrap.wrap(said, columns)
+    yield from along
     yield from lines
     yield ""
+
+
+def _along(axis: Axis) -> str:
+    """What lies along an axis, and of which sides."""
+    return axis.name if axis.over == (axis.name,) else f"{axis.name} ({', then '.join(axis.over)})"
+
+
+def _indented(text: str, columns: int) -> list[str]:
+    """A text under a title, which is not to be taken for a row of what follows."""
+    return textwrap.wrap(text, columns, initial_indent=INDENT, subsequent_indent=INDENT)
 
 
 def _by_head(array: Array) -> Float[Tensor, "L H"]:
@@ -106,8 +122,9 @@ def _map(values: Float[Tensor, "R C"], rows: Sequence[str], across: Sequence[str
     limit = float(values.abs().max()) or 1.0
     margin = max(_width(_fit(row)) for row in rows) + 1
     at_once = max(1, (columns - margin) // CELL)
+    headings = _headings(across)
     for start in range(0, len(across), at_once):
-        names = [_letters(_fit(name)) for name in across[start : start + at_once]]
+        names = headings[start : start + at_once]
         height = max(map(len, names))
         for line in range(height):
             letters = (name[line - height] if height - line <= len(name) else " " for name in names)
@@ -117,6 +134,14 @@ def _map(values: Float[Tensor, "R C"], rows: Sequence[str], across: Sequence[str
         if len(rows) > MOST:
             yield f"... {len(rows) - MOST} more rows; --out F.html shows all"[:columns]
     yield from textwrap.wrap(_legend(limit, signed=bool((values < 0).any())), columns)
+
+
+def _headings(names: Sequence[str]) -> list[list[str]]:
+    """The letters over each column: of names that begin with their numbers (look/senses.py) only these."""
+    firsts = [name.partition(" ")[0] for name in names]
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    letters = [_letters(name) for name in (numbers if firsts == numbers else names)]
+    return [each if len(each) <= TALLEST else [*each[: TALLEST - 1], "…"] for each in letters]
 
 
 def _cell(share: float) -> str:

@@ -97,17 +97,18 @@ def by_words(sheet: Sheet, words: Mapping[str, Sequence[Word]]) -> Sheet:
     """The sheet with pieces merged to words, on every axis over tokens.
 
     A word gives what its pieces give together, and receives what they receive on average; so rows of attention and
-    columns of attribution still sum to 1.
+    columns of attribution still sum to 1. A side without `words` is not made of pieces, and stays.
     """
     arrays = [merged(array, words) for array in sheet.arrays]
-    return replace(sheet, sides={side: [word.text for word in words[side]] for side in sheet.sides}, arrays=arrays)
+    texts = {side: [word.text for word in each] for side, each in words.items()}
+    return replace(sheet, sides={side: texts.get(side, tokens) for side, tokens in sheet.sides.items()}, arrays=arrays)
 
 
 def merged(array: Array, words: Mapping[str, Sequence[Word]]) -> Array:
     """The array with pieces merged to words."""
     values = array.values if array.values.is_floating_point() or array.nature == "count" else array.values.double()
     for place, axis in enumerate(array.axes):
-        if axis.over:
+        if axis.over and words.keys() >= set(axis.over):
             parts = values.split(_sizes(axis, words), place)
             values = torch.stack([_together(part, place, axis, array.nature) for part in parts], place)
     return replace(array, values=values)

@@ -5,7 +5,7 @@ A new view is a function here, registered in `VIEWS` with what can be chosen of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +15,7 @@ from regard.errors import InputError, did_you_mean
 from regard.look.attribution import of_itself
 from regard.look.effective import Identifiability
 from regard.look.faithfulness import BEYOND
-from regard.look.subject import KINDS
+from regard.look.subject import KINDS, Subject
 from regard.look.view import Array, Axis, Nature, Sheet, merged
 
 if TYPE_CHECKING:
@@ -69,14 +69,18 @@ def identifiability(seen: Seen, asked: Asked) -> Found:
 def told(kind: str, found: Identifiability) -> str:
     """Identifiability in plain words; a head counts by the query that sees most."""
     null, share = found.null.amax(-1), found.share.mean(-1)
-    keys, total, lost = int(found.keys.max()), null.numel(), int((null > 0).sum())
+    n_keys, total, lost = int(found.keys.max()), null.numel(), int((null > 0).sum())
+    keys = f"{n_keys} key{'s' if n_keys > 1 else ''}"
     ranks = found.rank.amax(-1)
     rank = f"rank {int(ranks.min())}" + (f" to {int(ranks.max())}" if ranks.min() < ranks.max() else "")
     if not lost:
-        return f"{kind}: all {total} heads here are identifiable: {keys} keys, {rank}; their outputs tell their weights"
+        heads = "the one head here is" if total == 1 else f"all {total} heads here are"
+        tell = "its output tells its weights" if total == 1 else "their outputs tell their weights"
+        return f"{kind}: {heads} identifiable: {keys}, {rank}; {tell}"
+    heads = "the one head here is" if total == 1 else f"{lost} of {total} heads here {'is' if lost == 1 else 'are'}"
+    whose = "its weights does not show in its output" if lost == 1 else "their weights does not show in their outputs"
     return (
-        f"{kind}: {lost} of {total} heads here are not identifiable: {keys} keys, {rank}; "
-        f"{float(share[null > 0].mean()):.0%} of the norm of their weights does not show in their outputs"
+        f"{kind}: {heads} not identifiable: {keys}, {rank}; {float(share[null > 0].mean()):.0%} of the norm of {whose}"
     )
 
 
@@ -107,7 +111,7 @@ def attribution(seen: Seen, asked: Asked) -> Found:
 
 def similarity(seen: Seen, asked: Asked) -> Found:
     for kind in _kinds(seen, asked):
-        if any(module.factors(0) is None for module in seen.subject.attentions(kind).values()):
+        if not _is_bilinear(seen, kind):
             continue
         n_layers, n_heads = seen.attention(kind).shape[:2]
         found = [[seen.similarity(layer, head, kind) for head in range(n_heads)] for layer in range(n_layers)]
@@ -137,26 +141,22 @@ def rollout(seen: Seen, asked: Asked) -> Found:
 
 
 def gradients(seen: Seen, asked: Asked) -> Found:
-    if seen.subject.head is None:
-        return
     found, sides = seen.gradients(), tuple(seen.tokens)
-    ahead = sides[-1] == "decoder"
-    named = seen.subject.outputs
-    output = Axis("output", labels=named) if named else Axis("output", sides[-1:], ahead=ahead)
+    output = _output(seen.subject)
     for name in ("gradient_x_input", "integrated_gradients"):
         yield Array("gradients", "", name, (Axis("input", sides), output), getattr(found, name))
     yield Array("gradients", "", "gap", (output,), found.gap)
-    if ahead:
+    if output.ahead:
         yield f"an output is named by the token before it: {seen.tokens['decoder'][0]} stands for the first one"
+    predicted = "label" if seen.subject.outputs_side else "class" if seen.subject.outputs else "token"
+    explained = "the score" if seen.subject.scored else f"the log-probability of a {predicted}"
     yield (
-        "integrated gradients sum to what the inputs change in the log-probability of a token, "
+        f"integrated gradients sum to what the inputs change in {explained}, "
         f"to within {float(found.gap.abs().max()):.2g}"
     )
 
 
 def faithfulness(seen: Seen, asked: Asked) -> Found:
-    if seen.subject.head is None:
-        return
     found = seen.faithfulness(asked.words, estimate=asked.estimate or ESTIMATE)
     method = Axis("method", labels=tuple(found.methods))
     yield Array("faithfulness", "", "drop", (method, Axis("k", labels=tuple(map(str, found.removed)))), found.drop)
@@ -183,8 +183,7 @@ def faithfulness(seen: Seen, asked: Asked) -> Found:
 
 
 def pooling(seen: Seen, asked: Asked) -> Found:
-    if seen.subject.hops is None:
-        return
+    assert seen.subject.hops is not None
     weights = seen.subject.hops()
     hops = Axis("hop", labels=tuple(map(str, range(len(weights)))))
     yield Array("pooling", "", "weights", (Axis("input", tuple(seen.tokens)), hops), weights.T)
@@ -197,25 +196,69 @@ def positions(seen: Seen, asked: Asked) -> Found:
 
 
 class View(NamedTuple):
-    """What makes a view, and what can be chosen of it."""
+    """What makes a view, whether it is there for a model, and what can be chosen of it."""
 
     make: Callable[[Seen, Asked], Found]
+    is_there: Callable[[Seen], bool]
     chosen: tuple[str, ...] = ()
 
 
+def _attends(seen: Seen) -> bool:
+    return bool(seen.kinds)
+
+
+def _predicts(seen: Seen) -> bool:
+    return seen.subject.head is not None
+
+
+def _has_layers(seen: Seen) -> bool:
+    return any(map(seen.subject.n_layers, seen.tokens))
+
+
+def _mixes(seen: Seen) -> bool:
+    return any(stack in seen.kinds for stack in seen.tokens)
+
+
+def _has_forms(seen: Seen) -> bool:
+    return any(_is_bilinear(seen, kind) for kind in seen.kinds)
+
+
+def _pools(seen: Seen) -> bool:
+    return seen.subject.hops is not None
+
+
+def _adds_positions(seen: Seen) -> bool:
+    return any(seen.positions(side) is not None for side in seen.tokens)
+
+
+def _is_bilinear(seen: Seen, kind: str) -> bool:
+    return all(module.factors(0) is not None for module in seen.subject.attentions(kind).values())
+
+
 VIEWS = {
-    "attention": View(attention, ("kind", "layer", "head")),
-    "effective": View(effective, ("kind", "layer", "head")),
-    "norms": View(norms, ("kind", "layer", "head")),
-    "identifiability": View(identifiability, ("kind", "layer", "head")),
-    "attribution": View(attribution, ("kind", "layer", "estimate")),
-    "similarity": View(similarity, ("kind", "layer", "head")),
-    "rollout": View(rollout, ("kind", "layer")),
-    "gradients": View(gradients),
-    "faithfulness": View(faithfulness, ("estimate",)),
-    "pooling": View(pooling),
-    "positions": View(positions, ("kind",)),
+    "attention": View(attention, _attends, ("kind", "layer", "head")),
+    "effective": View(effective, _attends, ("kind", "layer", "head")),
+    "norms": View(norms, _attends, ("kind", "layer", "head")),
+    "identifiability": View(identifiability, _attends, ("kind", "layer", "head")),
+    "attribution": View(attribution, _has_layers, ("kind", "layer", "estimate")),
+    "similarity": View(similarity, _has_forms, ("kind", "layer", "head")),
+    "rollout": View(rollout, _mixes, ("kind", "layer")),
+    "gradients": View(gradients, _predicts),
+    "faithfulness": View(faithfulness, _predicts, ("estimate",)),
+    "pooling": View(pooling, _pools),
+    "positions": View(positions, _adds_positions, ("kind",)),
 }
+
+
+def there(seen: Seen) -> list[str]:
+    """The views that this model has."""
+    return [name for name, view in VIEWS.items() if view.is_there(seen)]
+
+
+def usual(seen: Seen) -> str:
+    """The view where none is named: attention, else pooling by attention, else gradients."""
+    return next((name for name in ("attention", "pooling") if VIEWS[name].is_there(seen)), "gradients")
+
 
 MEANING = {
     "norms.norms": "weights times the length of what they carry",
@@ -272,22 +315,35 @@ def sheet(seen: Seen, view: str, asked: Asked) -> Sheet:
     check(seen, view, asked)
     arrays: list[Array] = []
     notes: dict[str, list[str]] = {}
-    for name in VIEWS if view == "all" else [view]:
+    for name in there(seen) if view == "all" else [view] if VIEWS[view].is_there(seen) else []:
         for found in VIEWS[name].make(seen, asked):
             if isinstance(found, str):
                 notes.setdefault(name, []).append(found)
             else:
                 arrays.append(_chosen(replace(found, values=found.values.detach().cpu()), asked))
     if not arrays:
-        raise InputError(f"this model has nothing to show for --view {view}: {NOTHING.get(view, 'it has none')}")
-    return Sheet(seen.tokens, arrays, notes, seen.about)
+        why, others = NOTHING.get(view, "it has none"), [name for name in there(seen) if name != view]
+        raise InputError(f"this model has nothing to show for --view {view}: {why}{_instead(others)}")
+    return Sheet(_sides(seen, arrays), arrays, notes, seen.about)
+
+
+def _instead(others: Sequence[str], before: str = "; ") -> str:
+    """The end of a message: the views to look at instead, if any."""
+    return f"{before}look at: {', '.join(others)}" if others else ""
+
+
+def _sides(seen: Seen, arrays: Sequence[Array]) -> dict[str, list[str]]:
+    """The sides of the model, and its outputs where an array lies over them."""
+    outputs = {seen.subject.outputs_side: list(seen.subject.outputs)}
+    used = {side for array in arrays for axis in array.axes for side in axis.over}
+    return seen.tokens | {side: names for side, names in outputs.items() if side in used}
 
 
 NOTHING = {
     **dict.fromkeys(("gradients", "faithfulness"), "it gives vectors and predicts nothing that could be explained"),
     **dict.fromkeys(
         ("attention", "effective", "norms", "identifiability"),
-        "no token of it looks at another by attention; gradients and attribution explain what it does",
+        "no token of it looks at another by attention",
     ),
     "similarity": "none of its attentions has learned a bilinear form",
     "rollout": "its tokens do not meet in self-attention",
@@ -303,8 +359,8 @@ def check(seen: Seen, view: str, asked: Asked) -> None:
         raise InputError(f"no view is called '{view}'; {did_you_mean(view, [*VIEWS, 'all'])}")
     for name in ("kind", "layer", "head", "estimate"):
         if getattr(asked, name) is not None and view != "all" and name not in VIEWS[view].chosen:
-            others = ", ".join(other for other, (_, chosen) in VIEWS.items() if name in chosen)
-            raise InputError(f"{view} has no {name} to choose; leave it out, or look at: {others}")
+            others = [other for other in there(seen) if name in VIEWS[other].chosen]
+            raise InputError(f"{view} has no {name} to choose; leave it out{_instead(others, ', or ')}")
     if asked.kind is not None:
         _stacks(seen, asked)
     for kind in seen.kinds if asked.kind is None else [asked.kind] if asked.kind in seen.kinds else []:
@@ -334,6 +390,16 @@ def _one(name: str, number: int, count: int) -> Axis:
 
 def _axes(kind: str) -> tuple[Axis, Axis, Axis, Axis]:
     return LAYER, HEAD, Axis("query", (KINDS[kind].query,)), Axis("key", (KINDS[kind].key,))
+
+
+def _output(subject: Subject) -> Axis:
+    """What is predicted: the outputs that have names, or one for each token of the last side."""
+    if subject.outputs_side:
+        return Axis("output", (subject.outputs_side,))
+    if subject.outputs:
+        return Axis("output", labels=subject.outputs)
+    last = list(subject.sides)[-1]
+    return Axis("output", (last,), ahead=last == "decoder")
 
 
 def _kinds(seen: Seen, asked: Asked) -> list[str]:

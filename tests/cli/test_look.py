@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import digits, write_pairs
+from runs import digits, trained, write_pairs
 
 import regard
-from regard.cli import main
+from regard.cli import look, main
 from regard.look.views import VIEWS
 
 Fail = Callable[..., str]
@@ -48,6 +48,47 @@ def test_by_default_what_the_translation_looked_at(
     assert err == ""
     names = [line.split()[0] for line in out.splitlines()[4:] if line and line[0] not in " ░"]
     assert names == ["<sos>", *best.tokens[:-1]]
+
+
+RECURRENT: dict[str, tuple[str, str, str]] = {
+    "lm": ("gradients", "one man {0}\n", ""),
+    "tag": ("gradients", "one NUM\nman{0} NOUN\n\n", ""),
+    "classify": ("pooling", "one man {0}\tyes\nno man {0}\tno\n", "pooling"),
+}
+"""Models of a task without attention: what they show by default, their data, what they have beside the usual."""
+
+
+@pytest.fixture(scope="module")
+def recurrent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recurrent model for the task that the test names."""
+    folder, task = tmp_path_factory.mktemp("recurrent"), request.param
+    data = folder / {"lm": "text.txt", "tag": "words.conll", "classify": "texts.tsv"}[task]
+    texts = "".join(map(RECURRENT[task][1].format, range(40)))
+    data.write_text(("text\tlabel\n" if task == "classify" else "") + texts, encoding="utf-8")
+    shape = {"architecture": "rnn", "preset": "tiny", "d_model": 8, "n_layers": 1}
+    steps = {"steps": 2, "batch_tokens": 128, "average": 1, "validate_every": 2, "save_every": 2, "log_every": 1}
+    trained({"task": {"name": task}, "data": {"train": [str(data)]}, "model": shape, "train": steps}, folder / "run")
+    return folder / "run"
+
+
+@pytest.mark.parametrize(("recurrent", "task"), [(task, task) for task in RECURRENT], indirect=["recurrent"])
+def test_without_a_view_one_that_the_model_has(task: str, done: Done, fail: Fail, recurrent: Path) -> None:
+    """In a terminal and in every form the same; what is asked for and not there is refused, with what is there."""
+    view, _, more = RECURRENT[task]
+    assert f"{view}: " in done(recurrent, "one man")[0]
+    assert done(recurrent, "one man", "--out", "x.csv") == ("", "written: x.csv\n")
+    with Path("x.csv").open(encoding="utf-8", newline="") as file:
+        assert {row["view"] for row in csv.DictReader(file)} == {view}
+    there = ", ".join(filter(None, ("attribution, gradients, faithfulness", more)))
+    assert fail("look", recurrent, "one man", "--view", "attention", "--device", "cpu") == (
+        "this model has nothing to show for --view attention: no token of it looks at another by attention; "
+        f"look at: {there}"
+    )
+    pytest.importorskip("matplotlib")
+    assert done(recurrent, "one man", "--out", "x.png") == ("", "written: x.png\n")
+    assert fail("look", recurrent, "one man", "--view", "all", "--out", "x.png", "--device", "cpu") == (
+        f"x.png: a figure shows one view; choose one of: {there}, or write x.html"
+    )
 
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "pooling"])
@@ -180,16 +221,35 @@ def test_a_mistake_is_found_before_anything_is_printed(fail: Fail, trained_run: 
         (["1", "--out", "look"], "look: no suffix; known: .html, .json, .csv, .png, .svg, .pdf"),
         (["1", "--out", "no/look.html"], "no/look.html: cannot be written: no directory no; make it first"),
         (["1", "--out", "folder.csv"], "folder.csv: cannot be written: is a directory; name a file in it"),
-        (["1", "--out", "x.png", "--view", "all"], "x.png: a figure shows one view; choose one of: attention, "),
+        (
+            ["1", "--view", "foo"],
+            "no view is called 'foo'; known: attention, effective, norms, identifiability, attribution, similarity, "
+            "rollout, gradients, faithfulness, pooling, positions, all, match, senses",
+        ),
         (["--corpus", "train.src", "--out", "x.html"], "x.html: a page shows one text; write .png, .svg, .pdf, "),
         (["--corpus", "train.src", "--out", "no/x.png"], "no/x.png: cannot be written: no directory no; make it first"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_refused_before_the_model_is_read(
-    arguments: list[str], message: str, fail: Fail
-) -> None:
+def test_what_can_never_be_is_refused_before_the_model_is_read(arguments: list[str], message: str, fail: Fail) -> None:
     Path("folder.csv").mkdir()
     assert fail("look", "no-such-model", *arguments).startswith(message)
+
+
+def test_a_figure_of_all_views_is_refused_and_those_there_are_named(fail: Fail, trained_run: Path) -> None:
+    pytest.importorskip("matplotlib")
+    there = ", ".join(view for view in VIEWS if view != "pooling")
+    message = fail("look", trained_run, "1", "--view", "all", "--out", "x.png", "--device", "cpu")
+    assert message == f"x.png: a figure shows one view; choose one of: {there}, or write x.html"
+
+
+def test_the_views_that_the_help_lists_are_those_there_are() -> None:
+    assert look.VIEWS.split() == list(VIEWS)
+
+
+@pytest.mark.parametrize("view", look.COMPARED)
+def test_views_of_several_texts_are_of_encoders_only(view: str, fail: Fail, trained_run: Path) -> None:
+    said = fail("look", trained_run, "1", "--view", view, "--device", "cpu")
+    assert said == f"{trained_run}: a model for translate; {view} is a view of encoders only"
 
 
 def test_without_matplotlib(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,9 +231,9 @@ def test_a_translator_gives_no_vectors(fail: Fail, tmp_path_factory: pytest.Temp
         "embed": ["embed", "texts.txt", "--out", "v.npy"],
         "match": ["match", "a", "b"],
         "cluster": ["cluster", "texts.txt", "--k", "2"],
-        "show senses": ["look", "a cat", "--pair", "the cat", "--view", "senses", "--word", "cat"],
     }.items():
         message = fail(arguments[0], folder / "run", *arguments[1:], "--device", "cpu")
         assert message == f"{folder / 'run'}: a model for translate, which cannot {verb}; use it with: regard translate"
-    message = fail("look", folder / "run", "a", "--pair", "b", "--view", "match", "--device", "cpu")
-    assert "a model for translate, which cannot match; " in message
+    for view in ("match", "senses"):
+        message = fail("look", folder / "run", "a", "--view", view, "--device", "cpu")
+        assert message == f"{folder / 'run'}: a model for translate; {view} is a view of encoders only"

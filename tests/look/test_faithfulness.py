@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from subjects import one_stack, only_one, translator
+from subjects import OnlyOne, one_stack, only_one, translator
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -188,13 +188,36 @@ def test_the_views_of_a_look_are_compared(subject: Subject) -> None:
     singles = [[i] for i in range(n_inputs(subject))]
     attention = torch.cat([seen.attention(kind)[-1].mean(0) for kind in ("cross", last) if kind in seen.kinds], 1).T
     check(found, subject, attention, sight(subject), singles)
-    integrated = found._replace(drop=found.drop[6:], score=found.score[6:])
+    local, integrated = (found._replace(drop=found.drop[place:], score=found.score[place:]) for place in (5, 6))
+    check(local, subject, seen.gradients().gradient_x_input, sight(subject), singles)
     check(integrated, subject, seen.gradients().integrated_gradients, sight(subject), singles)
     assert seen.gradients() is seen.gradients()
     for estimate in (2, None):
         compared = seen.faithfulness(estimate=estimate)
         attributed = compared._replace(drop=compared.drop[4:], score=compared.score[4:])
         check(attributed, subject, seen.attribution(stack=last, estimate=estimate), sight(subject), singles)
+
+
+def test_views_of_one_order_score_the_same() -> None:
+    """Of a sum of its inputs, gradient x input and integrated gradients are one view; much speaks against it."""
+    model, x = OnlyOne(0).double(), torch.randn(1, 6, 8, dtype=torch.float64)
+    sides = only_one(6, 0).sides
+    scored = Subject(
+        model,
+        sides,
+        body=lambda: model.entrance(x),
+        head=lambda entered: entered.sum((1, 2)).view(1, 1, 1),
+        predicted=torch.tensor([0]),
+        outputs=("score",),
+        reads=lambda: torch.ones(1, 6),
+        scored=True,
+    )
+    seen = Seen(scored)
+    assert (seen.gradients().gradient_x_input < 0).any()
+    found = seen.faithfulness()
+    assert_close(found.drop[-3], found.drop[-2])
+    largest = x.sum(-1)[0].sort(descending=True).values.cumsum(0)
+    assert_close(found.drop[-2], largest[torch.tensor(found.removed) - 1])
 
 
 def test_words_are_removed_whole() -> None:

@@ -112,6 +112,35 @@ def test_texts_and_what_is_said_of_them_stand_over_the_facts(
     assert opened.tab.locator(".header .fact span").all_inner_texts() == facts
 
 
+@pytest.mark.parametrize("mark", ["▁", "##"])
+def test_what_stands_for_a_space_is_said_where_it_stands(mount: Mount, whole: Sheet, mark: str) -> None:
+    sides = {side: [token.replace("▁", mark) for token in tokens] for side, tokens in whole.sides.items()}
+    said = mount(replace(whole, arrays=list(whole.of("rollout")), sides=sides)).tab.inner_text(".footer")
+    assert "Tokens are the pieces the model sees" in said
+    assert ("▁" in said) == (mark == "▁")
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (Axis("output", ("encoder",)), "raise the log-probability of the predicted token (blue)"),
+        (Axis("output", ("encoder",), ahead=True), "raise the log-probability of the predicted token (blue)"),
+        (Axis("output", ("tagged",)), "raise the log-probability of the predicted label (blue)"),
+        (Axis("output", labels=("positive",)), "raise the log-probability of the predicted class (blue)"),
+        (Axis("output", labels=("score",)), "raise the score (blue)"),
+    ],
+    ids=["encoder", "decoder", "tagger", "classifier", "score"],
+)
+def test_gradients_say_what_they_explain(mount: Mount, output: Axis, said: str) -> None:
+    sides = {"encoder": ["a", "b", "c"], "tagged": ["a/X", "b/Y"]}
+    n_outputs = len(output.labels) or len(sides[output.over[0]])
+    values = torch.randn(3, n_outputs)
+    found = Array("gradients", "", "integrated_gradients", (Axis("input", ("encoder",)), output), values)
+    explained = mount(Sheet(sides, [found])).tab.inner_text("[data-view=gradients]")
+    assert said in explained
+    assert ("the row of a token explains the token that comes after it" in explained) == output.ahead
+
+
 def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: Sheet) -> None:
     """A sheet may hold but layer 2 and head 3; they are still called so."""
     arrays = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -125,13 +126,64 @@ def test_names_do_not_overlap_and_nothing_is_cut_off(source: int, target: int, d
     assert figure.get_figheight() < 20
 
 
-def test_signed_numbers_have_two_colours_and_zero_is_white(drawn: Callable[[Sheet], Any]) -> None:
+def test_signed_numbers_have_the_two_colours_of_a_page_and_zero_is_white(drawn: Callable[[Sheet], Any]) -> None:
     figure = drawn(Seen(translator(5, 4)).sheet("gradients"))
     for axes in maps(figure):
         low, high = axes.images[0].get_clim()
         assert low == -high
-        assert axes.images[0].get_cmap().name == "RdBu_r"
+        assert [colour(axes.images[0].to_rgba(value)) for value in (low, low / 2, high / 2, high)] == [
+            *("orange", "orange", "blue", "blue")
+        ]
         assert min(axes.images[0].to_rgba(0.0)[:3]) > 0.95
+    assert texts(figure).count("integrated gradients\nblue raises the log-probability,\norange lowers it") == 1
+
+
+def colour(rgba: tuple[float, ...]) -> str:
+    red, green, blue, _ = rgba
+    return "orange" if red > green > blue else "blue" if blue > green > red else "neither"
+
+
+@pytest.mark.parametrize(
+    ("view", "name", "output", "meant"),
+    [
+        ("gradients", "integrated_gradients", "positive", "blue raises the log-probability,\norange lowers it"),
+        ("gradients", "gradient_x_input", "score", "blue raises the score,\norange lowers it"),
+        ("match", "of_text", "", "blue adds to the cosine,\norange takes from it"),
+        ("x", "y", "", "blue above zero,\norange below"),
+    ],
+)
+def test_bars_say_what_sign_and_colour_mean(
+    view: str, name: str, output: str, meant: str, drawn: Callable[[Sheet], Any]
+) -> None:
+    axes = (Axis("input", ("encoder",)), *([Axis("output", labels=(output,))] if output else []))
+    values = torch.tensor([0.5, -0.25, 0.1]).reshape(3, *[1] * (len(axes) - 1))
+    figure = drawn(Sheet({"encoder": ["good", "w" * 40, "film"]}, [Array(view, "", name, axes, values)]))
+    (bars,) = figure.axes
+    assert [colour(bar.get_facecolor()) for bar in bars.patches] == ["blue", "orange", "blue"]
+    assert bars.get_xlabel() == meant
+    assert within(figure)
+
+
+@pytest.mark.parametrize(
+    ("view", "name", "meant"), [("pooling", "weights", ""), ("match", "of_text", "blue adds to the cosine")]
+)
+def test_where_nothing_is_below_zero_there_is_one_colour(
+    view: str, name: str, meant: str, drawn: Callable[[Sheet], Any]
+) -> None:
+    array = Array(view, "", name, (Axis("input", ("encoder",)),), torch.tensor([0.5, 0.25, 0.25]))
+    (bars,) = drawn(Sheet({"encoder": ["good", "bad", "film"]}, [array])).axes
+    assert {colour(bar.get_facecolor()) for bar in bars.patches} == {"blue"}
+    assert bars.get_xlabel() == meant
+
+
+def test_bars_of_methods_have_their_own_colours_also_below_zero(drawn: Callable[[Sheet], Any]) -> None:
+    found = made_up(("encoder",))
+    score = next(array for array in found.of("faithfulness") if array.name == "score")
+    drop = next(array for array in found.of("faithfulness") if array.name == "drop")
+    lines, bars = drawn(replace(found, arrays=[drop, replace(score, values=-score.values)])).axes
+    to_rgba = pytest.importorskip("matplotlib.colors").to_rgba
+    assert [bar.get_facecolor() for bar in bars.patches] == [to_rgba(line.get_color()) for line in lines.lines]
+    assert bars.get_xlabel() == ""
 
 
 def test_positions_are_the_classical_picture(drawn: Callable[[Sheet], Any]) -> None:
@@ -140,7 +192,7 @@ def test_positions_are_the_classical_picture(drawn: Callable[[Sheet], Any]) -> N
     (axes,) = maps(figure)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("dimension", "position")
     assert_close(torch.tensor(axes.images[0].get_array().data), seen.positions("encoder"))
-    assert "value" in texts(figure)
+    assert "value\nblue above zero,\norange below" in texts(figure)
 
 
 def test_faithfulness_is_a_line_for_every_method_and_a_legend_beside(drawn: Callable[[Sheet], Any]) -> None:

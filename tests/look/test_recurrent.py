@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +123,11 @@ def test_integrated_gradients_sum_to_what_the_text_changes() -> None:
 def test_where_there_is_no_attention_one_line_says_so() -> None:
     seen = Seen(subject(attention="none"))
     assert seen.kinds == []
-    with pytest.raises(
-        InputError, match="nothing to show for --view attention: no token of it looks at another by attention; grad"
-    ):
+    no_token = "this model has nothing to show for --view attention: no token of it looks at another by attention"
+    with pytest.raises(InputError, match=f"^{no_token}; look at: attribution, gradients, faithfulness$"):
         seen.sheet("attention")
+    with pytest.raises(InputError, match=r"^gradients has no layer to choose; leave it out, or look at: attribution$"):
+        seen.sheet("gradients", layer=0)
     with pytest.raises(InputError, match=r"^this model has no cross attention; it has: none$"):
         seen.sheet("attention", kind="cross")
     with pytest.raises(InputError, match="its tokens do not meet in self-attention"):
@@ -161,6 +163,25 @@ def test_a_reader_and_a_language_model() -> None:
     share = Seen(written).attribution(stack="decoder")
     assert not share.tril(-1).any()
     assert (share.triu() > 0).sum() == 21
+
+
+def test_where_no_view_is_named_a_file_and_the_screen_show_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Attention where there is any, else the pooling by it, else gradients."""
+    attending, without = subject(attention="dot"), subject(attention="none")
+    pooled = replace(without, hops=lambda: torch.full((1, len(SOURCE) + len(TARGET)), 0.1))
+    for looked, view in ((attending, "attention"), (pooled, "pooling"), (without, "gradients")):
+        seen = Seen(looked)
+        assert (seen.usual(), seen.usual("look.csv"), seen.usual("look.html")) == (view, view, "all")
+        assert seen.save(tmp_path / "look.csv").read_text().splitlines()[1].startswith(f"{view},")
+        seen.show()
+        assert capsys.readouterr().out == drawn(seen.sheet(view)) + "\n"
+        assert seen._repr_html_()
+    with pytest.raises(InputError, match=r"one of: attribution, gradients, faithfulness, or write look.html$"):
+        Seen(without).save(tmp_path / "look.svg", "all")
+    with pytest.raises(InputError, match=r"attention; look at: attribution, gradients, faithfulness, pooling$"):
+        Seen(pooled).sheet("attention")
 
 
 def test_figures_are_written(tmp_path: Path) -> None:

@@ -92,12 +92,14 @@ def test_without_matplotlib_a_figure_is_refused_before_the_work(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"^a figure needs the extra 'plot'; run: pip install 'regard\[plot\]'$"):
         save(not_asked, tmp_path / "look.svg")
-    assert check_form(tmp_path / "look.html", "all") == tmp_path / "look.html"
+    assert check_form(tmp_path / "look.html", ["attention", "norms"]) == tmp_path / "look.html"
 
 
-def test_a_figure_of_all_views_is_refused_before_the_work(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a figure shows one view; choose one of: attention, .* or write look.html$"):
-        check_form(tmp_path / "look.pdf", "all")
+def test_a_figure_of_several_views_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"a figure shows one view; choose one of: rollout, norms, or write look.html$"
+    ):
+        check_form(tmp_path / "look.pdf", ["rollout", "norms"])
 
 
 @pytest.mark.parametrize("suffix", [".html", ".csv", ".png"])

@@ -14,6 +14,7 @@ from subjects import one_stack, translator
 from torch import Tensor
 
 from regard.look.seen import Seen
+from regard.look.senses import Occurrence, Senses
 from regard.look.terminal import SHADES, drawn
 from regard.look.view import Array, Axis, Sheet
 from regard.look.views import MEANING, VIEWS
@@ -72,8 +73,58 @@ def test_darker_is_more_and_signs_are_seen() -> None:
 def test_names_stand_upright_over_their_columns() -> None:
     lines = drawn(one_map(torch.eye(3), ["x", "y", "z"], ["ab", "e\u0301日", "c"]), 80).splitlines()
     assert lines[0] == "cross attention: weights, layer 0, head 0"
-    assert lines[1:3] == ["   a  e\u0301", "   b  日 c"]
-    assert lines[3:6] == ["x  ██", "y     ██", "z        ██"]
+    assert lines[2:4] == ["   a  e\u0301", "   b  日 c"]
+    assert lines[4:7] == ["x  ██", "y     ██", "z        ██"]
+
+
+def test_long_names_over_columns_are_cut_short() -> None:
+    letters = "e\u0301" * 8
+    lines = drawn(one_map(torch.eye(3), ["x", "y", "z"], ["<|endoftext|>", letters, letters + "z"]), 80).splitlines()
+    heading = lines[2 : lines.index("x  ██")]
+    assert "".join(line[3] for line in heading) == "<|endof…"
+    assert sum(line.count("e\u0301") for line in heading) == 8 + 7
+    assert heading[-1].endswith("…")
+    assert len(heading) == 8
+
+
+def test_columns_of_sentences_have_their_numbers_alone() -> None:
+    names = [f"{number} the bank of the river" for number in range(1, 12)]
+    lines = drawn(one_map(torch.ones(11, 11), names, names), 80).splitlines()
+    assert [line.split() for line in lines[2:4]] == [["1", "1"], [*"123456789", *"01"]]
+    assert lines[4].startswith("1 the bank of")
+    lines = drawn(one_map(torch.ones(1, 2), ["x"], ["1 a", "3 b"]), 80).splitlines()
+    assert [line.split() for line in lines[2:5]] == [["1", "3"], [], ["a", "b"]], "not the numbers of the columns"
+
+
+def test_sentences_of_a_word_are_numbered_in_its_map_and_listed_below() -> None:
+    texts = ["they sat on the bank of the river", "the bank lends money to them"]
+    found = Senses("bank", [Occurrence(text, text, torch.randn(2, 4)) for text in texts])
+    lines = drawn(found.sheet(), 80).splitlines()
+    assert lines[2].split() == ["1", "2"]
+    assert lines[3].startswith("1 they sat")
+    assert lines[-2:] == [f"1: {texts[0]}", f"2: {texts[1]}"]
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        ("attention", "rows: query (decoder); columns: key (encoder)"),
+        ("attribution", "rows: output (decoder); columns: input (encoder, then decoder)"),
+        ("gradients", "rows: output (decoder); columns: input (encoder, then decoder)"),
+        ("rollout", "rows: output (decoder); columns: input (encoder, then decoder)"),
+    ],
+)
+def test_a_map_says_what_is_down_and_across(view: str, said: str) -> None:
+    sheet = made_up(source=5, target=4)
+    chosen = next(each for each in reversed(list(sheet.of(view))) if len(each.axes) > 1 and each.axes[-2].over)
+    assert drawn(Sheet(sheet.sides, [chosen]), 80).splitlines()[1] == f"  {said}"
+
+
+def test_a_side_that_is_an_axis_is_said_once() -> None:
+    axes = (Axis("text", ("text",)), Axis("pair", ("pair",)))
+    match = Array("match", "", "evidence", axes, torch.rand(2, 3))
+    lines = drawn(Sheet({"text": ["a", "b"], "pair": ["c", "d", "e"]}, [match]), 80).splitlines()
+    assert lines[1] == "  rows: text; columns: pair"
 
 
 def test_more_columns_than_fit_go_on_below() -> None:

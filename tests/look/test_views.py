@@ -140,11 +140,23 @@ def test_identifiability_in_words_counts_heads() -> None:
     rank = torch.tensor([[[3, 4], [3, 5]]])
     share = torch.tensor([[[0.0, 0.5], [0.0, 0.0]]])
     assert told("cross", Identifiability(keys, rank, keys - rank, share)) == (
-        "cross: 1 of 2 heads here are not identifiable: 5 keys, rank 4 to 5; "
-        "25% of the norm of their weights does not show in their outputs"
+        "cross: 1 of 2 heads here is not identifiable: 5 keys, rank 4 to 5; "
+        "25% of the norm of its weights does not show in its output"
     )
     assert told("cross", Identifiability(keys, keys, keys - keys, 0 * share)) == (
         "cross: all 2 heads here are identifiable: 5 keys, rank 5; their outputs tell their weights"
+    )
+
+
+def test_identifiability_in_words_of_one_head() -> None:
+    keys, share = torch.tensor([[[3, 5]]]), torch.tensor([[[0.0, 0.5]]])
+    assert told("cross", Identifiability(keys, keys - 2, keys - keys + 2, share)) == (
+        "cross: the one head here is not identifiable: 5 keys, rank 3; "
+        "25% of the norm of its weights does not show in its output"
+    )
+    one = torch.ones_like(keys)
+    assert told("cross", Identifiability(one, one, one - one, 0 * share)) == (
+        "cross: the one head here is identifiable: 1 key, rank 1; its output tells its weights"
     )
 
 

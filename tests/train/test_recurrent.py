@@ -93,7 +93,7 @@ def test_one_fixed_vector_translates_without_alignment(tmp_path: Path, capsys: p
     assert model.force("1 2 3 4", "4 3").attention.shape[:2] == (0, 0)
     pairs = write_pairs(tmp_path, "test", digits(5, seed=9))
     assert model.evaluate(pairs)["n"] == 5
-    said = fails(["look", str(tmp_path / "run"), "1 2 3", "--device", "cpu"], capsys)
+    said = fails(["look", str(tmp_path / "run"), "1 2 3", "--view", "attention", "--device", "cpu"], capsys)
     assert "this model has nothing to show for --view attention: no token of it looks at another by attention" in said
 
 

@@ -64,7 +64,7 @@ function openAxis(axis, length, sides) {
     : Array.from({ length }, (_, index) => ({ side: null, index, text: axis.labels[index] || String(index) }));
   const role = GIVES.includes(axis.name) ? "in" : RECEIVES.includes(axis.name) ? "out" : "both";
   const places = new Map(entries.map((entry, place) => [`${entry.side} ${entry.index}`, place]));
-  return { name: axis.name, over: axis.over, tokens, entries, role, places, length };
+  return { name: axis.name, over: axis.over, ahead: axis.ahead, tokens, entries, role, places, length };
 }
 
 async function openBlock(packed, number, perBlock) {

@@ -28,18 +28,29 @@ function rolloutSection(ctx) {
 }
 
 function gradientsSection(ctx) {
+  const [some] = ctx.sheet.of("gradients");
+  if (!some) return null;
+  const output = some.axis("output");
   return layeredSection(
     ctx,
     "gradients",
     "Gradients",
     [
-      "Which inputs raise the log-probability of the predicted token (blue) and which lower it (orange). Gradient × input looks at one point only, and may miss what is saturated; integrated gradients follow the way from nothing to the text, and should add up to the whole change. In a decoder the row of a token explains the token that comes after it.",
+      `Which inputs raise ${explainedAt(output)} (blue) and which lower it (orange). Gradient × input looks at one point only, and may miss what is saturated; integrated gradients follow the way from nothing to the text, and should add up to the whole change.`,
+      ...(output.ahead ? ["In a decoder the row of a token explains the token that comes after it."] : []),
     ],
     [
       ["integrated_gradients", "Integrated gradients"],
       ["gradient_x_input", "Gradient × input"],
     ],
   );
+}
+
+// What gradients explain at their outputs: tokens, labels of words, one class, or one score.
+function explainedAt({ tokens, over, entries }) {
+  if (!tokens && entries[0].text === "score") return "the score";
+  const predicted = tokens ? (over.includes("tagged") ? "label" : "token") : "class";
+  return `the log-probability of the predicted ${predicted}`;
 }
 
 // Matrices layer by layer with a slider, and what went into one output as coloured text.

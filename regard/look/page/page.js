@@ -214,7 +214,7 @@ function pageHeader({ about }, { swapTheme, help }) {
   );
 }
 
-function pageFooter({ about, every, digits }, bytes) {
+function pageFooter({ about, sides, every, digits }, bytes) {
   const said = [];
   if (typeof about.difference === "number") {
     said.push(
@@ -225,7 +225,10 @@ function pageFooter({ about, every, digits }, bytes) {
     said.push(
       "Pieces are merged to words: a word gives what its pieces give together, and receives what they receive on average.",
     );
-  if (about.merged === "tokens") said.push("Tokens are the pieces the model sees; ▁ stands for a space.");
+  if (about.merged === "tokens") {
+    const spaces = [...sides.values()].flat().some((token) => token.includes("▁"));
+    said.push(`Tokens are the pieces the model sees${spaces ? "; ▁ stands for a space" : ""}.`);
+  }
   const packed = every.filter((array) => array.code);
   const size = bytes ? `This page is ${bytesWritten(bytes)} and loads nothing from elsewhere. ` : "";
   said.push(

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.look.figures import LINES
-from regard.look.plots.panel import GREY, Panel, names
+from regard.look.figures import ABOVE, BELOW, LINES
+from regard.look.plots.panel import GREY, Panel, names, signs
 from regard.look.view import Array, Sheet
 from regard.look.views import is_share
 
@@ -33,7 +33,7 @@ def over_layers(array: Array) -> Panel:
 
 def bars(array: Array) -> Panel:
     """A bar for each token or method."""
-    return Panel(array, _bars, 4.2, 0.17 * len(array.values) + 1.0)
+    return Panel(array, _bars, 4.2, 0.17 * len(array.values) + 1.0 + (0.3 if _meant(array) else 0.0))
 
 
 def _eigenvalues(part: Any, sheet: Sheet, array: Array) -> None:
@@ -87,7 +87,7 @@ def _bars(part: Any, sheet: Sheet, array: Array) -> None:
     error = next(
         (other.values for other in sheet.of(array.view) if (other.nature, other.axes) == ("error", array.axes)), None
     )
-    axes = part.add_subplot()
+    axes = part.add_subplot(xlabel=_meant(array))
     spread = None if error is None else error.flatten().numpy()
     axes.barh(range(len(labels)), values, color=_bar_colours(array, labels), xerr=spread)
     axes.set_yticks(range(len(labels)), [label.replace("_", " ") for label in labels])
@@ -99,12 +99,15 @@ def _bars(part: Any, sheet: Sheet, array: Array) -> None:
 
 
 def _bar_colours(array: Array, labels: Sequence[str]) -> list[str]:
-    """Methods in the colours of their lines; where numbers lie on both sides of zero, red above and blue below it."""
+    """Methods in the colours of their lines; of other numbers blue is above zero and orange below."""
     if array.axes[0].name == "method":
         return [_line(label, place)[0] for place, label in enumerate(labels)]
-    blue, red = LINES[0][0], LINES[1][0]
-    above = red if bool((array.values < 0).any()) else blue
-    return [above if value >= 0 else blue for value in array.values.flatten().tolist()]
+    return [ABOVE if value >= 0 else BELOW for value in array.values.flatten().tolist()]
+
+
+def _meant(array: Array) -> str:
+    """What the colours of bars mean; those of methods only tell them apart."""
+    return "" if array.axes[0].name == "method" else signs(array)
 
 
 def _line(method: str, place: int) -> tuple[str, str]:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from regard.look.plots.panel import GREY, Panel, names
+from regard.look.figures import signed
+from regard.look.plots.panel import GREY, Panel, names, signs
 from regard.look.view import Array, Axis, Sheet
 
 NAMED = 100
@@ -37,7 +38,7 @@ def of_vectors(array: Array, width: float) -> Panel:
 def large(sheet: Sheet, array: Array) -> Panel:
     _, *axes = _turned(array)
     rows, columns = (names(sheet, axis) for axis in axes)
-    width = _along(len(columns)) + 0.065 * max(map(len, rows)) + 1.2
+    width = _along(len(columns)) + 0.065 * max(map(len, rows)) + 1.2 + _room(array)
     height = 0.85 * _along(len(rows)) + 0.06 * max(map(len, columns)) + 0.8
     return Panel(array, _large_map, max(2.8, width), max(2.2, height))
 
@@ -64,7 +65,7 @@ def _large_map(part: Any, sheet: Sheet, array: Array) -> None:
     axes.set_ylabel(_said(down))
     axes.set_xlabel(_said(across))
     _seams(axes, sheet, across)
-    part.colorbar(image, ax=axes, shrink=0.8 if len(rows) < 40 else 0.4, label=array.name.replace("_", " "))
+    part.colorbar(image, ax=axes, shrink=0.8 if len(rows) < 40 else 0.4, label=_measured(array, array.name))
 
 
 def _small(sheet: Sheet, array: Array) -> Panel:
@@ -75,7 +76,7 @@ def _small(sheet: Sheet, array: Array) -> Panel:
     tall = max(wide * min(1.0, max(0.4, n_down / n_across)), ROOM * len(down))
     beside, below = (0.05 * max(map(len, labels), default=0) for labels in (down, across))
     height = (tall + 0.05) * rows + 0.75 if array.values.ndim == 4 else (tall + 0.2) * rows + 0.55
-    return Panel(array, _small_maps, (wide + 0.05) * columns + 1.2 + beside, height + below)
+    return Panel(array, _small_maps, (wide + 0.05) * columns + 1.2 + _room(array) + beside, height + below)
 
 
 def _few_names(sheet: Sheet, array: Array) -> tuple[list[str], list[str]]:
@@ -115,13 +116,23 @@ def _small_maps(part: Any, sheet: Sheet, array: Array) -> None:
         axes.set_ylabel(f"layer {label}", fontsize=7)
     part.supxlabel(_said(across))
     part.supylabel(_said(down))
-    part.colorbar(image, ax=grid, shrink=min(1.0, 0.2 + 1.6 / len(grid)), label=array.name.replace("_", " "))
+    part.colorbar(image, ax=grid, shrink=min(1.0, 0.2 + 1.6 / len(grid)), label=_measured(array, array.name))
 
 
 def _seams(axes: Any, sheet: Sheet, across: Axis) -> None:
     """A line where one side ends and the next begins."""
     for place in np.cumsum([len(sheet.sides[side]) for side in across.over])[:-1]:
         axes.axvline(place - 0.5, color=GREY, linewidth=0.6)
+
+
+def _measured(array: Array, name: str) -> str:
+    """What stands at a scale of colours."""
+    return "\n".join(filter(None, (name.replace("_", " "), signs(array))))
+
+
+def _room(array: Array) -> float:
+    """Inches that the meaning of two colours takes beside its scale."""
+    return 0.3 if signs(array) else 0.0
 
 
 def _said(axis: Axis) -> str:
@@ -135,10 +146,10 @@ def _turned(array: Array) -> tuple[Float[np.ndarray, "N R C"], Axis, Axis]:
 
 
 def _colours(array: Array) -> dict[str, Any]:
-    """A scale from white; where numbers lie on both sides of zero, red above and blue below it."""
+    """A scale from white; where numbers lie on both sides of zero, blue above and orange below it."""
     limit = float(array.values.abs().max()) or 1.0
     if bool((array.values < 0).any()):
-        return {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+        return {"cmap": signed(), "vmin": -limit, "vmax": limit}
     return {"cmap": "Blues", "vmin": 0.0, "vmax": limit}
 
 
@@ -147,7 +158,7 @@ def _field(part: Any, sheet: Sheet, array: Array) -> None:
     axes = part.add_subplot(xlabel=array.axes[-1].name, ylabel=array.axes[-2].name)
     image = axes.imshow(_turned(array)[0][0], aspect="auto", interpolation="nearest", **_colours(array))
     axes.locator_params(integer=True)
-    part.colorbar(image, ax=axes, label="value")
+    part.colorbar(image, ax=axes, label=_measured(array, "value"))
 
 
 def _heads(part: Any, sheet: Sheet, array: Array) -> None:

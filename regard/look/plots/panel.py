@@ -18,6 +18,12 @@ LETTERS = 14
 """Letters of a title on an inch."""
 GREY = "#666666"
 
+SIGNS = {
+    **dict.fromkeys(("gradient_x_input", "integrated_gradients"), ("raises the {}", "lowers it")),
+    **dict.fromkeys(("evidence", "of_text", "of_pair"), ("adds to the cosine", "takes from it")),
+}
+"""What a number above zero says and what one below, by the name of an array, where that is more than its sign."""
+
 Draw = Callable[[Any, Sheet, Array], None]
 
 
@@ -37,6 +43,16 @@ def heading(array: Array, width: float) -> str:
     n_lines = len(textwrap.wrap(said, letters))
     even = (textwrap.wrap(said, narrower) for narrower in range(max(1, len(said) // n_lines), letters + 1))
     return "\n".join(next(lines for lines in even if len(lines) == n_lines))
+
+
+def signs(array: Array) -> str:
+    """What the colours of its numbers mean, a line for each; nothing where one colour says but how much there is."""
+    above, below = SIGNS.get(array.name, ("above zero", "below"))
+    explained = "score" if array.axes[-1].labels == ("score",) else "log-probability"
+    said = f"blue {above.format(explained)}"
+    if bool((array.values < 0).any()):
+        return f"{said},\norange {below}"
+    return said if array.name in SIGNS else ""
 
 
 def names(sheet: Sheet, axis: Axis, length: int = 0) -> list[str]:
