@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Shaped
 
 from regard.disk import json_text
+from regard.look.meaning import title
 from regard.look.view import Array, Sheet
-from regard.look.views import title
 
 SCRIPTS = (
     *("data", "dom", "colour", "tokens", "matrix", "lines", "heads", "chart", "map"),

@@ -35,7 +35,7 @@ class Seen:
     """The inside of a model while it took one text."""
 
     def __init__(self, subject: Subject, about: Mapping[str, object] | None = None) -> None:
-        self.subject = subject
+        self.subject: Subject = subject
         self._facts = dict(about or {})
         self._attributions: dict[tuple[str, int | None], Attribution] = {}
         self._effective: dict[tuple[str, bool], tuple[Tensor, Identifiability]] = {}

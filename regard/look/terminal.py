@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.look.meaning import is_share, title
 from regard.look.view import Array, Axis, Sheet
-from regard.look.views import is_share, title
 
 SHADES = " ░▒▓█"
 CELL = 3

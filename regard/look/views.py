@@ -1,6 +1,7 @@
 """The views by name: each makes arrays (look/view.py) of what was seen, and says in words what they mean.
 
-A new view is a function here, registered in `VIEWS` with what can be chosen of it; every way of showing serves it.
+A new view is a function here, registered in `VIEWS` with what it needs and what can be chosen of it; every way of
+showing serves it. look/meaning.py has the titles.
 """
 
 from __future__ import annotations
@@ -195,119 +196,63 @@ def positions(seen: Seen, asked: Asked) -> Found:
             yield Array("positions", side, "vectors", (Axis("position", (side,)), Axis("dimension")), vectors)
 
 
+class Need(NamedTuple):
+    """What a model must have for a view, and what is said of one that has it not."""
+
+    met: Callable[[Seen], bool]
+    unmet: str
+
+
+ATTENTION = Need(lambda seen: bool(seen.kinds), "no token of it looks at another by attention")
+LAYERS = Need(lambda seen: any(map(seen.subject.n_layers, seen.tokens)), "it has no layers")
+FORMS = Need(
+    lambda seen: any(_is_bilinear(seen, kind) for kind in seen.kinds),
+    "none of its attentions has learned a bilinear form",
+)
+MIXING = Need(
+    lambda seen: any(stack in seen.kinds for stack in seen.tokens), "its tokens do not meet in self-attention"
+)
+PREDICTION = Need(
+    lambda seen: seen.subject.head is not None, "it gives vectors and predicts nothing that could be explained"
+)
+POOLING = Need(lambda seen: seen.subject.hops is not None, "it makes no vector of a text by attention over its tokens")
+POSITIONS = Need(
+    lambda seen: any(seen.positions(side) is not None for side in seen.tokens),
+    "no vectors are added for positions; its scheme works inside attention, or it has none",
+)
+
+
 class View(NamedTuple):
-    """What makes a view, whether it is there for a model, and what can be chosen of it."""
+    """What makes a view, what it needs of a model, and what can be chosen of it."""
 
     make: Callable[[Seen, Asked], Found]
-    is_there: Callable[[Seen], bool]
+    need: Need
     chosen: tuple[str, ...] = ()
 
 
-def _attends(seen: Seen) -> bool:
-    return bool(seen.kinds)
-
-
-def _predicts(seen: Seen) -> bool:
-    return seen.subject.head is not None
-
-
-def _has_layers(seen: Seen) -> bool:
-    return any(map(seen.subject.n_layers, seen.tokens))
-
-
-def _mixes(seen: Seen) -> bool:
-    return any(stack in seen.kinds for stack in seen.tokens)
-
-
-def _has_forms(seen: Seen) -> bool:
-    return any(_is_bilinear(seen, kind) for kind in seen.kinds)
-
-
-def _pools(seen: Seen) -> bool:
-    return seen.subject.hops is not None
-
-
-def _adds_positions(seen: Seen) -> bool:
-    return any(seen.positions(side) is not None for side in seen.tokens)
-
-
-def _is_bilinear(seen: Seen, kind: str) -> bool:
-    return all(module.factors(0) is not None for module in seen.subject.attentions(kind).values())
-
-
 VIEWS = {
-    "attention": View(attention, _attends, ("kind", "layer", "head")),
-    "effective": View(effective, _attends, ("kind", "layer", "head")),
-    "norms": View(norms, _attends, ("kind", "layer", "head")),
-    "identifiability": View(identifiability, _attends, ("kind", "layer", "head")),
-    "attribution": View(attribution, _has_layers, ("kind", "layer", "estimate")),
-    "similarity": View(similarity, _has_forms, ("kind", "layer", "head")),
-    "rollout": View(rollout, _mixes, ("kind", "layer")),
-    "gradients": View(gradients, _predicts),
-    "faithfulness": View(faithfulness, _predicts, ("estimate",)),
-    "pooling": View(pooling, _pools),
-    "positions": View(positions, _adds_positions, ("kind",)),
+    "attention": View(attention, ATTENTION, ("kind", "layer", "head")),
+    "effective": View(effective, ATTENTION, ("kind", "layer", "head")),
+    "norms": View(norms, ATTENTION, ("kind", "layer", "head")),
+    "identifiability": View(identifiability, ATTENTION, ("kind", "layer", "head")),
+    "attribution": View(attribution, LAYERS, ("kind", "layer", "estimate")),
+    "similarity": View(similarity, FORMS, ("kind", "layer", "head")),
+    "rollout": View(rollout, MIXING, ("kind", "layer")),
+    "gradients": View(gradients, PREDICTION),
+    "faithfulness": View(faithfulness, PREDICTION, ("estimate",)),
+    "pooling": View(pooling, POOLING),
+    "positions": View(positions, POSITIONS, ("kind",)),
 }
 
 
 def there(seen: Seen) -> list[str]:
     """The views that this model has."""
-    return [name for name, view in VIEWS.items() if view.is_there(seen)]
+    return [name for name, view in VIEWS.items() if view.need.met(seen)]
 
 
 def usual(seen: Seen) -> str:
     """The view where none is named: attention, else pooling by attention, else gradients."""
-    return next((name for name in ("attention", "pooling") if VIEWS[name].is_there(seen)), "gradients")
-
-
-MEANING = {
-    "norms.norms": "weights times the length of what they carry",
-    "identifiability.keys": "keys that a query sees, at most",
-    "identifiability.rank": "rank of what they carry",
-    "identifiability.null": "dimensions of weights that do not show",
-    "identifiability.share": "share of the weights' norm that does not show",
-    "attribution.share": "share of each input in each output",
-    "attribution.error": "standard error of the share of each input",
-    "attribution.own_share": "share of itself in each output",
-    "attribution.strayed": "share with more of another input",
-    "similarity.eigenvalues": "eigenvalues of the symmetric part",
-    "similarity.form": "the form M of x M y",
-    "similarity.symmetric": "symmetric part of M",
-    "similarity.antisymmetric": "antisymmetric part of M",
-    "similarity.mutual": "share that is mutual",
-    "similarity.positive": "1 where it is a metric",
-    "rollout.rollout": "each input in each output",
-    "gradients.gap": "what integrated gradients do not account for",
-    "faithfulness.drop": "log-probability lost without the first k inputs",
-    "faithfulness.score": "log-probability lost, mean over k",
-    "pooling.weights": "how much each token counts in the vector of the text",
-    "positions.vectors": "added to each token",
-    "match.evidence": "what each pair adds to the cosine",
-    "match.of_text": "what the text adds to the cosine",
-    "match.of_pair": "what the pair adds to the cosine",
-    "senses.distance": "1 - cosine between occurrences",
-    "senses.mean": "1 - cosine, mean over pairs of occurrences",
-    "senses.map": "occurrences in the plane in which they differ most",
-    "clusters.map": "texts in the plane in which they differ most",
-}
-"""What the numbers of an array are, where its name does not say it."""
-
-SHARES = {
-    *("identifiability.share", "similarity.mutual"),
-    *("attribution.share", "attribution.own_share", "attribution.strayed"),
-}
-"""Arrays of shares: they are drawn against 1, not against the largest of them."""
-
-
-def title(array: Array) -> str:
-    """What an array is, for a reader."""
-    said = MEANING.get(f"{array.view}.{array.name}", array.name.replace("_", " "))
-    return f"{array.kind} {array.view}: {said}".strip()
-
-
-def is_share(array: Array) -> bool:
-    """Whether its numbers are shares of one."""
-    return f"{array.view}.{array.name}" in SHARES
+    return next((name for name in ("attention", "pooling") if VIEWS[name].need.met(seen)), "gradients")
 
 
 def sheet(seen: Seen, view: str, asked: Asked) -> Sheet:
@@ -315,14 +260,16 @@ def sheet(seen: Seen, view: str, asked: Asked) -> Sheet:
     check(seen, view, asked)
     arrays: list[Array] = []
     notes: dict[str, list[str]] = {}
-    for name in there(seen) if view == "all" else [view] if VIEWS[view].is_there(seen) else []:
+    names = there(seen) if view == "all" else [view] if VIEWS[view].need.met(seen) else []
+    for name in names:
         for found in VIEWS[name].make(seen, asked):
             if isinstance(found, str):
                 notes.setdefault(name, []).append(found)
             else:
                 arrays.append(_chosen(replace(found, values=found.values.detach().cpu()), asked))
     if not arrays:
-        why, others = NOTHING.get(view, "it has none"), [name for name in there(seen) if name != view]
+        why = "it has none" if view == "all" else VIEWS[view].need.unmet
+        others = [name for name in there(seen) if name != view]
         raise InputError(f"this model has nothing to show for --view {view}: {why}{_instead(others)}")
     return Sheet(_sides(seen, arrays), arrays, notes, seen.about)
 
@@ -337,20 +284,6 @@ def _sides(seen: Seen, arrays: Sequence[Array]) -> dict[str, list[str]]:
     outputs = {seen.subject.outputs_side: list(seen.subject.outputs)}
     used = {side for array in arrays for axis in array.axes for side in axis.over}
     return seen.tokens | {side: names for side, names in outputs.items() if side in used}
-
-
-NOTHING = {
-    **dict.fromkeys(("gradients", "faithfulness"), "it gives vectors and predicts nothing that could be explained"),
-    **dict.fromkeys(
-        ("attention", "effective", "norms", "identifiability"),
-        "no token of it looks at another by attention",
-    ),
-    "similarity": "none of its attentions has learned a bilinear form",
-    "rollout": "its tokens do not meet in self-attention",
-    "attribution": "it has no layers",
-    "pooling": "it makes no vector of a text by attention over its tokens",
-    "positions": "no vectors are added for positions; its scheme works inside attention, or it has none",
-}
 
 
 def check(seen: Seen, view: str, asked: Asked) -> None:
@@ -400,6 +333,10 @@ def _output(subject: Subject) -> Axis:
         return Axis("output", labels=subject.outputs)
     last = list(subject.sides)[-1]
     return Axis("output", (last,), ahead=last == "decoder")
+
+
+def _is_bilinear(seen: Seen, kind: str) -> bool:
+    return all(module.factors(0) is not None for module in seen.subject.attentions(kind).values())
 
 
 def _kinds(seen: Seen, asked: Asked) -> list[str]:

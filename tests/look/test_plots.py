@@ -18,11 +18,12 @@ from subjects import one_stack, translator
 from torch.testing import assert_close
 
 from regard.errors import InputError
+from regard.look.meaning import MEANING
 from regard.look.plots import plot
 from regard.look.seen import Seen
 from regard.look.subject import Subject
 from regard.look.view import Array, Axis, Sheet
-from regard.look.views import MEANING, VIEWS
+from regard.look.views import VIEWS
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "translator": lambda: translator(3, 2, n_layers=1, n_decoder_layers=1),

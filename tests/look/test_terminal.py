@@ -13,11 +13,12 @@ from sheets import sheet as made_up
 from subjects import one_stack, translator
 from torch import Tensor
 
+from regard.look.meaning import MEANING
 from regard.look.seen import Seen
 from regard.look.senses import Occurrence, Senses
 from regard.look.terminal import SHADES, drawn
 from regard.look.view import Array, Axis, Sheet
-from regard.look.views import MEANING, VIEWS
+from regard.look.views import VIEWS
 
 TOKENS = [
     "▁the",

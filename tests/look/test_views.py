@@ -14,10 +14,11 @@ from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.look.effective import Identifiability
+from regard.look.meaning import SHARES, is_share
 from regard.look.seen import Seen
 from regard.look.subject import Subject
 from regard.look.view import Array, Sheet
-from regard.look.views import SHARES, VIEWS, Asked, check, is_share, sheet, told
+from regard.look.views import VIEWS, Asked, check, sheet, told
 from regard.text.pieces import Word
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from regard.look.figures import ABOVE, BELOW, LINES
+from regard.look.meaning import is_share
 from regard.look.plots.panel import GREY, Panel, names, signs
 from regard.look.view import Array, Sheet
-from regard.look.views import is_share
 
 TICKS = 13
 """Layers that are named along an axis."""

@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from regard.look.meaning import title
 from regard.look.view import Array, Axis, Sheet
-from regard.look.views import title
 
 LONGEST = 24
 """Letters of a name that are written."""
