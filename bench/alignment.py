@@ -18,24 +18,24 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.tasks.alignment import SLIGHT, shares, word_weights
+from regard.tasks.alignment import SMOOTHING, aggregate_word_attention, normalise_word_attention
 from regard.text.pairs import Pair, read_pairs
 
-ITERATIONS = 6
-DIAGONAL = 4.0
+N_EM_ITERATIONS = 6
+DIAGONAL_TENSION = 4.0
 """How fast the prior falls with the distance from the diagonal."""
 
-Texts = Sequence[Sequence[str]]
+TokenizedTexts = Sequence[Sequence[str]]
 
 
-def silver(pairs: Sequence[Pair], n_test: int) -> list[list[tuple[int, int]]]:
+def build_silver_links(pairs: Sequence[Pair], n_test: int) -> list[list[tuple[int, int]]]:
     """Links (source word, target word) of the last pairs, those that both directions agree on."""
-    sides = [[[_plain(word) for word in text.split()] for text in side] for side in zip(*pairs, strict=True)]
-    there, back = best_sources(*sides)[-n_test:], best_sources(*sides[::-1])[-n_test:]
+    sides = [[[_normalise_word(word) for word in text.split()] for text in side] for side in zip(*pairs, strict=True)]
+    there, back = align_ibm1(*sides)[-n_test:], align_ibm1(*sides[::-1])[-n_test:]
     return [[(int(s), t) for t, s in enumerate(forth) if home[s] == t] for forth, home in zip(there, back, strict=True)]
 
 
-def best_sources(sources: Texts, targets: Texts) -> list[np.ndarray]:
+def align_ibm1(sources: TokenizedTexts, targets: TokenizedTexts) -> list[np.ndarray]:
     """For each word of each target, the source word that most likely made it."""
     source_id, target_id = (
         {word: i for i, word in enumerate(sorted({w for t in side for w in t}))} for side in (sources, targets)
@@ -47,11 +47,11 @@ def best_sources(sources: Texts, targets: Texts) -> list[np.ndarray]:
     cell_target = np.concatenate(
         [np.repeat([target_id[w] for w in t], len(s)) for s, t in zip(sources, targets, strict=True)]
     )
-    prior = np.concatenate([_diagonal(*shape).ravel() for shape in shapes])
+    prior = np.concatenate([_diagonal_prior(*shape).ravel() for shape in shapes])
     row = np.repeat(np.arange(sum(t for t, _ in shapes)), np.concatenate([np.full(t, s) for t, s in shapes]))
     pair, cell = np.unique(cell_source.astype(np.int64) * len(target_id) + cell_target, return_inverse=True)
     source_of_pair, likely = pair // len(target_id), np.ones(len(pair))
-    for _ in range(ITERATIONS):
+    for _ in range(N_EM_ITERATIONS):
         weight = likely[cell] * prior
         expected = np.bincount(cell, weight / np.bincount(row, weight)[row], len(pair))
         likely = expected / np.bincount(source_of_pair, expected)[source_of_pair]
@@ -60,29 +60,29 @@ def best_sources(sources: Texts, targets: Texts) -> list[np.ndarray]:
     return [table.reshape(shape).argmax(1) for table, shape in tables]
 
 
-def _plain(word: str) -> str:
+def _normalise_word(word: str) -> str:
     return "".join(letter for letter in word.lower() if letter.isalnum()) or word
 
 
-def _diagonal(n_target: int, n_source: int) -> np.ndarray:
+def _diagonal_prior(n_target: int, n_source: int) -> np.ndarray:
     target, source = (np.arange(n_target)[:, None] + 0.5) / n_target, (np.arange(n_source) + 0.5) / n_source
-    near = np.exp(-DIAGONAL * np.abs(source - target))
+    near = np.exp(-DIAGONAL_TENSION * np.abs(source - target))
     return near / near.sum(1, keepdims=True)
 
 
-def readings(weights: Tensor, target: list, source: list) -> Iterator[tuple[str, Tensor]]:
+def candidate_word_weights(weights: Tensor, target: list, source: list) -> Iterator[tuple[str, Tensor]]:
     """Ways to make of (layers, heads, target, source) pieces a matrix between words."""
     parts = {"all layers": weights, "upper half": weights[len(weights) // 2 :]}
     parts |= {f"layer {number}": layer[None] for number, layer in enumerate(weights)}
     for name, part in parts.items():
-        between = word_weights(part.mean((0, 1)), target, source)
+        between = aggregate_word_attention(part.mean((0, 1)), target, source)
         yield name, between
-        yield f"{name}, by source word", between / (between.sum(0) + SLIGHT)
+        yield f"{name}, by source word", between / (between.sum(0) + SMOOTHING)
     for layer, heads in enumerate(weights):
         for head, one in enumerate(heads):
-            yield f"layer {layer}, head {head}", word_weights(one, target, source)
-    yield "largest head", word_weights(weights.amax((0, 1)), target, source)
-    yield "what regard does", shares(weights, target, source)
+            yield f"layer {layer}, head {head}", aggregate_word_attention(one, target, source)
+    yield "largest head", aggregate_word_attention(weights.amax((0, 1)), target, source)
+    yield "what regard does", normalise_word_attention(weights, target, source)
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     train = list(read_pairs([options.train_source, options.train_target]))
     test = list(read_pairs([options.test_source, options.test_target]))[:1000]
-    links = silver([*train, *test], len(test))
+    links = build_silver_links([*train, *test], len(test))
     model = regard.load(options.run)
     tokenizers = model.task.tokenizers
     ids = [(tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)) for pair in test]
@@ -105,7 +105,7 @@ def main() -> None:
         if (len(source), len(target)) != (len(pair.source.split()), len(pair.target.split())):
             continue  # other words than white space makes
         total += len(gold)
-        for name, between in readings(seen.attention.to(torch.float32), target, source):
+        for name, between in candidate_word_weights(seen.attention.to(torch.float32), target, source):
             best = between.argmax(1).tolist()
             found[name] += sum(best[t] == s for s, t in gold)
     for name, hits in found.most_common():

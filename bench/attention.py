@@ -31,21 +31,21 @@ SHAPES = [
 ]  # fmt: skip
 """Rows, tokens, texts in a row, causal."""
 
-SIZES = {
+BLOCK_SIZES = {
     "forward": [(128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 128, 4, 2, 168)],
     "by_query": [(128, 64, 8, 3, 128), (128, 64, 4, 3), (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 32, 4, 3)],
     "by_key": [(64, 64, 4, 2), (64, 64, 4, 2, 168), (64, 64, 4, 3, 168), (32, 64, 4, 2, 128), (64, 128, 8, 2, 128)],
 }
-PRODUCTS = {"forward": 2, "by_query": 3, "by_key": 4}
-OTHER = {"forward": (), "by_query": ("_by_key_kernel",), "by_key": ("_by_query_kernel",)}
+N_MATMULS = {"forward": 2, "by_query": 3, "by_key": 4}
+OTHER_KERNELS = {"forward": (), "by_query": ("_by_key_kernel",), "by_key": ("_by_query_kernel",)}
 """Kernels of the same pass."""
 
 
-class Rows(NamedTuple):
+class KernelInputs(NamedTuple):
     """What the kernels take, and how many pairs of a query and a key there are."""
 
-    projected: Tensor
-    grad: Tensor
+    qkv: Tensor
+    grad_out: Tensor
     segment: Tensor
     begin: Tensor
     end: Tensor
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
     n_pairs: int
 
     @classmethod
-    def drawn(cls, n_rows: int, length: int, n_texts: int, causal: bool) -> Rows:
+    def sample(cls, n_rows: int, length: int, n_texts: int, causal: bool) -> KernelInputs:
         """Rows of so many texts of about the same length."""
         torch.manual_seed(0)
         cuts = torch.randint(length, (n_rows, n_texts - 1)).sort(1).values
@@ -65,40 +65,40 @@ class Rows(NamedTuple):
         return cls(projected, grad, segment, begin, end, causal, H * int(seen.sum()))
 
     def forward(self, **blocks: Blocks) -> tuple[Tensor, Tensor]:
-        return long_rows._forward(self.projected, self.begin, self.end, H, self.causal, **blocks)
+        return long_rows._forward(self.qkv, self.begin, self.end, H, self.causal, **blocks)
 
-    def backward(self, out: Tensor, logs: Tensor, **blocks: Blocks) -> Tensor:
+    def backward(self, out: Tensor, lse: Tensor, **blocks: Blocks) -> Tensor:
         return long_rows._backward(
-            self.grad, out, logs, self.projected, self.begin, self.end, H, self.causal, **blocks
+            self.grad_out, out, lse, self.qkv, self.begin, self.end, H, self.causal, **blocks
         )  # fmt: skip
 
 
-def milliseconds(work: Callable[[], Any], n: int = 20) -> float:
+def measure_milliseconds(function: Callable[[], Any], n_calls: int = 20) -> float:
     """Of one call, the best of three times 20 in a graph, so that launching costs nothing."""
     for _ in range(3):
-        work()
+        function()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(n):
-            work()
+        for _ in range(n_calls):
+            function()
     graph.replay()
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
     for mark in marks:
         mark.record()
         graph.replay()
     torch.cuda.synchronize()
-    return min(one.elapsed_time(other) for one, other in pairwise(marks)) / n
+    return min(one.elapsed_time(other) for one, other in pairwise(marks)) / n_calls
 
 
 @contextmanager
-def alone(name: str) -> Iterator[None]:
+def only_kernel(name: str) -> Iterator[None]:
     """Of the kernels of a pass run only this one."""
 
     class Nothing:
         def __getitem__(self, grid: object) -> Callable[..., None]:
             return lambda *arguments, **named: None
 
-    kept = {other: getattr(long_rows, other) for other in OTHER[name]}
+    kept = {other: getattr(long_rows, other) for other in OTHER_KERNELS[name]}
     try:
         for other in kept:
             setattr(long_rows, other, Nothing())
@@ -108,58 +108,58 @@ def alone(name: str) -> Iterator[None]:
             setattr(long_rows, other, kernel)
 
 
-def tune(name: str, rows: Rows) -> Blocks:
+def tune_blocks(name: str, inputs: KernelInputs) -> Blocks:
     """Time one kernel with each size of blocks; the fastest."""
     found: dict[Blocks, float] = {}
-    room = rows.forward()
-    for blocks in (Blocks(*numbers) for numbers in SIZES[name]):
-        run = rows.forward if name == "forward" else lambda **each: rows.backward(*room, **each)
+    room = inputs.forward()
+    for blocks in (Blocks(*numbers) for numbers in BLOCK_SIZES[name]):
+        run = inputs.forward if name == "forward" else lambda **each: inputs.backward(*room, **each)
         key = "blocks" if name == "forward" else name
-        with alone(name):
-            found[blocks] = milliseconds(lambda run=run, each={key: blocks}: run(**each))
-        rate = PRODUCTS[name] * 2 * E * rows.n_pairs / found[blocks] / 1e9
+        with only_kernel(name):
+            found[blocks] = measure_milliseconds(lambda run=run, each={key: blocks}: run(**each))
+        rate = N_MATMULS[name] * 2 * E * inputs.n_pairs / found[blocks] / 1e9
         print(f"{name:<9}{blocks!s:<66}{found[blocks]:7.3f} ms {rate:5.0f} TFLOP/s", flush=True)
     return min(found, key=found.__getitem__)
 
 
-def passes(rows: Rows) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def build_passes(inputs: KernelInputs) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Forward, and forward with backward, by the kernels that rows so long go through."""
-    if rows.projected.shape[1] > short_rows.LONGEST:
-        return rows.forward, lambda: rows.backward(*rows.forward())
-    position = torch.arange(rows.projected.shape[1], dtype=torch.int32, device="cuda").repeat(len(rows.projected), 1)
-    given = rows.projected, rows.segment, position, H, rows.causal
+    if inputs.qkv.shape[1] > short_rows.LONGEST:
+        return inputs.forward, lambda: inputs.backward(*inputs.forward())
+    position = torch.arange(inputs.qkv.shape[1], dtype=torch.int32, device="cuda").repeat(len(inputs.qkv), 1)
+    given = inputs.qkv, inputs.segment, position, H, inputs.causal
 
     def forward() -> tuple[Tensor, Tensor]:
         found: tuple[Tensor, Tensor] = short_rows._mix(*given)
         return found
 
     def both() -> Tensor:
-        found: Tensor = short_rows._mix_backward(rows.grad, forward()[1], *given)
+        found: Tensor = short_rows._mix_backward(inputs.grad_out, forward()[1], *given)
         return found
 
     return forward, both
 
 
-def show(n_rows: int, length: int, n_texts: int, causal: bool) -> None:
+def print_timings(n_rows: int, length: int, n_texts: int, causal: bool) -> None:
     """Time both passes at one shape."""
-    rows = Rows.drawn(n_rows, length, n_texts, causal)
-    forward, both = map(milliseconds, passes(rows))
+    rows = KernelInputs.sample(n_rows, length, n_texts, causal)
+    forward, both = map(measure_milliseconds, build_passes(rows))
     rates = 4 * E * rows.n_pairs / forward / 1e9, 10 * E * rows.n_pairs / (both - forward) / 1e9
     print(
         f"{n_rows} x {length}, texts in a row {n_texts}, {'causal' if causal else 'both ways'}: "
         f"forward {forward:.3f} ms {rates[0]:.0f} TFLOP/s, backward {both - forward:.3f} ms {rates[1]:.0f} TFLOP/s, "
-        f"together {both:.3f} ms" + ("" if n_texts > 1 else f", torch's {torchs(rows):.3f} ms"),
+        f"together {both:.3f} ms" + ("" if n_texts > 1 else f", torch's {time_sdpa(rows):.3f} ms"),
         flush=True,
     )
 
 
-def torchs(rows: Rows) -> float:
+def time_sdpa(inputs: KernelInputs) -> float:
     """`scaled_dot_product_attention` without a mask, forward and backward."""
-    parts = [each.unflatten(-1, (H, E)).transpose(1, 2).detach() for each in rows.projected.chunk(3, -1)]
+    parts = [each.unflatten(-1, (H, E)).transpose(1, 2).detach() for each in inputs.qkv.chunk(3, -1)]
     parts = [part.requires_grad_() for part in parts]
-    grad = rows.grad.unflatten(-1, (H, E)).transpose(1, 2)
-    return milliseconds(
-        lambda: torch.autograd.grad(F.scaled_dot_product_attention(*parts, is_causal=rows.causal), parts, grad)
+    grad = inputs.grad_out.unflatten(-1, (H, E)).transpose(1, 2)
+    return measure_milliseconds(
+        lambda: torch.autograd.grad(F.scaled_dot_product_attention(*parts, is_causal=inputs.causal), parts, grad)
     )
 
 
@@ -167,11 +167,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tune", action="store_true")
     if parser.parse_args().tune:
-        rows = Rows.drawn(*SHAPES[0])
-        for name in SIZES:
-            getattr(long_rows, name.upper())[E] = tune(name, rows)
+        rows = KernelInputs.sample(*SHAPES[0])
+        for name in BLOCK_SIZES:
+            getattr(long_rows, name.upper())[E] = tune_blocks(name, rows)
     for shape in SHAPES:
-        show(*shape)
+        print_timings(*shape)
 
 
 if __name__ == "__main__":

@@ -15,45 +15,47 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from train import marian  # bench/train.py
+from train import build_marian  # bench/train.py
 
 from regard.data.batches import sentences_to_rows
-from regard.generate import Marks, beam_search, follow, most_likely
-from regard.models.blocks import initialise
-from regard.models.presets import Seq2SeqConfig, with_preset
-from regard.models.seq2seq import DecoderState, Seq2Seq
+from regard.generate import SpecialTokens, beam_search, generate, select_greedy_tokens
+from regard.models.blocks import initialise_weights
+from regard.models.presets import TransformerSeq2SeqConfig, apply_preset
+from regard.models.seq2seq import Seq2SeqDecoderState, TransformerSeq2Seq
 from regard.text.tokenizer import EOS, PAD, SOS
 
 TOKENS_IN, TOKENS_OUT = 25, 30
 
 
-def regard_decoder(model: Seq2Seq, device: torch.device) -> Callable[[Tensor, int], None]:
+def build_regard_decoder(model: TransformerSeq2Seq, device: torch.device) -> Callable[[Tensor, int], None]:
     """Our search, with ``<eos>`` held back until the limit forces it."""
 
-    marks = Marks(SOS, EOS)
+    marks = SpecialTokens(SOS, EOS)
 
-    def step(tokens: Tensor, state: DecoderState) -> Tensor:
+    def step(tokens: Tensor, state: Seq2SeqDecoderState) -> Tensor:
         logits = model.step(tokens, state)
         if state.length < TOKENS_OUT:
             logits[:, EOS] = -torch.inf
         return logits
 
     def decode(source: Tensor, beam: int) -> None:
-        rows = sentences_to_rows(source.tolist(), pad=PAD).to(device)
+        rows = sentences_to_rows(source.tolist(), pad_id=PAD).to(device)
         limits = torch.full((len(source),), TOKENS_OUT, device=device)
         with torch.inference_mode():
             if beam == 1:
-                found = follow(step, model.start(rows), most_likely, limits, marks, alpha=1.0)
+                found = generate(step, model.start(rows), select_greedy_tokens, limits, marks, alpha=1.0)
                 assert all(len(best.ids) == TOKENS_OUT for best in found)
             else:
-                beam_search(step, model.start(rows), limits, marks, width=beam, alpha=1.0)
+                beam_search(step, model.start(rows), limits, marks, beam_width=beam, alpha=1.0)
 
     return decode
 
 
-def peer_decoder(config: Seq2SeqConfig, vocabulary: int, device: torch.device) -> Callable[[Tensor, int], None]:
+def build_marian_decoder(
+    config: TransformerSeq2SeqConfig, vocabulary_size: int, device: torch.device
+) -> Callable[[Tensor, int], None]:
     """Hugging Face Marian's generate."""
-    model, _ = marian(config, vocabulary)
+    model, _ = build_marian(config, vocabulary_size)
     model.eval().to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     model.generation_config.forced_eos_token_id = None
     lengths = {"min_new_tokens": TOKENS_OUT, "max_new_tokens": TOKENS_OUT}
@@ -74,11 +76,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     device = torch.device(options.device)
-    config = Seq2SeqConfig(**with_preset({"preset": options.preset}))
-    model = Seq2Seq(config, options.vocabulary, options.vocabulary, joint=True)
-    initialise(model, torch.Generator().manual_seed(0))
+    config = TransformerSeq2SeqConfig(**apply_preset({"preset": options.preset}))
+    model = TransformerSeq2Seq(config, options.vocabulary, options.vocabulary, joint=True)
+    initialise_weights(model, torch.Generator().manual_seed(0))
     model.eval().to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    decoders = {"regard": regard_decoder(model, device), "marian": peer_decoder(config, options.vocabulary, device)}
+    decoders = {
+        "regard": build_regard_decoder(model, device),
+        "marian": build_marian_decoder(config, options.vocabulary, device),
+    }
     for batch, beam in ((32, 1), (32, 4), (1, 1), (1, 4)):
         source = torch.randint(3, options.vocabulary, (batch, TOKENS_IN), generator=torch.Generator().manual_seed(1))
         speeds: dict[str, list[float]] = {name: [] for name in decoders}

@@ -25,11 +25,11 @@ import torch
 
 import regard
 
-BATCH = 32
-Embed = Callable[[Sequence[str]], np.ndarray]
+BATCH_SIZE = 32
+Embedder = Callable[[Sequence[str]], np.ndarray]
 
 
-def made_up(directory: str, count: int) -> list[str]:
+def sample_texts(directory: str, count: int) -> list[str]:
     """Texts of drawn words of the vocabulary, as long as sentences are: 12 words in the middle, a few over 60.
 
     None is longer than the peers take, who cut off the rest where regard reads on.
@@ -40,35 +40,37 @@ def made_up(directory: str, count: int) -> list[str]:
     return [" ".join(draw.choices(words, k=min(120, 3 + int(draw.lognormvariate(2.2, 0.9))))) for _ in range(count)]
 
 
-def lines_of(path: str, count: int) -> list[str]:
+def read_texts(path: str, count: int) -> list[str]:
     """Lines of a file, in random order."""
     lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
     random.Random(0).shuffle(lines)
     return lines[:count]
 
 
-def ours(directory: str) -> Embed:
+def build_regard_embedder(directory: str) -> Embedder:
     model = regard.load(directory, device="cpu")
     return lambda texts: model.embed(texts, pooling="mean", normalised=True)
 
 
-def in_batches(texts: Sequence[str], width: int, by_length: bool, one: Embed) -> np.ndarray:
+def embed_in_batches(texts: Sequence[str], d_model: int, sort_by_length: bool, embed_batch: Embedder) -> np.ndarray:
     """The vectors of all texts, by batches of them in their order or sorted."""
-    order = sorted(range(len(texts)), key=lambda number: -len(texts[number])) if by_length else list(range(len(texts)))
-    found = np.zeros((len(texts), width), dtype=np.float32)
-    for start in range(0, len(order), BATCH):
-        chosen = order[start : start + BATCH]
-        found[chosen] = one([texts[number] for number in chosen])
+    order = (
+        sorted(range(len(texts)), key=lambda number: -len(texts[number])) if sort_by_length else list(range(len(texts)))
+    )
+    found = np.zeros((len(texts), d_model), dtype=np.float32)
+    for start in range(0, len(order), BATCH_SIZE):
+        chosen = order[start : start + BATCH_SIZE]
+        found[chosen] = embed_batch([texts[number] for number in chosen])
     return found
 
 
-def pooled(hidden: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
+def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
     there = mask[..., None].to(hidden.dtype)
     vectors: np.ndarray = torch.nn.functional.normalize((hidden * there).sum(1) / there.sum(1), dim=-1).numpy()
     return vectors
 
 
-def of_transformers(directory: str, by_length: bool) -> Embed:
+def build_transformers_embedder(directory: str, sort_by_length: bool) -> Embedder:
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(directory)
@@ -77,53 +79,55 @@ def of_transformers(directory: str, by_length: bool) -> Embed:
     def one(texts: Sequence[str]) -> np.ndarray:
         batch = tokenizer(list(texts), padding=True, truncation=True, max_length=256, return_tensors="pt")
         with torch.inference_mode():
-            return pooled(model(**batch).last_hidden_state, batch["attention_mask"])
+            return mean_pool(model(**batch).last_hidden_state, batch["attention_mask"])
 
     width = model.config.hidden_size
-    return lambda texts: in_batches(texts, width, by_length, one)
+    return lambda texts: embed_in_batches(texts, width, sort_by_length, one)
 
 
-def of_sentence_transformers(directory: str) -> Embed:
+def build_sentence_transformers_embedder(directory: str) -> Embedder:
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(directory, device="cpu")
-    return lambda texts: model.encode(list(texts), batch_size=BATCH, normalize_embeddings=True)
+    return lambda texts: model.encode(list(texts), batch_size=BATCH_SIZE, normalize_embeddings=True)
 
 
-def of_ctranslate2(directory: str, by_length: bool, threads: int, converted: Path) -> Embed:
+def build_ctranslate2_embedder(directory: str, sort_by_length: bool, n_threads: int, converted_path: Path) -> Embedder:
     import ctranslate2
     from transformers import AutoTokenizer
 
-    if not converted.exists():
-        ctranslate2.converters.TransformersConverter(directory).convert(str(converted))
+    if not converted_path.exists():
+        ctranslate2.converters.TransformersConverter(directory).convert(str(converted_path))
     tokenizer = AutoTokenizer.from_pretrained(directory)
-    model = ctranslate2.Encoder(str(converted), compute_type="float32", intra_threads=threads, inter_threads=1)
+    model = ctranslate2.Encoder(str(converted_path), compute_type="float32", intra_threads=n_threads, inter_threads=1)
 
     def one(texts: Sequence[str]) -> np.ndarray:
         ids = tokenizer(list(texts), truncation=True, max_length=256)["input_ids"]
         hidden = torch.from_numpy(np.array(model.forward_batch(ids).last_hidden_state))
         mask = torch.arange(hidden.shape[1]) < torch.tensor([len(each) for each in ids])[:, None]
-        return pooled(hidden, mask)
+        return mean_pool(hidden, mask)
 
     width = regard.load(directory, device="cpu").network.config.d_model
-    return lambda texts: in_batches(texts, width, by_length, one)
+    return lambda texts: embed_in_batches(texts, width, sort_by_length, one)
 
 
-def sides(directory: str, threads: int, folder: Path) -> dict[str, Embed]:
+def build_embedders(directory: str, n_threads: int, folder: Path) -> dict[str, Embedder]:
     """All that are installed, ours first."""
 
     def there(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
 
-    found: dict[str, Embed] = {"regard": ours(directory)}
+    found: dict[str, Embedder] = {"regard": build_regard_embedder(directory)}
     if there("transformers"):
-        found["transformers sdpa, in order"] = of_transformers(directory, by_length=False)
-        found["transformers sdpa, sorted"] = of_transformers(directory, by_length=True)
+        found["transformers sdpa, in order"] = build_transformers_embedder(directory, sort_by_length=False)
+        found["transformers sdpa, sorted"] = build_transformers_embedder(directory, sort_by_length=True)
     if there("sentence_transformers"):
-        found["sentence-transformers"] = of_sentence_transformers(directory)
+        found["sentence-transformers"] = build_sentence_transformers_embedder(directory)
     if there("ctranslate2") and there("transformers"):
         for name, by_length in {"in order": False, "sorted": True}.items():
-            found[f"CTranslate2, {name}"] = of_ctranslate2(directory, by_length, threads, folder / "converted")
+            found[f"CTranslate2, {name}"] = build_ctranslate2_embedder(
+                directory, by_length, n_threads, folder / "converted"
+            )
     return found
 
 
@@ -138,9 +142,11 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     logging.disable(logging.WARNING)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    texts = lines_of(options.file, options.sentences) if options.file else made_up(options.model, options.sentences)
+    texts = (
+        read_texts(options.file, options.sentences) if options.file else sample_texts(options.model, options.sentences)
+    )
     with TemporaryDirectory() as folder:
-        every = sides(options.model, options.threads, Path(folder))
+        every = build_embedders(options.model, options.threads, Path(folder))
         seconds: dict[str, list[float]] = {name: [] for name in every}
         vectors = {name: embed(texts) for name, embed in every.items()}  # this warms up
         for _ in range(options.rounds):

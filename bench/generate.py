@@ -21,30 +21,34 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import regard
-from regard.models.presets import LanguageModelConfig, with_preset
+from regard.models.presets import TransformerLMConfig, apply_preset
 
-END = "<|endoftext|>"
-TEXT = "The quick brown fox jumps over the lazy dog, while all the others sit and watch the sea. "
+END_OF_TEXT = "<|endoftext|>"
+PROMPT_TEXT = "The quick brown fox jumps over the lazy dog, while all the others sit and watch the sea. "
 
-Write = Callable[[list[str]], list[list[int]]]
+GenerateFunction = Callable[[list[str]], list[list[int]]]
 """The tokens that follow each prompt."""
 
 
-def tokenizer(size: int) -> Tokenizer:
+def build_tokenizer(vocabulary_size: int) -> Tokenizer:
     """A token for every byte, and words that no text has."""
-    known = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(f"w{i}" for i in range(size - 257)), END]
+    known = [
+        *sorted(pre_tokenizers.ByteLevel.alphabet()),
+        *(f"w{i}" for i in range(vocabulary_size - 257)),
+        END_OF_TEXT,
+    ]
     found = Tokenizer(models.BPE({name: index for index, name in enumerate(known)}, []))
     found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     found.decoder = decoders.ByteLevel()
-    found.add_special_tokens([END])
+    found.add_special_tokens([END_OF_TEXT])
     return found
 
 
-def gpt2(options: argparse.Namespace, folder: Path) -> Any:
+def build_gpt2(options: argparse.Namespace, folder: Path) -> Any:
     """A peer with random weights, and the directory that both read."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = LanguageModelConfig(**with_preset({"preset": options.preset}, LanguageModelConfig))
+    config = TransformerLMConfig(**apply_preset({"preset": options.preset}, TransformerLMConfig))
     end = options.vocabulary - 1
     torch.manual_seed(0)
     model = GPT2LMHeadModel(
@@ -55,12 +59,12 @@ def gpt2(options: argparse.Namespace, folder: Path) -> Any:
         )
     )  # fmt: skip
     model.save_pretrained(folder)
-    tokenizer(options.vocabulary).save(str(folder / "tokenizer.json"))
+    build_tokenizer(options.vocabulary).save(str(folder / "tokenizer.json"))
     return model.eval().to(options.device)
 
 
-def peer_writer(model: Any, options: argparse.Namespace) -> Write:
-    words = tokenizer(options.vocabulary)
+def build_hf_generator(model: Any, options: argparse.Namespace) -> GenerateFunction:
+    words = build_tokenizer(options.vocabulary)
     drawn = {"do_sample": True, "top_k": 50} if options.sample else {"do_sample": False}
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
@@ -74,7 +78,7 @@ def peer_writer(model: Any, options: argparse.Namespace) -> Write:
     return write
 
 
-def regard_writer(folder: Path, options: argparse.Namespace) -> Write:
+def build_regard_generator(folder: Path, options: argparse.Namespace) -> GenerateFunction:
     model = regard.load(folder, device=options.device)
     drawn = {"top_k": 50} if options.sample else {"temperature": 0}
 
@@ -97,26 +101,28 @@ def main() -> None:
     parser.add_argument("--sample", action="store_true")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
-        peer = peer_writer(gpt2(options, Path(folder)), options)
-        writers = {"regard": regard_writer(Path(folder), options), "generate": peer}
+        peer = build_hf_generator(build_gpt2(options, Path(folder)), options)
+        writers = {"regard": build_regard_generator(Path(folder), options), "generate": peer}
         for batch in options.batches:
-            compare(writers, batch, options)
+            print_speeds(writers, batch, options)
 
 
-def compare(writers: dict[str, Write], batch: int, options: argparse.Namespace) -> None:
-    prompts = [(TEXT[i % len(TEXT) :] + TEXT * 9)[: options.prompt] for i in range(batch)]
-    speeds: dict[str, list[float]] = {name: [] for name in writers}
+def print_speeds(generators: dict[str, GenerateFunction], batch_size: int, options: argparse.Namespace) -> None:
+    prompts = [(PROMPT_TEXT[i % len(PROMPT_TEXT) :] + PROMPT_TEXT * 9)[: options.prompt] for i in range(batch_size)]
+    speeds: dict[str, list[float]] = {name: [] for name in generators}
     for _ in range(options.rounds + 1):  # the first warms up
         written = {}
-        for name, write in writers.items():
+        for name, write in generators.items():
             began = time.perf_counter()
             written[name] = write(prompts)
-            speeds[name].append(batch * options.tokens / (time.perf_counter() - began))
+            speeds[name].append(batch_size * options.tokens / (time.perf_counter() - began))
             assert all(len(each) == options.tokens for each in written[name]), f"{name} stopped early"
-    ours, theirs = (statistics.median(speeds[name][1:]) for name in writers)
+    ours, theirs = (statistics.median(speeds[name][1:]) for name in generators)
     same = sum(a == b for a, b in zip(*written.values(), strict=True))
-    agree = "" if options.sample else f"   the same text {same} times of {batch}"
-    print(f"batch {batch:<3} regard {ours:8,.0f}   generate {theirs:8,.0f} tokens/s   ratio {ours / theirs:.2f}{agree}")
+    agree = "" if options.sample else f"   the same text {same} times of {batch_size}"
+    print(
+        f"batch {batch_size:<3} regard {ours:8,.0f}   generate {theirs:8,.0f} tokens/s   ratio {ours / theirs:.2f}{agree}"
+    )
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-NEWS = 26
+NEWS_MEAN_LENGTH = 26
 """The mean of the log-normal lengths below, in tokens, before they are clipped."""
 
 
-def pair_lengths(n_pairs: int, *, seed: int, mean: float = NEWS) -> np.ndarray:
+def sample_pair_lengths(n_pairs: int, *, seed: int, mean: float = NEWS_MEAN_LENGTH) -> np.ndarray:
     """Source and target lengths, (pairs, 2): log-normal around a mean, the source within 15 % of the target."""
     generator = np.random.default_rng(seed)
-    target = np.clip(generator.lognormal(3.1, 0.55, n_pairs) * (mean / NEWS), 4, 100)
+    target = np.clip(generator.lognormal(3.1, 0.55, n_pairs) * (mean / NEWS_MEAN_LENGTH), 4, 100)
     source = np.clip(target * generator.uniform(0.85, 1.15, n_pairs), 4, 100)
     return np.stack([source, target], axis=1).astype(np.int32)

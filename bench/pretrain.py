@@ -21,39 +21,44 @@ import torch
 from tokenizers import Tokenizer as Rust
 from tokenizers import models
 from torch import Tensor
-from train import NEVER, measure, plain_loop
+from train import NEVER, measure_speeds, run_plain_loop
 
 from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
-from regard.models.blocks import initialise
-from regard.models.presets import EncoderConfig, with_preset
-from regard.tasks.pretrain import Pretrain, PretrainConfig
-from regard.text.tokenizer import READING, Tokenizer
+from regard.models.blocks import initialise_weights
+from regard.models.presets import TransformerEncoderConfig, apply_preset
+from regard.tasks.pretrain import PretrainConfig, PretrainingTask
+from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, Tokenizer
 from regard.text.vocabulary import TokenizerConfig
-from regard.train.loop import Training
-from regard.train.prepare import Prepared
+from regard.train.loop import Trainer
+from regard.train.prepare import PreparedRun
 from regard.train.run import RunConfig, RunDirectory, TrainConfig
 
 IGNORE = -100
 
 
-def tokenizer(size: int) -> Tokenizer:
+def build_tokenizer(vocabulary_size: int) -> Tokenizer:
     """A vocabulary of so many words, none of which is ever written."""
-    words = {name: index for index, name in enumerate((*READING, *(f"w{i}" for i in range(size - len(READING)))))}
-    rust = Rust(models.WordPiece(words, unk_token=READING[1]))
-    rust.add_special_tokens(list(READING))
+    words = {
+        name: index
+        for index, name in enumerate(
+            (*ENCODER_SPECIAL_TOKENS, *(f"w{i}" for i in range(vocabulary_size - len(ENCODER_SPECIAL_TOKENS))))
+        )
+    }
+    rust = Rust(models.WordPiece(words, unk_token=ENCODER_SPECIAL_TOKENS[1]))
+    rust.add_special_tokens(list(ENCODER_SPECIAL_TOKENS))
     return Tokenizer(rust)
 
 
-def regard_rounds(config: EncoderConfig, length: int, options: argparse.Namespace) -> Iterator[int]:
+def run_regard_rounds(config: TransformerEncoderConfig, length: int, options: argparse.Namespace) -> Iterator[int]:
     """Our own training loop over a store on disk: what a user's run does between two log lines."""
     device, rows = torch.device(options.device), options.batch * 128 // length
     gpu = device.type == "cuda"
     settings = PretrainConfig(objective="masked", length=length)
-    task = Pretrain(settings, tokenizer(options.vocabulary))
-    model = task.build(config)
-    initialise(model, torch.Generator().manual_seed(0), config.deviation)
+    task = PretrainingTask(settings, build_tokenizer(options.vocabulary))
+    model = task.build_model(config)
+    initialise_weights(model, torch.Generator().manual_seed(0), config.init_std)
     train = TrainConfig(
         steps=NEVER, batch_tokens=rows * length, learning_rate=1e-4, warmup=0, schedule="constant",
         log_every=options.steps, validate_every=NEVER, save_every=NEVER,
@@ -64,26 +69,30 @@ def regard_rounds(config: EncoderConfig, length: int, options: argparse.Namespac
         TokenizerConfig(kind="wordpiece", vocabulary=options.vocabulary),
     )
     with TemporaryDirectory() as folder:
-        store = full_rows(Path(folder) / "store", 40 * rows, length, task)
-        order = PackedOrder(task.lengths(store), [length], rows, seed=0)
+        store = write_full_rows(Path(folder) / "store", 40 * rows, length, task)
+        order = PackedOrder(task.example_lengths(store), [length], rows, seed=0)
         run = RunDirectory(Path(folder))
         everything = RunConfig(settings, data, words, config, train)
-        prepared = Prepared(run, everything, task, model.to(device), order, order, store, store, device, {})
+        prepared = PreparedRun(run, everything, task, model.to(device), order, order, store, store, device, {})
         tokens = 0
-        for event in Training(prepared).run():
+        for event in Trainer(prepared).train():
             yield event.values["tokens"] - tokens
             tokens = event.values["tokens"]
 
 
-def full_rows(folder: Path, n: int, length: int, task: Pretrain) -> TokenStore:
+def write_full_rows(folder: Path, n_rows: int, length: int, task: PretrainingTask) -> TokenStore:
     """Random texts that fill a row each."""
     rng = np.random.default_rng(0)
-    texts = [task.frame.around(rng.integers(5, task.vocabulary, length - 2).tolist()).ids for _ in range(n)]
-    columns = [texts, [[length]] * n, [[1]] * n]
-    return TokenStore.write(folder, task.columns, [columns], vocabulary=task.limit, fingerprint="")
+    texts = [task.template.wrap(rng.integers(5, task.vocabulary_size, length - 2).tolist()).ids for _ in range(n_rows)]
+    columns = [texts, [[length]] * n_rows, [[1]] * n_rows]
+    return TokenStore.write(
+        folder, task.store_columns, [columns], vocabulary_size=task.stored_value_limit, fingerprint=""
+    )
 
 
-def peer_rounds(config: EncoderConfig, length: int, options: argparse.Namespace, *, compiled: bool) -> Iterator[int]:
+def run_bert_rounds(
+    config: TransformerEncoderConfig, length: int, options: argparse.Namespace, *, compiled: bool
+) -> Iterator[int]:
     """BertForMaskedLM in a plain loop."""
     from transformers import BertConfig, BertForMaskedLM
 
@@ -93,21 +102,21 @@ def peer_rounds(config: EncoderConfig, length: int, options: argparse.Namespace,
         num_attention_heads=config.n_heads, intermediate_size=config.d_ff, max_position_embeddings=max(512, length),
         attn_implementation="sdpa",
     )  # fmt: skip
-    batches = [_masked(rows, length, options.vocabulary, device) for _ in range(8)]
-    return plain_loop(BertForMaskedLM(shape), batches, options, compiled=compiled)
+    batches = [_sample_masked_batch(rows, length, options.vocabulary, device) for _ in range(8)]
+    return run_plain_loop(BertForMaskedLM(shape), batches, options, compiled=compiled)
 
 
-def _masked(rows: int, length: int, vocabulary: int, device: torch.device) -> dict[str, Tensor]:
-    ids = torch.randint(5, vocabulary, (rows, length), device=device)
+def _sample_masked_batch(n_rows: int, length: int, vocabulary_size: int, device: torch.device) -> dict[str, Tensor]:
+    ids = torch.randint(5, vocabulary_size, (n_rows, length), device=device)
     chosen = torch.rand(ids.shape, device=device) < 0.15
     return {"input_ids": ids.masked_fill(chosen, 4), "labels": ids.masked_fill(~chosen, IGNORE)}
 
 
-def flops(config: EncoderConfig, length: int, vocabulary: int) -> float:
+def flops_per_token(config: TransformerEncoderConfig, length: int, vocabulary_size: int) -> float:
     """Of a token, forward and backward."""
     layers = config.n_layers * (4 * config.d_model**2 + 2 * config.d_model * config.d_ff)
     attention = 12 * config.n_layers * length * config.d_model
-    return 6 * layers + attention + 0.15 * 6 * config.d_model * (vocabulary + config.d_model)
+    return 6 * layers + attention + 0.15 * 6 * config.d_model * (vocabulary_size + config.d_model)
 
 
 def main() -> None:
@@ -123,14 +132,14 @@ def main() -> None:
     parser.add_argument("--peak", type=float, default=990e12, help="operations a second")
     options = parser.parse_args()
     for length in options.lengths:
-        config = EncoderConfig(
-            **with_preset({"preset": options.preset, "n_positions": max(512, length)}, EncoderConfig)
+        config = TransformerEncoderConfig(
+            **apply_preset({"preset": options.preset, "n_positions": max(512, length)}, TransformerEncoderConfig)
         )
-        contenders = {"regard": regard_rounds(config, length, options)}
+        contenders = {"regard": run_regard_rounds(config, length, options)}
         for name, compiled in (("BertForMaskedLM", False), ("compiled", True)):
-            contenders[name] = peer_rounds(config, length, options, compiled=compiled)
-        speeds = measure(contenders, options.device, options.warm, options.rounds)
-        used = flops(config, length, options.vocabulary) * speeds["regard"] / options.peak
+            contenders[name] = run_bert_rounds(config, length, options, compiled=compiled)
+        speeds = measure_speeds(contenders, options.device, options.warm, options.rounds)
+        used = flops_per_token(config, length, options.vocabulary) * speeds["regard"] / options.peak
         print(f"{options.preset}, {options.batch * 128 // length} x {length}, {options.device}; utilisation {used:.1%}")
         for name, speed in speeds.items():
             print(f"    {name:<16}{speed:>12,.0f} tokens/s   regard is {speeds['regard'] / speed:.2f} times this")

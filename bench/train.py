@@ -19,27 +19,27 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from lengths import pair_lengths
+from lengths import sample_pair_lengths
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORE
 from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
-from regard.models.blocks import initialise
-from regard.models.presets import Seq2SeqConfig, with_preset
-from regard.tasks.translate import Translate, TranslateConfig
-from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS
+from regard.models.blocks import initialise_weights
+from regard.models.presets import TransformerSeq2SeqConfig, apply_preset
+from regard.tasks.translate import TranslateConfig, TranslationTask
+from regard.text.tokenizer import EOS, PAD, SEQ2SEQ_SPECIAL_TOKENS, SOS
 from regard.text.vocabulary import TokenizerConfig
-from regard.train.loop import Training
-from regard.train.prepare import Prepared
+from regard.train.loop import Trainer
+from regard.train.prepare import PreparedRun
 from regard.train.run import RunConfig, RunDirectory, TrainConfig
 
 NEVER = 10**9
 """Steps until something that is not to happen."""
 
 
-class Vocabulary:
+class StubTokenizers:
     """Stands in for the tokenizers, of which a model only asks the size."""
 
     joint = True
@@ -48,25 +48,27 @@ class Vocabulary:
         self.source = self.target = range(size)
 
 
-def synthetic(folder: Path, n: int, vocabulary: int, mean: float) -> TokenStore:
+def write_synthetic_store(folder: Path, n_pairs: int, vocabulary_size: int, mean_length: float) -> TokenStore:
     """Random sentences of those lengths, in a store on disk."""
     rng = np.random.default_rng(1)
     sides = [
-        [rng.integers(len(SPECIALS), vocabulary, length).tolist() for length in side]
-        for side in pair_lengths(n, seed=0, mean=mean).T
+        [rng.integers(len(SEQ2SEQ_SPECIAL_TOKENS), vocabulary_size, length).tolist() for length in side]
+        for side in sample_pair_lengths(n_pairs, seed=0, mean=mean_length).T
     ]
-    return TokenStore.write(folder, Translate.columns, [sides], vocabulary=vocabulary, fingerprint="")
+    return TokenStore.write(
+        folder, TranslationTask.store_columns, [sides], vocabulary_size=vocabulary_size, fingerprint=""
+    )
 
 
-def regard_rounds(
-    config: Seq2SeqConfig, store: TokenStore, options: argparse.Namespace, batch_tokens: int
+def run_regard_rounds(
+    config: TransformerSeq2SeqConfig, store: TokenStore, options: argparse.Namespace, batch_tokens: int
 ) -> Iterator[int]:
     """Our own training loop over the store on disk: what a user's run does between two log lines."""
     device = torch.device(options.device)
-    task = Translate(TranslateConfig(), Vocabulary(options.vocabulary))  # type: ignore[arg-type]
-    model = task.build(config)
-    initialise(model, torch.Generator().manual_seed(0))
-    order = PackedOrder(task.lengths(store), [options.width] * 2, batch_tokens // options.width, seed=0)
+    task = TranslationTask(TranslateConfig(), StubTokenizers(options.vocabulary))  # type: ignore[arg-type]
+    model = task.build_model(config)
+    initialise_weights(model, torch.Generator().manual_seed(0))
+    order = PackedOrder(task.example_lengths(store), [options.width] * 2, batch_tokens // options.width, seed=0)
     gpu = device.type == "cuda"
     train = TrainConfig(
         steps=NEVER, batch_tokens=batch_tokens, learning_rate=1e-4, warmup=0, schedule="constant",
@@ -82,14 +84,16 @@ def regard_rounds(
     )
     with TemporaryDirectory() as folder:
         run = RunDirectory(Path(folder))
-        prepared = Prepared(run, settings, task, model.to(device), order, order, store, store, device, {})
+        prepared = PreparedRun(run, settings, task, model.to(device), order, order, store, store, device, {})
         tokens = 0
-        for event in Training(prepared).run():
+        for event in Trainer(prepared).train():
             yield event.values["tokens"] - tokens
             tokens = event.values["tokens"]
 
 
-def padded(store: TokenStore, batch_tokens: int, device: torch.device, count: int = 32) -> list[tuple[Tensor, Tensor]]:
+def build_padded_batches(
+    store: TokenStore, batch_tokens: int, device: torch.device, n_batches: int = 32
+) -> list[tuple[Tensor, Tensor]]:
     """Batches of like length, padded, on the device already: the peers' best case."""
     size = store.lengths("source", "target").max(axis=1)
     order = np.argsort(size, kind="stable")
@@ -100,16 +104,18 @@ def padded(store: TokenStore, batch_tokens: int, device: torch.device, count: in
             last += 1
         cuts.append(order[first:last])
         first = last
-    chosen = np.random.default_rng(2).permutation(len(cuts))[:count]
-    return [(_pad(store, "source", cuts[i], device), _pad(store, "target", cuts[i], device)) for i in chosen]
+    chosen = np.random.default_rng(2).permutation(len(cuts))[:n_batches]
+    return [
+        (_pad_column(store, "source", cuts[i], device), _pad_column(store, "target", cuts[i], device)) for i in chosen
+    ]
 
 
-def _pad(store: TokenStore, name: str, items: np.ndarray, device: torch.device) -> Tensor:
+def _pad_column(store: TokenStore, name: str, items: np.ndarray, device: torch.device) -> Tensor:
     sentences = [torch.from_numpy(store[name][j].astype(np.int64)) for j in items]
     return nn.utils.rnn.pad_sequence(sentences, batch_first=True, padding_value=PAD).to(device)
 
 
-def peer_rounds(
+def run_peer_rounds(
     model: nn.Module,
     loss: Callable[[nn.Module, Tensor, Tensor], Tensor],
     store: TokenStore,
@@ -120,7 +126,7 @@ def peer_rounds(
     device = torch.device(options.device)
     model.to(device).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    batches = padded(store, batch_tokens, device)
+    batches = build_padded_batches(store, batch_tokens, device)
     tokens = {id(target): int((target != PAD).sum()) for _, target in batches}
     seen = 0
     for step, (source, target) in enumerate(cycle(batches), start=1):
@@ -136,12 +142,14 @@ def peer_rounds(
             seen = 0
 
 
-def marian(config: Seq2SeqConfig, vocabulary: int) -> tuple[nn.Module, Callable[[nn.Module, Tensor, Tensor], Tensor]]:
+def build_marian(
+    config: TransformerSeq2SeqConfig, vocabulary_size: int
+) -> tuple[nn.Module, Callable[[nn.Module, Tensor, Tensor], Tensor]]:
     """Hugging Face's Marian of the same shape."""
     from transformers import MarianConfig, MarianMTModel
 
     shape = MarianConfig(
-        vocab_size=vocabulary, d_model=config.d_model, encoder_layers=config.n_layers,
+        vocab_size=vocabulary_size, d_model=config.d_model, encoder_layers=config.n_layers,
         decoder_layers=config.n_decoder_layers, encoder_attention_heads=config.n_heads,
         decoder_attention_heads=config.n_heads, encoder_ffn_dim=config.d_ff, decoder_ffn_dim=config.d_ff,
         dropout=config.dropout, activation_function="relu", pad_token_id=PAD, eos_token_id=EOS,
@@ -159,9 +167,9 @@ def marian(config: Seq2SeqConfig, vocabulary: int) -> tuple[nn.Module, Callable[
 class TorchTransformer(nn.Module):
     """torch.nn.Transformer with embeddings and a tied softmax."""
 
-    def __init__(self, config: Seq2SeqConfig, vocabulary: int) -> None:
+    def __init__(self, config: TransformerSeq2SeqConfig, vocabulary_size: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, config.d_model)
+        self.tokens = nn.Embedding(vocabulary_size, config.d_model)
         self.positions = nn.Embedding(256, config.d_model)
         self.body = nn.Transformer(
             config.d_model, config.n_heads, config.n_layers, config.n_decoder_layers, config.d_ff, config.dropout,
@@ -181,16 +189,18 @@ class TorchTransformer(nn.Module):
         return out @ self.tokens.weight.T
 
 
-def torch_transformer(config: Seq2SeqConfig, vocabulary: int) -> tuple[nn.Module, Callable[..., Tensor]]:
+def build_torch_transformer(
+    config: TransformerSeq2SeqConfig, vocabulary_size: int
+) -> tuple[nn.Module, Callable[..., Tensor]]:
     def loss(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
         entered = torch.cat((torch.full_like(target[:, :1], SOS), target[:, :-1]), 1)
         logits = model(source, entered)
         return nn.functional.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=PAD)
 
-    return TorchTransformer(config, vocabulary), loss
+    return TorchTransformer(config, vocabulary_size), loss
 
 
-def plain_loop(
+def run_plain_loop(
     model: nn.Module, batches: list[dict[str, Tensor]], options: argparse.Namespace, *, compiled: bool
 ) -> Iterator[int]:
     """A peer of the library transformers in a loop as anybody writes it; gives the tokens of every round."""
@@ -212,7 +222,9 @@ def plain_loop(
             tokens = 0
 
 
-def measure(contenders: dict[str, Iterator[int]], device: str, warm: int, rounds: int) -> dict[str, float]:
+def measure_speeds(
+    contenders: dict[str, Iterator[int]], device: str, warmup_rounds: int, rounds: int
+) -> dict[str, float]:
     """The median tokens a second of each, in interleaved rounds of some steps."""
 
     def sync() -> None:
@@ -221,7 +233,7 @@ def measure(contenders: dict[str, Iterator[int]], device: str, warm: int, rounds
 
     speeds: dict[str, list[float]] = {name: [] for name in contenders}
     for each in contenders.values():
-        for _ in range(warm):
+        for _ in range(warmup_rounds):
             next(each)
     for _ in range(rounds):
         for name, each in contenders.items():
@@ -247,22 +259,22 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=["marian", "torch"])
     parser.add_argument("--compile-peers", action="store_true")
     options = parser.parse_args()
-    config = Seq2SeqConfig(**with_preset({"preset": options.preset}))
+    config = TransformerSeq2SeqConfig(**apply_preset({"preset": options.preset}))
     with TemporaryDirectory() as folder:
-        store = synthetic(Path(folder) / "store", 40_000, options.vocabulary, options.mean)
-        compare(config, store, options)
+        store = write_synthetic_store(Path(folder) / "store", 40_000, options.vocabulary, options.mean)
+        print_speeds(config, store, options)
 
 
-def compare(config: Seq2SeqConfig, store: TokenStore, options: argparse.Namespace) -> None:
+def print_speeds(config: TransformerSeq2SeqConfig, store: TokenStore, options: argparse.Namespace) -> None:
     """Print the speeds, for each size of batch."""
     for batch_tokens in options.batch_tokens:
-        contenders = {"regard": regard_rounds(config, store, options, batch_tokens)}
-        for name, build in (("marian", marian), ("torch", torch_transformer)):
+        contenders = {"regard": run_regard_rounds(config, store, options, batch_tokens)}
+        for name, build in (("marian", build_marian), ("torch", build_torch_transformer)):
             if name in options.peers:
                 model, loss = build(config, options.vocabulary)
                 model = torch.compile(model, dynamic=True) if options.compile_peers else model  # type: ignore[assignment]
-                contenders[name] = peer_rounds(model, loss, store, batch_tokens, options)
-        speeds = measure(contenders, options.device, options.warm, options.rounds)
+                contenders[name] = run_peer_rounds(model, loss, store, batch_tokens, options)
+        speeds = measure_speeds(contenders, options.device, options.warm, options.rounds)
         print(f"{options.preset}, {batch_tokens:,} tokens a batch, {options.device}")
         for name, speed in speeds.items():
             print(

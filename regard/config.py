@@ -47,11 +47,11 @@ def override(tables: Tables, settings: list[str]) -> Tables:
         table, dot, key = name.strip().partition(".")
         if not (equals and dot and table and key):
             raise ConfigError(f"--set {setting}: expected table.key=value, as in train.steps=1000")
-        result.setdefault(table, {})[key] = _toml_value(text.strip())
+        result.setdefault(table, {})[key] = _parse_toml_value(text.strip())
     return result
 
 
-def _toml_value(text: str) -> Any:
+def _parse_toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -72,10 +72,10 @@ def _check_table(table: Table, cls: type, name: str, where: str) -> Table:
     for key in table:
         if key not in known:
             raise ConfigError(f"{where}: unknown key '{name}.{key}'; {did_you_mean(key, known, f'{name}.')}")
-    return {key: _fit(value, hints[key], f"{where}: {name}.{key}") for key, value in table.items()}
+    return {key: _convert(value, hints[key], f"{where}: {name}.{key}") for key, value in table.items()}
 
 
-def missing(cls: type, table: Table) -> list[str]:
+def missing_keys(cls: type, table: Table) -> list[str]:
     """The keys without a default that the table leaves out."""
     fields = dataclasses.fields(cls)
     required = (f.name for f in fields if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING)
@@ -94,13 +94,13 @@ def build(cls: type[T], table: Table) -> T:
     return cls(**given)
 
 
-def _fit(value: Any, wanted: Any, where: str) -> Any:
+def _convert(value: Any, expected: Any, where: str) -> Any:
     """The value as the wanted type: integers serve as floats, lists as tuples, nothing else is converted."""
-    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin in (typing.Union, types.UnionType):
         for choice in arguments:
             try:
-                return _fit(value, choice, where)
+                return _convert(value, choice, where)
             except ConfigError:
                 continue
     elif origin is typing.Literal:
@@ -108,27 +108,27 @@ def _fit(value: Any, wanted: Any, where: str) -> Any:
             return value
         raise ConfigError(f"{where} = {value!r}; accepted: {', '.join(map(str, arguments))}")
     elif origin is tuple and isinstance(value, list | tuple):
-        return tuple(_fit(item, arguments[0], where) for item in value)
+        return tuple(_convert(item, arguments[0], where) for item in value)
     elif origin is tuple and isinstance(value, str):
-        return (_fit(value, arguments[0], where),)
-    elif wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return (_convert(value, arguments[0], where),)
+    elif expected is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    elif isinstance(wanted, type) and type(value) is wanted:
+    elif isinstance(expected, type) and type(value) is expected:
         return value
-    raise ConfigError(f"{where} = {value!r}; expected {_type_name(wanted)}, found {_type_name(type(value))}")
+    raise ConfigError(f"{where} = {value!r}; expected {_type_name(expected)}, found {_type_name(type(value))}")
 
 
-def _type_name(wanted: Any) -> str:
+def _type_name(expected: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list"}
-    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin is tuple:
         return f"a list of {names.get(arguments[0], 'values')} each"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_type_name(choice) for choice in arguments)
-    return names.get(wanted, getattr(wanted, "__name__", str(wanted)))
+    return names.get(expected, getattr(expected, "__name__", str(expected)))
 
 
-def tables_of(configs: Mapping[str, object]) -> Tables:
+def to_tables(configs: Mapping[str, object]) -> Tables:
     """The dataclasses as plain tables, ready to dump or print as JSON."""
     return {name: dataclasses.asdict(config) for name, config in configs.items()}  # type: ignore[call-overload]
 
@@ -137,15 +137,15 @@ def dump(tables: Tables) -> str:
     """The tables as TOML."""
     lines: list[str] = []
     for name, table in tables.items():
-        lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""]
+        lines += [f"[{name}]", *(f"{key} = {_format_toml_value(value)}" for key, value in table.items()), ""]
     return "\n".join(lines)
 
 
-def _toml(value: Any) -> str:
+def _format_toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one that TOML alone refuses
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(item) for item in value)}]"
+        return f"[{', '.join(_format_toml_value(item) for item in value)}]"
     return repr(value)

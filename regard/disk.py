@@ -19,7 +19,7 @@ from regard.errors import CheckpointError, InputError
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
-    write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+    write_atomically(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -27,7 +27,7 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json_text(value, indent=2) + "\n")
 
 
-def read_json(path: Path, kind: type = dict) -> Any:
+def read_json(path: Path, expected_type: type = dict) -> Any:
     """What a JSON file holds, which must be an object, or what else is asked for."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -35,12 +35,14 @@ def read_json(path: Path, kind: type = dict) -> Any:
         raise CheckpointError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: damaged, or not JSON ({error}); restore it from a copy") from None
-    if not isinstance(found, kind):
-        raise CheckpointError(f"{path}: expected {'an object' if kind is dict else 'a list'}, found other JSON")
+    if not isinstance(found, expected_type):
+        raise CheckpointError(
+            f"{path}: expected {'an object' if expected_type is dict else 'a list'}, found other JSON"
+        )
     return found
 
 
-def read_json_if_there(path: Path) -> dict[str, Any]:
+def read_json_if_exists(path: Path) -> dict[str, Any]:
     """What a JSON file holds; nothing where there is none."""
     found: dict[str, Any] = read_json(path) if path.exists() else {}
     return found
@@ -48,49 +50,49 @@ def read_json_if_there(path: Path) -> dict[str, Any]:
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """The value as JSON, which has no word for an infinite number or for none: those become null."""
-    return json.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
+    return json.dumps(_replace_non_finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _replace_non_finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_replace_non_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_aside(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, flush it to disk, and put it in the place of `path`."""
     aside = path.with_name(path.name + ".new")
     try:
         write(aside)
-        flush(aside)
+        fsync_path(aside)
         aside.replace(path)
-        flush(path.parent)
+        fsync_path(path.parent)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
 
 
-def check_writable(place: Path) -> None:
+def check_writable(path: Path) -> None:
     """Refuse a place where no file can be written: asked before the work, which may take long."""
     try:
-        if place.is_dir():
-            raise InputError(f"{place}: cannot be written: is a directory; name a file in it")
-        if not place.parent.is_dir():
-            raise InputError(f"{place}: cannot be written: no directory {place.parent}; make it first")
-        with NamedTemporaryFile(dir=place.parent, prefix=f"{place.name}."):
+        if path.is_dir():
+            raise InputError(f"{path}: cannot be written: is a directory; name a file in it")
+        if not path.parent.is_dir():
+            raise InputError(f"{path}: cannot be written: no directory {path.parent}; make it first")
+        with NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}."):
             pass
     except OSError as error:
-        raise unwritable(place, error) from None
+        raise unwritable_error(path, error) from None
 
 
-def unwritable(place: Path, error: OSError) -> InputError:
+def unwritable_error(path: Path, error: OSError) -> InputError:
     """What to say of a file that cannot be written."""
-    return InputError(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}; choose another place")
+    return InputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}; choose another place")
 
 
-def flush(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Make sure that what was written to a file or a directory is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -51,12 +51,12 @@ class TrainingError(RegardError):
 class MissingExtra(RegardError):
     """An optional library that is not installed; says the command that installs it."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the extra '{extra}'; run: pip install 'regard[{extra}]'")
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs the extra '{extra}'; run: pip install 'regard[{extra}]'")
 
 
-def did_you_mean(word: str, known: Iterable[str], before: str = "") -> str:
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     """The end of a message about an unknown name: the nearest known one, with what stands before it, or all of them."""
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean '{before}{close[0]}'?" if close else f"known: {', '.join(names)}"
+    return f"did you mean '{prefix}{close[0]}'?" if close else f"known: {', '.join(names)}"

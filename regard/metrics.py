@@ -58,13 +58,13 @@ def perplexity(nll: float, n_tokens: int) -> float:
 
 def accuracy(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     """The share of predictions that are right."""
-    return _share(_n_same(gold, predicted), len(gold))
+    return _fraction(_count_equal(gold, predicted), len(gold))
 
 
 def f1(gold: Sequence[Hashable], predicted: Sequence[Hashable], positive: Hashable) -> float:
     """The harmonic mean of precision and recall of one class; 0.0 where that is neither there nor predicted."""
     n_right = sum(g == p == positive for g, p in zip(gold, predicted, strict=True))
-    return _share(2 * n_right, gold.count(positive) + predicted.count(positive))
+    return _fraction(2 * n_right, gold.count(positive) + predicted.count(positive))
 
 
 def macro_f1(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
@@ -72,16 +72,16 @@ def macro_f1(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     n_gold, n_predicted = Counter(gold), Counter(predicted)
     n_right = Counter(g for g, p in zip(gold, predicted, strict=True) if g == p)
     classes = n_gold.keys() | n_predicted.keys()
-    total = math.fsum(_share(2 * n_right[c], n_gold[c] + n_predicted[c]) for c in classes)
-    return _share(total, len(classes))
+    total = math.fsum(_fraction(2 * n_right[c], n_gold[c] + n_predicted[c]) for c in classes)
+    return _fraction(total, len(classes))
 
 
 def matthews(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     """Matthews' correlation of two or more classes (Gorodkin 2004); 0.0 where one side is all of one class."""
     n_gold, n_predicted, n = Counter(gold), Counter(predicted), len(gold)
-    covariance = n * _n_same(gold, predicted) - sum(n_gold[c] * n_predicted[c] for c in n_gold)
+    covariance = n * _count_equal(gold, predicted) - sum(n_gold[c] * n_predicted[c] for c in n_gold)
     variances = [n * n - sum(count * count for count in side.values()) for side in (n_gold, n_predicted)]
-    return _share(covariance, math.sqrt(math.prod(variances)))
+    return _fraction(covariance, math.sqrt(math.prod(variances)))
 
 
 def pearson(gold: Scores, predicted: Scores) -> float:
@@ -92,40 +92,40 @@ def pearson(gold: Scores, predicted: Scores) -> float:
 def spearman(gold: Scores, predicted: Scores) -> float:
     """The correlation of the scores' ranks, equal scores sharing the mean of theirs; nan where `pearson` is."""
     x, y = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
-    return math.nan if _is_flat(x) or _is_flat(y) else _correlation(_ranks(x), _ranks(y))
+    return math.nan if _is_degenerate(x) or _is_degenerate(y) else _correlation(_average_ranks(x), _average_ranks(y))
 
 
 def _correlation(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> float:
     assert len(x) == len(y), f"{len(x)} scores against {len(y)}"
-    if _is_flat(x) or _is_flat(y):
+    if _is_degenerate(x) or _is_degenerate(y):
         return math.nan
-    return float(np.clip(_direction(x) @ _direction(y), -1.0, 1.0))
+    return float(np.clip(_center_and_normalize(x) @ _center_and_normalize(y), -1.0, 1.0))
 
 
-def _is_flat(scores: Float[np.ndarray, " N"]) -> bool:
+def _is_degenerate(scores: Float[np.ndarray, " N"]) -> bool:
     """Whether there is nothing to correlate; by the ends, since a mean may differ from equal scores by a rounding."""
     return len(scores) == 0 or not np.isfinite(scores).all() or bool(scores.min() == scores.max())
 
 
-def _direction(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+def _center_and_normalize(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
     """The scores around their mean, as a vector of length 1."""
     around = scores - scores.mean()
     around = around / np.abs(around).max()
     return np.asarray(around / np.linalg.norm(around))
 
 
-def _ranks(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+def _average_ranks(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
     """The place of each score from the lowest on, counted from 1."""
     _, which, n_equal = np.unique(scores, return_inverse=True, return_counts=True)
     last = np.cumsum(n_equal)
     return np.asarray((last - (n_equal - 1) / 2)[which])
 
 
-def _n_same(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> int:
+def _count_equal(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> int:
     return sum(g == p for g, p in zip(gold, predicted, strict=True))
 
 
-def _share(part: float, whole: float) -> float:
+def _fraction(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
@@ -137,7 +137,7 @@ class Entity(NamedTuple):
     end: int
 
 
-def entities(labels: Sequence[str]) -> list[Entity]:
+def extract_entities(labels: Sequence[str]) -> list[Entity]:
     """The entities of one sentence, in strict IOB2, as seqeval's strict mode reads it.
 
     One begins at B-X and goes on over each I-X that follows. An I-X after anything else begins none and is part of
@@ -157,22 +157,22 @@ class EntityScore(NamedTuple):
 
     n_gold: int
     n_predicted: int
-    n_right: int
+    n_correct: int
 
     @property
     def precision(self) -> float:
         """The share of the predicted ones that are right; 0.0 where none is predicted."""
-        return _share(self.n_right, self.n_predicted)
+        return _fraction(self.n_correct, self.n_predicted)
 
     @property
     def recall(self) -> float:
         """The share of the gold ones that are predicted; 0.0 where there is none."""
-        return _share(self.n_right, self.n_gold)
+        return _fraction(self.n_correct, self.n_gold)
 
     @property
     def f1(self) -> float:
         """The harmonic mean of precision and recall."""
-        return _share(2 * self.n_right, self.n_gold + self.n_predicted)
+        return _fraction(2 * self.n_correct, self.n_gold + self.n_predicted)
 
 
 @dataclass(frozen=True)
@@ -194,4 +194,4 @@ def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def _all_entities(sentences: Sequence[Sequence[str]]) -> set[tuple[int, Entity]]:
-    return {(number, entity) for number, labels in enumerate(sentences) for entity in entities(labels)}
+    return {(number, entity) for number, labels in enumerate(sentences) for entity in extract_entities(labels)}

@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 console = Console(stderr=True, highlight=False)
 
-QUIET_SECONDS = 10.0
+LOG_INTERVAL_SECONDS = 10.0
 """Between two plain lines, where there is no terminal to draw a bar in."""
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """One line for the person watching."""
     console.print(message, soft_wrap=True, markup=False)
 
@@ -49,7 +49,7 @@ def warn(message: str) -> None:
     console.print(f"warning: {message}", style="yellow", soft_wrap=True, markup=False)
 
 
-def live(*columns: ProgressColumn) -> Progress:
+def live_display(*columns: ProgressColumn) -> Progress:
     """A live display on stderr, where that is a terminal; what is printed meanwhile goes where it was going."""
     return Progress(
         *columns,
@@ -61,50 +61,50 @@ def live(*columns: ProgressColumn) -> Progress:
     )
 
 
-class Bar:
+class ProgressBar:
     """Counts finished pieces of work and shows the count, or what share of all it is."""
 
-    def __init__(self, what: str, total: int | None, *, share: bool = False) -> None:
-        self.what, self.total, self.done, self.share = what, total, 0, share
-        self._said = time.monotonic()
-        self._live: Progress | None = None
+    def __init__(self, description: str, total: int | None, *, as_percentage: bool = False) -> None:
+        self.description, self.total, self.n_done, self.as_percentage = description, total, 0, as_percentage
+        self._last_logged = time.monotonic()
+        self._display: Progress | None = None
         if console.is_terminal:
-            count = TaskProgressColumn() if share else MofNCompleteColumn()
+            count = TaskProgressColumn() if as_percentage else MofNCompleteColumn()
             columns = (TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn())
-            self._live = live(*columns, TimeRemainingColumn())
-            self._task = self._live.add_task(what, total=total)
+            self._display = live_display(*columns, TimeRemainingColumn())
+            self._task = self._display.add_task(description, total=total)
 
-    def advance(self, pieces: int = 1) -> None:
-        self.reach(self.done + pieces)
+    def advance(self, n: int = 1) -> None:
+        self.set_done(self.n_done + n)
 
-    def reach(self, done: int) -> None:
-        self.done = done
-        if self._live is not None:
-            self._live.update(self._task, completed=self.done)
-        elif time.monotonic() - self._said > QUIET_SECONDS:
-            self._said = time.monotonic()
-            say(f"{self.what}: {self._count()}")
+    def set_done(self, n_done: int) -> None:
+        self.n_done = n_done
+        if self._display is not None:
+            self._display.update(self._task, completed=self.n_done)
+        elif time.monotonic() - self._last_logged > LOG_INTERVAL_SECONDS:
+            self._last_logged = time.monotonic()
+            print_message(f"{self.description}: {self._format_count()}")
 
-    def _count(self) -> str:
-        if self.share and self.total:
-            return f"{self.done / self.total:.0%}"
-        return f"{self.done:,}" + (f" of {self.total:,}" if self.total else "")
+    def _format_count(self) -> str:
+        if self.as_percentage and self.total:
+            return f"{self.n_done / self.total:.0%}"
+        return f"{self.n_done:,}" + (f" of {self.total:,}" if self.total else "")
 
 
 @contextmanager
-def bar(what: str, total: int | None = None, *, share: bool = False) -> Iterator[Bar]:
+def progress_bar(description: str, total: int | None = None, *, as_percentage: bool = False) -> Iterator[ProgressBar]:
     """A bar that is gone when the work is done."""
-    shown = Bar(what, total, share=share)
-    if shown._live is None:
+    shown = ProgressBar(description, total, as_percentage=as_percentage)
+    if shown._display is None:
         yield shown
     else:
-        with shown._live:
+        with shown._display:
             yield shown
 
 
-def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
     """The items themselves, counted as they pass."""
-    with bar(what, total) as shown:
+    with progress_bar(description, total) as shown:
         for item in items:
             yield item
             shown.advance()
@@ -112,28 +112,28 @@ def track(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T
 
 Tell = Callable[[], int]
 
-_listening: ContextVar[Callable[[Path, Tell], None] | None] = ContextVar("listening", default=None)
+_read_listener: ContextVar[Callable[[Path, Tell], None] | None] = ContextVar("listening", default=None)
 
 
-def has_read(path: str | Path, tell: Tell) -> None:
+def report_bytes_read(path: str | Path, tell: Tell) -> None:
     """Said by who reads a file; `tell` gives how many of its bytes, as they lie on the disk, are read."""
-    if (listener := _listening.get()) is not None:
+    if (listener := _read_listener.get()) is not None:
         listener(Path(path), tell)
 
 
 @contextmanager
-def watch_files(what: str, sizes: Mapping[Path, int]) -> Iterator[None]:
+def track_file_reading(description: str, file_sizes: Mapping[Path, int]) -> Iterator[None]:
     """Shows what share of files of these sizes is read meanwhile."""
-    places = dict.fromkeys(sizes, 0)
-    with bar(what, sum(sizes.values()), share=True) as shown:
+    places = dict.fromkeys(file_sizes, 0)
+    with progress_bar(description, sum(file_sizes.values()), as_percentage=True) as shown:
 
         def listen(path: Path, tell: Tell) -> None:
             if path in places:
                 places[path] = tell()
-                shown.reach(sum(places.values()))
+                shown.set_done(sum(places.values()))
 
-        before = _listening.set(listen)
+        before = _read_listener.set(listen)
         try:
             yield
         finally:
-            _listening.reset(before)
+            _read_listener.reset(before)

@@ -14,7 +14,7 @@ from runs import EIGHT, contents, learned, recipe, trained, write_pairs, written
 from torch.testing import assert_close
 
 import regard
-from regard.api import Translator, free_directory
+from regard.api import Translator, next_run_directory
 from regard.errors import CheckpointError, ConfigError, InputError
 from regard.generate import length_penalty
 
@@ -51,27 +51,27 @@ def test_an_unknown_option_is_named(model: Translator) -> None:
 
 
 def test_a_stream_gives_each_text_with_its_translations(model: Translator) -> None:
-    found = model.stream(iter([SOURCES[:1], SOURCES[1:3]]), beam=1)
+    found = model.translate_iterable(iter([SOURCES[:1], SOURCES[1:3]]), beam=1)
     assert next(found)[0] == SOURCES[0]
     assert [(text, best[0].text) for text, best in found] == list(zip(SOURCES[1:3], TARGETS[1:3], strict=True))
 
 
 def test_forced_decoding_scores_a_given_text_and_shows_what_it_looked_at(model: Translator) -> None:
-    forced = model.force(SOURCES[0], TARGETS[0], alpha=0.0)
+    forced = model.force_decode(SOURCES[0], TARGETS[0], alpha=0.0)
     n_source = len(model.task.tokenizers.source.encode(SOURCES[0])) + 1
     n_target = len(model.task.tokenizers.target.encode(TARGETS[0])) + 1
     assert forced.attention.shape == (1, 2, n_target, n_source)
     assert_close(forced.attention.sum(-1), torch.ones(1, 2, n_target))
     assert forced.hypothesis.score == pytest.approx(sum(forced.hypothesis.token_scores))
     assert length_penalty(n_target, 0.0) == 1.0
-    assert model.force(SOURCES[0], TARGETS[1], alpha=0.0).hypothesis.score < forced.hypothesis.score - 1
+    assert model.force_decode(SOURCES[0], TARGETS[1], alpha=0.0).hypothesis.score < forced.hypothesis.score - 1
 
 
 def test_evaluation_and_information(model: Translator, tmp_path: Path) -> None:
     scores = model.evaluate(write_pairs(tmp_path, "test", EIGHT), beam=1)
     assert scores["n"] == 8
     assert scores["exact"] == 1.0
-    nll = -sum(sum(model.force(*pair).hypothesis.token_scores) for pair in EIGHT)
+    nll = -sum(sum(model.force_decode(*pair).hypothesis.token_scores) for pair in EIGHT)
     assert scores["perplexity"] == pytest.approx(torch.tensor(nll / scores["tokens"]).exp().item(), rel=1e-5)
     about = model.info()
     assert about["parameters"] == sum(weight.numel() for weight in model.network.parameters())
@@ -80,7 +80,7 @@ def test_evaluation_and_information(model: Translator, tmp_path: Path) -> None:
 
 def test_training_may_be_watched(tmp_path: Path) -> None:
     path = written(tmp_path, recipe(tmp_path))
-    run = regard.train(path, out=tmp_path / "run", settings=["train.steps=4"], device="cpu")
+    run = regard.train(path, out=tmp_path / "run", overrides=["train.steps=4"], device="cpu")
     events = list(run)
     assert [event.step for event in events if event.kind == "log"] == [1, 2, 3, 4]
     assert events[-1].kind == "end"
@@ -111,10 +111,10 @@ def test_a_run_left_half_way_is_taken_up(tmp_path: Path) -> None:
 def test_without_a_place_the_next_free_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tables = recipe(tmp_path)
-    assert free_directory(Path("runs"), tables) == Path("runs/translate-1")
+    assert next_run_directory(Path("runs"), tables) == Path("runs/translate-1")
     for number in (1, 2):
         run = regard.train(tables, device="cpu")
-        assert run.prepared.run.path == Path(f"runs/translate-{number}")
+        assert run.prepared.directory.path == Path(f"runs/translate-{number}")
 
 
 def test_a_directory_that_is_no_run(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import torch
 import regard.nn
 from regard import config
 from regard.errors import RegardError
-from regard.models.presets import with_preset
-from regard.tasks.task import Amount
+from regard.models.presets import apply_preset
+from regard.tasks.task import TrainingScale
 from regard.train import choose
-from regard.train.run import schema, task_of
+from regard.train.run import get_task_class, recipe_schema
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "regard"
@@ -127,13 +127,13 @@ def test_there_are_recipes() -> None:
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_every_recipe_is_valid(path: Path) -> None:
     tables = config.read(path)
-    kinds = schema(task_of(tables, str(path)), tables, str(path))
+    kinds = recipe_schema(get_task_class(tables, str(path)), tables, str(path))
     checked = config.check(tables, kinds, str(path))
-    checked["model"] = with_preset({"preset": "tiny", **checked.get("model", {})}, kinds["model"])
-    amount = Amount(10**4, 10**6, checked["model"]["d_model"], started=False)
-    checked["train"] = choose.train_table(checked.get("train", {}), amount, torch.device("cpu"))
+    checked["model"] = apply_preset({"preset": "tiny", **checked.get("model", {})}, kinds["model"])
+    amount = TrainingScale(10**4, 10**6, checked["model"]["d_model"], is_finetuning=False)
+    checked["train"] = choose.complete_train_table(checked.get("train", {}), amount, torch.device("cpu"))
     for name, table in checked.items():
-        if not config.missing(kinds[name], table):
+        if not config.missing_keys(kinds[name], table):
             config.build(kinds[name], table)  # which judges the values
 
 

@@ -78,8 +78,8 @@ def test_an_unknown_table() -> None:
 
 
 def test_keys_without_a_default_can_be_missing() -> None:
-    assert config.missing(Oven, {}) == ["degrees"]
-    assert config.missing(Oven, {"degrees": 1}) == []
+    assert config.missing_keys(Oven, {}) == ["degrees"]
+    assert config.missing_keys(Oven, {"degrees": 1}) == []
     assert set(config.defaults(Oven)) == {field.name for field in dataclasses.fields(Oven)} - {"degrees"}
 
 
@@ -155,5 +155,5 @@ def test_what_is_dumped_is_read_again(value: object) -> None:
 
 def test_a_dataclass_survives_the_way_through_toml() -> None:
     oven = Oven(degrees=3, hours=1e-9, dishes=("a", 'b"\\\n'), note="\x07é")
-    tables = config.check(tomllib.loads(config.dump(config.tables_of({"oven": oven}))), SCHEMA, "")
+    tables = config.check(tomllib.loads(config.dump(config.to_tables({"oven": oven}))), SCHEMA, "")
     assert config.build(Oven, tables["oven"]) == oven

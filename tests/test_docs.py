@@ -85,7 +85,7 @@ def conll(pair: cldr.Pair) -> str:
 def folder(tmp_path: Path) -> Path:
     """Where a reader of the pages would be, with files of their own."""
     pytest.importorskip("matplotlib")
-    train, test = cldr.corpus(400, 10)
+    train, test = cldr.generate_corpus(400, 10)
     for name in ("multi30k", "tatoeba", "europarl"):
         (tmp_path / name).mkdir()
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")

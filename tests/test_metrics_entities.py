@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.metrics import Entity, EntityScore, entities, entity_scores
+from regard.metrics import Entity, EntityScore, entity_scores, extract_entities
 
 labels_of_words = st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), max_size=8)
 tagged_twice = st.lists(
@@ -43,7 +43,7 @@ def plain_entities(labels: list[str]) -> list[Entity]:
     ],
 )
 def test_entities_worked_by_hand(labels: str, expected: list[tuple[str, int, int]]) -> None:
-    assert entities(labels.split()) == [Entity(*entity) for entity in expected]
+    assert extract_entities(labels.split()) == [Entity(*entity) for entity in expected]
 
 
 def test_scores_worked_by_hand() -> None:
@@ -76,7 +76,7 @@ def test_both_sides_must_be_equally_long() -> None:
 
 @given(labels_of_words)
 def test_entities_against_the_definition(labels: list[str]) -> None:
-    assert entities(labels) == plain_entities(labels)
+    assert extract_entities(labels) == plain_entities(labels)
 
 
 @given(tagged_twice)

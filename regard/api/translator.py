@@ -10,17 +10,17 @@ from typing import Any, overload
 import torch
 from torch import nn
 
-from regard.api.model import Ids, Model, check_options, one_text
-from regard.data.buckets import windows
+from regard.api.model import Model, TokenIds, check_options, check_text
+from regard.data.buckets import buffered_read
 from regard.errors import InputError
-from regard.generate import Search
-from regard.look.seen import Seen
-from regard.look.subject import Side, Subject
+from regard.generate import DecodingConfig
+from regard.look.seen import Inspection
+from regard.look.subject import LookTarget, Side
 from regard.metrics import perplexity, translation_score
-from regard.models.interfaces import PairModel
+from regard.models.interfaces import Seq2SeqModel
 from regard.progress import track
 from regard.tasks import Task
-from regard.tasks.translate import Forced, Translate, Translation
+from regard.tasks.translate import ForcedDecoding, Translation, TranslationTask
 from regard.text.pairs import read_pairs
 from regard.text.tokenizer import Tokenizer
 from regard.train.run import RunConfig
@@ -31,10 +31,10 @@ class Translator(Model):
 
     stacks = ("encoder", "decoder")
 
-    def __init__(self, path: Path, settings: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
-        super().__init__(path, settings, task, network, device)
-        assert isinstance(task, Translate)
-        assert isinstance(network, PairModel)
+    def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
+        super().__init__(path, run_config, task, network, device)
+        assert isinstance(task, TranslationTask)
+        assert isinstance(network, Seq2SeqModel)
         self.task, self.network = task, network
 
     @property
@@ -42,14 +42,14 @@ class Translator(Model):
         return self.network
 
     @property
-    def _longest(self) -> int:
+    def _max_text_tokens(self) -> int:
         return self.network.config.n_positions - 1
 
     @property
-    def _vocabulary(self) -> int:
+    def _vocabulary_size(self) -> int:
         return len(self.task.tokenizers.target)
 
-    def _encoded(self, example: Sequence[str]) -> list[Ids]:
+    def _encode_texts(self, example: Sequence[str]) -> list[TokenIds]:
         sides = [self.task.tokenizers.source, self.task.tokenizers.target]
         return [side.encode(text) for side, text in zip(sides, example, strict=False)]
 
@@ -66,29 +66,34 @@ class Translator(Model):
         `attention`, each translation holds what its tokens looked at: (layers, heads, tokens, source_tokens).
         """
         if isinstance(text, str):
-            return next(self.stream([[text]], **options))[1]
-        return [best for _, best in self.stream(windows(text), **options)]
+            return next(self.translate_iterable([[text]], **options))[1]
+        return [best for _, best in self.translate_iterable(buffered_read(text), **options)]
 
-    def stream(
+    def translate_iterable(
         self, texts: Iterable[Sequence[str]], *, aligned: bool = True, attention: bool = False, **options: Any
     ) -> Iterator[tuple[str, list[Translation]]]:
         """Translate windows of texts as they come; gives each text with its translations, in order."""
         return self.task.translate(
-            self.network, texts, _search(options), self.device, aligned=aligned, attention=attention
+            self.network,
+            texts,
+            _parse_search_options(options),
+            self.device,
+            with_alignment=aligned,
+            with_attention=attention,
         )
 
-    def force(self, source: str, target: str, *, alpha: float = Search.alpha) -> Forced:
+    def force_decode(self, source: str, target: str, *, alpha: float = DecodingConfig.alpha) -> ForcedDecoding:
         """The score of a given translation, and the cross-attention of every layer and head for it."""
         ids = self.task.tokenizers.source.encode(source), self.task.tokenizers.target.encode(target)
-        return next(self.task.force(self.network, [ids], self.device, alpha))
+        return next(self.task.force_decode(self.network, [ids], self.device, alpha))
 
-    def look(self, text: str, target: str | None = None, **options: Any) -> Seen:
+    def look(self, text: str, target: str | None = None, **options: Any) -> Inspection:
         """What the model does with a text while it writes a given target, or the translation that wins the search.
 
         Options are those of `Search`.
         """
         tokenizers = self.task.tokenizers
-        one_text(text)
+        check_text(text)
         if "pair" in options:
             raise InputError("a translator reads one text; leave out the pair, or give a target")
         source = tokenizers.source.encode(text)
@@ -96,14 +101,14 @@ class Translator(Model):
         if target is not None and options:
             raise InputError(f"a target is given, so nothing is searched; leave out: {', '.join(options)}")
         if target is None:
-            best = self.task.search(self.network, [source], _search(options), self.device)[0][0]
+            best = self.task.generate(self.network, [source], _parse_search_options(options), self.device)[0][0]
             written, facts = (
                 list(best.ids[:-1]),
                 {"target": tokenizers.target.decode(best.ids[:-1]), "score": best.score},
             )
         else:
             written, facts = tokenizers.target.encode(target), {"target": target}
-        return Seen(self._subject(source, written), {"model": str(self.path), "text": text, **facts})
+        return Inspection(self._build_look_target(source, written), {"model": str(self.path), "text": text, **facts})
 
     def evaluate(
         self,
@@ -115,13 +120,15 @@ class Translator(Model):
         **options: Any,
     ) -> dict[str, Any]:
         """BLEU, chrF and perplexity on parallel files, with signatures and counts."""
-        if foreign := options.keys() - {field.name for field in fields(Search)}:
+        if foreign := options.keys() - {field.name for field in fields(DecodingConfig)}:
             raise InputError(f"a translator reads whole sentences; leave out: {', '.join(sorted(foreign))}")
         pairs = list(read_pairs(data, columns, skip_empty=skip_empty))
         sources, references = zip(*pairs, strict=True)
         ids = list(zip(*self.task.encode(pairs), strict=True))
-        nll, n_tokens = self.task.likelihood(self.network, ids, self.device)
-        found = track(self.stream(windows(sources), aligned=False, **options), "translating", len(pairs))
+        nll, n_tokens = self.task.compute_nll(self.network, ids, self.device)
+        found = track(
+            self.translate_iterable(buffered_read(sources), aligned=False, **options), "translating", len(pairs)
+        )
         scores = translation_score([best[0].text for _, best in found], references, lowercase=lowercase)
         return {
             "task": self.task.name,
@@ -135,29 +142,29 @@ class Translator(Model):
             "tokens": n_tokens,
         }
 
-    def _subject(self, *sides_ids: Ids) -> Subject:
+    def _build_look_target(self, *sides_ids: TokenIds) -> LookTarget:
         """Without a target, nothing is written."""
         source, target = (*sides_ids, [])[:2]
         tokenizers, network = self.task.tokenizers, self.network
         self.task.check_pairs(network, [(source, target)])
-        batch = self.task.pairs([(source, target)]).to(self.device)
+        batch = self.task.make_pair_batch([(source, target)]).to(self.device)
 
         def side(tokenizer: Tokenizer, ids: list[int], entrance: str) -> Side:
-            return Side(tokenizer.pieces(ids), tokenizer.words(ids), entrance)
+            return Side(tokenizer.display_tokens(ids), tokenizer.words(ids), entrance)
 
         sides = {
-            "encoder": side(tokenizers.source, self.task.signs.source(source), "source_embedding.out"),
-            "decoder": side(tokenizers.target, self.task.signs.target(target), "target_embedding.out"),
+            "encoder": side(tokenizers.source, self.task.special_tokens.wrap_source(source), "source_embedding.out"),
+            "decoder": side(tokenizers.target, self.task.special_tokens.wrap_target_in(target), "target_embedding.out"),
         }
-        return Subject(
+        return LookTarget(
             network,
             sides,
-            body=lambda: network.decoded(batch.source, batch.target_in),
+            run_layers=lambda: network.hidden_states(batch.source, batch.target_in),
             head=network.logits,
-            predicted=batch.target_out[0],
+            predicted_ids=batch.target_out[0],
         )
 
 
-def _search(options: dict[str, Any]) -> Search:
-    check_options(options, Search)
-    return Search(**options)
+def _parse_search_options(options: dict[str, Any]) -> DecodingConfig:
+    check_options(options, DecodingConfig)
+    return DecodingConfig(**options)

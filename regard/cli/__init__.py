@@ -37,7 +37,7 @@ VERBS = {
     "import": "turn a Hugging Face directory into a run directory",
 }
 
-OVERVIEW = f"""usage: regard VERB ...          regard VERB --help says more
+USAGE = f"""usage: regard VERB ...          regard VERB --help says more
 
 {{verbs}}
 
@@ -52,16 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     if not given or given[0] in ("-h", "--help", "help"):
-        print(OVERVIEW.format(verbs="\n".join(f"    {verb:<12}{line}" for verb, line in VERBS.items())))
+        print(USAGE.format(verbs="\n".join(f"    {verb:<12}{line}" for verb, line in VERBS.items())))
     elif given[0] == "--version":
         print(__version__)
     elif given[0] not in VERBS:
-        _fail(f"unknown verb '{given[0]}'; {did_you_mean(given[0], VERBS)}")
+        _exit_with_error(f"unknown verb '{given[0]}'; {did_you_mean(given[0], VERBS)}")
     else:
-        sys.exit(_run(given[0], given[1:], debug))
+        sys.exit(_run_verb(given[0], given[1:], debug))
 
 
-def _run(verb: str, arguments: list[str], debug: bool) -> int:
+def _run_verb(verb: str, arguments: list[str], debug: bool) -> int:
     """Run a verb; gives the exit status."""
     import typer
 
@@ -70,20 +70,22 @@ def _run(verb: str, arguments: list[str], debug: bool) -> int:
     name = f"{verb}_" if iskeyword(verb) else verb
     module = importlib.import_module(f"regard.cli.{name}")
     # A "\b" line keeps typer from filling the examples, which are indented, into a paragraph.
-    app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(_to_a_pipe(getattr(module, name)))
+    app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(
+        _ignore_broken_pipe(getattr(module, name))
+    )
     try:
         return app(arguments, prog_name=f"regard {verb}", standalone_mode=False) or 0
     except RegardError as error:
         if debug:
             raise
-        _fail(str(error))
+        _exit_with_error(str(error))
     except usage_error as error:
         if debug:
             raise
-        _fail(f"{error.format_message()} (see: regard {verb} --help)")
+        _exit_with_error(f"{error.format_message()} (see: regard {verb} --help)")
 
 
-def _to_a_pipe(command: Callable[..., None]) -> Callable[..., None]:
+def _ignore_broken_pipe(command: Callable[..., None]) -> Callable[..., None]:
     """The command, which ends in peace when the reader of its output has seen enough (``regard ... | head``)."""
 
     @wraps(command)
@@ -97,6 +99,6 @@ def _to_a_pipe(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _fail(message: str) -> NoReturn:
+def _exit_with_error(message: str) -> NoReturn:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(2)

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Json, Model, print_json
-from regard.cli.texts import File, Texts, windows_of
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, print_json
+from regard.cli.texts import FileOption, TextArguments, read_texts
 from regard.errors import InputError
 from regard.progress import track
 
 if TYPE_CHECKING:
-    from regard.tasks.classify import Pair, Verdict
+    from regard.tasks.classify import Classification, TextPair
 
 
 def classify(
-    model: Model,
-    text: Texts = None,
-    file: File = "",
+    model: ModelArgument,
+    text: TextArguments = None,
+    file: FileOption = "",
     pair: Annotated[str | None, typer.Option(help="The text that goes with TEXT.")] = None,
-    device: Device = "auto",
-    as_json: Json = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     from regard.api import Classifier, load_as
 
@@ -38,17 +38,17 @@ def classify(
         raise InputError("--pair goes with one TEXT; in a file, part the two texts of a line by a tab")
     if pair is not None and not pair.strip():
         raise InputError("--pair is empty; give at least one word, or leave it out")
-    windows, total = windows_of(text or [], file)
+    windows, total = read_texts(text or [], file)
     labeller = load_as(Classifier, model, device, "classify")
-    pairs = [[(text[0], pair)]] if text and pair is not None else _pairs(windows)
+    pairs = [[(text[0], pair)]] if text and pair is not None else _split_pairs(windows)
     found = (
         (each, verdict) for window in pairs for each, verdict in zip(window, labeller.classify(window), strict=True)
     )
     for each, verdict in track(found, "classifying", total):
-        _print(each, verdict, as_json=as_json)
+        _print_classification(each, verdict, as_json=as_json)
 
 
-def _pairs(windows: Iterable[Sequence[str]]) -> Iterator[list[Pair]]:
+def _split_pairs(windows: Iterable[Sequence[str]]) -> Iterator[list[TextPair]]:
     """Lines as pairs: the second text stands behind a tab, if there is one."""
     number = 0
     for window in windows:
@@ -63,19 +63,19 @@ def _pairs(windows: Iterable[Sequence[str]]) -> Iterator[list[Pair]]:
         yield pairs
 
 
-def _print(texts: Pair, verdict: Verdict, *, as_json: bool) -> None:
+def _print_classification(texts: TextPair, classification: Classification, *, as_json: bool) -> None:
     if as_json:
         said = (
-            {"score": verdict.score}
-            if verdict.score is not None
+            {"score": classification.score}
+            if classification.score is not None
             else {
-                "label": verdict.label,
-                "probability": verdict.probability,
-                "probabilities": verdict.probabilities,
+                "label": classification.label,
+                "probability": classification.probability,
+                "probabilities": classification.probabilities,
             }
         )
         print_json({"text": texts[0], **({"pair": texts[1]} if texts[1] else {}), **said})
-    elif verdict.score is not None:
-        print(f"{verdict.score:.4f}", flush=True)
+    elif classification.score is not None:
+        print(f"{classification.score:.4f}", flush=True)
     else:
-        print(f"{verdict.label}\t{verdict.probability:.4f}", flush=True)
+        print(f"{classification.label}\t{classification.probability:.4f}", flush=True)

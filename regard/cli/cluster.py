@@ -16,52 +16,60 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.lines import Lines, SkipBlank, windows_of_lines
-from regard.cli.options import Device, Json, Model, Seed, print_json
+from regard.cli.lines import LinesFileArgument, SkipEmptyLinesOption, read_numbered_lines
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOption, print_json
 from regard.errors import InputError
-from regard.progress import say
+from regard.progress import print_message
 
 if TYPE_CHECKING:
     from regard.look.clusters import Clusters
 
 
 def cluster(
-    model: Model,
-    file: Lines,
+    model: ModelArgument,
+    file: LinesFileArgument,
     k: Annotated[int, typer.Option(help="How many groups.")],
     out: Annotated[str, typer.Option(help="A map of the texts: .html .png .svg .pdf .json .csv.")] = "",
-    skip_empty: SkipBlank = False,
-    seed: Seed = 0,
-    device: Device = "auto",
-    as_json: Json = False,
+    skip_empty: SkipEmptyLinesOption = False,
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     from regard.api import load_as
-    from regard.api.encoder import Encoder
-    from regard.look.save import check_form
+    from regard.api.encoder import TextEncoder
+    from regard.look.save import check_output_path
 
     if k < 1:
         raise InputError(f"--k {k}: expected at least 1 group")
     if out:
-        check_form(out)
-    windows, _ = windows_of_lines(file, skip_empty=skip_empty)
+        check_output_path(out)
+    windows, _ = read_numbered_lines(file, skip_empty=skip_empty)
     texts = [text for window in windows for _, text in window]
     if k > len(texts):
         raise InputError(f"--k {k}: {file} has only {len(texts):,} texts; ask for fewer groups")
-    found = load_as(Encoder, model, device, "cluster").cluster(texts, k, seed=seed)
+    found = load_as(TextEncoder, model, device, "cluster").cluster(texts, k, seed=seed)
     written = found.save(out) if out else None  # before any line: who reads them may have seen enough
     if as_json:
-        _print_json(found)
+        _print_clusters_json(found)
     else:
         for label, text in zip(found.labels.tolist(), texts, strict=True):
             print(f"{label}\t{text}")
-        for line in found.lines():
-            say(line)
+        for line in found.summary_lines():
+            print_message(line)
     if written:
-        say(f"written: {written}")
+        print_message(f"written: {written}")
 
 
-def _print_json(found: Clusters) -> None:
-    for label, text, (x, y) in zip(found.labels.tolist(), found.texts, found.map.tolist(), strict=True):
+def _print_clusters_json(clusters: Clusters) -> None:
+    for label, text, (x, y) in zip(
+        clusters.labels.tolist(), clusters.texts, clusters.coordinates.tolist(), strict=True
+    ):
         print_json({"text": text, "cluster": label, "x": x, "y": y})
-    for cluster, size in enumerate(found.sizes):
-        print_json({"cluster": cluster, "size": size, "nearest": [found.texts[i] for i in found.nearest(cluster)]})
+    for cluster, size in enumerate(clusters.sizes):
+        print_json(
+            {
+                "cluster": cluster,
+                "size": size,
+                "nearest": [clusters.texts[i] for i in clusters.nearest_indices(cluster)],
+            }
+        )

@@ -26,16 +26,16 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Device, Seed, split
-from regard.cli.program import program
+from regard.cli.options import DeviceOption, SeedOption, split_commas
+from regard.cli.program import program_name
 from regard.errors import InputError
-from regard.progress import say
+from regard.progress import print_message
 
 
-def _two_files(given: tuple[str, str] | None) -> tuple[str, str] | None:
-    if given and given[1].startswith("--"):
-        raise InputError(f"--data {given[0]}: expected two files of lines side by side, as in --data train.en train.fr")
-    return given
+def _check_two_files(files: tuple[str, str] | None) -> tuple[str, str] | None:
+    if files and files[1].startswith("--"):
+        raise InputError(f"--data {files[0]}: expected two files of lines side by side, as in --data train.en train.fr")
+    return files
 
 
 def compare(
@@ -44,25 +44,25 @@ def compare(
     only: Annotated[str, typer.Option(metavar="PART,...", help="Only these parts.")] = "",
     data: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="SOURCE TARGET", help="Translate your own texts.", callback=_two_files),
+        typer.Option(metavar="SOURCE TARGET", help="Translate your own texts.", callback=_check_two_files),
     ] = None,
     tagged: Annotated[str, typer.Option(metavar="FILE", help="For positions: tag your own words.")] = "",
-    seed: Seed = 0,
-    device: Device = "auto",
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
 ) -> None:
-    from regard.compare import PARTS
-    from regard.compare import compare as measure
-    from regard.compare.part import Setting
-    from regard.compare.plain import lines
+    from regard.compare import EXPERIMENTS
+    from regard.compare import run_comparison as measure
+    from regard.compare.part import ComparisonSettings
+    from regard.compare.plain import format_experiment
 
-    setting = Setting(Path(out), "quick" if quick else "full", seed, device, data or (), tagged)
-    command = f"{program()} {shlex.join(sys.argv[1:])}"
+    setting = ComparisonSettings(Path(out), "quick" if quick else "full", seed, device, data or (), tagged)
+    command = f"{program_name()} {shlex.join(sys.argv[1:])}"
     try:
-        for name, kept in measure(setting, split(only), command):
-            part = PARTS[name]
-            for line in lines(part, part.show(kept.found)):
+        for name, kept in measure(setting, split_commas(only), command):
+            part = EXPERIMENTS[name]
+            for line in format_experiment(part, part.summarise(kept.found)):
                 print(line, flush=True)
     except KeyboardInterrupt:
-        say(f"stopped; what was finished is in {out}, and the same command goes on")
+        print_message(f"stopped; what was finished is in {out}, and the same command goes on")
         raise
-    say(f"the whole: {shlex.quote(str(setting.report))}        more: {program()} compare --help")
+    print_message(f"the whole: {shlex.quote(str(setting.report_path))}        more: {program_name()} compare --help")

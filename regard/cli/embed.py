@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.lines import Lines, Numbered, SkipBlank, windows_of_lines
-from regard.cli.options import Device, Json, Model, print_json, split
+from regard.cli.lines import LinesFileArgument, NumberedLines, SkipEmptyLinesOption, read_numbered_lines
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, print_json, split_commas
 from regard.errors import InputError
-from regard.progress import bar, say
+from regard.progress import print_message, progress_bar
 
 if TYPE_CHECKING:
-    from regard.data.vectors import Row, Vectors
+    from regard.data.vectors import VectorMetadata, Vectors
     from regard.tasks.vectors import Embedder
 
 
 def embed(
-    model: Model,
-    file: Lines,
+    model: ModelArgument,
+    file: LinesFileArgument,
     out: Annotated[str, typer.Option(help="A file for the vectors: .npy or .parquet.")] = "",
     level: Annotated[str, typer.Option(help="Of what: text, word or token.")] = "text",
     layers: Annotated[str, typer.Option(help="Layers, as in -1 or 1,2,3, or static.")] = "-1",
@@ -42,59 +42,63 @@ def embed(
     normalised: Annotated[
         bool | None, typer.Option("--normalised/--not-normalised", help="Whether vectors are set to length 1.")
     ] = None,
-    skip_empty: SkipBlank = False,
-    device: Device = "auto",
-    as_json: Json = False,
+    skip_empty: SkipEmptyLinesOption = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     from regard.api import load_as
-    from regard.api.encoder import Encoder
-    from regard.data.vectors import TEXTS, check_form, vector_file
+    from regard.api.encoder import TextEncoder
+    from regard.data.vectors import TEXT_VECTOR_COLUMNS, check_vector_path, open_vector_file
 
     if bool(out) == as_json:
         raise InputError("give --out vectors.npy, --out vectors.parquet, or --json, which prints vectors")
-    place = check_form(out) if out else None
-    windows, total = windows_of_lines(file, skip_empty=skip_empty)
-    embedder = load_as(Encoder, model, device, "embed").embedder(
-        level=level, layers=_layers(layers), pooling=pooling, normalised=normalised
+    place = check_vector_path(out) if out else None
+    windows, total = read_numbered_lines(file, skip_empty=skip_empty)
+    embedder = load_as(TextEncoder, model, device, "embed").make_embedder(
+        level=level, layers=_parse_layers(layers), pooling=pooling, normalised=normalised
     )
-    made = _tracked(windows, embedder, total)
+    made = _embed_lines(windows, embedder, total)
     if place is None:
-        _print(made, level)
+        _print_vectors(made, level)
         return
     width, count = embedder.model.config.d_model, 0
-    columns = TEXTS if level == "text" else ("line", "place", level)
-    with vector_file(place, width, columns) as written:
+    columns = TEXT_VECTOR_COLUMNS if level == "text" else ("line", "place", level)
+    with open_vector_file(place, width, columns) as written:
         for rows, vectors in made:
             written.write(rows, vectors)
             count += len(rows)
-    say(f"written: {place}: {count:,} vectors of {width:,} numbers")
+    print_message(f"written: {place}: {count:,} vectors of {width:,} numbers")
 
 
-def _layers(text: str) -> str | tuple[int, ...]:
+def _parse_layers(text: str) -> str | tuple[int, ...]:
     try:
-        return text if text == "static" else tuple(int(part) for part in split(text))
+        return text if text == "static" else tuple(int(part) for part in split_commas(text))
     except ValueError:
         raise InputError(f"--layers {text}: expected numbers parted by commas, as in -1 or 1,2,3, or static") from None
 
 
-def _tracked(windows: Iterable[Numbered], embedder: Embedder, total: int | None) -> Iterator[tuple[list[Row], Vectors]]:
+def _embed_lines(
+    windows: Iterable[NumberedLines], embedder: Embedder, total: int | None
+) -> Iterator[tuple[list[VectorMetadata], Vectors]]:
     """The vectors of each window of texts, and what they are of."""
     import numpy as np
 
-    with bar("embedding", total) as shown:
+    with progress_bar("embedding", total) as shown:
         for window in windows:
             texts = [text for _, text in window]
-            if embedder.how.level == "text":
-                yield list(window), embedder.texts(texts)
+            if embedder.options.level == "text":
+                yield list(window), embedder.embed_texts(texts)
             else:
-                named = embedder.parts(texts)
+                named = embedder.embed_words_or_tokens(texts)
                 lines = [(line, each) for (line, _), each in zip(window, named, strict=True)]
-                rows: list[Row] = [(line, place, name) for line, each in lines for place, name in enumerate(each.names)]
+                rows: list[VectorMetadata] = [
+                    (line, place, name) for line, each in lines for place, name in enumerate(each.names)
+                ]
                 yield rows, np.concatenate([each.vectors for each in named])
             shown.advance(len(window))
 
 
-def _print(made: Iterable[tuple[list[Row], Vectors]], level: str) -> None:
-    for rows, vectors in made:
+def _print_vectors(batches: Iterable[tuple[list[VectorMetadata], Vectors]], level: str) -> None:
+    for rows, vectors in batches:
         for row, vector in zip(rows, vectors.tolist(), strict=True):
             print_json({"line": row[0], level: row[-1], "vector": vector})

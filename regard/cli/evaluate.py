@@ -20,45 +20,45 @@ from typing import Annotated
 import typer
 
 from regard.cli.options import (
-    Alpha,
-    Batch,
-    Beam,
-    Column,
-    Columns,
-    Device,
-    Json,
-    Model,
-    SkipEmpty,
-    columns_asked,
-    given,
+    AlphaOption,
+    BatchOption,
+    BeamOption,
+    ColumnOption,
+    ColumnsOption,
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    SkipEmptyOption,
+    drop_none,
+    parse_columns,
     print_json,
 )
 
 
 def evaluate(
-    model: Model,
+    model: ModelArgument,
     data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Test files.")],
-    columns: Columns = "",
-    column: Column = "",
-    skip_empty: SkipEmpty = False,
-    beam: Beam = None,
-    alpha: Alpha = None,
-    batch: Batch = None,
+    columns: ColumnsOption = "",
+    column: ColumnOption = "",
+    skip_empty: SkipEmptyOption = False,
+    beam: BeamOption = None,
+    alpha: AlphaOption = None,
+    batch: BatchOption = None,
     window: Annotated[int | None, typer.Option(help="Of a language model: tokens read at once.")] = None,
     stride: Annotated[int | None, typer.Option(help="Of a language model: tokens from window to window.")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Score without regard to case.")] = False,
-    device: Device = "auto",
-    as_json: Json = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     import regard
 
     flags = {
-        "columns": columns_asked(column, columns) or None,
+        "columns": parse_columns(column, columns) or None,
         "skip_empty": skip_empty or None,
         "lowercase": lowercase or None,
     }
     numbers = {"beam": beam, "alpha": alpha, "batch": batch, "window": window, "stride": stride}
-    scores = regard.load(model, device=device).evaluate(data, **given(**flags, **numbers))
+    scores = regard.load(model, device=device).evaluate(data, **drop_none(**flags, **numbers))
     if as_json:
         print_json(scores)
         return

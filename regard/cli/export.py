@@ -12,11 +12,11 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Model
+from regard.cli.options import ModelArgument
 
 
 def export(
-    model: Model,
+    model: ModelArgument,
     out: Annotated[str, typer.Option(help="The directory to write.")],
     to: Annotated[str, typer.Option(help="What to write: hf, a Hugging Face directory.")] = "hf",
 ) -> None:

@@ -16,45 +16,47 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Json, Model, print_json
-from regard.cli.texts import File, Texts, windows_of
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, print_json
+from regard.cli.texts import FileOption, TextArguments, read_texts
 from regard.errors import InputError
 from regard.progress import track
 
 if TYPE_CHECKING:
-    from regard.api import Filler
-    from regard.tasks.pretrain import Filling
+    from regard.api import MaskedLanguageModel
+    from regard.tasks.pretrain import MaskPrediction
 
 
 def fill(
-    model: Model,
-    text: Texts = None,
-    file: File = "",
+    model: ModelArgument,
+    text: TextArguments = None,
+    file: FileOption = "",
     top: Annotated[int, typer.Option(help="Words for each mask.")] = 5,
-    device: Device = "auto",
-    as_json: Json = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
-    from regard.api import Filler, load_as
+    from regard.api import MaskedLanguageModel, load_as
 
     if top < 1:
         raise InputError(f"--top {top}: expected at least 1")
-    windows, total = windows_of(text or [], file)
-    filler = load_as(Filler, model, device, "fill")
-    for each, found in track(_filled(filler, chain.from_iterable(windows), top, file), "filling", total):
+    windows, total = read_texts(text or [], file)
+    filler = load_as(MaskedLanguageModel, model, device, "fill")
+    for each, found in track(_fill_texts(filler, chain.from_iterable(windows), top, file), "filling", total):
         if as_json:
             print_json({"text": each, "masks": [[asdict(word) for word in words] for words in found]})
         else:
-            print("\t|\t".join(map(_line, found)), flush=True)
+            print("\t|\t".join(map(_format_fillings, found)), flush=True)
 
 
-def _filled(filler: Filler, texts: Iterable[str], top: int, file: str) -> Iterator[tuple[str, list[list[Filling]]]]:
+def _fill_texts(
+    model: MaskedLanguageModel, texts: Iterable[str], top: int, file: str
+) -> Iterator[tuple[str, list[list[MaskPrediction]]]]:
     """Texts as they come, with the words for their masks; a mistake says in which text it is, counted from 1."""
     for number, text in enumerate(texts, 1):
         try:
-            yield text, filler.fill(text, top)
+            yield text, model.fill(text, top)
         except InputError as error:
             raise InputError(f"{f'{file}: ' if file else ''}text {number:,}: {error}") from None
 
 
-def _line(words: Sequence[Filling]) -> str:
+def _format_fillings(words: Sequence[MaskPrediction]) -> str:
     return "\t".join(f"{each.word} {each.probability:.4f}" for each in words)

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Json, Model, Seed, given, print_json
-from regard.cli.texts import windows_of
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOption, drop_none, print_json
+from regard.cli.texts import read_texts
 from regard.errors import InputError
 from regard.progress import track
 
 if TYPE_CHECKING:
-    from regard.api import Writer
+    from regard.api import LanguageModel
     from regard.tasks.writing import Continuation
 
-KEYS = ("text", "score", "tokens", "token_scores", "ended")
+JSON_KEYS = ("text", "score", "tokens", "token_scores", "ended")
 """What --json says of a continuation."""
 
 
 def generate(
-    model: Model,
+    model: ModelArgument,
     prompt: Annotated[str, typer.Argument(help="The text to go on with.")] = "",
     file: Annotated[str, typer.Option(help="A file with one prompt a line, also .gz .xz .zst; - is stdin.")] = "",
     max_tokens: Annotated[int, typer.Option(help="Tokens of a continuation, at most.")] = 200,
@@ -47,11 +47,11 @@ def generate(
     n: Annotated[int, typer.Option("--n", help="Continuations of each prompt.")] = 1,
     stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is written.")] = False,
     batch: Annotated[int | None, typer.Option(help="Texts written at once; 16 where not given.")] = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    as_json: Json = False,
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
-    from regard.api import Writer, load_as
+    from regard.api import LanguageModel, load_as
 
     if prompt == "-":
         prompt, file = "", file or "-"
@@ -68,27 +68,27 @@ def generate(
         "stop": tuple(stop or ()),
         "n": n,
         "seed": seed,
-        **given(temperature=0.0 if greedy else temperature, top_k=top_k, batch=batch),
+        **drop_none(temperature=0.0 if greedy else temperature, top_k=top_k, batch=batch),
     }
-    writer = load_as(Writer, model, device, "generate")
+    writer = load_as(LanguageModel, model, device, "generate")
     if stream:
-        _stream(writer, prompt, options)
+        _print_stream(writer, prompt, options)
         return
-    windows, total = windows_of([], file) if file else ([[prompt]], 1)
-    found = track(writer.continued(windows, **options), "writing", total)
+    windows, total = read_texts([], file) if file else ([[prompt]], 1)
+    found = track(writer.generate_iterable(windows, **options), "writing", total)
     for text, continuations in found:
         for each in continuations:
-            _print(text, each, as_json=as_json, alone=not file and n == 1)
+            _print_continuation(text, each, as_json=as_json, is_single=not file and n == 1)
 
 
-def _stream(writer: Writer, prompt: str, options: dict[str, object]) -> None:
-    for piece in writer.stream(prompt, **options):
+def _print_stream(model: LanguageModel, prompt: str, options: dict[str, object]) -> None:
+    for piece in model.stream(prompt, **options):
         print(piece, end="", flush=True)
     print()
 
 
-def _print(prompt: str, found: Continuation, *, as_json: bool, alone: bool) -> None:
+def _print_continuation(prompt: str, continuation: Continuation, *, as_json: bool, is_single: bool) -> None:
     if as_json:
-        print_json({"prompt": prompt, **{key: getattr(found, key) for key in KEYS}})
+        print_json({"prompt": prompt, **{key: getattr(continuation, key) for key in JSON_KEYS}})
     else:
-        print(found.text if alone else found.text.replace("\n", "\\n"), flush=True)
+        print(continuation.text if is_single else continuation.text.replace("\n", "\\n"), flush=True)

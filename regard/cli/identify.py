@@ -29,59 +29,59 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Json, Model, Seed, given, print_json, split
-from regard.progress import say
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOption, drop_none, print_json, split_commas
+from regard.progress import print_message
 
 if TYPE_CHECKING:
-    from regard.look.identify import Identification, Recovery
+    from regard.look.identify import RecoveryResult, TokenIdentifiability
 
 
 def identify(
-    model: Model,
+    model: ModelArgument,
     data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Texts, or parallel files or tables.")],
     stack: Annotated[str, typer.Option(help="What to measure: encoder, decoder or all.")] = "all",
     sentences: Annotated[int | None, typer.Option(help="Sentences to draw from DATA; 2000 where not given.")] = None,
     maps: Annotated[str, typer.Option(help="The maps to measure with.")] = "identity,linear,mlp",
     out: Annotated[str | None, typer.Option(help="A directory for identify.json and identify.png.")] = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    as_json: Json = False,
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     import regard
 
     try:
         found = regard.load(model, device=device).identify(
-            data, stack=stack, maps=split(maps), seed=seed, out=out, **given(sentences=sentences)
+            data, stack=stack, maps=split_commas(maps), seed=seed, out=out, **drop_none(sentences=sentences)
         )
     except KeyboardInterrupt:
         if out and Path(out, "identify.json").exists():
-            say(f"stopped; what was found is in {out}/identify.json, and the same command goes on")
+            print_message(f"stopped; what was found is in {out}/identify.json, and the same command goes on")
         raise
     if as_json:
         print_json(found.json())
         return
-    for line in _lines(found):
+    for line in _format_table(found):
         print(line)
 
 
-def _lines(found: Identification) -> Iterator[str]:
+def _format_table(identification: TokenIdentifiability) -> Iterator[str]:
     """The facts, then a table with a row for each layer and map."""
-    parts = found.sentences
-    used = f"{sum(parts.values()):,} of {found.about['read']:,}, by seed {found.of['seed']}"
+    parts = identification.sentences
+    used = f"{sum(parts.values()):,} of {identification.about['read']:,}, by seed {identification.settings['seed']}"
     split = f"{parts['train']:,} to train the maps, {parts['valid']:,} to stop, {parts['test']:,} to test"
-    yield f"model      {found.about['model']}"
+    yield f"model      {identification.about['model']}"
     yield f"sentences  {used}: {split}"
-    for stack, about in found.stacks.items():
+    for stack, about in identification.stacks.items():
         tokens = about["tokens"]
         counts = f"{tokens['train']:,}, {tokens['valid']:,} and {tokens['test']:,} tokens"
         yield f"{stack:<11}{counts}, chance {about['chance']:.1%}"
     yield f"\n{'stack':<10}{'layer':>5}  {'map':<10}{'cosine %':<24}L2 %"
-    rows: dict[tuple[str, int, str], list[Recovery]] = {}
-    for each in found.results:
-        rows.setdefault(each.unit[:3], []).append(each)
+    rows: dict[tuple[str, int, str], list[RecoveryResult]] = {}
+    for each in identification.results:
+        rows.setdefault(each.spec[:3], []).append(each)
     for (stack, layer, name), (cosine, l2) in rows.items():
-        yield f"{stack:<10}{layer:>5}  {name:<10}{_share(cosine):<24}{_share(l2)}"
+        yield f"{stack:<10}{layer:>5}  {name:<10}{_format_interval(cosine):<24}{_format_interval(l2)}"
 
 
-def _share(found: Recovery) -> str:
-    return f"{100 * found.accuracy:5.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+def _format_interval(recovery: RecoveryResult) -> str:
+    return f"{100 * recovery.accuracy:5.1f} [{100 * recovery.low:.1f}, {100 * recovery.high:.1f}]"

@@ -7,23 +7,25 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.texts import NO_TEXTS, windows_of
+from regard.cli.texts import NO_TEXTS_MESSAGE, read_texts
 from regard.errors import DataError
 from regard.progress import warn
 
-Numbered = list[tuple[int, str]]
+NumberedLines = list[tuple[int, str]]
 
-Lines = Annotated[str, typer.Argument(metavar="FILE", help="One text a line, also .gz .xz .zst; - is standard input.")]
-SkipBlank = Annotated[bool, typer.Option("--skip-empty", help="Leave out empty lines, and count them.")]
+LinesFileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="One text a line, also .gz .xz .zst; - is standard input.")
+]
+SkipEmptyLinesOption = Annotated[bool, typer.Option("--skip-empty", help="Leave out empty lines, and count them.")]
 
 
-def windows_of_lines(file: str, *, skip_empty: bool) -> tuple[Iterator[Numbered], int | None]:
+def read_numbered_lines(file: str, *, skip_empty: bool) -> tuple[Iterator[NumberedLines], int | None]:
     """The texts of a file with the numbers of their lines, from 1, and how many lines there are where that is known."""
-    windows, total = windows_of([], file)
-    return _numbered(file, windows, skip_empty), total
+    windows, total = read_texts([], file)
+    return _number_lines(file, windows, skip_empty), total
 
 
-def _numbered(file: str, windows: Iterable[Sequence[str]], skip_empty: bool) -> Iterator[Numbered]:
+def _number_lines(file: str, windows: Iterable[Sequence[str]], skip_empty: bool) -> Iterator[NumberedLines]:
     n_lines = n_texts = 0
     for window in windows:
         found = [(number, text) for number, text in enumerate(window, n_lines + 1) if text.strip()]
@@ -35,6 +37,6 @@ def _numbered(file: str, windows: Iterable[Sequence[str]], skip_empty: bool) -> 
         if found:
             yield found
     if not n_texts:
-        raise DataError(file, NO_TEXTS)
+        raise DataError(file, NO_TEXTS_MESSAGE)
     if n_texts < n_lines:
         warn(f"{file}: left out {n_lines - n_texts:,} of {n_lines:,} lines: empty")

@@ -23,33 +23,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Beam, Device, Model, given
+from regard.cli.options import BeamOption, DeviceOption, ModelArgument, drop_none
 from regard.errors import InputError, did_you_mean
-from regard.progress import say
+from regard.progress import print_message
 
 if TYPE_CHECKING:
-    from regard.api.encoder import Encoder
-    from regard.look.shown import Shown
+    from regard.api.encoder import TextEncoder
+    from regard.look.shown import RenderableView
 
 VIEWS = (
     "attention effective norms identifiability attribution similarity rollout gradients faithfulness pooling positions"
 )
-COMPARED = ("match", "senses")
+COMPARISON_VIEWS = ("match", "senses")
 """Views of several texts, which only encoders have."""
 
-MOST = 200
+MAX_OCCURRENCES = 200
 """Occurrences of a word that are taken from a corpus."""
 
-MANY = 60
+MANY_TOKENS = 60
 """Tokens of which an exact attribution takes long on a CPU."""
 
 
 def look(
-    model: Model,
+    model: ModelArgument,
     text: Annotated[str | None, typer.Argument(help="The text to look at.")] = None,
     target: Annotated[str | None, typer.Option(help="What a translator is made to write; else what wins.")] = None,
     pair: Annotated[str | None, typer.Option(help="The second text that an encoder reads with it.")] = None,
-    view: Annotated[str, typer.Option(help=f"{VIEWS} all; of encoders also {' '.join(COMPARED)}.")] = "",
+    view: Annotated[str, typer.Option(help=f"{VIEWS} all; of encoders also {' '.join(COMPARISON_VIEWS)}.")] = "",
     kind: Annotated[str | None, typer.Option(help="Only encoder, decoder or cross(-attention).")] = None,
     layer: Annotated[int | None, typer.Option(help="Only this layer.")] = None,
     head: Annotated[int | None, typer.Option(help="Only this head.")] = None,
@@ -62,23 +62,23 @@ def look(
         list[str] | None,
         typer.Option(help="Instead of TEXT: identifiability by length over a file, or pairs; for senses more texts."),
     ] = None,
-    beam: Beam = None,
+    beam: BeamOption = None,
     out: Annotated[str, typer.Option(help="A file: .html .png .svg .pdf .json .csv.")] = "",
-    device: Device = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     import regard
-    from regard.look.save import check_form, show
+    from regard.look.save import check_output_path, show_view
 
-    known = [*VIEWS.split(), "all", *COMPARED]
+    known = [*VIEWS.split(), "all", *COMPARISON_VIEWS]
     if view and view not in known:
         raise InputError(f"no view is called '{view}'; {did_you_mean(view, known)}")
-    if view in COMPARED:
+    if view in COMPARISON_VIEWS:
         rest = {"--target": target, "--kind": kind, "--layer": layer, "--head": head, "--estimate": estimate}
-        if not_theirs := given(**rest, **{"--beam": beam}):
+        if not_theirs := drop_none(**rest, **{"--beam": beam}):
             raise InputError(f"{view} compares texts; leave out {', '.join(not_theirs)}")
         if out:
-            check_form(out)
-        compared = _match if view == "match" else _senses
+            check_output_path(out)
+        compared = _show_match if view == "match" else _show_senses
         compared(model, text, pair, word, corpus or [], words=words, out=out, device=device)
         return
     if word is not None:
@@ -94,29 +94,31 @@ def look(
         }
         options |= {"--words": words or None, "--beam": beam}
         options |= {"--view": None if view in ("", "identifiability") else view}
-        _survey(model, corpus, kind, out, device, given(**options))
+        _survey_corpus(model, corpus, kind, out, device, drop_none(**options))
         return
     if text is None:
         raise InputError("there is nothing to look at; give a TEXT, or a file with --corpus")
     if out:
-        check_form(out)
-    seen = regard.load(model, device=device).look(text, **given(target=target, pair=pair, beam=beam))
-    asked = given(kind=kind, layer=layer, head=head, estimate=estimate) | {"words": words}
+        check_output_path(out)
+    seen = regard.load(model, device=device).look(text, **drop_none(target=target, pair=pair, beam=beam))
+    asked = drop_none(kind=kind, layer=layer, head=head, estimate=estimate) | {"words": words}
     n_tokens = sum(map(len, seen.tokens.values()))
     chosen = view or seen.usual(out)
-    if chosen == "all" and estimate is None and n_tokens > MANY:
-        say(f"all views of {n_tokens} tokens may take minutes, attribution most of them; --estimate 16 is faster")
+    if chosen == "all" and estimate is None and n_tokens > MANY_TOKENS:
+        print_message(
+            f"all views of {n_tokens} tokens may take minutes, attribution most of them; --estimate 16 is faster"
+        )
     if out:
-        say(f"written: {seen.save(out, chosen, **asked)}")
+        print_message(f"written: {seen.save(out, chosen, **asked)}")
         return
     if kind is None and not view and seen.kinds:
         asked["kind"] = seen.kinds[-1]
     sheet = seen.sheet(chosen, **asked)
-    _introduce(sheet.about)
-    show(sheet)
+    _print_header(sheet.about)
+    show_view(sheet)
 
 
-def _match(
+def _show_match(
     model: str,
     text: str | None,
     pair: str | None,
@@ -128,13 +130,13 @@ def _match(
     device: str,
 ) -> None:
     """What each pair of tokens, or words, adds to the cosine of two texts."""
-    encoder = _encoder(model, device, "match")
+    encoder = _load_encoder(model, device, "match")
     if text is None or pair is None or word is not None or corpus:
         raise InputError("match compares a TEXT with the text of --pair; give these two")
-    _shown(encoder.evidence(text, pair), out, words=words)
+    _show_or_save(encoder.explain_match(text, pair), out, words=words)
 
 
-def _senses(
+def _show_senses(
     model: str,
     text: str | None,
     pair: str | None,
@@ -146,56 +148,60 @@ def _senses(
     device: str,
 ) -> None:
     """One word in several sentences."""
-    from regard.text.files import lines, require
+    from regard.text.files import check_readable, read_lines
 
-    encoder = _encoder(model, device, "senses")
+    encoder = _load_encoder(model, device, "senses")
     if word is None or words:
         raise InputError("senses shows one word in several sentences; give it with --word, and no --words")
     given_texts = [each for each in (text, pair) if each is not None]
     for path in corpus:
-        require(path)
-    texts = chain(given_texts, *(lines(path) for path in corpus))
-    _shown(encoder.senses(word, texts, most=MOST), out)
+        check_readable(path)
+    texts = chain(given_texts, *(read_lines(path) for path in corpus))
+    _show_or_save(encoder.senses(word, texts, max_occurrences=MAX_OCCURRENCES), out)
 
 
-def _encoder(model: str, device: str, view: str) -> Encoder:
+def _load_encoder(model: str, device: str, view: str) -> TextEncoder:
     """The model, which must be an encoder to have a view of several texts."""
     import regard
-    from regard.api.encoder import Encoder
+    from regard.api.encoder import TextEncoder
 
     found = regard.load(model, device=device)
-    if not isinstance(found, Encoder):
+    if not isinstance(found, TextEncoder):
         raise InputError(f"{model}: a model for {found.config.task.name}; {view} is a view of encoders only")
     return found
 
 
-def _shown(found: Shown, out: str, **asked: Any) -> None:
-    from regard.look.save import show
+def _show_or_save(view: RenderableView, out: str, **options: Any) -> None:
+    from regard.look.save import show_view
 
     if out:
-        say(f"written: {found.save(out, **asked)}")
+        print_message(f"written: {view.save(out, **options)}")
         return
-    sheet = found.sheet(**asked)
-    _introduce(sheet.about)
-    show(sheet)
+    sheet = view.view_data(**options)
+    _print_header(sheet.about)
+    show_view(sheet)
 
 
-def _survey(model: str, corpus: list[str], kind: str | None, out: str, device: str, others: dict[str, Any]) -> None:
+def _survey_corpus(
+    model: str, corpus: list[str], kind: str | None, out: str, device: str, unsupported_options: dict[str, Any]
+) -> None:
     """Identifiability by length over files; it takes no other options."""
     import regard
     from regard.look import survey
 
-    if others:
-        raise InputError(f"--corpus shows identifiability by length, of all heads; leave out {', '.join(others)}")
+    if unsupported_options:
+        raise InputError(
+            f"--corpus shows identifiability by length, of all heads; leave out {', '.join(unsupported_options)}"
+        )
     if out:
-        survey.check(out)
-    found = regard.load(model, device=device).survey(corpus, **given(kind=kind))
+        survey.check_survey_path(out)
+    found = regard.load(model, device=device).survey(corpus, **drop_none(kind=kind))
     print("\n".join(found.lines()))
     if out:
-        say(f"written: {found.save(out)}")
+        print_message(f"written: {found.save(out)}")
 
 
-def _introduce(about: Mapping[str, object]) -> None:
+def _print_header(about: Mapping[str, object]) -> None:
     for name in ("text", "pair", "target", "said"):
         if name in about:
             print(f"{name:<8}{about[name]}")

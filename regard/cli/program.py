@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 
-def program() -> str:
+def program_name() -> str:
     """Its name where the shell would find this very program, else its path, as in ``.venv/bin/regard``."""
     called = Path(sys.argv[0])
     if called.stem != "regard":  # python -m regard, or a program that calls it

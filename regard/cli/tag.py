@@ -15,39 +15,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Json, Model, print_json
-from regard.cli.texts import File, Texts, windows_of
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, print_json
+from regard.cli.texts import FileOption, TextArguments, read_texts
 from regard.progress import track
 
 if TYPE_CHECKING:
-    from regard.tasks.tag import Tagged
+    from regard.tasks.tag import TaggedWord
 
 
 def tag(
-    model: Model,
-    text: Texts = None,
-    file: File = "",
+    model: ModelArgument,
+    text: TextArguments = None,
+    file: FileOption = "",
     split: Annotated[bool, typer.Option("--split", help="Words are what stands between spaces.")] = False,
-    device: Device = "auto",
-    as_json: Json = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     from regard.api import Tagger, load_as
 
-    windows, total = windows_of(text or [], file)
+    windows, total = read_texts(text or [], file)
     tagger = load_as(Tagger, model, device, "tag")
     found = (
         (each, words)
         for window in windows
-        for each, words in zip(window, tagger.stream(window, split=split), strict=True)
+        for each, words in zip(window, tagger.tag_iterable(window, split=split), strict=True)
     )
     for each, words in track(found, "tagging", total):
         if as_json:
-            _print_json(each, words)
+            _print_words_json(each, words)
         else:
             print(" ".join(f"{one.word}/{one.label}" for one in words), flush=True)
 
 
-def _print_json(text: str, words: Sequence[Tagged]) -> None:
+def _print_words_json(text: str, words: Sequence[TaggedWord]) -> None:
     print_json(
         {
             "text": text,

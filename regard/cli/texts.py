@@ -10,16 +10,16 @@ import typer
 
 from regard.errors import DataError, InputError
 
-Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT...]", help="Texts; - is standard input.")]
-File = Annotated[str, typer.Option(help="A file with one text a line, also .gz .xz .zst; - is stdin.")]
+TextArguments = Annotated[list[str] | None, typer.Argument(metavar="[TEXT...]", help="Texts; - is standard input.")]
+FileOption = Annotated[str, typer.Option(help="A file with one text a line, also .gz .xz .zst; - is stdin.")]
 
-NO_TEXTS = "no texts; give one a line"
+NO_TEXTS_MESSAGE = "no texts; give one a line"
 
 
-def windows_of(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], int | None]:
+def read_texts(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], int | None]:
     """What to work on, in windows, and how many texts there are where that is known."""
-    from regard.data.buckets import windows, windows_as_they_come
-    from regard.text.files import lines
+    from regard.data.buckets import buffered_read, buffered_read_stream
+    from regard.text.files import read_lines
 
     if texts and file:
         raise InputError("both TEXT and --file given; give one of them")
@@ -28,7 +28,7 @@ def windows_of(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], in
             raise InputError("a text is empty; give at least one word")
         return [texts], len(texts)
     if file in ("", "-") or Path(file).is_fifo() or Path(file).is_char_device():
-        return windows_as_they_come(lines(file or "-")), None  # a pipe may well end without a text
-    if (n_texts := sum(1 for _ in lines(file))) == 0:
-        raise DataError(file, NO_TEXTS)
-    return windows(lines(file)), n_texts
+        return buffered_read_stream(read_lines(file or "-")), None  # a pipe may well end without a text
+    if (n_texts := sum(1 for _ in read_lines(file))) == 0:
+        raise DataError(file, NO_TEXTS_MESSAGE)
+    return buffered_read(read_lines(file)), n_texts

@@ -27,23 +27,23 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.options import Column, Columns, Device, SkipEmpty, columns_asked
+from regard.cli.options import ColumnOption, ColumnsOption, DeviceOption, SkipEmptyOption, parse_columns
 from regard.errors import ConfigError
-from regard.progress import say
+from regard.progress import print_message
 
 
 def train(
-    what: Annotated[list[str], typer.Argument(metavar="RECIPE.toml | TASK DATA...", help="What to train.")],
+    recipe_or_task: Annotated[list[str], typer.Argument(metavar="RECIPE.toml | TASK DATA...", help="What to train.")],
     out: Annotated[str, typer.Option(help="The run directory to make; runs/TASK-1, ... if not given.")] = "",
-    settings: Annotated[
+    overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Set one key of the recipe.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     valid: Annotated[
         list[str] | None, typer.Option(help="A validation file; give it twice for a pair. Else some are held out.")
     ] = None,
-    columns: Columns = "",
-    column: Column = "",
+    columns: ColumnsOption = "",
+    column: ColumnOption = "",
     characters: Annotated[
         bool, typer.Option("--characters", help="Every character is a token (tokenizer.kind = characters).")
     ] = False,
@@ -53,20 +53,20 @@ def train(
     start: Annotated[str, typer.Option("--from", metavar="MODEL", help="Start from this model: fine-tune it.")] = "",
     source_lang: Annotated[str, typer.Option(help="The source language, as a note.")] = "",
     target_lang: Annotated[str, typer.Option(help="The target language, as a note.")] = "",
-    skip_empty: SkipEmpty = False,
+    skip_empty: SkipEmptyOption = False,
     seed: Annotated[int | None, typer.Option(help="Fixes everything drawn at random.")] = None,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     from regard import config
     from regard.api import train as begin
-    from regard.cli.watch import watch
+    from regard.cli.watch import train_and_display
 
     if resume and not out:
         raise ConfigError("--resume: which run? pass its directory with --out")
-    tables, where = _tables(what)
+    tables, where = _read_tables(recipe_or_task)
     given: dict[str, dict[str, Any]] = {
         "task": {"source_lang": source_lang, "target_lang": target_lang},
-        "data": {"valid": tuple(valid or ()), "columns": columns_asked(column, columns), "skip_empty": skip_empty},
+        "data": {"valid": tuple(valid or ()), "columns": parse_columns(column, columns), "skip_empty": skip_empty},
         "model": {"start": start, "architecture": architecture},
         "tokenizer": {"kind": "characters" if characters else ""},
     }
@@ -74,21 +74,26 @@ def train(
         tables[name] = tables.get(name, {}) | {key: value for key, value in table.items() if value}
     if seed is not None:
         tables["train"] = tables.get("train", {}) | {"seed": seed}
-    tables = config.override(tables, settings or [])
+    tables = config.override(tables, overrides or [])
     try:
         run = begin(tables, out=Path(out) if out else None, device=device, resume=resume, where=where)
     except KeyboardInterrupt:
-        say("stopped before the first step; the same command begins again")
+        print_message("stopped before the first step; the same command begins again")
         raise
-    watch(run, device)
+    train_and_display(run, device)
 
 
-def _tables(what: list[str]) -> tuple[dict[str, dict[str, Any]], str]:
+def _read_tables(recipe_or_task: list[str]) -> tuple[dict[str, dict[str, Any]], str]:
     """The recipe named, or one with nothing but the task and its data."""
     from regard import config
 
-    if what[0].endswith(".toml"):
-        if len(what) > 1:
-            raise ConfigError(f"{what[1]}: data beside a recipe; put it in the recipe, or pass --set data.train=...")
-        return config.read(Path(what[0])), what[0]
-    return {"task": {"name": what[0]}, "data": {"train": tuple(what[1:])}}, f"train {what[0]}"
+    if recipe_or_task[0].endswith(".toml"):
+        if len(recipe_or_task) > 1:
+            raise ConfigError(
+                f"{recipe_or_task[1]}: data beside a recipe; put it in the recipe, or pass --set data.train=..."
+            )
+        return config.read(Path(recipe_or_task[0])), recipe_or_task[0]
+    return {
+        "task": {"name": recipe_or_task[0]},
+        "data": {"train": tuple(recipe_or_task[1:])},
+    }, f"train {recipe_or_task[0]}"

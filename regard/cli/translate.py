@@ -15,41 +15,51 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Alpha, Batch, Beam, Device, Json, Model, Seed, given, print_json
-from regard.cli.texts import File, Texts, windows_of
+from regard.cli.options import (
+    AlphaOption,
+    BatchOption,
+    BeamOption,
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    SeedOption,
+    drop_none,
+    print_json,
+)
+from regard.cli.texts import FileOption, TextArguments, read_texts
 from regard.errors import InputError
 from regard.progress import track
 
 if TYPE_CHECKING:
     from regard.tasks.translate import Translation
 
-KEYS = ("text", "score", "tokens", "token_scores", "alignment")
+JSON_KEYS = ("text", "score", "tokens", "token_scores", "alignment")
 """What --json says of a translation."""
 
 
 def translate(
-    model: Model,
-    text: Texts = None,
-    file: File = "",
-    beam: Beam = None,
+    model: ModelArgument,
+    text: TextArguments = None,
+    file: FileOption = "",
+    beam: BeamOption = None,
     n_best: Annotated[int, typer.Option(help="Translations of each text, best first.")] = 1,
-    alpha: Alpha = None,
+    alpha: AlphaOption = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations at random instead.")] = False,
     temperature: Annotated[float, typer.Option(help="For --sample: below 1 is more careful, above 1 is wilder.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="For --sample: only the K likeliest tokens; 0 is all.")] = 0,
     top_p: Annotated[float, typer.Option(help="For --sample: only the likeliest tokens of mass P.")] = 1.0,
-    batch: Batch = None,
+    batch: BatchOption = None,
     steps: Annotated[bool, typer.Option("--steps", help="Show how each translation was written.")] = False,
-    seed: Seed = 0,
-    device: Device = "auto",
-    as_json: Json = False,
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     from regard.api import Translator, load_as
 
     if steps and as_json:
         raise InputError("--json has the tokens and their scores already; leave --steps out")
-    windows, total = windows_of(text or [], file)
-    found = load_as(Translator, model, device, "translate").stream(
+    windows, total = read_texts(text or [], file)
+    found = load_as(Translator, model, device, "translate").translate_iterable(
         windows,
         aligned=as_json,
         n_best=n_best,
@@ -58,22 +68,24 @@ def translate(
         top_k=top_k,
         top_p=top_p,
         seed=seed,
-        **given(beam=beam, alpha=alpha, batch=batch),
+        **drop_none(beam=beam, alpha=alpha, batch=batch),
     )
     for source, translations in track(found, "translating", total):
-        _print(source, translations, as_json=as_json, scored=n_best > 1, steps=steps)
+        _print_translations(source, translations, as_json=as_json, with_scores=n_best > 1, with_steps=steps)
 
 
-def _print(source: str, translations: Sequence[Translation], *, as_json: bool, scored: bool, steps: bool) -> None:
+def _print_translations(
+    source: str, translations: Sequence[Translation], *, as_json: bool, with_scores: bool, with_steps: bool
+) -> None:
     if as_json:
         print_json(
-            {"text": source, "translations": [{key: getattr(each, key) for key in KEYS} for each in translations]}
+            {"text": source, "translations": [{key: getattr(each, key) for key in JSON_KEYS} for each in translations]}
         )
         return
     for each in translations:
         line = each.text.replace("\n", " ")  # a model may write a line end; its output is still one line
-        print(f"{each.score:.4f}\t{line}" if scored else line, flush=True)
-        if steps:
+        print(f"{each.score:.4f}\t{line}" if with_scores else line, flush=True)
+        if with_steps:
             print(
                 "    "
                 + " -> ".join(

@@ -15,64 +15,71 @@ import time
 from collections.abc import Iterator, Sequence
 
 from regard.compare import corpora, cost, flops, positions, recall, translation
-from regard.compare.folder import Folder, Kept
-from regard.compare.machine import machine
-from regard.compare.part import Part, Setting
+from regard.compare.folder import ComparisonDirectory, ExperimentResult
+from regard.compare.machine import collect_environment
+from regard.compare.part import ComparisonSettings, Experiment
 from regard.errors import InputError, MissingExtra, did_you_mean
-from regard.progress import say
-from regard.train.device import device_named
+from regard.progress import print_message
+from regard.train.device import select_device
 
-PARTS: dict[str, Part] = {
-    "cost": cost.PART,
-    "recall": recall.PART,
-    "translation": translation.PART,
-    "flops": flops.PART,
-    "positions": positions.PART,
+EXPERIMENTS: dict[str, Experiment] = {
+    "cost": cost.EXPERIMENT,
+    "recall": recall.EXPERIMENT,
+    "translation": translation.EXPERIMENT,
+    "flops": flops.EXPERIMENT,
+    "positions": positions.EXPERIMENT,
 }
 
-USUAL = ("cost", "recall", "translation", "flops")
+DEFAULT_EXPERIMENTS = ("cost", "recall", "translation", "flops")
 """What is measured where nobody asks for less, or for more."""
 
 
-def asked_for(names: Sequence[str]) -> list[str]:
+def resolve_experiments(names: Sequence[str]) -> list[str]:
     """The parts to measure, in order, with those that they need."""
     for name in names:
-        if name not in PARTS:
-            raise InputError(f"no part is called '{name}'; {did_you_mean(name, PARTS)}")
-    chosen = set(names or USUAL)
-    chosen |= {other for name in chosen for other in PARTS[name].needs}
-    return [name for name in PARTS if name in chosen]
+        if name not in EXPERIMENTS:
+            raise InputError(f"no part is called '{name}'; {did_you_mean(name, EXPERIMENTS)}")
+    chosen = set(names or DEFAULT_EXPERIMENTS)
+    chosen |= {other for name in chosen for other in EXPERIMENTS[name].depends_on}
+    return [name for name in EXPERIMENTS if name in chosen]
 
 
-def compare(setting: Setting, names: Sequence[str], command: str) -> Iterator[tuple[str, Kept]]:
+def run_comparison(
+    settings: ComparisonSettings, names: Sequence[str], command: str
+) -> Iterator[tuple[str, ExperimentResult]]:
     """Measure parts; gives each as it ends. What the folder holds already is taken over, by the same settings."""
-    chosen = asked_for(names)
-    device_named(setting.device)
-    if setting.seed < 0:
-        raise InputError(f"seed {setting.seed}; expected 0 or more")
-    folder = Folder(setting)
-    corpora.check(setting, [name for name in chosen if not folder.has(name)])
-    folder.begin()
+    chosen = resolve_experiments(names)
+    select_device(settings.device)
+    if settings.seed < 0:
+        raise InputError(f"seed {settings.seed}; expected 0 or more")
+    folder = ComparisonDirectory(settings)
+    corpora.check_data_files(settings, [name for name in chosen if not folder.has_result(name)])
+    folder.create()
     for number, name in enumerate(chosen, 1):
-        part = PARTS[name]
-        if folder.has(name):
-            say(f"{number}/{len(chosen)} {part.title.lower()}: measured before")
+        part = EXPERIMENTS[name]
+        if folder.has_result(name):
+            print_message(f"{number}/{len(chosen)} {part.title.lower()}: measured before")
         else:
-            say(f"{number}/{len(chosen)} {part.title.lower()}")
+            print_message(f"{number}/{len(chosen)} {part.title.lower()}")
             began = time.perf_counter()
-            found = part.measure(setting, folder.found())
-            folder.keep(name, Kept(found, machine(setting.device), time.perf_counter() - began, command))
-        _publish(folder, name)
-        yield name, folder.read(name)
+            found = part.measure(settings, folder.read_measurements())
+            folder.write_result(
+                name,
+                ExperimentResult(found, collect_environment(settings.device), time.perf_counter() - began, command),
+            )
+        _write_figure_and_report(folder, name)
+        yield name, folder.read_result(name)
 
 
-def _publish(folder: Folder, name: str) -> None:
+def _write_figure_and_report(directory: ComparisonDirectory, name: str) -> None:
     """Draw the figure of a part, and write the page of all parts that are there."""
-    from regard.compare.report import report
+    from regard.compare.report import render_report
 
     try:
-        PARTS[name].draw(folder.read(name).found, folder.figure(name))
+        EXPERIMENTS[name].plot(directory.read_result(name).found, directory.figure_path(name))
     except MissingExtra as error:
-        say(f"no figure: {error}")
-    there = {each: folder.read(each) for each in PARTS if folder.has(each)}
-    folder.write_report(report({each: (PARTS[each], kept, folder.figure(each)) for each, kept in there.items()}))
+        print_message(f"no figure: {error}")
+    there = {each: directory.read_result(each) for each in EXPERIMENTS if directory.has_result(each)}
+    directory.write_report(
+        render_report({each: (EXPERIMENTS[each], kept, directory.figure_path(each)) for each, kept in there.items()})
+    )

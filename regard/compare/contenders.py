@@ -9,69 +9,75 @@ import torch
 from torch import nn
 
 from regard import config
-from regard.models.families import NEXT, PAIRS, Families
-from regard.models.presets import with_preset
+from regard.models.families import CAUSAL_LMS, SEQ2SEQ_MODELS, Architectures
+from regard.models.presets import apply_preset
 
-Shape = dict[str, Any]
+RecipeTable = dict[str, Any]
 
-FIXED, ADDITIVE, DOT = "RNN, one fixed vector", "RNN, additive attention", "RNN, dot attention"
+RNN_WITHOUT_ATTENTION, RNN_ADDITIVE_ATTENTION, RNN_DOT_ATTENTION = (
+    "RNN, one fixed vector",
+    "RNN, additive attention",
+    "RNN, dot attention",
+)
 
-RECURRENT: dict[str, Shape] = {
-    FIXED: {"architecture": "rnn", "attention": "none"},
-    ADDITIVE: {"architecture": "rnn", "attention": "additive"},
-    DOT: {"architecture": "rnn", "attention": "dot"},
+RNN_MODELS: dict[str, RecipeTable] = {
+    RNN_WITHOUT_ATTENTION: {"architecture": "rnn", "attention": "none"},
+    RNN_ADDITIVE_ATTENTION: {"architecture": "rnn", "attention": "additive"},
+    RNN_DOT_ATTENTION: {"architecture": "rnn", "attention": "dot"},
 }
 """Sutskever et al. 2014, Bahdanau et al. 2015, Luong et al. 2015."""
 
-SCHEMES = ("sinusoidal", "learned", "relative", "rotary", "none")
+POSITION_SCHEMES = ("sinusoidal", "learned", "relative", "rotary", "none")
 
-TRANSFORMERS: dict[str, Shape] = {
-    f"Transformer, {scheme}": {"architecture": "transformer", "positions": scheme} for scheme in SCHEMES
+TRANSFORMER_MODELS: dict[str, RecipeTable] = {
+    f"Transformer, {scheme}": {"architecture": "transformer", "positions": scheme} for scheme in POSITION_SCHEMES
 }
 """By how they know the order of their tokens (SPEC 2)."""
 
-USUAL = "Transformer, sinusoidal"
+BASELINE_TRANSFORMER = "Transformer, sinusoidal"
 """Vaswani et al. 2017."""
 
-TRANSFORMER_LM, RECURRENT_LM = "Transformer language model", "recurrent language model"
+TRANSFORMER_LM, RNN_LM = "Transformer language model", "recurrent language model"
 
-LANGUAGE_MODELS: dict[str, Shape] = {
+LANGUAGE_MODELS: dict[str, RecipeTable] = {
     TRANSFORMER_LM: {"architecture": "transformer"},
-    RECURRENT_LM: {"architecture": "rnn"},
+    RNN_LM: {"architecture": "rnn"},
 }
 
-WIDTHS = range(16, 1025, 4)
+CANDIDATE_WIDTHS = range(16, 1025, 4)
 """Widths to choose from where models are made to one size."""
 
 
-def build(families: Families, shape: Shape, vocabulary: int) -> Any:
+def build_model(architectures: Architectures, model_table: RecipeTable, vocabulary_size: int) -> Any:
     """A model of a shape, which may leave out what the smallest preset has; its weights are not drawn yet."""
-    family = families[shape["architecture"]]
-    complete = config.build(family.Config, with_preset({"preset": "tiny", **shape}, family.Config))
-    if families is PAIRS:
-        return family.Model(complete, vocabulary, vocabulary, joint=True)
-    return family.Model(complete, vocabulary)
+    family = architectures[model_table["architecture"]]
+    complete = config.build(family.Config, apply_preset({"preset": "tiny", **model_table}, family.Config))
+    if architectures is SEQ2SEQ_MODELS:
+        return family.Model(complete, vocabulary_size, vocabulary_size, joint=True)
+    return family.Model(complete, vocabulary_size)
 
 
-def n_parameters(model: nn.Module) -> int:
+def count_parameters(model: nn.Module) -> int:
     """Weights, each counted once."""
     return sum(weight.numel() for weight in model.parameters())
 
 
-def sized(families: Families, shape: Shape, vocabulary: int, wanted: int) -> Shape:
+def match_parameter_count(
+    architectures: Architectures, model_table: RecipeTable, vocabulary_size: int, target_count: int
+) -> RecipeTable:
     """The shape, as wide as gives about so many parameters."""
 
     def counted(width: int) -> int:
         with torch.device("meta"):
-            return n_parameters(build(families, {**shape, "d_model": width}, vocabulary))
+            return count_parameters(build_model(architectures, {**model_table, "d_model": width}, vocabulary_size))
 
-    above = min(bisect_left(WIDTHS, wanted, key=counted), len(WIDTHS) - 1)
-    near = WIDTHS[max(0, above - 1) : above + 1]
-    return {**shape, "d_model": min(near, key=lambda width: abs(counted(width) - wanted))}
+    above = min(bisect_left(CANDIDATE_WIDTHS, target_count, key=counted), len(CANDIDATE_WIDTHS) - 1)
+    near = CANDIDATE_WIDTHS[max(0, above - 1) : above + 1]
+    return {**model_table, "d_model": min(near, key=lambda width: abs(counted(width) - target_count))}
 
 
-FAMILIES: dict[str, Families] = {
-    **dict.fromkeys([*RECURRENT, *TRANSFORMERS], PAIRS),
-    **dict.fromkeys(LANGUAGE_MODELS, NEXT),
+MODEL_ARCHITECTURES: dict[str, Architectures] = {
+    **dict.fromkeys([*RNN_MODELS, *TRANSFORMER_MODELS], SEQ2SEQ_MODELS),
+    **dict.fromkeys(LANGUAGE_MODELS, CAUSAL_LMS),
 }
 """Encoder-decoders, and language models."""

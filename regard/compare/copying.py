@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from regard.data.batches import Rows
 from regard.nn import cross_entropy
-from regard.train.optimiser import SCHEDULES, adamw, set_learning_rate
+from regard.train.optimiser import SCHEDULES, build_adamw, set_learning_rate
 
-BEGIN = 0
+SOS = 0
 """What is written first; tokens of texts are numbered from 1."""
 
 
 @dataclass(frozen=True)
-class Size:
+class CopyTaskSetup:
     """How long texts are, of how many kinds of tokens, and how models are trained on them."""
 
     longest: int
@@ -39,12 +39,12 @@ class Size:
     layers: int
 
     @property
-    def vocabulary(self) -> int:
+    def vocabulary_size(self) -> int:
         """The tokens, and what is written first."""
         return self.tokens + 1
 
 
-class Texts(NamedTuple):
+class CopyBatch(NamedTuple):
     """Texts to be copied: what is read, what goes in while it is written, and what is to come out."""
 
     source: Int[Tensor, "B T"]
@@ -52,15 +52,15 @@ class Texts(NamedTuple):
     target_out: Int[Tensor, "B T"]
 
 
-def draw_texts(generator: torch.Generator, count: int, length: int, tokens: int) -> Texts:
+def sample_copy_batch(generator: torch.Generator, batch_size: int, length: int, n_symbols: int) -> CopyBatch:
     """So many random texts of one length."""
-    source = torch.randint(1, tokens + 1, (count, length), generator=generator)
-    begin = torch.full((count, 1), BEGIN)
-    return Texts(source, torch.cat((begin, source[:, :-1]), 1), source)
+    source = torch.randint(1, n_symbols + 1, (batch_size, length), generator=generator)
+    begin = torch.full((batch_size, 1), SOS)
+    return CopyBatch(source, torch.cat((begin, source[:, :-1]), 1), source)
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def single_thread() -> Iterator[None]:
     """Models this small gain nothing from a second thread, and lose much to it on a machine that is busy."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -70,23 +70,25 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Copier:
+class CopyTaskTrainer:
     """A model that learns to copy; `joined` says that it reads source and target as one text."""
 
-    def __init__(self, model: Any, size: Size, seed: int, device: torch.device, *, joined: bool) -> None:
-        self.model, self.size, self.seed, self.device = model.to(device), size, seed, device
-        self.joined = joined
+    def __init__(
+        self, model: Any, setup: CopyTaskSetup, seed: int, device: torch.device, *, is_decoder_only: bool
+    ) -> None:
+        self.model, self.setup, self.seed, self.device = model.to(device), setup, seed, device
+        self.is_decoder_only = is_decoder_only
 
-    def learn(self) -> Iterator[float]:
+    def train_steps(self) -> Iterator[float]:
         """Train on texts of every length up to the longest, the same for all models; gives the loss of each step."""
-        size, generator = self.size, torch.Generator().manual_seed(self.seed + 1)
-        optimiser = adamw(self.model, 0.0)
+        size, generator = self.setup, torch.Generator().manual_seed(self.seed + 1)
+        optimiser = build_adamw(self.model, 0.0)
         self.model.train()
         for step in range(1, size.steps + 1):
             length = int(torch.randint(1, size.longest + 1, (), generator=generator))
-            texts = draw_texts(generator, size.batch, length, size.tokens)
+            texts = sample_copy_batch(generator, size.batch, length, size.tokens)
             set_learning_rate(optimiser, size.rate * SCHEDULES["cosine"](step, size.steps, size.steps // 10))
-            found = cross_entropy(self.logits(texts), texts.target_out.to(self.device))
+            found = cross_entropy(self.compute_logits(texts), texts.target_out.to(self.device))
             loss = found.total / found.n_tokens
             optimiser.zero_grad()
             loss.backward()
@@ -95,25 +97,25 @@ class Copier:
             yield loss.item()
 
     @torch.inference_mode()
-    def test(self) -> list[int]:
+    def count_correct(self) -> list[int]:
         """Tokens written right at each distance, each given the right ones before it."""
         generator = torch.Generator().manual_seed(self.seed + 2)
         self.model.eval()
         right = []
-        for length in self.size.distances:
-            texts = draw_texts(generator, self.size.tested, length, self.size.tokens)
-            right.append(int((self.logits(texts).argmax(-1).cpu() == texts.target_out).sum()))
+        for length in self.setup.distances:
+            texts = sample_copy_batch(generator, self.setup.tested, length, self.setup.tokens)
+            right.append(int((self.compute_logits(texts).argmax(-1).cpu() == texts.target_out).sum()))
         return right
 
-    def logits(self, texts: Texts) -> Float[Tensor, "B T V"]:
+    def compute_logits(self, batch: CopyBatch) -> Float[Tensor, "B T V"]:
         """Scores of every token that is to come out."""
-        if self.joined:
-            whole: Tensor = self.model(self._rows(torch.cat(texts[:2], 1)))
-            return whole[:, texts.source.shape[1] :]
-        scores: Tensor = self.model(self._rows(texts.source), self._rows(texts.target_in))
+        if self.is_decoder_only:
+            whole: Tensor = self.model(self._make_rows(torch.cat(batch[:2], 1)))
+            return whole[:, batch.source.shape[1] :]
+        scores: Tensor = self.model(self._make_rows(batch.source), self._make_rows(batch.target_in))
         return scores
 
-    def _rows(self, ids: Int[Tensor, "B T"]) -> Rows:
+    def _make_rows(self, ids: Int[Tensor, "B T"]) -> Rows:
         """One text in each row, all of one length."""
         position = torch.arange(ids.shape[1], dtype=torch.int32).repeat(len(ids), 1)
         return Rows(ids.int(), torch.ones_like(position), position).to(self.device)

@@ -12,29 +12,29 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from regard.compare.part import Setting
+from regard.compare.part import ComparisonSettings
 from regard.disk import json_text
 from regard.errors import DataError
-from regard.text.files import require
-from regard.text.pairs import Pair, paths_of, read_pairs
-from regard.text.tagged import Tagged, read_tagged
+from regard.text.files import check_readable
+from regard.text.pairs import Pair, pair_paths, read_pairs
+from regard.text.tagged import TaggedSentence, read_tagged_sentences
 
-LEAST = 100
+MIN_EXAMPLES = 100
 """Examples that a corpus must have."""
 
-Example = TypeVar("Example", Pair, Tagged)
+Example = TypeVar("Example", Pair, TaggedSentence)
 
 
-class Amount(NamedTuple):
+class CorpusSize(NamedTuple):
     """Examples to make, and of these how many are kept to validate on and how many to test on; facts in a list."""
 
-    examples: int
-    valid: int
-    test: int
-    facts: int
+    n_examples: int
+    n_valid: int
+    n_test: int
+    max_facts: int
 
 
-class Split(NamedTuple):
+class CorpusSplit(NamedTuple):
     """The files of a corpus by what they are for, where it comes from, and how many examples are in each."""
 
     train: tuple[str, ...]
@@ -46,58 +46,58 @@ class Split(NamedTuple):
     n_test: int
 
 
-def content(setting: Setting) -> str:
+def hash_data_files(settings: ComparisonSettings) -> str:
     """A hash of what the user's files hold: numbers of other text must not stand beside these."""
     whole = hashlib.sha256()
-    for path in [*paths_of(setting.data), *([Path(setting.tagged)] if setting.tagged else [])]:
-        require(path)
+    for path in [*pair_paths(settings.data), *([Path(settings.tagged)] if settings.tagged else [])]:
+        check_readable(path)
         with path.open("rb") as file:
             whole.update(hashlib.file_digest(file, "sha256").digest())
     return whole.hexdigest()
 
 
-def check(setting: Setting, parts: Sequence[str]) -> None:
+def check_data_files(settings: ComparisonSettings, experiments: Sequence[str]) -> None:
     """Read the user's files once, so that a fault in them is found before the work, not after minutes of it."""
-    translates, tags = "translation" in parts or "positions" in parts, "positions" in parts
-    if translates and setting.data:
-        _own_pairs(setting)
-    if tags and setting.tagged:
-        _own_tagged(setting)
-    if (translates and not setting.data) or (tags and not setting.tagged):
+    translates, tags = "translation" in experiments or "positions" in experiments, "positions" in experiments
+    if translates and settings.data:
+        _read_user_pairs(settings)
+    if tags and settings.tagged:
+        _read_user_tagged(settings)
+    if (translates and not settings.data) or (tags and not settings.tagged):
         import regard.compare.made_up  # noqa: F401  says what to install where it cannot be made
 
 
-def pairs(setting: Setting, amount: Amount, folder: Path) -> Split:
+def prepare_pairs(settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path) -> CorpusSplit:
     """Pairs of texts."""
-    if setting.data:
-        return _split(*_own_pairs(setting), setting, amount, folder)
+    if settings.data:
+        return _write_split(*_read_user_pairs(settings), settings, corpus_size, folder)
     from regard.compare import made_up
 
-    what = f"made-up lists of one to {amount.facts} dates, times, amounts and quantities, English to French"
-    found = made_up.pairs(amount.examples, amount.facts, setting.seed)
-    return _split(found, f"{len(found):,} {what}", setting, amount, folder)
+    what = f"made-up lists of one to {corpus_size.max_facts} dates, times, amounts and quantities, English to French"
+    found = made_up.generate_pairs(corpus_size.n_examples, corpus_size.max_facts, settings.seed)
+    return _write_split(found, f"{len(found):,} {what}", settings, corpus_size, folder)
 
 
-def tagged(setting: Setting, amount: Amount, folder: Path) -> Split:
+def prepare_tagged(settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path) -> CorpusSplit:
     """Sentences of tagged words."""
-    if setting.tagged:
-        return _split(*_own_tagged(setting), setting, amount, folder)
+    if settings.tagged:
+        return _write_split(*_read_user_tagged(settings), settings, corpus_size, folder)
     from regard.compare import made_up
 
-    what = f"made-up lists of one to {amount.facts} facts, every word tagged by the kind of fact it stands in"
-    found = made_up.tagged(amount.examples, amount.facts, setting.seed)
-    return _split(found, f"{len(found):,} {what}", setting, amount, folder)
+    what = f"made-up lists of one to {corpus_size.max_facts} facts, every word tagged by the kind of fact it stands in"
+    found = made_up.generate_tagged(corpus_size.n_examples, corpus_size.max_facts, settings.seed)
+    return _write_split(found, f"{len(found):,} {what}", settings, corpus_size, folder)
 
 
-def _own_pairs(setting: Setting) -> tuple[list[Pair], str]:
-    return _distinct(read_pairs(setting.data, skip_empty=True), setting.data, "pairs")
+def _read_user_pairs(settings: ComparisonSettings) -> tuple[list[Pair], str]:
+    return _deduplicate(read_pairs(settings.data, skip_empty=True), settings.data, "pairs")
 
 
-def _own_tagged(setting: Setting) -> tuple[list[Tagged], str]:
-    return _distinct(read_tagged([setting.tagged]), [setting.tagged], "sentences")
+def _read_user_tagged(settings: ComparisonSettings) -> tuple[list[TaggedSentence], str]:
+    return _deduplicate(read_tagged_sentences([settings.tagged]), [settings.tagged], "sentences")
 
 
-def _distinct(examples: Iterable[Example], data: Sequence[str], what: str) -> tuple[list[Example], str]:
+def _deduplicate(examples: Iterable[Example], data: Sequence[str], unit: str) -> tuple[list[Example], str]:
     """The examples whose source occurs for the first time, and where they come from.
 
     The others go: one of them would be tested on after it was trained on.
@@ -107,24 +107,26 @@ def _distinct(examples: Iterable[Example], data: Sequence[str], what: str) -> tu
     for each in every:
         first.setdefault(each[0], each)
     repeated = len(every) - len(first)
-    if len(first) < LEAST:
+    if len(first) < MIN_EXAMPLES:
         more = f" and {repeated:,} repetitions" if repeated else ""
-        raise DataError(" ".join(data), f"{len(first)} examples{more}; a comparison needs {LEAST} at least")
+        raise DataError(" ".join(data), f"{len(first)} examples{more}; a comparison needs {MIN_EXAMPLES} at least")
     left_out = f" ({repeated:,} more repeat a source and are left out)" if repeated else ""
-    return list(first.values()), f"{' and '.join(data)}, {len(first):,} {what}{left_out}"
+    return list(first.values()), f"{' and '.join(data)}, {len(first):,} {unit}{left_out}"
 
 
-def _split(found: Sequence[Example], origin: str, setting: Setting, amount: Amount, folder: Path) -> Split:
+def _write_split(
+    examples: Sequence[Example], origin: str, settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path
+) -> CorpusSplit:
     """Draw what is tested and validated on, and write all three parts; of a small corpus, at most a tenth each."""
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = Random(setting.seed).sample(found, len(found))
-    n_test, n_valid = (min(n, len(drawn) // 10) for n in (amount.test, amount.valid))
+    drawn = Random(settings.seed).sample(examples, len(examples))
+    n_test, n_valid = (min(n, len(drawn) // 10) for n in (corpus_size.n_test, corpus_size.n_valid))
     parts = {"test": drawn[:n_test], "valid": drawn[n_test : n_test + n_valid], "train": drawn[n_test + n_valid :]}
-    files = {name: (_write(folder / f"{name}.jsonl", part),) for name, part in parts.items()}
-    return Split(**files, origin=origin, n_train=len(parts["train"]), n_valid=n_valid, n_test=n_test)
+    files = {name: (_write_jsonl(folder / f"{name}.jsonl", part),) for name, part in parts.items()}
+    return CorpusSplit(**files, origin=origin, n_train=len(parts["train"]), n_valid=n_valid, n_test=n_test)
 
 
-def _write(path: Path, examples: Sequence[Example]) -> str:
+def _write_jsonl(path: Path, examples: Sequence[Example]) -> str:
     lines = [f"{json_text(each._asdict())}\n" for each in examples]
     path.write_text("".join(lines), encoding="utf-8", newline="\n")
     return str(path)

@@ -12,19 +12,19 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.compare.charts import Chart, Line, draw_charts
-from regard.compare.cost_claims import faster_where, findings
-from regard.compare.layers import LAYERS, THEORY, sequential_products
-from regard.compare.measured import ATTENTION, LAYER, WHOLE, Measured
-from regard.compare.part import Found, Part, Setting, Shown, Table
-from regard.compare.timing import PASSES, Case, timed
-from regard.train.device import device_named
+from regard.compare.charts import Chart, Series, plot_charts
+from regard.compare.cost_claims import describe_faster_lengths, judge_claims
+from regard.compare.layers import COMPLEXITY, LAYERS, count_sequential_matmuls
+from regard.compare.measured import ATTENTION_ONLY, ENCODER_LAYER, SELF_ATTENTION, LayerTimes
+from regard.compare.part import ComparisonSettings, Experiment, ExperimentSummary, Measurements, ResultTable
+from regard.compare.timing import PASSES, TimingCase, time_cases
+from regard.train.device import select_device
 
-CHAINS = (4, 8, 16, 32)
+CHAIN_LENGTHS = (4, 8, 16, 32)
 """Lengths at which sequential products are counted."""
 
 
-class Size(NamedTuple):
+class TimingSetup(NamedTuple):
     """What is timed, and for how many seconds."""
 
     widths: tuple[int, ...]
@@ -32,32 +32,32 @@ class Size(NamedTuple):
     seconds: float
 
 
-SIZES = {
-    "quick": Size((64, 256), (16, 32, 64, 128, 256, 512, 1024, 2048), 18.0),
-    "full": Size((64, 128, 256, 512), (16, 32, 64, 128, 256, 512, 1024, 2048, 4096), 180.0),
+SETUPS = {
+    "quick": TimingSetup((64, 256), (16, 32, 64, 128, 256, 512, 1024, 2048), 18.0),
+    "full": TimingSetup((64, 128, 256, 512), (16, 32, 64, 128, 256, 512, 1024, 2048, 4096), 180.0),
 }
 
 
-def measure(setting: Setting, _: Mapping[str, Found]) -> Found:
+def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Measurements:
     """Times of every layer, pass, width and length, and the chains of products."""
-    size = SIZES[setting.pace]
-    cases = [Case(*each) for each in product(LAYERS, PASSES, size.widths, size.lengths)]
-    times = timed(cases, size.seconds, device_named(setting.device), setting.seed)
+    size = SETUPS[settings.pace]
+    cases = [TimingCase(*each) for each in product(LAYERS, PASSES, size.widths, size.lengths)]
+    times = time_cases(cases, size.seconds, select_device(settings.device), settings.seed)
     return {
         "widths": list(size.widths),
         "lengths": list(size.lengths),
         "times": [{**case._asdict(), "seconds": found} for case, found in times.items()],
-        "products": {layer: [sequential_products(layer, length) for length in CHAINS] for layer in LAYERS},
-        "product_lengths": list(CHAINS),
+        "products": {layer: [count_sequential_matmuls(layer, length) for length in CHAIN_LENGTHS] for layer in LAYERS},
+        "product_lengths": list(CHAIN_LENGTHS),
     }
 
 
-def show(found: Found) -> Shown:
+def summarise(measurements: Measurements) -> ExperimentSummary:
     """Tables and findings."""
-    measured = Measured(found)
+    measured = LayerTimes(measurements)
     method = (
         f"One layer over one row of n tokens, n from {measured.lengths[0]} to {measured.lengths[-1]:,}, at widths "
-        f"{', '.join(map(str, measured.widths))}; heads of 64. Medians of {measured.rounds} rounds, in each of which "
+        f"{', '.join(map(str, measured.widths))}; heads of 64. Medians of {measured.n_rounds} rounds, in each of which "
         f"every case is timed once, in random order; three of four medians are at most {measured.noise:.2f} "
         "times the fastest round. "
         "The exponent of n is the slope of a straight line through the logarithms, fitted to the longer half of the "
@@ -65,74 +65,97 @@ def show(found: Found) -> Shown:
         "call costs something whatever its size. Beside it stands the exponent that operations alone would give. An "
         "LSTM is torch's own, fused."
     )
-    return Shown(
-        method, findings(found), [_exponents(measured), _faster(measured), _chains(found), _by_width(measured)]
+    return ExperimentSummary(
+        method,
+        judge_claims(measurements),
+        [
+            _length_exponents_table(measured),
+            _faster_lengths_table(measured),
+            _sequential_matmuls_table(measurements),
+            _width_exponents_table(measured),
+        ],
     )
 
 
-def _exponents(measured: Measured) -> Table:
+def _length_exponents_table(layer_times: LayerTimes) -> ResultTable:
     rows = []
-    for passes, width, layer in product(PASSES, measured.widths, LAYERS):
-        ends = [_milliseconds(measured.curve(layer, passes, width)[place]) for place in (0, -1)]
-        slopes = [str(found(layer, passes, width)) for found in (measured.growth, measured.added)]
-        rows.append([passes, str(width), layer, THEORY[layer], *ends, *slopes, f"{measured.counted(layer, width):.2f}"])
-    first, last = measured.lengths[0], measured.lengths[-1]
+    for passes, width, layer in product(PASSES, layer_times.widths, LAYERS):
+        ends = [_format_milliseconds(layer_times.median_times(layer, passes, width)[place]) for place in (0, -1)]
+        slopes = [
+            str(found(layer, passes, width))
+            for found in (layer_times.fit_length_exponent, layer_times.fit_length_exponent_above_offset)
+        ]
+        rows.append(
+            [
+                passes,
+                str(width),
+                layer,
+                COMPLEXITY[layer],
+                *ends,
+                *slopes,
+                f"{layer_times.expected_exponent(layer, width):.2f}",
+            ]
+        )
+    first, last = layer_times.lengths[0], layer_times.lengths[-1]
     columns = ["pass", "d", "layer", "theory", f"ms, n = {first}", f"n = {last:,}", "all", "added", "operations"]
-    title = f"How time grows with the length n: exponents over n = {measured.longer[0]} to {last:,}"
-    least = f"the least of n < {measured.longer[0]}"
+    title = f"How time grows with the length n: exponents over n = {layer_times.fitted_lengths[0]} to {last:,}"
+    least = f"the least of n < {layer_times.fitted_lengths[0]}"
     note = f"all: of the whole time; added: of the time above {least}; operations: if they alone took time."
-    return Table(title, columns, rows, note)
+    return ResultTable(title, columns, rows, note)
 
 
-def _faster(measured: Measured) -> Table:
-    layers = [ATTENTION, LAYER, WHOLE]
+def _faster_lengths_table(layer_times: LayerTimes) -> ResultTable:
+    layers = [ATTENTION_ONLY, SELF_ATTENTION, ENCODER_LAYER]
     rows = [
-        [passes, str(width), *(faster_where(measured, layer, passes, width) for layer in layers)]
-        for passes, width in product(PASSES, measured.widths)
+        [passes, str(width), *(describe_faster_lengths(layer_times, layer, passes, width) for layer in layers)]
+        for passes, width in product(PASSES, layer_times.widths)
     ]
-    return Table("Where attention is faster than an LSTM of the same width", ["pass", "d", *layers], rows)
+    return ResultTable("Where attention is faster than an LSTM of the same width", ["pass", "d", *layers], rows)
 
 
-def _chains(found: Found) -> Table:
-    rows = [[layer, *map(str, counts)] for layer, counts in found["products"].items()]
-    columns = ["layer", *(f"n = {length}" for length in found["product_lengths"])]
-    return Table("Matrix products that wait for one another", columns, rows)
+def _sequential_matmuls_table(measurements: Measurements) -> ResultTable:
+    rows = [[layer, *map(str, counts)] for layer, counts in measurements["products"].items()]
+    columns = ["layer", *(f"n = {length}" for length in measurements["product_lengths"])]
+    return ResultTable("Matrix products that wait for one another", columns, rows)
 
 
-def _by_width(measured: Measured) -> Table:
-    rows = [[layer, THEORY[layer], *(str(measured.across(layer, passes)) for passes in PASSES)] for layer in LAYERS]
+def _width_exponents_table(layer_times: LayerTimes) -> ResultTable:
+    rows = [
+        [layer, COMPLEXITY[layer], *(str(layer_times.fit_width_exponent(layer, passes)) for passes in PASSES)]
+        for layer in LAYERS
+    ]
     columns = ["layer", "theory", *(f"exponent, {passes}" for passes in PASSES)]
-    return Table(f"How time grows with the width d, at n = {measured.lengths[-1]:,}", columns, rows)
+    return ResultTable(f"How time grows with the width d, at n = {layer_times.lengths[-1]:,}", columns, rows)
 
 
-def _milliseconds(seconds: float) -> str:
+def _format_milliseconds(seconds: float) -> str:
     """Three figures, and all of those before the point."""
     return f"{1000 * seconds:,.0f}" if seconds >= 0.1 else f"{1000 * seconds:.3g}"
 
 
-def draw(found: Found, path: Path) -> Path:
+def plot(measurements: Measurements, path: Path) -> Path:
     """Seconds against length, both on scales of logarithms: a panel for each pass and width."""
-    measured = Measured(found)
+    measured = LayerTimes(measurements)
     charts = [
         Chart(
             f"{passes}, d = {width}",
             {
-                layer: Line(measured.lengths, [1000 * value for value in measured.curve(layer, passes, width)])
+                layer: Series(measured.lengths, [1000 * value for value in measured.median_times(layer, passes, width)])
                 for layer in LAYERS
             },
-            scales=("log2", "log"),
+            axis_scales=("log2", "log"),
         )
         for passes, width in product(PASSES, measured.widths)
     ]
-    return draw_charts(charts, path, "tokens n", "milliseconds", columns=len(measured.widths))
+    return plot_charts(charts, path, "tokens n", "milliseconds", columns=len(measured.widths))
 
 
-PART = Part(
+EXPERIMENT = Experiment(
     title="The cost of a layer",
     claim="A layer of self-attention costs O(n² d) operations in O(1) sequential steps, a recurrent one O(n d²) in "
     "O(n); so attention is the cheaper one wherever texts are shorter than vectors are wide.",
     source="Vaswani et al. 2017, table 1",
     measure=measure,
-    show=show,
-    draw=draw,
+    summarise=summarise,
+    plot=plot,
 )

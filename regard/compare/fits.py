@@ -9,24 +9,24 @@ from typing import NamedTuple
 Numbers = Sequence[int | float]
 
 
-class Slope(NamedTuple):
+class PowerLawFit(NamedTuple):
     """An exponent, with its standard error; that of two points is not known (nan), so they refute nothing."""
 
     exponent: float
-    error: float
+    standard_error: float
 
     def __str__(self) -> str:
-        return f"{self.exponent:.2f}" + (f" ± {self.error:.2f}" if math.isfinite(self.error) else "")
+        return f"{self.exponent:.2f}" + (f" ± {self.standard_error:.2f}" if math.isfinite(self.standard_error) else "")
 
-    def agrees(self, expected: float, near: float) -> bool | None:
+    def agrees_with(self, expected: float, tolerance: float) -> bool | None:
         """Whether it is as near as that; None where it is not, but by no more than two of its standard errors."""
         away = abs(self.exponent - expected)
-        if away <= near:
+        if away <= tolerance:
             return True
-        return False if away > near + 2 * self.error else None
+        return False if away > tolerance + 2 * self.standard_error else None
 
 
-def slope(x: Numbers, y: Numbers) -> Slope:
+def fit_power_law(x: Numbers, y: Numbers) -> PowerLawFit:
     """The ``a`` of ``y = c x^a``: least squares on the logarithms of both."""
     assert len(x) == len(y) >= 2, f"{len(x)} and {len(y)} values; a slope needs two of each"
     logs_x, logs_y = [math.log(value) for value in x], [math.log(value) for value in y]
@@ -35,7 +35,7 @@ def slope(x: Numbers, y: Numbers) -> Slope:
     exponent = sum((a - mean_x) * (b - mean_y) for a, b in zip(logs_x, logs_y, strict=True)) / spread
     left = sum((b - mean_y - exponent * (a - mean_x)) ** 2 for a, b in zip(logs_x, logs_y, strict=True))
     free = len(x) - 2
-    return Slope(exponent, math.sqrt(left / free / spread) if free else math.nan)
+    return PowerLawFit(exponent, math.sqrt(left / free / spread) if free else math.nan)
 
 
 def larger_half(values: Numbers) -> Numbers:
@@ -43,11 +43,11 @@ def larger_half(values: Numbers) -> Numbers:
     return values[len(values) // 2 :]
 
 
-def added(x: Numbers, y: Numbers) -> Slope:
+def fit_power_law_above_offset(x: Numbers, y: Numbers) -> PowerLawFit:
     """The slope, over the larger half of x, of what y has above its least value before: a constant does not count.
 
     Where noise leaves less than two values above that, there is none (nan).
     """
     least = min(y[: len(y) // 2])
     above = [(a, b - least) for a, b in zip(larger_half(x), larger_half(y), strict=True) if b > least]
-    return slope(*zip(*above, strict=True)) if len(above) > 1 else Slope(math.nan, math.nan)
+    return fit_power_law(*zip(*above, strict=True)) if len(above) > 1 else PowerLawFit(math.nan, math.nan)

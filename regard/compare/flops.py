@@ -10,16 +10,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.compare.charts import Chart, Line, draw_charts
-from regard.compare.contenders import USUAL
-from regard.compare.part import Finding, Found, Part, Setting, Shown, Table, either
-from regard.compare.translation import POOR, clear, unclear
-from regard.train.plan import COUNTED
+from regard.compare.charts import Chart, Series, plot_charts
+from regard.compare.contenders import BASELINE_TRANSFORMER
+from regard.compare.part import (
+    ComparisonSettings,
+    Experiment,
+    ExperimentSummary,
+    Finding,
+    Measurements,
+    ResultTable,
+    weigh_evidence,
+)
+from regard.compare.translation import POOR_SCORE, min_significant_difference, undecided_note
+from regard.train.plan import N_PROFILED_BATCHES
 
-SOURCE = "Vaswani et al. 2017, table 2: newstest2014, BLEU and floating-point operations of training"
+PUBLISHED_SOURCE = "Vaswani et al. 2017, table 2: newstest2014, BLEU and floating-point operations of training"
 
 
-class Published(NamedTuple):
+class PublishedResult(NamedTuple):
     """A row of the published table: BLEU and operations, English to German and to French; None where none is given."""
 
     name: str
@@ -30,47 +38,50 @@ class Published(NamedTuple):
     ensemble: bool = False
 
 
-PUBLISHED = (
-    Published("ByteNet", 23.75),
-    Published("Deep-Att + PosUnk", None, 39.2, None, 1.0e20),
-    Published("GNMT + RL", 24.6, 39.92, 2.3e19, 1.4e20),
-    Published("ConvS2S", 25.16, 40.46, 9.6e18, 1.5e20),
-    Published("MoE", 26.03, 40.56, 2.0e19, 1.2e20),
-    Published("Deep-Att + PosUnk, ensemble", None, 40.4, None, 8.0e20, ensemble=True),
-    Published("GNMT + RL, ensemble", 26.30, 41.16, 1.8e20, 1.1e21, ensemble=True),
-    Published("ConvS2S, ensemble", 26.36, 41.29, 7.7e19, 1.2e21, ensemble=True),
-    Published("Transformer base", 27.3, 38.1, 3.3e18),
-    Published("Transformer big", 28.4, 41.8, 2.3e19),
+PUBLISHED_RESULTS = (
+    PublishedResult("ByteNet", 23.75),
+    PublishedResult("Deep-Att + PosUnk", None, 39.2, None, 1.0e20),
+    PublishedResult("GNMT + RL", 24.6, 39.92, 2.3e19, 1.4e20),
+    PublishedResult("ConvS2S", 25.16, 40.46, 9.6e18, 1.5e20),
+    PublishedResult("MoE", 26.03, 40.56, 2.0e19, 1.2e20),
+    PublishedResult("Deep-Att + PosUnk, ensemble", None, 40.4, None, 8.0e20, ensemble=True),
+    PublishedResult("GNMT + RL, ensemble", 26.30, 41.16, 1.8e20, 1.1e21, ensemble=True),
+    PublishedResult("ConvS2S, ensemble", 26.36, 41.29, 7.7e19, 1.2e21, ensemble=True),
+    PublishedResult("Transformer base", 27.3, 38.1, 3.3e18),
+    PublishedResult("Transformer big", 28.4, 41.8, 2.3e19),
 )
 
-APART = (
+COMPARABILITY_NOTE = (
     "The data differ: ours are a few thousand sentences or the user's own, the published ones the millions of WMT "
     "2014. So BLEU can be compared among our rows, and among the published ones, but not across."
 )
 
 
-def measure(_: Setting, found: Mapping[str, Found]) -> Found:
+def measure(_: ComparisonSettings, measurements: Mapping[str, Measurements]) -> Measurements:
     """What the runs of the part before cost and reached, step by step."""
     models = []
-    for each in found["translation"]["models"]:
+    for each in measurements["translation"]["models"]:
         per_step = each["flops"] / each["steps"]
         curve = [{"flops": per_step * line["step"], "bleu": line["bleu"]} for line in each["curve"]]
         kept = {name: each[name] for name in ("name", "parameters", "steps", "tokens", "seconds", "flops", "bleu")}
         models.append({**kept, "curve": curve})
-    published = [row._asdict() for row in PUBLISHED]
-    about = {name: found["translation"][name] for name in ("origin", "n_valid", "n_test")}
-    return {**about, "models": models, "published": published, "source": SOURCE}
+    published = [row._asdict() for row in PUBLISHED_RESULTS]
+    about = {name: measurements["translation"][name] for name in ("origin", "n_valid", "n_test")}
+    return {**about, "models": models, "published": published, "source": PUBLISHED_SOURCE}
 
 
-def findings(found: Found) -> list[Finding]:
+def judge_claims(measurements: Measurements) -> list[Finding]:
     """What the published table says of itself, and what ours says."""
-    rows = [Published(**row) for row in found["published"]]
-    usual = next(each for each in found["models"] if each["name"] == USUAL)
-    apart = clear(found["n_valid"]), clear(found["n_test"])
-    return [_published_cost(rows), *(_cheaper(usual, each, *apart) for each in found["models"] if each is not usual)]
+    rows = [PublishedResult(**row) for row in measurements["published"]]
+    usual = next(each for each in measurements["models"] if each["name"] == BASELINE_TRANSFORMER)
+    apart = min_significant_difference(measurements["n_valid"]), min_significant_difference(measurements["n_test"])
+    return [
+        _judge_published_cost(rows),
+        *(_judge_cheaper(usual, each, *apart) for each in measurements["models"] if each is not usual),
+    ]
 
 
-def _published_cost(rows: list[Published]) -> Finding:
+def _judge_published_cost(rows: list[PublishedResult]) -> Finding:
     """Better, for fewer operations: of the published rows that name both."""
     base, big = (next(row for row in rows if row.name == f"Transformer {size}") for size in ("base", "big"))
     others = [row for row in rows if not row.name.startswith("Transformer")]
@@ -87,26 +98,32 @@ def _published_cost(rows: list[Published]) -> Finding:
     )
 
 
-def _cheaper(usual: dict[str, Any], other: dict[str, Any], apart: float, apart_in_test: float) -> Finding:
+def _judge_cheaper(
+    baseline: dict[str, Any], other: dict[str, Any], min_difference: float, min_test_difference: float
+) -> Finding:
     """Whether the Transformer validated as high as the other ever did, for fewer operations than that one needed.
 
     It took more where, at its first validation after as many, it was still clearly `apart` below.
     """
     best = max(point["bleu"] for point in other["curve"])
-    needed, reached = (flops_to_reach(each["curve"], best) for each in (other, usual))
+    needed, reached = (flops_to_reach(each["curve"], best) for each in (other, baseline))
     assert needed is not None, f"no validation of {best} in its own curve"
-    by_then, poor = best_after(usual["curve"], needed), best < POOR
+    by_then, poor = best_bleu_by(baseline["curve"], needed), best < POOR_SCORE
     cheaper = reached is not None and reached < needed
-    dearer = best - by_then > apart or other["bleu"] - usual["bleu"] > apart_in_test
-    held = None if poor else either(cheaper, dearer)
-    why = "; validation and test do not agree" if cheaper and dearer else unclear(held, apart, poor=poor)
+    dearer = best - by_then > min_difference or other["bleu"] - baseline["bleu"] > min_test_difference
+    held = None if poor else weigh_evidence(cheaper, dearer)
+    why = (
+        "; validation and test do not agree"
+        if cheaper and dearer
+        else undecided_note(held, min_difference, is_poor=poor)
+    )
     came = "never came as far" if reached is None else f"came as far after {reached:.1e}"
     return Finding(
         f"Here: the Transformer comes as far as {other['name']} for fewer operations.",
         held,
         f"on the validation data {other['name']} was best after {needed:.1e} operations, with BLEU {best:.1f}; the "
         f"Transformer had {by_then:.1f} by then and {came}{why}. In the end, on the test "
-        f"data: {usual['bleu']:.1f} for {usual['flops']:.1e} ({usual['seconds']:.0f} s) against {other['bleu']:.1f} "
+        f"data: {baseline['bleu']:.1f} for {baseline['flops']:.1e} ({baseline['seconds']:.0f} s) against {other['bleu']:.1f} "
         f"for {other['flops']:.1e} ({other['seconds']:.0f} s).",
     )
 
@@ -116,18 +133,18 @@ def flops_to_reach(curve: list[dict[str, float]], bleu: float) -> float | None:
     return next((point["flops"] for point in curve if point["bleu"] >= bleu), None)
 
 
-def best_after(curve: list[dict[str, float]], flops: float) -> float:
+def best_bleu_by(curve: list[dict[str, float]], flops: float) -> float:
     """The best BLEU up to the first validation that came after so many operations; up to the last, if none did."""
     last = next((place for place, point in enumerate(curve) if point["flops"] >= flops), len(curve) - 1)
     return max(point["bleu"] for point in curve[: last + 1])
 
 
-def show(found: Found) -> Shown:
+def summarise(measurements: Measurements) -> ExperimentSummary:
     """Tables and findings."""
     method = (
-        f"The runs of the part before: {found['origin']}. Operations are those of the matrix products of one training "
+        f"The runs of the part before: {measurements['origin']}. Operations are those of the matrix products of one training "
         "batch, forward and backward, counted on shapes alone, times the steps; of models whose batches differ it is "
-        f"the mean of {COUNTED}, from narrow to wide ones. {APART}"
+        f"the mean of {N_PROFILED_BATCHES}, from narrow to wide ones. {COMPARABILITY_NOTE}"
     )
     ours = [
         [
@@ -138,51 +155,54 @@ def show(found: Found) -> Shown:
             f"{m['seconds']:.0f}",
             f"{m['bleu']:.1f}",
         ]
-        for m in found["models"]
+        for m in measurements["models"]
     ]
     columns = ["model", "parameters", "steps", "operations", "seconds", "BLEU (test)"]
     rows = [
-        [row.name, *(_bleu(score) for score in row[1:3]), *(_power(flops) for flops in row[3:5])]
-        for row in (Published(**row) for row in found["published"])
+        [row.name, *(_format_bleu(score) for score in row[1:3]), *(_format_flops(flops) for flops in row[3:5])]
+        for row in (PublishedResult(**row) for row in measurements["published"])
     ]
     names = ["model", "BLEU EN-DE", "BLEU EN-FR", "operations EN-DE", "operations EN-FR"]
-    tables = [Table("Measured here", columns, ours, APART), Table("Published", names, rows, found["source"])]
-    return Shown(method, findings(found), tables)
+    tables = [
+        ResultTable("Measured here", columns, ours, COMPARABILITY_NOTE),
+        ResultTable("Published", names, rows, measurements["source"]),
+    ]
+    return ExperimentSummary(method, judge_claims(measurements), tables)
 
 
-def _bleu(score: float | None) -> str:
+def _format_bleu(score: float | None) -> str:
     return "" if score is None else f"{score:g}"
 
 
-def _power(flops: float | None) -> str:
+def _format_flops(flops: float | None) -> str:
     return "" if flops is None else f"{flops:.1e}"
 
 
-def draw(found: Found, path: Path) -> Path:
+def plot(measurements: Measurements, path: Path) -> Path:
     """BLEU against operations, ours as they were trained; the published beside them, on the same kind of axes."""
     ours = {
-        each["name"]: Line([point["flops"] for point in each["curve"]], [point["bleu"] for point in each["curve"]])
-        for each in found["models"]
+        each["name"]: Series([point["flops"] for point in each["curve"]], [point["bleu"] for point in each["curve"]])
+        for each in measurements["models"]
     }
-    rows = [Published(**row) for row in found["published"]]
+    rows = [PublishedResult(**row) for row in measurements["published"]]
     german = {
-        row.name: Line([row.german_flops], [row.german], joined=False)
+        row.name: Series([row.german_flops], [row.german], connected=False)
         for row in rows
         if row.german is not None and row.german_flops is not None
     }
     charts = [
         Chart("here, validation data, while training", ours),
-        Chart("published, EN-DE (other data)", german, scales=("log", "linear")),
+        Chart("published, EN-DE (other data)", german, axis_scales=("log", "linear")),
     ]
-    return draw_charts(charts, path, "floating-point operations", "BLEU", columns=2, shared=False)
+    return plot_charts(charts, path, "floating-point operations", "BLEU", columns=2, share_axes=False)
 
 
-PART = Part(
+EXPERIMENT = Experiment(
     title="Training cost",
     claim="The Transformer reaches better translations for a fraction of the floating-point operations of training.",
     source="Vaswani et al. 2017, table 2",
     measure=measure,
-    show=show,
-    draw=draw,
-    needs=("translation",),
+    summarise=summarise,
+    plot=plot,
+    depends_on=("translation",),
 )

@@ -15,88 +15,88 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.compare.corpora import content
-from regard.compare.part import Found, Setting
+from regard.compare.corpora import hash_data_files
+from regard.compare.part import ComparisonSettings, Measurements
 from regard.disk import read_json, write_json, write_text
 from regard.errors import CheckpointError, InputError
 
 
 @dataclass(frozen=True)
-class Kept:
+class ExperimentResult:
     """What a part found, on which machine, in how many seconds, by which command."""
 
-    found: Found
+    found: Measurements
     machine: dict[str, str]
     seconds: float
     command: str
 
 
-class Folder:
+class ComparisonDirectory:
     """The folder that a setting names."""
 
-    def __init__(self, setting: Setting) -> None:
-        self.path, self.setting = setting.out, setting
-        self._asked = {**setting.json(), "content": content(setting)}
-        self._settings = self.path / "compare.json"
+    def __init__(self, settings: ComparisonSettings) -> None:
+        self.path, self.settings = settings.out, settings
+        self._requested = {**settings.to_json(), "content": hash_data_files(settings)}
+        self._settings_path = self.path / "compare.json"
         if not self.path.exists():
             return
-        if not self._settings.exists():
+        if not self._settings_path.exists():
             if not self.path.is_dir() or any(self.path.iterdir()):
                 raise InputError(f"{self.path}: already there, and no comparison; choose another --out, or delete it")
             return
-        self._same(read_json(self._settings))
+        self._check_same_settings(read_json(self._settings_path))
 
-    def _same(self, before: dict[str, Any]) -> None:
+    def _check_same_settings(self, previous: dict[str, Any]) -> None:
         """A comparison is of one setting, and of one text."""
-        for name, value in self._asked.items():
-            if before.get(name) != value:
-                found = f"a comparison with {name} {before.get(name)!r} is there, not {value!r}"
+        for name, value in self._requested.items():
+            if previous.get(name) != value:
+                found = f"a comparison with {name} {previous.get(name)!r} is there, not {value!r}"
                 if name == "content":
                     found = "a comparison is there of what the files of --data and --tagged held before"
                 raise InputError(f"{self.path}: {found}; choose another --out, or delete it")
 
-    def begin(self) -> None:
+    def create(self) -> None:
         """Make the folder, and note down what was asked for."""
-        with self._writing():
+        with self._reporting_write_errors():
             self.path.mkdir(parents=True, exist_ok=True)
-            write_json(self._settings, self._asked)
+            write_json(self._settings_path, self._requested)
 
-    def has(self, name: str) -> bool:
+    def has_result(self, name: str) -> bool:
         """Whether a part has ended."""
-        return self._place(name).exists()
+        return self._result_path(name).exists()
 
-    def read(self, name: str) -> Kept:
+    def read_result(self, name: str) -> ExperimentResult:
         """A part that has ended."""
-        place = self._place(name)
+        place = self._result_path(name)
         try:
-            return Kept(**read_json(place))
+            return ExperimentResult(**read_json(place))
         except TypeError:
             raise CheckpointError(f"{place}: not a part of a comparison; delete it, and it is measured again") from None
 
-    def found(self) -> dict[str, Found]:
+    def read_measurements(self) -> dict[str, Measurements]:
         """The numbers of all parts that have ended, by name."""
-        names = [place.stem for place in sorted(self.path.glob("*.json")) if place != self._settings]
-        return {name: self.read(name).found for name in names}
+        names = [place.stem for place in sorted(self.path.glob("*.json")) if place != self._settings_path]
+        return {name: self.read_result(name).found for name in names}
 
-    def keep(self, name: str, kept: Kept) -> None:
+    def write_result(self, name: str, result: ExperimentResult) -> None:
         """Write down a part."""
-        with self._writing():
-            write_json(self._place(name), asdict(kept))
+        with self._reporting_write_errors():
+            write_json(self._result_path(name), asdict(result))
 
-    def figure(self, name: str) -> Path:
+    def figure_path(self, name: str) -> Path:
         """Where the figure of a part is, or will be."""
         return self.path / f"{name}.png"
 
     def write_report(self, page: str) -> None:
         """The page of all parts."""
-        with self._writing():
-            write_text(self.setting.report, page)
+        with self._reporting_write_errors():
+            write_text(self.settings.report_path, page)
 
-    def _place(self, name: str) -> Path:
+    def _result_path(self, name: str) -> Path:
         return self.path / f"{name}.json"
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _reporting_write_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -17,29 +17,29 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from regard.nn import LSTM, EncoderLayer, FeedForward, MultiHeadAttention, PostNorm, Sight, step_by_step
+from regard.nn import LSTM, AttentionMask, EncoderLayer, FeedForward, MultiHeadAttention, PostNorm, force_unfused_rnn
 
 WIDTH_PER_HEAD = 64
 
-PRODUCT = re.compile("(Mm|Addmm|Bmm|Baddbmm)Backward")
+MATMUL_NODE = re.compile("(Mm|Addmm|Bmm|Baddbmm)Backward")
 """How torch names the products of matrices in its graph of a computation."""
 
 
-def _sight(x: Float[Tensor, "B T D"]) -> Sight:
+def _full_mask(x: Float[Tensor, "B T D"]) -> AttentionMask:
     """Every token sees every other one."""
     position = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
-    return Sight(position, position)
+    return AttentionMask(position, position)
 
 
-class AttentionAlone(nn.Module):
+class AttentionOnly(nn.Module):
     """``softmax(Q K^T / sqrt(d_k)) V`` in every head, and nothing around it: Q, K and V are the input."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.heads = (max(1, width // WIDTH_PER_HEAD), min(width, WIDTH_PER_HEAD))
+        self.head_shape = (max(1, width // WIDTH_PER_HEAD), min(width, WIDTH_PER_HEAD))
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        by_head = x.unflatten(-1, self.heads).transpose(1, 2)
+        by_head = x.unflatten(-1, self.head_shape).transpose(1, 2)
         return F.scaled_dot_product_attention(by_head, by_head, by_head).transpose(1, 2).flatten(2)
 
 
@@ -51,11 +51,11 @@ class SelfAttention(nn.Module):
         self.attention = MultiHeadAttention(width, max(1, width // WIDTH_PER_HEAD))
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        mixed: Tensor = self.attention(x, _sight(x))
+        mixed: Tensor = self.attention(x, _full_mask(x))
         return mixed
 
 
-class WholeLayer(nn.Module):
+class FullEncoderLayer(nn.Module):
     """Self-attention and the feed-forward part, each with its residual and norm."""
 
     def __init__(self, width: int) -> None:
@@ -64,11 +64,11 @@ class WholeLayer(nn.Module):
         self.layer = EncoderLayer(attention, FeedForward(width, 4 * width, F.relu), partial(PostNorm, width, 0.0))
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        out: Tensor = self.layer(x, _sight(x))
+        out: Tensor = self.layer(x, _full_mask(x))
         return out
 
 
-class Recurrent(nn.Module):
+class LSTMLayer(nn.Module):
     """One LSTM, from the left: torch's own, fused."""
 
     def __init__(self, width: int) -> None:
@@ -81,13 +81,13 @@ class Recurrent(nn.Module):
 
 
 LAYERS: dict[str, Callable[[int], nn.Module]] = {
-    "attention alone": AttentionAlone,
+    "attention alone": AttentionOnly,
     "self-attention": SelfAttention,
-    "encoder layer": WholeLayer,
-    "LSTM": Recurrent,
+    "encoder layer": FullEncoderLayer,
+    "LSTM": LSTMLayer,
 }
 
-OPERATIONS: dict[str, tuple[int, int]] = {
+OPERATION_COUNTS: dict[str, tuple[int, int]] = {
     "attention alone": (4, 0),
     "self-attention": (4, 8),
     "encoder layer": (4, 24),
@@ -95,27 +95,32 @@ OPERATIONS: dict[str, tuple[int, int]] = {
 }
 """Multiplications and additions of a forward pass: how many times ``n^2 d``, and how many times ``n d^2``."""
 
-THEORY = {"attention alone": "n² d", "self-attention": "n² d + n d²", "encoder layer": "n² d + n d²", "LSTM": "n d²"}
+COMPLEXITY = {
+    "attention alone": "n² d",
+    "self-attention": "n² d + n d²",
+    "encoder layer": "n² d + n d²",
+    "LSTM": "n d²",
+}
 
 
-def operations(layer: str, length: int, width: int) -> int:
+def count_operations(layer: str, length: int, width: int) -> int:
     """Multiplications and additions of one forward pass over so many tokens."""
-    squares, lines = OPERATIONS[layer]
+    squares, lines = OPERATION_COUNTS[layer]
     return squares * length**2 * width + lines * length * width**2
 
 
-def sequential_products(layer: str, length: int, width: int = 8) -> int:
+def count_sequential_matmuls(layer: str, length: int, width: int = 8) -> int:
     """Matrix products that must wait for one another, in a forward pass written out step by step."""
     module = LAYERS[layer](width)
     x = torch.zeros(1, length, width, requires_grad=True)
-    with sdpa_kernel(SDPBackend.MATH), step_by_step(module):
-        return _longest(module(x).grad_fn)
+    with sdpa_kernel(SDPBackend.MATH), force_unfused_rnn(module):
+        return _longest_matmul_chain(module(x).grad_fn)
 
 
-def _longest(end: Node | None) -> int:
+def _longest_matmul_chain(root: Node | None) -> int:
     """The most products on any way through the graph of a computation."""
     longest: dict[Node, int] = {}
-    waiting = [end] if end is not None else []
+    waiting = [root] if root is not None else []
     while waiting:
         node = waiting[-1]
         before = [other for other, _ in node.next_functions if other is not None]
@@ -123,7 +128,7 @@ def _longest(end: Node | None) -> int:
         if unknown:
             waiting += unknown
         else:
-            own = int(PRODUCT.match(node.name()) is not None)
+            own = int(MATMUL_NODE.match(node.name()) is not None)
             longest[node] = own + max((longest[other] for other in before), default=0)
             waiting.pop()
-    return longest[end] if end is not None else 0
+    return longest[root] if root is not None else 0

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import torch
 
-from regard.train.device import describe, device_named
+from regard.train.device import describe_device, select_device
 
 
-def machine(device: str) -> dict[str, str]:
+def collect_environment(device: str) -> dict[str, str]:
     """What the numbers depend on, in words."""
     return {
-        "processor": _processor(),
+        "processor": _processor_name(),
         "cores": str(os.cpu_count()),
-        "device": describe(device_named(device)),
+        "device": describe_device(select_device(device)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -27,7 +27,7 @@ def machine(device: str) -> dict[str, str]:
     }
 
 
-def _processor() -> str:
+def _processor_name() -> str:
     """Its name, where the system tells."""
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []

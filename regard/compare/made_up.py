@@ -12,12 +12,12 @@ from random import Random
 
 from regard.text import cldr
 from regard.text.pairs import Pair
-from regard.text.tagged import Tagged
+from regard.text.tagged import TaggedSentence
 
-BETWEEN = Pair("; ", " ; ")
+FACT_SEPARATORS = Pair("; ", " ; ")
 """What parts the facts of a list, in English and in French."""
 
-TAGS = {
+FACT_TAGS = {
     cldr.date_in_words: "date",
     cldr.date_by_skeleton: "date",
     cldr.date_range: "dates",
@@ -25,48 +25,50 @@ TAGS = {
     cldr.time_range: "times",
     cldr.date_and_time: "moment",
     cldr.weekday_and_time: "moment",
-    cldr.from_now: "distance",
+    cldr.relative_time: "distance",
     cldr.duration: "duration",
     cldr.duration_in_words: "duration",
     cldr.money: "money",
     cldr.money_in_words: "money",
-    cldr.money_in_short: "money",
+    cldr.compact_money: "money",
     cldr.quantity: "quantity",
     cldr.number: "number",
-    cldr.number_in_words: "number",
+    cldr.compact_number: "number",
     cldr.percentage: "percentage",
 }
 """Kinds of facts whose words are tagged; sentences, which are made of others, are not among them."""
 
 
-def pairs(count: int, most: int, seed: int) -> list[Pair]:
+def generate_pairs(count: int, max_facts: int, seed: int) -> list[Pair]:
     """So many lists of one to `most` facts in both languages, none of them twice."""
     rng = Random(seed)
     french: dict[str, str] = {}
     while len(french) < count:
-        facts = [cldr.drawn(rng)[1] for _ in range(rng.randint(1, most))]
-        english, of_it = (between.join(side) for between, side in zip(BETWEEN, zip(*facts, strict=True), strict=True))
+        facts = [cldr.sample_pair(rng)[1] for _ in range(rng.randint(1, max_facts))]
+        english, of_it = (
+            between.join(side) for between, side in zip(FACT_SEPARATORS, zip(*facts, strict=True), strict=True)
+        )
         french[english] = of_it
     return [Pair(*item) for item in french.items()]
 
 
-def tagged(count: int, most: int, seed: int) -> list[Tagged]:
+def generate_tagged(count: int, max_facts: int, seed: int) -> list[TaggedSentence]:
     """So many lists of one to `most` facts, their words tagged, none of them twice; nothing but words parts facts."""
     rng = Random(seed)
-    facts = _tagged_facts(rng)
+    facts = _generate_tagged_facts(rng)
     labels: dict[tuple[str, ...], tuple[str, ...]] = {}
     while len(labels) < count:
-        chosen = list(islice(facts, rng.randint(1, most)))
+        chosen = list(islice(facts, rng.randint(1, max_facts)))
         words = tuple(word for fact in chosen for word in fact.words)
         labels[words] = tuple(label for fact in chosen for label in fact.labels)
-    return [Tagged(*item) for item in labels.items()]
+    return [TaggedSentence(*item) for item in labels.items()]
 
 
-def _tagged_facts(rng: Random) -> Iterator[Tagged]:
+def _generate_tagged_facts(rng: Random) -> Iterator[TaggedSentence]:
     """Facts without end, each in English, its words tagged."""
     while True:
-        kind, pair = cldr.drawn(rng)
-        if kind in TAGS:
+        kind, pair = cldr.sample_pair(rng)
+        if kind in FACT_TAGS:
             words = tuple(pair.source.split())
-            name = TAGS[kind]
-            yield Tagged(words, (f"B-{name}", *[f"I-{name}"] * (len(words) - 1)))
+            name = FACT_TAGS[kind]
+            yield TaggedSentence(words, (f"B-{name}", *[f"I-{name}"] * (len(words) - 1)))

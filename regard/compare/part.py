@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-Found = dict[str, Any]
+Measurements = dict[str, Any]
 """All numbers of a part, as JSON holds them."""
 
 Pace = Literal["quick", "full"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class ComparisonSettings:
     """What was asked for; with the machine, it decides every number."""
 
     out: Path
@@ -29,7 +29,7 @@ class Setting:
     data: tuple[str, ...] = ()
     tagged: str = ""
 
-    def json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """What must be the same where finished parts are taken over."""
         return {
             "pace": self.pace,
@@ -40,7 +40,7 @@ class Setting:
         }
 
     @property
-    def report(self) -> Path:
+    def report_path(self) -> Path:
         """The page of all parts."""
         return self.out / "report.html"
 
@@ -51,7 +51,7 @@ class Finding:
 
     claim: str
     held: bool | None
-    because: str
+    evidence: str
 
     @property
     def verdict(self) -> str:
@@ -59,13 +59,13 @@ class Finding:
         return {True: "held", False: "did not hold", None: "cannot tell"}[self.held]
 
     @property
-    def reason(self) -> str:
+    def evidence_sentence(self) -> str:
         """The numbers, as a sentence of their own."""
-        return self.because[:1].upper() + self.because[1:]
+        return self.evidence[:1].upper() + self.evidence[1:]
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """Rows of texts under the names of their columns."""
 
     title: str
@@ -75,15 +75,15 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ExperimentSummary:
     """What the numbers of a part show; `method` says how they were measured."""
 
     method: str
     findings: Sequence[Finding]
-    tables: Sequence[Table]
+    tables: Sequence[ResultTable]
 
 
-class Part(NamedTuple):
+class Experiment(NamedTuple):
     """One part: `measure` takes minutes, `show` and `draw` need nothing but what it found.
 
     `measure` is also given what the parts before it found, those it `needs` among them.
@@ -92,18 +92,18 @@ class Part(NamedTuple):
     title: str
     claim: str
     source: str
-    measure: Callable[[Setting, Mapping[str, Found]], Found]
-    show: Callable[[Found], Shown]
-    draw: Callable[[Found, Path], Path]
-    needs: tuple[str, ...] = ()
+    measure: Callable[[ComparisonSettings, Mapping[str, Measurements]], Measurements]
+    summarise: Callable[[Measurements], ExperimentSummary]
+    plot: Callable[[Measurements, Path], Path]
+    depends_on: tuple[str, ...] = ()
 
 
-def either(first: bool, second: bool) -> bool | None:
+def weigh_evidence(supports: bool, refutes: bool) -> bool | None:
     """True where only the first is so, False where only the second is, None where neither or both are."""
-    return True if first and not second else False if second and not first else None
+    return True if supports and not refutes else False if refutes and not supports else None
 
 
-def jointly(verdicts: Iterable[bool | None]) -> bool | None:
+def combine_verdicts(verdicts: Iterable[bool | None]) -> bool | None:
     """False where one of them is, True where all are, else None."""
     found = set(verdicts)
     return False if False in found else None if None in found else True

@@ -6,25 +6,25 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from regard.compare.part import Part, Shown, Table
+from regard.compare.part import Experiment, ExperimentSummary, ResultTable
 
 
-def lines(part: Part, shown: Shown, width: int | None = None) -> Iterator[str]:
+def format_experiment(experiment: Experiment, summary: ExperimentSummary, width: int | None = None) -> Iterator[str]:
     """The claim, what became of it, and the numbers."""
     columns = width or min(120, shutil.get_terminal_size().columns)
-    yield part.title
-    yield from textwrap.wrap(f"{part.claim} ({part.source})", columns)
-    for table in shown.tables:
-        yield from ("", *table_lines(table))
+    yield experiment.title
+    yield from textwrap.wrap(f"{experiment.claim} ({experiment.source})", columns)
+    for table in summary.tables:
+        yield from ("", *format_table(table))
         yield from textwrap.wrap(table.note, columns)
     yield ""
-    for finding in shown.findings:
-        said = f"{finding.verdict:<13} {finding.claim} {finding.reason}"
+    for finding in summary.findings:
+        said = f"{finding.verdict:<13} {finding.claim} {finding.evidence_sentence}"
         yield from textwrap.wrap(said, columns, subsequent_indent=" " * 14)
     yield ""
 
 
-def table_lines(table: Table) -> Iterator[str]:
+def format_table(table: ResultTable) -> Iterator[str]:
     """Columns beside each other: words from the left, numbers from the right."""
     rows = [list(table.columns), *map(list, table.rows)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]

@@ -12,42 +12,50 @@ from typing import Any
 
 from regard import api
 from regard.compare import corpora, runs
-from regard.compare.charts import Chart, Line, draw_charts
-from regard.compare.contenders import SCHEMES, Shape
-from regard.compare.corpora import Amount, Split
-from regard.compare.part import Finding, Found, Part, Setting, Shown, Table, either
-from regard.compare.translation import POOR, clear, unclear
+from regard.compare.charts import Chart, Series, plot_charts
+from regard.compare.contenders import POSITION_SCHEMES, RecipeTable
+from regard.compare.corpora import CorpusSize, CorpusSplit
+from regard.compare.part import (
+    ComparisonSettings,
+    Experiment,
+    ExperimentSummary,
+    Finding,
+    Measurements,
+    ResultTable,
+    weigh_evidence,
+)
+from regard.compare.translation import POOR_SCORE, min_significant_difference, undecided_note
 
-NONE = "none"
+NO_POSITIONS = "none"
 
-CLEAR = {"translate": 2.0, "tag": 1.0}
+MIN_DIFFERENCE = {"translate": 2.0, "tag": 1.0}
 """Points of 100 that scores must be apart to be told apart, on however many sentences."""
 
-TASKS = {"translate": "translation", "tag": "tagging"}
+TASK_TITLES = {"translate": "translation", "tag": "tagging"}
 """What to call them."""
 
 
 @dataclass(frozen=True)
-class Size:
+class PositionSweepSetup:
     """How much text of each kind, which shapes, and how they are trained."""
 
-    amounts: dict[str, Amount]
-    models: dict[str, Shape]
+    corpus_sizes: dict[str, CorpusSize]
+    models: dict[str, RecipeTable]
     tokenizer: dict[str, Any]
     train: dict[str, Any]
 
 
-SMALL = {"preset": "tiny", "d_model": 64, "d_ff": 256, "n_layers": 2, "dropout": 0.0}
+SMALL_MODEL = {"preset": "tiny", "d_model": 64, "d_ff": 256, "n_layers": 2, "dropout": 0.0}
 
-SIZES = {
-    "quick": Size(
-        {"translate": Amount(6_000, 60, 200, 3), "tag": Amount(3_000, 60, 300, 3)},
-        {"translate": {**SMALL, "n_decoder_layers": 1}, "tag": SMALL},
+SETUPS = {
+    "quick": PositionSweepSetup(
+        {"translate": CorpusSize(6_000, 60, 200, 3), "tag": CorpusSize(3_000, 60, 300, 3)},
+        {"translate": {**SMALL_MODEL, "n_decoder_layers": 1}, "tag": SMALL_MODEL},
         {"vocabulary": 512},
         {"steps": 300, "batch_tokens": 768, "learning_rate": 5e-3, "warmup": 30},
     ),
-    "full": Size(
-        {"translate": Amount(40_000, 200, 1000, 4), "tag": Amount(10_000, 200, 1000, 4)},
+    "full": PositionSweepSetup(
+        {"translate": CorpusSize(40_000, 200, 1000, 4), "tag": CorpusSize(10_000, 200, 1000, 4)},
         {"translate": {"preset": "tiny", "dropout": 0.0}, "tag": {"preset": "tiny", "dropout": 0.0}},
         {"vocabulary": 1024},
         {"steps": 1500, "batch_tokens": 1024, "learning_rate": 3e-3, "warmup": 150},
@@ -55,128 +63,145 @@ SIZES = {
 }
 
 
-def measure(setting: Setting, _: Mapping[str, Found]) -> Found:
+def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Measurements:
     """Train each task with each scheme."""
-    translate = _sweep("translate", corpora.pairs, setting, {} if setting.data else SIZES[setting.pace].tokenizer)
-    return {"translate": translate, "tag": _sweep("tag", corpora.tagged, setting, {})}
+    translate = _train_all_schemes(
+        "translate", corpora.prepare_pairs, settings, {} if settings.data else SETUPS[settings.pace].tokenizer
+    )
+    return {"translate": translate, "tag": _train_all_schemes("tag", corpora.prepare_tagged, settings, {})}
 
 
-def _sweep(task: str, read: Callable[[Setting, Amount, Path], Split], setting: Setting, tokenizer: Shape) -> Found:
+def _train_all_schemes(
+    task: str,
+    prepare_corpus: Callable[[ComparisonSettings, CorpusSize, Path], CorpusSplit],
+    settings: ComparisonSettings,
+    tokenizer: RecipeTable,
+) -> Measurements:
     """One task with each scheme, on the same text."""
-    size, folder = SIZES[setting.pace], setting.out / "positions" / task
-    split, search = read(setting, size.amounts[task], folder), {"beam": 1} if task == "translate" else {}
-    train, models = {**size.train, "seed": setting.seed}, []
-    for scheme in SCHEMES:
+    size, folder = SETUPS[settings.pace], settings.out / "positions" / task
+    split, search = (
+        prepare_corpus(settings, size.corpus_sizes[task], folder),
+        {"beam": 1} if task == "translate" else {},
+    )
+    train, models = {**size.train, "seed": settings.seed}, []
+    for scheme in POSITION_SCHEMES:
         model = {**size.models[task], "positions": scheme}
-        recipe = runs.recipe(task, split, model, tokenizer, train)
-        trained = runs.train(scheme, recipe, folder, setting.device)
-        scores = api.load(trained.path, device=setting.device).evaluate(list(split.test), **search)
-        models.append({**trained.facts(), "scores": scores})
+        recipe = runs.build_recipe(task, split, model, tokenizer, train)
+        trained = runs.train_model(scheme, recipe, folder, settings.device)
+        scores = api.load(trained.path, device=settings.device).evaluate(list(split.test), **search)
+        models.append({**trained.to_json(), "scores": scores})
     return {"origin": split.origin, "n_train": split.n_train, "n_test": split.n_test, "models": models}
 
 
-def score_of(task: str, scores: Mapping[str, Any]) -> tuple[str, float]:
+def primary_score(task: str, scores: Mapping[str, Any]) -> tuple[str, float]:
     """What a task is judged by, out of 100: BLEU, the F1 of entities, or where there are none accuracy."""
     if task == "translate":
         return "BLEU", scores["bleu"]
     return ("entity F1", 100 * scores["f1"]) if "f1" in scores else ("accuracy", 100 * scores["accuracy"])
 
 
-def findings(found: Found) -> list[Finding]:
+def judge_claims(measurements: Measurements) -> list[Finding]:
     """Whether positions matter at all, and which scheme was best."""
-    return [finding for task, about in found.items() for finding in _of_task(task, about)]
+    return [finding for task, about in measurements.items() for finding in _judge_task(task, about)]
 
 
-def _of_task(task: str, about: Mapping[str, Any]) -> list[Finding]:
-    label, _ = score_of(task, about["models"][0]["scores"])
-    scores = {each["name"]: score_of(task, each["scores"])[1] for each in about["models"]}
-    bare = scores.pop(NONE)
-    apart = clear(about["n_test"], CLEAR[task])
-    return [_order_matters(task, label, scores, bare, apart), _sinusoids(task, label, scores, apart)]
+def _judge_task(task: str, task_measurements: Mapping[str, Any]) -> list[Finding]:
+    label, _ = primary_score(task, task_measurements["models"][0]["scores"])
+    scores = {each["name"]: primary_score(task, each["scores"])[1] for each in task_measurements["models"]}
+    bare = scores.pop(NO_POSITIONS)
+    apart = min_significant_difference(task_measurements["n_test"], MIN_DIFFERENCE[task])
+    return [_judge_order_matters(task, label, scores, bare, apart), _judge_sinusoidal(task, label, scores, apart)]
 
 
-def _order_matters(task: str, label: str, scores: dict[str, float], bare: float, apart: float) -> Finding:
+def _judge_order_matters(
+    task: str, label: str, scores: dict[str, float], score_without_positions: float, min_difference: float
+) -> Finding:
     """Of every scheme it is claimed, so the worst of them decides."""
-    ahead, poor = min(scores.values()) - bare, max(*scores.values(), bare) < POOR
-    held = None if poor else either(ahead > apart, ahead < -apart)
+    ahead, poor = (
+        min(scores.values()) - score_without_positions,
+        max(*scores.values(), score_without_positions) < POOR_SCORE,
+    )
+    held = None if poor else weigh_evidence(ahead > min_difference, ahead < -min_difference)
     ranked = ", ".join(f"{name} {scores[name]:.1f}" for name in sorted(scores, key=lambda name: -scores[name]))
     return Finding(
-        f"Order matters in {TASKS[task]}: every scheme is better than none.",
+        f"Order matters in {TASK_TITLES[task]}: every scheme is better than none.",
         held,
-        f"{label}: {ranked}, none {bare:.1f}{unclear(held, apart, poor=poor)}.",
+        f"{label}: {ranked}, none {score_without_positions:.1f}{undecided_note(held, min_difference, is_poor=poor)}.",
     )
 
 
-def _sinusoids(task: str, label: str, scores: dict[str, float], apart: float) -> Finding:
+def _judge_sinusoidal(task: str, label: str, scores: dict[str, float], min_difference: float) -> Finding:
     """As well as learned ones: not noticeably worse; to be worse, they must be clearly `apart`."""
     own, learned = scores["sinusoidal"], scores["learned"]
-    poor, best = max(own, learned) < POOR, max(scores, key=lambda name: scores[name])
-    held = None if poor else either(own > learned - CLEAR[task], own < learned - apart)
+    poor, best = max(own, learned) < POOR_SCORE, max(scores, key=lambda name: scores[name])
+    held = None if poor else weigh_evidence(own > learned - MIN_DIFFERENCE[task], own < learned - min_difference)
     return Finding(
-        f"In {TASKS[task]}, sinusoidal positions do as well as learned ones.",
+        f"In {TASK_TITLES[task]}, sinusoidal positions do as well as learned ones.",
         held,
-        f"{label} {own:.1f} against {learned:.1f}{unclear(held, apart, poor=poor)}; the best here was {best}, "
+        f"{label} {own:.1f} against {learned:.1f}{undecided_note(held, min_difference, is_poor=poor)}; the best here was {best}, "
         f"{scores[best]:.1f}.",
     )
 
 
-def show(found: Found) -> Shown:
+def summarise(measurements: Measurements) -> ExperimentSummary:
     """Tables and findings."""
     about = [
-        f"{TASKS[task].capitalize()}: {each['origin']}; {each['n_train']:,} to train on, {each['n_test']:,} to test on"
-        for task, each in found.items()
+        f"{TASK_TITLES[task].capitalize()}: {each['origin']}; {each['n_train']:,} to train on, {each['n_test']:,} to test on"
+        for task, each in measurements.items()
     ]
-    steps = found["translate"]["models"][0]["steps"]
+    steps = measurements["translate"]["models"][0]["steps"]
     method = (
         f"{'. '.join(about)}. Recipes that differ in model.positions alone, in positions/; {steps:,} steps, one seed. "
         "One run each: small differences may be chance."
     )
-    return Shown(method, findings(found), [_table(task, about) for task, about in found.items()])
+    return ExperimentSummary(
+        method, judge_claims(measurements), [_scores_table(task, about) for task, about in measurements.items()]
+    )
 
 
-def _table(task: str, about: Mapping[str, Any]) -> Table:
-    label = score_of(task, about["models"][0]["scores"])[0]
+def _scores_table(task: str, task_measurements: Mapping[str, Any]) -> ResultTable:
+    label = primary_score(task, task_measurements["models"][0]["scores"])[0]
     second = "exact" if task == "translate" else "accuracy"
     more = [second] if second != label.lower() else []
     rows = [
         [
             each["name"],
             f"{each['parameters']:,}",
-            f"{score_of(task, each['scores'])[1]:.1f}",
+            f"{primary_score(task, each['scores'])[1]:.1f}",
             *(f"{100 * each['scores'][name]:.1f}" for name in more),
             f"{each['curve'][-1]['valid_loss']:.3f}",
             f"{each['seconds']:.0f}",
         ]
-        for each in about["models"]
+        for each in task_measurements["models"]
     ]
     others = [f"{name} %" for name in more]
     columns = ["positions", "parameters", f"{label} (test)", *others, "loss (validation)", "seconds"]
-    return Table(TASKS[task].capitalize(), columns, rows)
+    return ResultTable(TASK_TITLES[task].capitalize(), columns, rows)
 
 
-def draw(found: Found, path: Path) -> Path:
+def plot(measurements: Measurements, path: Path) -> Path:
     """The loss on the validation data while each scheme was trained."""
     charts = [
         Chart(
-            TASKS[task],
+            TASK_TITLES[task],
             {
-                each["name"]: Line(
+                each["name"]: Series(
                     [line["step"] for line in each["curve"]], [line["valid_loss"] for line in each["curve"]]
                 )
                 for each in about["models"]
             },
         )
-        for task, about in found.items()
+        for task, about in measurements.items()
     ]
-    return draw_charts(charts, path, "steps", "loss (validation)", columns=2, shared=False)
+    return plot_charts(charts, path, "steps", "loss (validation)", columns=2, share_axes=False)
 
 
-PART = Part(
+EXPERIMENT = Experiment(
     title="Positions",
     claim="Attention alone sees a bag of tokens, so a Transformer must be told their order; sinusoidal positions do "
     "as well as learned ones.",
     source="Vaswani et al. 2017, section 3.5 and table 3, row E",
     measure=measure,
-    show=show,
-    draw=draw,
+    summarise=summarise,
+    plot=plot,
 )

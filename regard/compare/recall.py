@@ -12,192 +12,223 @@ from pathlib import Path
 
 import torch
 
-from regard.compare.charts import Chart, Line, draw_charts
+from regard.compare.charts import Chart, Series, plot_charts
 from regard.compare.contenders import (
-    ADDITIVE,
-    DOT,
-    FAMILIES,
-    FIXED,
+    BASELINE_TRANSFORMER,
     LANGUAGE_MODELS,
-    RECURRENT,
-    RECURRENT_LM,
+    MODEL_ARCHITECTURES,
+    RNN_ADDITIVE_ATTENTION,
+    RNN_DOT_ATTENTION,
+    RNN_LM,
+    RNN_MODELS,
+    RNN_WITHOUT_ATTENTION,
     TRANSFORMER_LM,
-    TRANSFORMERS,
-    USUAL,
-    Shape,
-    build,
-    n_parameters,
-    sized,
+    TRANSFORMER_MODELS,
+    RecipeTable,
+    build_model,
+    count_parameters,
+    match_parameter_count,
 )
-from regard.compare.copying import Copier, Size, one_thread
-from regard.compare.part import Finding, Found, Part, Setting, Shown, Table, either
-from regard.models.blocks import initialise
-from regard.models.families import NEXT
-from regard.progress import bar
-from regard.train.device import device_named
+from regard.compare.copying import CopyTaskSetup, CopyTaskTrainer, single_thread
+from regard.compare.part import (
+    ComparisonSettings,
+    Experiment,
+    ExperimentSummary,
+    Finding,
+    Measurements,
+    ResultTable,
+    weigh_evidence,
+)
+from regard.models.blocks import initialise_weights
+from regard.models.families import CAUSAL_LMS
+from regard.progress import progress_bar
+from regard.train.device import select_device
 
-CLEAR = 0.05
+MIN_ACCURACY_DIFFERENCE = 0.05
 """Accuracies must be so far apart, and further than three standard errors, to be told apart."""
 
-WHOLE = 0.95
+RECALLED_ACCURACY = 0.95
 """An accuracy from which on we say that a text was recalled."""
 
 
-SIZES = {
-    "quick": Size(12, (1, 2, 4, 6, 8, 10, 12), 16, 400, 32, 250, 6e-3, 48, 1),
-    "full": Size(32, (1, 2, 4, 8, 12, 16, 20, 24, 28, 32), 32, 1500, 64, 1000, 3e-3, 64, 2),
+SETUPS = {
+    "quick": CopyTaskSetup(12, (1, 2, 4, 6, 8, 10, 12), 16, 400, 32, 250, 6e-3, 48, 1),
+    "full": CopyTaskSetup(32, (1, 2, 4, 8, 12, 16, 20, 24, 28, 32), 32, 1500, 64, 1000, 3e-3, 64, 2),
 }
 
 
-def measure(setting: Setting, _: Mapping[str, Found]) -> Found:
+def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Measurements:
     """Train every model on the same texts, and test it at every distance."""
-    size, device = SIZES[setting.pace], device_named(setting.device)
-    shapes, models = _shapes(size), []
-    with one_thread(), bar("copying: steps of training", len(shapes) * size.steps) as shown:
+    size, device = SETUPS[settings.pace], select_device(settings.device)
+    shapes, models = _model_tables(size), []
+    with single_thread(), progress_bar("copying: steps of training", len(shapes) * size.steps) as shown:
         for name, shape in shapes.items():
-            model = build(FAMILIES[name], shape, size.vocabulary)
-            initialise(model, torch.Generator().manual_seed(setting.seed), model.config.deviation)
-            copier = Copier(model, size, setting.seed, device, joined=FAMILIES[name] is NEXT)
+            model = build_model(MODEL_ARCHITECTURES[name], shape, size.vocabulary_size)
+            initialise_weights(model, torch.Generator().manual_seed(settings.seed), model.config.deviation)
+            copier = CopyTaskTrainer(
+                model, size, settings.seed, device, is_decoder_only=MODEL_ARCHITECTURES[name] is CAUSAL_LMS
+            )
             losses = []
-            for loss in copier.learn():
+            for loss in copier.train_steps():
                 losses.append(round(loss, 4))
                 shown.advance()
             kept = losses[:: max(1, size.steps // 100)]
-            about = {"name": name, "shape": shape, "parameters": n_parameters(model)}
-            models.append({**about, "right": copier.test(), "losses": kept})
+            about = {"name": name, "shape": shape, "parameters": count_parameters(model)}
+            models.append({**about, "right": copier.count_correct(), "losses": kept})
     return {**vars(size), "distances": list(size.distances), "models": models}
 
 
-def _shapes(size: Size) -> dict[str, Shape]:
+def _model_tables(setup: CopyTaskSetup) -> dict[str, RecipeTable]:
     """Every contender, with about as many parameters as the usual Transformer."""
-    both = {"n_decoder_layers": 1, "n_layers": size.layers, "dropout": 0.0, "n_positions": size.longest}
-    heads = {"n_heads": 2, "d_ff": 2 * size.width, "d_model": size.width}
-    usual = {**both, **heads, **TRANSFORMERS[USUAL]}
-    wanted = n_parameters(build(FAMILIES[USUAL], usual, size.vocabulary))
+    both = {"n_decoder_layers": 1, "n_layers": setup.layers, "dropout": 0.0, "n_positions": setup.longest}
+    heads = {"n_heads": 2, "d_ff": 2 * setup.width, "d_model": setup.width}
+    usual = {**both, **heads, **TRANSFORMER_MODELS[BASELINE_TRANSFORMER]}
+    wanted = count_parameters(build_model(MODEL_ARCHITECTURES[BASELINE_TRANSFORMER], usual, setup.vocabulary_size))
 
-    def same(name: str, shape: Shape) -> Shape:
-        return sized(FAMILIES[name], shape, size.vocabulary, wanted)
+    def same(name: str, shape: RecipeTable) -> RecipeTable:
+        return match_parameter_count(MODEL_ARCHITECTURES[name], shape, setup.vocabulary_size, wanted)
 
     one_way = {**both, "n_layers": 1, "directions": "forward"}
-    alone = {"n_layers": size.layers + 1, "dropout": 0.0, "n_positions": 2 * size.longest}
+    alone = {"n_layers": setup.layers + 1, "dropout": 0.0, "n_positions": 2 * setup.longest}
     return {
-        **{name: same(name, {**one_way, **shape}) for name, shape in RECURRENT.items()},
-        **{name: {**usual, **shape} for name, shape in TRANSFORMERS.items()},
+        **{name: same(name, {**one_way, **shape}) for name, shape in RNN_MODELS.items()},
+        **{name: {**usual, **shape} for name, shape in TRANSFORMER_MODELS.items()},
         TRANSFORMER_LM: same(TRANSFORMER_LM, {**alone, **heads, **LANGUAGE_MODELS[TRANSFORMER_LM]}),
-        RECURRENT_LM: same(RECURRENT_LM, {**alone, **LANGUAGE_MODELS[RECURRENT_LM]}),
+        RNN_LM: same(RNN_LM, {**alone, **LANGUAGE_MODELS[RNN_LM]}),
     }
 
 
-class Recalled:
+class RecallAccuracies:
     """Accuracies by model and distance."""
 
-    def __init__(self, found: Found) -> None:
-        self.distances: list[int] = found["distances"]
-        self.tested: int = found["tested"]
-        self.chance = 1 / found["tokens"]
+    def __init__(self, measurements: Measurements) -> None:
+        self.distances: list[int] = measurements["distances"]
+        self.n_tested: int = measurements["tested"]
+        self.chance = 1 / measurements["tokens"]
         self.accuracy = {
-            each["name"]: [n / self.tested / d for n, d in zip(each["right"], self.distances, strict=True)]
-            for each in found["models"]
+            each["name"]: [n / self.n_tested / d for n, d in zip(each["right"], self.distances, strict=True)]
+            for each in measurements["models"]
         }
-        self.parameters = {each["name"]: each["parameters"] for each in found["models"]}
+        self.parameters = {each["name"]: each["parameters"] for each in measurements["models"]}
 
-    def far(self, name: str) -> float:
+    def accuracy_at_longest(self, name: str) -> float:
         """The accuracy at the greatest distance."""
         accuracy: float = self.accuracy[name][-1]
         return accuracy
 
-    def learned(self, *names: str) -> bool:
+    def has_learned(self, *names: str) -> bool:
         """Whether one of the models recalls the shortest texts at least; else they have learned too little to judge."""
-        return any(self.accuracy[name][0] >= WHOLE for name in names)
+        return any(self.accuracy[name][0] >= RECALLED_ACCURACY for name in names)
 
-    def error(self, *accuracies: float) -> float:
+    def error_margin(self, *accuracies: float) -> float:
         """Three standard errors of a difference. Texts count, not tokens: those of one text are not independent."""
-        return 3 * math.sqrt(sum(each * (1 - each) for each in accuracies) / self.tested)
+        return 3 * math.sqrt(sum(each * (1 - each) for each in accuracies) / self.n_tested)
 
-    def above(self, one: float, other: float) -> bool:
+    def is_clearly_above(self, one: float, other: float) -> bool:
         """Whether one accuracy is clearly higher."""
-        return one - other > self.clear(one, other)
+        return one - other > self.min_difference(one, other)
 
-    def clear(self, one: float, other: float) -> float:
+    def min_difference(self, one: float, other: float) -> float:
         """How far apart two accuracies must be."""
-        return max(CLEAR, self.error(one, other))
+        return max(MIN_ACCURACY_DIFFERENCE, self.error_margin(one, other))
 
 
-def findings(found: Found) -> list[Finding]:
+def judge_claims(measurements: Measurements) -> list[Finding]:
     """Which of the claims held in these accuracies."""
-    recalled = Recalled(found)
-    transformers = [name for name in TRANSFORMERS if "none" not in name]
+    recalled = RecallAccuracies(measurements)
+    transformers = [name for name in TRANSFORMER_MODELS if "none" not in name]
     return [
-        _forgets(recalled, FIXED),
+        _judge_forgetting(recalled, RNN_WITHOUT_ATTENTION),
         *(
-            _beats(recalled, name, FIXED, "Attention lets recurrence recall more than one vector holds")
-            for name in (ADDITIVE, DOT)
+            _judge_recalls_more(
+                recalled, name, RNN_WITHOUT_ATTENTION, "Attention lets recurrence recall more than one vector holds"
+            )
+            for name in (RNN_ADDITIVE_ATTENTION, RNN_DOT_ATTENTION)
         ),
         *(
-            _beats(recalled, USUAL, name, "A Transformer recalls at least as much from afar", ties=True)
-            for name in (FIXED, ADDITIVE, DOT)
+            _judge_recalls_more(
+                recalled,
+                BASELINE_TRANSFORMER,
+                name,
+                "A Transformer recalls at least as much from afar",
+                allow_ties=True,
+            )
+            for name in (RNN_WITHOUT_ATTENTION, RNN_ADDITIVE_ATTENTION, RNN_DOT_ATTENTION)
         ),
-        *(_reaches(recalled, name) for name in transformers),
-        _beats(recalled, USUAL, "Transformer, none", "Without positions a Transformer cannot know the order"),
-        _beats(recalled, TRANSFORMER_LM, RECURRENT_LM, "A Transformer recalls more from afar as a language model too"),
+        *(_judge_any_distance(recalled, name) for name in transformers),
+        _judge_recalls_more(
+            recalled, BASELINE_TRANSFORMER, "Transformer, none", "Without positions a Transformer cannot know the order"
+        ),
+        _judge_recalls_more(
+            recalled, TRANSFORMER_LM, RNN_LM, "A Transformer recalls more from afar as a language model too"
+        ),
     ]
 
 
-def _forgets(recalled: Recalled, name: str) -> Finding:
-    near, far = recalled.accuracy[name][0], recalled.far(name)
-    ends = f"n = {recalled.distances[0]} and {far:.1%} at n = {recalled.distances[-1]}"
-    learned = recalled.learned(name)
-    held = either(recalled.above(near, far), far >= WHOLE) if learned else None
-    said = f"{name}: {near:.1%} at {ends}{_unlearned(learned)}."
+def _judge_forgetting(accuracies: RecallAccuracies, name: str) -> Finding:
+    near, far = accuracies.accuracy[name][0], accuracies.accuracy_at_longest(name)
+    ends = f"n = {accuracies.distances[0]} and {far:.1%} at n = {accuracies.distances[-1]}"
+    learned = accuracies.has_learned(name)
+    held = weigh_evidence(accuracies.is_clearly_above(near, far), far >= RECALLED_ACCURACY) if learned else None
+    said = f"{name}: {near:.1%} at {ends}{_undertrained_note(learned)}."
     return Finding("One fixed vector holds less of a text the longer it is.", held, said)
 
 
-def _reaches(recalled: Recalled, name: str) -> Finding:
-    lowest = min(recalled.accuracy[name])
-    where = recalled.distances[recalled.accuracy[name].index(lowest)]
-    learned, apart = recalled.learned(name), recalled.error(lowest)
-    held = either(lowest >= WHOLE, WHOLE - lowest > apart) if learned else None
+def _judge_any_distance(accuracies: RecallAccuracies, name: str) -> Finding:
+    lowest = min(accuracies.accuracy[name])
+    where = accuracies.distances[accuracies.accuracy[name].index(lowest)]
+    learned, apart = accuracies.has_learned(name), accuracies.error_margin(lowest)
+    held = weigh_evidence(lowest >= RECALLED_ACCURACY, RECALLED_ACCURACY - lowest > apart) if learned else None
     few = f", and only {apart:.1%} below that would be clear" if learned and held is None else ""
     return Finding(
         f"{name} positions: any distance is one step away, so none is lost.",
         held,
-        f"at worst {lowest:.1%}, at n = {where}; from {WHOLE:.0%} on a text counts as recalled{few}"
-        f"{_unlearned(learned)}.",
+        f"at worst {lowest:.1%}, at n = {where}; from {RECALLED_ACCURACY:.0%} on a text counts as recalled{few}"
+        f"{_undertrained_note(learned)}.",
     )
 
 
-def _beats(recalled: Recalled, one: str, other: str, claim: str, *, ties: bool = False) -> Finding:
+def _judge_recalls_more(
+    accuracies: RecallAccuracies, one: str, other: str, claim: str, *, allow_ties: bool = False
+) -> Finding:
     """Whether one is clearly above the other at the greatest distance, or with `ties` not noticeably below it.
 
     At no distance may it be clearly below.
     """
-    a, b = recalled.far(one), recalled.far(other)
-    learned, higher = recalled.learned(one, other), a - b > -CLEAR if ties else recalled.above(a, b)
-    each = zip(recalled.distances, recalled.accuracy[one], recalled.accuracy[other], strict=True)
-    below = [f"{n}" for n, mine, its in each if recalled.above(its, mine)]
-    held = either(higher, bool(below)) if learned else None
-    said = f"{a:.1%} against {b:.1%} at n = {recalled.distances[-1]}"
+    a, b = accuracies.accuracy_at_longest(one), accuracies.accuracy_at_longest(other)
+    learned, higher = (
+        accuracies.has_learned(one, other),
+        a - b > -MIN_ACCURACY_DIFFERENCE if allow_ties else accuracies.is_clearly_above(a, b),
+    )
+    each = zip(accuracies.distances, accuracies.accuracy[one], accuracies.accuracy[other], strict=True)
+    below = [f"{n}" for n, mine, its in each if accuracies.is_clearly_above(its, mine)]
+    held = weigh_evidence(higher, bool(below)) if learned else None
+    said = f"{a:.1%} against {b:.1%} at n = {accuracies.distances[-1]}"
     if below:
         said += f"; clearly less at n = {', '.join(below)}"
     elif learned and held is None:
-        said += f"; only {recalled.clear(a, b):.1%} apart would be clear"
-    return Finding(f"{claim}: {one} against {other}.", held, f"{said}{_unlearned(learned)}.")
+        said += f"; only {accuracies.min_difference(a, b):.1%} apart would be clear"
+    return Finding(f"{claim}: {one} against {other}.", held, f"{said}{_undertrained_note(learned)}.")
 
 
-def _unlearned(learned: bool) -> str:
-    return "" if learned else f"; too little was learned to tell: not even the shortest text is recalled to {WHOLE:.0%}"
+def _undertrained_note(learned: bool) -> str:
+    return (
+        ""
+        if learned
+        else f"; too little was learned to tell: not even the shortest text is recalled to {RECALLED_ACCURACY:.0%}"
+    )
 
 
-def show(found: Found) -> Shown:
+def summarise(measurements: Measurements) -> ExperimentSummary:
     """Tables and findings."""
-    recalled = Recalled(found)
+    recalled = RecallAccuracies(measurements)
     counts = recalled.parameters.values()
     method = (
-        f"Texts of 1 to {found['longest']} random tokens out of {found['tokens']}, read and then written again: n "
-        f"steps lie between reading a token and writing it. {found['steps']:,} steps on {found['batch']} texts each, "
-        f"the same texts for all, no dropout, one learning rate ({found['rate']:g}, cosine) and one seed for all; "
+        f"Texts of 1 to {measurements['longest']} random tokens out of {measurements['tokens']}, read and then written again: n "
+        f"steps lie between reading a token and writing it. {measurements['steps']:,} steps on {measurements['batch']} texts each, "
+        f"the same texts for all, no dropout, one learning rate ({measurements['rate']:g}, cosine) and one seed for all; "
         f"{min(counts):,} to {max(counts):,} parameters. Encoders of recurrent models read from the left alone, so "
-        f"that the distance is the same for every token. Tested on {recalled.tested:,} new texts of each length; a "
+        f"that the distance is the same for every token. Tested on {recalled.n_tested:,} new texts of each length; a "
         "token counts as recalled where it is the likeliest, given the right ones before it. Chance is "
         f"{recalled.chance:.1%}. More training moves these curves: they compare models after the same number of steps."
     )
@@ -206,34 +237,36 @@ def show(found: Found) -> Shown:
         for name, accuracy in recalled.accuracy.items()
     ]
     columns = ["model", "parameters", *(f"n = {distance}" for distance in recalled.distances)]
-    return Shown(method, findings(found), [Table("Tokens recalled, in %, by distance n", columns, rows)])
+    return ExperimentSummary(
+        method, judge_claims(measurements), [ResultTable("Tokens recalled, in %, by distance n", columns, rows)]
+    )
 
 
-def draw(found: Found, path: Path) -> Path:
+def plot(measurements: Measurements, path: Path) -> Path:
     """Accuracy against distance."""
-    recalled = Recalled(found)
+    recalled = RecallAccuracies(measurements)
     groups = {
-        "recurrence and attention": [*RECURRENT, USUAL],
-        "Transformers by their positions": list(TRANSFORMERS),
+        "recurrence and attention": [*RNN_MODELS, BASELINE_TRANSFORMER],
+        "Transformers by their positions": list(TRANSFORMER_MODELS),
         "language models": list(LANGUAGE_MODELS),
     }
     charts = [
         Chart(
             title,
-            {name: Line(recalled.distances, [100 * each for each in recalled.accuracy[name]]) for name in names},
-            levels={"chance": 100 * recalled.chance},
+            {name: Series(recalled.distances, [100 * each for each in recalled.accuracy[name]]) for name in names},
+            reference_levels={"chance": 100 * recalled.chance},
         )
         for title, names in groups.items()
     ]
-    return draw_charts(charts, path, "distance n", "tokens recalled, %", columns=3, limits=(-3.0, 103.0))
+    return plot_charts(charts, path, "distance n", "tokens recalled, %", columns=3, y_limits=(-3.0, 103.0))
 
 
-PART = Part(
+EXPERIMENT = Experiment(
     title="Long-range dependence",
     claim="Whatever a recurrent model keeps of a text must pass through every step since; with one fixed vector, long "
     "texts do not fit. Attention reaches any token in one step, however far back it lies.",
     source="Bahdanau et al. 2015; Vaswani et al. 2017, section 4",
     measure=measure,
-    show=show,
-    draw=draw,
+    summarise=summarise,
+    plot=plot,
 )

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard import api, config
-from regard.compare.contenders import Shape
-from regard.compare.corpora import Split
-from regard.progress import bar
-from regard.train.plan import plan
+from regard.compare.contenders import RecipeTable
+from regard.compare.corpora import CorpusSplit
+from regard.progress import progress_bar
+from regard.train.plan import make_plan
 from regard.train.run import RunDirectory
 
 
-class Trained(NamedTuple):
+class TrainedModel(NamedTuple):
     """A model that was trained, and what that took; `curve` holds what each validation said, by step."""
 
     name: str
@@ -29,24 +29,26 @@ class Trained(NamedTuple):
     tokens: int
     seconds: float
     curve: list[dict[str, Any]]
-    settings: config.Tables
+    resolved_recipe: config.Tables
 
-    def facts(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """What JSON keeps of it."""
         kept = ("name", "parameters", "flops", "steps", "tokens", "seconds", "curve")
         return {name: value for name, value in self._asdict().items() if name in kept} | {"run": self.path.name}
 
 
-VALIDATIONS = 5
+N_VALIDATIONS = 5
 """How often each run is validated."""
 
 
-def recipe(task: str, split: Split, model: Shape, tokenizer: Shape, train: Shape) -> config.Tables:
+def build_recipe(
+    task: str, split: CorpusSplit, model: RecipeTable, tokenizer: RecipeTable, train: RecipeTable
+) -> config.Tables:
     """The recipe of one run: every model of a comparison is trained alike, to its last step.
 
     Precision too: on a GPU the habits of Transformers and of recurrence differ in it.
     """
-    often = max(1, train["steps"] // VALIDATIONS)
+    often = max(1, train["steps"] // N_VALIDATIONS)
     seldom = {"validate_every": often, "save_every": often, "log_every": max(1, train["steps"] // 50)}
     alike = {"schedule": "cosine", "average": 1, "patience": 0, "compiled": False, "precision": "float32"}
     return {
@@ -63,33 +65,33 @@ def slug(name: str) -> str:
     return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-def train(name: str, recipe: config.Tables, folder: Path, device: str) -> Trained:
+def train_model(name: str, recipe: config.Tables, folder: Path, device: str) -> TrainedModel:
     """Train by a recipe, which is written beside the run; what was begun before is gone on with."""
     folder.mkdir(parents=True, exist_ok=True)
     written, out = folder / f"{slug(name)}.toml", folder / slug(name)
     written.write_text(config.dump(recipe), encoding="utf-8")
     run = api.train(written, out=out, device=device, resume=RunDirectory(out).exists())
-    sized = plan(run.prepared)
-    progress = run.training.progress
-    with bar(f"training {name}: steps", sized.steps) as shown:
+    sized = make_plan(run.prepared)
+    progress = run.trainer.progress
+    with progress_bar(f"training {name}: steps", sized.steps) as shown:
         shown.advance(progress.step)
         for event in run:
-            shown.advance(event.step - shown.done)
+            shown.advance(event.step - shown.n_done)
             if event.kind == "interrupted":
                 raise KeyboardInterrupt
-    return Trained(
+    return TrainedModel(
         name=name,
         path=out,
-        parameters=sized.parameters,
+        parameters=sized.n_parameters,
         flops=sized.flops * progress.step / sized.steps,
         steps=progress.step,
         tokens=progress.tokens,
         seconds=progress.seconds,
-        curve=_validations(run.prepared.run.log),
-        settings=run.prepared.config.tables(),
+        curve=_read_validations(run.prepared.directory.log_path),
+        resolved_recipe=run.prepared.config.tables(),
     )
 
 
-def _validations(log: Path) -> list[dict[str, Any]]:
+def _read_validations(log: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     return [line for line in lines if "valid_loss" in line]

@@ -22,33 +22,35 @@ from jaxtyping import Bool, Int, Integer, Shaped
 from torch import Tensor
 
 from regard.data.order import Placement
-from regard.data.packing import spread
+from regard.data.packing import concatenate_ranges
 from regard.data.store import Column, TokenStore
-from regard.data.windows import Windows
+from regard.data.windows import LanguageModelWindows
 
 IGNORE = -100
 """The target id at a position where nothing is to be predicted (the default of `cross_entropy`)."""
 
-Same = TypeVar("Same", bound="Tensors")
+TensorDataclassT = TypeVar("TensorDataclassT", bound="TensorDataclass")
 
 
 @dataclass(frozen=True)
-class Tensors:
+class TensorDataclass:
     """A dataclass of tensors, and of dataclasses of them, that moves as one: every batch is one."""
 
-    def to(self: Same, device: torch.device | str, *, non_blocking: bool = False) -> Same:
-        return self._each(lambda part: part.to(device, non_blocking=non_blocking))
+    def to(self: TensorDataclassT, device: torch.device | str, *, non_blocking: bool = False) -> TensorDataclassT:
+        return self._map_tensors(lambda part: part.to(device, non_blocking=non_blocking))
 
-    def pin_memory(self: Same) -> Same:
-        return self._each(lambda part: part.pin_memory())
+    def pin_memory(self: TensorDataclassT) -> TensorDataclassT:
+        return self._map_tensors(lambda part: part.pin_memory())
 
-    def _each(self: Same, change: Callable[[Any], Any]) -> Same:
+    def _map_tensors(self: TensorDataclassT, function: Callable[[Any], Any]) -> TensorDataclassT:
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{k: change(part) for k, part in parts.items() if isinstance(part, Tensor | Tensors)})
+        return replace(
+            self, **{k: function(part) for k, part in parts.items() if isinstance(part, Tensor | TensorDataclass)}
+        )
 
 
 @dataclass(frozen=True)
-class Rows(Tensors):
+class Rows(TensorDataclass):
     """Packed rows: what stands at each position, in which sentence of its row (0 = empty), and where in it."""
 
     ids: Int[Tensor, "B T"]
@@ -57,27 +59,27 @@ class Rows(Tensors):
 
 
 @dataclass(frozen=True)
-class PartedRows(Rows):
+class SegmentedRows(Rows):
     """Rows whose sentences have two parts, the second of which may be empty: `part` is 0 in the first, 1 in it."""
 
-    part: Int[Tensor, "B T"]
+    token_type_ids: Int[Tensor, "B T"]
 
 
 @dataclass(frozen=True)
-class TextBatch(Tensors):
+class EncoderBatch(TensorDataclass):
     """Rows of texts, and what is to be said of each token, or of each text: the s-th of a row at column s.
 
     Of `n_read` tokens something is said of `n_tokens`, which may also be texts.
     """
 
-    rows: PartedRows
+    rows: SegmentedRows
     labels: Shaped[Tensor, "B _"]
     n_tokens: int
-    n_read: int
+    n_input_tokens: int
 
 
 @dataclass(frozen=True)
-class PairBatch(Tensors):
+class Seq2SeqBatch(TensorDataclass):
     """Source rows and target rows of the same pairs, equal segments belonging together; `n_tokens` to predict."""
 
     source: Rows
@@ -86,125 +88,143 @@ class PairBatch(Tensors):
     n_tokens: int
 
     @property
-    def n_read(self) -> int:
+    def n_input_tokens(self) -> int:
         return self.n_tokens
 
 
 @dataclass(frozen=True)
-class NextBatch(Tensors):
+class CausalLMBatch(TensorDataclass):
     """Rows of texts, and at each of their tokens the one that comes next."""
 
     rows: Rows
-    following: Int[Tensor, "B T"]
+    labels: Int[Tensor, "B T"]
     n_tokens: int
 
     @property
-    def n_read(self) -> int:
+    def n_input_tokens(self) -> int:
         return self.n_tokens
 
 
-def pair_batch(
+def build_seq2seq_batch(
     store: TokenStore,
     placement: Placement,
     *,
-    pad: int,
-    sos: int,
-    eos: int,
+    pad_id: int,
+    sos_id: int,
+    eos_id: int,
     columns: tuple[str, str] = ("source", "target"),
-) -> PairBatch:
+) -> Seq2SeqBatch:
     """The pairs of a placement: the target goes in behind its start token and is to come out up to its end token."""
     (source, target), (source_width, width) = (store[name] for name in columns), placement.widths
-    target_in = lay(target, placement, width, before=sos, pad=pad)
-    to_come, _ = _tokens(target, placement.items, None, eos)  # as many as go in, at the same positions
-    return PairBatch(
-        source=lay(source, placement, source_width, after=eos, pad=pad),
+    target_in = build_rows(target, placement, width, prefix_id=sos_id, pad_id=pad_id)
+    to_come, _ = _gather_tokens(target, placement.items, None, eos_id)  # as many as go in, at the same positions
+    return Seq2SeqBatch(
+        source=build_rows(source, placement, source_width, suffix_id=eos_id, pad_id=pad_id),
         target_in=target_in,
-        target_out=_pour(to_come, target_in.segment.numpy() > 0, IGNORE).long(),
+        target_out=_scatter_into_rows(to_come, target_in.segment.numpy() > 0, IGNORE).long(),
         n_tokens=len(to_come),
     )
 
 
-def lay_parts(column: Column, turn: Column, placement: Placement, width: int, *, pad: int) -> PartedRows:
+def build_segmented_rows(
+    column: Column, token_type_boundary: Column, placement: Placement, width: int, *, pad_id: int
+) -> SegmentedRows:
     """The texts of a placement end to end in their rows, special ids included; `turn` says where the second part is.
 
     A turn is one number for each text: how many of its ids come before the second part.
     """
-    rows = lay(column, placement, width, pad=pad)
-    turns = turn.ids[turn.offsets[placement.items]].astype(np.int32)
-    before = _pour(np.repeat(turns, column.lengths[placement.items]), rows.segment.numpy() > 0, 0)
-    return PartedRows(rows.ids, rows.segment, rows.position, ((rows.position >= before) & (rows.segment > 0)).int())
+    rows = build_rows(column, placement, width, pad_id=pad_id)
+    turns = token_type_boundary.ids[token_type_boundary.offsets[placement.items]].astype(np.int32)
+    before = _scatter_into_rows(np.repeat(turns, column.lengths[placement.items]), rows.segment.numpy() > 0, 0)
+    return SegmentedRows(rows.ids, rows.segment, rows.position, ((rows.position >= before) & (rows.segment > 0)).int())
 
 
-def by_text(values: Shaped[np.ndarray, " items"], placement: Placement, n_texts: int, empty: int | float) -> Tensor:
+def arrange_by_segment(
+    values: Shaped[np.ndarray, " items"], placement: Placement, n_segments: int, fill_value: int | float
+) -> Tensor:
     """A number for each text of a placement, in the row of the text and the column of its segment (from 0)."""
-    table = np.full((placement.n_rows, n_texts), empty, dtype=values.dtype)
-    table[placement.rows, _numbers(placement) - 1] = values
+    table = np.full((placement.n_rows, n_segments), fill_value, dtype=values.dtype)
+    table[placement.rows, _segment_numbers(placement) - 1] = values
     return torch.from_numpy(table)
 
 
-def next_batch(windows: Windows, placement: Placement, *, pad: int) -> NextBatch:
+def build_causal_lm_batch(windows: LanguageModelWindows, placement: Placement, *, pad_id: int) -> CausalLMBatch:
     """The windows of a placement: of each part all but the last token goes in, all but the first is to come out."""
-    ids, (owner, starts, spans) = windows.column.ids, windows.parts(placement.items, placement.epoch)
-    rows = _laid(ids[spread(starts, spans)], spans, placement.in_parts(owner), placement.widths[0], pad)
-    following = ids[spread(starts + 1, spans)]
-    return NextBatch(rows, _pour(following, rows.segment.numpy() > 0, IGNORE).long(), len(following))
+    ids, (owner, starts, spans) = windows.column.ids, windows.segments(placement.items, placement.epoch)
+    rows = _build_rows_from_tokens(
+        ids[concatenate_ranges(starts, spans)], spans, placement.split_items(owner), placement.widths[0], pad_id
+    )
+    following = ids[concatenate_ranges(starts + 1, spans)]
+    return CausalLMBatch(rows, _scatter_into_rows(following, rows.segment.numpy() > 0, IGNORE).long(), len(following))
 
 
 def sentences_to_rows(
-    sentences: Sequence[Sequence[int]], *, before: int | None = None, after: int | None = None, pad: int
+    sentences: Sequence[Sequence[int]], *, prefix_id: int | None = None, suffix_id: int | None = None, pad_id: int
 ) -> Rows:
     """One sentence per row, as wide as the longest."""
-    column, alone = Column.of(sentences), np.arange(len(sentences))
-    width = int(column.lengths.max(initial=0)) + (before is not None) + (after is not None)
+    column, alone = Column.from_sentences(sentences), np.arange(len(sentences))
+    width = int(column.lengths.max(initial=0)) + (prefix_id is not None) + (suffix_id is not None)
     placement = Placement(alone, alone, len(sentences), (width,))
-    return lay(column, placement, width, before=before, after=after, pad=pad)
+    return build_rows(column, placement, width, prefix_id=prefix_id, suffix_id=suffix_id, pad_id=pad_id)
 
 
-def lay(
-    column: Column, placement: Placement, width: int, *, before: int | None = None, after: int | None = None, pad: int
+def build_rows(
+    column: Column,
+    placement: Placement,
+    width: int,
+    *,
+    prefix_id: int | None = None,
+    suffix_id: int | None = None,
+    pad_id: int,
 ) -> Rows:
     """The sentences of a placement end to end in their rows, each with a special id before and after it if asked."""
-    tokens, spans = _tokens(column, placement.items, before, after)
-    return _laid(tokens, spans, placement, width, pad)
+    tokens, spans = _gather_tokens(column, placement.items, prefix_id, suffix_id)
+    return _build_rows_from_tokens(tokens, spans, placement, width, pad_id)
 
 
-def _laid(
-    tokens: Integer[np.ndarray, " total"], spans: Int[np.ndarray, " items"], placement: Placement, width: int, pad: int
+def _build_rows_from_tokens(
+    tokens: Integer[np.ndarray, " total"],
+    lengths: Int[np.ndarray, " items"],
+    placement: Placement,
+    width: int,
+    pad_id: int,
 ) -> Rows:
     """Tokens of items of these lengths, one after another, in the rows of a placement."""
-    number = _numbers(placement)
-    used = np.bincount(placement.rows, spans, placement.n_rows)
+    number = _segment_numbers(placement)
+    used = np.bincount(placement.rows, lengths, placement.n_rows)
     assert used.max(initial=0) <= width, f"a row of {used.max():.0f} positions laid into a width of {width}"
     taken = np.arange(width) < used[:, None]  # each row from the left, without gaps: so tokens in order fill it
     return Rows(
-        ids=_pour(tokens, taken, pad),
-        segment=_pour(np.repeat(number, spans), taken, 0),
-        position=_pour(spread(np.zeros_like(spans), spans), taken, 0),
+        ids=_scatter_into_rows(tokens, taken, pad_id),
+        segment=_scatter_into_rows(np.repeat(number, lengths), taken, 0),
+        position=_scatter_into_rows(concatenate_ranges(np.zeros_like(lengths), lengths), taken, 0),
     )
 
 
-def _numbers(placement: Placement) -> Int[np.ndarray, " items"]:
+def _segment_numbers(placement: Placement) -> Int[np.ndarray, " items"]:
     """The segment of each item in its row, from 1."""
     return np.arange(len(placement.rows)) - np.searchsorted(placement.rows, placement.rows) + 1
 
 
-def _tokens(
-    column: Column, items: Int[np.ndarray, " items"], before: int | None, after: int | None
+def _gather_tokens(
+    column: Column, items: Int[np.ndarray, " items"], prefix_id: int | None, suffix_id: int | None
 ) -> tuple[Int[np.ndarray, " total"], Int[np.ndarray, " items"]]:
     """The sentences one after another with their special ids, and how many positions each takes."""
     lengths = column.lengths[items]
-    spans = lengths + (before is not None) + (after is not None)
+    spans = lengths + (prefix_id is not None) + (suffix_id is not None)
     ends = np.cumsum(spans, dtype=np.int64)
     tokens = np.empty(spans.sum(), dtype=np.int32)
     own = np.ones(len(tokens), dtype=bool)
-    for special, where in ((before, ends - spans), (after, ends - 1)):
+    for special, where in ((prefix_id, ends - spans), (suffix_id, ends - 1)):
         if special is not None:
             tokens[where], own[where] = special, False
-    tokens[own] = column.ids[spread(column.offsets[items], lengths)]
+    tokens[own] = column.ids[concatenate_ranges(column.offsets[items], lengths)]
     return tokens, spans
 
 
-def _pour(values: Integer[np.ndarray, " total"], taken: Bool[np.ndarray, "B T"], empty: int) -> Int[Tensor, "B T"]:
-    rows = np.full(taken.shape, empty, dtype=np.int32)
-    rows[taken] = values
+def _scatter_into_rows(
+    values: Integer[np.ndarray, " total"], occupied: Bool[np.ndarray, "B T"], fill_value: int
+) -> Int[Tensor, "B T"]:
+    rows = np.full(occupied.shape, fill_value, dtype=np.int32)
+    rows[occupied] = values
     return torch.from_numpy(rows)

@@ -11,25 +11,25 @@ from queue import Queue
 from threading import Thread
 from typing import TypeVar
 
-Text = TypeVar("Text")
+TextT = TypeVar("TextT")
 
-WINDOW = 1024
+BUFFER_SIZE = 1024
 """Texts read ahead to be sorted by length."""
 
 
-def windows(texts: Iterable[Text]) -> Iterator[list[Text]]:
+def buffered_read(texts: Iterable[TextT]) -> Iterator[list[TextT]]:
     """The texts, as many at a time as pay to be sorted."""
     source = iter(texts)
-    while window := list(islice(source, WINDOW)):
+    while window := list(islice(source, BUFFER_SIZE)):
         yield window
 
 
-def windows_as_they_come(texts: Iterable[str]) -> Iterator[list[str]]:
+def buffered_read_stream(texts: Iterable[str]) -> Iterator[list[str]]:
     """The texts of a slow source: each window is what has come by then, so nobody waits for a full one.
 
     A fast source is read a window ahead and no further, however long it is.
     """
-    came: Queue[str | BaseException | None] = Queue(WINDOW)
+    came: Queue[str | BaseException | None] = Queue(BUFFER_SIZE)
 
     def listen() -> None:
         try:
@@ -42,7 +42,7 @@ def windows_as_they_come(texts: Iterable[str]) -> Iterator[list[str]]:
     Thread(target=listen, name="regard-listen", daemon=True).start()
     while True:
         window: list[str] = []
-        while not window or (not came.empty() and len(window) < WINDOW):
+        while not window or (not came.empty() and len(window) < BUFFER_SIZE):
             text = came.get()
             if not isinstance(text, str):
                 if window:
@@ -54,18 +54,18 @@ def windows_as_they_come(texts: Iterable[str]) -> Iterator[list[str]]:
         yield window
 
 
-def by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
+def batch_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """The indices of all sentences, longest first, `size` at a time."""
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    for first in range(0, len(lengths), size):
-        yield longest_first[first : first + size]
+    for first in range(0, len(lengths), batch_size):
+        yield longest_first[first : first + batch_size]
 
 
-def by_tokens(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+def batch_by_tokens(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
     """The indices of all sentences, longest first, as many at a time as take `most` positions together, or one."""
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     first = 0
     while first < len(lengths):
-        size = max(1, most // max(1, lengths[longest_first[first]]))
+        size = max(1, max_tokens // max(1, lengths[longest_first[first]]))
         yield longest_first[first : first + size]
         first += size

@@ -20,24 +20,24 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Integer
 
-from regard.data.store import TokenStore, fingerprint
+from regard.data.store import TokenStore, compute_fingerprint
 from regard.errors import ConfigError
-from regard.progress import track, watch_files
-from regard.text.files import STDIN, kind, require
+from regard.progress import track, track_file_reading
+from regard.text.files import STDIN, check_readable, file_format
 
 Example = tuple[str, ...]
 """The texts of one example, one for each column of the task."""
 
-CHUNK = 4096
+ENCODING_CHUNK_SIZE = 4096
 """Examples encoded at once."""
 
-HELD_OUT = 1000
+MAX_HELD_OUT = 1000
 """Examples kept for validation where no validation files are given, at most; never more than one in twenty."""
 
-SHORTEST_ROW = 8
+MIN_ROW_WIDTH = 8
 """Positions of the narrowest rows."""
 
-SAMPLE = 1_000_000
+MAX_TOKENIZER_EXAMPLES = 1_000_000
 """Examples a vocabulary is learned from, at most."""
 
 
@@ -52,12 +52,12 @@ class DataConfig:
     max_length: int
 
     def __post_init__(self) -> None:
-        if self.max_length < SHORTEST_ROW:
-            raise ConfigError(f"data.max_length = {self.max_length}; expected at least {SHORTEST_ROW} tokens")
+        if self.max_length < MIN_ROW_WIDTH:
+            raise ConfigError(f"data.max_length = {self.max_length}; expected at least {MIN_ROW_WIDTH} tokens")
 
 
 @dataclass(frozen=True)
-class Survey:
+class CorpusStatistics:
     """How much text there is: examples, words by white space in all columns, and a hash of each first text."""
 
     n_examples: int
@@ -65,34 +65,34 @@ class Survey:
     hashes: Integer[np.ndarray, " N"]
 
 
-def survey(examples: Iterable[Example], sizes: Mapping[Path, int] | None = None) -> Survey:
+def collect_statistics(examples: Iterable[Example], file_sizes: Mapping[Path, int] | None = None) -> CorpusStatistics:
     """Read everything once, from files of these sizes; also finds every fault of theirs before any work is done."""
     hashes = array("Q")
     n_words = 0
-    with watch_files("reading", sizes) if sizes else nullcontext():
-        for example in examples if sizes else track(examples, "reading"):
-            hashes.append(_hash(example))
+    with track_file_reading("reading", file_sizes) if file_sizes else nullcontext():
+        for example in examples if file_sizes else track(examples, "reading"):
+            hashes.append(_hash_example(example))
             n_words += sum(len(text.split()) for text in example)
-    return Survey(len(hashes), n_words, np.frombuffer(hashes, dtype=np.uint64))
+    return CorpusStatistics(len(hashes), n_words, np.frombuffer(hashes, dtype=np.uint64))
 
 
-def held_out(counted: Survey, unit: str = "examples") -> Callable[[Example], bool]:
+def make_held_out_filter(statistics: CorpusStatistics, unit: str = "examples") -> Callable[[Example], bool]:
     """Which examples are kept for validation: a function of the first text, so equal sources stay together."""
-    wanted = min(HELD_OUT, counted.n_examples // 20)
+    wanted = min(MAX_HELD_OUT, statistics.n_examples // 20)
     if wanted == 0:
         raise ConfigError(
-            f"{unit}: only {counted.n_examples}, too few to hold some out for validation; pass --valid with files"
+            f"{unit}: only {statistics.n_examples}, too few to hold some out for validation; pass --valid with files"
         )
-    limit = int(np.partition(counted.hashes, wanted - 1)[wanted - 1])
-    return lambda example: _hash(example) <= limit
+    limit = int(np.partition(statistics.hashes, wanted - 1)[wanted - 1])
+    return lambda example: _hash_example(example) <= limit
 
 
-def _hash(example: Example) -> int:
+def _hash_example(example: Example) -> int:
     return int.from_bytes(blake2b(example[0].encode(), digest_size=8).digest())
 
 
 @dataclass(frozen=True)
-class Texts:
+class RereadableTexts:
     """Texts that can be read any number of times, each time from their files."""
 
     read: Callable[[], Iterator[str]]
@@ -102,7 +102,7 @@ class Texts:
 
 
 @runtime_checkable
-class Reader(Protocol):
+class ExampleReader(Protocol):
     """What finds examples in files: a kind of task, or what it chooses; `unit` says what they are."""
 
     @property
@@ -110,13 +110,13 @@ class Reader(Protocol):
 
     def paths(self, data: Sequence[str]) -> list[Path]: ...
 
-    def read(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]: ...
+    def read_examples(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]: ...
 
 
 class Corpus:
     """The training and validation examples of a recipe; their text is read when asked for, any number of times."""
 
-    def __init__(self, reader: Reader, data: DataConfig, where: str) -> None:
+    def __init__(self, reader: ExampleReader, data: DataConfig, where: str) -> None:
         if not data.train:
             raise ConfigError(f'{where}: no training data; give files, or add train = ["..."] under [data]')
         self.reader, self.data = reader, data
@@ -124,54 +124,60 @@ class Corpus:
         if Path(STDIN) in self.files:
             raise ConfigError(f"{where}: training reads its data several times, so not from standard input; use a file")
         for file in self.files:
-            require(file)
+            check_readable(file)
 
     @cached_property
-    def counted(self) -> Survey:
+    def statistics(self) -> CorpusStatistics:
         """How much there is to learn from; to know it is to have read everything, so every fault has been found."""
         if self.data.valid:
-            survey(self._read(self.data.valid), self._sizes(self.data.valid))
-        return survey(self._read(self.data.train), self._sizes(self.data.train))
+            collect_statistics(self._read_examples(self.data.valid), self._file_sizes(self.data.valid))
+        return collect_statistics(self._read_examples(self.data.train), self._file_sizes(self.data.train))
 
-    def train(self) -> Iterator[Example]:
+    def train_examples(self) -> Iterator[Example]:
         """What is learned from."""
-        examples = self._read(self.data.train)
-        return examples if self.data.valid else filterfalse(self._held, examples)
+        examples = self._read_examples(self.data.train)
+        return examples if self.data.valid else filterfalse(self._is_held_out, examples)
 
-    def valid(self) -> Iterator[Example]:
+    def valid_examples(self) -> Iterator[Example]:
         """What is validated on: files of its own, or examples held out."""
-        return self._read(self.data.valid) if self.data.valid else filter(self._held, self._read(self.data.train))
+        return (
+            self._read_examples(self.data.valid)
+            if self.data.valid
+            else filter(self._is_held_out, self._read_examples(self.data.train))
+        )
 
-    def texts(self, *columns: int) -> Texts:
+    def train_texts(self, *columns: int) -> RereadableTexts:
         """The training texts of these columns, from at most `SAMPLE` examples spread evenly over the corpus."""
-        every = max(1, math.ceil(self.counted.n_examples / SAMPLE))
-        return Texts(lambda: (example[i] for example in islice(self.train(), 0, None, every) for i in columns))
+        every = max(1, math.ceil(self.statistics.n_examples / MAX_TOKENIZER_EXAMPLES))
+        return RereadableTexts(
+            lambda: (example[i] for example in islice(self.train_examples(), 0, None, every) for i in columns)
+        )
 
     def fingerprint(self, *parts: str) -> str:
         """Changes when the files or the way to read them do, or a part."""
         how = [list(self.data.train), list(self.data.valid), self.data.columns, self.data.skip_empty]
-        return fingerprint(self.files, *parts, repr(how))
+        return compute_fingerprint(self.files, *parts, repr(how))
 
-    def _sizes(self, data: Sequence[str]) -> dict[Path, int] | None:
+    def _file_sizes(self, data: Sequence[str]) -> dict[Path, int] | None:
         """The bytes of files that are read from their start to their end; parquet is not."""
         files = self.reader.paths(data)
-        if any(kind(file) == "parquet" for file in files):
+        if any(file_format(file) == "parquet" for file in files):
             return None
         return {file: file.stat().st_size for file in files}
 
     @cached_property
-    def _held(self) -> Callable[[Example], bool]:
-        return held_out(self.counted, self.reader.unit)
+    def _is_held_out(self) -> Callable[[Example], bool]:
+        return make_held_out_filter(self.statistics, self.reader.unit)
 
-    def _read(self, data: Sequence[str]) -> Iterator[Example]:
-        return self.reader.read(data, self.data.columns, skip_empty=self.data.skip_empty)
+    def _read_examples(self, data: Sequence[str]) -> Iterator[Example]:
+        return self.reader.read_examples(data, self.data.columns, skip_empty=self.data.skip_empty)
 
 
 @runtime_checkable
-class Encoder(Protocol):
+class ExampleEncoder(Protocol):
     """What turns examples into ids: a task."""
 
-    columns: ClassVar[tuple[str, ...]]
+    store_columns: ClassVar[tuple[str, ...]]
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]: ...
 
@@ -179,22 +185,27 @@ class Encoder(Protocol):
 def write_store(
     path: Path,
     examples: Iterable[Example],
-    encoder: Encoder,
+    encoder: ExampleEncoder,
     *,
-    vocabulary: int,
+    vocabulary_size: int,
     fingerprint: str,
-    expected: str = "",
+    expected_digest: str = "",
     total: int | None = None,
 ) -> TokenStore:
     """Encode the examples and keep their ids on disk; where a digest is expected, only ids that have it."""
-    encoded = (encoder.encode(chunk) for chunk in chunks(track(examples, "encoding", total)))
+    encoded = (encoder.encode(chunk) for chunk in chunk_examples(track(examples, "encoding", total)))
     return TokenStore.write(
-        path, encoder.columns, encoded, vocabulary=vocabulary, fingerprint=fingerprint, expected=expected
+        path,
+        encoder.store_columns,
+        encoded,
+        vocabulary_size=vocabulary_size,
+        fingerprint=fingerprint,
+        expected_digest=expected_digest,
     )
 
 
-def chunks(examples: Iterable[Example]) -> Iterator[list[Example]]:
+def chunk_examples(examples: Iterable[Example]) -> Iterator[list[Example]]:
     """The examples, a few thousand at a time."""
     source = iter(examples)
-    while chunk := list(islice(source, CHUNK)):
+    while chunk := list(islice(source, ENCODING_CHUNK_SIZE)):
         yield chunk

@@ -23,9 +23,9 @@ from jaxtyping import Int, Integer
 
 from regard.data.packing import Packing, pack
 
-POOL_ITEMS = 1 << 16
+MIN_POOL_ITEMS = 1 << 16
 """Items packed together at least; more of them fill rows hardly better and make resuming slower."""
-POOL_BATCHES = 100
+MIN_POOL_BATCHES = 100
 """Batches in a pool at least: what its batches leave empty is less than one of them."""
 
 
@@ -53,22 +53,22 @@ class Placement:
     rows: Int[np.ndarray, " items"]
     n_rows: int
     widths: tuple[int, ...]
-    one_each: bool = False
+    one_item_per_row: bool = False
     epoch: int = 0
 
-    def in_parts(self, owner: Int[np.ndarray, " parts"]) -> Placement:
+    def split_items(self, owner: Int[np.ndarray, " parts"]) -> Placement:
         """Where the parts of items go: `owner` says whose each is. Where there is `one_each`, so it is with parts."""
         n_parts = len(owner)
-        rows, n_rows = (np.arange(n_parts), n_parts) if self.one_each else (self.rows[owner], self.n_rows)
+        rows, n_rows = (np.arange(n_parts), n_parts) if self.one_item_per_row else (self.rows[owner], self.n_rows)
         return dataclasses.replace(self, items=self.items[owner], rows=rows, n_rows=n_rows)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class EpochEstimate:
     """Batches in an epoch, and the share of their positions that hold a token, per side."""
 
-    batches: int
-    fill: tuple[float, ...]
+    n_batches: int
+    packing_efficiency: tuple[float, ...]
 
 
 class Order(ABC):
@@ -77,27 +77,27 @@ class Order(ABC):
     n_pools: int
 
     @abstractmethod
-    def pool(self, epoch: int, pool: int) -> list[Placement]:
+    def pool_batches(self, epoch: int, pool: int) -> list[Placement]:
         """The batches of one pool, always the same ones; together the pools of an epoch hold every item once."""
 
     @abstractmethod
-    def estimate(self) -> Estimate: ...
+    def estimate(self) -> EpochEstimate: ...
 
     def iterate(self, cursor: Cursor | None = None) -> Iterator[tuple[Placement, Cursor]]:
         """Batches from the cursor on, without end, each with the cursor after it."""
         cursor = cursor or Cursor()
         assert cursor.pool < self.n_pools, f"{cursor} in an order of {self.n_pools} pools"
         while True:
-            batches, next_pool = self.pool(cursor.epoch, cursor.pool), self._next_pool(cursor)
+            batches, next_pool = self.pool_batches(cursor.epoch, cursor.pool), self._next_pool(cursor)
             for index in range(cursor.batch, len(batches)):
                 last = index + 1 == len(batches)
                 yield batches[index], next_pool if last else dataclasses.replace(cursor, batch=index + 1)
             cursor = next_pool
 
-    def one_epoch(self, epoch: int = 0) -> Iterator[Placement]:
+    def iterate_epoch(self, epoch: int = 0) -> Iterator[Placement]:
         """Every item once."""
         for pool in range(self.n_pools):
-            yield from self.pool(epoch, pool)
+            yield from self.pool_batches(epoch, pool)
 
     def _next_pool(self, cursor: Cursor) -> Cursor:
         if cursor.pool + 1 < self.n_pools:
@@ -117,34 +117,34 @@ class PooledOrder(Order):
     items: Int[np.ndarray, " chosen"] | None = None
 
     def __post_init__(self) -> None:
-        self._chosen = np.arange(len(self.lengths)) if self.items is None else self.items
-        assert len(self._chosen) > 0, "no items to put in order"
-        self.n_pools = max(1, len(self._chosen) // (self.pool_size or self._pool_size()))
-        self._kept: tuple[int, Integer[np.ndarray, " items"]] | None = None
+        self._selected_items = np.arange(len(self.lengths)) if self.items is None else self.items
+        assert len(self._selected_items) > 0, "no items to put in order"
+        self.n_pools = max(1, len(self._selected_items) // (self.pool_size or self._default_pool_size()))
+        self._cached_permutation: tuple[int, Integer[np.ndarray, " items"]] | None = None
 
     @abstractmethod
-    def _pool_size(self) -> int:
+    def _default_pool_size(self) -> int:
         """Items in a pool, where nobody says how many."""
 
-    def estimate(self) -> Estimate:
+    def estimate(self) -> EpochEstimate:
         """From the batches of the first pool; exact where it is the only one."""
-        batches, lengths = self.pool(0, 0), self.lengths[self._items(0, 0)]
+        batches, lengths = self.pool_batches(0, 0), self.lengths[self._pool_items(0, 0)]
         room = sum(batch.n_rows * np.array(batch.widths, dtype=np.int64) for batch in batches)
         used = lengths.sum(axis=0, dtype=np.int64) / room
-        return Estimate(round(len(batches) * len(self._chosen) / len(lengths)), tuple(used.tolist()))
+        return EpochEstimate(round(len(batches) * len(self._selected_items) / len(lengths)), tuple(used.tolist()))
 
-    def _items(self, epoch: int, pool: int) -> Int[np.ndarray, " items"]:
-        first, last = (len(self._chosen) * index // self.n_pools for index in (pool, pool + 1))
+    def _pool_items(self, epoch: int, pool: int) -> Int[np.ndarray, " items"]:
+        first, last = (len(self._selected_items) * index // self.n_pools for index in (pool, pool + 1))
         return self._permutation(epoch)[first:last].astype(np.int64)
 
     def _permutation(self, epoch: int) -> Integer[np.ndarray, " items"]:
         """All items in the order of that epoch; the last one asked for is kept, for the pools to come."""
-        if self._kept is None or self._kept[0] != epoch:
-            items = self._chosen.astype(np.min_scalar_type(len(self.lengths)))
+        if self._cached_permutation is None or self._cached_permutation[0] != epoch:
+            items = self._selected_items.astype(np.min_scalar_type(len(self.lengths)))
             if self.shuffle:
-                _generator(self.seed, epoch).shuffle(items)
-            self._kept = epoch, items
-        return self._kept[1]
+                _make_generator(self.seed, epoch).shuffle(items)
+            self._cached_permutation = epoch, items
+        return self._cached_permutation[1]
 
 
 @dataclass(eq=False)
@@ -154,20 +154,20 @@ class PackedOrder(PooledOrder):
     capacity: Sequence[int]
     rows_per_batch: int
 
-    def _pool_size(self) -> int:
+    def _default_pool_size(self) -> int:
         rows_per_item = float((np.maximum(self.lengths.mean(axis=0), 1) / self.capacity).max())
-        return max(POOL_ITEMS, math.ceil(POOL_BATCHES * self.rows_per_batch / rows_per_item))
+        return max(MIN_POOL_ITEMS, math.ceil(MIN_POOL_BATCHES * self.rows_per_batch / rows_per_item))
 
-    def pool(self, epoch: int, pool: int) -> list[Placement]:
+    def pool_batches(self, epoch: int, pool: int) -> list[Placement]:
         """The pool packed, its rows permuted and dealt out."""
-        items = self._items(epoch, pool)
+        items = self._pool_items(epoch, pool)
         packing = pack(self.lengths[items], self.capacity)
         if self.shuffle:
-            permuted = _generator(self.seed, epoch, pool + 1).permutation(packing.n_rows).astype(np.int32)
+            permuted = _make_generator(self.seed, epoch, pool + 1).permutation(packing.n_rows).astype(np.int32)
             packing = Packing(permuted[packing.rows], packing.n_rows)
-        return self._deal_out(items, packing, epoch)
+        return self._distribute_rows(items, packing, epoch)
 
-    def _deal_out(self, items: Int[np.ndarray, " items"], packing: Packing, epoch: int) -> list[Placement]:
+    def _distribute_rows(self, items: Int[np.ndarray, " items"], packing: Packing, epoch: int) -> list[Placement]:
         """The rows spread evenly over as few batches as hold them: none is left with a few rows of noise."""
         by_row = np.argsort(packing.rows.astype(np.min_scalar_type(packing.n_rows)), kind="stable")
         items, rows = items[by_row], packing.rows[by_row]
@@ -189,41 +189,43 @@ class BucketOrder(PooledOrder):
 
     batch_tokens: int
 
-    def _pool_size(self) -> int:
+    def _default_pool_size(self) -> int:
         mean = float(np.maximum(self.lengths.max(axis=1), 1).mean())
-        return max(POOL_ITEMS, math.ceil(POOL_BATCHES * self.batch_tokens / mean))
+        return max(MIN_POOL_ITEMS, math.ceil(MIN_POOL_BATCHES * self.batch_tokens / mean))
 
-    def pool(self, epoch: int, pool: int) -> list[Placement]:
+    def pool_batches(self, epoch: int, pool: int) -> list[Placement]:
         """The pool from its longest items to its shortest, cut, and the batches permuted."""
-        items = self._items(epoch, pool)
+        items = self._pool_items(epoch, pool)
         sides = self.lengths[items]
         longest_first = np.lexsort((*sides.T, sides.max(axis=1)))[::-1]
         items, sides = items[longest_first], sides[longest_first]
-        cuts = _cuts(np.maximum(sides.max(axis=1), 1), self.batch_tokens)
-        batches = [_alone(items[i:j], sides[i:j], epoch) for i, j in pairwise(cuts)]
+        cuts = _batch_boundaries(np.maximum(sides.max(axis=1), 1), self.batch_tokens)
+        batches = [_place_one_per_row(items[i:j], sides[i:j], epoch) for i, j in pairwise(cuts)]
         if not self.shuffle:
             return batches
-        return [batches[i] for i in _generator(self.seed, epoch, pool + 1).permutation(len(batches))]
+        return [batches[i] for i in _make_generator(self.seed, epoch, pool + 1).permutation(len(batches))]
 
 
-def _alone(items: Int[np.ndarray, " items"], sides: Int[np.ndarray, "items sides"], epoch: int) -> Placement:
+def _place_one_per_row(
+    items: Int[np.ndarray, " items"], sides: Int[np.ndarray, "items sides"], epoch: int
+) -> Placement:
     """A batch with one item in each row."""
     rows = np.arange(len(items), dtype=np.int32)
-    return Placement(items, rows, len(items), tuple(sides.max(axis=0).tolist()), one_each=True, epoch=epoch)
+    return Placement(items, rows, len(items), tuple(sides.max(axis=0).tolist()), one_item_per_row=True, epoch=epoch)
 
 
-def _cuts(widths: Int[np.ndarray, " items"], most: int) -> list[int]:
+def _batch_boundaries(widths: Int[np.ndarray, " items"], max_tokens: int) -> list[int]:
     """Where to cut items, widest first: as many at a time as take `most` positions, one at least.
 
     Of the last two batches the last is not the smaller, so that none is left with a few rows of noise.
     """
     cuts = [0]
     while cuts[-1] < len(widths):
-        cuts.append(min(len(widths), cuts[-1] + max(1, most // int(widths[cuts[-1]]))))
+        cuts.append(min(len(widths), cuts[-1] + max(1, max_tokens // int(widths[cuts[-1]]))))
     if len(cuts) > 2:
         cuts[-2] = min(cuts[-2], (cuts[-3] + cuts[-1]) // 2)
     return cuts
 
 
-def _generator(*key: int) -> np.random.Generator:
+def _make_generator(*key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(key))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int, UInt
 
-MOST_KINDS = 4096
+MAX_DISTINCT_LENGTHS = 4096
 """Beyond, the items are packed in halves: each choice looks at every kind."""
 
 
@@ -32,15 +32,15 @@ def pack(lengths: Int[np.ndarray, "items sides"], capacity: Sequence[int]) -> Pa
     longest = tuple(lengths.max(axis=0, initial=0).tolist())
     fits = all(length <= most for length, most in zip(longest, capacity, strict=True))
     assert fits, f"items as long as {longest} for rows of {tuple(capacity)}"
-    by_kind, first = _group(lengths, capacity)
-    if len(first) > MOST_KINDS:
+    by_kind, first = _group_by_lengths(lengths, capacity)
+    if len(first) > MAX_DISTINCT_LENGTHS:
         return _pack_halves(lengths, capacity)
     counts = np.diff(first, append=len(lengths))
-    sizes, full = _common_sizes(lengths[by_kind[first]], capacity)
-    return _deal(by_kind, list(_patterns(sizes, counts, full)))
+    sizes, full = _scale_to_common_capacity(lengths[by_kind[first]], capacity)
+    return _assign_rows(by_kind, list(_find_row_patterns(sizes, counts, full)))
 
 
-def _group(
+def _group_by_lengths(
     lengths: Int[np.ndarray, "items sides"], capacity: Sequence[int]
 ) -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " kinds"]]:
     """The items ordered by kind, and where each kind begins in that order."""
@@ -53,7 +53,7 @@ def _group(
     return by_kind, np.flatnonzero(np.diff(kind[by_kind], prepend=-1))
 
 
-def _common_sizes(
+def _scale_to_common_capacity(
     lengths: Int[np.ndarray, "kinds sides"], capacity: Sequence[int]
 ) -> tuple[UInt[np.ndarray, "sides kinds"], int]:
     """Lengths in a unit in which every side has the same capacity, and that capacity."""
@@ -62,51 +62,51 @@ def _common_sizes(
     return np.ascontiguousarray((lengths * unit).T.astype(np.min_scalar_type(2 * full + 2))), full
 
 
-def _patterns(
-    sizes: UInt[np.ndarray, "sides kinds"], counts: Int[np.ndarray, " kinds"], full: int
+def _find_row_patterns(
+    sizes: UInt[np.ndarray, "sides kinds"], counts: Int[np.ndarray, " kinds"], capacity: int
 ) -> Iterator[tuple[list[int], int]]:
     """The kinds that fill one row, and how many rows to fill so: until a kind runs out. Largest kinds first."""
-    by_size = np.argsort(full - sizes.max(axis=0), kind="stable")
+    by_size = np.argsort(capacity - sizes.max(axis=0), kind="stable")
     sizes, left = sizes[:, by_size], counts[by_size]
     while (live := np.flatnonzero(left)).size:
-        row = Counter(_fill_row(sizes.take(live, axis=1), left[live], full))
+        row = Counter(_fill_row(sizes.take(live, axis=1), left[live], capacity))
         kinds, uses = live[list(row)], np.array(list(row.values()))
         times = int((left[kinds] // uses).min())
         left[kinds] -= times * uses
         yield by_size[kinds].repeat(uses).tolist(), times
 
 
-def _fill_row(sizes: UInt[np.ndarray, "sides kinds"], left: Int[np.ndarray, " kinds"], full: int) -> list[int]:
+def _fill_row(sizes: UInt[np.ndarray, "sides kinds"], remaining: Int[np.ndarray, " kinds"], capacity: int) -> list[int]:
     """One row: the largest kind, then always the one that leaves the least room on the roomier side.
 
     Minding the roomier side keeps source and target growing together, which is what fills both.
     """
-    room = np.full((len(sizes), 1), full, dtype=sizes.dtype)
+    room = np.full((len(sizes), 1), capacity, dtype=sizes.dtype)
     row, best = [], 0
     while True:
         row.append(best)
         room -= sizes[:, best, None]
-        left[best] -= 1
-        if left[best] == 0:
-            sizes[:, best] = full + 1
+        remaining[best] -= 1
+        if remaining[best] == 0:
+            sizes[:, best] = capacity + 1
         after = (room - sizes).max(axis=0)  # unsigned: a kind that does not fit wraps round to far above `full`
         best = int(after.argmin())
-        if after[best] > full:
+        if after[best] > capacity:
             return row
 
 
-def _deal(by_kind: Int[np.ndarray, " items"], patterns: list[tuple[list[int], int]]) -> Packing:
+def _assign_rows(by_kind: Int[np.ndarray, " items"], patterns: list[tuple[list[int], int]]) -> Packing:
     """Each item's row: the items of a kind are handed out in order to the rows that want one."""
     times = np.array([n for _, n in patterns], dtype=np.int64)
     width = np.array([len(kinds) for kinds, _ in patterns], dtype=np.int64)
     first_row = np.repeat(np.cumsum(times) - times, width)
     wanted = np.argsort(np.array([kind for kinds, _ in patterns for kind in kinds], dtype=np.int64), kind="stable")
     rows = np.empty(len(by_kind), dtype=np.int32)
-    rows[by_kind] = spread(first_row[wanted], np.repeat(times, width)[wanted])
+    rows[by_kind] = concatenate_ranges(first_row[wanted], np.repeat(times, width)[wanted])
     return Packing(rows, int(times.sum()))
 
 
-def spread(starts: Int[np.ndarray, " runs"], counts: Int[np.ndarray, " runs"]) -> Int[np.ndarray, " total"]:
+def concatenate_ranges(starts: Int[np.ndarray, " runs"], counts: Int[np.ndarray, " runs"]) -> Int[np.ndarray, " total"]:
     """Runs of consecutive numbers, one after another: `starts[i], starts[i] + 1, ...`, `counts[i]` of them."""
     ends = np.cumsum(counts, dtype=np.int64)
     return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)

@@ -16,66 +16,66 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 
-Same = TypeVar("Same", bound="Movable")
+MovableT = TypeVar("MovableT", bound="Movable")
 
 
 @runtime_checkable
 class Movable(Protocol):
     """What can be pinned and moved to a device, as a tensor can."""
 
-    def to(self: Same, device: torch.device, *, non_blocking: bool = False) -> Same: ...
+    def to(self: MovableT, device: torch.device, *, non_blocking: bool = False) -> MovableT: ...
 
-    def pin_memory(self: Same) -> Same: ...
+    def pin_memory(self: MovableT) -> MovableT: ...
 
 
 Batch = TypeVar("Batch", bound=Movable)
-Note = TypeVar("Note")
+Metadata = TypeVar("Metadata")
 
 
 @dataclass(frozen=True)
-class _End:
+class _EndOfBatches:
     error: BaseException | None
 
 
-class Prefetch(Generic[Batch, Note]):
+class Prefetcher(Generic[Batch, Metadata]):
     """Pairs of a batch and whatever goes with it (a cursor), a few ahead; an error of the thread is raised here."""
 
-    def __init__(self, batches: Iterable[tuple[Batch, Note]], device: torch.device, ahead: int = 8) -> None:
+    def __init__(self, batches: Iterable[tuple[Batch, Metadata]], device: torch.device, n_ahead: int = 8) -> None:
         self._batches, self._device = batches, device
-        self._made: SimpleQueue[tuple[Batch, Note] | _End] = SimpleQueue()
-        self._room = threading.Semaphore(ahead - 1)
-        self._left = threading.Event()
-        self._thread = threading.Thread(target=self._make, name="regard-prefetch", daemon=True)
+        self._queue: SimpleQueue[tuple[Batch, Metadata] | _EndOfBatches] = SimpleQueue()
+        self._free_slots = threading.Semaphore(n_ahead - 1)
+        self._stop_requested = threading.Event()
+        self._thread = threading.Thread(target=self._produce, name="regard-prefetch", daemon=True)
 
-    def __enter__(self) -> Prefetch[Batch, Note]:
+    def __enter__(self) -> Prefetcher[Batch, Metadata]:
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._left.set()
-        self._room.release()
+        self._stop_requested.set()
+        self._free_slots.release()
         self._thread.join()
 
-    def __iter__(self) -> Iterator[tuple[Batch, Note]]:
-        while not isinstance(made := self._made.get(), _End):
-            self._room.release()
+    def __iter__(self) -> Iterator[tuple[Batch, Metadata]]:
+        while not isinstance(made := self._queue.get(), _EndOfBatches):
+            self._free_slots.release()
             batch, note = made
             # moved here, not in the thread: on the stream of the consumer, and never during its graph capture
             yield batch.to(self._device, non_blocking=True), note
-        self._made.put(made)
+        self._queue.put(made)
         if made.error is not None:
             raise made.error
 
-    def _make(self) -> None:
+    def _produce(self) -> None:
         error: BaseException | None = None
         try:
             for batch, note in self._batches:
-                self._made.put((batch.pin_memory() if self._device.type == "cuda" else batch, note))
-                self._room.acquire()
-                if self._left.is_set():
+                self._queue.put((batch.pin_memory() if self._device.type == "cuda" else batch, note))
+                self._free_slots.acquire()
+                if self._stop_requested.is_set():
                     break
         except BaseException as caught:
             error = caught
-        self._made.put(_End(error))
+        self._queue.put(_EndOfBatches(error))

@@ -26,17 +26,17 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Int, Integer
 
-from regard.disk import flush, write_json
+from regard.disk import fsync_path, write_json
 from regard.text.files import open_bytes
 
-FORMAT = 1
-MANIFEST = "manifest.json"
-PROBE = 1 << 20
+FORMAT_VERSION = 1
+MANIFEST_FILE = "manifest.json"
+FINGERPRINT_BYTES = 1 << 20
 """Bytes read from each end of a file for its fingerprint."""
 STALE_SECONDS = 3600.0
 """A directory of unfinished writing that nobody has touched for so long was left by a killed process."""
 
-Chunk = Sequence[Sequence[Sequence[int]]]
+EncodedChunk = Sequence[Sequence[Sequence[int]]]
 """Some consecutive examples: for each column, one list of ids per example."""
 
 
@@ -48,7 +48,7 @@ class Column:
     offsets: Int[np.ndarray, " ends"]
 
     @classmethod
-    def of(cls, sentences: Sequence[Sequence[int]], dtype: str = "int32") -> Column:
+    def from_sentences(cls, sentences: Sequence[Sequence[int]], dtype: str = "int32") -> Column:
         """A column in memory."""
         offsets = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
         return cls(np.fromiter(chain.from_iterable(sentences), dtype, count=int(offsets[-1])), offsets)
@@ -64,7 +64,7 @@ class Column:
         return self.ids[self.offsets[item] : self.offsets[item + 1]]
 
 
-class OtherIds(Exception):
+class DigestMismatchError(Exception):
     """What was to be written is not what was expected; the store that was there stays."""
 
 
@@ -73,7 +73,7 @@ class TokenStore:
 
     def __init__(self, path: Path, columns: dict[str, Column], digest: str = "") -> None:
         self.path, self.columns, self.digest = path, columns, digest
-        self.kept: dict[tuple[str, int], Any] = {}  # what windows.py works out from it
+        self.window_cache: dict[tuple[str, int], Any] = {}  # what windows.py works out from it
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -86,19 +86,19 @@ class TokenStore:
         """What it serves to do, "train" or "validate", for messages."""
         return "validate" if "valid" in self.path.name else "train"
 
-    def lengths(self, *columns: str, extra: int = 0) -> Int[np.ndarray, "items sides"]:
+    def lengths(self, *columns: str, n_special_tokens: int = 0) -> Int[np.ndarray, "items sides"]:
         """What each example takes in a row, one side per column, with `extra` positions for special tokens."""
         sides = np.empty((len(self), len(columns)), dtype=np.int32)
         for side, column in enumerate(columns):
-            np.add(self[column].lengths, extra, out=sides[:, side])
+            np.add(self[column].lengths, n_special_tokens, out=sides[:, side])
         return sides
 
     @classmethod
     def open(cls, path: Path, fingerprint: str) -> TokenStore | None:
         """The store at that path, or None if there is none, or it is damaged, or it has another fingerprint."""
         try:
-            manifest = cls.manifest(path)
-            if (manifest["format"], manifest["fingerprint"]) != (FORMAT, fingerprint):
+            manifest = cls.read_manifest(path)
+            if (manifest["format"], manifest["fingerprint"]) != (FORMAT_VERSION, fingerprint):
                 return None
             examples, dtype = manifest["examples"], manifest["dtype"]
             columns = {name: _map_column(path, name, examples, n, dtype) for name, n in manifest["columns"].items()}
@@ -107,10 +107,10 @@ class TokenStore:
         return cls(path, columns, manifest.get("digest", ""))
 
     @staticmethod
-    def manifest(path: Path) -> dict[str, Any]:
+    def read_manifest(path: Path) -> dict[str, Any]:
         """What the store at that path says of itself, whether or not the rest of it is whole; {} if nothing."""
         try:
-            found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+            found = json.loads((path / MANIFEST_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
@@ -120,11 +120,11 @@ class TokenStore:
         cls,
         path: Path,
         columns: Sequence[str],
-        chunks: Iterable[Chunk],
+        chunks: Iterable[EncodedChunk],
         *,
-        vocabulary: int,
+        vocabulary_size: int,
         fingerprint: str,
-        expected: str = "",
+        expected_digest: str = "",
     ) -> TokenStore:
         """A new store in place of whatever is at the path; it appears there complete or not at all.
 
@@ -132,16 +132,16 @@ class TokenStore:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(path)
-        aside = _beside(path)
+        aside = _make_temporary_directory(path)
         try:
-            manifest = _write_columns(aside / "new", columns, chunks, vocabulary)
-            if expected and manifest["digest"] != expected:
-                raise OtherIds(path)
-            _write_manifest(aside / "new", manifest | {"format": FORMAT, "fingerprint": fingerprint})
+            manifest = _write_columns(aside / "new", columns, chunks, vocabulary_size)
+            if expected_digest and manifest["digest"] != expected_digest:
+                raise DigestMismatchError(path)
+            _write_manifest(aside / "new", manifest | {"format": FORMAT_VERSION, "fingerprint": fingerprint})
             if path.exists():
                 path.rename(aside / "old")
             (aside / "new").rename(path)
-            flush(path.parent)
+            fsync_path(path.parent)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         store = cls.open(path, fingerprint)
@@ -149,33 +149,33 @@ class TokenStore:
         return store
 
 
-def fingerprint(files: Iterable[Path], *parts: str) -> str:
+def compute_fingerprint(files: Iterable[Path], *parts: str) -> str:
     """A hash that changes when the files do (name, size, time, first and last MiB) or when a part does."""
     digest = hashlib.sha256()
     for path in files:
         with open_bytes(path) as file:
             stat = os.fstat(file.fileno())
             digest.update(json.dumps([path.name, stat.st_size, stat.st_mtime_ns]).encode())
-            digest.update(file.read(PROBE))
-            file.seek(max(0, stat.st_size - PROBE))
-            digest.update(file.read(PROBE))
+            digest.update(file.read(FINGERPRINT_BYTES))
+            file.seek(max(0, stat.st_size - FINGERPRINT_BYTES))
+            digest.update(file.read(FINGERPRINT_BYTES))
     digest.update(json.dumps(parts).encode())
     return digest.hexdigest()
 
 
-def _files(directory: Path, column: str) -> tuple[Path, Path]:
+def _column_paths(directory: Path, column: str) -> tuple[Path, Path]:
     return directory / f"{column}.ids", directory / f"{column}.offsets"
 
 
-def _map_column(path: Path, name: str, examples: int, tokens: int, dtype: str) -> Column:
-    ids_path, offsets_path = _files(path, name)
-    column = Column(_map(ids_path, tokens, dtype), _map(offsets_path, examples + 1, "int64"))
-    if column.offsets[0] != 0 or column.offsets[-1] != tokens:
+def _map_column(path: Path, name: str, n_examples: int, n_tokens: int, dtype: str) -> Column:
+    ids_path, offsets_path = _column_paths(path, name)
+    column = Column(_memory_map(ids_path, n_tokens, dtype), _memory_map(offsets_path, n_examples + 1, "int64"))
+    if column.offsets[0] != 0 or column.offsets[-1] != n_tokens:
         raise ValueError(f"{offsets_path}: does not fit its ids")
     return column
 
 
-def _map(path: Path, count: int, dtype: str) -> np.ndarray:
+def _memory_map(path: Path, count: int, dtype: str) -> np.ndarray:
     if path.stat().st_size != count * np.dtype(dtype).itemsize:
         raise ValueError(f"{path}: not the size the manifest says")
     if count == 0:
@@ -183,22 +183,24 @@ def _map(path: Path, count: int, dtype: str) -> np.ndarray:
     return np.memmap(path, dtype, mode="r", shape=(count,)).view(np.ndarray)
 
 
-def _write_columns(directory: Path, names: Sequence[str], chunks: Iterable[Chunk], vocabulary: int) -> dict[str, Any]:
+def _write_columns(
+    directory: Path, names: Sequence[str], chunks: Iterable[EncodedChunk], vocabulary_size: int
+) -> dict[str, Any]:
     """The files of all columns, chunk by chunk, and what the manifest says of them."""
-    dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"
+    dtype = "uint16" if vocabulary_size <= 1 << 16 else "uint32"
     directory.mkdir()
     with ExitStack() as stack:
-        files = [[stack.enter_context(path.open("wb")) for path in _files(directory, name)] for name in names]
+        files = [[stack.enter_context(path.open("wb")) for path in _column_paths(directory, name)] for name in names]
         examples, tokens = 0, [0] * len(names)
         hashes = [hashlib.blake2b(digest_size=16) for _ in (*names, *names)]
         for _, offsets in files:
             offsets.write(np.zeros(1, dtype=np.int64).data)
         for chunk in chunks:
-            sides = [Column.of(sentences, dtype) for sentences in chunk]
+            sides = [Column.from_sentences(sentences, dtype) for sentences in chunk]
             assert [len(side) for side in sides] == [len(sides[0])] * len(names), "columns of unequal length"
             for i, side in enumerate(sides):
                 top = side.ids.max(initial=0)
-                assert top < vocabulary, f"id {top} in a vocabulary of {vocabulary}"
+                assert top < vocabulary_size, f"id {top} in a vocabulary of {vocabulary_size}"
                 written = side.ids.data, (side.offsets[1:] + tokens[i]).data
                 for part, file, seen in zip(written, files[i], hashes[2 * i : 2 * i + 2], strict=True):
                     file.write(part)
@@ -206,22 +208,22 @@ def _write_columns(directory: Path, names: Sequence[str], chunks: Iterable[Chunk
                 tokens[i] += len(side.ids)
             examples += len(sides[0])
         for file in chain.from_iterable(files):
-            _sync(file)
+            _fsync(file)
     digest = hashlib.blake2b(b"".join(seen.digest() for seen in hashes), digest_size=16).hexdigest()
     sizes = dict(zip(names, tokens, strict=True))
     return {"examples": examples, "dtype": dtype, "columns": sizes, "digest": digest}
 
 
 def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    write_json(directory / MANIFEST, manifest)
+    write_json(directory / MANIFEST_FILE, manifest)
 
 
-def _sync(file: BinaryIO) -> None:
+def _fsync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
 
 
-def _beside(path: Path) -> Path:
+def _make_temporary_directory(path: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial"))
 
 

@@ -16,105 +16,115 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float
 
-from regard.disk import check_writable, flush, unwritable
+from regard.disk import check_writable, fsync_path, unwritable_error
 from regard.errors import InputError
 
 Vectors = Float[np.ndarray, "N D"]
-Row = tuple[int | str, ...]
+VectorMetadata = tuple[int | str, ...]
 """What a vector is of: a value for each column."""
 
-NUMBERS = ("line", "place")
+INTEGER_COLUMNS = ("line", "place")
 """Columns that hold numbers; all others hold text."""
 
-ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+TSV_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
-class VectorFile(Protocol):
+class VectorWriter(Protocol):
     """Takes vectors with what they are of."""
 
-    def write(self, rows: Sequence[Row], vectors: Vectors) -> None: ...
+    def write(self, metadata: Sequence[VectorMetadata], vectors: Vectors) -> None: ...
 
 
-def check_form(path: str | Path) -> Path:
+def check_vector_path(path: str | Path) -> Path:
     """The path, if vectors can be written there."""
     place = Path(path)
-    if place.suffix.lower() not in FORMS:
+    if place.suffix.lower() not in VECTOR_WRITERS:
         found = f"unknown suffix '{place.suffix}'" if place.suffix else "no suffix"
-        raise InputError(f"{place}: {found}; known: {', '.join(FORMS)}")
+        raise InputError(f"{place}: {found}; known: {', '.join(VECTOR_WRITERS)}")
     check_writable(place)
     return place
 
 
 @contextmanager
-def vector_file(path: Path, width: int, columns: Sequence[str]) -> Iterator[VectorFile]:
+def open_vector_file(path: Path, width: int, columns: Sequence[str]) -> Iterator[VectorWriter]:
     """A file for vectors of this width; it takes its place when all of them are written."""
     asides = [path.with_name(f"{path.name}.new")]
-    index = path.with_suffix(".tsv") if path.suffix.lower() == ".npy" and columns != TEXTS else None
+    index = path.with_suffix(".tsv") if path.suffix.lower() == ".npy" and columns != TEXT_VECTOR_COLUMNS else None
     if index is not None:
         asides.append(index.with_name(f"{index.name}.new"))
     try:
         with ExitStack() as opened:
-            yield FORMS[path.suffix.lower()](opened, asides, width, columns)
+            yield VECTOR_WRITERS[path.suffix.lower()](opened, asides, width, columns)
         for aside in asides[::-1]:
-            flush(aside)
+            fsync_path(aside)
             aside.replace(aside.with_name(aside.name.removesuffix(".new")))
-        flush(path.parent)
+        fsync_path(path.parent)
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise unwritable_error(path, error) from None
     finally:
         for aside in asides:
             aside.unlink(missing_ok=True)
 
 
-TEXTS = ("line", "text")
+TEXT_VECTOR_COLUMNS = ("line", "text")
 """Columns of whole texts, whose vectors are in the order of the lines: their array needs no index."""
 
 
-class Npy:
+class NpyVectorWriter:
     """An array whose length is written last, into room that its header keeps for that."""
 
-    def __init__(self, opened: ExitStack, asides: Sequence[Path], width: int, columns: Sequence[str]) -> None:
-        self.width, self.count = width, 0
-        self.array = opened.enter_context(asides[0].open("w+b"))
-        self.index = opened.enter_context(asides[1].open("w", encoding="utf-8")) if len(asides) > 1 else None
-        self._header()
-        self.start = self.array.tell()
-        opened.callback(self._close)
-        if self.index is not None:
-            self.index.write("\t".join(columns) + "\n")
+    def __init__(
+        self, exit_stack: ExitStack, temporary_paths: Sequence[Path], width: int, columns: Sequence[str]
+    ) -> None:
+        self.width, self.n_vectors = width, 0
+        self.array_file = exit_stack.enter_context(temporary_paths[0].open("w+b"))
+        self.index_file = (
+            exit_stack.enter_context(temporary_paths[1].open("w", encoding="utf-8"))
+            if len(temporary_paths) > 1
+            else None
+        )
+        self._write_header()
+        self.data_start = self.array_file.tell()
+        exit_stack.callback(self._finish)
+        if self.index_file is not None:
+            self.index_file.write("\t".join(columns) + "\n")
 
-    def write(self, rows: Sequence[Row], vectors: Vectors) -> None:
-        assert len(rows) == len(vectors), (len(rows), len(vectors))
-        self.array.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
-        self.count += len(vectors)
-        if self.index is not None:
-            self.index.writelines("\t".join(str(value).translate(ESCAPES) for value in row) + "\n" for row in rows)
+    def write(self, metadata: Sequence[VectorMetadata], vectors: Vectors) -> None:
+        assert len(metadata) == len(vectors), (len(metadata), len(vectors))
+        self.array_file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+        self.n_vectors += len(vectors)
+        if self.index_file is not None:
+            self.index_file.writelines(
+                "\t".join(str(value).translate(TSV_ESCAPES) for value in row) + "\n" for row in metadata
+            )
 
-    def _header(self) -> None:
-        described = {"descr": "<f4", "fortran_order": False, "shape": (self.count, self.width)}
-        np.lib.format.write_array_header_1_0(self.array, described)
+    def _write_header(self) -> None:
+        described = {"descr": "<f4", "fortran_order": False, "shape": (self.n_vectors, self.width)}
+        np.lib.format.write_array_header_1_0(self.array_file, described)
 
-    def _close(self) -> None:
-        self.array.seek(0)
-        self._header()
-        assert self.array.tell() == self.start, "the header of a longer array needs more room"
+    def _finish(self) -> None:
+        self.array_file.seek(0)
+        self._write_header()
+        assert self.array_file.tell() == self.data_start, "the header of a longer array needs more room"
 
 
-class Parquet:
+class ParquetVectorWriter:
     """A table with a column for each thing there is to say of a vector, and the vectors."""
 
-    def __init__(self, opened: ExitStack, asides: Sequence[Path], width: int, columns: Sequence[str]) -> None:
+    def __init__(
+        self, exit_stack: ExitStack, temporary_paths: Sequence[Path], width: int, columns: Sequence[str]
+    ) -> None:
         self.width = width
-        kinds = [(name, pa.int64() if name in NUMBERS else pa.string()) for name in columns]
+        kinds = [(name, pa.int64() if name in INTEGER_COLUMNS else pa.string()) for name in columns]
         self.schema = pa.schema([*kinds, ("vector", pa.list_(pa.float32(), width))])
-        self.table: Any = opened.enter_context(pq.ParquetWriter(asides[0], self.schema))
+        self.parquet_writer: Any = exit_stack.enter_context(pq.ParquetWriter(temporary_paths[0], self.schema))
 
-    def write(self, rows: Sequence[Row], vectors: Vectors) -> None:
+    def write(self, metadata: Sequence[VectorMetadata], vectors: Vectors) -> None:
         flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float32).ravel())
-        columns = [pa.array(values) for values in zip(*rows, strict=True)]
+        columns = [pa.array(values) for values in zip(*metadata, strict=True)]
         lists = pa.FixedSizeListArray.from_arrays(flat, self.width)
-        if rows:
-            self.table.write_table(pa.table([*columns, lists], schema=self.schema))
+        if metadata:
+            self.parquet_writer.write_table(pa.table([*columns, lists], schema=self.schema))
 
 
-FORMS: dict[str, Any] = {".npy": Npy, ".parquet": Parquet}
+VECTOR_WRITERS: dict[str, Any] = {".npy": NpyVectorWriter, ".parquet": ParquetVectorWriter}

@@ -19,30 +19,30 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from regard.data.packing import spread
+from regard.data.packing import concatenate_ranges
 from regard.data.store import Column, TokenStore
 
-GOLDEN = (5**0.5 - 1) / 2
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 """Multiples of it, without their whole part, lie far apart from each other."""
 
 
-class Parts(NamedTuple):
+class WindowSegments(NamedTuple):
     """What windows consist of: whose part each is, where in the column its first token is, and how many it predicts."""
 
     owner: Int[np.ndarray, " parts"]
     starts: Int[np.ndarray, " parts"]
-    spans: Int[np.ndarray, " parts"]
+    lengths: Int[np.ndarray, " parts"]
 
 
-def cut(store: TokenStore, column: str, length: int) -> Windows:
+def cut_windows(store: TokenStore, column: str, length: int) -> LanguageModelWindows:
     """The windows of a column, which its store keeps: they are asked for with every batch."""
-    found = store.kept.get((column, length))
+    found = store.window_cache.get((column, length))
     if found is None:
-        found = store.kept[column, length] = Windows(store[column], length)
+        found = store.window_cache[column, length] = LanguageModelWindows(store[column], length)
     return found
 
 
-class Windows:
+class LanguageModelWindows:
     """All windows of a column of texts, each text's one after another.
 
     Of each: how many tokens it predicts (`spans`), and its text (`of_text`), where that lies in the column (`offsets`),
@@ -53,17 +53,17 @@ class Windows:
         self.column = column
         to_predict = column.lengths.astype(np.int64) - 1
         n_windows = -(-to_predict // length)
-        self.of_text = np.repeat(to_predict, n_windows)
-        self.first = spread(np.zeros_like(n_windows), n_windows) * length
-        self.spans = np.minimum(length, self.of_text - self.first)
-        self.offsets = np.repeat(column.offsets[:-1], n_windows)
+        self.text_lengths = np.repeat(to_predict, n_windows)
+        self.starts = concatenate_ranges(np.zeros_like(n_windows), n_windows) * length
+        self.lengths = np.minimum(length, self.text_lengths - self.starts)
+        self.text_offsets = np.repeat(column.offsets[:-1], n_windows)
 
-    def parts(self, windows: Int[np.ndarray, " windows"], epoch: int) -> Parts:
+    def segments(self, windows: Int[np.ndarray, " windows"], epoch: int) -> WindowSegments:
         """One part of each of these windows, or two where it goes on with the beginning of its text."""
-        of_text, span, offset = self.of_text[windows], self.spans[windows], self.offsets[windows]
-        turned = (epoch * GOLDEN % 1 * of_text).astype(np.int64)
-        begin = np.where(span < of_text, (self.first[windows] + turned) % of_text, 0)
+        of_text, span, offset = self.text_lengths[windows], self.lengths[windows], self.text_offsets[windows]
+        turned = (epoch * GOLDEN_RATIO % 1 * of_text).astype(np.int64)
+        begin = np.where(span < of_text, (self.starts[windows] + turned) % of_text, 0)
         upto = np.minimum(span, of_text - begin)
         starts, spans = np.stack((offset + begin, offset), 1).ravel(), np.stack((upto, span - upto), 1).ravel()
         there = spans > 0
-        return Parts(np.repeat(np.arange(len(windows)), 2)[there], starts[there], spans[there])
+        return WindowSegments(np.repeat(np.arange(len(windows)), 2)[there], starts[there], spans[there])

@@ -5,25 +5,34 @@ tokenizer, a batch of text or a layer.
 """
 
 from regard.generate.beam import beam_search
-from regard.generate.hypothesis import Hypothesis, Marks, hypothesis, length_penalty
-from regard.generate.manner import Manner
-from regard.generate.sampling import Chosen, Repetition, Way, draw_by_row, follow, most_likely, sampler, walk
-from regard.generate.search import Search
+from regard.generate.hypothesis import Hypothesis, SpecialTokens, length_penalty, make_hypothesis
+from regard.generate.manner import GenerationConfig
+from regard.generate.sampling import (
+    DecodingLoopOptions,
+    GenerationStep,
+    RepetitionPenalty,
+    generate,
+    generate_tokens,
+    make_random_sampler,
+    make_row_random_source,
+    select_greedy_tokens,
+)
+from regard.generate.search import DecodingConfig
 
 __all__ = [
-    "Chosen",
+    "DecodingConfig",
+    "DecodingLoopOptions",
+    "GenerationConfig",
+    "GenerationStep",
     "Hypothesis",
-    "Manner",
-    "Marks",
-    "Repetition",
-    "Search",
-    "Way",
+    "RepetitionPenalty",
+    "SpecialTokens",
     "beam_search",
-    "draw_by_row",
-    "follow",
-    "hypothesis",
+    "generate",
+    "generate_tokens",
     "length_penalty",
-    "most_likely",
-    "sampler",
-    "walk",
+    "make_hypothesis",
+    "make_random_sampler",
+    "make_row_random_source",
+    "select_greedy_tokens",
 ]

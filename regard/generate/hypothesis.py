@@ -16,20 +16,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-Step = Callable[[Int[Tensor, " N"], Any], Float[Tensor, "N V"]]
+DecodeStep = Callable[[Int[Tensor, " N"], Any], Float[Tensor, "N V"]]
 """Write one token in each row and give the logits of the next; the state is the model's own."""
 
 
-class Marks(NamedTuple):
+class SpecialTokens(NamedTuple):
     """The tokens every search knows: what stands before a text, what ends it, and what is never written."""
 
-    start: int
-    end: int
-    never: tuple[int, ...] = ()
+    start_id: int
+    eos_id: int
+    suppressed_ids: tuple[int, ...] = ()
 
 
 @runtime_checkable
-class State(Protocol):
+class DecoderStateLike(Protocol):
     """What a model remembers between steps; the search only says which rows go on."""
 
     def select(self, rows: Int[Tensor, "B W"]) -> None: ...
@@ -45,14 +45,14 @@ class Hypothesis:
     ids: tuple[int, ...]
     token_scores: tuple[float, ...]
     score: float
-    cut: bool = False
+    is_truncated: bool = False
 
 
-def log_probabilities(logits: Float[Tensor, "N V"], marks: Marks) -> Float[Tensor, "N V"]:
+def compute_log_probs(logits: Float[Tensor, "N V"], special_tokens: SpecialTokens) -> Float[Tensor, "N V"]:
     """Of each next token, among all of them; then what is never written is made impossible."""
     log_probs = logits.float().log_softmax(-1)
-    if marks.never:
-        log_probs[:, list(marks.never)] = -torch.inf
+    if special_tokens.suppressed_ids:
+        log_probs[:, list(special_tokens.suppressed_ids)] = -torch.inf
     return log_probs
 
 
@@ -61,6 +61,10 @@ def length_penalty(length: int, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
-def hypothesis(ids: Sequence[int], token_scores: Sequence[float], alpha: float, *, cut: bool = False) -> Hypothesis:
+def make_hypothesis(
+    ids: Sequence[int], token_scores: Sequence[float], alpha: float, *, is_truncated: bool = False
+) -> Hypothesis:
     """A hypothesis with its score."""
-    return Hypothesis(tuple(ids), tuple(token_scores), sum(token_scores) / length_penalty(len(ids), alpha), cut)
+    return Hypothesis(
+        tuple(ids), tuple(token_scores), sum(token_scores) / length_penalty(len(ids), alpha), is_truncated
+    )

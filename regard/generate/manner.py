@@ -10,11 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regard.errors import InputError
-from regard.generate.sampling import Pick, check_drawing, draw_by_row, most_likely, sampler
+from regard.generate.sampling import (
+    Sampler,
+    check_sampling_options,
+    make_random_sampler,
+    make_row_random_source,
+    select_greedy_tokens,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manner:
+class GenerationConfig:
     """At temperature 0 the most likely token is taken each time; `top_k` None or 0 is no limit.
 
     A text ends where the model ends it, before a `stop` string, or after `max_tokens`. What is drawn depends on the
@@ -35,24 +41,24 @@ class Manner:
         for name, value in (("max-tokens", self.max_tokens), ("n", self.n), ("batch", self.batch)):
             if value < 1:
                 raise InputError(f"{name} {value}: expected at least 1")
-        check_drawing(self.temperature, self.top_k, self.top_p, greedy=True)
+        check_sampling_options(self.temperature, self.top_k, self.top_p, allows_greedy=True)
         if not 0 < self.repetition_penalty < math.inf:
             raise InputError(f"repetition-penalty {self.repetition_penalty}: expected more than 0; 1 is none")
         if not all(self.stop):
             raise InputError("stop: an empty string stops nothing; leave it out")
-        if self.greedy and (self.top_k or self.top_p < 1):
+        if self.is_greedy and (self.top_k or self.top_p < 1):
             raise InputError("top-k and top-p belong to sampling; at temperature 0 nothing is drawn; leave them out")
-        if self.greedy and self.n > 1:
+        if self.is_greedy and self.n > 1:
             raise InputError(f"n {self.n} at temperature 0: all would be the same; leave one of them out")
 
     @property
-    def greedy(self) -> bool:
+    def is_greedy(self) -> bool:
         """The most likely token is taken each time."""
         return self.temperature == 0
 
-    def pick(self, names: Sequence[str]) -> Pick:
+    def make_sampler(self, row_keys: Sequence[str]) -> Sampler:
         """What chooses the tokens of rows; with the seed, their names say what is drawn."""
-        if self.greedy:
-            return most_likely
-        draw = draw_by_row([f"{self.seed} {name}" for name in names])
-        return sampler(draw, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+        if self.is_greedy:
+            return select_greedy_tokens
+        draw = make_row_random_source([f"{self.seed} {name}" for name in row_keys])
+        return make_random_sampler(draw, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)

@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.disk import write_aside
+from regard.disk import write_atomically
 from regard.errors import MissingExtra
 
 
-def heat_map(
+def draw_heat_map(
     weights: Float[Tensor, "rows columns"],
     rows: Sequence[str],
     columns: Sequence[str],
@@ -34,24 +34,26 @@ def heat_map(
     figure = new_figure(max(4.5, 2.2 + 0.5 * len(columns)), 2.2 + 0.42 * len(rows))
     axes = figure.add_subplot()
     image = axes.imshow(weights.numpy() if weights.numel() else np.zeros((1, 1)), cmap="Blues", vmin=0.0, vmax=1.0)
-    axes.set_xticks(range(len(columns)), plain(columns), rotation=50, ha="left", rotation_mode="anchor")
-    axes.set_yticks(range(len(rows)), plain(rows))
+    axes.set_xticks(range(len(columns)), escape_math(columns), rotation=50, ha="left", rotation_mode="anchor")
+    axes.set_yticks(range(len(rows)), escape_math(rows))
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
-    figure.suptitle(*plain([title]), fontsize=9)
+    figure.suptitle(*escape_math([title]), fontsize=9)
     figure.colorbar(image, ax=axes, shrink=0.8, label=label)
     figure.savefig(path, dpi=150)
     return path
 
 
-def position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path, title: str = "") -> Path:
+def draw_position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path, title: str = "") -> Path:
     """Draw the vectors P that stand for positions (SPEC 2.6): a row for each, blue above zero and orange below."""
     values = torch.as_tensor(table).detach().cpu().float().numpy()
     n_positions, d_model = values.shape
     limit = float(np.abs(values).max(initial=0.0)) or 1.0
     figure = new_figure(6.5, 3.4)
     axes = figure.add_subplot(xlabel="dimension", ylabel="position")
-    image = axes.imshow(values, cmap=signed(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    image = axes.imshow(
+        values, cmap=diverging_colormap(), vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
+    )
     axes.locator_params(integer=True)
     axes.set_title(title or f"position vectors: {n_positions} positions, {d_model} dimensions", fontsize=9)
     figure.colorbar(image, ax=axes, label="value (blue above zero, orange below)")
@@ -59,7 +61,7 @@ def position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path, tit
     return Path(path)
 
 
-Limits = tuple[float, float | None]
+AxisLimits = tuple[float, float | None]
 """The lower end of an axis and its upper one; None: as far as the numbers go."""
 
 
@@ -73,23 +75,23 @@ class Curve(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Panel:
+class CurvePanel:
     """Curves by name, over the same axes; `levels` are dotted lines across, `marks` dashed ones upright."""
 
     title: str
     curves: Mapping[str, Curve]
-    levels: Mapping[str, float] = field(default_factory=dict)
-    marks: Mapping[str, float] = field(default_factory=dict)
+    horizontal_lines: Mapping[str, float] = field(default_factory=dict)
+    vertical_lines: Mapping[str, float] = field(default_factory=dict)
 
 
-def curves(
-    panels: Sequence[Panel],
+def draw_curves(
+    panels: Sequence[CurvePanel],
     path: str | Path,
     *,
     xlabel: str,
     ylabel: str,
     title: str = "",
-    limits: Limits | None = None,
+    limits: AxisLimits | None = None,
 ) -> Path:
     """Draw curves with their bands, a panel beside another; a name has the same colour and marker in all of them.
 
@@ -100,11 +102,11 @@ def curves(
     drawn = [partial(_draw_panel, panel=panel, names=names) for panel in panels]
     size = max(4.2 / n_columns, 3.2), 2.5
     labels: dict[str, Any] = {"xlabel": xlabel, "ylabel": ylabel, "title": title}
-    return in_panels(drawn, Path(path), columns=n_columns, size=size, names=names, limits=limits, **labels)
+    return draw_panels(drawn, Path(path), columns=n_columns, size=size, names=names, limits=limits, **labels)
 
 
-def in_panels(
-    draws: Sequence[Callable[[Any], object]],
+def draw_panels(
+    draw_functions: Sequence[Callable[[Any], object]],
     path: Path,
     *,
     columns: int,
@@ -113,7 +115,7 @@ def in_panels(
     xlabel: str,
     ylabel: str,
     title: str = "",
-    limits: Limits | None = None,
+    limits: AxisLimits | None = None,
     shared: bool = True,
     dpi: int = 300,
 ) -> Path:
@@ -122,15 +124,15 @@ def in_panels(
     Where axes are not `shared`, each panel has its own. `limits` are those of y. The file is written whole or not
     at all.
     """
-    n_rows = -(-len(draws) // columns)
+    n_rows = -(-len(draw_functions) // columns)
     figure = new_figure(size[0] * columns, size[1] * n_rows + 0.6)
     grid = figure.subplots(n_rows, columns, sharex=shared, sharey=shared, squeeze=False)
-    for axes, draw in zip(grid.flat, draws, strict=False):
+    for axes, draw in zip(grid.flat, draw_functions, strict=False):
         draw(axes)
     if limits is not None:  # only when all are drawn: limits end the scaling of shared axes
-        for axes in grid.flat[: len(draws)]:
+        for axes in grid.flat[: len(draw_functions)]:
             axes.set_ylim(*limits)
-    for axes in grid.flat[len(draws) :]:
+    for axes in grid.flat[len(draw_functions) :]:
         axes.set_axis_off()
     for axes in grid[-1]:
         axes.set_xlabel(xlabel, fontsize=9)
@@ -138,8 +140,8 @@ def in_panels(
         axes.set_ylabel(ylabel, fontsize=9)
     _legend_below(figure, names)
     if title:
-        figure.suptitle(*plain([title]), fontsize=9)
-    write_aside(path, lambda aside: figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=dpi))
+        figure.suptitle(*escape_math([title]), fontsize=9)
+    write_atomically(path, lambda aside: figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=dpi))
     return path
 
 
@@ -150,20 +152,20 @@ def _legend_below(figure: Any, names: Sequence[str]) -> None:
     beside = max(1, int(figure.get_figwidth() / (0.8 + 0.075 * max(map(len, entries), default=0))))
     n_lines = math.ceil(max(1, len(entries)) / beside)
     style = {"loc": "outside lower center", "frameon": False, "fontsize": 8, "handlelength": 3}
-    figure.legend(entries.values(), plain(entries), ncols=max(1, math.ceil(len(entries) / n_lines)), **style)
+    figure.legend(entries.values(), escape_math(entries), ncols=max(1, math.ceil(len(entries) / n_lines)), **style)
 
 
-def dress(axes: Any, title: str, levels: Mapping[str, float]) -> None:
+def style_axes(axes: Any, title: str, horizontal_lines: Mapping[str, float]) -> None:
     """What the axes of all panels have: a title, dotted lines across at some levels, a grid, and no frame."""
-    for name, level in levels.items():
+    for name, level in horizontal_lines.items():
         axes.axhline(level, color="#666666", linestyle=":", linewidth=1, label=name)
-    axes.set_title(*plain([title]), fontsize=9)
+    axes.set_title(*escape_math([title]), fontsize=9)
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-LINES = [
+LINE_STYLES = [
     *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D")),
     *(("#E69F00", "v"), ("#56B4E9", "P"), ("#000000", "X"), ("#999999", "*")),
     *(("#8C564B", "h"), ("#B5BD00", "<"), ("#6A3D9A", ">"), ("#00504B", "p")),
@@ -171,32 +173,34 @@ LINES = [
 """Colours that the colour-blind can tell apart (Okabe and Ito 2008) and four more where there are many lines, each with
 a marker for print in grey."""
 
-ABOVE, BELOW = LINES[0][0], LINES[1][0]
+POSITIVE_COLOUR, NEGATIVE_COLOUR = LINE_STYLES[0][0], LINE_STYLES[1][0]
 """Blue and orange: the colours of numbers above and below zero, in figures as on pages."""
 
 
-def signed() -> Any:
+def diverging_colormap() -> Any:
     """A scale for numbers on both sides of zero: from orange below it over white to blue above."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("signed", ["#6B2F00", BELOW, "#FFFFFF", ABOVE, "#003459"])
+    return LinearSegmentedColormap.from_list(
+        "signed", ["#6B2F00", NEGATIVE_COLOUR, "#FFFFFF", POSITIVE_COLOUR, "#003459"]
+    )
 
 
-def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
+def _draw_panel(axes: Any, panel: CurvePanel, names: Sequence[str]) -> None:
     for name, (x, y, low, high) in panel.curves.items():
         place = names.index(name)
-        colour, marker = LINES[place % len(LINES)]
+        colour, marker = LINE_STYLES[place % len(LINE_STYLES)]
         size = max(3.5, 8 - 1.5 * place)  # markers at the same place stay visible, one inside another
         axes.plot(x, y, color=colour, marker=marker, markersize=size, markeredgecolor="white", label=name)
         if len(low):
             axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
-    dress(axes, panel.title, panel.levels)
-    for name, mark in panel.marks.items():
+    style_axes(axes, panel.title, panel.horizontal_lines)
+    for name, mark in panel.vertical_lines.items():
         axes.axvline(mark, color="#666666", linestyle="--", linewidth=1, label=name)
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 
-def plain(texts: Iterable[str]) -> list[str]:
+def escape_math(texts: Iterable[str]) -> list[str]:
     """Texts to be drawn as they are: matplotlib would read what stands between two dollars as mathematics."""
     return [text.replace("$", r"\$") for text in texts]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.nn.kernels import kernel, runnable, tl
 
 if TYPE_CHECKING:
-    from regard.look.tangents import Mix
+    from regard.look.tangents import LinearisedAttention
 
 BLOCK = 64
 """Queries, and keys, that a program works on at once."""
@@ -31,7 +31,7 @@ def usable(x: Tensor, width: int) -> bool:
 
 
 def push(
-    mix: Mix, query: Float[Tensor, "Q N HE"], key: Tensor | None, value: Tensor | None
+    mix: LinearisedAttention, query: Float[Tensor, "Q N HE"], key: Tensor | None, value: Tensor | None
 ) -> Float[Tensor, "Q N HE2"]:
     """What `Mix.push` gives, for a mix whose positions do nothing inside attention."""
     (n_heads, n_queries, width), (_, n_keys, width_out) = mix.query.shape, mix.value.shape

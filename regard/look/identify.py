@@ -32,19 +32,19 @@ from torch import Tensor, nn
 
 from regard.disk import json_text, write_json
 from regard.errors import InputError, MissingExtra, did_you_mean
-from regard.look.figures import Curve, Panel, curves
-from regard.look.probes import MAPS, METHOD
-from regard.look.sentences import Parted, Place, Sentences, number_of
-from regard.look.subject import Subject
-from regard.progress import bar, say
+from regard.look.figures import Curve, CurvePanel, draw_curves
+from regard.look.probes import PROBE_FITTERS, PROBE_HYPERPARAMETERS
+from regard.look.sentences import LayerRef, SentenceSet, SplitVectors, hash_to_int
+from regard.look.subject import LookTarget
+from regard.progress import print_message, progress_bar
 
-VIEW = "token identifiability"
-SENTENCES = 2000
-DISTANCES = {"cosine": "cosine", "l2": "L2"}
+VIEW_NAME = "token identifiability"
+DEFAULT_N_SENTENCES = 2000
+DISTANCE_NAMES = {"cosine": "cosine", "l2": "L2"}
 """As they are called in a result, and as a reader calls them."""
 
 
-class Unit(NamedTuple):
+class ProbeSpec(NamedTuple):
     """One number to be found."""
 
     stack: str
@@ -52,65 +52,65 @@ class Unit(NamedTuple):
     map: str
     distance: str
 
-    def seed(self, seed: int) -> int:
+    def derive_seed(self, seed: int) -> int:
         """What is drawn for one number is drawn for it alone, whichever were found before it."""
-        return number_of(" ".join(map(str, (seed, *self))))
+        return hash_to_int(" ".join(map(str, (seed, *self))))
 
 
-class Recovery(NamedTuple):
+class RecoveryResult(NamedTuple):
     """The share of tokens recovered, and its 95 % interval."""
 
-    unit: Unit
+    spec: ProbeSpec
     accuracy: float
     low: float
     high: float
 
-    def json(self) -> dict[str, Any]:
-        return {**self.unit._asdict(), "accuracy": self.accuracy, "low": self.low, "high": self.high}
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.spec._asdict(), "accuracy": self.accuracy, "low": self.low, "high": self.high}
 
 
 @dataclass
-class Identification:
+class TokenIdentifiability:
     """How many tokens can be recovered; `about` is what the caller says of it, `of` what it depends on."""
 
     about: Mapping[str, Any]
-    of: Mapping[str, Any]
+    settings: Mapping[str, Any]
     sentences: Mapping[str, int]
     stacks: Mapping[str, Mapping[str, Any]]
-    results: list[Recovery] = field(default_factory=list)
+    results: list[RecoveryResult] = field(default_factory=list)
 
     @property
-    def units(self) -> list[Unit]:
+    def specs(self) -> list[ProbeSpec]:
         """Every number there is to find, in order."""
         return [
-            Unit(stack, layer, name, distance)
+            ProbeSpec(stack, layer, name, distance)
             for stack, about in self.stacks.items()
             for layer in range(about["layers"] + 1)
-            for name in self.of["maps"]
-            for distance in DISTANCES
+            for name in self.settings["maps"]
+            for distance in DISTANCE_NAMES
         ]
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What stands in identify.json; regard/cli/identify.py explains it."""
-        head = {"view": VIEW, **self.about, **self.of, "sentences": self.sentences, "stacks": self.stacks}
-        return {**head, "results": [each.json() for each in self.results]}
+        head = {"view": VIEW_NAME, **self.about, **self.settings, "sentences": self.sentences, "stacks": self.stacks}
+        return {**head, "results": [each.to_dict() for each in self.results]}
 
     def draw(self, path: Path) -> Path:
         """The curves over layers: a panel for each stack and distance, a line for each map."""
         panels = []
         for stack, about in self.stacks.items():
-            for distance, name in DISTANCES.items():
-                lines = {each: self._curve(stack, each, distance) for each in self.of["maps"]}
-                panels.append(Panel(f"{stack}, {name}", lines, {"chance": 100 * about["chance"]}))
-        return curves(panels, path, xlabel="layer", ylabel="tokens recovered (%)", limits=(0.0, 105.0))
+            for distance, name in DISTANCE_NAMES.items():
+                lines = {each: self._build_curve(stack, each, distance) for each in self.settings["maps"]}
+                panels.append(CurvePanel(f"{stack}, {name}", lines, {"chance": 100 * about["chance"]}))
+        return draw_curves(panels, path, xlabel="layer", ylabel="tokens recovered (%)", limits=(0.0, 105.0))
 
-    def _curve(self, stack: str, name: str, distance: str) -> Curve:
-        found = [each for each in self.results if each.unit == (stack, each.unit.layer, name, distance)]
+    def _build_curve(self, stack: str, name: str, distance: str) -> Curve:
+        found = [each for each in self.results if each.spec == (stack, each.spec.layer, name, distance)]
         values = ([100 * value for value in column] for column in zip(*(each[1:] for each in found), strict=True))
-        return Curve([each.unit.layer for each in found], *values)
+        return Curve([each.spec.layer for each in found], *values)
 
 
-def recovered(mapped: Float[Tensor, "T D"], inputs: Float[Tensor, "T D"], distance: str) -> Bool[Tensor, " T"]:
+def is_token_recovered(mapped: Float[Tensor, "T D"], inputs: Float[Tensor, "T D"], distance: str) -> Bool[Tensor, " T"]:
     """Of one sentence: for which tokens is the nearest input vector their own, or equal to it?"""
     mapped, inputs = mapped.double(), inputs.double()
     if distance == "cosine":
@@ -120,7 +120,7 @@ def recovered(mapped: Float[Tensor, "T D"], inputs: Float[Tensor, "T D"], distan
     return (inputs[nearest] == inputs).all(-1)
 
 
-def interval(hits: Sequence[int], sizes: Sequence[int]) -> tuple[float, float]:
+def wilson_interval(hits: Sequence[int], sizes: Sequence[int]) -> tuple[float, float]:
     """The 95 % interval of ``sum(hits) / sum(sizes)``, where the tokens of one sentence are not independent.
 
     The variance of the ratio is that between sentences; ``n = p (1 - p) / variance`` independent tokens, and no more
@@ -139,26 +139,26 @@ def interval(hits: Sequence[int], sizes: Sequence[int]) -> tuple[float, float]:
     return max(0.0, min(p, low)), min(1.0, max(p, high))  # rounding must not push p out at 0 and 1
 
 
-def measure(unit: Unit, vectors: Parted, seed: int, device: torch.device) -> Recovery:
+def measure_recovery(spec: ProbeSpec, vectors: SplitVectors, seed: int, device: torch.device) -> RecoveryResult:
     """Fit a map to a layer and count the tokens it recovers."""
-    brought = MAPS[unit.map](vectors.train, vectors.valid, unit.distance, unit.seed(seed), device)
-    hits = [int(recovered(brought(each.hidden), each.inputs, unit.distance).sum()) for each in vectors.test]
+    brought = PROBE_FITTERS[spec.map](vectors.train, vectors.valid, spec.distance, spec.derive_seed(seed), device)
+    hits = [int(is_token_recovered(brought(each.hidden), each.inputs, spec.distance).sum()) for each in vectors.test]
     sizes = [len(each.hidden) for each in vectors.test]
-    return Recovery(unit, sum(hits) / sum(sizes), *interval(hits, sizes))
+    return RecoveryResult(spec, sum(hits) / sum(sizes), *wilson_interval(hits, sizes))
 
 
-def check_maps(maps: Sequence[str]) -> list[str]:
+def check_probe_names(maps: Sequence[str]) -> list[str]:
     """The maps, each once; refuses one that is not there, or none at all."""
     if not maps:
-        raise InputError(f"no maps to measure with; known: {', '.join(MAPS)}")
+        raise InputError(f"no maps to measure with; known: {', '.join(PROBE_FITTERS)}")
     for name in maps:
-        if name not in MAPS:
-            raise InputError(f"no map is called '{name}'; {did_you_mean(name, MAPS)}")
+        if name not in PROBE_FITTERS:
+            raise InputError(f"no map is called '{name}'; {did_you_mean(name, PROBE_FITTERS)}")
     return list(dict.fromkeys(maps))
 
 
-def identify(
-    subjects: Sequence[Subject],
+def measure_token_identifiability(
+    look_targets: Sequence[LookTarget],
     *,
     stacks: Sequence[str],
     maps: Sequence[str],
@@ -166,23 +166,23 @@ def identify(
     device: torch.device,
     about: Mapping[str, Any],
     out: Path | None = None,
-) -> Identification:
+) -> TokenIdentifiability:
     """Measure every layer of these stacks with every map; with `out`, keep the results in that directory."""
-    names = check_maps(maps)
-    sentences = Sentences(subjects, stacks, seed)
-    of = {"seed": seed, "maps": names, "weights": _weights(sentences.model), "texts": sentences.digest}
-    facts = {stack: _facts(sentences, stack) for stack in stacks}
-    found = Identification(about, {**of, "method": METHOD}, sentences.n_each, facts)
+    names = check_probe_names(maps)
+    sentences = SentenceSet(look_targets, stacks, seed)
+    of = {"seed": seed, "maps": names, "weights": _digest_weights(sentences.model), "texts": sentences.digest}
+    facts = {stack: _describe_stack(sentences, stack) for stack in stacks}
+    found = TokenIdentifiability(about, {**of, "method": PROBE_HYPERPARAMETERS}, sentences.split_sizes, facts)
     if out is not None:
-        take_up(found, out)
-    for units in _groups(found, sentences):
-        _measure_together(found, sentences, units, device, out)
+        resume_results(found, out)
+    for units in _group_pending_specs(found, sentences):
+        _measure_group(found, sentences, units, device, out)
     if out is not None:
-        _picture(found, out)
+        _save_figure(found, out)
     return found
 
 
-def _weights(model: nn.Module) -> str:
+def _digest_weights(model: nn.Module) -> str:
     """A digest of the weights as they are in memory, for these are measured."""
     digest = hashlib.sha256()
     for name, weight in model.named_parameters():
@@ -191,20 +191,20 @@ def _weights(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _facts(sentences: Sentences, stack: str) -> dict[str, Any]:
+def _describe_stack(sentences: SentenceSet, stack: str) -> dict[str, Any]:
     """How many layers a stack has, how many tokens there are in each part, and what chance recovers of them."""
-    tokens = {part: sum(sizes) for part, sizes in sentences.sizes(stack).items()}
-    chance = sentences.n_each["test"] / tokens["test"]  # a sentence has n tokens with a chance of 1 / n
-    return {"layers": sentences.subjects[0].n_layers(stack), "tokens": tokens, "chance": chance}
+    tokens = {part: sum(sizes) for part, sizes in sentences.token_counts_by_split(stack).items()}
+    chance = sentences.split_sizes["test"] / tokens["test"]  # a sentence has n tokens with a chance of 1 / n
+    return {"layers": sentences.look_targets[0].n_layers(stack), "tokens": tokens, "chance": chance}
 
 
-def _groups(found: Identification, sentences: Sentences) -> Iterator[list[Unit]]:
+def _group_pending_specs(result: TokenIdentifiability, sentences: SentenceSet) -> Iterator[list[ProbeSpec]]:
     """What is still to be found, as much of it together as the memory has room for vectors."""
-    done = {each.unit for each in found.results}
-    group: list[Unit] = []
-    for unit in found.units:
+    done = {each.spec for each in result.results}
+    group: list[ProbeSpec] = []
+    for unit in result.specs:
         if unit not in done:
-            if group and not sentences.fit(_places([*group, unit])):
+            if group and not sentences.fits_in_memory(_layers_to_read([*group, unit])):
                 yield group
                 group = []
             group.append(unit)
@@ -212,84 +212,94 @@ def _groups(found: Identification, sentences: Sentences) -> Iterator[list[Unit]]
         yield group
 
 
-def _places(units: Iterable[Unit]) -> set[Place]:
+def _layers_to_read(specs: Iterable[ProbeSpec]) -> set[LayerRef]:
     """What must be read for these numbers: their layers, and what entered."""
-    return {Place(unit.stack, layer) for unit in units for layer in (0, unit.layer)}
+    return {LayerRef(unit.stack, layer) for unit in specs for layer in (0, unit.layer)}
 
 
-def _measure_together(
-    found: Identification, sentences: Sentences, units: Sequence[Unit], device: torch.device, out: Path | None
+def _measure_group(
+    result: TokenIdentifiability,
+    sentences: SentenceSet,
+    specs: Sequence[ProbeSpec],
+    device: torch.device,
+    out: Path | None,
 ) -> None:
     """Find these numbers from one pass over the sentences."""
-    read = sentences.read(_places(units))
-    with bar("fitting", len(units)) as shown:
-        for unit in units:
-            vectors = sentences.parted(unit.stack, *(read[Place(unit.stack, layer)] for layer in (unit.layer, 0)))
-            found.results.append(measure(unit, vectors, found.of["seed"], device))
+    read = sentences.read_hidden_states(_layers_to_read(specs))
+    with progress_bar("fitting", len(specs)) as shown:
+        for unit in specs:
+            vectors = sentences.split_vectors(
+                unit.stack, *(read[LayerRef(unit.stack, layer)] for layer in (unit.layer, 0))
+            )
+            result.results.append(measure_recovery(unit, vectors, result.settings["seed"], device))
             if out is not None:
-                _keep(found, out)
+                _save_results(result, out)
             shown.advance()
 
 
-def take_up(found: Identification, out: Path) -> None:
+def resume_results(result: TokenIdentifiability, out: Path) -> None:
     """Go on from what an earlier call left in the directory; refuse what it found for something else."""
     path = out / "identify.json"
-    with _writing(out):
+    with _convert_write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            _keep(found, out)
+            _save_results(result, out)
             return
-        earlier = _parsed(path, path.read_bytes())
-    now = json.loads(json_text(found.json()))
-    for key in (*found.of, "stacks"):
+        earlier = _parse_results(path, path.read_bytes())
+    now = json.loads(json_text(result.to_dict()))
+    for key in (*result.settings, "stacks"):
         if earlier.get(key) != now[key]:
-            raise InputError(f"{path}: {_other(key, earlier.get(key), now[key])}; choose another --out, or delete it")
-    found.results += [_recovery(path, each) for each in earlier["results"]]
-    say(f"{path}: {len(found.results):,} of {len(found.units):,} results are there already")
+            raise InputError(
+                f"{path}: {_describe_mismatch(key, earlier.get(key), now[key])}; choose another --out, or delete it"
+            )
+    result.results += [_parse_recovery(path, each) for each in earlier["results"]]
+    print_message(f"{path}: {len(result.results):,} of {len(result.specs):,} results are there already")
 
 
-def _parsed(path: Path, text: bytes) -> dict[str, Any]:
+def _parse_results(path: Path, text: bytes) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or found.get("view") != VIEW or not isinstance(found.get("results"), list):
+    if not isinstance(found, dict) or found.get("view") != VIEW_NAME or not isinstance(found.get("results"), list):
         raise InputError(f"{path}: not a file of regard identify; choose another --out, or move it away")
     return found
 
 
-def _other(key: str, then: Any, now: Any) -> str:
+def _describe_mismatch(key: str, earlier: Any, current: Any) -> str:
     """What an earlier call had different, in words."""
     if key in ("seed", "maps", "stacks"):
-        before, after = (",".join(map(str, each)) if isinstance(each, list | dict) else each for each in (then, now))
+        before, after = (
+            ",".join(map(str, each)) if isinstance(each, list | dict) else each for each in (earlier, current)
+        )
         return f"found with {key} {before}, not {after}"
     whose = {"weights": "of another model", "texts": "for other texts"}
     return f"found {whose.get(key, 'by another version of regard')}"
 
 
-def _recovery(path: Path, each: Mapping[str, Any]) -> Recovery:
+def _parse_recovery(path: Path, entry: Mapping[str, Any]) -> RecoveryResult:
     try:
-        unit, numbers = ([each[name] for name in names] for names in (Unit._fields, Recovery._fields[1:]))
+        unit, numbers = ([entry[name] for name in names] for names in (ProbeSpec._fields, RecoveryResult._fields[1:]))
     except (KeyError, TypeError):
         raise InputError(f"{path}: a result is damaged; choose another --out, or delete it") from None
-    return Recovery(Unit(*unit), *numbers)
+    return RecoveryResult(ProbeSpec(*unit), *numbers)
 
 
-def _keep(found: Identification, out: Path) -> None:
-    with _writing(out):
-        write_json(out / "identify.json", found.json())
+def _save_results(result: TokenIdentifiability, out: Path) -> None:
+    with _convert_write_errors(out):
+        write_json(out / "identify.json", result.to_dict())
 
 
-def _picture(found: Identification, out: Path) -> None:
+def _save_figure(result: TokenIdentifiability, out: Path) -> None:
     try:
-        with _writing(out):
-            found.draw(out / "identify.png")
+        with _convert_write_errors(out):
+            result.draw(out / "identify.png")
     except MissingExtra as error:
-        say(f"no figure: {error}")
+        print_message(f"no figure: {error}")
 
 
 @contextmanager
-def _writing(out: Path) -> Iterator[None]:
+def _convert_write_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -15,23 +15,23 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.look.shown import Shown
-from regard.look.view import Array, Axis, Sheet, by_words
-from regard.tasks.vectors import Weighed
+from regard.look.shown import RenderableView
+from regard.look.view import Axis, ViewArray, ViewData, merge_subwords
+from regard.tasks.vectors import WeightedTokens
 from regard.text.pieces import Word
 
-NAMED = 3
+N_NAMED_PAIRS = 3
 """Pairs that are named in words."""
 
-TEXT, PAIR = Axis("text", ("text",)), Axis("pair", ("pair",))
+TEXT_AXIS, PAIR_AXIS = Axis("text", ("text",)), Axis("pair", ("pair",))
 
-FIRST_ALONE = (
+CLS_POOLING_NOTE = (
     "the vector of each text is that of its first token, so all evidence is between these two; "
     "what other tokens did to them, attribution shows"
 )
 
 
-class Text(NamedTuple):
+class TokenizedText(NamedTuple):
     """A text as it was read: its tokens, and the words they make up."""
 
     tokens: Sequence[str]
@@ -39,11 +39,11 @@ class Text(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Evidence(Shown):
+class MatchEvidence(RenderableView):
     """The two texts, what each pair of their tokens adds to the score, and facts about them."""
 
-    text: Text
-    pair: Text
+    text: TokenizedText
+    pair: TokenizedText
     values: Float[Tensor, "T S"]
     pooling: str
     about: Mapping[str, object] = field(default_factory=dict)
@@ -53,14 +53,14 @@ class Evidence(Shown):
         """The cosine of the two texts."""
         return float(self.values.sum())
 
-    def sheet(self, *, words: bool = False) -> Sheet:
+    def view_data(self, *, words: bool = False) -> ViewData:
         """Evidence by pairs of tokens, or of words, and what each of them adds in all."""
-        found = Sheet(
+        found = ViewData(
             {"text": self.text.tokens, "pair": self.pair.tokens},
             [
-                Array("match", "", "evidence", (TEXT, PAIR), self.values),
-                Array("match", "", "of_text", (TEXT,), self.values.sum(1)),
-                Array("match", "", "of_pair", (PAIR,), self.values.sum(0)),
+                ViewArray("match", "", "evidence", (TEXT_AXIS, PAIR_AXIS), self.values),
+                ViewArray("match", "", "of_text", (TEXT_AXIS,), self.values.sum(1)),
+                ViewArray("match", "", "of_pair", (PAIR_AXIS,), self.values.sum(0)),
             ],
             about={
                 **self.about,
@@ -70,22 +70,22 @@ class Evidence(Shown):
             },
         )
         if words:
-            found = by_words(found, {"text": self.text.words, "pair": self.pair.words})
-        return replace(found, notes={"match": self._said(found)})
+            found = merge_subwords(found, {"text": self.text.words, "pair": self.pair.words})
+        return replace(found, notes={"match": self._summarise(found)})
 
-    def _said(self, found: Sheet) -> list[str]:
+    def _summarise(self, view_data: ViewData) -> list[str]:
         """The score in words, and the pairs that add most to it."""
-        values, (text, pair) = found.arrays[0].values, found.sides.values()
-        largest = values.flatten().topk(min(NAMED, values.numel()))
+        values, (text, pair) = view_data.arrays[0].values, view_data.sides.values()
+        largest = values.flatten().topk(min(N_NAMED_PAIRS, values.numel()))
         pairs = [divmod(place, len(pair)) for place in largest.indices.tolist()]
         named = [f"{text[i]} / {pair[j]} {values[i, j]:.3f}" for i, j in pairs if values[i, j] > 0]
         said = [f"the cosine of the two texts is {self.score:.4f}, the sum of what each pair adds"]
         if self.pooling == "cls":
-            return [*said, FIRST_ALONE]
+            return [*said, CLS_POOLING_NOTE]
         return [*said, f"most is added by {', '.join(named)}"] if named else said
 
 
-def evidence(text: Weighed, pair: Weighed) -> Float[Tensor, "T S"]:
+def compute_match_evidence(text: WeightedTokens, pair: WeightedTokens) -> Float[Tensor, "T S"]:
     """What each pair of tokens adds to the cosine of the two texts."""
     one, other = (each.weights[:, None] * each.hidden for each in (text, pair))
     lengths: Tensor = one.sum(0).norm() * other.sum(0).norm()

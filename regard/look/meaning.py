@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from regard.look.view import Array
+from regard.look.view import ViewArray
 
-MEANING = {
+ARRAY_DESCRIPTIONS = {
     "norms.norms": "weights times the length of what they carry",
     "identifiability.keys": "keys that a query sees, at most",
     "identifiability.rank": "rank of what they carry",
@@ -36,19 +36,19 @@ MEANING = {
 }
 """What the numbers of an array are, where its name does not say it."""
 
-SHARES = {
+FRACTION_ARRAYS = {
     *("identifiability.share", "similarity.mutual"),
     *("attribution.share", "attribution.own_share", "attribution.strayed"),
 }
 """Arrays of shares: they are drawn against 1, not against the largest of them."""
 
 
-def title(array: Array) -> str:
+def array_title(array: ViewArray) -> str:
     """What an array is, for a reader."""
-    said = MEANING.get(f"{array.view}.{array.name}", array.name.replace("_", " "))
+    said = ARRAY_DESCRIPTIONS.get(f"{array.view}.{array.name}", array.name.replace("_", " "))
     return f"{array.kind} {array.view}: {said}".strip()
 
 
-def is_share(array: Array) -> bool:
+def is_fraction(array: ViewArray) -> bool:
     """Whether its numbers are shares of one."""
-    return f"{array.view}.{array.name}" in SHARES
+    return f"{array.view}.{array.name}" in FRACTION_ARRAYS

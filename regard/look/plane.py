@@ -9,14 +9,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-class Plane(NamedTuple):
+class PCAProjection(NamedTuple):
     """Where points lie along their first two principal components, and what share of how they differ that is."""
 
     points: Float[Tensor, "N 2"]
-    share: float
+    explained_variance_ratio: float
 
 
-def plane(points: Float[Tensor, "N D"]) -> Plane:
+def project_to_plane(points: Float[Tensor, "N D"]) -> PCAProjection:
     """The first two principal components; of each, the point that lies farthest out has a positive coordinate."""
     centred = points.double() - points.double().mean(0)
     n_points, width = centred.shape
@@ -30,4 +30,4 @@ def plane(points: Float[Tensor, "N D"]) -> Plane:
     farthest = first_two.gather(0, first_two.abs().argmax(0, keepdim=True))
     total = float(values.clamp(min=0).sum())
     share = float(values.clamp(min=0).flip(-1)[:2].sum()) / total if total > 0 else 0.0
-    return Plane(first_two * torch.where(farthest < 0, -1.0, 1.0), share)
+    return PCAProjection(first_two * torch.where(farthest < 0, -1.0, 1.0), share)

@@ -14,15 +14,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def mixed(attention: Float[Tensor, "L H Q K"]) -> Float[Tensor, "L Q K"]:
+def add_residual(attention: Float[Tensor, "L H Q K"]) -> Float[Tensor, "L Q K"]:
     """``(A + I) / 2`` of every layer, heads averaged; rows sum to 1."""
     mean = attention.mean(1)
     return (mean + torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)) / 2
 
 
-def rollout(attention: Float[Tensor, "L H T T"]) -> Float[Tensor, "L T T"]:
+def attention_rollout(attention: Float[Tensor, "L H T T"]) -> Float[Tensor, "L T T"]:
     """How much of each input is in each output of every layer, if information only mixes as attention says."""
-    layers = mixed(attention)
+    layers = add_residual(attention)
     total, every = torch.eye(layers.shape[-1], dtype=layers.dtype, device=layers.device), []
     for layer in layers:
         total = layer @ total
@@ -30,30 +30,34 @@ def rollout(attention: Float[Tensor, "L H T T"]) -> Float[Tensor, "L T T"]:
     return torch.stack(every)
 
 
-def rollout_with_memory(
-    attention: Float[Tensor, "L H T T"], cross: Float[Tensor, "L H T S"], memory: Float[Tensor, "S S"]
+def decoder_rollout(
+    attention: Float[Tensor, "L H T T"],
+    cross_attention: Float[Tensor, "L H T S"],
+    encoder_rollout: Float[Tensor, "S S"],
 ) -> Float[Tensor, "L T inputs"]:
     """The rollout of a decoder over its source and its target (S + T inputs), `memory` being that of the encoder.
 
     In each layer a token is mixed twice: with the tokens it attends to, then with the encoder's outputs it looks at.
     """
-    (t, s), mean = cross.shape[-2:], cross.mean(1)
-    total = torch.cat((cross.new_zeros(t, s), torch.eye(t, dtype=cross.dtype, device=cross.device)), 1)
+    (t, s), mean = cross_attention.shape[-2:], cross_attention.mean(1)
+    total = torch.cat(
+        (cross_attention.new_zeros(t, s), torch.eye(t, dtype=cross_attention.dtype, device=cross_attention.device)), 1
+    )
     every = []
-    for own, back in zip(mixed(attention), mean, strict=True):
+    for own, back in zip(add_residual(attention), mean, strict=True):
         total = own @ total
-        looked = torch.cat((back @ memory, cross.new_zeros(t, t)), 1)
+        looked = torch.cat((back @ encoder_rollout, cross_attention.new_zeros(t, t)), 1)
         total = (total + looked) / 2
         every.append(total)
     return torch.stack(every)
 
 
-def flow(attention: Float[Tensor, "L H T T"], output: int) -> Float[Tensor, " T"]:
+def attention_flow(attention: Float[Tensor, "L H T T"], output: int) -> Float[Tensor, " T"]:
     """How much could flow from each input to one output of the last layer, the mixed weights being capacities.
 
     A maximum flow (Dinic) for each input; an input's own capacity is what leaves it.
     """
-    layers = mixed(attention).double().cpu().tolist()
+    layers = add_residual(attention).double().cpu().tolist()
     return attention.new_tensor([_maximum_flow(layers, source, output) for source in range(len(layers[0]))])
 
 
@@ -68,18 +72,18 @@ def _maximum_flow(layers: list[list[list[float]]], source: int, sink: int) -> fl
                     edges[level * n_tokens + key][(level + 1) * n_tokens + query] = capacity
                     edges[(level + 1) * n_tokens + query].setdefault(level * n_tokens + key, 0.0)
     end, total = (n_levels - 1) * n_tokens + sink, 0.0
-    while (depth := _depths(edges, source, end))[end] >= 0:
+    while (depth := _bfs_levels(edges, source, end))[end] >= 0:
         open_edges = [iter(list(out)) for out in edges]
-        while (pushed := _push(edges, open_edges, depth, source, end, float("inf"))) > 0:
+        while (pushed := _push_flow(edges, open_edges, depth, source, end, float("inf"))) > 0:
             total += pushed
     return total
 
 
-SLIGHT = 1e-12
+MIN_FLOW_CAPACITY = 1e-12
 """Capacity that counts as none."""
 
 
-def _depths(edges: list[dict[int, float]], source: int, end: int) -> list[int]:
+def _bfs_levels(edges: list[dict[int, float]], source: int, sink: int) -> list[int]:
     """The distance of every node from the source over edges that have capacity left; -1 where there is no way."""
     depth = [-1] * len(edges)
     depth[source] = 0
@@ -87,22 +91,27 @@ def _depths(edges: list[dict[int, float]], source: int, end: int) -> list[int]:
     while queue:
         node = queue.popleft()
         for following, capacity in edges[node].items():
-            if capacity > SLIGHT and depth[following] < 0:
+            if capacity > MIN_FLOW_CAPACITY and depth[following] < 0:
                 depth[following] = depth[node] + 1
                 queue.append(following)
     return depth
 
 
-def _push(
-    edges: list[dict[int, float]], open_edges: list[Iterator[int]], depth: list[int], node: int, end: int, most: float
+def _push_flow(
+    edges: list[dict[int, float]],
+    open_edges: list[Iterator[int]],
+    levels: list[int],
+    node: int,
+    sink: int,
+    limit: float,
 ) -> float:
     """Send as much as fits along one way to the end; gives how much."""
-    if node == end:
-        return most
+    if node == sink:
+        return limit
     for following in open_edges[node]:
         capacity = edges[node][following]
-        if capacity > SLIGHT and depth[following] == depth[node] + 1:
-            pushed = _push(edges, open_edges, depth, following, end, min(most, capacity))
+        if capacity > MIN_FLOW_CAPACITY and levels[following] == levels[node] + 1:
+            pushed = _push_flow(edges, open_edges, levels, following, sink, min(limit, capacity))
             if pushed > 0:
                 edges[node][following] -= pushed
                 edges[following][node] += pushed

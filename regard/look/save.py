@@ -5,57 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from regard.disk import check_writable, unwritable, write_text
+from regard.disk import check_writable, unwritable_error, write_text
 from regard.errors import InputError
 from regard.look.figures import new_figure
-from regard.look.page import framed, page
-from regard.look.plots import one_view, plot
-from regard.look.tables import as_csv, as_json
-from regard.look.terminal import drawn
-from regard.look.view import Sheet
+from regard.look.page import render_iframe, render_page
+from regard.look.plots import plot_view, single_view_message
+from regard.look.tables import to_csv, to_json
+from regard.look.terminal import render_text
+from regard.look.view import ViewData
 
-Draw = Callable[[Sheet, Path], object]
+ViewWriter = Callable[[ViewData, Path], object]
 
-FORMS: dict[str, Draw] = {
-    ".html": lambda sheet, path: write_text(path, page(sheet)),
-    ".json": lambda sheet, path: write_text(path, as_json(sheet) + "\n"),
-    ".csv": lambda sheet, path: write_text(path, as_csv(sheet)),
+TEXT_WRITERS: dict[str, ViewWriter] = {
+    ".html": lambda sheet, path: write_text(path, render_page(sheet)),
+    ".json": lambda sheet, path: write_text(path, to_json(sheet) + "\n"),
+    ".csv": lambda sheet, path: write_text(path, to_csv(sheet)),
 }
-FIGURES = (".png", ".svg", ".pdf")
+FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def holds_all(path: str | Path) -> bool:
+def holds_all_views(path: str | Path) -> bool:
     """Whether a file shows all views where none is named: a page and JSON do, a figure and a table show one."""
     return Path(path).suffix.lower() in (".html", ".json")
 
 
-def check_form(path: str | Path, views: Sequence[str] = ()) -> Path:
+def check_output_path(path: str | Path, views: Sequence[str] = ()) -> Path:
     """The path, if these views can be written there, in a form we have: asked before the work, which may take long."""
     place = Path(path)
     suffix = place.suffix.lower()
-    if suffix not in (*FORMS, *FIGURES):
+    if suffix not in (*TEXT_WRITERS, *FIGURE_SUFFIXES):
         found = f"unknown suffix '{place.suffix}'" if suffix else "no suffix"
-        raise InputError(f"{place}: {found}; known: {', '.join((*FORMS, *FIGURES))}")
-    if suffix in FIGURES:
+        raise InputError(f"{place}: {found}; known: {', '.join((*TEXT_WRITERS, *FIGURE_SUFFIXES))}")
+    if suffix in FIGURE_SUFFIXES:
         if len(views) > 1:
-            raise InputError(one_view(place, views))
+            raise InputError(single_view_message(place, views))
         new_figure(1.0, 1.0)  # says what to install where it cannot be drawn
     check_writable(place)
     return place
 
 
-def save(sheet: Callable[[], Sheet], path: str | Path, draw: Draw = plot) -> Path:
+def save_view(make_view_data: Callable[[], ViewData], path: str | Path, write_figure: ViewWriter = plot_view) -> Path:
     """Write what `sheet` makes, which is only asked when the path can be written; `draw` makes the figures."""
-    place = check_form(path)
-    made = sheet()
+    place = check_output_path(path)
+    made = make_view_data()
     try:
-        FORMS.get(place.suffix.lower(), draw)(made, place)
+        TEXT_WRITERS.get(place.suffix.lower(), write_figure)(made, place)
     except OSError as error:
-        raise unwritable(place, error) from None
+        raise unwritable_error(place, error) from None
     return place
 
 
-def show(sheet: Sheet) -> None:
+def show_view(view_data: ViewData) -> None:
     """In a notebook the page, elsewhere a map of characters."""
     try:
         from IPython import get_ipython  # type: ignore[import-not-found, unused-ignore]
@@ -65,6 +65,6 @@ def show(sheet: Sheet) -> None:
     except ImportError:
         notebook = False
     if notebook:
-        display(HTML(framed(sheet)))
+        display(HTML(render_iframe(view_data)))
     else:
-        print(drawn(sheet))
+        print(render_text(view_data))

@@ -6,25 +6,25 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from regard.look.page import framed
-from regard.look.save import save, show
-from regard.look.view import Sheet
+from regard.look.page import render_iframe
+from regard.look.save import save_view, show_view
+from regard.look.view import ViewData
 
 
-class Shown(ABC):
+class RenderableView(ABC):
     """Makes a sheet, which every way of showing takes."""
 
     @abstractmethod
-    def sheet(self) -> Sheet:
+    def view_data(self) -> ViewData:
         """All numbers with their axes, and what there is to say."""
 
-    def save(self, path: str | Path, **asked: Any) -> Path:
+    def save(self, path: str | Path, **options: Any) -> Path:
         """Write it as the suffix says: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf."""
-        return save(lambda: self.sheet(**asked), path)
+        return save_view(lambda: self.view_data(**options), path)
 
-    def show(self, **asked: Any) -> None:
+    def show(self, **options: Any) -> None:
         """The page in a notebook, characters in a terminal."""
-        show(self.sheet(**asked))
+        show_view(self.view_data(**options))
 
     def _repr_html_(self) -> str:
-        return framed(self.sheet())
+        return render_iframe(self.view_data())

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-class Similarity(NamedTuple):
+class HeadSimilarity(NamedTuple):
     """``score(x, y) = x M y`` with ``M = W_Q W_K^T``: what is mutual in it, what is not, and whether it is a metric.
 
     `eigenvalues` are those of the symmetric part, largest first: M is positive semi-definite, ``x M x >= 0`` for
@@ -20,18 +20,18 @@ class Similarity(NamedTuple):
     symmetric: Float[Tensor, "D D"]
     antisymmetric: Float[Tensor, "D D"]
     eigenvalues: Float[Tensor, " D"]
-    positive: bool
+    is_positive_semidefinite: bool
 
     @property
-    def mutual(self) -> float:
+    def symmetric_fraction(self) -> float:
         """The share of M's squared norm that is symmetric; 1/2 for a form without any preference."""
         return float(self.symmetric.square().sum() / self.form.square().sum().clamp(min=1e-300))
 
 
-def similarity(query: Float[Tensor, "E D"], key: Float[Tensor, "E D"]) -> Similarity:
+def compute_similarity(query_weight: Float[Tensor, "E D"], key_weight: Float[Tensor, "E D"]) -> HeadSimilarity:
     """From a head's rows of the query and key projections, as `torch.nn.Linear` holds them."""
-    form = query.double().mT @ key.double()
+    form = query_weight.double().mT @ key_weight.double()
     symmetric, antisymmetric = (form + form.mT) / 2, (form - form.mT) / 2
     eigenvalues = torch.linalg.eigvalsh(symmetric).flip(-1)
-    least = -torch.finfo(query.dtype).eps * len(form) * float(eigenvalues.abs().max())
-    return Similarity(form, symmetric, antisymmetric, eigenvalues, bool((eigenvalues >= least).all()))
+    least = -torch.finfo(query_weight.dtype).eps * len(form) * float(eigenvalues.abs().max())
+    return HeadSimilarity(form, symmetric, antisymmetric, eigenvalues, bool((eigenvalues >= least).all()))

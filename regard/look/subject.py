@@ -18,23 +18,23 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.nn import HeadedAttention
+from regard.nn import InspectableAttention
 from regard.text.pieces import Word
 
 
-class Kind(NamedTuple):
+class AttentionKind(NamedTuple):
     """A kind of attention: the name of its modules, on which side its queries and keys are, and does it look ahead?"""
 
-    module: str
-    query: str
-    key: str
+    module_pattern: str
+    query_side: str
+    key_side: str
     causal: bool = False
 
 
-KINDS = {
-    "encoder": Kind("encoder.{}.attention", "encoder", "encoder"),
-    "decoder": Kind("decoder.{}.attention", "decoder", "decoder", causal=True),
-    "cross": Kind("decoder.{}.cross_attention", "decoder", "encoder"),
+ATTENTION_KINDS = {
+    "encoder": AttentionKind("encoder.{}.attention", "encoder", "encoder"),
+    "decoder": AttentionKind("decoder.{}.attention", "decoder", "decoder", causal=True),
+    "cross": AttentionKind("decoder.{}.cross_attention", "decoder", "encoder"),
 }
 
 
@@ -44,11 +44,11 @@ class Side:
 
     tokens: list[str]
     words: list[Word]
-    entrance: str
+    input_tap: str
 
 
 @dataclass(frozen=True)
-class Subject:
+class LookTarget:
     """A model and the text it is looked at with, alone in its row.
 
     `body` passes the text through all layers, `head` makes logits of what leaves them; a model that only gives vectors
@@ -61,47 +61,50 @@ class Subject:
 
     model: nn.Module
     sides: dict[str, Side]
-    body: Callable[[], Float[Tensor, "1 T D"]]
+    run_layers: Callable[[], Float[Tensor, "1 T D"]]
     head: Callable[[Float[Tensor, "1 T D"]], Float[Tensor, "1 O V"]] | None
-    predicted: Int[Tensor, " O"]
-    outputs: tuple[str, ...] = ()
-    outputs_side: str = ""
-    reads: Callable[[], Float[Tensor, "O T"]] | None = None
+    predicted_ids: Int[Tensor, " O"]
+    output_labels: tuple[str, ...] = ()
+    output_side: str = ""
+    output_token_weights: Callable[[], Float[Tensor, "O T"]] | None = None
     hops: Callable[[], Float[Tensor, "R T"]] | None = None
-    scored: bool = False
+    is_regression: bool = False
 
     def run(self) -> Float[Tensor, "1 O V"]:
         """The logits, or what leaves the layers where nothing is made of it."""
-        return self.body() if self.head is None else self.head(self.body())
+        return self.run_layers() if self.head is None else self.head(self.run_layers())
 
-    def explained(self) -> Float[Tensor, " O"]:
+    def explained_outputs(self) -> Float[Tensor, " O"]:
         """The numbers that gradients and faithfulness explain."""
         if self.head is None:
             raise InputError("this model gives vectors and predicts nothing, so there is no prediction to explain")
         outputs = self.run()[0]
-        if self.scored:
+        if self.is_regression:
             return outputs[:, 0]
-        return outputs.log_softmax(-1).gather(1, self.predicted[:, None])[:, 0]
+        return outputs.log_softmax(-1).gather(1, self.predicted_ids[:, None])[:, 0]
 
     def n_layers(self, stack: str) -> int:
         """How many layers a stack has; none where the model has no such stack."""
         found = dict(self.model.named_children()).get(stack)
         return len(found) if isinstance(found, nn.ModuleList) else 0
 
-    def attentions(self, kind: str) -> dict[str, HeadedAttention]:
+    def attentions(self, kind: str) -> dict[str, InspectableAttention]:
         """The attention modules of a kind by name, in the order of the layers, of which not all need have one."""
-        if kind not in KINDS:
-            raise InputError(f"no kind of attention is called '{kind}'; there are: {', '.join(KINDS)}")
-        if not (found := self._found(kind)):
+        if kind not in ATTENTION_KINDS:
+            raise InputError(f"no kind of attention is called '{kind}'; there are: {', '.join(ATTENTION_KINDS)}")
+        if not (found := self._attentions_of_kind(kind)):
             raise InputError(f"this model has no {kind} attention; it has: {', '.join(self.kinds()) or 'none'}")
         return found
 
     def kinds(self) -> list[str]:
         """The kinds of attention this model has."""
-        return [kind for kind in KINDS if self._found(kind)]
+        return [kind for kind in ATTENTION_KINDS if self._attentions_of_kind(kind)]
 
-    def _found(self, kind: str) -> dict[str, HeadedAttention]:
-        names = [KINDS[kind].module.format(layer) for layer in range(self.n_layers(KINDS[kind].query))]
+    def _attentions_of_kind(self, kind: str) -> dict[str, InspectableAttention]:
+        names = [
+            ATTENTION_KINDS[kind].module_pattern.format(layer)
+            for layer in range(self.n_layers(ATTENTION_KINDS[kind].query_side))
+        ]
         modules = dict(self.model.named_modules())
         named = {name: modules[name] for name in names if name in modules}
-        return {name: module for name, module in named.items() if isinstance(module, HeadedAttention)}
+        return {name: module for name, module in named.items() if isinstance(module, InspectableAttention)}

@@ -19,43 +19,45 @@ from itertools import product
 from typing import Any
 
 from regard.disk import json_text
-from regard.look.view import Array, Sheet
+from regard.look.view import ViewArray, ViewData
 
-VERSION = 1
+JSON_VERSION = 1
 """Of the JSON form: counted up when something in it changes its meaning."""
 
 
-def as_json(sheet: Sheet) -> str:
+def to_json(view_data: ViewData) -> str:
     """One object, on one line."""
     return json_text(
         {
             "format": "regard look",
-            "version": VERSION,
-            "about": dict(sheet.about),
-            "sides": {side: list(tokens) for side, tokens in sheet.sides.items()},
-            "notes": {view: list(notes) for view, notes in sheet.notes.items()},
-            "arrays": [described(sheet, array) | {"values": array.values.tolist()} for array in sheet.arrays],
+            "version": JSON_VERSION,
+            "about": dict(view_data.about),
+            "sides": {side: list(tokens) for side, tokens in view_data.sides.items()},
+            "notes": {view: list(notes) for view, notes in view_data.notes.items()},
+            "arrays": [
+                describe_array(view_data, array) | {"values": array.values.tolist()} for array in view_data.arrays
+            ],
         }
     )
 
 
-def described(sheet: Sheet, array: Array) -> dict[str, Any]:
+def describe_array(view_data: ViewData, array: ViewArray) -> dict[str, Any]:
     """What an array is, without its numbers."""
     return {
         "view": array.view,
         "kind": array.kind,
         "name": array.name,
         "axes": [
-            {"name": axis.name, "over": list(axis.over), "labels": [] if axis.over else sheet.labels(axis, length)}
+            {"name": axis.name, "over": list(axis.over), "labels": [] if axis.over else view_data.labels(axis, length)}
             for axis, length in zip(array.axes, array.values.shape, strict=True)
         ],
         "shape": list(array.values.shape),
     }
 
 
-def as_csv(sheet: Sheet) -> str:
+def to_csv(view_data: ViewData) -> str:
     """A table with a header."""
-    axes = [axis for array in sheet.arrays for axis in array.axes]
+    axes = [axis for array in view_data.arrays for axis in array.axes]
     over = {axis.name for axis in axes if axis.over}
     columns = [
         column
@@ -65,8 +67,8 @@ def as_csv(sheet: Sheet) -> str:
     out = io.StringIO()
     table = csv.DictWriter(out, ["view", "kind", "name", *columns, "value"], restval="", lineterminator="\n")
     table.writeheader()
-    for array in sheet.arrays:
-        labels = [sheet.labels(axis, size) for axis, size in zip(array.axes, array.values.shape, strict=True)]
+    for array in view_data.arrays:
+        labels = [view_data.labels(axis, size) for axis, size in zip(array.axes, array.values.shape, strict=True)]
         head = {"view": array.view, "kind": array.kind, "name": array.name}
         places = product(*(range(size) for size in array.values.shape))
         for place, value in zip(places, array.values.flatten().tolist(), strict=True):

@@ -14,99 +14,105 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.look.meaning import is_share, title
-from regard.look.view import Array, Axis, Sheet
+from regard.look.meaning import array_title, is_fraction
+from regard.look.view import Axis, ViewArray, ViewData
 
 SHADES = " ░▒▓█"
-CELL = 3
+CELL_WIDTH = 3
 INDENT = "  "
-NUMBER = 8
-LONGEST = 14
+NUMBER_WIDTH = 8
+MAX_TOKEN_WIDTH = 14
 """Columns that the name of a token may take."""
-NAME = 22
+MAX_NAME_WIDTH = 22
 """Columns that the name of anything else may take."""
-TALLEST = 8
+MAX_HEADING_HEIGHT = 8
 """Lines that the name of a column may take."""
-MOST = 60
+MAX_MAP_ROWS = 60
 """Rows of a map that are shown; a page shows them all."""
-BAR, ZERO = 20, "│"
+BAR_WIDTH, ZERO_LINE = 20, "│"
 """Cells of a full bar, and where bars begin that go both ways."""
-SMALL = 0.01
+SCIENTIFIC_BELOW = 0.01
 """Where all numbers are smaller, three decimals tell nothing of them."""
-PLANE = (60, 15)
+SCATTER_SIZE = (60, 15)
 """Columns and lines of a map of points."""
 
 
-def drawn(sheet: Sheet, width: int | None = None) -> str:
+def render_text(view_data: ViewData, width: int | None = None) -> str:
     """All arrays worth a look, then what there is to say."""
     columns = width or shutil.get_terminal_size().columns
-    parts = [line for array in sheet.arrays for line in _array(sheet, array, columns)]
-    notes = [textwrap.fill(note, columns) for notes in sheet.notes.values() for note in notes]
+    parts = [line for array in view_data.arrays for line in _render_array(view_data, array, columns)]
+    notes = [textwrap.fill(note, columns) for notes in view_data.notes.values() for note in notes]
     return "\n".join([*parts, *notes])
 
 
-def _array(sheet: Sheet, array: Array, columns: int) -> Iterator[str]:
+def _render_array(view_data: ViewData, array: ViewArray, terminal_width: int) -> Iterator[str]:
     """The lines of one array, with a title; none where they would be nothing but numbers."""
     names, shape = [axis.name for axis in array.axes], array.values.shape
-    labels = [sheet.labels(axis, size) for axis, size in zip(array.axes, shape, strict=True)]
-    values, said = array.values.double(), title(array)
+    labels = [view_data.labels(axis, size) for axis, size in zip(array.axes, shape, strict=True)]
+    values, said = array.values.double(), array_title(array)
     rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
     lines: Iterator[str] = iter(())
     along: list[str] = []
-    whole = 1.0 if is_share(array) else 0.0
-    if array.nature in ("error", "label") or values.numel() == 0 or names == ["layer", "head", "dimension"]:
+    whole = 1.0 if is_fraction(array) else 0.0
+    if array.value_kind in ("error", "label") or values.numel() == 0 or names == ["layer", "head", "dimension"]:
         return
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
-        values, how = _one_map(array, labels)
+        values, how = _reduce_to_matrix(array, labels)
         (down, across), sides = labels[-2:], array.axes[-2:]
         if names[-1] == "output":  # inputs by outputs: a row for each output reads like a text
             values, down, across, sides = values.mT, across, down, sides[::-1]
-        lines, said = _map(values, down, across, columns), f"{said}{how}"
-        along = _indented("rows: {}; columns: {}".format(*map(_along, sides)), columns)
+        lines, said = _render_heat_map(values, down, across, terminal_width), f"{said}{how}"
+        along = _wrap_indented("rows: {}; columns: {}".format(*map(_describe_axis, sides)), terminal_width)
     elif names[-1] == "coordinate":
         where = f", layer {labels[0][-1]}" if names[0] == "layer" else ""
-        lines, said = _plane(values.flatten(0, -3)[-1] if values.ndim > 2 else values, columns), f"{said}{where}"
+        lines, said = (
+            _render_scatter(values.flatten(0, -3)[-1] if values.ndim > 2 else values, terminal_width),
+            f"{said}{where}",
+        )
     elif names[-1] in ("dimension", "column"):
-        lines = _sampled(values.reshape(shape[-2:]), labels[-2:], columns)
-        said += f", some of {shape[-1]} {names[-1]}s" if shape[-1] > _beside(columns) else ""
+        lines = _render_sampled_map(values.reshape(shape[-2:]), labels[-2:], terminal_width)
+        said += f", some of {shape[-1]} {names[-1]}s" if shape[-1] > _n_cells_per_line(terminal_width) else ""
     elif names[:2] == ["layer", "head"]:
-        values = _by_head(array)
+        values = _reduce_by_head(array)
         if bool((values == values[0, 0]).all()):
             where = "in every head" if values.numel() > 1 else f"in {rows[0]}, head {labels[1][0]}"
             said = f"{said}: {values[0, 0]:.3g} {where}"
         else:
-            lines = _table(values, rows, [f"head {label}" for label in labels[1]], columns)
+            lines = _render_table(values, rows, [f"head {label}" for label in labels[1]], terminal_width)
     elif names == ["method", "k"]:
-        lines = _table(values, rows, [f"k {label}" for label in labels[1]], columns)
+        lines = _render_table(values, rows, [f"k {label}" for label in labels[1]], terminal_width)
     elif values.ndim == 2:
-        lines, said = _bars(values.mean(-1), rows, columns, whole), f"{said}, mean" if shape[1] > 1 else said
+        lines, said = (
+            _render_bars(values.mean(-1), rows, terminal_width, whole),
+            f"{said}, mean" if shape[1] > 1 else said,
+        )
     else:
-        lines = _bars(values, rows, columns, whole)
-    yield from textwrap.wrap(said, columns)
+        lines = _render_bars(values, rows, terminal_width, whole)
+    yield from textwrap.wrap(said, terminal_width)
     yield from along
     yield from lines
     yield ""
 
 
-def _along(axis: Axis) -> str:
+def _describe_axis(axis: Axis) -> str:
     """What lies along an axis, and of which sides."""
     return axis.name if axis.over == (axis.name,) else f"{axis.name} ({', then '.join(axis.over)})"
 
 
-def _indented(text: str, columns: int) -> list[str]:
+def _wrap_indented(text: str, terminal_width: int) -> list[str]:
     """A text under a title, which is not to be taken for a row of what follows."""
-    return textwrap.wrap(text, columns, initial_indent=INDENT, subsequent_indent=INDENT)
+    return textwrap.wrap(text, terminal_width, initial_indent=INDENT, subsequent_indent=INDENT)
 
 
-def _by_head(array: Array) -> Float[Tensor, "L H"]:
+def _reduce_by_head(array: ViewArray) -> Float[Tensor, "L H"]:
     """A number for every head, to three digits: of its queries the most keys, the mean of anything else."""
     values = array.values.double()
     if values.ndim > 2:
-        values = values.amax(-1) if array.nature == "count" else values.mean(-1)
+        values = values.amax(-1) if array.value_kind == "count" else values.mean(-1)
     return values.round(decimals=3)
 
 
-def _one_map(array: Array, labels: Sequence[Sequence[str]]) -> tuple[Float[Tensor, "R C"], str]:
+def _reduce_to_matrix(array: ViewArray, labels: Sequence[Sequence[str]]) -> tuple[Float[Tensor, "R C"], str]:
     """One map for an array, and which: the mean over heads and layers, or the last layer of what builds up."""
     values, names = array.values.double(), [axis.name for axis in array.axes[:-2]]
     if names == ["layer"]:
@@ -117,57 +123,65 @@ def _one_map(array: Array, labels: Sequence[Sequence[str]]) -> tuple[Float[Tenso
     return values.flatten(0, -3).mean(0) if names else values, f", {how}" if how else ""
 
 
-def _map(values: Float[Tensor, "R C"], rows: Sequence[str], across: Sequence[str], columns: int) -> Iterator[str]:
+def _render_heat_map(
+    values: Float[Tensor, "R C"], row_labels: Sequence[str], column_labels: Sequence[str], terminal_width: int
+) -> Iterator[str]:
     """Rows of shaded cells under the names of the columns, which stand upright; in parts where it is too wide."""
     limit = float(values.abs().max()) or 1.0
-    margin = max(_width(_fit(row)) for row in rows) + 1
-    at_once = max(1, (columns - margin) // CELL)
-    headings = _headings(across)
-    for start in range(0, len(across), at_once):
+    margin = max(_display_width(_truncate(row)) for row in row_labels) + 1
+    at_once = max(1, (terminal_width - margin) // CELL_WIDTH)
+    headings = _column_headings(column_labels)
+    for start in range(0, len(column_labels), at_once):
         names = headings[start : start + at_once]
         height = max(map(len, names))
         for line in range(height):
             letters = (name[line - height] if height - line <= len(name) else " " for name in names)
-            yield " " * margin + "".join(" " + _pad(letter, CELL - 1) for letter in letters).rstrip()
-        for row, cells in zip(rows[:MOST], values[:MOST, start : start + at_once].tolist(), strict=True):
-            yield (_pad(_fit(row), margin) + "".join(_cell(cell / limit) for cell in cells)).rstrip()
-        if len(rows) > MOST:
-            yield f"... {len(rows) - MOST} more rows; --out F.html shows all"[:columns]
-    yield from textwrap.wrap(_legend(limit, signed=bool((values < 0).any())), columns)
+            yield " " * margin + "".join(" " + _pad(letter, CELL_WIDTH - 1) for letter in letters).rstrip()
+        for row, cells in zip(
+            row_labels[:MAX_MAP_ROWS], values[:MAX_MAP_ROWS, start : start + at_once].tolist(), strict=True
+        ):
+            yield (_pad(_truncate(row), margin) + "".join(_shade_cell(cell / limit) for cell in cells)).rstrip()
+        if len(row_labels) > MAX_MAP_ROWS:
+            yield f"... {len(row_labels) - MAX_MAP_ROWS} more rows; --out F.html shows all"[:terminal_width]
+    yield from textwrap.wrap(_shade_legend(limit, signed=bool((values < 0).any())), terminal_width)
 
 
-def _headings(names: Sequence[str]) -> list[list[str]]:
+def _column_headings(names: Sequence[str]) -> list[list[str]]:
     """The letters over each column: of names that begin with their numbers (look/senses.py) only these."""
     firsts = [name.partition(" ")[0] for name in names]
     numbers = [str(number) for number in range(1, len(names) + 1)]
-    letters = [_letters(name) for name in (numbers if firsts == numbers else names)]
-    return [each if len(each) <= TALLEST else [*each[: TALLEST - 1], "…"] for each in letters]
+    letters = [_split_graphemes(name) for name in (numbers if firsts == numbers else names)]
+    return [each if len(each) <= MAX_HEADING_HEIGHT else [*each[: MAX_HEADING_HEIGHT - 1], "…"] for each in letters]
 
 
-def _cell(share: float) -> str:
-    shade = SHADES[min(len(SHADES) - 1, int(abs(share) * len(SHADES)))]
-    return f"{'-' if share < 0 and shade != ' ' else ' '}{shade * 2}"
+def _shade_cell(fraction: float) -> str:
+    shade = SHADES[min(len(SHADES) - 1, int(abs(fraction) * len(SHADES)))]
+    return f"{'-' if fraction < 0 and shade != ' ' else ' '}{shade * 2}"
 
 
-def _legend(limit: float, *, signed: bool) -> str:
+def _shade_legend(limit: float, *, signed: bool) -> str:
     steps = [f"{shade * 2} {limit * step / len(SHADES):.2g}" for step, shade in enumerate(SHADES) if step]
     return f"{'  '.join(steps)} to {limit:.2g}" + (", - below zero" if signed else "")
 
 
-def _sampled(values: Float[Tensor, "R C"], labels: Sequence[Sequence[str]], columns: int) -> Iterator[str]:
+def _render_sampled_map(
+    values: Float[Tensor, "R C"], labels: Sequence[Sequence[str]], terminal_width: int
+) -> Iterator[str]:
     """A map of as many rows and columns as fit, at equal distances."""
-    (rows, across), most = labels, (MOST, _beside(columns))
+    (rows, across), most = labels, (MAX_MAP_ROWS, _n_cells_per_line(terminal_width))
     down, right = (
         torch.linspace(0, len(names) - 1, min(len(names), fits)).round().long().tolist()
         for names, fits in zip(labels, most, strict=True)
     )
     some = values[down][:, right]
-    yield from _map(some, [rows[place] for place in down], [across[place] for place in right], columns)
+    yield from _render_heat_map(
+        some, [rows[place] for place in down], [across[place] for place in right], terminal_width
+    )
 
 
-def _plane(points: Float[Tensor, "N 2"], columns: int) -> Iterator[str]:
+def _render_scatter(points: Float[Tensor, "N 2"], terminal_width: int) -> Iterator[str]:
     """Points by their numbers, from 1, where they lie; of several at one place the first is seen."""
-    width, height = min(PLANE[0], columns), PLANE[1]
+    width, height = min(SCATTER_SIZE[0], terminal_width), SCATTER_SIZE[1]
     span = float((points.amax(0) - points.amin(0)).max()) or 1.0
     middle = (points.amax(0) + points.amin(0)) / 2
     lines = [[" "] * width for _ in range(height)]
@@ -179,61 +193,65 @@ def _plane(points: Float[Tensor, "N 2"], columns: int) -> Iterator[str]:
     yield from "\n".join("".join(line).rstrip() for line in lines).strip("\n").splitlines()
 
 
-def _beside(columns: int) -> int:
+def _n_cells_per_line(terminal_width: int) -> int:
     """Cells of a map that fit beside the longest name."""
-    return max(1, (columns - LONGEST - 2) // CELL)
+    return max(1, (terminal_width - MAX_TOKEN_WIDTH - 2) // CELL_WIDTH)
 
 
-def _table(values: Float[Tensor, "R C"], rows: Sequence[str], across: Sequence[str], columns: int) -> Iterator[str]:
+def _render_table(
+    values: Float[Tensor, "R C"], row_labels: Sequence[str], column_labels: Sequence[str], terminal_width: int
+) -> Iterator[str]:
     """Numbers in a grid; in parts where it is too wide."""
-    names = [row.replace("_", " ") for row in rows]
-    margin = min(NAME, max(map(_width, names))) + 1
-    at_once = max(1, (columns - margin) // NUMBER)
+    names = [row.replace("_", " ") for row in row_labels]
+    margin = min(MAX_NAME_WIDTH, max(map(_display_width, names))) + 1
+    at_once = max(1, (terminal_width - margin) // NUMBER_WIDTH)
     whole = bool((values == values.round()).all())
-    for start in range(0, len(across), at_once):
-        yield " " * margin + "".join(f"{name:>{NUMBER}}" for name in across[start : start + at_once])
+    for start in range(0, len(column_labels), at_once):
+        yield " " * margin + "".join(f"{name:>{NUMBER_WIDTH}}" for name in column_labels[start : start + at_once])
         for name, cells in zip(names, values[:, start : start + at_once].tolist(), strict=True):
-            numbers = "".join(f"{cell:{NUMBER}.0f}" if whole else f"{cell:{NUMBER}.3f}" for cell in cells)
-            yield _pad(_fit(name, NAME), margin) + numbers
+            numbers = "".join(f"{cell:{NUMBER_WIDTH}.0f}" if whole else f"{cell:{NUMBER_WIDTH}.3f}" for cell in cells)
+            yield _pad(_truncate(name, MAX_NAME_WIDTH), margin) + numbers
 
 
-def _bars(values: Float[Tensor, " N"], rows: Sequence[str], columns: int, limit: float = 0.0) -> Iterator[str]:
+def _render_bars(
+    values: Float[Tensor, " N"], row_labels: Sequence[str], terminal_width: int, limit: float = 0.0
+) -> Iterator[str]:
     """A number and a bar a line, to the left of zero or to its right; a full bar is the limit or the largest number.
 
     One number alone has no bar: it would always be a full one.
     """
-    names = [row.replace("_", " ") for row in rows]
-    margin = min(NAME, max(map(_width, names))) + 1
+    names = [row.replace("_", " ") for row in row_labels]
+    margin = min(MAX_NAME_WIDTH, max(map(_display_width, names))) + 1
     most, least = float(values.abs().max()), float(values.min())
-    room = columns - margin - NUMBER - 2
-    full = max(0, min(BAR, room if least >= 0 else (room - 1) // 2)) if len(names) > 1 or limit else 0
+    room = terminal_width - margin - NUMBER_WIDTH - 2
+    full = max(0, min(BAR_WIDTH, room if least >= 0 else (room - 1) // 2)) if len(names) > 1 or limit else 0
     by_one = full / (max(limit, most) or 1.0)
     left = round(max(0.0, -least) * by_one)
-    written = ".3f" if most >= SMALL or most == 0 else ".1e"
+    written = ".3f" if most >= SCIENTIFIC_BELOW or most == 0 else ".1e"
     for name, value in zip(names, values.tolist(), strict=True):
         bar = "█" * round(abs(value) * by_one)
         if least < 0 and full:
-            bar = f"{bar if value < 0 else '':>{left}}{ZERO}{bar if value >= 0 else ''}"
-        yield f"{_pad(_fit(name, NAME), margin)}{value:{NUMBER}{written}}  {bar}".rstrip()
+            bar = f"{bar if value < 0 else '':>{left}}{ZERO_LINE}{bar if value >= 0 else ''}"
+        yield f"{_pad(_truncate(name, MAX_NAME_WIDTH), margin)}{value:{NUMBER_WIDTH}{written}}  {bar}".rstrip()
 
 
-def _fit(text: str, longest: int = LONGEST) -> str:
+def _truncate(text: str, max_width: int = MAX_TOKEN_WIDTH) -> str:
     """The text, or as much of it as there is room for."""
-    if _width(text) <= longest:
+    if _display_width(text) <= max_width:
         return text
     kept = ""
-    for letter in _letters(text):
-        if _width(kept + letter) >= longest:
+    for letter in _split_graphemes(text):
+        if _display_width(kept + letter) >= max_width:
             break
         kept += letter
     return kept + "…"
 
 
-def _letters(text: str) -> list[str]:
+def _split_graphemes(text: str) -> list[str]:
     """The letters of a text, each with the marks upon it."""
     letters: list[str] = []
     for character in text:
-        if letters and not _width(character):
+        if letters and not _display_width(character):
             letters[-1] += character
         else:
             letters.append(character)
@@ -241,10 +259,10 @@ def _letters(text: str) -> list[str]:
 
 
 def _pad(text: str, width: int) -> str:
-    return text + " " * max(0, width - _width(text))
+    return text + " " * max(0, width - _display_width(text))
 
 
-def _width(text: str) -> int:
+def _display_width(text: str) -> int:
     """How many columns a text takes in a terminal."""
     return sum(
         0 if category(letter) in ("Mn", "Me", "Cf") else 2 if east_asian_width(letter) in "WF" else 1 for letter in text

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.text.pieces import Word
 
-GIVING = ("key", "input", "text", "pair")
+SUMMED_AXES = ("key", "input", "text", "pair")
 """Axes along which tokens give: pieces of one word add up. Along all others a word is the mean of its pieces."""
 
 
@@ -37,13 +37,13 @@ class Axis:
     ahead: bool = False
 
 
-Nature = Literal["amount", "count", "error", "label"]
+ValueKind = Literal["amount", "count", "error", "label"]
 """How several numbers become one. Amounts add up or are averaged; errors do so as independent ones do, by their
 squares; of counts, the largest stands for all. Labels only tell things apart: they are the colours of a map."""
 
 
 @dataclass(frozen=True)
-class Array:
+class ViewArray:
     """The numbers of a view: of one kind of attention or one stack (or ``""``), by a name of their own.
 
     Of labels, `names` may say what each of them stands for, from 0.
@@ -54,31 +54,31 @@ class Array:
     name: str
     axes: tuple[Axis, ...]
     values: Shaped[Tensor, ...]
-    nature: Nature = "amount"
+    value_kind: ValueKind = "amount"
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.values.ndim == len(self.axes), (self.values.shape, self.axes)
 
     @property
-    def title(self) -> str:
+    def qualified_name(self) -> str:
         """As in ``attention.cross.weights``."""
         return ".".join(part for part in (self.view, self.kind, self.name) if part)
 
-    def axis(self, name: str) -> int:
+    def axis_index(self, name: str) -> int:
         """The place of an axis; -1 where the array has none of that name."""
         return next((place for place, axis in enumerate(self.axes) if axis.name == name), -1)
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ViewData:
     """What was seen of one text: the tokens of each side, arrays over them, and what there is to say in words.
 
     `about` holds single facts (model, difference between seen and fused pass, ...); `notes` sentences by view.
     """
 
     sides: Mapping[str, Sequence[str]]
-    arrays: Sequence[Array]
+    arrays: Sequence[ViewArray]
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     about: Mapping[str, object] = field(default_factory=dict)
 
@@ -88,44 +88,46 @@ class Sheet:
             return [token for side in axis.over for token in self.sides[side]]
         return list(axis.labels) or [str(number) for number in range(length)]
 
-    def of(self, view: str) -> Iterator[Array]:
+    def arrays_of(self, view: str) -> Iterator[ViewArray]:
         """The arrays of one view."""
         return (array for array in self.arrays if array.view == view)
 
 
-def by_words(sheet: Sheet, words: Mapping[str, Sequence[Word]]) -> Sheet:
+def merge_subwords(view_data: ViewData, words: Mapping[str, Sequence[Word]]) -> ViewData:
     """The sheet with pieces merged to words, on every axis over tokens.
 
     A word gives what its pieces give together, and receives what they receive on average; so rows of attention and
     columns of attribution still sum to 1. A side without `words` is not made of pieces, and stays.
     """
-    arrays = [merged(array, words) for array in sheet.arrays]
+    arrays = [merge_array_subwords(array, words) for array in view_data.arrays]
     texts = {side: [word.text for word in each] for side, each in words.items()}
-    return replace(sheet, sides={side: texts.get(side, tokens) for side, tokens in sheet.sides.items()}, arrays=arrays)
+    return replace(
+        view_data, sides={side: texts.get(side, tokens) for side, tokens in view_data.sides.items()}, arrays=arrays
+    )
 
 
-def merged(array: Array, words: Mapping[str, Sequence[Word]]) -> Array:
+def merge_array_subwords(array: ViewArray, words: Mapping[str, Sequence[Word]]) -> ViewArray:
     """The array with pieces merged to words."""
-    values = array.values if array.values.is_floating_point() or array.nature == "count" else array.values.double()
+    values = array.values if array.values.is_floating_point() or array.value_kind == "count" else array.values.double()
     for place, axis in enumerate(array.axes):
         if axis.over and words.keys() >= set(axis.over):
-            parts = values.split(_sizes(axis, words), place)
-            values = torch.stack([_together(part, place, axis, array.nature) for part in parts], place)
+            parts = values.split(_subwords_per_word(axis, words), place)
+            values = torch.stack([_merge_subword_values(part, place, axis, array.value_kind) for part in parts], place)
     return replace(array, values=values)
 
 
-def _sizes(axis: Axis, words: Mapping[str, Sequence[Word]]) -> list[int]:
+def _subwords_per_word(axis: Axis, words: Mapping[str, Sequence[Word]]) -> list[int]:
     """How many pieces each word has along an axis."""
-    sizes = [len(word.pieces) for side in axis.over for word in words[side]]
+    sizes = [len(word.token_indices) for side in axis.over for word in words[side]]
     if not axis.ahead:
         return sizes
     assert sizes[0] == 1, sizes
     return [*sizes[1:], 1]  # the first word is not written, and after the last comes one token, the end
 
 
-def _together(pieces: Tensor, place: int, axis: Axis, nature: Nature) -> Tensor:
+def _merge_subword_values(values: Tensor, dim: int, axis: Axis, value_kind: ValueKind) -> Tensor:
     """What the pieces of one word make along an axis."""
-    if nature == "count":
-        return pieces.amax(place)
-    total = pieces.sum(place) if nature == "amount" else pieces.square().sum(place).sqrt()
-    return total if axis.name in GIVING else total / pieces.shape[place]
+    if value_kind == "count":
+        return values.amax(dim)
+    total = values.sum(dim) if value_kind == "amount" else values.square().sum(dim).sqrt()
+    return total if axis.name in SUMMED_AXES else total / values.shape[dim]

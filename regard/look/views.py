@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from regard.errors import InputError, did_you_mean
-from regard.look.attribution import of_itself
-from regard.look.effective import Identifiability
-from regard.look.faithfulness import BEYOND
-from regard.look.subject import KINDS, Subject
-from regard.look.view import Array, Axis, Nature, Sheet, merged
+from regard.look.attribution import self_contribution_summary
+from regard.look.effective import AttentionIdentifiability
+from regard.look.faithfulness import MIN_STDS_ABOVE_RANDOM
+from regard.look.subject import ATTENTION_KINDS, LookTarget
+from regard.look.view import Axis, ValueKind, ViewArray, ViewData, merge_array_subwords
 
 if TYPE_CHECKING:
-    from regard.look.seen import Seen
+    from regard.look.seen import Inspection
 
-LAYER, HEAD = Axis("layer"), Axis("head")
+LAYER_AXIS, HEAD_AXIS = Axis("layer"), Axis("head")
 
-ESTIMATE = 16
+N_ESTIMATE_DIRECTIONS = 16
 """Directions of each token from which faithfulness estimates attribution: what matters most is plain from few."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class ViewRequest:
     """What of the views is wanted: one kind of attention or stack, one layer, one head; an estimate; whole words."""
 
     kind: str | None = None
@@ -39,40 +39,40 @@ class Asked:
     words: bool = False
 
 
-Found = Iterator[Array | str]
+ViewItems = Iterator[ViewArray | str]
 """What a view gives: arrays, and sentences about them."""
 
 
-def attention(seen: Seen, asked: Asked) -> Found:
-    for kind in _kinds(seen, asked):
-        yield Array("attention", kind, "weights", _axes(kind), seen.attention(kind))
+def attention_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    for kind in _requested_kinds(analysis, request):
+        yield ViewArray("attention", kind, "weights", _attention_axes(kind), analysis.attention(kind))
 
 
-def effective(seen: Seen, asked: Asked) -> Found:
-    for kind in _kinds(seen, asked):
-        yield Array("effective", kind, "weights", _axes(kind), seen.effective_attention(kind))
+def effective_attention_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    for kind in _requested_kinds(analysis, request):
+        yield ViewArray("effective", kind, "weights", _attention_axes(kind), analysis.effective_attention(kind))
 
 
-def norms(seen: Seen, asked: Asked) -> Found:
-    for kind in _kinds(seen, asked):
-        yield Array("norms", kind, "norms", _axes(kind), seen.norms(kind))
+def value_norms_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    for kind in _requested_kinds(analysis, request):
+        yield ViewArray("norms", kind, "norms", _attention_axes(kind), analysis.norms(kind))
 
 
-def identifiability(seen: Seen, asked: Asked) -> Found:
-    for kind in _kinds(seen, asked):
-        found = seen.identifiability(kind)
-        yield told(kind, found)
+def identifiability_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    for kind in _requested_kinds(analysis, request):
+        found = analysis.identifiability(kind)
+        yield describe_identifiability(kind, found)
         for name, values in found._asdict().items():
-            nature: Nature = "amount" if name == "share" else "count"
-            yield Array("identifiability", kind, name, _axes(kind)[:3], values, nature)
+            nature: ValueKind = "amount" if name == "share" else "count"
+            yield ViewArray("identifiability", kind, name, _attention_axes(kind)[:3], values, nature)
 
 
-def told(kind: str, found: Identifiability) -> str:
+def describe_identifiability(kind: str, identifiability: AttentionIdentifiability) -> str:
     """Identifiability in plain words; a head counts by the query that sees most."""
-    null, share = found.null.amax(-1), found.share.mean(-1)
-    n_keys, total, lost = int(found.keys.max()), null.numel(), int((null > 0).sum())
+    null, share = identifiability.null.amax(-1), identifiability.share.mean(-1)
+    n_keys, total, lost = int(identifiability.keys.max()), null.numel(), int((null > 0).sum())
     keys = f"{n_keys} key{'s' if n_keys > 1 else ''}"
-    ranks = found.rank.amax(-1)
+    ranks = identifiability.rank.amax(-1)
     rank = f"rank {int(ranks.min())}" + (f" to {int(ranks.max())}" if ranks.min() < ranks.max() else "")
     if not lost:
         heads = "the one head here is" if total == 1 else f"all {total} heads here are"
@@ -85,97 +85,110 @@ def told(kind: str, found: Identifiability) -> str:
     )
 
 
-def attribution(seen: Seen, asked: Asked) -> Found:
-    for stack in [stack for stack in _stacks(seen, asked) if seen.subject.n_layers(stack)]:
-        over = tuple(seen.tokens)[: list(seen.tokens).index(stack) + 1]
+def attribution_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    for stack in [stack for stack in _requested_stacks(analysis, request) if analysis.look_target.n_layers(stack)]:
+        over = tuple(analysis.tokens)[: list(analysis.tokens).index(stack) + 1]
         output = Axis("output", (stack,))
-        axes = (LAYER, Axis("input", over), output)
-        found = seen.contributions(stack, asked.estimate)
-        share = Array("attribution", stack, "share", axes, found.share)
+        axes = (LAYER_AXIS, Axis("input", over), output)
+        found = analysis.contributions(stack, request.estimate)
+        share = ViewArray("attribution", stack, "share", axes, found.contribution)
         yield share
         if found.error is not None:
-            yield Array("attribution", stack, "error", axes, found.error, "error")
-            error = float((found.error / found.share.clamp(min=1e-30))[found.share > 0.01].mean())
-            yield f"{stack}: estimated from {asked.estimate} directions of each token; standard error about {error:.1%}"
-        words = {name: side.words for name, side in seen.subject.sides.items()}
-        own, strayed = of_itself(merged(share, words).values if asked.words else found.share)
-        sizes = [len(word.pieces) for word in words[stack]] if asked.words else [1] * own.shape[-1]
+            yield ViewArray("attribution", stack, "error", axes, found.error, "error")
+            error = float((found.error / found.contribution.clamp(min=1e-30))[found.contribution > 0.01].mean())
+            yield f"{stack}: estimated from {request.estimate} directions of each token; standard error about {error:.1%}"
+        words = {name: side.words for name, side in analysis.look_target.sides.items()}
+        own, strayed = self_contribution_summary(
+            merge_array_subwords(share, words).values if request.words else found.contribution
+        )
+        sizes = [len(word.token_indices) for word in words[stack]] if request.words else [1] * own.shape[-1]
         by_piece = own.repeat_interleave(torch.tensor(sizes).to(own.device), -1)  # merged, these are the words' again
-        yield Array("attribution", stack, "own_share", (LAYER, output), by_piece)
-        yield Array("attribution", stack, "strayed", (LAYER,), strayed)
-        token = "word" if asked.words else "token"
+        yield ViewArray("attribution", stack, "own_share", (LAYER_AXIS, output), by_piece)
+        yield ViewArray("attribution", stack, "strayed", (LAYER_AXIS,), strayed)
+        token = "word" if request.words else "token"
         yield (
             f"{stack}: in the last layer a {token} is {float(own[-1].mean()):.0%} itself; "
             f"to {float(strayed[-1]):.0%} of the {token}s another one contributes more"
         )
 
 
-def similarity(seen: Seen, asked: Asked) -> Found:
-    for kind in _kinds(seen, asked):
-        if not _is_bilinear(seen, kind):
+def similarity_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    for kind in _requested_kinds(analysis, request):
+        if not _is_bilinear(analysis, kind):
             continue
-        n_layers, n_heads = seen.attention(kind).shape[:2]
-        found = [[seen.similarity(layer, head, kind) for head in range(n_heads)] for layer in range(n_layers)]
+        n_layers, n_heads = analysis.attention(kind).shape[:2]
+        found = [[analysis.similarity(layer, head, kind) for head in range(n_heads)] for layer in range(n_layers)]
         eigenvalues = torch.stack([torch.stack([each.eigenvalues for each in heads]) for heads in found])
-        yield Array("similarity", kind, "eigenvalues", (LAYER, HEAD, Axis("dimension")), eigenvalues)
-        mutual = torch.tensor([[each.mutual for each in heads] for heads in found], dtype=torch.float64)
-        yield Array("similarity", kind, "mutual", (LAYER, HEAD), mutual)
-        positive = torch.tensor([[int(each.positive) for each in heads] for heads in found])
-        yield Array("similarity", kind, "positive", (LAYER, HEAD), positive)
+        yield ViewArray("similarity", kind, "eigenvalues", (LAYER_AXIS, HEAD_AXIS, Axis("dimension")), eigenvalues)
+        mutual = torch.tensor([[each.symmetric_fraction for each in heads] for heads in found], dtype=torch.float64)
+        yield ViewArray("similarity", kind, "mutual", (LAYER_AXIS, HEAD_AXIS), mutual)
+        positive = torch.tensor([[int(each.is_positive_semidefinite) for each in heads] for heads in found])
+        yield ViewArray("similarity", kind, "positive", (LAYER_AXIS, HEAD_AXIS), positive)
         yield (
             f"{kind}: {int(positive.sum())} of {positive.numel()} heads measure by a metric (positive semi-definite); "
             f"{float(mutual.mean()):.0%} of the forms is mutual, where one without preference has 50%"
         )
-        if asked.layer is not None and asked.head is not None:
-            one = found[asked.layer][asked.head]
-            axes = _one("layer", asked.layer, n_layers), _one("head", asked.head, n_heads), Axis("row"), Axis("column")
+        if request.layer is not None and request.head is not None:
+            one = found[request.layer][request.head]
+            axes = (
+                _single_entry_axis("layer", request.layer, n_layers),
+                _single_entry_axis("head", request.head, n_heads),
+                Axis("row"),
+                Axis("column"),
+            )
             for name in ("form", "symmetric", "antisymmetric"):
-                yield Array("similarity", kind, name, axes, getattr(one, name)[None, None])
+                yield ViewArray("similarity", kind, name, axes, getattr(one, name)[None, None])
 
 
-def rollout(seen: Seen, asked: Asked) -> Found:
-    for stack in [stack for stack in _stacks(seen, asked) if stack in seen.kinds]:
-        values = seen.rollout(stack)
-        sides = tuple(seen.tokens)
-        over = sides if values.shape[-1] > len(seen.tokens[stack]) else (stack,)
-        yield Array("rollout", stack, "rollout", (LAYER, Axis("output", (stack,)), Axis("input", over)), values)
+def rollout_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    for stack in [stack for stack in _requested_stacks(analysis, request) if stack in analysis.kinds]:
+        values = analysis.rollout(stack)
+        sides = tuple(analysis.tokens)
+        over = sides if values.shape[-1] > len(analysis.tokens[stack]) else (stack,)
+        yield ViewArray(
+            "rollout", stack, "rollout", (LAYER_AXIS, Axis("output", (stack,)), Axis("input", over)), values
+        )
 
 
-def gradients(seen: Seen, asked: Asked) -> Found:
-    found, sides = seen.gradients(), tuple(seen.tokens)
-    output = _output(seen.subject)
+def gradients_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    found, sides = analysis.gradients(), tuple(analysis.tokens)
+    output = _output_axis(analysis.look_target)
     for name in ("gradient_x_input", "integrated_gradients"):
-        yield Array("gradients", "", name, (Axis("input", sides), output), getattr(found, name))
-    yield Array("gradients", "", "gap", (output,), found.gap)
+        yield ViewArray("gradients", "", name, (Axis("input", sides), output), getattr(found, name))
+    yield ViewArray("gradients", "", "gap", (output,), found.convergence_delta)
     if output.ahead:
-        yield f"an output is named by the token before it: {seen.tokens['decoder'][0]} stands for the first one"
-    predicted = "label" if seen.subject.outputs_side else "class" if seen.subject.outputs else "token"
-    explained = "the score" if seen.subject.scored else f"the log-probability of a {predicted}"
+        yield f"an output is named by the token before it: {analysis.tokens['decoder'][0]} stands for the first one"
+    predicted = (
+        "label" if analysis.look_target.output_side else "class" if analysis.look_target.output_labels else "token"
+    )
+    explained = "the score" if analysis.look_target.is_regression else f"the log-probability of a {predicted}"
     yield (
         f"integrated gradients sum to what the inputs change in {explained}, "
-        f"to within {float(found.gap.abs().max()):.2g}"
+        f"to within {float(found.convergence_delta.abs().max()):.2g}"
     )
 
 
-def faithfulness(seen: Seen, asked: Asked) -> Found:
-    found = seen.faithfulness(asked.words, estimate=asked.estimate or ESTIMATE)
+def faithfulness_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    found = analysis.faithfulness(request.words, estimate=request.estimate or N_ESTIMATE_DIRECTIONS)
     method = Axis("method", labels=tuple(found.methods))
-    yield Array("faithfulness", "", "drop", (method, Axis("k", labels=tuple(map(str, found.removed)))), found.drop)
-    yield Array("faithfulness", "", "score", (method,), found.score)
-    yield Array("faithfulness", "", "error", (method,), found.spread, "error")
-    if not found.removed:
+    yield ViewArray(
+        "faithfulness", "", "drop", (method, Axis("k", labels=tuple(map(str, found.removal_counts)))), found.drop
+    )
+    yield ViewArray("faithfulness", "", "score", (method,), found.score)
+    yield ViewArray("faithfulness", "", "error", (method,), found.std, "error")
+    if not found.removal_counts:
         yield "there is only one input, and a prediction from nothing is none: no view can be tested on it"
         return
     most = f"{float(found.score[:-1].max()):.2f}"
-    chance = f"{float(found.score[-1]):.2f} ± {float(found.spread[-1]):.2f}"
+    chance = f"{float(found.score[-1]):.2f} ± {float(found.std[-1]):.2f}"
     if found.best is None:
-        clear = f"only {BEYOND:g} times ± above that would be clear"
+        clear = f"only {MIN_STDS_ABOVE_RANDOM:g} times ± above that would be clear"
         yield (
             "no view is clearly better than removing inputs at random, for this prediction: it loses at most "
             f"{most} of its log-probability, and {chance} by chance; {clear}"
         )
     else:
-        others = ", ".join(found.near).replace("_", " ")
+        others = ", ".join(found.runners_up).replace("_", " ")
         yield (
             f"for this prediction trust {found.best.replace('_', ' ')}: without what that view names it loses most, "
             f"{most} of its log-probability, and {chance} by chance"
@@ -183,41 +196,43 @@ def faithfulness(seen: Seen, asked: Asked) -> Found:
         )
 
 
-def pooling(seen: Seen, asked: Asked) -> Found:
-    assert seen.subject.hops is not None
-    weights = seen.subject.hops()
+def pooling_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    assert analysis.look_target.hops is not None
+    weights = analysis.look_target.hops()
     hops = Axis("hop", labels=tuple(map(str, range(len(weights)))))
-    yield Array("pooling", "", "weights", (Axis("input", tuple(seen.tokens)), hops), weights.T)
+    yield ViewArray("pooling", "", "weights", (Axis("input", tuple(analysis.tokens)), hops), weights.T)
 
 
-def positions(seen: Seen, asked: Asked) -> Found:
-    for side in _stacks(seen, asked):
-        if (vectors := seen.positions(side)) is not None:
-            yield Array("positions", side, "vectors", (Axis("position", (side,)), Axis("dimension")), vectors)
+def positions_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+    for side in _requested_stacks(analysis, request):
+        if (vectors := analysis.position_vectors(side)) is not None:
+            yield ViewArray("positions", side, "vectors", (Axis("position", (side,)), Axis("dimension")), vectors)
 
 
-class Need(NamedTuple):
+class ViewRequirement(NamedTuple):
     """What a model must have for a view, and what is said of one that has it not."""
 
-    met: Callable[[Seen], bool]
-    unmet: str
+    is_met: Callable[[Inspection], bool]
+    unmet_reason: str
 
 
-ATTENTION = Need(lambda seen: bool(seen.kinds), "no token of it looks at another by attention")
-LAYERS = Need(lambda seen: any(map(seen.subject.n_layers, seen.tokens)), "it has no layers")
-FORMS = Need(
+HAS_ATTENTION = ViewRequirement(lambda seen: bool(seen.kinds), "no token of it looks at another by attention")
+HAS_LAYERS = ViewRequirement(lambda seen: any(map(seen.look_target.n_layers, seen.tokens)), "it has no layers")
+HAS_BILINEAR_FORM = ViewRequirement(
     lambda seen: any(_is_bilinear(seen, kind) for kind in seen.kinds),
     "none of its attentions has learned a bilinear form",
 )
-MIXING = Need(
+HAS_SELF_ATTENTION = ViewRequirement(
     lambda seen: any(stack in seen.kinds for stack in seen.tokens), "its tokens do not meet in self-attention"
 )
-PREDICTION = Need(
-    lambda seen: seen.subject.head is not None, "it gives vectors and predicts nothing that could be explained"
+HAS_PREDICTION = ViewRequirement(
+    lambda seen: seen.look_target.head is not None, "it gives vectors and predicts nothing that could be explained"
 )
-POOLING = Need(lambda seen: seen.subject.hops is not None, "it makes no vector of a text by attention over its tokens")
-POSITIONS = Need(
-    lambda seen: any(seen.positions(side) is not None for side in seen.tokens),
+HAS_ATTENTION_POOLING = ViewRequirement(
+    lambda seen: seen.look_target.hops is not None, "it makes no vector of a text by attention over its tokens"
+)
+HAS_POSITION_VECTORS = ViewRequirement(
+    lambda seen: any(seen.position_vectors(side) is not None for side in seen.tokens),
     "no vectors are added for positions; its scheme works inside attention, or it has none",
 )
 
@@ -225,90 +240,90 @@ POSITIONS = Need(
 class View(NamedTuple):
     """What makes a view, what it needs of a model, and what can be chosen of it."""
 
-    make: Callable[[Seen, Asked], Found]
-    need: Need
-    chosen: tuple[str, ...] = ()
+    build: Callable[[Inspection, ViewRequest], ViewItems]
+    requirement: ViewRequirement
+    options: tuple[str, ...] = ()
 
 
 VIEWS = {
-    "attention": View(attention, ATTENTION, ("kind", "layer", "head")),
-    "effective": View(effective, ATTENTION, ("kind", "layer", "head")),
-    "norms": View(norms, ATTENTION, ("kind", "layer", "head")),
-    "identifiability": View(identifiability, ATTENTION, ("kind", "layer", "head")),
-    "attribution": View(attribution, LAYERS, ("kind", "layer", "estimate")),
-    "similarity": View(similarity, FORMS, ("kind", "layer", "head")),
-    "rollout": View(rollout, MIXING, ("kind", "layer")),
-    "gradients": View(gradients, PREDICTION),
-    "faithfulness": View(faithfulness, PREDICTION, ("estimate",)),
-    "pooling": View(pooling, POOLING),
-    "positions": View(positions, POSITIONS, ("kind",)),
+    "attention": View(attention_view, HAS_ATTENTION, ("kind", "layer", "head")),
+    "effective": View(effective_attention_view, HAS_ATTENTION, ("kind", "layer", "head")),
+    "norms": View(value_norms_view, HAS_ATTENTION, ("kind", "layer", "head")),
+    "identifiability": View(identifiability_view, HAS_ATTENTION, ("kind", "layer", "head")),
+    "attribution": View(attribution_view, HAS_LAYERS, ("kind", "layer", "estimate")),
+    "similarity": View(similarity_view, HAS_BILINEAR_FORM, ("kind", "layer", "head")),
+    "rollout": View(rollout_view, HAS_SELF_ATTENTION, ("kind", "layer")),
+    "gradients": View(gradients_view, HAS_PREDICTION),
+    "faithfulness": View(faithfulness_view, HAS_PREDICTION, ("estimate",)),
+    "pooling": View(pooling_view, HAS_ATTENTION_POOLING),
+    "positions": View(positions_view, HAS_POSITION_VECTORS, ("kind",)),
 }
 
 
-def there(seen: Seen) -> list[str]:
+def available_views(analysis: Inspection) -> list[str]:
     """The views that this model has."""
-    return [name for name, view in VIEWS.items() if view.need.met(seen)]
+    return [name for name, view in VIEWS.items() if view.requirement.is_met(analysis)]
 
 
-def usual(seen: Seen) -> str:
+def default_view(analysis: Inspection) -> str:
     """The view where none is named: attention, else pooling by attention, else gradients."""
-    return next((name for name in ("attention", "pooling") if VIEWS[name].need.met(seen)), "gradients")
+    return next((name for name in ("attention", "pooling") if VIEWS[name].requirement.is_met(analysis)), "gradients")
 
 
-def sheet(seen: Seen, view: str, asked: Asked) -> Sheet:
+def build_view_data(analysis: Inspection, view: str, request: ViewRequest) -> ViewData:
     """The arrays and sentences of one view, or of ``all`` there are for this model."""
-    check(seen, view, asked)
-    arrays: list[Array] = []
+    check_request(analysis, view, request)
+    arrays: list[ViewArray] = []
     notes: dict[str, list[str]] = {}
-    names = there(seen) if view == "all" else [view] if VIEWS[view].need.met(seen) else []
+    names = available_views(analysis) if view == "all" else [view] if VIEWS[view].requirement.is_met(analysis) else []
     for name in names:
-        for found in VIEWS[name].make(seen, asked):
+        for found in VIEWS[name].build(analysis, request):
             if isinstance(found, str):
                 notes.setdefault(name, []).append(found)
             else:
-                arrays.append(_chosen(replace(found, values=found.values.detach().cpu()), asked))
+                arrays.append(_select_layer_and_head(replace(found, values=found.values.detach().cpu()), request))
     if not arrays:
-        why = "it has none" if view == "all" else VIEWS[view].need.unmet
-        others = [name for name in there(seen) if name != view]
-        raise InputError(f"this model has nothing to show for --view {view}: {why}{_instead(others)}")
-    return Sheet(_sides(seen, arrays), arrays, notes, seen.about)
+        why = "it has none" if view == "all" else VIEWS[view].requirement.unmet_reason
+        others = [name for name in available_views(analysis) if name != view]
+        raise InputError(f"this model has nothing to show for --view {view}: {why}{_suggest_views(others)}")
+    return ViewData(_collect_sides(analysis, arrays), arrays, notes, analysis.about)
 
 
-def _instead(others: Sequence[str], before: str = "; ") -> str:
+def _suggest_views(others: Sequence[str], prefix: str = "; ") -> str:
     """The end of a message: the views to look at instead, if any."""
-    return f"{before}look at: {', '.join(others)}" if others else ""
+    return f"{prefix}look at: {', '.join(others)}" if others else ""
 
 
-def _sides(seen: Seen, arrays: Sequence[Array]) -> dict[str, list[str]]:
+def _collect_sides(analysis: Inspection, arrays: Sequence[ViewArray]) -> dict[str, list[str]]:
     """The sides of the model, and its outputs where an array lies over them."""
-    outputs = {seen.subject.outputs_side: list(seen.subject.outputs)}
+    outputs = {analysis.look_target.output_side: list(analysis.look_target.output_labels)}
     used = {side for array in arrays for axis in array.axes for side in axis.over}
-    return seen.tokens | {side: names for side, names in outputs.items() if side in used}
+    return analysis.tokens | {side: names for side, names in outputs.items() if side in used}
 
 
-def check(seen: Seen, view: str, asked: Asked) -> None:
+def check_request(analysis: Inspection, view: str, request: ViewRequest) -> None:
     """Refuse what is not there, before any work; of all views, each has only some things to choose."""
     if view != "all" and view not in VIEWS:
         raise InputError(f"no view is called '{view}'; {did_you_mean(view, [*VIEWS, 'all'])}")
     for name in ("kind", "layer", "head", "estimate"):
-        if getattr(asked, name) is not None and view != "all" and name not in VIEWS[view].chosen:
-            others = [other for other in there(seen) if name in VIEWS[other].chosen]
-            raise InputError(f"{view} has no {name} to choose; leave it out{_instead(others, ', or ')}")
-    if asked.kind is not None:
-        _stacks(seen, asked)
-    for kind in seen.kinds if asked.kind is None else [asked.kind] if asked.kind in seen.kinds else []:
-        modules = list(seen.subject.attentions(kind).values())
-        for name, number, count in (("layer", asked.layer, len(modules)), ("head", asked.head, modules[0].n_heads)):
+        if getattr(request, name) is not None and view != "all" and name not in VIEWS[view].options:
+            others = [other for other in available_views(analysis) if name in VIEWS[other].options]
+            raise InputError(f"{view} has no {name} to choose; leave it out{_suggest_views(others, ', or ')}")
+    if request.kind is not None:
+        _requested_stacks(analysis, request)
+    for kind in analysis.kinds if request.kind is None else [request.kind] if request.kind in analysis.kinds else []:
+        modules = list(analysis.look_target.attentions(kind).values())
+        for name, number, count in (("layer", request.layer, len(modules)), ("head", request.head, modules[0].n_heads)):
             if number is not None and not -count <= number < count:
                 raise InputError(f"{name} {number}: {kind} attention has {count}, counted from 0")
 
 
-def _chosen(array: Array, asked: Asked) -> Array:
+def _select_layer_and_head(array: ViewArray, request: ViewRequest) -> ViewArray:
     """The layer and head asked for, of an array that has them."""
-    for name, number in (("layer", asked.layer), ("head", asked.head)):
-        place = array.axis(name)
+    for name, number in (("layer", request.layer), ("head", request.head)):
+        place = array.axis_index(name)
         if number is not None and place >= 0 and not array.axes[place].labels:
-            axis = _one(name, number, array.values.shape[place])
+            axis = _single_entry_axis(name, number, array.values.shape[place])
             axes = (*array.axes[:place], axis, *array.axes[place + 1 :])
             array = replace(
                 array, axes=axes, values=array.values.index_select(place, torch.tensor([int(axis.labels[0])]))
@@ -316,42 +331,47 @@ def _chosen(array: Array, asked: Asked) -> Array:
     return array
 
 
-def _one(name: str, number: int, count: int) -> Axis:
+def _single_entry_axis(name: str, index: int, length: int) -> Axis:
     """An axis with one of its entries; -1 is the last."""
-    return Axis(name, labels=(str(number % count),))
+    return Axis(name, labels=(str(index % length),))
 
 
-def _axes(kind: str) -> tuple[Axis, Axis, Axis, Axis]:
-    return LAYER, HEAD, Axis("query", (KINDS[kind].query,)), Axis("key", (KINDS[kind].key,))
+def _attention_axes(kind: str) -> tuple[Axis, Axis, Axis, Axis]:
+    return (
+        LAYER_AXIS,
+        HEAD_AXIS,
+        Axis("query", (ATTENTION_KINDS[kind].query_side,)),
+        Axis("key", (ATTENTION_KINDS[kind].key_side,)),
+    )
 
 
-def _output(subject: Subject) -> Axis:
+def _output_axis(look_target: LookTarget) -> Axis:
     """What is predicted: the outputs that have names, or one for each token of the last side."""
-    if subject.outputs_side:
-        return Axis("output", (subject.outputs_side,))
-    if subject.outputs:
-        return Axis("output", labels=subject.outputs)
-    last = list(subject.sides)[-1]
+    if look_target.output_side:
+        return Axis("output", (look_target.output_side,))
+    if look_target.output_labels:
+        return Axis("output", labels=look_target.output_labels)
+    last = list(look_target.sides)[-1]
     return Axis("output", (last,), ahead=last == "decoder")
 
 
-def _is_bilinear(seen: Seen, kind: str) -> bool:
-    return all(module.factors(0) is not None for module in seen.subject.attentions(kind).values())
+def _is_bilinear(analysis: Inspection, kind: str) -> bool:
+    return all(module.bilinear_factors(0) is not None for module in analysis.look_target.attentions(kind).values())
 
 
-def _kinds(seen: Seen, asked: Asked) -> list[str]:
+def _requested_kinds(analysis: Inspection, request: ViewRequest) -> list[str]:
     """The kinds of attention asked for."""
-    if asked.kind is None:
-        return seen.kinds
-    seen.subject.attentions(asked.kind)
-    return [asked.kind]
+    if request.kind is None:
+        return analysis.kinds
+    analysis.look_target.attentions(request.kind)
+    return [request.kind]
 
 
-def _stacks(seen: Seen, asked: Asked) -> list[str]:
+def _requested_stacks(analysis: Inspection, request: ViewRequest) -> list[str]:
     """The stacks asked for; cross-attention belongs to the stack that looks."""
-    if asked.kind is None:
-        return list(seen.tokens)
-    if asked.kind in seen.tokens:
-        return [asked.kind]
-    seen.subject.attentions(asked.kind)
-    return [KINDS[asked.kind].query]
+    if request.kind is None:
+        return list(analysis.tokens)
+    if request.kind in analysis.tokens:
+        return [request.kind]
+    analysis.look_target.attentions(request.kind)
+    return [ATTENTION_KINDS[request.kind].query_side]

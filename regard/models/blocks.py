@@ -34,14 +34,14 @@ from regard.nn import (
     gelu_tanh,
 )
 
-ABSOLUTE: dict[str, Callable[[TransformerConfig], Positions]] = {
+EMBEDDING_POSITIONS: dict[str, Callable[[TransformerConfig], Positions]] = {
     "sinusoidal": lambda config: SinusoidalPositions(config.d_model),
     "sinusoidal-halves": lambda config: SinusoidalPositions(config.d_model, halves=True),
-    "learned": lambda config: LearnedPositions(config.n_positions, config.d_model, first=config.first_position),
+    "learned": lambda config: LearnedPositions(config.n_positions, config.d_model, offset=config.first_position),
 }
 """Schemes that act on the embedding."""
 
-IN_ATTENTION: dict[str, Callable[[int], Positions]] = {
+ATTENTION_POSITIONS: dict[str, Callable[[int], Positions]] = {
     "relative": RelativePositions,
     "relative-values": lambda width: RelativePositions(width, d_value=width),
     "rotary": RotaryPositions,
@@ -56,66 +56,66 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 
-AROUND: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
+RESIDUALS: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
-def embedding(config: TransformerConfig, vocabulary: int, n_parts: int = 0) -> TokenEmbedding:
+def build_embedding(config: TransformerConfig, vocabulary_size: int, n_token_types: int = 0) -> TokenEmbedding:
     """Token vectors with their positions, as they enter the first layer."""
-    scheme = ABSOLUTE[config.positions](config) if config.positions in ABSOLUTE else NoPositions()
+    scheme = EMBEDDING_POSITIONS[config.positions](config) if config.positions in EMBEDDING_POSITIONS else NoPositions()
     return TokenEmbedding(
-        vocabulary,
+        vocabulary_size,
         config.d_model,
         scheme,
         dropout=config.dropout,
         scaled=config.embedding == "scaled",
-        norm=_norm(config) if config.embedding == "normed" else nn.Identity(),
-        n_parts=n_parts,
+        norm=_build_norm(config) if config.embedding == "normed" else nn.Identity(),
+        n_token_types=n_token_types,
     )
 
 
-def feed_forward(config: TransformerConfig) -> nn.Module:
+def build_feed_forward(config: TransformerConfig) -> nn.Module:
     """The feed-forward sublayer, gated where the name of its activation says so."""
     kind = GatedFeedForward if config.activation.startswith("gated-") else FeedForward
     return kind(config.d_model, config.d_ff, ACTIVATIONS[config.activation.removeprefix("gated-")])
 
 
-def self_attention(config: TransformerConfig) -> MultiHeadAttention:
+def build_self_attention(config: TransformerConfig) -> MultiHeadAttention:
     """A self-attention with its own position scheme, where it has one."""
     width = config.d_model // config.n_heads
-    scheme = IN_ATTENTION[config.positions](width) if config.positions in IN_ATTENTION else NoPositions()
+    scheme = ATTENTION_POSITIONS[config.positions](width) if config.positions in ATTENTION_POSITIONS else NoPositions()
     return MultiHeadAttention(config.d_model, config.n_heads, positions=scheme)
 
 
-def encoder_layer(config: TransformerConfig) -> EncoderLayer:
+def build_encoder_layer(config: TransformerConfig) -> EncoderLayer:
     """One layer of an encoder."""
     return EncoderLayer(
-        self_attention(config),
-        feed_forward(config),
-        partial(AROUND[config.norm], config.d_model, config.dropout, config.norm_eps),
+        build_self_attention(config),
+        build_feed_forward(config),
+        partial(RESIDUALS[config.norm], config.d_model, config.dropout, config.norm_eps),
     )
 
 
-def decoder_layer(config: TransformerConfig) -> DecoderLayer:
+def build_decoder_layer(config: TransformerConfig) -> DecoderLayer:
     """One layer of a decoder that looks back at an encoder."""
     return DecoderLayer(
-        self_attention(config),
+        build_self_attention(config),
         MultiHeadAttention(config.d_model, config.n_heads),
-        feed_forward(config),
-        partial(AROUND[config.norm], config.d_model, config.dropout, config.norm_eps),
+        build_feed_forward(config),
+        partial(RESIDUALS[config.norm], config.d_model, config.dropout, config.norm_eps),
     )
 
 
-def final_norm(config: TransformerConfig) -> nn.Module:
+def build_final_norm(config: TransformerConfig) -> nn.Module:
     """What ends a stack: a norm after pre-norm layers, nothing after post-norm ones."""
-    return _norm(config) if config.norm == "pre" else nn.Identity()
+    return _build_norm(config) if config.norm == "pre" else nn.Identity()
 
 
-def _norm(config: TransformerConfig) -> nn.LayerNorm:
+def _build_norm(config: TransformerConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.d_model, config.norm_eps)
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, generator: torch.Generator, deviation: float = 0.0) -> None:
+def initialise_weights(model: nn.Module, generator: torch.Generator, std: float = 0.0) -> None:
     """Draw every weight of a model; the only place where weights are drawn.
 
     embeddings              normal, standard deviation width^-0.5, or `deviation`
@@ -129,24 +129,24 @@ def initialise(model: nn.Module, generator: torch.Generator, deviation: float = 
 
     def draw(weight: Tensor) -> None:
         bound = math.sqrt(6 / sum(weight.shape))
-        if deviation:
-            weight.normal_(0.0, deviation, generator=generator)
+        if std:
+            weight.normal_(0.0, std, generator=generator)
         else:
             weight.uniform_(-bound, bound, generator=generator)
 
     stacked = {module.projection for module in model.modules() if isinstance(module, MultiHeadAttention)}
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            module.weight.normal_(0.0, deviation or module.embedding_dim**-0.5, generator=generator)
+            module.weight.normal_(0.0, std or module.embedding_dim**-0.5, generator=generator)
         elif isinstance(module, MultiHeadAttention):
-            for part in module.projection.weight.split(module.widths):
+            for part in module.projection.weight.split(module.qkv_widths):
                 draw(part)
         elif isinstance(module, nn.Linear) and module not in stacked:
             draw(module.weight)
         elif isinstance(module, AttentionPooling) and module.query.requires_grad:
             module.query.normal_(generator=generator)
         elif isinstance(module, nn.LSTM | nn.GRU):
-            _draw_recurrence(module, generator)
+            _initialise_rnn(module, generator)
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.bias is not None:
             module.bias.zero_()
@@ -154,7 +154,7 @@ def initialise(model: nn.Module, generator: torch.Generator, deviation: float = 
             module.reset_parameters()
 
 
-def _draw_recurrence(module: nn.LSTM | nn.GRU, generator: torch.Generator) -> None:
+def _initialise_rnn(module: nn.LSTM | nn.GRU, generator: torch.Generator) -> None:
     bound, width = module.hidden_size**-0.5, module.hidden_size
     for weight in module.parameters():
         if weight.ndim == 2:

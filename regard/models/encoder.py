@@ -11,42 +11,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.data.batches import PartedRows
-from regard.models.blocks import embedding, encoder_layer, final_norm
-from regard.models.interfaces import TextModel
-from regard.models.presets import EncoderConfig
-from regard.nn import Encoder, Place, Sight, visible
+from regard.data.batches import SegmentedRows
+from regard.models.blocks import build_embedding, build_encoder_layer, build_final_norm
+from regard.models.interfaces import EncoderModel
+from regard.models.presets import TransformerEncoderConfig
+from regard.nn import AttentionMask, EncoderStack, PackedPositions, make_mask
 
 
-class TextEncoder(TextModel):
+class TransformerEncoder(EncoderModel):
     """Reads texts, each token seeing all of its own; `heads` make something of what it read."""
 
-    config: EncoderConfig
+    config: TransformerEncoderConfig
 
-    def __init__(self, config: EncoderConfig, vocabulary: int, heads: Mapping[str, nn.Module]) -> None:
+    def __init__(self, config: TransformerEncoderConfig, vocabulary_size: int, heads: Mapping[str, nn.Module]) -> None:
         super().__init__()
         self.config = config
-        self.embedding = embedding(config, vocabulary, config.n_parts)
-        self.encoder = Encoder(encoder_layer(config) for _ in range(config.n_layers))
-        self.encoder_norm = final_norm(config)
+        self.embedding = build_embedding(config, vocabulary_size, config.n_parts)
+        self.encoder = EncoderStack(build_encoder_layer(config) for _ in range(config.n_layers))
+        self.encoder_norm = build_final_norm(config)
         self.heads = nn.ModuleDict(heads)
 
-    def forward(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
+    def forward(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
         """What the encoder makes of each token; with `lengths`, of one row that is filled by texts so long."""
-        encoded: Tensor = self.encoder_norm(self.encoder(self.entering(rows), _sight(rows, lengths)))
+        encoded: Tensor = self.encoder_norm(self.encoder(self.embed(rows), _make_mask(rows, lengths)))
         return encoded
 
-    def states(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
+    def iter_hidden_states(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
         """What enters the layers, then what leaves each of them, the last through what ends the stack."""
-        x, sight = self.entering(rows), _sight(rows, lengths)
+        x, sight = self.embed(rows), _make_mask(rows, lengths)
         yield x
         for number, layer in enumerate(self.encoder, 1):
             x = layer(x, sight)
             yield x if number < len(self.encoder) else self.encoder_norm(x)
 
 
-def _sight(rows: PartedRows, lengths: Sequence[int]) -> Sight:
-    place = Place(rows.segment, rows.position)
+def _make_mask(rows: SegmentedRows, lengths: Sequence[int]) -> AttentionMask:
+    place = PackedPositions(rows.segment, rows.position)
     if not lengths:
-        return visible(place)
-    return Sight(rows.position, rows.position, lengths=tuple(lengths))
+        return make_mask(place)
+    return AttentionMask(rows.position, rows.position, lengths=tuple(lengths))

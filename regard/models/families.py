@@ -11,65 +11,70 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from regard.errors import ConfigError
-from regard.models.encoder import TextEncoder
-from regard.models.language_model import LanguageModel
-from regard.models.presets import EncoderConfig, LanguageModelConfig, ModelConfig, Seq2SeqConfig
-from regard.models.recurrent.config import RecurrentNextConfig, RecurrentPairConfig, RecurrentTextConfig, StaticConfig
-from regard.models.recurrent.encoder import RecurrentTextEncoder, StaticEncoder
-from regard.models.recurrent.language_model import RecurrentLanguageModel
+from regard.models.encoder import TransformerEncoder
+from regard.models.language_model import TransformerLM
+from regard.models.presets import ModelConfig, TransformerEncoderConfig, TransformerLMConfig, TransformerSeq2SeqConfig
+from regard.models.recurrent.config import (
+    RecurrentEncoderConfig,
+    RecurrentLMConfig,
+    RecurrentSeq2SeqConfig,
+    StaticEncoderConfig,
+)
+from regard.models.recurrent.encoder import RecurrentEncoder, StaticEncoder
+from regard.models.recurrent.language_model import RecurrentLM
 from regard.models.recurrent.seq2seq import RecurrentSeq2Seq
-from regard.models.seq2seq import Seq2Seq
+from regard.models.seq2seq import TransformerSeq2Seq
 
-USUAL = "transformer"
+DEFAULT_ARCHITECTURE = "transformer"
 """What is built where a recipe does not say."""
 
 
-class Family(NamedTuple):
+class Architecture(NamedTuple):
     """A config, and the model it is of; what else a model takes, all of a table take."""
 
     Config: type[ModelConfig]
     Model: Callable[..., Any]
 
 
-Families = Mapping[str, Family]
+Architectures = Mapping[str, Architecture]
 
-PAIRS: dict[str, Family] = {
-    "transformer": Family(Seq2SeqConfig, Seq2Seq),
-    "rnn": Family(RecurrentPairConfig, RecurrentSeq2Seq),
+SEQ2SEQ_MODELS: dict[str, Architecture] = {
+    "transformer": Architecture(TransformerSeq2SeqConfig, TransformerSeq2Seq),
+    "rnn": Architecture(RecurrentSeq2SeqConfig, RecurrentSeq2Seq),
 }
 """Reads a source and writes a target: `PairModel`, of two vocabularies and whether they are one."""
 
-TEXTS: dict[str, Family] = {
-    "transformer": Family(EncoderConfig, TextEncoder),
-    "rnn": Family(RecurrentTextConfig, RecurrentTextEncoder),
-    "static": Family(StaticConfig, StaticEncoder),
+ENCODER_MODELS: dict[str, Architecture] = {
+    "transformer": Architecture(TransformerEncoderConfig, TransformerEncoder),
+    "rnn": Architecture(RecurrentEncoderConfig, RecurrentEncoder),
+    "static": Architecture(StaticEncoderConfig, StaticEncoder),
 }
 """Reads texts and says something of them: `TextModel`, of a vocabulary and heads."""
 
-MASKED: dict[str, Family] = {"transformer": TEXTS["transformer"]}
+MASKED_LMS: dict[str, Architecture] = {"transformer": ENCODER_MODELS["transformer"]}
 """Those of them that are pre-trained."""
 
-NEXT: dict[str, Family] = {
-    "transformer": Family(LanguageModelConfig, LanguageModel),
-    "rnn": Family(RecurrentNextConfig, RecurrentLanguageModel),
+CAUSAL_LMS: dict[str, Architecture] = {
+    "transformer": Architecture(TransformerLMConfig, TransformerLM),
+    "rnn": Architecture(RecurrentLMConfig, RecurrentLM),
 }
 """Says what comes next: `NextModel`, of a vocabulary."""
 
 
-def family_of(families: Families, table: Mapping[str, Any], where: str) -> Family:
+def architecture_of(architectures: Architectures, table: Mapping[str, Any], where: str) -> Architecture:
     """The family that a ``[model]`` table names; refuses what belongs to another one."""
-    name = table.get("architecture", USUAL)
-    if not isinstance(name, str) or name not in families:
-        raise ConfigError(f"{where}: model.architecture = {name!r}; accepted here: {', '.join(families)}")
-    own = _keys(families[name].Config)
+    name = table.get("architecture", DEFAULT_ARCHITECTURE)
+    if not isinstance(name, str) or name not in architectures:
+        raise ConfigError(f"{where}: model.architecture = {name!r}; accepted here: {', '.join(architectures)}")
+    own = _field_names(architectures[name].Config)
     for key in table:
-        others = [other for other, family in families.items() if key in _keys(family.Config)]
+        others = [other for other, family in architectures.items() if key in _field_names(family.Config)]
         if key not in own and others:
             raise ConfigError(
                 f"{where}: model.{key} belongs to model.architecture = {' or '.join(others)}, not {name}; leave it out"
             )
-    return families[name]
+    return architectures[name]
 
 
-def _keys(config: type[ModelConfig]) -> set[str]:
+def _field_names(config: type[ModelConfig]) -> set[str]:
     return {field.name for field in fields(config)}

@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.data.batches import PartedRows, Rows
-from regard.models.presets import ModelConfig, TextConfig
+from regard.data.batches import Rows, SegmentedRows
+from regard.models.presets import EncoderModelConfig, ModelConfig
 from regard.nn import Loss, TokenEmbedding, linear_cross_entropy
 
 
-class PairModel(nn.Module, ABC):
+class Seq2SeqModel(nn.Module, ABC):
     """Reads a source and writes a target; `start` and `step` write it token by token."""
 
     config: ModelConfig
@@ -30,9 +30,9 @@ class PairModel(nn.Module, ABC):
 
     def forward(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T V"]:
         """The logits of each next target token, given those before it and the whole source."""
-        return self.logits(self.decoded(source, target_in))
+        return self.logits(self.hidden_states(source, target_in))
 
-    def decoded(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
+    def hidden_states(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
         """What the decoder makes of each target token, from the sources themselves."""
         return self.decode(self.encode(source), source, target_in)
 
@@ -57,55 +57,55 @@ class PairModel(nn.Module, ABC):
         """Write one more token of each continuation, W of each sentence in turn, and give the logits of the next."""
 
 
-class TextModel(nn.Module, ABC):
+class EncoderModel(nn.Module, ABC):
     """Reads texts; `heads` make something of what it read."""
 
-    config: TextConfig
+    config: EncoderModelConfig
     embedding: TokenEmbedding
     encoder: nn.ModuleList
     heads: nn.ModuleDict
 
     @abstractmethod
-    def forward(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
+    def forward(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
         """What becomes of each token; with `lengths`, of those of one row that is filled by texts so long."""
 
     @abstractmethod
-    def states(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
+    def iter_hidden_states(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
         """What enters the layers, then what leaves each of them, the last as `forward` gives it."""
 
-    def entering(self, rows: PartedRows) -> Float[Tensor, "B T D"]:
+    def embed(self, rows: SegmentedRows) -> Float[Tensor, "B T D"]:
         """What enters the layers; where a model does not tell the parts of pairs apart, all is of one part."""
-        part = rows.part if self.config.n_parts > 1 else torch.zeros_like(rows.part)
+        part = rows.token_type_ids if self.config.n_parts > 1 else torch.zeros_like(rows.token_type_ids)
         entering: Tensor = self.embedding(rows.ids, rows.position, part)
         return entering
 
 
-class NextModel(nn.Module, ABC):
+class CausalLM(nn.Module, ABC):
     """Reads a text from the left and says what comes next; `start` and `step` go on with it token by token."""
 
     config: ModelConfig
     softmax_embedding: nn.Embedding
 
     @property
-    def context(self) -> int | None:
+    def context_length(self) -> int | None:
         """Tokens of a text that it sees at once, the last of a longer prompt; None where there is no limit."""
         return None
 
     def forward(self, rows: Rows) -> Float[Tensor, "B T V"]:
         """The logits of the token after each."""
-        return self.logits(self.hidden(rows))
+        return self.logits(self.hidden_states(rows))
 
     @abstractmethod
-    def hidden(self, rows: Rows) -> Float[Tensor, "B T D"]:
+    def hidden_states(self, rows: Rows) -> Float[Tensor, "B T D"]:
         """What the model makes of each token, given those before it."""
 
     def logits(self, hidden: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         """Scores of every token of the vocabulary."""
         return F.linear(hidden, self.softmax_embedding.weight)
 
-    def loss(self, rows: Rows, following: Int[Tensor, "B T"]) -> Loss:
+    def loss(self, rows: Rows, labels: Int[Tensor, "B T"]) -> Loss:
         """The negative log-likelihood of the tokens that follow, without the logits of all at once."""
-        return linear_cross_entropy(self.hidden(rows), self.softmax_embedding.weight, following)
+        return linear_cross_entropy(self.hidden_states(rows), self.softmax_embedding.weight, labels)
 
     @abstractmethod
     def start(self, rows: Rows) -> Any:

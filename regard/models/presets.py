@@ -18,7 +18,7 @@ NormPlacement = Literal["post", "pre"]
 ActivationName = Literal["relu", "gelu", "gelu-tanh", "silu", "gated-gelu", "gated-silu"]
 EmbeddingName = Literal["scaled", "normed", "plain"]
 
-Shape = dict[str, Any]
+ConfigTable = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,12 @@ class ModelConfig:
     begins with; 0 leaves it to their shapes (Glorot). BERT's and GPT-2's 0.02 is 0.55 for 768.
     """
 
-    presets: ClassVar[Mapping[str, Shape]]
-    largest_on_cpu: ClassVar[str] = "small"
+    presets: ClassVar[Mapping[str, ConfigTable]]
+    largest_cpu_preset: ClassVar[str] = "small"
     """What is chosen for a CPU where nobody asks for more."""
-    packed: ClassVar[bool] = True
+    uses_packing: ClassVar[bool] = True
     """Texts share rows, and all batches have one shape; else each has a row, and those of like length are together."""
-    habits: ClassVar[Mapping[str, Shape]] = {}
+    training_defaults: ClassVar[Mapping[str, ConfigTable]] = {}
     """Keys of other tables, by table, that suit these models where a recipe leaves them out."""
 
     preset: str
@@ -47,36 +47,36 @@ class ModelConfig:
     spread: float = 0.0
 
     @property
-    def deviation(self) -> float:
+    def init_std(self) -> float:
         """The standard deviation of the first weights; 0 leaves it to their shapes."""
         deviation: float = self.spread * self.d_model**-0.5
         return deviation
 
     def __post_init__(self) -> None:
-        self._at_least("d_model", 1)
-        self._at_least("n_positions", 1)
+        self._check_at_least("d_model", 1)
+        self._check_at_least("n_positions", 1)
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout = {self.dropout}; expected 0 or more and less than 1")
         if not 0 <= self.spread <= 2:
             raise ConfigError(f"model.spread = {self.spread}; expected 0 to 2")
 
     @classmethod
-    def fitted(cls, table: Shape, width: int) -> Shape:
+    def fit_to_length(cls, table: ConfigTable, max_length: int) -> ConfigTable:
         """A ``[model]`` table for texts that are at most so long in training."""
         return table
 
     @property
-    def bound(self) -> bool:
+    def is_length_limited(self) -> bool:
         """Whether no text can be longer than `n_positions`, for there are no weights for what would stand there."""
         return False
 
-    def _at_least(self, name: str, least: int) -> None:
+    def _check_at_least(self, name: str, least: int) -> None:
         if getattr(self, name) < least:
             raise ConfigError(f"model.{name} = {getattr(self, name)}; expected at least {least}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig(ModelConfig):
+class EncoderModelConfig(ModelConfig):
     """What reads texts and has heads.
 
     `n_parts` are the kinds of text that are told apart in one input, as sentence A and B; 0 and 1 tell none apart.
@@ -88,7 +88,7 @@ class TextConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least("n_parts", 0)
+        self._check_at_least("n_parts", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +114,8 @@ class TransformerConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("n_layers", "n_heads", "d_ff"):
-            self._at_least(name, 1)
-        self._at_least("first_position", 0)
+            self._check_at_least(name, 1)
+        self._check_at_least("first_position", 0)
         if self.d_model % self.n_heads:
             raise ConfigError(
                 f"model.n_heads = {self.n_heads} does not divide model.d_model = {self.d_model}; "
@@ -129,38 +129,40 @@ class TransformerConfig(ModelConfig):
             raise ConfigError("model.positions = 'rotary' needs an even width per head; change d_model or n_heads")
 
     @classmethod
-    def fitted(cls, table: Shape, width: int) -> Shape:
+    def fit_to_length(cls, table: ConfigTable, max_length: int) -> ConfigTable:
         """Beyond the widest row learned positions would never be trained."""
         learned = table.get("positions", cls.positions) == "learned"
-        return {"n_positions": width, **table} if learned else table
+        return {"n_positions": max_length, **table} if learned else table
 
     @property
-    def bound(self) -> bool:
+    def is_length_limited(self) -> bool:
         return self.positions == "learned"
 
 
-def _shape(d_model: int, n_layers: int, n_heads: int, dropout: float = 0.1, **more: Any) -> Shape:
+def _transformer_preset(d_model: int, n_layers: int, n_heads: int, dropout: float = 0.1, **more: Any) -> ConfigTable:
     shape = {"d_model": d_model, "n_layers": n_layers, "n_heads": n_heads, "d_ff": 4 * d_model, "dropout": dropout}
     return shape | more
 
 
-def _pair(d_model: int, layers: tuple[int, int], n_heads: int, d_ff: int, dropout: float, norm: str) -> Shape:
-    return _shape(d_model, layers[0], n_heads, dropout, n_decoder_layers=layers[1], d_ff=d_ff, norm=norm)
+def _seq2seq_preset(
+    d_model: int, layers: tuple[int, int], n_heads: int, d_ff: int, dropout: float, norm: str
+) -> ConfigTable:
+    return _transformer_preset(d_model, layers[0], n_heads, dropout, n_decoder_layers=layers[1], d_ff=d_ff, norm=norm)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2SeqConfig(TransformerConfig):
+class TransformerSeq2SeqConfig(TransformerConfig):
     """An encoder-decoder; ``base`` and ``big`` are Vaswani et al. 2017, ``deep-*`` Kasai et al. 2021's idea."""
 
-    presets: ClassVar[Mapping[str, Shape]] = {
-        "tiny": _pair(128, (2, 2), 4, 512, 0.1, "pre"),
-        "mini": _pair(192, (4, 4), 4, 512, 0.3, "pre"),
-        "small": _pair(256, (3, 3), 4, 1024, 0.1, "pre"),
-        "medium": _pair(384, (6, 6), 6, 1536, 0.1, "pre"),
-        "base": _pair(512, (6, 6), 8, 2048, 0.1, "post"),
-        "big": _pair(1024, (6, 6), 16, 4096, 0.3, "post"),
-        "deep-small": _pair(256, (8, 2), 4, 1024, 0.1, "pre"),
-        "deep-base": _pair(512, (12, 2), 8, 2048, 0.1, "pre"),
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _seq2seq_preset(128, (2, 2), 4, 512, 0.1, "pre"),
+        "mini": _seq2seq_preset(192, (4, 4), 4, 512, 0.3, "pre"),
+        "small": _seq2seq_preset(256, (3, 3), 4, 1024, 0.1, "pre"),
+        "medium": _seq2seq_preset(384, (6, 6), 6, 1536, 0.1, "pre"),
+        "base": _seq2seq_preset(512, (6, 6), 8, 2048, 0.1, "post"),
+        "big": _seq2seq_preset(1024, (6, 6), 16, 4096, 0.3, "post"),
+        "deep-small": _seq2seq_preset(256, (8, 2), 4, 1024, 0.1, "pre"),
+        "deep-base": _seq2seq_preset(512, (12, 2), 8, 2048, 0.1, "pre"),
     }
 
     n_decoder_layers: int
@@ -168,19 +170,19 @@ class Seq2SeqConfig(TransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least("n_decoder_layers", 1)
+        self._check_at_least("n_decoder_layers", 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig(TransformerConfig, TextConfig):
+class TransformerEncoderConfig(TransformerConfig, EncoderModelConfig):
     """An encoder alone; the presets are the sizes of BERT (Devlin et al. 2019, Turc et al. 2019)."""
 
-    presets: ClassVar[Mapping[str, Shape]] = {
-        "tiny": _shape(128, 2, 2),
-        "mini": _shape(256, 4, 4),
-        "small": _shape(512, 4, 8),
-        "medium": _shape(512, 8, 8),
-        "base": _shape(768, 12, 12),
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _transformer_preset(128, 2, 2),
+        "mini": _transformer_preset(256, 4, 4),
+        "small": _transformer_preset(512, 4, 8),
+        "medium": _transformer_preset(512, 8, 8),
+        "base": _transformer_preset(768, 12, 12),
     }
 
     positions: PositionScheme = "learned"
@@ -193,18 +195,18 @@ class EncoderConfig(TransformerConfig, TextConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageModelConfig(TransformerConfig):
+class TransformerLMConfig(TransformerConfig):
     """A decoder alone, as GPT-2 (Radford et al. 2019), whose smallest is ``base``, also called ``gpt2-small``."""
 
-    presets: ClassVar[Mapping[str, Shape]] = {
-        "tiny": _shape(128, 2, 2),
-        "mini": _shape(256, 4, 4),
-        "small": _shape(384, 6, 6),
-        "medium": _shape(512, 8, 8),
-        "base": _shape(768, 12, 12),
-        "gpt2-small": _shape(768, 12, 12, n_positions=1024),
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _transformer_preset(128, 2, 2),
+        "mini": _transformer_preset(256, 4, 4),
+        "small": _transformer_preset(384, 6, 6),
+        "medium": _transformer_preset(512, 8, 8),
+        "base": _transformer_preset(768, 12, 12),
+        "gpt2-small": _transformer_preset(768, 12, 12, n_positions=1024),
     }
-    largest_on_cpu: ClassVar[str] = "tiny"
+    largest_cpu_preset: ClassVar[str] = "tiny"
 
     positions: PositionScheme = "learned"
     norm: NormPlacement = "pre"
@@ -213,11 +215,11 @@ class LanguageModelConfig(TransformerConfig):
     spread: float = 0.55
 
 
-def with_preset(table: Shape, family: type[ModelConfig] = Seq2SeqConfig) -> Shape:
+def apply_preset(table: ConfigTable, config_class: type[ModelConfig] = TransformerSeq2SeqConfig) -> ConfigTable:
     """A ``[model]`` table with the keys its preset gives to those left out; a model from elsewhere has none."""
     name = table["preset"]
     if not name:
         return dict(table)
-    if name not in family.presets:
-        raise ConfigError(f"model.preset = '{name}' is unknown; {did_you_mean(name, family.presets)}")
-    return {**family.presets[name], **table}
+    if name not in config_class.presets:
+        raise ConfigError(f"model.preset = '{name}' is unknown; {did_you_mean(name, config_class.presets)}")
+    return {**config_class.presets[name], **table}

@@ -13,14 +13,23 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
-from regard.models.blocks import decoder_layer, embedding, encoder_layer, final_norm
-from regard.models.interfaces import PairModel
-from regard.models.presets import Seq2SeqConfig
-from regard.nn import Cache, Decoder, Encoder, FixedProduct, KeyValue, Place, Sight, visible
+from regard.models.blocks import build_decoder_layer, build_embedding, build_encoder_layer, build_final_norm
+from regard.models.interfaces import Seq2SeqModel
+from regard.models.presets import TransformerSeq2SeqConfig
+from regard.nn import (
+    AttentionMask,
+    DecoderStack,
+    EncoderStack,
+    KeyValue,
+    KVCache,
+    PackedPositions,
+    PrepackedLinear,
+    make_mask,
+)
 
 
 @dataclass
-class DecoderState:
+class Seq2SeqDecoderState:
     """What the decoder remembers of B sentences while it writes W continuations of each.
 
     The continuations of a sentence lie side by side in one row, and nothing remembered is ever moved when some are
@@ -31,64 +40,68 @@ class DecoderState:
                1       x   |  x     |        x   |              <sos> Je suis
     """
 
-    memories: list[KeyValue]
-    memory_sight: Sight
-    caches: list[Cache]
-    own: Bool[Tensor, "B W K"]
+    cross_kv: list[KeyValue]
+    cross_attention_mask: AttentionMask
+    caches: list[KVCache]
+    ancestor_mask: Bool[Tensor, "B W K"]
     position: Int[Tensor, " K"]
-    vocabulary: FixedProduct
+    output_projection: PrepackedLinear
     length: int = 0
-    branched: bool = False
+    has_branched: bool = False
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
         """Go on with these continuations, all those of a row of one sentence, counted through all sentences."""
-        width = self.own.shape[1]
+        width = self.ancestor_mask.shape[1]
         sentences = rows[:, 0] // width
-        self.branched |= rows.shape[1] > 1
-        self.own = self.own[sentences[:, None], rows % width]
-        if not torch.equal(sentences, torch.arange(len(self.memories[0].key), device=rows.device)):
-            self.memories = [memory.select(sentences) for memory in self.memories]
-            self.memory_sight = rows_of(self.memory_sight, sentences)
+        self.has_branched |= rows.shape[1] > 1
+        self.ancestor_mask = self.ancestor_mask[sentences[:, None], rows % width]
+        if not torch.equal(sentences, torch.arange(len(self.cross_kv[0].key), device=rows.device)):
+            self.cross_kv = [memory.select(sentences) for memory in self.cross_kv]
+            self.cross_attention_mask = select_mask_rows(self.cross_attention_mask, sentences)
             for cache in self.caches:
                 cache.select(sentences)
 
-    def write(self) -> Sight:
+    def append_step(self) -> AttentionMask:
         """What the tokens now written may look at: themselves and what lies on their way."""
-        b, w, _ = self.own.shape
+        b, w, _ = self.ancestor_mask.shape
         now = self.position.new_full((w,), self.length)
-        itself = torch.eye(w, dtype=torch.bool, device=self.own.device).expand(b, -1, -1)
-        self.own = torch.cat((self.own, itself), -1)
+        itself = torch.eye(w, dtype=torch.bool, device=self.ancestor_mask.device).expand(b, -1, -1)
+        self.ancestor_mask = torch.cat((self.ancestor_mask, itself), -1)
         self.position = torch.cat((self.position, now))
         self.length += 1
-        allowed = self.own[:, None] if self.branched else None
-        return Sight(now.expand(b, -1), self.position.expand(b, -1), allowed)
+        allowed = self.ancestor_mask[:, None] if self.has_branched else None
+        return AttentionMask(now.expand(b, -1), self.position.expand(b, -1), allowed)
 
 
-def rows_of(sight: Sight, rows: Tensor) -> Sight:
+def select_mask_rows(attention_mask: AttentionMask, rows: Tensor) -> AttentionMask:
     """The sight of these rows, in this order."""
-    allowed = None if sight.allowed is None else sight.allowed[rows]
-    blank = None if sight.blank is None else sight.blank[rows]
-    return Sight(sight.query_position[rows], sight.key_position[rows], allowed, blank)
+    allowed = None if attention_mask.mask is None else attention_mask.mask[rows]
+    blank = None if attention_mask.fully_masked is None else attention_mask.fully_masked[rows]
+    return AttentionMask(attention_mask.query_position[rows], attention_mask.key_position[rows], allowed, blank)
 
 
-class Seq2Seq(PairModel):
+class TransformerSeq2Seq(Seq2SeqModel):
     """An encoder reads the source; a decoder writes the target, looking back at it."""
 
-    config: Seq2SeqConfig
+    config: TransformerSeq2SeqConfig
 
-    def __init__(self, config: Seq2SeqConfig, source_vocabulary: int, target_vocabulary: int, *, joint: bool) -> None:
+    def __init__(
+        self, config: TransformerSeq2SeqConfig, source_vocabulary_size: int, target_vocabulary_size: int, *, joint: bool
+    ) -> None:
         super().__init__()
-        same = source_vocabulary == target_vocabulary
-        assert same or not joint, f"one vocabulary, two sizes: source {source_vocabulary}, target {target_vocabulary}"
+        same = source_vocabulary_size == target_vocabulary_size
+        assert same or not joint, (
+            f"one vocabulary, two sizes: source {source_vocabulary_size}, target {target_vocabulary_size}"
+        )
         self.config, self.joint = config, joint
-        self.source_embedding = embedding(config, source_vocabulary)
-        self.target_embedding = embedding(config, target_vocabulary)
-        self.encoder = Encoder(encoder_layer(config) for _ in range(config.n_layers))
-        self.encoder_norm = final_norm(config)
-        self.decoder = Decoder(decoder_layer(config) for _ in range(config.n_decoder_layers))
-        self.decoder_norm = final_norm(config)
-        self.softmax_embedding = nn.Embedding(target_vocabulary, config.d_model)
-        self.output_bias = nn.Parameter(torch.zeros(target_vocabulary)) if config.output_bias else None
+        self.source_embedding = build_embedding(config, source_vocabulary_size)
+        self.target_embedding = build_embedding(config, target_vocabulary_size)
+        self.encoder = EncoderStack(build_encoder_layer(config) for _ in range(config.n_layers))
+        self.encoder_norm = build_final_norm(config)
+        self.decoder = DecoderStack(build_decoder_layer(config) for _ in range(config.n_decoder_layers))
+        self.decoder_norm = build_final_norm(config)
+        self.softmax_embedding = nn.Embedding(target_vocabulary_size, config.d_model)
+        self.output_bias = nn.Parameter(torch.zeros(target_vocabulary_size)) if config.output_bias else None
         if config.tied:
             self.softmax_embedding.weight = self.target_embedding.tokens.weight
             if joint:
@@ -96,35 +109,37 @@ class Seq2Seq(PairModel):
 
     def encode(self, source: Rows) -> Float[Tensor, "B S D"]:
         x = self.source_embedding(source.ids, source.position)
-        encoded: Tensor = self.encoder_norm(self.encoder(x, visible(_place(source))))
+        encoded: Tensor = self.encoder_norm(self.encoder(x, make_mask(_packed_positions(source))))
         return encoded
 
     def decode(self, encoded: Float[Tensor, "B S D"], source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
         x = self.target_embedding(target_in.ids, target_in.position)
-        sight = visible(_place(target_in), causal=True)
-        memory_sight = visible(_place(target_in), _place(source))
-        memories = self.decoder.remember(encoded, source.position)
+        sight = make_mask(_packed_positions(target_in), causal=True)
+        memory_sight = make_mask(_packed_positions(target_in), _packed_positions(source))
+        memories = self.decoder.project_kv(encoded, source.position)
         decoded: Tensor = self.decoder_norm(self.decoder(x, memories, sight, memory_sight))
         return decoded
 
-    def start(self, source: Rows) -> DecoderState:
-        memories = self.decoder.remember(self.encode(source), source.position)
+    def start(self, source: Rows) -> Seq2SeqDecoderState:
+        memories = self.decoder.project_kv(self.encode(source), source.position)
         first = source.position[:, :1]
         full = bool((source.segment > 0).all())
-        writer = Place(torch.ones_like(first), first)
-        sight = Sight(first, source.position) if full else visible(writer, _place(source))
+        writer = PackedPositions(torch.ones_like(first), first)
+        sight = AttentionMask(first, source.position) if full else make_mask(writer, _packed_positions(source))
         nothing = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
-        vocabulary = FixedProduct(self.softmax_embedding.weight, self.output_bias)
-        return DecoderState(memories, sight, [Cache() for _ in self.decoder], nothing, first.new_zeros(0), vocabulary)
+        vocabulary = PrepackedLinear(self.softmax_embedding.weight, self.output_bias)
+        return Seq2SeqDecoderState(
+            memories, sight, [KVCache() for _ in self.decoder], nothing, first.new_zeros(0), vocabulary
+        )
 
-    def step(self, tokens: Int[Tensor, " N"], state: DecoderState) -> Float[Tensor, "N V"]:
-        sight = state.write()
+    def step(self, tokens: Int[Tensor, " N"], state: Seq2SeqDecoderState) -> Float[Tensor, "N V"]:
+        sight = state.append_step()
         now = sight.query_position
         x = self.target_embedding(tokens.view(now.shape), now)
-        memory_sight = state.memory_sight._replace(query_position=now)
-        x = self.decoder(x, state.memories, sight, memory_sight, state.caches)
-        return state.vocabulary(self.decoder_norm(x).flatten(0, 1))
+        memory_sight = state.cross_attention_mask._replace(query_position=now)
+        x = self.decoder(x, state.cross_kv, sight, memory_sight, state.caches)
+        return state.output_projection(self.decoder_norm(x).flatten(0, 1))
 
 
-def _place(rows: Rows) -> Place:
-    return Place(rows.segment, rows.position)
+def _packed_positions(rows: Rows) -> PackedPositions:
+    return PackedPositions(rows.segment, rows.position)

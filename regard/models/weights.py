@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regard.disk import write_aside
+from regard.disk import write_atomically
 from regard.errors import CheckpointError
 
 
@@ -36,25 +36,25 @@ def load_weights(model: nn.Module, path: Path) -> None:
             weight.copy_(found[name])
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
+def collect_weights(model: nn.Module) -> dict[str, Tensor]:
     """The model's weights by name, each once, in main memory."""
     return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the header texts of a safetensors file."""
-    with _tensor_file(path) as file:
+    with _open_tensor_file(path) as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
-def read_header(path: Path) -> dict[str, str]:
+def read_metadata(path: Path) -> dict[str, str]:
     """The header texts alone."""
-    with _tensor_file(path) as file:
+    with _open_tensor_file(path) as file:
         return file.metadata() or {}
 
 
 @contextmanager
-def _tensor_file(path: Path) -> Iterator[Any]:
+def _open_tensor_file(path: Path) -> Iterator[Any]:
     if not path.exists():
         raise CheckpointError(f"{path}: no such file; was training stopped before its first checkpoint?")
     try:
@@ -64,14 +64,14 @@ def _tensor_file(path: Path) -> Iterator[Any]:
         raise CheckpointError(f"{path}: damaged or not a safetensors file ({error}); restore it from a copy") from None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None = None) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write a safetensors file whole or not at all."""
 
     def write(aside: Path) -> None:
         try:
-            save_file(dict(tensors), aside, header)
+            save_file(dict(tensors), aside, metadata)
         except SafetensorError as error:  # it wraps the system's error: a full disk must look like one
             raise OSError(str(error)) from None
         aside.chmod(0o644)
 
-    write_aside(path, write)
+    write_atomically(path, write)

@@ -29,7 +29,7 @@ BLOCK = 2048
 
 def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """``x P(X < x)`` for a standard normal X."""
-    if _pays(x) and x.is_contiguous() and runnable(x):  # half of a gate is better left to the compiler
+    if _is_compiled_half(x) and x.is_contiguous() and runnable(x):  # half of a gate is better left to the compiler
         result: Tensor = _gelu(x)
         return result
     return F.gelu(x)
@@ -37,15 +37,15 @@ def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 def gelu_tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """GPT-2's: ``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``."""
-    return by_sigmoid(x) if _pays(x) else F.gelu(x, approximate="tanh")
+    return gelu_tanh_from_sigmoid(x) if _is_compiled_half(x) else F.gelu(x, approximate="tanh")
 
 
-def by_sigmoid(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def gelu_tanh_from_sigmoid(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """The same, but for rounding; what is compiled rounds at the end only."""
     return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
 
 
-def _pays(x: Tensor) -> bool:
+def _is_compiled_half(x: Tensor) -> bool:
     return x.dtype in HALF and x.device.type == "cuda" and torch.compiler.is_compiling()
 
 

@@ -17,16 +17,16 @@ from torch import Tensor, nn
 from regard.nn.cache import KeyValue
 from regard.nn.linear import Linear
 from regard.nn.positions import NoPositions, Positions
-from regard.nn.sight import Sight
+from regard.nn.sight import AttentionMask
 from regard.nn.tap import Tap
 
 
-def softmax_visible(scores: Float[Tensor, "*B Q K"], sight: Sight | None) -> Float[Tensor, "*B Q K"]:
+def masked_softmax(scores: Float[Tensor, "*B Q K"], attention_mask: AttentionMask | None) -> Float[Tensor, "*B Q K"]:
     """Weights over the keys each query may see; zeros where it may see none."""
-    if sight is None or sight.allowed is None:
+    if attention_mask is None or attention_mask.mask is None:
         return scores.softmax(-1)
-    weights = scores.masked_fill(~sight.allowed, -math.inf).softmax(-1)
-    return weights if sight.blank is None else weights.masked_fill(sight.blank, 0.0)
+    weights = scores.masked_fill(~attention_mask.mask, -math.inf).softmax(-1)
+    return weights if attention_mask.fully_masked is None else weights.masked_fill(attention_mask.fully_masked, 0.0)
 
 
 class Attention(nn.Module):
@@ -39,16 +39,18 @@ class Attention(nn.Module):
         super().__init__()
         self.weights = Tap()
 
-    def prepare(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
+    def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
         return key
 
-    def compare(self, query: Float[Tensor, "B Q Dq"], prepared: Float[Tensor, "B K Dp"]) -> Float[Tensor, "B Q K"]:
+    def score_projected(
+        self, query: Float[Tensor, "B Q Dq"], projected_key: Float[Tensor, "B K Dp"]
+    ) -> Float[Tensor, "B Q K"]:
         raise NotImplementedError
 
     def score(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
-        return self.compare(query, self.prepare(key))
+        return self.score_projected(query, self.project_key(key))
 
-    def factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
+    def bilinear_factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
         """``F`` and ``G`` if the score is ``(F q) . (G k)``; None if it is no bilinear form."""
         return None
 
@@ -57,10 +59,10 @@ class Attention(nn.Module):
         query: Float[Tensor, "B Q Dq"],
         key: Float[Tensor, "B K Dk"],
         value: Float[Tensor, "B K Dv"],
-        sight: Sight | None = None,
+        attention_mask: AttentionMask | None = None,
     ) -> Float[Tensor, "B Q Dv"]:
         scores = self.score(query, key).unsqueeze(1)  # (B, 1, Q, K), as a sight is shaped
-        weights: Tensor = self.weights(softmax_visible(scores, sight).squeeze(1))
+        weights: Tensor = self.weights(masked_softmax(scores, attention_mask).squeeze(1))
         return weights @ value
 
 
@@ -73,27 +75,33 @@ class AdditiveAttention(Attention):
         self.hidden = nn.Linear(d_key + d_query, d_hidden, bias=False)
         self.energy = nn.Linear(d_hidden, 1, bias=False)
 
-    def prepare(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
+    def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
         return key @ self.hidden.weight[:, : self.d_key].T
 
-    def compare(self, query: Float[Tensor, "B Q Dq"], prepared: Float[Tensor, "B K Dp"]) -> Float[Tensor, "B Q K"]:
+    def score_projected(
+        self, query: Float[Tensor, "B Q Dq"], projected_key: Float[Tensor, "B K Dp"]
+    ) -> Float[Tensor, "B Q K"]:
         of_query = query @ self.hidden.weight[:, self.d_key :].T
-        energy: Tensor = self.energy(torch.tanh(of_query[:, :, None] + prepared[:, None]))  # (B, Q, K, 1)
+        energy: Tensor = self.energy(torch.tanh(of_query[:, :, None] + projected_key[:, None]))  # (B, Q, K, 1)
         return energy.squeeze(-1)
 
 
 class DotAttention(Attention):
     """``k . q``, without parameters (Luong et al. 2015)."""
 
-    def compare(self, query: Float[Tensor, "B Q D"], prepared: Float[Tensor, "B K D"]) -> Float[Tensor, "B Q K"]:
-        return query @ prepared.mT
+    def score_projected(
+        self, query: Float[Tensor, "B Q D"], projected_key: Float[Tensor, "B K D"]
+    ) -> Float[Tensor, "B Q K"]:
+        return query @ projected_key.mT
 
 
 class ScaledDotAttention(DotAttention):
     """``k . q / sqrt(d_k)`` (Vaswani et al. 2017, eq. 1)."""
 
-    def compare(self, query: Float[Tensor, "B Q D"], prepared: Float[Tensor, "B K D"]) -> Float[Tensor, "B Q K"]:
-        return super().compare(query, prepared) / math.sqrt(prepared.shape[-1])
+    def score_projected(
+        self, query: Float[Tensor, "B Q D"], projected_key: Float[Tensor, "B K D"]
+    ) -> Float[Tensor, "B Q K"]:
+        return super().score_projected(query, projected_key) / math.sqrt(projected_key.shape[-1])
 
 
 class BilinearAttention(Attention):
@@ -103,19 +111,21 @@ class BilinearAttention(Attention):
         super().__init__()
         self.form = nn.Linear(d_key, d_query, bias=False)
 
-    def prepare(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
+    def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
         prepared: Tensor = self.form(key)
         return prepared
 
-    def compare(self, query: Float[Tensor, "B Q D"], prepared: Float[Tensor, "B K D"]) -> Float[Tensor, "B Q K"]:
-        return query @ prepared.mT
+    def score_projected(
+        self, query: Float[Tensor, "B Q D"], projected_key: Float[Tensor, "B K D"]
+    ) -> Float[Tensor, "B Q K"]:
+        return query @ projected_key.mT
 
-    def factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]]:
+    def bilinear_factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]]:
         form = self.form.weight.detach()
         return torch.eye(len(form)).to(form), form
 
 
-class HeadedAttention(nn.Module):
+class InspectableAttention(nn.Module):
     """What can be looked into as attention: heads, each with weights over values that go through one output matrix.
 
     Taps: `query`, `key` and `value` (B, H, tokens, width), `weights` (B, H, Q, K), `mixed` (B, Q, widths of all heads).
@@ -130,12 +140,12 @@ class HeadedAttention(nn.Module):
         self.n_heads, self.d_value = n_heads, d_value
         self.query, self.key, self.value, self.weights, self.mixed = Tap(), Tap(), Tap(), Tap(), Tap()
 
-    def factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
+    def bilinear_factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
         """``F`` and ``G`` if a head's score is ``(F q) . (G k)``; None if it is no bilinear form."""
         raise NotImplementedError
 
 
-class StateAttention(HeadedAttention):
+class RecurrentCrossAttention(InspectableAttention):
     """One head without projections: keys and values are the states of an encoder, queries those of a decoder."""
 
     def __init__(self, scorer: Attention, d_state: int, d_out: int) -> None:
@@ -145,20 +155,22 @@ class StateAttention(HeadedAttention):
         self.weights = scorer.weights
         self.scorer = scorer
 
-    def remember(self, encoded: Float[Tensor, "B K D"]) -> KeyValue:
+    def project_kv(self, encoded: Float[Tensor, "B K D"]) -> KeyValue:
         """What is kept of a text, for any number of queries."""
-        return KeyValue(self.key(self.scorer.prepare(encoded)[:, None]), self.value(encoded[:, None]))
+        return KeyValue(self.key(self.scorer.project_key(encoded)[:, None]), self.value(encoded[:, None]))
 
-    def cross(self, x: Float[Tensor, "N Q D"], memory: KeyValue, sight: Sight) -> Float[Tensor, "N Q Do"]:
+    def cross_attend(
+        self, x: Float[Tensor, "N Q D"], kv: KeyValue, attention_mask: AttentionMask
+    ) -> Float[Tensor, "N Q Do"]:
         """What queries see of the remembered texts; N rows may be several for each text, side by side."""
-        query: Tensor = self.query(x.reshape(len(memory.key), 1, -1, x.shape[-1]))
-        scores = self.scorer.compare(query[:, 0], memory.key[:, 0])[:, None]  # (B, 1, Q, K)
-        weights: Tensor = self.weights(softmax_visible(scores, sight))
-        seen: Tensor = self.output(self.mixed((weights @ memory.value)[:, 0]))
+        query: Tensor = self.query(x.reshape(len(kv.key), 1, -1, x.shape[-1]))
+        scores = self.scorer.score_projected(query[:, 0], kv.key[:, 0])[:, None]  # (B, 1, Q, K)
+        weights: Tensor = self.weights(masked_softmax(scores, attention_mask))
+        seen: Tensor = self.output(self.mixed((weights @ kv.value)[:, 0]))
         return seen.reshape(*x.shape[:-1], -1)
 
-    def factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
-        return self.scorer.factors()
+    def bilinear_factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
+        return self.scorer.bilinear_factors()
 
 
 class AttentionPooling(nn.Module):
@@ -174,21 +186,21 @@ class AttentionPooling(nn.Module):
             nn.init.normal_(self.query)
         self.weights = Tap()
 
-    def weigh(self, key: Float[Tensor, "B T D"], there: Bool[Tensor, "B T"]) -> Float[Tensor, "B hops T"]:
+    def compute_weights(self, key: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B hops T"]:
         """The weights of each hop over the tokens that are there; zeros for a text without tokens."""
         scores = self.query @ key.mT / math.sqrt(key.shape[-1])  # (B, hops, T)
-        blank = ~there.any(-1)[:, None, None]
-        scores = scores.masked_fill(~(there[:, None] | blank), -math.inf)
+        blank = ~mask.any(-1)[:, None, None]
+        scores = scores.masked_fill(~(mask[:, None] | blank), -math.inf)
         weights: Tensor = self.weights(scores.softmax(-1).masked_fill(blank, 0.0))
         return weights
 
     def forward(
-        self, key: Float[Tensor, "B T D"], value: Float[Tensor, "B T Dv"], there: Bool[Tensor, "B T"]
+        self, key: Float[Tensor, "B T D"], value: Float[Tensor, "B T Dv"], mask: Bool[Tensor, "B T"]
     ) -> Float[Tensor, "B hops Dv"]:
-        return self.weigh(key, there) @ value
+        return self.compute_weights(key, mask) @ value
 
 
-def redundancy(weights: Float[Tensor, "B hops T"]) -> Float[Tensor, " B"]:
+def redundancy_penalty(weights: Float[Tensor, "B hops T"]) -> Float[Tensor, " B"]:
     """Lin et al.'s penalty ``||A A^T - I||_F^2``: how much the hops look at the same tokens."""
     gram = weights @ weights.mT
     identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)

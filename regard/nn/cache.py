@@ -25,89 +25,89 @@ class KeyValue(NamedTuple):
 
 
 @runtime_checkable
-class Memory(Protocol):
+class KVCacheLike(Protocol):
     """What self-attention adds the keys and values of new tokens to, and gets those of all tokens from."""
 
     def append(self, new: KeyValue) -> KeyValue: ...
 
 
-class Cache:
+class KVCache:
     """Keys and values of the tokens written so far, in room kept for more."""
 
-    def __init__(self, room: int = 32) -> None:
+    def __init__(self, capacity: int = 32) -> None:
         self.length = 0
-        self._room = room
-        self._kept: KeyValue | None = None
+        self._capacity = capacity
+        self._buffer: KeyValue | None = None
 
     @classmethod
-    def of(cls, kept: KeyValue) -> Cache:
+    def from_kv(cls, kv: KeyValue) -> KVCache:
         """One that remembers this already."""
         cache = cls()
-        cache._kept, cache.length = kept, kept.key.shape[2]
+        cache._buffer, cache.length = kv, kv.key.shape[2]
         return cache
 
     def append(self, new: KeyValue) -> KeyValue:
         """Add the next tokens and give back everything remembered."""
         end = self.length + new.key.shape[2]
-        if self._kept is None or end > self._kept.key.shape[2]:
-            self._grow(new, max(end, self._room))
-        assert self._kept is not None
-        self._kept.key[:, :, self.length : end] = new.key
-        self._kept.value[:, :, self.length : end] = new.value
+        if self._buffer is None or end > self._buffer.key.shape[2]:
+            self._grow(new, max(end, self._capacity))
+        assert self._buffer is not None
+        self._buffer.key[:, :, self.length : end] = new.key
+        self._buffer.value[:, :, self.length : end] = new.value
         self.length = end
-        return self.remembered()
+        return self.contents()
 
-    def remembered(self) -> KeyValue:
+    def contents(self) -> KeyValue:
         """The filled part."""
-        assert self._kept is not None, "nothing was appended yet"
-        return KeyValue(self._kept.key[:, :, : self.length], self._kept.value[:, :, : self.length])
+        assert self._buffer is not None, "nothing was appended yet"
+        return KeyValue(self._buffer.key[:, :, : self.length], self._buffer.value[:, :, : self.length])
 
     def select(self, rows: Int[Tensor, " N"]) -> None:
         """Go on with these rows, in this order; a row may be taken several times or not at all."""
-        if self._kept is not None:
-            self._kept = self._kept.select(rows)
+        if self._buffer is not None:
+            self._buffer = self._buffer.select(rows)
 
-    def _grow(self, like: KeyValue, room: int) -> None:
+    def _grow(self, like: KeyValue, capacity: int) -> None:
         """Move to room for twice as many tokens."""
-        old = self.remembered() if self._kept is not None else None
-        self._room = room if old is None else 2 * room
-        self._kept = KeyValue(*(_room_like(part, self._room) for part in like))
+        old = self.contents() if self._buffer is not None else None
+        self._capacity = capacity if old is None else 2 * capacity
+        self._buffer = KeyValue(*(_allocate_like(part, self._capacity) for part in like))
         if old is not None:
-            self._kept.key[:, :, : self.length] = old.key
-            self._kept.value[:, :, : self.length] = old.value
+            self._buffer.key[:, :, : self.length] = old.key
+            self._buffer.value[:, :, : self.length] = old.value
 
 
-class Slots:
+class StaticKVCache:
     """Keys and values in room that neither moves nor grows; a tensor shared by all layers says where the next go.
 
     All of the room is given back; what is not written yet is zeros, and for the sight to hide.
     """
 
-    def __init__(self, room: int, place: Int[Tensor, " 1"], kept: KeyValue | None = None) -> None:
-        self._room, self._place = room, place
-        self._kept: KeyValue | None = None
-        if kept is not None:
-            self._kept = self._zeros(kept)
-            for part, old in zip(self._kept, kept, strict=True):
+    def __init__(self, capacity: int, cache_position: Int[Tensor, " 1"], initial: KeyValue | None = None) -> None:
+        self._capacity, self._cache_position = capacity, cache_position
+        self._buffer: KeyValue | None = None
+        if initial is not None:
+            self._buffer = self._allocate_zeros(initial)
+            for part, old in zip(self._buffer, initial, strict=True):
                 part[:, :, : old.shape[2]] = old
 
     def append(self, new: KeyValue) -> KeyValue:
         """Add the next token of each row and give back the whole room."""
-        if self._kept is None:
-            self._kept = self._zeros(new)
-        for part, one in zip(self._kept, new, strict=True):
-            part.index_copy_(2, self._place, one)
-        return self._kept
+        if self._buffer is None:
+            self._buffer = self._allocate_zeros(new)
+        for part, one in zip(self._buffer, new, strict=True):
+            part.index_copy_(2, self._cache_position, one)
+        return self._buffer
 
-    def upto(self, end: int) -> KeyValue:
+    def prefix(self, end: int) -> KeyValue:
         """The part before this place."""
-        assert self._kept is not None, "nothing was appended yet"
-        return KeyValue(self._kept.key[:, :, :end], self._kept.value[:, :, :end])
+        assert self._buffer is not None, "nothing was appended yet"
+        return KeyValue(self._buffer.key[:, :, :end], self._buffer.value[:, :, :end])
 
-    def _zeros(self, like: KeyValue) -> KeyValue:
-        return KeyValue(*(_room_like(part, self._room).zero_() for part in like))
+    def _allocate_zeros(self, like: KeyValue) -> KeyValue:
+        return KeyValue(*(_allocate_like(part, self._capacity).zero_() for part in like))
 
 
-def _room_like(part: Tensor, room: int) -> Tensor:
-    rows, heads, _, width = part.shape
-    return torch.empty(rows, heads, room, width, dtype=part.dtype, device=part.device)
+def _allocate_like(tensor: Tensor, capacity: int) -> Tensor:
+    rows, heads, _, width = tensor.shape
+    return torch.empty(rows, heads, capacity, width, dtype=tensor.dtype, device=tensor.device)

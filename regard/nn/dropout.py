@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-PER_NUMBER = 4
+ELEMENTS_PER_DRAW = 4
 
 
 class Dropout(nn.Module):
@@ -29,34 +29,34 @@ class Dropout(nn.Module):
         if self.p == 1:
             return x * 0
         if x.device.type == "cpu":
-            return x * _kept(x, self.p)
+            return x * _draw_scaled_mask(x, self.p)
         if torch.compiler.is_compiling():
-            return torch.where(_mixed(x) >= _threshold(self.p, 32), x * (1 / (1 - self.p)), 0.0)
+            return torch.where(_hash_random_bits(x) >= _keep_threshold(self.p, 32), x * (1 / (1 - self.p)), 0.0)
         return F.dropout(x, self.p)
 
 
-def _kept(x: Tensor, p: float) -> Tensor:
+def _draw_scaled_mask(x: Tensor, p: float) -> Tensor:
     """0 where an element is dropped, 1 / (1 - p) where it is kept."""
-    numbers = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // PER_NUMBER),))
+    numbers = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // ELEMENTS_PER_DRAW),))
     bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)
-    return (bits >= _threshold(p, 16)).to(x.dtype).mul_(1 / (1 - p))
+    return (bits >= _keep_threshold(p, 16)).to(x.dtype).mul_(1 / (1 - p))
 
 
-def _threshold(p: float, bits: int) -> int:
+def _keep_threshold(p: float, bits: int) -> int:
     """Below it lies the share `p` of all whole numbers with so many bits; itself one of them, it is always kept."""
     return min(round(p * (1 << bits)), (1 << bits) - 1) - (1 << (bits - 1))
 
 
-def _mixed(x: Tensor) -> Tensor:
+def _hash_random_bits(x: Tensor) -> Tensor:
     """A whole number for each element, as good as drawn: its place, mixed with what is drawn once for all."""
     first, second = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=x.device)
     number = torch.arange(x.numel(), dtype=torch.int32, device=x.device).view(x.shape) ^ first
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B - 2**32)):
-        number = (number ^ _right(number, shift)) * factor + second
-    last: Tensor = number ^ _right(number, 16)
+        number = (number ^ _logical_right_shift(number, shift)) * factor + second
+    last: Tensor = number ^ _logical_right_shift(number, 16)
     return last
 
 
-def _right(number: Tensor, shift: int) -> Tensor:
+def _logical_right_shift(number: Tensor, shift: int) -> Tensor:
     """Shifted to the right, zeros coming in from the left."""
     return (number >> shift) & ((1 << (32 - shift)) - 1)

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn.cache import KeyValue, Memory
+from regard.nn.cache import KeyValue, KVCacheLike
 from regard.nn.dropout import Dropout
 from regard.nn.linear import Linear
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import Positions
-from regard.nn.sight import Sight
+from regard.nn.sight import AttentionMask
 from regard.nn.tap import Tap
 
 Activation = Callable[[Tensor], Tensor]
@@ -54,7 +54,7 @@ class PreNorm(nn.Module):
         return result
 
 
-Around = Callable[[], PostNorm | PreNorm]
+ResidualFactory = Callable[[], PostNorm | PreNorm]
 
 
 class FeedForward(nn.Module):
@@ -89,15 +89,17 @@ class GatedFeedForward(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
-    def __init__(self, attention: MultiHeadAttention, feed_forward: nn.Module, around: Around) -> None:
+    def __init__(self, attention: MultiHeadAttention, feed_forward: nn.Module, make_residual: ResidualFactory) -> None:
         super().__init__()
         self.attention = attention
         self.feed_forward = feed_forward
-        self.around_attention, self.around_feed_forward = around(), around()
+        self.around_attention, self.around_feed_forward = make_residual(), make_residual()
         self.out = Tap()
 
-    def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Memory | None = None) -> Float[Tensor, "B T D"]:
-        x = self.around_attention(x, lambda x: self.attention(x, sight, cache))
+    def forward(
+        self, x: Float[Tensor, "B T D"], attention_mask: AttentionMask, cache: KVCacheLike | None = None
+    ) -> Float[Tensor, "B T D"]:
+        x = self.around_attention(x, lambda x: self.attention(x, attention_mask, cache))
         result: Tensor = self.out(self.around_feed_forward(x, self.feed_forward))
         return result
 
@@ -110,63 +112,67 @@ class DecoderLayer(nn.Module):
         attention: MultiHeadAttention,
         cross_attention: MultiHeadAttention,
         feed_forward: nn.Module,
-        around: Around,
+        make_residual: ResidualFactory,
     ) -> None:
         super().__init__()
         self.attention = attention
         self.cross_attention = cross_attention
         self.feed_forward = feed_forward
-        self.around_attention, self.around_cross, self.around_feed_forward = around(), around(), around()
+        self.around_attention, self.around_cross, self.around_feed_forward = (
+            make_residual(),
+            make_residual(),
+            make_residual(),
+        )
         self.out = Tap()
 
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        memory: KeyValue,
-        sight: Sight,
-        memory_sight: Sight,
-        cache: Memory | None = None,
+        cross_kv: KeyValue,
+        attention_mask: AttentionMask,
+        cross_attention_mask: AttentionMask,
+        cache: KVCacheLike | None = None,
     ) -> Float[Tensor, "B T D"]:
-        x = self.around_attention(x, lambda x: self.attention(x, sight, cache))
-        x = self.around_cross(x, lambda x: self.cross_attention.cross(x, memory, memory_sight))
+        x = self.around_attention(x, lambda x: self.attention(x, attention_mask, cache))
+        x = self.around_cross(x, lambda x: self.cross_attention.cross_attend(x, cross_kv, cross_attention_mask))
         result: Tensor = self.out(self.around_feed_forward(x, self.feed_forward))
         return result
 
 
-class Encoder(nn.ModuleList):
+class EncoderStack(nn.ModuleList):
     """A stack of encoder layers."""
 
     def __init__(self, layers: Iterable[EncoderLayer]) -> None:
         super().__init__(layers)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], sight: Sight, caches: Sequence[Memory] | None = None
+        self, x: Float[Tensor, "B T D"], attention_mask: AttentionMask, caches: Sequence[KVCacheLike] | None = None
     ) -> Float[Tensor, "B T D"]:
         for i, layer in enumerate(self):
-            x = layer(x, sight, None if caches is None else caches[i])
+            x = layer(x, attention_mask, None if caches is None else caches[i])
         return x
 
 
-class Decoder(nn.ModuleList):
+class DecoderStack(nn.ModuleList):
     """A stack of decoder layers."""
 
     def __init__(self, layers: Iterable[DecoderLayer]) -> None:
         super().__init__(layers)
 
-    def remember(self, encoded: Float[Tensor, "B S D"], position: Int[Tensor, "B S"]) -> list[KeyValue]:
+    def project_kv(self, encoded: Float[Tensor, "B S D"], position: Int[Tensor, "B S"]) -> list[KeyValue]:
         """What each layer's cross-attention keeps of the encoded text."""
         return [layer.cross_attention.remember(encoded, position) for layer in self]  # type: ignore[union-attr, operator]
 
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        memories: Sequence[KeyValue],
-        sight: Sight,
-        memory_sight: Sight,
-        caches: Sequence[Memory] | None = None,
+        cross_kv: Sequence[KeyValue],
+        attention_mask: AttentionMask,
+        cross_attention_mask: AttentionMask,
+        caches: Sequence[KVCacheLike] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        for i, (layer, memory) in enumerate(zip(self, memories, strict=True)):
-            x = layer(x, memory, sight, memory_sight, None if caches is None else caches[i])
+        for i, (layer, memory) in enumerate(zip(self, cross_kv, strict=True)):
+            x = layer(x, memory, attention_mask, cross_attention_mask, None if caches is None else caches[i])
         return x
 
 
@@ -178,29 +184,29 @@ class TokenEmbedding(nn.Module):
 
     def __init__(
         self,
-        vocabulary: int,
+        vocabulary_size: int,
         d_model: int,
         positions: Positions,
         *,
         dropout: float,
         scaled: bool = True,
         norm: nn.Module | None = None,
-        n_parts: int = 0,
+        n_token_types: int = 0,
     ) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, d_model)
+        self.tokens = nn.Embedding(vocabulary_size, d_model)
         self.scale = math.sqrt(d_model) if scaled else 1.0
         self.positions = positions
-        self.parts = nn.Embedding(n_parts, d_model) if n_parts else None
+        self.parts = nn.Embedding(n_token_types, d_model) if n_token_types else None
         self.norm = norm or nn.Identity()
         self.dropout = Dropout(dropout)
         self.out = Tap()
 
     def forward(
-        self, ids: Int[Tensor, "B T"], position: Int[Tensor, "B T"], part: Int[Tensor, "B T"] | None = None
+        self, ids: Int[Tensor, "B T"], position: Int[Tensor, "B T"], token_type_ids: Int[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T D"]:
         x = self.positions.embed(self.tokens(ids) * self.scale, position)
-        if self.parts is not None and part is not None:
-            x = x + self.parts(part)
+        if self.parts is not None and token_type_ids is not None:
+            x = x + self.parts(token_type_ids)
         result: Tensor = self.out(self.dropout(self.norm(x)))
         return result

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from regard.nn import few_rows
 from regard.nn.few_rows import VOCABULARY
 
-BLOCKS = 8
-FEW_ROWS = range(1, 65)
+N_BLOCKS = 8
+SMALL_BATCH = range(1, 65)
 
 
-def product(
+def linear(
     x: Float[Tensor, "*B D"], weight: Float[Tensor, "out D"], bias: Float[Tensor, " out"] | None = None
 ) -> Float[Tensor, "*B out"]:
     """``x @ weight.T + bias``; for few rows, and outside of training, the result may be a transposed view."""
@@ -26,8 +26,8 @@ def product(
         return few_rows.product(x, weight, bias)
     n_rows = x.numel() // x.shape[-1]
     # In blocks a vocabulary would give more than the caches hold, in the wrong order.
-    few = n_rows in FEW_ROWS and (n_rows <= BLOCKS or len(weight) <= VOCABULARY)
-    n_blocks = 1 if len(weight) % BLOCKS else BLOCKS  # one for a large odd vocabulary, as GPT-2's
+    few = n_rows in SMALL_BATCH and (n_rows <= N_BLOCKS or len(weight) <= VOCABULARY)
+    n_blocks = 1 if len(weight) % N_BLOCKS else N_BLOCKS  # one for a large odd vocabulary, as GPT-2's
     if torch.is_grad_enabled() or x.device.type != "cpu" or not few or (n_blocks == 1 and len(weight) <= VOCABULARY):
         return F.linear(x, weight, bias)
     blocks = weight.view(n_blocks, -1, weight.shape[1])  # each times the transposed rows: read once, by all cores
@@ -40,10 +40,10 @@ class Linear(nn.Linear):
     """`torch.nn.Linear` by way of `product`."""
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B out"]:
-        return product(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
 
 
-class FixedProduct:
+class PrepackedLinear:
     """``x @ weight.T + bias`` again and again with a vocabulary that stays as it is meanwhile.
 
     On a CPU, from the first time that more than a few rows come, by a copy in the layout that oneDNN, which torch
@@ -52,14 +52,14 @@ class FixedProduct:
 
     def __init__(self, weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None = None) -> None:
         self.weight, self.bias = weight, bias
-        self._copy: Tensor | None = None
+        self._packed_weight: Tensor | None = None
 
     def __call__(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
-        if len(x) <= BLOCKS or not self._can_pack():
-            return product(x, self.weight, self.bias).contiguous()
-        if self._copy is None:
-            self._copy = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), len(x))
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), self._copy, self.bias, "none", [], "")
+        if len(x) <= N_BLOCKS or not self._can_pack():
+            return linear(x, self.weight, self.bias).contiguous()
+        if self._packed_weight is None:
+            self._packed_weight = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), len(x))
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), self._packed_weight, self.bias, "none", [], "")
         return out
 
     def _can_pack(self) -> bool:

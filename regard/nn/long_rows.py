@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.nn.kernels import BITS, HALF, LOWEST, TensorDescriptor, block_of, kernel, runnable, tl
-from regard.nn.sight import Within
+from regard.nn.sight import SelfAttentionLayout
 
 SHORTEST, LONGEST, WIDEST = 129, 4096, 128
 """Tokens of a row, and the width of a head, that are taken: longer rows were not tried."""
@@ -63,9 +63,11 @@ def bounds(segment: Int[Tensor, "B T"]) -> tuple[Int[Tensor, "B T"], Int[Tensor,
     return begin, torch.where(segment > 0, end, begin)
 
 
-def within_rows(projected: Float[Tensor, "B T HEEE"], within: Within, n_heads: int) -> Float[Tensor, "B T HE"]:
+def within_rows(
+    projected: Float[Tensor, "B T HEEE"], within: SelfAttentionLayout, n_heads: int
+) -> Float[Tensor, "B T HE"]:
     """What the heads of each row mix, from queries, keys and values of all heads one beside the other."""
-    begin, end = (each.contiguous() for each in bounds(within.place.segment))
+    begin, end = (each.contiguous() for each in bounds(within.positions.segment))
     mixed: Tensor = _mix(projected, begin, end, n_heads, within.causal)[0]
     return mixed
 

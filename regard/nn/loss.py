@@ -17,10 +17,10 @@ from torch import Tensor
 from regard.data.batches import IGNORE
 from regard.nn.loss_rows import loss_rows, usable
 
-CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}
+LOGITS_PER_CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits made at once, half as many again at most: what stays in a CPU's cache, or keeps a GPU busy."""
 
-EVEN = {"cuda": 64}
+PAD_TO_MULTIPLE_OF = {"cuda": 64}
 """What vocabularies are filled up to a multiple of: a GPU works in tiles, and takes longer for GPT-2's 50,257 words."""
 
 
@@ -32,13 +32,13 @@ class Loss(NamedTuple):
     n_tokens: Int[Tensor, ""]
 
 
-def cross_entropy(logits: Float[Tensor, "*B V"], target: Int[Tensor, "*B"], smoothing: float = 0.0) -> Loss:
+def cross_entropy(logits: Float[Tensor, "*B V"], target: Int[Tensor, "*B"], label_smoothing: float = 0.0) -> Loss:
     """``-(1 - e) log p(target) - e mean_v log p(v)``, summed over the targets that are not IGNORE."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     counts = target != IGNORE
     normaliser = wide.logsumexp(-1)
     nll = normaliser - wide.gather(-1, target.clamp(min=0).long()[..., None]).squeeze(-1)
-    total = (1 - smoothing) * nll + smoothing * (normaliser - wide.mean(-1))
+    total = (1 - label_smoothing) * nll + label_smoothing * (normaliser - wide.mean(-1))
     return Loss(torch.where(counts, total, 0.0).sum(), torch.where(counts, nll, 0.0).sum().detach(), counts.sum())
 
 
@@ -46,18 +46,20 @@ def linear_cross_entropy(
     hidden: Float[Tensor, "*B D"],
     weight: Float[Tensor, "V D"],
     target: Int[Tensor, "*B"],
-    smoothing: float = 0.0,
+    label_smoothing: float = 0.0,
     bias: Float[Tensor, " V"] | None = None,
 ) -> Loss:
     """`cross_entropy` of the logits ``hidden @ weight.T + bias``."""
     flat = hidden.flatten(0, -2), weight, bias, target.flatten()
-    total, nll = _LinearCrossEntropy.apply(*flat, smoothing)  # type: ignore[no-untyped-call]
+    total, nll = _LinearCrossEntropy.apply(*flat, label_smoothing)  # type: ignore[no-untyped-call]
     return Loss(total, nll, (target != IGNORE).sum())
 
 
-def divergence(one: Float[Tensor, "B T V"], other: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]) -> Tensor:
+def symmetric_kl_divergence(
+    logits: Float[Tensor, "B T V"], other_logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]
+) -> Tensor:
     """R-Drop's term: the mean of the two Kullback-Leibler divergences, summed over tokens (Liang et al. 2021)."""
-    p, q = one.float().log_softmax(-1), other.float().log_softmax(-1)
+    p, q = logits.float().log_softmax(-1), other_logits.float().log_softmax(-1)
     both = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
     return torch.where(target != IGNORE, both, 0.0).sum()
 
@@ -67,28 +69,32 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, label_smoothing: float
     ) -> tuple[Tensor, Tensor]:
         exact = torch.promote_types(hidden.dtype, torch.float32)
         total, nll = torch.zeros(2, dtype=exact, device=hidden.device)
         learning = any(ctx.needs_input_grad[:3])
         device, size = hidden.device.type, len(weight)
-        even = EVEN.get(device, 1)
-        n_chunks = max(1, round(len(hidden) * size / CHUNK.get(device, 1 << 24)))  # alike: a rest fills a GPU badly
+        even = PAD_TO_MULTIPLE_OF.get(device, 1)
+        n_chunks = max(
+            1, round(len(hidden) * size / LOGITS_PER_CHUNK.get(device, 1 << 24))
+        )  # alike: a rest fills a GPU badly
         rows = max(1, math.ceil(len(hidden) / (n_chunks * even))) * even
-        weight, bias = _filled(weight, even), None if bias is None else _filled(bias, even)
+        weight, bias = _pad_to_multiple(weight, even), None if bias is None else _pad_to_multiple(bias, even)
         of_hidden, of_weight = [], torch.zeros_like(weight, dtype=exact) if learning else weight
         of_bias = torch.zeros(len(weight), dtype=exact, device=weight.device)
         for part, wanted in zip(hidden.split(rows), target.split(rows), strict=True):
             logits = part @ weight.T if bias is None else torch.addmm(bias, part, weight.T)
-            of_part, of_likelihood, gradient = _chunk(logits, wanted, smoothing, size, learning=learning)
+            of_part, of_likelihood, gradient = _compute_chunk_loss(
+                logits, wanted, label_smoothing, size, needs_gradient=learning
+            )
             total, nll = total + of_part, nll + of_likelihood
             if gradient is not None:
                 if bias is not None:
                     of_bias = of_bias + gradient.sum(0, dtype=exact)
                 gradient = gradient.to(hidden.dtype)
                 of_hidden.append(gradient @ weight)
-                _add_product(of_weight, gradient.T, part)
+                _accumulate_matmul(of_weight, gradient.T, part)
         if learning:
             ctx.save_for_backward(torch.cat(of_hidden), of_weight[:size], of_bias[:size])
             ctx.biased = bias is not None
@@ -102,13 +108,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return of_hidden, of_weight, of_bias if ctx.biased else None, None, None
 
 
-def _filled(vocabulary: Tensor, even: int) -> Tensor:
+def _pad_to_multiple(tensor: Tensor, multiple: int) -> Tensor:
     """With zeros behind it, up to a multiple."""
-    more = -len(vocabulary) % even
-    return torch.cat((vocabulary, vocabulary.new_zeros(more, *vocabulary.shape[1:]))) if more else vocabulary
+    more = -len(tensor) % multiple
+    return torch.cat((tensor, tensor.new_zeros(more, *tensor.shape[1:]))) if more else tensor
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+def _accumulate_matmul(total: Tensor, left: Tensor, right: Tensor) -> None:
     """``total += left @ right``, in one pass where the product needs no widening."""
     if total.dtype == left.dtype:
         total.addmm_(left, right)
@@ -116,46 +122,53 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += left @ right
 
 
-def _chunk(
-    logits: Float[Tensor, "N V"], target: Int[Tensor, " N"], smoothing: float, size: int, *, learning: bool
+def _compute_chunk_loss(
+    logits: Float[Tensor, "N V"],
+    target: Int[Tensor, " N"],
+    label_smoothing: float,
+    vocabulary_size: int,
+    *,
+    needs_gradient: bool,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N V"] | None]:
     """The loss of some rows, their negative log-likelihood, and, if there is something to learn, the gradient.
 
     A kernel rounds it to the logits' precision.
     """
-    if learning and usable(logits):
-        gradient, sums = loss_rows(logits, target, smoothing, size)
+    if needs_gradient and usable(logits):
+        gradient, sums = loss_rows(logits, target, label_smoothing, vocabulary_size)
         return *sums.sum(1), gradient
-    chunk = _Chunk(logits, target, smoothing, size)
-    return chunk.total, chunk.nll, chunk.gradient() if learning else None
+    chunk = _ChunkLoss(logits, target, label_smoothing, vocabulary_size)
+    return chunk.total, chunk.nll, chunk.gradient() if needs_gradient else None
 
 
-class _Chunk:
+class _ChunkLoss:
     """Some rows of logits, which are overwritten, with one exponential each; zeros behind the first `size` are none."""
 
-    def __init__(self, logits: Tensor, target: Tensor, smoothing: float, size: int) -> None:
-        self.target, self.smoothing, self.size = target, smoothing, size
+    def __init__(self, logits: Tensor, target: Tensor, label_smoothing: float, vocabulary_size: int) -> None:
+        self.target, self.label_smoothing, self.vocabulary_size = target, label_smoothing, vocabulary_size
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         counts = (target != IGNORE)[:, None]
         chosen = wide.gather(1, target.clamp(min=0).long()[:, None])
-        mean = wide.sum(1, keepdim=True) / size if smoothing else 0.0
-        if wide.shape[1] > size:
-            wide[:, size:] = -torch.inf
+        mean = wide.sum(1, keepdim=True) / vocabulary_size if label_smoothing else 0.0
+        if wide.shape[1] > vocabulary_size:
+            wide[:, vocabulary_size:] = -torch.inf
         top = wide.amax(1, keepdim=True)
         self.exponentials = wide.sub_(top).exp_()
-        self.sum = self.exponentials.sum(1, keepdim=True)
-        normaliser = self.sum.log() + top
+        self.exp_sum = self.exponentials.sum(1, keepdim=True)
+        normaliser = self.exp_sum.log() + top
         nll = normaliser - chosen
-        total = (1 - smoothing) * nll + smoothing * (normaliser - mean)
-        self.share = counts.to(wide.dtype)
-        self.total, self.nll = (total * self.share).sum(), (nll * self.share).sum()
+        total = (1 - label_smoothing) * nll + label_smoothing * (normaliser - mean)
+        self.row_weight = counts.to(wide.dtype)
+        self.total, self.nll = (total * self.row_weight).sum(), (nll * self.row_weight).sum()
 
     def gradient(self) -> Tensor:
         """``softmax - (1 - e) onehot - e / V`` at each counted position; the exponentials are overwritten."""
-        softmax = self.exponentials.mul_(self.share / self.sum).sub_(self.share * (self.smoothing / self.size))
+        softmax = self.exponentials.mul_(self.row_weight / self.exp_sum).sub_(
+            self.row_weight * (self.label_smoothing / self.vocabulary_size)
+        )
         if softmax.device.type == "cpu":
-            target, less = self.target.clamp(min=0).long()[:, None], self.share * (self.smoothing - 1)
+            target, less = self.target.clamp(min=0).long()[:, None], self.row_weight * (self.label_smoothing - 1)
             return softmax.scatter_add_(1, target, less)
         words = torch.arange(softmax.shape[1], device=self.target.device, dtype=self.target.dtype)
         onehot = words == self.target[:, None]
-        return softmax.add_(onehot, alpha=self.smoothing - 1)  # a compiler makes one pass of all this
+        return softmax.add_(onehot, alpha=self.label_smoothing - 1)  # a compiler makes one pass of all this

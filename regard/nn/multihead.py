@@ -17,14 +17,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.nn import long_rows, one_query, short_rows
-from regard.nn.attention import HeadedAttention, softmax_visible
-from regard.nn.cache import KeyValue, Memory
-from regard.nn.linear import Linear, product
+from regard.nn.attention import InspectableAttention, masked_softmax
+from regard.nn.cache import KeyValue, KVCacheLike
+from regard.nn.linear import Linear, linear
 from regard.nn.positions import NoPositions, Positions
-from regard.nn.sight import Sight
+from regard.nn.sight import AttentionMask
 
 
-class MultiHeadAttention(HeadedAttention):
+class MultiHeadAttention(InspectableAttention):
     """H heads over the same tokens; ``[Z_1 ; ... ; Z_H] W_O`` has the shape of the input.
 
     One matrix holds ``W_Q``, ``W_K`` and ``W_V`` of all heads one below the other, so self-attention needs one
@@ -45,99 +45,115 @@ class MultiHeadAttention(HeadedAttention):
         )
         super().__init__(n_heads, d_value or d_model // n_heads)
         self.d_key = d_key or d_model // n_heads
-        self.widths = [n_heads * self.d_key, n_heads * self.d_key, n_heads * self.d_value]
-        self.projection = Linear(d_model, sum(self.widths))
+        self.qkv_widths = [n_heads * self.d_key, n_heads * self.d_key, n_heads * self.d_value]
+        self.projection = Linear(d_model, sum(self.qkv_widths))
         self.output = Linear(n_heads * self.d_value, d_model)
         self.positions = positions or NoPositions()
 
-    def factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]]:
-        query, key, _ = self.projection.weight.detach().split(self.widths)
+    def bilinear_factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]]:
+        query, key, _ = self.projection.weight.detach().split(self.qkv_widths)
         of_query, of_key = (part.unflatten(0, (self.n_heads, self.d_key))[head] for part in (query, key))
         return of_query, of_key
 
-    def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Memory | None = None) -> Float[Tensor, "B T D"]:
+    def forward(
+        self, x: Float[Tensor, "B T D"], attention_mask: AttentionMask, cache: KVCacheLike | None = None
+    ) -> Float[Tensor, "B T D"]:
         """Self-attention: every token looks at the tokens of the same rows, and at those remembered."""
         projected = self.projection(x).contiguous()
-        if cache is None and sight.within is not None and self._plain():
+        if cache is None and attention_mask.layout is not None and self._can_use_packed_kernels():
             for rows in (short_rows, long_rows):
                 if rows.usable(projected, self.d_key):
-                    return self._out(rows.within_rows(projected, sight.within, self.n_heads))
-        query, key, value = projected.split(self.widths, dim=-1)
-        memory = self._memory(key, value, sight.query_position)
-        return self.attend(query, memory if cache is None else cache.append(memory), sight)
+                    return self._project_output(rows.within_rows(projected, attention_mask.layout, self.n_heads))
+        query, key, value = projected.split(self.qkv_widths, dim=-1)
+        memory = self._make_kv(key, value, attention_mask.query_position)
+        return self.attend(query, memory if cache is None else cache.append(memory), attention_mask)
 
-    def remember(self, memory: Float[Tensor, "B K D"], position: Int[Tensor, "B K"]) -> KeyValue:
+    def project_kv(self, encoded: Float[Tensor, "B K D"], position: Int[Tensor, "B K"]) -> KeyValue:
         """The keys and values of a text, for cross-attention to look at any number of times."""
-        first = self.widths[0]
+        first = self.qkv_widths[0]
         weight, bias = self.projection.weight[first:], self.projection.bias[first:]
-        key, value = product(memory, weight, bias).contiguous().split(self.widths[1:], dim=-1)
-        return self._memory(key, value, position)
+        key, value = linear(encoded, weight, bias).contiguous().split(self.qkv_widths[1:], dim=-1)
+        return self._make_kv(key, value, position)
 
-    def cross(self, x: Float[Tensor, "B Q D"], memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q D"]:
+    def cross_attend(
+        self, x: Float[Tensor, "B Q D"], kv: KeyValue, attention_mask: AttentionMask
+    ) -> Float[Tensor, "B Q D"]:
         """Cross-attention: every token looks at the remembered text."""
-        first = self.widths[0]
-        query = product(x, self.projection.weight[:first], self.projection.bias[:first]).contiguous()
-        return self.attend(query, memory, sight)
+        first = self.qkv_widths[0]
+        query = linear(x, self.projection.weight[:first], self.projection.bias[:first]).contiguous()
+        return self.attend(query, kv, attention_mask)
 
-    def attend(self, query: Float[Tensor, "B Q HE"], memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q D"]:
+    def attend(
+        self, query: Float[Tensor, "B Q HE"], kv: KeyValue, attention_mask: AttentionMask
+    ) -> Float[Tensor, "B Q D"]:
         """``softmax(Q K^T / sqrt(d_k)) V`` in every head, through the output projection."""
-        turned = self.positions.turn(self._heads(query, self.d_key), sight.query_position)
+        turned = self.positions.rotate(self._split_heads(query, self.d_key), attention_mask.query_position)
         by_head: Tensor = self.query(turned)
-        mix = self._apart if sight.lengths else self._mix
-        return self._out(mix(by_head, memory, sight))
+        mix = self._attend_by_sentence if attention_mask.lengths else self._attend_heads
+        return self._project_output(mix(by_head, kv, attention_mask))
 
-    def _out(self, mixed: Float[Tensor, "B Q HE"]) -> Float[Tensor, "B Q D"]:
+    def _project_output(self, mixed: Float[Tensor, "B Q HE"]) -> Float[Tensor, "B Q D"]:
         projected: Tensor = self.output(self.mixed(mixed))
         return projected
 
-    def _plain(self) -> bool:
+    def _can_use_packed_kernels(self) -> bool:
         """Whether nobody listens and positions do nothing here, so that kernels of our own may take whole rows."""
-        heard = any(tap.heard for tap in (self.query, self.key, self.value, self.weights))
+        heard = any(tap.active for tap in (self.query, self.key, self.value, self.weights))
         return not heard and isinstance(self.positions, NoPositions) and self.d_key == self.d_value
 
-    def _mix(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q HE"]:
-        explicit = self.weights.heard or self.positions.needs_weights
-        out = self._explicit(query, memory, sight) if explicit else self._fused(query, memory, sight)
+    def _attend_heads(self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask) -> Float[Tensor, "B Q HE"]:
+        explicit = self.weights.active or self.positions.needs_weights
+        out = (
+            self._explicit_attention(query, kv, attention_mask)
+            if explicit
+            else self._fused_attention(query, kv, attention_mask)
+        )
         return out.transpose(1, 2).flatten(2)
 
-    def _apart(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "1 Q HE"]:
+    def _attend_by_sentence(
+        self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask
+    ) -> Float[Tensor, "1 Q HE"]:
         """Each sentence by itself, neighbours of one length together."""
         mixed, start = [], 0
-        for length, same in groupby(sight.lengths):
+        for length, same in groupby(attention_mask.lengths):
             end = start + length * len(list(same))
             own_query, key, value = (
-                part[0, :, start:end].unflatten(1, (-1, length)).transpose(0, 1) for part in (query, *memory)
+                part[0, :, start:end].unflatten(1, (-1, length)).transpose(0, 1) for part in (query, *kv)
             )
-            position = sight.query_position[0, start:end].unflatten(0, (-1, length))
-            mixed.append(self._mix(own_query, KeyValue(key, value), Sight(position, position)).flatten(0, 1))
+            position = attention_mask.query_position[0, start:end].unflatten(0, (-1, length))
+            mixed.append(
+                self._attend_heads(own_query, KeyValue(key, value), AttentionMask(position, position)).flatten(0, 1)
+            )
             start = end
         return torch.cat(mixed)[None]
 
-    def _memory(self, key: Tensor, value: Tensor, position: Tensor) -> KeyValue:
-        turned = self.positions.turn(self._heads(key, self.d_key), position)
-        return KeyValue(self.key(turned), self.value(self._heads(value, self.d_value)))
+    def _make_kv(self, key: Tensor, value: Tensor, position: Tensor) -> KeyValue:
+        turned = self.positions.rotate(self._split_heads(key, self.d_key), position)
+        return KeyValue(self.key(turned), self.value(self._split_heads(value, self.d_value)))
 
-    def _heads(self, x: Float[Tensor, "B T HE"], width: int) -> Float[Tensor, "B H T E"]:
+    def _split_heads(self, x: Float[Tensor, "B T HE"], width: int) -> Float[Tensor, "B H T E"]:
         by_head: Tensor = x.unflatten(-1, (self.n_heads, width))
         return by_head.transpose(1, 2)
 
-    def _fused(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "B H Q E"]:
-        mask = sight.allowed
-        added = self.positions.score(query, sight)
+    def _fused_attention(self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask) -> Float[Tensor, "B H Q E"]:
+        mask = attention_mask.mask
+        added = self.positions.score_bias(query, attention_mask)
         if added is not None:
             added = added / math.sqrt(self.d_key)
             mask = added if mask is None else added.masked_fill(~mask, -math.inf)
-        if added is None and mask is not None and one_query.usable(query, *memory, mask):
-            out = one_query.look(query, *memory, mask)
+        if added is None and mask is not None and one_query.usable(query, *kv, mask):
+            out = one_query.look(query, *kv, mask)
         else:
-            out = F.scaled_dot_product_attention(query, memory.key, memory.value, attn_mask=mask)
-        return out if sight.blank is None else out.masked_fill(sight.blank, 0.0)
+            out = F.scaled_dot_product_attention(query, kv.key, kv.value, attn_mask=mask)
+        return out if attention_mask.fully_masked is None else out.masked_fill(attention_mask.fully_masked, 0.0)
 
-    def _explicit(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "B H Q E"]:
-        scores = query @ memory.key.mT  # (B, H, Q, K)
-        added = self.positions.score(query, sight)
+    def _explicit_attention(
+        self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask
+    ) -> Float[Tensor, "B H Q E"]:
+        scores = query @ kv.key.mT  # (B, H, Q, K)
+        added = self.positions.score_bias(query, attention_mask)
         scores = (scores if added is None else scores + added) / math.sqrt(self.d_key)
-        weights: Tensor = self.weights(softmax_visible(scores, sight))
-        out = weights @ memory.value
-        more = self.positions.value(weights, sight)
+        weights: Tensor = self.weights(masked_softmax(scores, attention_mask))
+        out = weights @ kv.value
+        more = self.positions.value_bias(weights, attention_mask)
         return out if more is None else out + more

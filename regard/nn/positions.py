@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn.sight import Sight
+from regard.nn.sight import AttentionMask
 
 
 class Positions(nn.Module):
@@ -24,15 +24,19 @@ class Positions(nn.Module):
         """What enters the first layer."""
         return x
 
-    def turn(self, heads: Float[Tensor, "B H T E"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B H T E"]:
+    def rotate(self, heads: Float[Tensor, "B H T E"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B H T E"]:
         """The queries or keys of all heads."""
         return heads
 
-    def score(self, query: Float[Tensor, "B H Q E"], sight: Sight) -> Float[Tensor, "B H Q K"] | None:
+    def score_bias(
+        self, query: Float[Tensor, "B H Q E"], attention_mask: AttentionMask
+    ) -> Float[Tensor, "B H Q K"] | None:
         """What is added to ``q . k`` before it is divided by ``sqrt(d_k)``."""
         return None
 
-    def value(self, weights: Float[Tensor, "B H Q K"], sight: Sight) -> Float[Tensor, "B H Q E"] | None:
+    def value_bias(
+        self, weights: Float[Tensor, "B H Q K"], attention_mask: AttentionMask
+    ) -> Float[Tensor, "B H Q E"] | None:
         """What is added to the weighted sum of values."""
         return None
 
@@ -68,13 +72,13 @@ class LearnedPositions(Positions):
     That of position 0 is number `first`; RoBERTa never uses the two before it.
     """
 
-    def __init__(self, n_positions: int, d_model: int, *, first: int = 0) -> None:
+    def __init__(self, n_positions: int, d_model: int, *, offset: int = 0) -> None:
         super().__init__()
-        self.first = first
-        self.vectors = nn.Embedding(first + n_positions, d_model)
+        self.offset = offset
+        self.vectors = nn.Embedding(offset + n_positions, d_model)
 
     def embed(self, x: Float[Tensor, "B T D"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        added: Tensor = self.vectors(position + self.first if self.first else position)
+        added: Tensor = self.vectors(position + self.offset if self.offset else position)
         return x + added
 
 
@@ -91,20 +95,24 @@ class RelativePositions(Positions):
         self.values = None if d_value is None else nn.Embedding(2 * max_distance + 1, d_value)
         self.needs_weights = d_value is not None
 
-    def distance(self, sight: Sight) -> Int[Tensor, "B 1 Q K"]:
+    def distance_index(self, attention_mask: AttentionMask) -> Int[Tensor, "B 1 Q K"]:
         """Which vector belongs to each query and key: 0 is far to the left, `max_distance` the query itself."""
-        apart = sight.key_position[:, None, :] - sight.query_position[:, :, None]
+        apart = attention_mask.key_position[:, None, :] - attention_mask.query_position[:, :, None]
         return (apart.clamp(-self.max_distance, self.max_distance) + self.max_distance)[:, None].long()
 
-    def score(self, query: Float[Tensor, "B H Q E"], sight: Sight) -> Float[Tensor, "B H Q K"] | None:
+    def score_bias(
+        self, query: Float[Tensor, "B H Q E"], attention_mask: AttentionMask
+    ) -> Float[Tensor, "B H Q K"] | None:
         by_distance = query @ self.keys.weight.T  # (B, H, Q, distances)
-        return by_distance.gather(-1, self.distance(sight).expand(-1, query.shape[1], -1, -1))
+        return by_distance.gather(-1, self.distance_index(attention_mask).expand(-1, query.shape[1], -1, -1))
 
-    def value(self, weights: Float[Tensor, "B H Q K"], sight: Sight) -> Float[Tensor, "B H Q E"] | None:
+    def value_bias(
+        self, weights: Float[Tensor, "B H Q K"], attention_mask: AttentionMask
+    ) -> Float[Tensor, "B H Q E"] | None:
         if self.values is None:
             return None
         by_distance = weights.new_zeros(*weights.shape[:-1], 2 * self.max_distance + 1)
-        index = self.distance(sight).expand_as(weights)
+        index = self.distance_index(attention_mask).expand_as(weights)
         return by_distance.scatter_add(-1, index, weights) @ self.values.weight
 
 
@@ -116,7 +124,7 @@ class RotaryPositions(Positions):
         assert d_key % 2 == 0, f"rotary positions need an even width per head, found {d_key}"
         self.d_key, self.base = d_key, base
 
-    def turn(self, heads: Float[Tensor, "B H T E"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B H T E"]:
+    def rotate(self, heads: Float[Tensor, "B H T E"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B H T E"]:
         exact = torch.promote_types(heads.dtype, torch.float32)
         pair = torch.arange(0, self.d_key, 2, device=position.device, dtype=exact)
         angle = (position[..., None] * self.base ** (-pair / self.d_key))[:, None]  # (B, 1, T, E/2)

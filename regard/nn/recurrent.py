@@ -19,26 +19,26 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn.attention import StateAttention
+from regard.nn.attention import RecurrentCrossAttention
 from regard.nn.cache import KeyValue
 from regard.nn.dropout import Dropout
 from regard.nn.linear import Linear
-from regard.nn.recurrence import Recurrence, State, listen
-from regard.nn.sight import Sight
+from regard.nn.recurrence import RNNBase, RNNState, noop_hook
+from regard.nn.sight import AttentionMask
 from regard.nn.tap import Tap
 
 
-def reversed_texts(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B T D"]:
+def reverse_sequences(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B T D"]:
     """Every text reversed where it stands, what is behind it left alone; twice is as it was."""
     place = torch.arange(x.shape[1], device=x.device)
     turned = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
     return x.gather(1, turned[..., None].expand_as(x).long())
 
 
-class RecurrentLayer(nn.Module):
+class RecurrentEncoderLayer(nn.Module):
     """One layer that reads texts from the left, from the right, or both, side by side in what it gives out."""
 
-    def __init__(self, ahead: Recurrence | None, back: Recurrence | None, dropout: float) -> None:
+    def __init__(self, ahead: RNNBase | None, back: RNNBase | None, dropout: float) -> None:
         super().__init__()
         assert ahead is not None or back is not None, "no direction to read in"
         self.ahead, self.back = ahead, back
@@ -49,21 +49,21 @@ class RecurrentLayer(nn.Module):
         x = self.dropout(x)
         read = [] if self.ahead is None else [self.ahead(x)[0]]
         if self.back is not None:
-            read.append(reversed_texts(self.back(reversed_texts(x, lengths))[0], lengths))
+            read.append(reverse_sequences(self.back(reverse_sequences(x, lengths))[0], lengths))
         result: Tensor = self.out(torch.cat(read, -1))
         return result
 
-    def last(self, read: Float[Tensor, "B T Ds"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B Ds"]:
+    def final_outputs(self, outputs: Float[Tensor, "B T Ds"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B Ds"]:
         """What each direction gave out when it had read a whole text: at its last token, and at its first."""
         ahead = 0 if self.ahead is None else self.ahead.cell.hidden_size
         end = (lengths - 1).clamp(min=0).long()[:, None, None].expand(-1, 1, ahead)
-        return torch.cat((read[..., :ahead].gather(1, end)[:, 0], read[:, 0, ahead:]), -1)
+        return torch.cat((outputs[..., :ahead].gather(1, end)[:, 0], outputs[:, 0, ahead:]), -1)
 
 
-class RecurrentEncoder(nn.ModuleList):
+class RecurrentEncoderStack(nn.ModuleList):
     """A stack of layers that read whole texts."""
 
-    def __init__(self, layers: Iterable[RecurrentLayer]) -> None:
+    def __init__(self, layers: Iterable[RecurrentEncoderLayer]) -> None:
         super().__init__(layers)
 
     def forward(self, x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B T Ds"]:
@@ -76,78 +76,88 @@ class RecurrentEncoder(nn.ModuleList):
 class RecurrentDecoderLayer(nn.Module):
     """One layer that writes: a recurrence from the left that goes on from a state."""
 
-    def __init__(self, recurrence: Recurrence, dropout: float) -> None:
+    def __init__(self, recurrence: RNNBase, dropout: float) -> None:
         super().__init__()
         self.recurrence = recurrence
         self.dropout = Dropout(dropout)
         self.out = Tap()
 
     def forward(
-        self, x: Float[Tensor, "N T D"], state: State, memory: KeyValue | None, sight: Sight | None
+        self,
+        x: Float[Tensor, "N T D"],
+        state: RNNState,
+        cross_kv: KeyValue | None,
+        cross_attention_mask: AttentionMask | None,
     ) -> tuple[Float[Tensor, "N T Ds"], tuple[Tensor, ...]]:
-        made, state = self.made(x, state, memory, sight)
+        made, state = self.compute_output(x, state, cross_kv, cross_attention_mask)
         return self.out(made), state
 
-    def made(
-        self, x: Float[Tensor, "N T D"], state: State, memory: KeyValue | None, sight: Sight | None
+    def compute_output(
+        self,
+        x: Float[Tensor, "N T D"],
+        state: RNNState,
+        cross_kv: KeyValue | None,
+        cross_attention_mask: AttentionMask | None,
     ) -> tuple[Float[Tensor, "N T Ds"], tuple[Tensor, ...]]:
         """What the layer makes of tokens, before its tap, and what it remembers after the last."""
         read, state = self.recurrence(self.dropout(x), state)
-        return self.finished(read, memory, sight), state
+        return self.apply_attention(read, cross_kv, cross_attention_mask), state
 
-    def finished(
-        self, read: Float[Tensor, "N T D"], memory: KeyValue | None, sight: Sight | None
+    def apply_attention(
+        self, outputs: Float[Tensor, "N T D"], cross_kv: KeyValue | None, cross_attention_mask: AttentionMask | None
     ) -> Float[Tensor, "N T Ds"]:
         """What becomes of what its recurrence gave out."""
-        return read
+        return outputs
 
 
-class AttentiveLayer(RecurrentDecoderLayer):
+class AttentionalDecoderLayer(RecurrentDecoderLayer):
     """The last layer of a decoder that looks back: ``tanh(W [context ; state])`` (Luong et al. 2015, eq. 5).
 
     W is two matrices, the one for what is seen being the output of the attention.
     """
 
-    def __init__(self, recurrence: Recurrence, cross_attention: StateAttention, dropout: float) -> None:
+    def __init__(self, recurrence: RNNBase, cross_attention: RecurrentCrossAttention, dropout: float) -> None:
         super().__init__(recurrence, dropout)
         self.cross_attention = cross_attention
         self.own = Linear(recurrence.cell.hidden_size, cross_attention.output.out_features)
 
-    def finished(
-        self, read: Float[Tensor, "N T D"], memory: KeyValue | None, sight: Sight | None
+    def apply_attention(
+        self, outputs: Float[Tensor, "N T D"], cross_kv: KeyValue | None, cross_attention_mask: AttentionMask | None
     ) -> Float[Tensor, "N T Ds"]:
-        assert memory is not None
-        assert sight is not None
-        combined: Tensor = self.cross_attention.cross(read, memory, sight) + self.own(read)
+        assert cross_kv is not None
+        assert cross_attention_mask is not None
+        combined: Tensor = self.cross_attention.cross_attend(outputs, cross_kv, cross_attention_mask) + self.own(
+            outputs
+        )
         return combined.tanh()
 
 
-class RecurrentDecoder(nn.ModuleList):
+class RecurrentDecoderStack(nn.ModuleList):
     """A stack of layers that write; all tokens of a text go through a layer at once."""
 
     def __init__(self, layers: Iterable[RecurrentDecoderLayer]) -> None:
         super().__init__(layers)
 
-    def begin(self, states: Sequence[State]) -> list[State]:
+    def init_states(self, states: Sequence[RNNState]) -> list[RNNState]:
         """All that is remembered before the first token, given the state of each layer."""
         return list(states)
 
     def forward(
         self,
         x: Float[Tensor, "N T D"],
-        states: Sequence[State],
-        memory: KeyValue | None = None,
-        sight: Sight | None = None,
+        states: Sequence[RNNState],
+        cross_kv: KeyValue | None = None,
+        cross_attention_mask: AttentionMask | None = None,
     ) -> tuple[Float[Tensor, "N T Ds"], list[tuple[Tensor, ...]]]:
         """What leaves the last layer at each token, and all that is remembered after the last one."""
         after = []
         for layer, state in zip(self, states, strict=True):
-            x, state = layer(x, state, memory, sight)
+            x, state = layer(x, state, cross_kv, cross_attention_mask)
             after.append(state)
         return x, after
 
 
-class FedDecoder(RecurrentDecoder):
+class InputFeedingDecoderStack(RecurrentDecoderStack):
     """A stack whose last output enters the first layer beside the next token (input feeding, Luong et al. 2015, 3.3).
 
     So tokens go through all layers one by one, unheard. For those who listen, all of them then go together, each beside
@@ -156,50 +166,60 @@ class FedDecoder(RecurrentDecoder):
     nothing of the stack lies behind that tap.
     """
 
-    def begin(self, states: Sequence[State]) -> list[State]:
+    def init_states(self, states: Sequence[RNNState]) -> list[RNNState]:
         return [*states, (torch.zeros_like(states[-1][0]),)]
 
     def forward(
         self,
         x: Float[Tensor, "N T D"],
-        states: Sequence[State],
-        memory: KeyValue | None = None,
-        sight: Sight | None = None,
+        states: Sequence[RNNState],
+        cross_kv: KeyValue | None = None,
+        cross_attention_mask: AttentionMask | None = None,
     ) -> tuple[Float[Tensor, "N T Ds"], list[tuple[Tensor, ...]]]:
-        heard = [tap for tap in self.modules() if isinstance(tap, Tap) and tap.heard]
+        heard = [tap for tap in self.modules() if isinstance(tap, Tap) and tap.active]
         if not heard:
-            written, after = self._one_by_one(x, states, memory, sight)
+            written, after = self._decode_stepwise(x, states, cross_kv, cross_attention_mask)
             return torch.cat(written, 1), after
-        with _unheard(heard):
-            written, _ = self._one_by_one(x[:, :-1], states, memory, sight)
+        with _mute_taps(heard):
+            written, _ = self._decode_stepwise(x[:, :-1], states, cross_kv, cross_attention_mask)
         (*own, (first,)), (*_, top) = states, self._layers()
         fed = torch.cat((first[:, None], *written), 1)
-        with _changes([tap for tap in heard if tap is not top.out]) as changed:
+        with _watch_edits([tap for tap in heard if tap is not top.out]) as changed:
             for _ in range(x.shape[1]):
                 changed.clear()
-                made, out, after = self._through(torch.cat((x, fed), -1), own, memory, sight)
+                made, out, after = self._forward_layers(torch.cat((x, fed), -1), own, cross_kv, cross_attention_mask)
                 if not changed:
                     break
                 fed = torch.cat((first[:, None], made[:, :-1]), 1)
         return out, after
 
-    def _one_by_one(
-        self, x: Tensor, states: Sequence[State], memory: KeyValue | None, sight: Sight | None
-    ) -> tuple[list[Tensor], list[State]]:
+    def _decode_stepwise(
+        self,
+        x: Tensor,
+        states: Sequence[RNNState],
+        cross_kv: KeyValue | None,
+        cross_attention_mask: AttentionMask | None,
+    ) -> tuple[list[Tensor], list[RNNState]]:
         written = []
         for token in x.unbind(1):
             *own, (fed,) = states
-            made, _, states = self._through(torch.cat((token, fed), -1)[:, None], own, memory, sight)
+            made, _, states = self._forward_layers(
+                torch.cat((token, fed), -1)[:, None], own, cross_kv, cross_attention_mask
+            )
             written.append(made)
         return written, list(states)
 
-    def _through(
-        self, x: Tensor, states: Sequence[State], memory: KeyValue | None, sight: Sight | None
-    ) -> tuple[Tensor, Tensor, list[State]]:
+    def _forward_layers(
+        self,
+        x: Tensor,
+        states: Sequence[RNNState],
+        cross_kv: KeyValue | None,
+        cross_attention_mask: AttentionMask | None,
+    ) -> tuple[Tensor, Tensor, list[RNNState]]:
         """Tokens through all layers: what the last makes of them, what leaves its tap, and all that is remembered."""
-        after: list[State] = []
+        after: list[RNNState] = []
         for layer, state in zip(self._layers(), states, strict=True):
-            made, remembered = layer.made(x, state, memory, sight)
+            made, remembered = layer.compute_output(x, state, cross_kv, cross_attention_mask)
             x = layer.out(made)
             after.append(remembered)
         return made, x, [*after, (made[:, -1],)]
@@ -211,20 +231,20 @@ class FedDecoder(RecurrentDecoder):
 
 
 @contextmanager
-def _unheard(heard: Sequence[Tap]) -> Iterator[None]:
+def _mute_taps(taps: Sequence[Tap]) -> Iterator[None]:
     """Nobody hears what flows through these taps, which count as heard nevertheless: nothing is computed otherwise."""
-    hooks = [tap._forward_hooks for tap in heard]
-    for tap in heard:
-        tap._forward_hooks = OrderedDict({0: listen})
+    hooks = [tap._forward_hooks for tap in taps]
+    for tap in taps:
+        tap._forward_hooks = OrderedDict({0: noop_hook})
     try:
         yield
     finally:
-        for tap, own in zip(heard, hooks, strict=True):
+        for tap, own in zip(taps, hooks, strict=True):
             tap._forward_hooks = own
 
 
 @contextmanager
-def _changes(heard: Sequence[Tap]) -> Iterator[set[nn.Module]]:
+def _watch_edits(taps: Sequence[Tap]) -> Iterator[set[nn.Module]]:
     """The taps through which something else came out than went in."""
     changed: set[nn.Module] = set()
 
@@ -233,6 +253,6 @@ def _changes(heard: Sequence[Tap]) -> Iterator[set[nn.Module]]:
             changed.add(tap)
 
     with ExitStack() as watching:
-        for tap in heard:
+        for tap in taps:
             watching.enter_context(tap.register_forward_hook(compare))
         yield changed

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.nn.kernels import BITS, HALF, LOWEST, block_of, kernel, runnable, tl
-from regard.nn.sight import Within
+from regard.nn.sight import SelfAttentionLayout
 
 LONGEST, WIDEST = 128, 64
 """Tokens of a row, and the width of a head, that still fit on the chip."""
@@ -27,9 +27,11 @@ def usable(projected: Tensor, width: int) -> bool:
     return half and projected.shape[1] <= LONGEST and width <= WIDEST and width % 8 == 0 and runnable(projected)
 
 
-def within_rows(projected: Float[Tensor, "B T HEEE"], within: Within, n_heads: int) -> Float[Tensor, "B T HE"]:
+def within_rows(
+    projected: Float[Tensor, "B T HEEE"], within: SelfAttentionLayout, n_heads: int
+) -> Float[Tensor, "B T HE"]:
     """What the heads of each row mix, from queries, keys and values of all heads one beside the other."""
-    segment, position = (each.contiguous() for each in within.place)
+    segment, position = (each.contiguous() for each in within.positions)
     mixed: Tensor = _mix(projected, segment, position, n_heads, within.causal)[0]
     return mixed
 

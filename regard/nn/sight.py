@@ -18,24 +18,24 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 
-class Place(NamedTuple):
+class PackedPositions(NamedTuple):
     """Where each token of a packed row stands."""
 
     segment: Int[Tensor, "B T"]
     position: Int[Tensor, "B T"]
 
 
-class Within(NamedTuple):
+class SelfAttentionLayout(NamedTuple):
     """Tokens that look at those of their own sentence, all of them or none that is later.
 
     Sentences lie one after another, and positions ascend in each: so kernels may go by the place in the row.
     """
 
-    place: Place
+    positions: PackedPositions
     causal: bool
 
 
-class Sight(NamedTuple):
+class AttentionMask(NamedTuple):
     """What each query may attend to, and where queries and keys stand in their sentences.
 
     `allowed` None means that every query sees every key. A blank query, one with nothing to attend to, is let
@@ -46,19 +46,19 @@ class Sight(NamedTuple):
 
     query_position: Int[Tensor, "B Q"]
     key_position: Int[Tensor, "B K"]
-    allowed: Bool[Tensor, "B 1 Q K"] | None = None
-    blank: Bool[Tensor, "B 1 Q 1"] | None = None
+    mask: Bool[Tensor, "B 1 Q K"] | None = None
+    fully_masked: Bool[Tensor, "B 1 Q 1"] | None = None
     lengths: tuple[int, ...] = ()
-    within: Within | None = None
+    layout: SelfAttentionLayout | None = None
 
 
-def visible(query: Place, key: Place | None = None, *, causal: bool = False) -> Sight:
+def make_mask(query: PackedPositions, key: PackedPositions | None = None, *, causal: bool = False) -> AttentionMask:
     """The sight of the tokens at `query` over the tokens at `key`, or over themselves."""
-    within = Within(query, causal) if key is None else None
+    within = SelfAttentionLayout(query, causal) if key is None else None
     key = key or query
     same = query.segment[:, :, None] == key.segment[:, None, :]
     allowed = same & (query.segment > 0)[:, :, None]  # (B, Q, K)
     if causal:
         allowed = allowed & (key.position[:, None, :] <= query.position[:, :, None])
     blank = ~allowed.any(-1, keepdim=True)  # (B, Q, 1)
-    return Sight(query.position, key.position, (allowed | blank)[:, None], blank[:, None], within=within)
+    return AttentionMask(query.position, key.position, (allowed | blank)[:, None], blank[:, None], layout=within)

@@ -26,23 +26,23 @@ class Tap(nn.Module):
         return x
 
     @property
-    def heard(self) -> bool:
+    def active(self) -> bool:
         """Somebody records or edits what flows here."""
         return bool(self._forward_hooks)
 
 
-def taps(model: nn.Module, pattern: str = "*", *, needed: bool = True) -> dict[str, Tap]:
+def taps(model: nn.Module, pattern: str = "*", *, required: bool = True) -> dict[str, Tap]:
     """The taps of a model whose name matches, in the order of the model; `*` matches any text."""
     every = {name: module for name, module in model.named_modules() if isinstance(module, Tap)}
     matching = {name: tap for name, tap in every.items() if fnmatchcase(name, pattern)}
-    if needed and not matching:
+    if required and not matching:
         raise InputError(f"no tap matches '{pattern}'; this model has: {', '.join(every) or 'none'}")
     return matching
 
 
 @contextmanager
-def record(model: nn.Module, *patterns: str, needed: bool = True) -> Iterator[dict[str, Tensor]]:
-    """Collect, by name, what flowed through the matching taps last; where none is `needed`, there may be none."""
+def record(model: nn.Module, *patterns: str, required: bool = True) -> Iterator[dict[str, Tensor]]:
+    """Collect, by name, what flowed through the matching taps last; if not `required`, there may be no match."""
     recorded: dict[str, Tensor] = {}
 
     def listener(name: str) -> Callable[[nn.Module, object, Tensor], None]:
@@ -51,9 +51,9 @@ def record(model: nn.Module, *patterns: str, needed: bool = True) -> Iterator[di
 
         return hear
 
-    with _uncompiled(), ExitStack() as stack:
+    with _force_eager(), ExitStack() as stack:
         for pattern in patterns:
-            for name, tap in taps(model, pattern, needed=needed).items():
+            for name, tap in taps(model, pattern, required=required).items():
                 stack.enter_context(tap.register_forward_hook(listener(name)))
         yield recorded
 
@@ -65,12 +65,12 @@ def edit(model: nn.Module, pattern: str, change: Callable[[Tensor], Tensor]) -> 
     def replace(_tap: nn.Module, _inputs: object, output: Tensor) -> Tensor:
         return change(output)
 
-    with _uncompiled(), ExitStack() as stack:
+    with _force_eager(), ExitStack() as stack:
         for tap in taps(model, pattern).values():
             stack.enter_context(tap.register_forward_hook(replace))
         yield
 
 
-def _uncompiled() -> AbstractContextManager[object]:
+def _force_eager() -> AbstractContextManager[object]:
     """Nothing can be compiled before torch._dynamo was imported, which takes seconds."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

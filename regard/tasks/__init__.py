@@ -1,18 +1,18 @@
 """The tasks, one file each; a new one is registered by its line here."""
 
-from regard.tasks.classify import Classify
-from regard.tasks.lm import Lm
-from regard.tasks.pretrain import Pretrain
-from regard.tasks.tag import Tag
+from regard.tasks.classify import ClassificationTask
+from regard.tasks.lm import LanguageModelTask
+from regard.tasks.pretrain import PretrainingTask
+from regard.tasks.tag import TaggingTask
 from regard.tasks.task import Task
-from regard.tasks.translate import Translate
+from regard.tasks.translate import TranslationTask
 
 TASKS: dict[str, type[Task]] = {
-    "translate": Translate,
-    "pretrain": Pretrain,
-    "classify": Classify,
-    "tag": Tag,
-    "lm": Lm,
+    "translate": TranslationTask,
+    "pretrain": PretrainingTask,
+    "classify": ClassificationTask,
+    "tag": TaggingTask,
+    "lm": LanguageModelTask,
 }
 
 __all__ = ["TASKS", "Task"]

@@ -18,30 +18,32 @@ from torch import Tensor
 
 from regard.text.pieces import Word
 
-SLIGHT = 1e-3
+SMOOTHING = 1e-3
 """Added to each sum, so that a word that hardly anybody looks at is not made much of."""
 
 
-def word_weights(
+def aggregate_word_attention(
     weights: Float[Tensor, "T S"], target: Sequence[Word], source: Sequence[Word]
 ) -> Float[Tensor, "target source"]:
     """Attention between words, from attention between pieces."""
-    rows = [weights[list(word.pieces)].mean(0) for word in target]
+    rows = [weights[list(word.token_indices)].mean(0) for word in target]
     by_word = torch.stack(rows) if rows else weights[:0]
-    columns = [by_word[:, list(word.pieces)].sum(1) for word in source]
+    columns = [by_word[:, list(word.token_indices)].sum(1) for word in source]
     return torch.stack(columns, 1) if columns else by_word[:, :0]
 
 
-def shares(
+def normalise_word_attention(
     weights: Float[Tensor, "L H T S"], target: Sequence[Word], source: Sequence[Word]
 ) -> Float[Tensor, "target source"]:
     """How each source word is shared out among the target words that look at it."""
-    between = word_weights(weights[len(weights) // 2 :].mean((0, 1)), target, source)
-    return between / (between.sum(0) + SLIGHT)
+    between = aggregate_word_attention(weights[len(weights) // 2 :].mean((0, 1)), target, source)
+    return between / (between.sum(0) + SMOOTHING)
 
 
-def align(weights: Float[Tensor, "L H T S"], target: Sequence[Word], source: Sequence[Word]) -> list[tuple[int, int]]:
+def align_words(
+    weights: Float[Tensor, "L H T S"], target: Sequence[Word], source: Sequence[Word]
+) -> list[tuple[int, int]]:
     """Pairs (source word, target word), both counted from 0, in the order of the target; none without attention."""
     if not (target and source and len(weights)):
         return []
-    return [(int(s), t) for t, s in enumerate(shares(weights, target, source).argmax(1))]
+    return [(int(s), t) for t, s in enumerate(normalise_word_attention(weights, target, source).argmax(1))]

@@ -20,27 +20,27 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE, TextBatch, by_text
+from regard.data.batches import IGNORE, EncoderBatch, arrange_by_segment
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, DataError, InputError
 from regard.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman
-from regard.models.heads import Pooler, of_texts
-from regard.models.interfaces import TextModel
-from regard.models.presets import TextConfig
-from regard.nn import Linear, Loss, redundancy
-from regard.tasks.classes import class_weights, learned_labels, no_score
+from regard.models.heads import Pooler, make_text_mask
+from regard.models.interfaces import EncoderModel
+from regard.models.presets import EncoderModelConfig
+from regard.nn import Linear, Loss, redundancy_penalty
+from regard.tasks.classes import collect_labels, compute_class_weights, describe_invalid_score
 from regard.tasks.labels import Labels
-from regard.tasks.reading import LENGTHS, Labelling, stored, stored_inputs, texts_of
+from regard.tasks.reading import INPUT_LENGTHS, LabelledTask, max_texts_per_row, read_scalar_column, read_stored_inputs
 from regard.tasks.single import check_length
-from regard.tasks.task import Goal
-from regard.text.framing import Frame, Framed, windows
-from regard.text.labelled import Labelled, paths_of, read_labelled
+from regard.tasks.task import ValidationMetric
+from regard.text.framing import EncodedInput, SpecialTokenTemplate, split_into_windows
+from regard.text.labelled import LabelledExample, labelled_paths, read_labelled_examples
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
-Pair = tuple[str, str]
+TextPair = tuple[str, str]
 """A text and the one it is paired with, or the empty text."""
 
 
@@ -61,7 +61,7 @@ class ClassifyConfig:
     class_weights: str = "equal"
 
     def __post_init__(self) -> None:
-        check_length(self.length, LENGTHS)
+        check_length(self.length, INPUT_LENGTHS)
         if self.hops < 1:
             raise ConfigError(f"task.hops = {self.hops}; expected at least 1")
         if not 0 <= self.penalty < math.inf:
@@ -71,7 +71,7 @@ class ClassifyConfig:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Classification:
     """What is said of a text: the likeliest label with its probability and those of all, or a score."""
 
     label: str
@@ -80,42 +80,51 @@ class Verdict:
     score: float | None = None
 
 
-class Classify(Labelling):
+class ClassificationTask(LabelledTask):
     """From labelled texts to a classifier."""
 
     name = verb = "classify"
     Config = ClassifyConfig
-    columns = ("text", "turn", "label")
+    store_columns = ("text", "turn", "label")
 
     def __init__(self, config: ClassifyConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
         self.pooling = config.pooling
         # Plain numbers, for they become part of what is compiled.
-        self._weights: list[float] = class_weights(config.class_weights, labels).tolist()
+        self._class_weights: list[float] = compute_class_weights(config.class_weights, labels).tolist()
 
     @property
-    def goal(self) -> Goal:  # type: ignore[override]
+    def validation_metric(self) -> ValidationMetric:  # type: ignore[override]
         if self.config.kind == "score":
-            return Goal("spearman", "Spearman correlation", higher_is_better=True)
-        return Goal("accuracy", "accuracy", higher_is_better=True)
+            return ValidationMetric("spearman", "Spearman correlation", higher_is_better=True)
+        return ValidationMetric("accuracy", "accuracy", higher_is_better=True)
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
-        return paths_of(data)
+        return labelled_paths(data)
 
     @staticmethod
-    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return read_labelled(data, columns, skip_empty=skip_empty)
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        return read_labelled_examples(data, columns, skip_empty=skip_empty)
 
     @classmethod
-    def learn(
-        cls, config: ClassifyConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
-    ) -> Classify:
-        labels = learned_labels(corpus, score=config.kind == "score")
-        class_weights(config.class_weights, labels)  # a mistake there is said before the work
-        return cls(config, ready or train_tokenizer(corpus.texts(0, 1), tokenizer, cls.specials), labels)
+    def from_corpus(
+        cls,
+        config: ClassifyConfig,
+        tokenizer_config: TokenizerConfig,
+        corpus: Corpus,
+        pretrained_tokenizer: Tokenizer | None = None,
+    ) -> ClassificationTask:
+        labels = collect_labels(corpus, is_regression=config.kind == "score")
+        compute_class_weights(config.class_weights, labels)  # a mistake there is said before the work
+        return cls(
+            config,
+            pretrained_tokenizer
+            or train_tokenizer(corpus.train_texts(0, 1), tokenizer_config, cls.special_token_names),
+            labels,
+        )
 
-    def heads(self, config: TextConfig) -> Mapping[str, nn.Module]:
+    def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
         n_outputs = 1 if self.config.kind == "score" else len(self.labels)
         pooler = Pooler(config, self.config.pooling, self.config.hops)
         return {"pooler": pooler, "label": Linear(config.d_model, n_outputs)}
@@ -123,172 +132,191 @@ class Classify(Labelling):
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         """Every window of every text with its label, or with the halves of its score."""
         inputs, labels = [], []
-        for number, framed in self.inputs([(text, pair) for text, pair, _ in examples], self.length):
+        for number, framed in self.encode_windows([(text, pair) for text, pair, _ in examples], self.max_length):
             inputs.append(framed)
-            labels.append(self._stored(examples[number][2]))
-        return [[each.ids for each in inputs], [[each.turn] for each in inputs], labels]
+            labels.append(self._encode_label(examples[number][2]))
+        return [[each.ids for each in inputs], [[each.token_type_boundary] for each in inputs], labels]
 
-    def inputs(self, texts: Sequence[Pair], most: int) -> Iterator[tuple[int, Framed]]:
+    def encode_windows(self, texts: Sequence[TextPair], max_length: int) -> Iterator[tuple[int, EncodedInput]]:
         """The inputs that texts make, each with the number of its text: one, or windows where it is too long."""
         encoded = self.tokenizer.encode_batch([part for pair in texts for part in pair])
         for number, (_, second) in enumerate(texts):
             parts = encoded[2 * number], encoded[2 * number + 1] if second else None
-            yield from ((number, framed) for framed in _windows(self.frame, *parts, most))
+            yield from ((number, framed) for framed in _wrap_windows(self.template, *parts, max_length))
 
-    def _stored(self, label: str) -> list[int]:
+    def _encode_label(self, label: str) -> list[int]:
         if self.config.kind == "classes":
-            return [self.labels.number(label)]
+            return [self.labels.index(label)]
         bits = int(np.float32(label).view(np.uint32))
         return [bits >> 16, bits & 0xFFFF]
 
-    def batch(self, store: TokenStore, placement: Placement) -> TextBatch:
-        wanted, n_texts = self._wanted(store, placement.items), texts_of(placement)
+    def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
+        wanted, n_texts = self._read_labels(store, placement.items), max_texts_per_row(placement)
         if self.config.kind == "classes":
-            labels = by_text(wanted, placement, n_texts, IGNORE)
+            labels = arrange_by_segment(wanted, placement, n_texts, IGNORE)
         else:
-            labels = by_text(self.labels.scale.standard(wanted), placement, n_texts, math.nan)
-        rows = self.rows(store, placement)
-        return TextBatch(rows, labels, len(placement.items), int((rows.segment > 0).sum()))
+            labels = arrange_by_segment(self.labels.scale.standardise(wanted), placement, n_texts, math.nan)
+        rows = self.pack_rows(store, placement)
+        return EncoderBatch(rows, labels, len(placement.items), int((rows.segment > 0).sum()))
 
-    def _wanted(self, store: TokenStore, items: Int[np.ndarray, " items"]) -> Shaped[np.ndarray, " items"]:
+    def _read_labels(self, store: TokenStore, items: Int[np.ndarray, " items"]) -> Shaped[np.ndarray, " items"]:
         """The labels of stored texts: numbers of classes, or scores."""
         if self.config.kind == "classes":
-            classes: np.ndarray = stored(store, "label", items).astype(np.int64)
+            classes: np.ndarray = read_scalar_column(store, "label", items).astype(np.int64)
             return classes
         column = store["label"]
         high, low = (column.ids[column.offsets[items] + half].astype(np.uint32) for half in (0, 1))
         scores: np.ndarray = (high << 16 | low).view(np.float32)
         return scores
 
-    def loss(self, model: TextModel, batch: TextBatch) -> Loss:
+    def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
         """Weighted cross-entropy, or the squared distance from the score, in deviations; and the penalty of hops."""
         hidden = model(batch.rows)
-        outputs = self.outputs(model, hidden, batch.rows, batch.labels.shape[1])
-        loss = (self._class_loss if self.config.kind == "classes" else self._score_loss)(outputs, batch.labels)
+        outputs = self.compute_logits(model, hidden, batch.rows, batch.labels.shape[1])
+        loss = (self._classification_loss if self.config.kind == "classes" else self._regression_loss)(
+            outputs, batch.labels
+        )
         if not self.config.penalty:
             return loss
-        return loss._replace(total=loss.total + self.config.penalty * self._alike(model, hidden, batch))
+        return loss._replace(
+            total=loss.total + self.config.penalty * self._compute_hop_redundancy(model, hidden, batch)
+        )
 
-    def _alike(self, model: TextModel, hidden: Float[Tensor, "B T D"], batch: TextBatch) -> Float[Tensor, ""]:
+    def _compute_hop_redundancy(
+        self, model: EncoderModel, hidden: Float[Tensor, "B T D"], batch: EncoderBatch
+    ) -> Float[Tensor, ""]:
         """How much the hops look at the same tokens, over all texts."""
-        pooler, own = model.heads["pooler"], of_texts(batch.rows, batch.labels.shape[1])
+        pooler, own = model.heads["pooler"], make_text_mask(batch.rows, batch.labels.shape[1])
         assert isinstance(pooler, Pooler)
-        found = redundancy(pooler.pooling.hops(hidden, batch.rows, own).flatten(0, 1))
+        found = redundancy_penalty(pooler.pooling.hop_weights(hidden, batch.rows, own).flatten(0, 1))
         return torch.where(own.any(-1).flatten(), found, 0.0).sum()
 
     @staticmethod
-    def _score_loss(outputs: Float[Tensor, "B S 1"], labels: Float[Tensor, "B S"]) -> Loss:
+    def _regression_loss(outputs: Float[Tensor, "B S 1"], labels: Float[Tensor, "B S"]) -> Loss:
         there = ~labels.isnan()
         square = torch.where(there, outputs[..., 0] - labels.nan_to_num(), 0.0).square().sum()
         return Loss(square, square.detach(), there.sum())
 
-    def _class_loss(self, outputs: Float[Tensor, "B S C"], labels: Int[Tensor, "B S"]) -> Loss:
+    def _classification_loss(self, outputs: Float[Tensor, "B S C"], labels: Int[Tensor, "B S"]) -> Loss:
         there = labels != IGNORE
         log_probs = outputs.float().log_softmax(-1)
         nll = -log_probs.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1)
-        weights = torch.tensor(self._weights, device=outputs.device)
+        weights = torch.tensor(self._class_weights, device=outputs.device)
         total = torch.where(there, nll * weights[labels.clamp(min=0)], 0.0).sum()
         return Loss(total, torch.where(there, nll, 0.0).sum().detach(), there.sum())
 
     @staticmethod
-    def outputs(model: TextModel, hidden: Tensor, rows: Any, n_texts: int) -> Float[Tensor, "B S C"]:
+    def compute_logits(model: EncoderModel, hidden: Tensor, rows: Any, n_texts: int) -> Float[Tensor, "B S C"]:
         """What is said of each text: scores of classes, or one in deviations."""
         found: Tensor = model.heads["label"](model.heads["pooler"](hidden, rows, n_texts))
         return found
 
-    def plain(self, model: TextModel) -> None:
+    def prepare_for_export(self, model: EncoderModel) -> None:
         """The scale becomes part of the last layer."""
         head = model.heads["label"]
         assert isinstance(head, Linear)
         with torch.no_grad():
             head.weight.mul_(self.labels.scale.deviation)
-            head.bias.copy_(self.labels.scale.scores(head.bias))
+            head.bias.copy_(self.labels.scale.unstandardise(head.bias))
 
-    def score(self, model: TextModel, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(
+        self, model: EncoderModel, store: TokenStore, device: torch.device
+    ) -> dict[str, float]:
         items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)
-        said, wanted = self._said(model, stored_inputs(store, items), device), self._wanted(store, items)
-        return self.scores(said, wanted)
+        said, wanted = (
+            self._predict_inputs(model, read_stored_inputs(store, items), device),
+            self._read_labels(store, items),
+        )
+        return self.compute_metrics(said, wanted)
 
-    def scores(self, said: Float[Tensor, "N C"], wanted: np.ndarray) -> dict[str, float]:
+    def compute_metrics(self, outputs: Float[Tensor, "N C"], gold_labels: np.ndarray) -> dict[str, float]:
         """The metrics of SPEC 6.4, for outputs beside the labels; of two classes the second is the positive one."""
         if self.config.kind == "score":
-            scores = said[:, 0].double().numpy()
-            return {"pearson": pearson(wanted, scores), "spearman": spearman(wanted, scores)}
-        gold, best = wanted.tolist(), said.argmax(-1).tolist()
+            scores = outputs[:, 0].double().numpy()
+            return {"pearson": pearson(gold_labels, scores), "spearman": spearman(gold_labels, scores)}
+        gold, best = gold_labels.tolist(), outputs.argmax(-1).tolist()
         found = {"accuracy": accuracy(gold, best), "macro_f1": macro_f1(gold, best), "matthews": matthews(gold, best)}
         return found | ({"f1": f1(gold, best, 1)} if len(self.labels) == 2 else {})
 
-    def _said(self, model: TextModel, inputs: Sequence[Framed], device: torch.device) -> Float[Tensor, "N C"]:
+    def _predict_inputs(
+        self, model: EncoderModel, inputs: Sequence[EncodedInput], device: torch.device
+    ) -> Float[Tensor, "N C"]:
         """The outputs for each input: probabilities of classes, or a score."""
-        found = dict(self.read_batches(model, inputs, lambda h, rows: self.outputs(model, h, rows, 1)[:, 0], device))
+        found = dict(
+            self.forward_batches(model, inputs, lambda h, rows: self.compute_logits(model, h, rows, 1)[:, 0], device)
+        )
         outputs = torch.stack([found[number] for number in range(len(inputs))]).float()
-        return outputs.softmax(-1) if self.config.kind == "classes" else self.labels.scale.scores(outputs)
+        return outputs.softmax(-1) if self.config.kind == "classes" else self.labels.scale.unstandardise(outputs)
 
-    def classify(self, model: TextModel, texts: Sequence[Pair], device: torch.device) -> list[Verdict]:
+    def classify(self, model: EncoderModel, texts: Sequence[TextPair], device: torch.device) -> list[Classification]:
         """What the model says of each text, or pair of texts."""
-        return [self._verdict(row) for row in self.probabilities(model, texts, device)]
+        return [self._make_classification(row) for row in self.predict(model, texts, device)]
 
-    def probabilities(self, model: TextModel, texts: Sequence[Pair], device: torch.device) -> Float[Tensor, "N C"]:
+    def predict(self, model: EncoderModel, texts: Sequence[TextPair], device: torch.device) -> Float[Tensor, "N C"]:
         """The outputs for each text, over its windows by their tokens."""
         for text in texts:
-            self.check_kind(*text)
+            self.check_paired(*text)
         most = min(self.config.length, model.config.n_positions)
-        numbered = list(self.inputs(texts, most))
-        said = self._said(model, [framed for _, framed in numbered], device)
+        numbered = list(self.encode_windows(texts, most))
+        said = self._predict_inputs(model, [framed for _, framed in numbered], device)
         owner = torch.tensor([number for number, _ in numbered])
         weight = torch.tensor([float(len(framed.ids)) for _, framed in numbered])
         total = torch.zeros(len(texts)).index_add(0, owner, weight)
         return torch.zeros(len(texts), said.shape[1]).index_add(0, owner, said * weight[:, None]) / total[:, None]
 
     def evaluate(
-        self, model: TextModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
+        self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
         """The metrics of the task on labelled texts, long ones over their windows."""
         classes = self.config.kind == "classes"
-        problem = self.labels.problem if classes else no_score
-        examples = list(read_labelled(data, columns, skip_empty=skip_empty, problem=problem))
-        self._check_table(paths_of(data)[0], examples[0])
-        number = self.labels.number if classes else float
+        problem = self.labels.describe_unknown if classes else describe_invalid_score
+        examples = list(read_labelled_examples(data, columns, skip_empty=skip_empty, validate_label=problem))
+        self._check_table_paired(labelled_paths(data)[0], examples[0])
+        number = self.labels.index if classes else float
         wanted = np.array([number(each.label) for each in examples])
-        said = self.probabilities(model, [(each.text, each.pair) for each in examples], device)
-        return {"task": self.name, "n": len(examples), **self.scores(said, wanted)}
+        said = self.predict(model, [(each.text, each.pair) for each in examples], device)
+        return {"task": self.name, "n": len(examples), **self.compute_metrics(said, wanted)}
 
-    def check_kind(self, text: str, pair: str) -> None:
+    def check_paired(self, text: str, pair: str) -> None:
         """Refuse one text where the model was trained on pairs, and a pair where it was trained on single texts."""
-        if wanted := self._other_kind(pair):
+        if wanted := self._describe_mismatch(pair):
             found = f"'{text[:40]}' {'has a pair' if pair else 'stands alone'}"
             fix = "leave it out" if pair else "give the second one too, with --pair or behind a tab"
             raise InputError(f"{found}, but this model was trained on {wanted}; {fix}")
 
-    def _check_table(self, path: Path, first: Labelled) -> None:
+    def _check_table_paired(self, path: Path, first: LabelledExample) -> None:
         """The same for a table, by its first example, for the others are like it."""
-        if wanted := self._other_kind(first.pair):
+        if wanted := self._describe_mismatch(first.pair):
             found, columns = ("two texts", "TEXT,LABEL") if first.pair else ("one text", "TEXT,PAIR,LABEL")
             fix = f"ask for the columns {columns}"
             raise DataError(path, f"{found} a line, but this model was trained on {wanted}; {fix}")
 
-    def _other_kind(self, pair: str) -> str:
+    def _describe_mismatch(self, pair: str) -> str:
         """What the model was trained on, where that is known to be something else."""
         if self.labels.paired in (None, bool(pair)):
             return ""
         return "pairs of texts" if self.labels.paired else "single texts"
 
-    def _verdict(self, said: Float[Tensor, " C"]) -> Verdict:
+    def _make_classification(self, outputs: Float[Tensor, " C"]) -> Classification:
         if self.config.kind == "score":
-            return Verdict("", math.nan, {}, float(said[0]))
-        best = int(said.argmax())
-        every = dict(zip(self.labels.names, said.tolist(), strict=True))
-        return Verdict(self.labels.names[best], float(said[best]), every)
+            return Classification("", math.nan, {}, float(outputs[0]))
+        best = int(outputs.argmax())
+        every = dict(zip(self.labels.names, outputs.tolist(), strict=True))
+        return Classification(self.labels.names[best], float(outputs[best]), every)
 
 
-def _windows(frame: Frame, first: list[int], second: list[int] | None, most: int) -> Iterator[Framed]:
+def _wrap_windows(
+    template: SpecialTokenTemplate, first: list[int], second: list[int] | None, max_length: int
+) -> Iterator[EncodedInput]:
     """All windows of the first part with all of the second; the shorter part has at most half of the room."""
     if second is None:
-        room = most - frame.extra(paired=False)
-        yield from (frame.around(first[start:end]) for start, end in windows(len(first), room))
+        room = max_length - template.n_special_tokens(is_pair=False)
+        yield from (template.wrap(first[start:end]) for start, end in split_into_windows(len(first), room))
         return
-    room = most - frame.extra(paired=True)
+    room = max_length - template.n_special_tokens(is_pair=True)
     shorter = min(len(first), len(second), room // 2)
     rooms = (shorter, room - shorter) if len(first) <= len(second) else (room - shorter, shorter)
-    for (start, end), (begin, stop) in product(windows(len(first), rooms[0]), windows(len(second), rooms[1])):
-        yield frame.around(first[start:end], second[begin:stop])
+    for (start, end), (begin, stop) in product(
+        split_into_windows(len(first), rooms[0]), split_into_windows(len(second), rooms[1])
+    ):
+        yield template.wrap(first[start:end], second[begin:stop])

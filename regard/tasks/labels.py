@@ -18,34 +18,34 @@ from torch import Tensor
 from regard.disk import write_json
 from regard.errors import CheckpointError, InputError
 
-FILE = "labels.json"
+LABELS_FILE = "labels.json"
 
 
-class Scale(NamedTuple):
+class ScoreScaler(NamedTuple):
     """The scores of training: what a model gives is so many deviations from their mean."""
 
     mean: float = 0.0
     deviation: float = 1.0
 
     @classmethod
-    def of(cls, counted: Mapping[float, int]) -> Scale:
+    def from_counts(cls, counts: Mapping[float, int]) -> ScoreScaler:
         """That of scores, each of which was there so often."""
-        n = sum(counted.values())
-        mean = math.fsum(score * times for score, times in counted.items()) / n
-        variance = math.fsum((score - mean) ** 2 * times for score, times in counted.items()) / n
+        n = sum(counts.values())
+        mean = math.fsum(score * times for score, times in counts.items()) / n
+        variance = math.fsum((score - mean) ** 2 * times for score, times in counts.items()) / n
         return cls(mean, math.sqrt(variance))
 
-    def standard(self, scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    def standardise(self, scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
         """Scores as a model learns them."""
         standard: np.ndarray = ((scores.astype(np.float64) - self.mean) / self.deviation).astype(np.float32)
         return standard
 
-    def scores(self, outputs: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    def unstandardise(self, outputs: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
         """What a model gives, in the units of training."""
         return outputs * self.deviation + self.mean
 
 
-AS_IT_IS = Scale()
+IDENTITY_SCALER = ScoreScaler()
 
 
 @dataclass(frozen=True)
@@ -55,50 +55,52 @@ class Labels:
     names: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
     paired: bool | None = None
-    scale: Scale = AS_IT_IS
+    scale: ScoreScaler = IDENTITY_SCALER
 
     @classmethod
-    def of(cls, found: Iterable[str], *, paired: bool | None = None) -> Labels:
+    def from_occurrences(cls, labels: Iterable[str], *, paired: bool | None = None) -> Labels:
         """All different ones, sorted: numbers as numbers, others as text."""
-        counted = Counter(found)
-        names = tuple(sorted(counted, key=_as_number))
+        counted = Counter(labels)
+        names = tuple(sorted(counted, key=_sort_key))
         return cls(names, tuple(counted[name] for name in names), paired)
 
     def __len__(self) -> int:
         return len(self.names)
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
+    def _index_by_name(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.names)}
 
-    def number(self, name: str) -> int:
+    def index(self, name: str) -> int:
         """The number of a label."""
-        if problem := self.problem(name):
+        if problem := self.describe_unknown(name):
             raise InputError(problem)
-        return self._numbers[name]
+        return self._index_by_name[name]
 
-    def problem(self, name: str) -> str:
+    def describe_unknown(self, name: str) -> str:
         """What to say of a label that training did not have; nothing of the others."""
-        if name in self._numbers:
+        if name in self._index_by_name:
             return ""
-        unknown = f"the label '{name[:40]}' was not there in training; known: {self.shown()}"
+        unknown = f"the label '{name[:40]}' was not there in training; known: {self.format_names()}"
         return f"{unknown}; correct it, leave it out, or train with examples of it"
 
-    def shown(self, most: int = 12) -> str:
+    def format_names(self, max_names: int = 12) -> str:
         """The labels in a line; of many, the first."""
-        return ", ".join(self.names[:most]) + (f", ... ({len(self)} in all)" if len(self) > most else "")
+        return ", ".join(self.names[:max_names]) + (f", ... ({len(self)} in all)" if len(self) > max_names else "")
 
     def save(self, directory: Path) -> None:
         paired = {} if self.paired is None else {"paired": self.paired}
-        scale = {} if self.scale == AS_IT_IS else self.scale._asdict()
-        write_json(directory / FILE, {"labels": list(self.names), "counts": list(self.counts), **paired, **scale})
+        scale = {} if self.scale == IDENTITY_SCALER else self.scale._asdict()
+        write_json(
+            directory / LABELS_FILE, {"labels": list(self.names), "counts": list(self.counts), **paired, **scale}
+        )
 
     @classmethod
     def load(cls, directory: Path) -> Labels:
         """Those that `save` wrote."""
-        path = directory / FILE
+        path = directory / LABELS_FILE
         try:
-            found = _read(path.read_text(encoding="utf-8"))
+            found = _parse_labels(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such file; restore it from a copy") from None
         except (ValueError, KeyError, TypeError):
@@ -106,7 +108,7 @@ class Labels:
         return found
 
 
-def _read(text: str) -> Labels:
+def _parse_labels(text: str) -> Labels:
     """What a file says; an error where it is damaged."""
     found: Any = json.loads(text)
     names, counts, paired = found["labels"], found.get("counts", []), found.get("paired")
@@ -116,13 +118,13 @@ def _read(text: str) -> Labels:
         raise ValueError(text)
     if not all(type(count) is int and count > 0 for count in counts) or len(counts) not in (0, len(names)):
         raise ValueError(text)
-    scale = Scale(*(float(found.get(key, usual)) for key, usual in AS_IT_IS._asdict().items()))
+    scale = ScoreScaler(*(float(found.get(key, usual)) for key, usual in IDENTITY_SCALER._asdict().items()))
     if not (math.isfinite(scale.mean) and 0 < scale.deviation < math.inf):
         raise ValueError(text)
     return Labels(tuple(names), tuple(counts), paired, scale)
 
 
-def _as_number(name: str) -> tuple[int, float, str]:
+def _sort_key(name: str) -> tuple[int, float, str]:
     try:
         number = float(name)
     except ValueError:

@@ -24,129 +24,136 @@ import torch
 from jaxtyping import Int
 
 from regard.data.batches import IGNORE, sentences_to_rows
-from regard.data.buckets import by_tokens
+from regard.data.buckets import batch_by_tokens
 from regard.metrics import perplexity
 from regard.progress import track
-from regard.text.documents import Stretch
+from regard.text.documents import DocumentChunk
 
-AT_ONCE = {"cpu": 1 << 11, "cuda": 1 << 15}
+BATCH_TOKENS = {"cpu": 1 << 11, "cuda": 1 << 15}
 """Positions read at once."""
 
-TOGETHER = 512
+BUFFERED_WINDOWS = 512
 """Windows of which those of like length are read together."""
 
 
-class Window(NamedTuple):
+class ScoringWindow(NamedTuple):
     """Tokens from `start` to before `end` are read; of the tokens after each, those behind `done` count."""
 
     start: int
     end: int
-    done: int
+    scored_until: int
 
 
-def sliding(n_predicted: int, width: int, stride: int) -> Iterator[Window]:
+def sliding_windows(n_predicted: int, window_length: int, stride: int) -> Iterator[ScoringWindow]:
     """The windows over a document of which so many tokens are predicted, all but its first."""
     start = done = 0
     while done < n_predicted:
-        end = min(start + width, n_predicted)
-        yield Window(start, end, done)
+        end = min(start + window_length, n_predicted)
+        yield ScoringWindow(start, end, done)
         start, done = start + stride, end
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class PerplexityResult:
     """What was found, and over how much text."""
 
     nll: float
-    documents: int
-    tokens: int
-    words: int
-    characters: int
+    n_documents: int
+    n_tokens: int
+    n_words: int
+    n_characters: int
     window: int
     stride: int
 
     @property
     def loss(self) -> float:
         """Nats by token."""
-        return self.nll / self.tokens
+        return self.nll / self.n_tokens
 
     @property
     def perplexity(self) -> float:
-        return perplexity(self.nll, self.tokens)
+        return perplexity(self.nll, self.n_tokens)
 
     @property
     def word_perplexity(self) -> float:
-        return perplexity(self.nll, self.words)
+        return perplexity(self.nll, self.n_words)
 
     @property
     def bits_per_character(self) -> float:
-        return self.nll / math.log(2) / self.characters
+        return self.nll / math.log(2) / self.n_characters
 
 
-Sequences = Callable[[Sequence[Stretch]], list[list[int]]]
+ChunkEncoder = Callable[[Sequence[DocumentChunk]], list[list[int]]]
 """The tokens of stretches, each behind the one before it."""
 
 
-def likelihood(
-    model: Any, sequences: Sequences, stretches: Iterable[Stretch], width: int, stride: int, device: torch.device
-) -> Likelihood:
+def measure_perplexity(
+    model: Any,
+    encode_chunks: ChunkEncoder,
+    chunks: Iterable[DocumentChunk],
+    window_length: int,
+    stride: int,
+    device: torch.device,
+) -> PerplexityResult:
     """Read all documents in windows and add up."""
-    count = _Count(model, device)
-    for document in track(_documents(sequences, stretches, count), "reading"):
-        for window in sliding(len(document) - 1, width, stride):
-            count.add(document[window.start : window.end + 1], window.done - window.start)
-    count.read()
-    return Likelihood(count.nll, count.documents, count.tokens, count.words, count.characters, width, stride)
+    count = _LikelihoodAccumulator(model, device)
+    for document in track(_encode_documents(encode_chunks, chunks, count), "reading"):
+        for window in sliding_windows(len(document) - 1, window_length, stride):
+            count.add(document[window.start : window.end + 1], window.scored_until - window.start)
+    count.flush()
+    return PerplexityResult(
+        count.nll, count.n_documents, count.n_tokens, count.n_words, count.n_characters, window_length, stride
+    )
 
 
-def _documents(
-    sequences: Sequences, stretches: Iterable[Stretch], count: _Count
+def _encode_documents(
+    encode_chunks: ChunkEncoder, chunks: Iterable[DocumentChunk], accumulator: _LikelihoodAccumulator
 ) -> Iterator[Int[np.ndarray, " tokens"]]:
     """The tokens of each document, behind the token before documents."""
     parts: list[np.ndarray] = []
-    source = iter(stretches)
+    source = iter(chunks)
     while some := list(islice(source, 16)):
-        for stretch, ids in zip(some, sequences(some), strict=True):
+        for stretch, ids in zip(some, encode_chunks(some), strict=True):
             parts.append(np.array(ids[1:] if parts else ids, dtype=np.int32))
-            count.words += _n_words(stretch)
-            count.characters += len(stretch.text)
-            if not stretch.more:
-                count.documents += 1
+            accumulator.n_words += _count_words(stretch)
+            accumulator.n_characters += len(stretch.text)
+            if not stretch.continues:
+                accumulator.n_documents += 1
                 yield np.concatenate(parts)
                 parts = []
 
 
-def _n_words(stretch: Stretch) -> int:
+def _count_words(chunk: DocumentChunk) -> int:
     """Words that begin in a stretch: one that was cut is counted where it began."""
-    cut = stretch.before and not stretch.before[-1].isspace() and not stretch.text[0].isspace()
-    return len(stretch.text.split()) - bool(cut)
+    cut = chunk.preceding_text and not chunk.preceding_text[-1].isspace() and not chunk.text[0].isspace()
+    return len(chunk.text.split()) - bool(cut)
 
 
-class _Count:
+class _LikelihoodAccumulator:
     """Sums over windows, which are read together with others of like length."""
 
     def __init__(self, model: Any, device: torch.device) -> None:
         self.model, self.device = model, device
-        self.nll, self.tokens, self.words, self.characters, self.documents = 0.0, 0, 0, 0, 0
-        self._waiting: list[tuple[list[int], int]] = []
+        self.nll, self.n_tokens, self.n_words, self.n_characters, self.n_documents = 0.0, 0, 0, 0, 0
+        self._pending: list[tuple[list[int], int]] = []
 
-    def add(self, ids: Int[np.ndarray, " tokens"], known: int) -> None:
+    def add(self, ids: Int[np.ndarray, " tokens"], n_scored: int) -> None:
         """A window with the token after it; so many of the tokens it predicts are counted already."""
-        self._waiting.append((ids.tolist(), known))
-        if len(self._waiting) == TOGETHER:
-            self.read()
+        self._pending.append((ids.tolist(), n_scored))
+        if len(self._pending) == BUFFERED_WINDOWS:
+            self.flush()
 
     @torch.inference_mode()
-    def read(self) -> None:
+    def flush(self) -> None:
         """Read all windows that wait."""
-        most = AT_ONCE.get(self.device.type, AT_ONCE["cpu"])
-        for chosen in by_tokens([len(ids) - 1 for ids, _ in self._waiting], most):
-            windows = [self._waiting[i] for i in chosen]
-            rows = sentences_to_rows([ids[:-1] for ids, _ in windows], pad=0)
+        most = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
+        for chosen in batch_by_tokens([len(ids) - 1 for ids, _ in self._pending], most):
+            windows = [self._pending[i] for i in chosen]
+            rows = sentences_to_rows([ids[:-1] for ids, _ in windows], pad_id=0)
             following = torch.full(rows.ids.shape, IGNORE)
             for row, (ids, known) in zip(following, windows, strict=True):
                 row[known : len(ids) - 1] = torch.tensor(ids[known + 1 :])
             loss = self.model.loss(rows.to(self.device), following.to(self.device))
             self.nll += float(loss.nll)
-            self.tokens += int(loss.n_tokens)
-        self._waiting.clear()
+            self.n_tokens += int(loss.n_tokens)
+        self._pending.clear()

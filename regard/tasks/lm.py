@@ -25,35 +25,35 @@ import torch
 from jaxtyping import Int
 
 from regard.config import Table, Tables
-from regard.data.batches import NextBatch, next_batch
-from regard.data.corpus import SHORTEST_ROW, Corpus, DataConfig, Example, Reader
+from regard.data.batches import CausalLMBatch, build_causal_lm_batch
+from regard.data.corpus import MIN_ROW_WIDTH, Corpus, DataConfig, Example, ExampleReader
 from regard.data.order import Placement
 from regard.data.store import TokenStore
-from regard.data.windows import cut
+from regard.data.windows import cut_windows
 from regard.errors import ConfigError, InputError
-from regard.generate import Manner, Marks
-from regard.models.exchange import Found
-from regard.models.families import NEXT, family_of
-from regard.models.interfaces import NextModel
-from regard.models.presets import ModelConfig, with_preset
+from regard.generate import GenerationConfig, SpecialTokens
+from regard.models.exchange import HFCheckpoint
+from regard.models.families import CAUSAL_LMS, architecture_of
+from regard.models.interfaces import CausalLM
+from regard.models.presets import ModelConfig, apply_preset
 from regard.nn import Loss
 from regard.progress import warn
-from regard.tasks.likelihood import Likelihood, likelihood
-from regard.tasks.single import Single, check_length, refuse_columns
-from regard.tasks.task import Amount, Goal
-from regard.tasks.unknown import Unknown, warn_of_unknown
-from regard.tasks.writing import Continuation, Ids, Pen, Prompt
-from regard.text.documents import Stretch, paths_of, read_stretches
-from regard.text.tokenizer import FILE, WRITING, Tokenizer
+from regard.tasks.likelihood import PerplexityResult, measure_perplexity
+from regard.tasks.single import SingleTokenizerTask, check_length, refuse_columns
+from regard.tasks.task import TrainingScale, ValidationMetric
+from regard.tasks.unknown import UnknownTokenCounter, warn_about_unknown_tokens
+from regard.tasks.writing import Continuation, Ids, Prompt, TextGenerator
+from regard.text.documents import DocumentChunk, document_paths, read_document_chunks
+from regard.text.tokenizer import LM_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
-LENGTHS = range(SHORTEST_ROW, 1 << 15)
+WINDOW_LENGTHS = range(MIN_ROW_WIDTH, 1 << 15)
 """What ``task.length`` may be."""
 
-CPU_LENGTH, CPU_BATCH, CPU_TOKENS = 64, 1024, 4_000_000
+CPU_WINDOW_LENGTH, CPU_BATCH_TOKENS, CPU_TRAINING_TOKENS = 64, 1024, 4_000_000
 """Training on a CPU: tokens of a window, of a step, and of all steps."""
 
-TOO_GOOD = "; one token stands for all of these, so perplexity and bits are lower than they should be"
+UNKNOWN_TOKENS_NOTE = "; one token stands for all of these, so perplexity and bits are lower than they should be"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,59 +73,61 @@ class LmConfig:
     end: str = ""
 
     def __post_init__(self) -> None:
-        check_length(self.length, LENGTHS)
+        check_length(self.length, WINDOW_LENGTHS)
 
 
 @dataclass(frozen=True)
-class Documents:
+class DocumentReader:
     """The documents of files; of little text in parts so short that some can be held out."""
 
     unit = "documents, and parts of long ones"
-    whole: bool = False
-    few: bool = True
+    one_per_file: bool = False
+    split_if_few: bool = True
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
-        return paths_of(data)
+        return document_paths(data)
 
-    def read(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+    def read_examples(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         refuse_columns(columns)
-        return read_stretches(data, whole=self.whole, few=self.few)
+        return read_document_chunks(data, one_document_per_file=self.one_per_file, ensure_min_chunks=self.split_if_few)
 
 
-class Lm(Single):
+class LanguageModelTask(SingleTokenizerTask):
     """From plain text to a model that goes on with it."""
 
     name = "lm"
     verb = "generate"
     Config = LmConfig
-    families = NEXT
-    specials = WRITING
-    columns = ("text",)
-    inherited = ("prompts", "start", "end")
-    goal = Goal("valid_perplexity", "perplexity", higher_is_better=False)
+    architectures = CAUSAL_LMS
+    special_token_names = LM_SPECIAL_TOKENS
+    store_columns = ("text",)
+    inherited_config_keys = ("prompts", "start", "end")
+    validation_metric = ValidationMetric("valid_perplexity", "perplexity", higher_is_better=False)
 
     @classmethod
-    def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
-        return language_modelling(amount, device)
+    def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
+        return language_modelling_defaults(scale, device)
 
     @classmethod
-    def usual(cls, device: torch.device, model: Table) -> dict[str, Any]:
-        length = CPU_LENGTH if device.type == "cpu" and not model.get("start") else LmConfig.length
-        return {"length": min(length, cls._positions(model))}
+    def default_task_config(cls, device: torch.device, model_table: Table) -> dict[str, Any]:
+        length = CPU_WINDOW_LENGTH if device.type == "cpu" and not model_table.get("start") else LmConfig.length
+        return {"length": min(length, cls._max_positions(model_table))}
 
     @classmethod
-    def _positions(cls, model: Table, where: str = "") -> int:
+    def _max_positions(cls, model_table: Table, where: str = "") -> int:
         """How many a ``[model]`` table asks for, itself or by its preset; if it does not, as many as there may be."""
-        shape = with_preset({"preset": "", **model}, family_of(cls.families, model, where).Config)
-        most: int = shape.get("n_positions", LENGTHS[-1])
+        shape = apply_preset(
+            {"preset": "", **model_table}, architecture_of(cls.architectures, model_table, where).Config
+        )
+        most: int = shape.get("n_positions", WINDOW_LENGTHS[-1])
         return most
 
     @classmethod
-    def check(cls, given: Tables, where: str) -> None:
-        length, most = given["task"].get("length", 0), cls._positions(given["model"], where)
+    def check_recipe(cls, tables: Tables, where: str) -> None:
+        length, most = tables["task"].get("length", 0), cls._max_positions(tables["model"], where)
         # Who asks for rows that are no wider than that knows it: so says what was written down of a run on little text.
-        if min(length, given["data"].get("max_length", length)) > most:
+        if min(length, tables["data"].get("max_length", length)) > most:
             raise ConfigError(
                 f"{where}: task.length = {length}, but model.n_positions = {most}; "
                 f"give task.length={most} or less, or more positions"
@@ -133,96 +135,108 @@ class Lm(Single):
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
-        return Documents.paths(data)
+        return DocumentReader.paths(data)
 
     @staticmethod
-    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return Documents().read(data, columns, skip_empty=skip_empty)
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        return DocumentReader().read_examples(data, columns, skip_empty=skip_empty)
 
     @classmethod
-    def reader(cls, config: LmConfig, data: DataConfig) -> Reader:
-        return Documents(whole=config.documents == "files", few=not data.valid)
+    def make_reader(cls, config: LmConfig, data: DataConfig) -> ExampleReader:
+        return DocumentReader(one_per_file=config.documents == "files", split_if_few=not data.valid)
 
     @classmethod
-    def learn(cls, config: LmConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None) -> Lm:
-        if tokenizer.kind == "wordpiece":
+    def from_corpus(
+        cls,
+        config: LmConfig,
+        tokenizer_config: TokenizerConfig,
+        corpus: Corpus,
+        pretrained_tokenizer: Tokenizer | None = None,
+    ) -> LanguageModelTask:
+        if tokenizer_config.kind == "wordpiece":
             accepted = "accepted: bpe, unigram, characters"
             raise ConfigError(f'tokenizer.kind = "wordpiece" forgets spaces and line ends; {accepted}')
-        return cls(config, ready or train_tokenizer(corpus.texts(0), tokenizer, cls.specials, spaced=False))
+        return cls(
+            config,
+            pretrained_tokenizer
+            or train_tokenizer(
+                corpus.train_texts(0), tokenizer_config, cls.special_token_names, add_prefix_space=False
+            ),
+        )
 
     @classmethod
-    def load(cls, config: LmConfig, tokenizer: TokenizerConfig, directory: Path) -> Lm:
-        return cls(config, Tokenizer.load(directory / FILE, () if config.end else ("end",)))
+    def load(cls, config: LmConfig, tokenizer_config: TokenizerConfig, directory: Path) -> LanguageModelTask:
+        return cls(config, Tokenizer.load(directory / TOKENIZER_FILE, () if config.end else ("end",)))
 
     @classmethod
-    def adopt(cls, found: Found) -> Lm:
-        return cls(LmConfig(**found.task), found.tokenizers.source)
+    def from_hf_checkpoint(cls, checkpoint: HFCheckpoint) -> LanguageModelTask:
+        return cls(LmConfig(**checkpoint.task), checkpoint.tokenizers.source)
 
     @cached_property
-    def end(self) -> int:
+    def end_id(self) -> int:
         """The token that ends a document."""
-        return self.tokenizer.named(self.config.end) if self.config.end else self.tokenizer.special("end")
+        return self.tokenizer.token_to_id(self.config.end) if self.config.end else self.tokenizer.special_id("end")
 
     @cached_property
-    def start(self) -> int:
+    def start_id(self) -> int:
         """The token before a document."""
-        return self.tokenizer.named(self.config.start) if self.config.start else self.end
+        return self.tokenizer.token_to_id(self.config.start) if self.config.start else self.end_id
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        return [self.sequences([Stretch(*example) for example in examples])]
+        return [self.encode_chunks([DocumentChunk(*example) for example in examples])]
 
-    def sequences(
-        self, stretches: Sequence[Stretch], encode: Callable[[Sequence[str]], list[Ids]] | None = None
+    def encode_chunks(
+        self, chunks: Sequence[DocumentChunk], encode: Callable[[Sequence[str]], list[Ids]] | None = None
     ) -> list[Ids]:
         """The tokens of each stretch behind the one before it, and with the end where its document ends."""
-        texts = (encode or self.tokenizer.encode_batch)([each.text for each in stretches])
-        before = iter(self.tokenizer.encode_batch([each.before for each in stretches if each.before]))
-        first = [next(before)[-1] if each.before else self.start for each in stretches]
-        ends = [[] if each.more else [self.end] for each in stretches]
+        texts = (encode or self.tokenizer.encode_batch)([each.text for each in chunks])
+        before = iter(self.tokenizer.encode_batch([each.preceding_text for each in chunks if each.preceding_text]))
+        first = [next(before)[-1] if each.preceding_text else self.start_id for each in chunks]
+        ends = [[] if each.continues else [self.end_id] for each in chunks]
         return [[lead, *ids, *end] for lead, ids, end in zip(first, texts, ends, strict=True)]
 
-    def remark(self, store: TokenStore) -> None:
+    def warn_about_encoded_data(self, store: TokenStore) -> None:
         """Say if windows cannot be filled, and count what the vocabulary does not know.
 
         A stretch begins with a token that another one predicts.
         """
-        unknown, column = self.tokenizer.find("unknown"), store["text"]
+        unknown, column = self.tokenizer.find_special_id("unknown"), store["text"]
         first = column.ids[column.offsets[:-1]]
         n_tokens = len(column.ids) - len(first)
-        if n_tokens < self.length:
-            warn(f"{n_tokens:,} tokens to {store.purpose} on do not fill one window of task.length = {self.length}")
+        if n_tokens < self.max_length:
+            warn(f"{n_tokens:,} tokens to {store.purpose} on do not fill one window of task.length = {self.max_length}")
         if unknown is not None:
             n_unknown = np.count_nonzero(column.ids == unknown) - np.count_nonzero(first == unknown)
-            warn_of_unknown(int(n_unknown), n_tokens, of=f" to {store.purpose} on")
+            warn_about_unknown_tokens(int(n_unknown), n_tokens, scope=f" to {store.purpose} on")
 
     def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
         """The tokens of texts; a warning says which of their characters the vocabulary does not know."""
-        unknown = Unknown(self.tokenizer)
+        unknown = UnknownTokenCounter(self.tokenizer)
         found = unknown.encode(texts)
         unknown.warn()
         return found
 
-    def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
+    def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """Those of the windows."""
-        spans: Int[np.ndarray, "N 1"] = cut(store, "text", self.length).spans[:, None]
+        spans: Int[np.ndarray, "N 1"] = cut_windows(store, "text", self.max_length).lengths[:, None]
         return spans
 
-    def width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
+    def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
         """As long as windows are, or all of the text where that is shorter."""
-        return max(SHORTEST_ROW, min(self.length, int(lengths.sum())))
+        return max(MIN_ROW_WIDTH, min(self.max_length, int(lengths.sum())))
 
-    def batch(self, store: TokenStore, placement: Placement) -> NextBatch:
-        return next_batch(cut(store, "text", self.length), placement, pad=self.end)
+    def make_batch(self, store: TokenStore, placement: Placement) -> CausalLMBatch:
+        return build_causal_lm_batch(cut_windows(store, "text", self.max_length), placement, pad_id=self.end_id)
 
-    def build(self, config: ModelConfig) -> NextModel:
-        model: NextModel = self.families[config.architecture].Model(config, self.vocabulary)
+    def build_model(self, config: ModelConfig) -> CausalLM:
+        model: CausalLM = self.architectures[config.architecture].Model(config, self.vocabulary_size)
         return model
 
-    def loss(self, model: Any, batch: NextBatch) -> Loss:
-        found: Loss = model.loss(batch.rows, batch.following)
+    def compute_loss(self, model: Any, batch: CausalLMBatch) -> Loss:
+        found: Loss = model.loss(batch.rows, batch.labels)
         return found
 
-    def score(self, model: Any, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(self, model: Any, store: TokenStore, device: torch.device) -> dict[str, float]:
         return {}
 
     def evaluate(
@@ -232,87 +246,97 @@ class Lm(Single):
         device: torch.device,
         window: int | None = None,
         stride: int | None = None,
-    ) -> Likelihood:
+    ) -> PerplexityResult:
         """How likely the model finds plain text: its documents in windows, each a `stride` after the one before."""
         most: int = model.config.n_positions
-        width = min(self.length, most) if window is None else window
+        width = min(self.max_length, most) if window is None else window
         if not 1 <= width <= most:
             raise InputError(f"window {width}: expected 1 to {most:,}, the positions of this model")
         if stride is not None and not 1 <= stride <= width:
             raise InputError(f"stride {stride}: expected 1 to {width:,}, the window")
-        documents, unknown = read_stretches(data, whole=self.config.documents == "files"), Unknown(self.tokenizer)
-        sequences = partial(self.sequences, encode=unknown.encode)
-        found = likelihood(model, sequences, documents, width, stride or width, device)
-        unknown.warn(TOO_GOOD)
+        documents, unknown = (
+            read_document_chunks(data, one_document_per_file=self.config.documents == "files"),
+            UnknownTokenCounter(self.tokenizer),
+        )
+        sequences = partial(self.encode_chunks, encode=unknown.encode)
+        found = measure_perplexity(model, sequences, documents, width, stride or width, device)
+        unknown.warn(UNKNOWN_TOKENS_NOTE)
         return found
 
-    def begun(self, ids: Ids) -> Ids:
+    def make_prompt_ids(self, ids: Ids) -> Ids:
         """The tokens of a text as the model reads them: behind the token before documents, where it begins one."""
-        return [self.start, *ids] if self.config.prompts == "begin" or not ids else ids
+        return [self.start_id, *ids] if self.config.prompts == "begin" or not ids else ids
 
-    def continued(
-        self, model: Any, windows: Iterable[Sequence[str]], manner: Manner, device: torch.device
+    def generate_batches(
+        self, model: Any, text_batches: Iterable[Sequence[str]], sampling: GenerationConfig, device: torch.device
     ) -> Iterator[tuple[str, list[Continuation]]]:
         """Each text with its continuations, `manner.n` of them, in order; behind the empty text a document begins.
 
         At the end warnings count what the model could not read of all texts.
         """
-        pen, unknown, n_texts, n_long = self._pen(model, manner, device), Unknown(self.tokenizer), 0, 0
-        for window in windows:
-            begun = [self.begun(ids) for ids in unknown.encode(window)]
+        pen, unknown, n_texts, n_long = (
+            self._make_generator(model, sampling, device),
+            UnknownTokenCounter(self.tokenizer),
+            0,
+            0,
+        )
+        for window in text_batches:
+            begun = [self.make_prompt_ids(ids) for ids in unknown.encode(window)]
             numbered = enumerate(begun, n_texts)
-            prompts = [Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(manner.n)]
-            found = iter(pen.write(prompts))
-            yield from ((text, [next(found) for _ in range(manner.n)]) for text in window)
-            n_texts, n_long = n_texts + len(window), n_long + _n_long(model, begun)
+            prompts = [Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(sampling.n)]
+            found = iter(pen.generate(prompts))
+            yield from ((text, [next(found) for _ in range(sampling.n)]) for text in window)
+            n_texts, n_long = n_texts + len(window), n_long + _count_truncated_prompts(model, begun)
         unknown.warn()
-        _warn_of_long(model, n_long, n_texts)
+        _warn_about_truncated_prompts(model, n_long, n_texts)
 
-    def write(self, model: Any, texts: Sequence[str], manner: Manner, device: torch.device) -> list[list[Continuation]]:
+    def generate(
+        self, model: Any, texts: Sequence[str], sampling: GenerationConfig, device: torch.device
+    ) -> list[list[Continuation]]:
         """The continuations of each text."""
-        return [found for _, found in self.continued(model, [texts], manner, device)]
+        return [found for _, found in self.generate_batches(model, [texts], sampling, device)]
 
-    def stream(self, model: Any, text: str, manner: Manner, device: torch.device) -> Iterator[str]:
+    def stream(self, model: Any, text: str, sampling: GenerationConfig, device: torch.device) -> Iterator[str]:
         """One continuation of a text, piece by piece."""
-        ids = self.begun(self.encode_texts([text])[0])
-        _warn_of_long(model, _n_long(model, [ids]), 1)
-        return self._pen(model, manner, device).stream(Prompt(ids, "0 0"))
+        ids = self.make_prompt_ids(self.encode_texts([text])[0])
+        _warn_about_truncated_prompts(model, _count_truncated_prompts(model, [ids]), 1)
+        return self._make_generator(model, sampling, device).stream(Prompt(ids, "0 0"))
 
-    def _pen(self, model: Any, manner: Manner, device: torch.device) -> Pen:
-        never = tuple(self.tokenizer.specials - {self.end})
-        return Pen(model, self.tokenizer, Marks(self.start, self.end, never), manner, device)
+    def _make_generator(self, model: Any, sampling: GenerationConfig, device: torch.device) -> TextGenerator:
+        never = tuple(self.tokenizer.special_ids - {self.end_id})
+        return TextGenerator(model, self.tokenizer, SpecialTokens(self.start_id, self.end_id, never), sampling, device)
 
 
-def _n_long(model: Any, prompts: Sequence[Ids]) -> int:
+def _count_truncated_prompts(model: Any, prompts: Sequence[Ids]) -> int:
     """How many of these prompts the model does not see whole."""
-    return 0 if model.context is None else sum(len(ids) > model.context for ids in prompts)
+    return 0 if model.context_length is None else sum(len(ids) > model.context_length for ids in prompts)
 
 
-def _warn_of_long(model: Any, n_long: int, n_texts: int) -> None:
-    if n_long:
-        seen = f"it reads the last {model.context:,} of them"
-        prompts = f"{n_long:,} of {n_texts:,} prompts have" if n_texts > 1 else "the prompt has"
+def _warn_about_truncated_prompts(model: Any, n_truncated: int, n_texts: int) -> None:
+    if n_truncated:
+        seen = f"it reads the last {model.context_length:,} of them"
+        prompts = f"{n_truncated:,} of {n_texts:,} prompts have" if n_texts > 1 else "the prompt has"
         warn(f"{prompts} more tokens than the model sees at once; {seen}")
 
 
-def language_modelling(amount: Amount, device: torch.device) -> dict[str, Any]:
+def language_modelling_defaults(scale: TrainingScale, device: torch.device) -> dict[str, Any]:
     """How a language model is trained: a cosine from a rate that falls with the width, and decay.
 
     A CPU reads four million tokens, in minutes, or all of the text once where there is more, but none fifty times.
     """
-    rate = min(2e-3, 0.4 / amount.d_model)
+    rate = min(2e-3, 0.4 / scale.d_model)
     table = {
-        "learning_rate": round(rate / 10 if amount.started else rate, 6),
+        "learning_rate": round(rate / 10 if scale.is_finetuning else rate, 6),
         "schedule": "cosine",
         "weight_decay": 0.1,
         "average": 1,
     }
     if device.type != "cpu":
         return table
-    tokens = min(50 * amount.n_tokens, max(CPU_TOKENS, amount.n_tokens))
+    tokens = min(50 * scale.n_tokens, max(CPU_TRAINING_TOKENS, scale.n_tokens))
     return {
         **table,
-        "batch_tokens": CPU_BATCH,
+        "batch_tokens": CPU_BATCH_TOKENS,
         "steps": lambda batch: max(200, 100 * round(tokens / batch / 100)),
         "validate_every": lambda steps: max(100, steps // 10),
     }

@@ -15,42 +15,44 @@ from jaxtyping import Int
 
 from regard.progress import warn
 
-FEW = 0.25
+MIN_NEGATIVE_FRACTION = 0.25
 """Share of pairs from elsewhere below which next sentences are not worth learning."""
 
 Ids = list[int]
 
 
-class Pair(NamedTuple):
+class SentencePair(NamedTuple):
     """Two pieces of text, adjacent in their document or not."""
 
     first: Ids
     second: Ids
-    adjacent: bool = True
+    is_next: bool = True
 
 
-def pieces_of(lines: Iterable[Ids], most: int) -> list[Ids]:
+def split_into_blocks(lines: Iterable[Ids], block_size: int) -> list[Ids]:
     """The tokens of a document, so many at a time."""
     tokens = list(chain.from_iterable(lines))
-    return [tokens[start : start + most] for start in range(0, len(tokens), most)]
+    return [tokens[start : start + block_size] for start in range(0, len(tokens), block_size)]
 
 
-def paired(pieces: list[Ids], rng: np.random.Generator) -> list[Pair]:
+def pair_adjacent_blocks(blocks: list[Ids], rng: np.random.Generator) -> list[SentencePair]:
     """Neighbours of one document; a last piece without one is cut at random, or shares with the two before it.
 
     Only a document of a single token has no pair.
     """
-    if len(pieces) % 2 and len(pieces[-1]) > 1:
-        cut = int(rng.integers(1, len(pieces[-1])))
-        pieces = [*pieces[:-1], pieces[-1][:cut], pieces[-1][cut:]]
-    elif len(pieces) % 2 and len(pieces) > 1:
-        shared = [*pieces[-2], *pieces[-1]]
+    if len(blocks) % 2 and len(blocks[-1]) > 1:
+        cut = int(rng.integers(1, len(blocks[-1])))
+        blocks = [*blocks[:-1], blocks[-1][:cut], blocks[-1][cut:]]
+    elif len(blocks) % 2 and len(blocks) > 1:
+        shared = [*blocks[-2], *blocks[-1]]
         third = len(shared) // 3
-        pieces = [*pieces[:-2], shared[:third], shared[third : 2 * third], shared[2 * third :]]
-    return [Pair(first, second) for first, second in zip(pieces[::2], pieces[1::2], strict=False)]
+        blocks = [*blocks[:-2], shared[:third], shared[third : 2 * third], shared[2 * third :]]
+    return [SentencePair(first, second) for first, second in zip(blocks[::2], blocks[1::2], strict=False)]
 
 
-def next_sentences(documents: Sequence[Sequence[Pair]], rng: np.random.Generator) -> list[Pair]:
+def sample_next_sentence_pairs(
+    documents: Sequence[Sequence[SentencePair]], rng: np.random.Generator
+) -> list[SentencePair]:
     """The pairs of all documents, half of them with the second piece of a pair from another document.
 
     Pieces are only exchanged for others as long, or their lengths would tell; what has none to exchange with stays.
@@ -61,31 +63,33 @@ def next_sentences(documents: Sequence[Sequence[Pair]], rng: np.random.Generator
     drawn: dict[int, int] = {}
     for length in np.unique(lengths):
         alike = rng.permutation(np.flatnonzero(lengths == length))
-        drawn |= _ring(np.sort(alike[: max(2, len(alike) // 2)]), owner)
+        drawn |= _swap_across_documents(np.sort(alike[: max(2, len(alike) // 2)]), owner)
     return [
-        Pair(pair.first, pairs[drawn[here]].second, adjacent=False) if here in drawn else pair
+        SentencePair(pair.first, pairs[drawn[here]].second, is_next=False) if here in drawn else pair
         for here, pair in enumerate(pairs)
     ]
 
 
-def _ring(chosen: Int[np.ndarray, " chosen"], owner: Int[np.ndarray, " pairs"]) -> dict[int, int]:
+def _swap_across_documents(
+    pair_indices: Int[np.ndarray, " chosen"], owner: Int[np.ndarray, " pairs"]
+) -> dict[int, int]:
     """From whom each of these pairs gets its second piece: handed on further than a document reaches, so none is lost.
 
     Where one document has more of them than all others together, some of its pairs get none.
     """
-    counts = np.bincount(owner[chosen], minlength=1)
-    over = 2 * int(counts.max()) - len(chosen)
+    counts = np.bincount(owner[pair_indices], minlength=1)
+    over = 2 * int(counts.max()) - len(pair_indices)
     if over > 0:
-        chosen = np.delete(chosen, np.flatnonzero(owner[chosen] == counts.argmax())[:over])
-    away = np.roll(chosen, -int(np.bincount(owner[chosen], minlength=1).max()))
-    return dict(zip(chosen.tolist(), away.tolist(), strict=True))
+        pair_indices = np.delete(pair_indices, np.flatnonzero(owner[pair_indices] == counts.argmax())[:over])
+    away = np.roll(pair_indices, -int(np.bincount(owner[pair_indices], minlength=1).max()))
+    return dict(zip(pair_indices.tolist(), away.tolist(), strict=True))
 
 
-def warn_of_few(n_elsewhere: int, n_pairs: int, otherwise: str) -> None:
+def warn_about_few_negatives(n_negatives: int, n_pairs: int, advice: str) -> None:
     """Say so where next sentences cannot be learned or scored, since hardly any is from elsewhere."""
-    share = n_elsewhere / max(1, n_pairs)
-    if share < FEW:
+    share = n_negatives / max(1, n_pairs)
+    if share < MIN_NEGATIVE_FRACTION:
         warn(
             f"only {share:.0%} of {n_pairs:,} pairs could be given a second piece from another document; "
-            f"part documents by blank lines or give more of them{otherwise}"
+            f"part documents by blank lines or give more of them{advice}"
         )

@@ -24,25 +24,38 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE, PartedRows, TextBatch, by_text
+from regard.data.batches import IGNORE, EncoderBatch, SegmentedRows, arrange_by_segment
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
 from regard.metrics import perplexity
-from regard.models.exchange import Found
-from regard.models.families import MASKED
-from regard.models.heads import POOLINGS, MaskedHead, Pooler
-from regard.models.interfaces import TextModel
-from regard.models.presets import EncoderConfig, TextConfig
+from regard.models.exchange import HFCheckpoint
+from regard.models.families import MASKED_LMS
+from regard.models.heads import POOLINGS, MaskedLMHead, Pooler
+from regard.models.interfaces import EncoderModel
+from regard.models.presets import EncoderModelConfig, TransformerEncoderConfig
 from regard.nn import Linear, Loss, cross_entropy
-from regard.tasks.next_sentences import next_sentences, paired, pieces_of, warn_of_few
-from regard.tasks.reading import LENGTHS, ROLES, Reading, framed_rows, stored, stored_inputs, texts_of
+from regard.tasks.next_sentences import (
+    pair_adjacent_blocks,
+    sample_next_sentence_pairs,
+    split_into_blocks,
+    warn_about_few_negatives,
+)
+from regard.tasks.reading import (
+    INPUT_LENGTHS,
+    REQUIRED_ROLES,
+    EncoderTask,
+    inputs_to_rows,
+    max_texts_per_row,
+    read_scalar_column,
+    read_stored_inputs,
+)
 from regard.tasks.single import check_length, refuse_columns
-from regard.tasks.task import Amount, Goal
-from regard.text.documents import paths_of, read_documents
-from regard.text.framing import Framed
-from regard.text.tokenizer import FILE, Tokenizer
+from regard.tasks.task import TrainingScale, ValidationMetric
+from regard.text.documents import document_paths, read_documents
+from regard.text.framing import EncodedInput
+from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 OBJECTIVES = {
@@ -53,20 +66,20 @@ OBJECTIVES = {
 }
 """What is learned, and the heads for it; a body from elsewhere may have none that can be trained."""
 
-MASK, OTHER = 0.8, 0.1
+MASK_FRACTION, RANDOM_FRACTION = 0.8, 0.1
 """Shares of the chosen tokens that become [MASK], and another token."""
 
-SCORED = 1000
+MAX_SCORED_TEXTS = 1000
 """Texts on which the accuracies are measured at each validation, at most."""
 
-TOGETHER = 32
+SCORING_BATCH_SIZE = 32
 """Texts whose masked words are found at once."""
 
-MARK = "[MASK]"
-SPACE = "▁"
+MASK_TEXT = "[MASK]"
+SPACE_MARKER = "▁"
 """How pieces show a space."""
 
-NO_WORDS = "this model has no head for masked words; it gives vectors: use embed, match or look"
+NO_MASKED_HEAD_MESSAGE = "this model has no head for masked words; it gives vectors: use embed, match or look"
 
 Ids = list[int]
 
@@ -83,22 +96,22 @@ class PretrainConfig:
     normalised: bool = False
 
     def __post_init__(self) -> None:
-        check_length(self.length, LENGTHS)
+        check_length(self.length, INPUT_LENGTHS)
         if not 0.01 <= self.masked <= 0.9:
             raise ConfigError(f"task.masked = {self.masked}; expected a share of the tokens, from 0.01 to 0.9")
         assert self.pooling in POOLINGS, self.pooling
 
 
-class Chosen(NamedTuple):
+class MaskedTokens(NamedTuple):
     """What is to be found again: at which of all positions, which tokens stood there, and what is shown instead."""
 
-    places: Int[Tensor, " N"]
-    wanted: Int[Tensor, " N"]
-    shown: Int[Tensor, "B T"]
+    positions: Int[Tensor, " N"]
+    labels: Int[Tensor, " N"]
+    input_ids: Int[Tensor, "B T"]
 
 
 @dataclass(frozen=True)
-class Filling:
+class MaskPrediction:
     """A word for a mask: how probable it is, and the text with it."""
 
     word: str
@@ -106,64 +119,73 @@ class Filling:
     text: str
 
 
-class Pretrain(Reading):
+class PretrainingTask(EncoderTask):
     """From plain text to an encoder."""
 
     name = "pretrain"
     verb = "fill"
     Config = PretrainConfig
-    families = MASKED
-    columns = ("text", "turn", "elsewhere")
+    architectures = MASKED_LMS
+    store_columns = ("text", "turn", "elsewhere")
     unit = "documents (with blank lines between them)"
-    inherited = ("pooling", "normalised")
-    goal = Goal("valid_perplexity", "perplexity of masked words", higher_is_better=False)
+    inherited_config_keys = ("pooling", "normalised")
+    validation_metric = ValidationMetric("valid_perplexity", "perplexity of masked words", higher_is_better=False)
 
     @classmethod
-    def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
-        rate = round(min(1e-3, 0.25 / amount.d_model), 6)
+    def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
+        rate = round(min(1e-3, 0.25 / scale.d_model), 6)
         return {"learning_rate": rate, "schedule": "linear", "weight_decay": 0.01, "average": 1}
 
     def __init__(self, config: PretrainConfig, tokenizer: Tokenizer) -> None:
         super().__init__(config, tokenizer)
         self.pooling, self.normalised = config.pooling, config.normalised
         # Plain numbers, for what is compiled cannot ask the tokenizer.
-        self._n_words, self._special_ids = len(tokenizer), sorted(tokenizer.specials)
-        self.mask = tokenizer.special("mask") if "masked" in OBJECTIVES[config.objective] else -1
-        self.verb = "fill" if self.mask >= 0 else "embed"
+        self._n_tokens, self._special_ids = len(tokenizer), sorted(tokenizer.special_ids)
+        self.mask_id = tokenizer.special_id("mask") if "masked" in OBJECTIVES[config.objective] else -1
+        self.verb = "fill" if self.mask_id >= 0 else "embed"
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
-        return paths_of(data)
+        return document_paths(data)
 
     @staticmethod
-    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         refuse_columns(columns)
         return read_documents(data)
 
     @classmethod
-    def learn(
-        cls, config: PretrainConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
-    ) -> Pretrain:
+    def from_corpus(
+        cls,
+        config: PretrainConfig,
+        tokenizer_config: TokenizerConfig,
+        corpus: Corpus,
+        pretrained_tokenizer: Tokenizer | None = None,
+    ) -> PretrainingTask:
         if "masked" not in OBJECTIVES[config.objective]:
             raise ConfigError(
                 f'task.objective = "{config.objective}" learns nothing; accepted: "masked+next", "masked"'
             )
-        return cls(config, ready or train_tokenizer(corpus.texts(0), tokenizer, cls.specials))
+        return cls(
+            config,
+            pretrained_tokenizer or train_tokenizer(corpus.train_texts(0), tokenizer_config, cls.special_token_names),
+        )
 
     @classmethod
-    def load(cls, config: PretrainConfig, tokenizer: TokenizerConfig, directory: Path) -> Pretrain:
+    def load(cls, config: PretrainConfig, tokenizer_config: TokenizerConfig, directory: Path) -> PretrainingTask:
         masked = "masked" in OBJECTIVES[config.objective]
-        return cls(config, Tokenizer.load(directory / FILE, (*ROLES, "mask") if masked else ROLES))
+        return cls(
+            config, Tokenizer.load(directory / TOKENIZER_FILE, (*REQUIRED_ROLES, "mask") if masked else REQUIRED_ROLES)
+        )
 
     @classmethod
-    def adopt(cls, found: Found) -> Pretrain:
-        objective: Any = next(name for name, heads in OBJECTIVES.items() if heads == found.heads)
-        return cls(PretrainConfig(**found.task, objective=objective), found.tokenizers.source)
+    def from_hf_checkpoint(cls, checkpoint: HFCheckpoint) -> PretrainingTask:
+        objective: Any = next(name for name, heads in OBJECTIVES.items() if heads == checkpoint.heads)
+        return cls(PretrainConfig(**checkpoint.task, objective=objective), checkpoint.tokenizers.source)
 
-    def heads(self, config: TextConfig) -> Mapping[str, nn.Module]:
-        assert isinstance(config, EncoderConfig), config
+    def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
+        assert isinstance(config, TransformerEncoderConfig), config
         makers: dict[str, Callable[[], nn.Module]] = {
-            "masked": lambda: MaskedHead(config, self.vocabulary),
+            "masked": lambda: MaskedLMHead(config, self.vocabulary_size),
             "pooler": lambda: Pooler(config),
             "next": lambda: Linear(config.d_model, 2),
         }
@@ -175,186 +197,197 @@ class Pretrain(Reading):
         encoded = iter(self.tokenizer.encode_batch([line for document in documents for line in document]))
         lines = [[next(encoded) for _ in document] for document in documents]
         if "next" in OBJECTIVES[self.config.objective]:
-            most = (self.length - self.frame.extra(paired=True)) // 2
-            rng = np.random.default_rng(_seed(examples))
-            drawn = next_sentences([paired(pieces_of(document, most), rng) for document in lines], rng)
-            inputs = [self.frame.around(one.first, one.second) for one in drawn]
-            elsewhere = [[int(not one.adjacent)] for one in drawn]  # 1 is from elsewhere, as in BERT's weights
+            most = (self.max_length - self.template.n_special_tokens(is_pair=True)) // 2
+            rng = np.random.default_rng(_make_pairing_seed(examples))
+            drawn = sample_next_sentence_pairs(
+                [pair_adjacent_blocks(split_into_blocks(document, most), rng) for document in lines], rng
+            )
+            inputs = [self.template.wrap(one.first, one.second) for one in drawn]
+            elsewhere = [[int(not one.is_next)] for one in drawn]  # 1 is from elsewhere, as in BERT's weights
         else:
-            most = self.length - self.frame.extra(paired=False)
-            inputs = [self.frame.around(piece) for document in lines for piece in pieces_of(document, most)]
+            most = self.max_length - self.template.n_special_tokens(is_pair=False)
+            inputs = [self.template.wrap(piece) for document in lines for piece in split_into_blocks(document, most)]
             elsewhere = [[0]] * len(inputs)
-        return [[each.ids for each in inputs], [[each.turn] for each in inputs], elsewhere]
+        return [[each.ids for each in inputs], [[each.token_type_boundary] for each in inputs], elsewhere]
 
-    def remark(self, store: TokenStore) -> None:
+    def warn_about_encoded_data(self, store: TokenStore) -> None:
         if "next" in OBJECTIVES[self.config.objective]:
             few = int(store["elsewhere"].ids.sum(dtype=np.int64))
-            warn_of_few(few, len(store), ", or pass --set task.objective=masked")
+            warn_about_few_negatives(few, len(store), ", or pass --set task.objective=masked")
 
-    def width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
+    def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
         length: int = self.config.length
         return length
 
-    def batch(self, store: TokenStore, placement: Placement) -> TextBatch:
-        rows = self.rows(store, placement)
-        elsewhere = stored(store, "elsewhere", placement.items).astype(np.int64)
-        labels = by_text(elsewhere, placement, texts_of(placement), IGNORE)
-        n_real = int(self._real(rows).sum())
-        return TextBatch(rows, labels, self._share(n_real), int((rows.segment > 0).sum()))
+    def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
+        rows = self.pack_rows(store, placement)
+        elsewhere = read_scalar_column(store, "elsewhere", placement.items).astype(np.int64)
+        labels = arrange_by_segment(elsewhere, placement, max_texts_per_row(placement), IGNORE)
+        n_real = int(self._find_maskable(rows).sum())
+        return EncoderBatch(rows, labels, self._count_masked(n_real), int((rows.segment > 0).sum()))
 
-    def loss(self, model: TextModel, batch: TextBatch) -> Loss:
+    def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
         """The masked words and, where they are learned, the next sentences, each averaged by itself."""
-        chosen = self.choose(batch.rows)
-        hidden = model(replace(batch.rows, ids=chosen.shown))
-        words = self._words(model, hidden, chosen)
+        chosen = self.mask_tokens(batch.rows)
+        hidden = model(replace(batch.rows, ids=chosen.input_ids))
+        words = self._masked_lm_loss(model, hidden, chosen)
         if "next" not in model.heads:
             return words
-        following = cross_entropy(self._following(model, hidden, batch.rows, batch.labels.shape[1]), batch.labels)
+        following = cross_entropy(
+            self._next_sentence_logits(model, hidden, batch.rows, batch.labels.shape[1]), batch.labels
+        )
         mean = following.total / following.n_tokens.clamp(min=1)
         return Loss(words.total + mean * words.n_tokens, words.nll, words.n_tokens)
 
-    def choose(self, rows: PartedRows, generator: torch.Generator | None = None) -> Chosen:
+    def mask_tokens(self, rows: SegmentedRows, generator: torch.Generator | None = None) -> MaskedTokens:
         """Draw the tokens to be found again, as many in every batch of one shape; those too many are not counted."""
         by: Any = {} if generator is None else {"generator": generator}  # given None, a compiler has no fast way
-        ids, real = rows.ids.flatten(), self._real(rows).flatten()
+        ids, real = rows.ids.flatten(), self._find_maskable(rows).flatten()
         most = math.ceil(self.config.masked * ids.numel())
         order = torch.rand(ids.shape, device=ids.device, **by).masked_fill(~real, -1.0)
         places = order.topk(most).indices
-        counted = torch.arange(most, device=ids.device) < self._share(real.sum())
+        counted = torch.arange(most, device=ids.device) < self._count_masked(real.sum())
         stood = ids[places]
         draw = torch.rand(most, device=ids.device, **by)
-        other = torch.randint(self._n_words, (most,), device=ids.device, dtype=ids.dtype, **by)
-        instead = torch.where(draw < MASK, self.mask, torch.where(draw < MASK + OTHER, other, stood))
+        other = torch.randint(self._n_tokens, (most,), device=ids.device, dtype=ids.dtype, **by)
+        instead = torch.where(
+            draw < MASK_FRACTION, self.mask_id, torch.where(draw < MASK_FRACTION + RANDOM_FRACTION, other, stood)
+        )
         shown = ids.scatter(0, places, torch.where(counted, instead, stood).to(ids.dtype))
-        return Chosen(places, torch.where(counted, stood, IGNORE).long(), shown.view_as(rows.ids))
+        return MaskedTokens(places, torch.where(counted, stood, IGNORE).long(), shown.view_as(rows.ids))
 
-    def _share(self, n_real: Any) -> Any:
+    def _count_masked(self, n_maskable: Any) -> Any:
         """How many of so many tokens are chosen; the same for a number and a tensor."""
-        few = n_real * round(1000 * self.config.masked) // 1000
+        few = n_maskable * round(1000 * self.config.masked) // 1000
         return max(1, few) if isinstance(few, int) else few.clamp(min=1)
 
-    def _real(self, rows: PartedRows) -> Bool[Tensor, "B T"]:
+    def _find_maskable(self, rows: SegmentedRows) -> Bool[Tensor, "B T"]:
         """Which positions hold a token of the text."""
         specials = torch.tensor(self._special_ids, dtype=rows.ids.dtype, device=rows.ids.device)
         return (rows.segment > 0) & (rows.ids[..., None] != specials).all(-1)
 
     @staticmethod
-    def _words(model: TextModel, hidden: Tensor, chosen: Chosen) -> Loss:
+    def _masked_lm_loss(model: EncoderModel, hidden: Tensor, masked: MaskedTokens) -> Loss:
         head = model.heads["masked"]
-        assert isinstance(head, MaskedHead)
-        return head.loss(hidden.flatten(0, 1)[chosen.places], model.embedding.tokens.weight, chosen.wanted)
+        assert isinstance(head, MaskedLMHead)
+        return head.loss(hidden.flatten(0, 1)[masked.positions], model.embedding.tokens.weight, masked.labels)
 
     @staticmethod
-    def _following(model: TextModel, hidden: Tensor, rows: PartedRows, n_texts: int) -> Tensor:
+    def _next_sentence_logits(model: EncoderModel, hidden: Tensor, rows: SegmentedRows, n_texts: int) -> Tensor:
         scores: Tensor = model.heads["next"](model.heads["pooler"](hidden, rows, n_texts))
         return scores
 
-    def score(self, model: TextModel, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(
+        self, model: EncoderModel, store: TokenStore, device: torch.device
+    ) -> dict[str, float]:
         """How often the likeliest word is the masked one, and how often adjacent pieces are told from others."""
-        fitting = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:SCORED]
-        found = self._found(model, stored_inputs(store, fitting), stored(store, "elsewhere", fitting).tolist(), device)
+        fitting = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:MAX_SCORED_TEXTS]
+        found = self._compute_metrics(
+            model, read_stored_inputs(store, fitting), read_scalar_column(store, "elsewhere", fitting).tolist(), device
+        )
         return {name: value for name, value in found.items() if name.endswith("accuracy")}
 
-    def _found(
-        self, model: TextModel, texts: Sequence[Framed], elsewhere: Sequence[int], device: torch.device
+    def _compute_metrics(
+        self, model: EncoderModel, texts: Sequence[EncodedInput], is_random_next: Sequence[int], device: torch.device
     ) -> dict[str, float]:
         """What is found again of masked words, and of next sentences; the same words are masked at every call."""
         generator = torch.Generator(device).manual_seed(0)
         nll, sums = 0.0, Counter[str]()
-        for start in range(0, len(texts), TOGETHER):
-            rows = framed_rows(texts[start : start + TOGETHER], self.frame.pad).to(device)
-            chosen = self.choose(rows, generator=generator)
-            hidden = model(replace(rows, ids=chosen.shown))
-            logits = self.logits(model, hidden.flatten(0, 1)[chosen.places])
-            loss, right = cross_entropy(logits, chosen.wanted), (logits.argmax(-1) == chosen.wanted).sum()
+        for start in range(0, len(texts), SCORING_BATCH_SIZE):
+            rows = inputs_to_rows(texts[start : start + SCORING_BATCH_SIZE], self.template.pad_id).to(device)
+            chosen = self.mask_tokens(rows, generator=generator)
+            hidden = model(replace(rows, ids=chosen.input_ids))
+            logits = self.compute_logits(model, hidden.flatten(0, 1)[chosen.positions])
+            loss, right = cross_entropy(logits, chosen.labels), (logits.argmax(-1) == chosen.labels).sum()
             nll += float(loss.nll)
             sums.update(tokens=int(loss.n_tokens), right=int(right), texts=len(rows.ids))
             if "next" in model.heads:
-                wanted = torch.tensor(elsewhere[start : start + TOGETHER], device=device)
-                said = self._following(model, hidden, rows, 1)[:, 0].argmax(-1)
+                wanted = torch.tensor(is_random_next[start : start + SCORING_BATCH_SIZE], device=device)
+                said = self._next_sentence_logits(model, hidden, rows, 1)[:, 0].argmax(-1)
                 sums.update(following=int((said == wanted).sum()))
         found = {"perplexity": perplexity(nll, sums["tokens"]), "masked_accuracy": sums["right"] / sums["tokens"]}
-        told_apart = "next" in model.heads and len(set(elsewhere)) > 1  # of one kind alone it would say nothing
+        told_apart = "next" in model.heads and len(set(is_random_next)) > 1  # of one kind alone it would say nothing
         return found | ({"next_accuracy": sums["following"] / sums["texts"]} if told_apart else {})
 
     @torch.inference_mode()
-    def evaluate(self, model: TextModel, data: Sequence[str], device: torch.device) -> dict[str, Any]:
+    def evaluate(self, model: EncoderModel, data: Sequence[str], device: torch.device) -> dict[str, Any]:
         """The same on plain text, as it was cut in training."""
         if "masked" not in model.heads:
-            raise InputError(NO_WORDS)
-        texts, turns, elsewhere = self.within(model.config.n_positions).encode(list(read_documents(data)))
-        inputs = [Framed(ids, turn, 1, 0) for ids, (turn,) in zip(texts, turns, strict=True)]
+            raise InputError(NO_MASKED_HEAD_MESSAGE)
+        texts, turns, elsewhere = self.with_max_length(model.config.n_positions).encode(list(read_documents(data)))
+        inputs = [EncodedInput(ids, turn, 1, 0) for ids, (turn,) in zip(texts, turns, strict=True)]
         apart = [each[0] for each in elsewhere]
         if "next" in model.heads:
-            warn_of_few(sum(apart), len(apart), "; without any, next sentences are not scored")
-        found = self._found(model, inputs, apart, device)
+            warn_about_few_negatives(sum(apart), len(apart), "; without any, next sentences are not scored")
+        found = self._compute_metrics(model, inputs, apart, device)
         return {"task": self.name, "n": len(inputs), **found}
 
-    def logits(self, model: TextModel, hidden: Tensor) -> Tensor:
+    def compute_logits(self, model: EncoderModel, hidden: Tensor) -> Tensor:
         """Scores of every word, from what the encoder made of tokens."""
         if "masked" not in model.heads:
-            raise InputError(NO_WORDS)
+            raise InputError(NO_MASKED_HEAD_MESSAGE)
         scores: Tensor = model.heads["masked"](hidden, model.embedding.tokens.weight)
         return scores
 
     @property
-    def _mark(self) -> str:
-        return self.tokenizer.pieces([self.mask])[0]
+    def _mask_token(self) -> str:
+        return self.tokenizer.display_tokens([self.mask_id])[0]
 
     def has_mask(self, text: str) -> bool:
         """Whether a text has a word to be found."""
-        return len(self._parted(text)) > 1
+        return len(self._split_at_masks(text)) > 1
 
-    def _parted(self, text: str) -> list[str]:
+    def _split_at_masks(self, text: str) -> list[str]:
         """A text and the masks in it by turns, as they are written: text, mask, text, ..., text."""
-        return re.split(f"({re.escape(MARK)}|{re.escape(self._mark)})", text)
+        return re.split(f"({re.escape(MASK_TEXT)}|{re.escape(self._mask_token)})", text)
 
-    def masked_input(self, text: str) -> Framed:
+    def encode_masked(self, text: str) -> EncodedInput:
         """A text in which [MASK], or what the vocabulary calls it, stands for words to be found."""
-        if self.mask < 0:
-            raise InputError(NO_WORDS)
+        if self.mask_id < 0:
+            raise InputError(NO_MASKED_HEAD_MESSAGE)
         if not self.has_mask(text):
-            raise InputError(f"no {MARK} in '{text[:40]}'; put it where a word is to be found")
-        parts = self._parted(text)[::2]
+            raise InputError(f"no {MASK_TEXT} in '{text[:40]}'; put it where a word is to be found")
+        parts = self._split_at_masks(text)[::2]
         ids = self.tokenizer.encode(parts[0].rstrip()) if parts[0].strip() else []
         for part in parts[1:]:
-            ids += [self.mask, *self._after_mask(part)]
-        return self.frame.around(ids)
+            ids += [self.mask_id, *self._encode_after_mask(part)]
+        return self.template.wrap(ids)
 
-    def _after_mask(self, part: str) -> Ids:
-        return self.tokenizer.encode_on(part.rstrip() if part.strip() else "")
+    def _encode_after_mask(self, part: str) -> Ids:
+        return self.tokenizer.encode_continuation(part.rstrip() if part.strip() else "")
 
-    def fill(self, model: TextModel, text: str, k: int, device: torch.device) -> list[list[Filling]]:
+    def fill(self, model: EncoderModel, text: str, k: int, device: torch.device) -> list[list[MaskPrediction]]:
         """The k likeliest words for each mask of a text, each by itself, with the text so filled, else as given."""
-        framed = self.masked_input(text)
+        framed = self.encode_masked(text)
         if len(framed.ids) > model.config.n_positions:
             most, fix = model.config.n_positions, "leave out what is far from the mask"
             raise InputError(f"the text has {len(framed.ids):,} tokens; this model takes {most:,}; {fix}")
-        rows = framed_rows([framed], self.frame.pad).to(device)
-        places = [place for place, index in enumerate(framed.ids) if index == self.mask]
+        rows = inputs_to_rows([framed], self.template.pad_id).to(device)
+        places = [place for place, index in enumerate(framed.ids) if index == self.mask_id]
         with torch.inference_mode():
-            probabilities = self.logits(model, model(rows)[0, places]).float().softmax(-1).cpu()
+            probabilities = self.compute_logits(model, model(rows)[0, places]).float().softmax(-1).cpu()
         likely = probabilities.topk(min(k, probabilities.shape[-1]))
-        parts, found = self._parted(text), []
+        parts, found = self._split_at_masks(text), []
         for number, (shares, indices) in enumerate(zip(*likely, strict=True)):
             before, after = "".join(parts[: 2 * number + 1]), "".join(parts[2 * number + 2 :])
-            texts = [self._put(before, index) + after for index in indices.tolist()]
-            words = [piece.lstrip(SPACE) for piece in self.tokenizer.pieces(indices.tolist())]
-            found.append([Filling(*each) for each in zip(words, shares.tolist(), texts, strict=True)])
+            texts = [self._append_token(before, index) + after for index in indices.tolist()]
+            words = [piece.lstrip(SPACE_MARKER) for piece in self.tokenizer.display_tokens(indices.tolist())]
+            found.append([MaskPrediction(*each) for each in zip(words, shares.tolist(), texts, strict=True)])
         return found
 
-    def _put(self, before: str, index: int) -> str:
+    def _append_token(self, before: str, token_id: int) -> str:
         """What stands before a mask, as it was written, and a piece for it; one that goes on a word touches it."""
         tokenizer = self.tokenizer
-        word, touching = tokenizer.words([index])[0].text.strip(SPACE), before and not before[-1].isspace()
-        if before.strip() and len(tokenizer.words([index, index])) == 1:
+        word, touching = tokenizer.words([token_id])[0].text.strip(SPACE_MARKER), before and not before[-1].isspace()
+        if before.strip() and len(tokenizer.words([token_id, token_id])) == 1:
             before = before.rstrip()
         elif touching and (
-            tokenizer.pieces([index])[0].startswith(SPACE) or (before[-1].isalnum() and word[:1].isalnum())
+            tokenizer.display_tokens([token_id])[0].startswith(SPACE_MARKER)
+            or (before[-1].isalnum() and word[:1].isalnum())
         ):
             before += " "
         return before + word
 
 
-def _seed(examples: Sequence[Example]) -> int:
+def _make_pairing_seed(examples: Sequence[Example]) -> int:
     return int.from_bytes(blake2b(examples[0][0].encode(), digest_size=8).digest())

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from regard.data.batches import IGNORE, PairBatch, Rows, sentences_to_rows
-from regard.generate import Marks
-from regard.models.interfaces import PairModel
+from regard.data.batches import IGNORE, Rows, Seq2SeqBatch, sentences_to_rows
+from regard.generate import SpecialTokens
+from regard.models.interfaces import Seq2SeqModel
 from regard.text.tokenizer import EOS, PAD, SOS
 
 Ids = Sequence[int]
 
 
-class Signs(NamedTuple):
+class Seq2SeqSpecialTokens(NamedTuple):
     """The special ids of pairs.
 
         source       first* text end
@@ -26,49 +26,55 @@ class Signs(NamedTuple):
     Only BART has a `first`. Writing begins behind it; Marian and BART start from a token that has another role too.
     """
 
-    pad: int = PAD
-    start: int = SOS
-    end: int = EOS
-    first: tuple[int, ...] = ()
+    pad_id: int = PAD
+    decoder_start_id: int = SOS
+    eos_id: int = EOS
+    prefix_ids: tuple[int, ...] = ()
 
     @property
-    def marks(self) -> Marks:
+    def decoding_tokens(self) -> SpecialTokens:
         """What a search knows of them: it writes neither pads nor starts."""
-        before = (self.start, *self.first)
-        return Marks(before[-1], self.end, never=tuple({self.pad, self.start} - {self.end}))
+        before = (self.decoder_start_id, *self.prefix_ids)
+        return SpecialTokens(
+            before[-1], self.eos_id, suppressed_ids=tuple({self.pad_id, self.decoder_start_id} - {self.eos_id})
+        )
 
-    def source(self, ids: Ids) -> list[int]:
+    def wrap_source(self, ids: Ids) -> list[int]:
         """A text as the encoder reads it."""
-        return [*self.first, *ids, self.end]
+        return [*self.prefix_ids, *ids, self.eos_id]
 
-    def target(self, ids: Ids) -> list[int]:
+    def wrap_target_in(self, ids: Ids) -> list[int]:
         """A text as the decoder reads it."""
-        return [self.start, *self.first, *ids]
+        return [self.decoder_start_id, *self.prefix_ids, *ids]
 
-    def wanted(self, ids: Ids) -> list[int]:
+    def wrap_target_out(self, ids: Ids) -> list[int]:
         """A text as the decoder should write it."""
-        return [*self.first, *ids, self.end]
+        return [*self.prefix_ids, *ids, self.eos_id]
 
 
-OURS = Signs()
+DEFAULT_SPECIAL_TOKENS = Seq2SeqSpecialTokens()
 """Those of the vocabularies that are learned here."""
 
 
-def pairs_to_rows(pairs: Sequence[tuple[Ids, Ids]], signs: Signs = OURS) -> PairBatch:
+def pairs_to_rows(
+    pairs: Sequence[tuple[Ids, Ids]], special_tokens: Seq2SeqSpecialTokens = DEFAULT_SPECIAL_TOKENS
+) -> Seq2SeqBatch:
     """Pairs of ids, without special tokens, as a model takes them: one per row."""
     sources, targets = zip(*pairs, strict=True)
-    out = sentences_to_rows([signs.wanted(ids) for ids in targets], pad=signs.pad)
-    return PairBatch(
-        source=sentences_to_rows([signs.source(ids) for ids in sources], pad=signs.pad),
-        target_in=sentences_to_rows([signs.target(ids) for ids in targets], pad=signs.pad),
+    out = sentences_to_rows([special_tokens.wrap_target_out(ids) for ids in targets], pad_id=special_tokens.pad_id)
+    return Seq2SeqBatch(
+        source=sentences_to_rows([special_tokens.wrap_source(ids) for ids in sources], pad_id=special_tokens.pad_id),
+        target_in=sentences_to_rows(
+            [special_tokens.wrap_target_in(ids) for ids in targets], pad_id=special_tokens.pad_id
+        ),
         target_out=out.ids.masked_fill(out.segment == 0, IGNORE).long(),
         n_tokens=int((out.segment > 0).sum()),
     )
 
 
-def begun(model: PairModel, rows: Rows, signs: Signs) -> Any:
+def start_decoder(model: Seq2SeqModel, rows: Rows, special_tokens: Seq2SeqSpecialTokens) -> Any:
     """A decoder that has read all that stands before a text but the last, with which a search begins."""
     state = model.start(rows)
-    for token in (signs.start, *signs.first)[:-1]:
+    for token in (special_tokens.decoder_start_id, *special_tokens.prefix_ids)[:-1]:
         model.step(rows.ids.new_full((len(rows.ids),), token), state)
     return state

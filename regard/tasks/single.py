@@ -10,43 +10,43 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from regard.data.corpus import SHORTEST_ROW
+from regard.data.corpus import MIN_ROW_WIDTH
 from regard.errors import ConfigError
 from regard.tasks.task import Task
-from regard.text.tokenizer import FILE, Tokenizer, Tokenizers
+from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerPair
 
 
-class Single(Task):
+class SingleTokenizerTask(Task):
     """A task with one vocabulary; its inputs are cut to `length` tokens."""
 
     def __init__(self, config: Any, tokenizer: Tokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
-        self.tokenizers = Tokenizers(tokenizer, tokenizer)
-        self.length: int = config.length
+        self.tokenizers = TokenizerPair(tokenizer, tokenizer)
+        self.max_length: int = config.length
 
     def save(self, directory: Path) -> None:
-        self.tokenizer.save(directory / FILE)
+        self.tokenizer.save(directory / TOKENIZER_FILE)
 
     @property
     def fingerprint(self) -> str:
         return f"{self.tokenizer.fingerprint} {self.config!r}"
 
     @property
-    def vocabulary(self) -> int:
+    def vocabulary_size(self) -> int:
         return len(self.tokenizer)
 
-    def within(self, most: int) -> Single:
-        if most < SHORTEST_ROW:
-            raise ConfigError(f"model.n_positions = {most}; expected at least {SHORTEST_ROW}")
+    def with_max_length(self, max_length: int) -> SingleTokenizerTask:
+        if max_length < MIN_ROW_WIDTH:
+            raise ConfigError(f"model.n_positions = {max_length}; expected at least {MIN_ROW_WIDTH}")
         shorter = copy(self)
-        shorter.length = min(self.length, most)
+        shorter.max_length = min(self.max_length, max_length)
         return shorter
 
 
-def check_length(length: int, lengths: range) -> None:
+def check_length(length: int, accepted: range) -> None:
     """Refuse a ``task.length`` that no text can be cut to."""
-    if length not in lengths:
-        raise ConfigError(f"task.length = {length}; expected {lengths[0]} to {lengths[-1]:,} tokens")
+    if length not in accepted:
+        raise ConfigError(f"task.length = {length}; expected {accepted[0]} to {accepted[-1]:,} tokens")
 
 
 def refuse_columns(columns: Sequence[str]) -> None:

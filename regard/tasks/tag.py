@@ -19,27 +19,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE, TextBatch, lay
-from regard.data.corpus import Corpus, Example, Texts
+from regard.data.batches import IGNORE, EncoderBatch, build_rows
+from regard.data.corpus import Corpus, Example, RereadableTexts
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
 from regard.metrics import accuracy, entity_scores
-from regard.models.heads import TagHead
-from regard.models.interfaces import TextModel
-from regard.models.presets import TextConfig
+from regard.models.heads import TokenClassificationHead
+from regard.models.interfaces import EncoderModel
+from regard.models.presets import EncoderModelConfig
 from regard.nn import Loss, cross_entropy
 from regard.tasks.labels import Labels
-from regard.tasks.reading import LENGTHS, Labelling, check_labels, stored_inputs
+from regard.tasks.reading import INPUT_LENGTHS, LabelledTask, check_labels, read_stored_inputs
 from regard.tasks.single import check_length
-from regard.tasks.task import Goal
-from regard.text.framing import Framed, nearest, windows
-from regard.text.tagged import Problem, is_entity_scheme, paths_of, read_tagged, to_iob2
+from regard.tasks.task import ValidationMetric
+from regard.text.framing import EncodedInput, max_context_window, split_into_windows
+from regard.text.tagged import LabelSequenceValidator, is_entity_scheme, read_tagged_sentences, tagged_paths, to_iob2
 from regard.text.tokenizer import Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
-from regard.text.words import Words, running
+from regard.text.words import WordSplitter, find_words
 
-NOTHING = 0
+NO_LABEL = 0
 """What is stored where a piece has no label; label n is stored as n + 1."""
 
 
@@ -51,10 +51,10 @@ class TagConfig:
     length: int = 512
 
     def __post_init__(self) -> None:
-        check_length(self.length, LENGTHS)
+        check_length(self.length, INPUT_LENGTHS)
 
 
-class Tagged(NamedTuple):
+class TaggedWord(NamedTuple):
     """A word with its label and how probable that is; `start` and `end` are its characters in the text."""
 
     word: str
@@ -64,201 +64,222 @@ class Tagged(NamedTuple):
     end: int
 
 
-class Placed(NamedTuple):
+class TaggingWindow(NamedTuple):
     """A window of a sentence as it enters the model, and its words: number, and the position of the first piece."""
 
-    framed: Framed
-    words: list[tuple[int, int]]
+    encoded: EncodedInput
+    word_positions: list[tuple[int, int]]
 
 
-class Tag(Labelling):
+class TaggingTask(LabelledTask):
     """From labelled words to a tagger."""
 
     name = verb = "tag"
     Config = TagConfig
-    columns = ("text", "turn", "label")
+    store_columns = ("text", "turn", "label")
     unit = "sentences (one word and its label a line, an empty line after each sentence)"
 
     def __init__(self, config: TagConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
-        self.entities = is_entity_scheme(labels.names)
+        self.has_entities = is_entity_scheme(labels.names)
 
     @property
-    def goal(self) -> Goal:  # type: ignore[override]
-        return Goal("f1", "entity F1", higher_is_better=True) if self.entities else ACCURACY
+    def validation_metric(self) -> ValidationMetric:  # type: ignore[override]
+        return ValidationMetric("f1", "entity F1", higher_is_better=True) if self.has_entities else ACCURACY_METRIC
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
-        return paths_of(data)
+        return tagged_paths(data)
 
     @staticmethod
-    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return _read(data, columns, skip_empty, lambda _: None)
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        return _read_examples(data, columns, skip_empty, lambda _: None)
 
     @classmethod
-    def learn(
-        cls, config: TagConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
-    ) -> Tag:
-        labels = _learned_labels(corpus)
-        texts = Texts(lambda: (text.replace("\n", " ") for text in corpus.texts(0)))
-        return cls(config, ready or train_tokenizer(texts, tokenizer, cls.specials), labels)
+    def from_corpus(
+        cls,
+        config: TagConfig,
+        tokenizer_config: TokenizerConfig,
+        corpus: Corpus,
+        pretrained_tokenizer: Tokenizer | None = None,
+    ) -> TaggingTask:
+        labels = _collect_labels(corpus)
+        texts = RereadableTexts(lambda: (text.replace("\n", " ") for text in corpus.train_texts(0)))
+        return cls(
+            config, pretrained_tokenizer or train_tokenizer(texts, tokenizer_config, cls.special_token_names), labels
+        )
 
-    def heads(self, config: TextConfig) -> Mapping[str, nn.Module]:
-        return {"tags": TagHead(config, len(self.labels))}
+    def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
+        return {"tags": TokenClassificationHead(config, len(self.labels))}
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         """Every window of every sentence, with the label of each of its words at the word's first piece."""
-        placed = self.inputs([words.split("\n") for words, _ in examples], self.length)
+        placed = self.encode_windows([words.split("\n") for words, _ in examples], self.max_length)
         inputs, stored = [], []
         for number, window in placed:
             labels = examples[number][1].split("\n")
-            at = [NOTHING] * len(window.framed.ids)
-            for word, place in window.words:
-                at[place] = 1 + self.labels.number(labels[word])
-            inputs.append(window.framed)
+            at = [NO_LABEL] * len(window.encoded.ids)
+            for word, place in window.word_positions:
+                at[place] = 1 + self.labels.index(labels[word])
+            inputs.append(window.encoded)
             stored.append(at)
-        return [[each.ids for each in inputs], [[each.turn] for each in inputs], stored]
+        return [[each.ids for each in inputs], [[each.token_type_boundary] for each in inputs], stored]
 
-    def inputs(self, sentences: Sequence[Sequence[str]], most: int) -> Iterator[tuple[int, Placed]]:
+    def encode_windows(
+        self, sentences: Sequence[Sequence[str]], max_length: int
+    ) -> Iterator[tuple[int, TaggingWindow]]:
         """The inputs that sentences make, each with the number of its sentence; every word is placed in one of them."""
         pieces = iter(self.tokenizer.encode_words([word for words in sentences for word in words]))
-        room = most - self.frame.extra(paired=False)
+        room = max_length - self.template.n_special_tokens(is_pair=False)
         for number, words in enumerate(sentences):
             ids = [next(pieces) for _ in words]
             flat = [index for word in ids for index in word]
             starts = [0, *accumulate(map(len, ids))][: len(ids)]
-            found = windows(len(flat), room)
-            chosen = [nearest(found, start) for start in starts]
+            found = split_into_windows(len(flat), room)
+            chosen = [max_context_window(found, start) for start in starts]
             for each, (begin, end) in enumerate(found):
                 own = [(word, 1 + start - begin) for word, start in enumerate(starts) if chosen[word] == each]
-                yield number, Placed(self.frame.around(flat[begin:end]), own)
+                yield number, TaggingWindow(self.template.wrap(flat[begin:end]), own)
 
-    def batch(self, store: TokenStore, placement: Placement) -> TextBatch:
-        labels = lay(store["label"], placement, placement.widths[0], pad=NOTHING).ids.long() - 1
+    def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
+        labels = build_rows(store["label"], placement, placement.widths[0], pad_id=NO_LABEL).ids.long() - 1
         labels = labels.masked_fill(labels < 0, IGNORE)
-        rows, n_words = self.rows(store, placement), max(1, int((labels != IGNORE).sum()))
-        return TextBatch(rows, labels, n_words, int((rows.segment > 0).sum()))
+        rows, n_words = self.pack_rows(store, placement), max(1, int((labels != IGNORE).sum()))
+        return EncoderBatch(rows, labels, n_words, int((rows.segment > 0).sum()))
 
-    def loss(self, model: TextModel, batch: TextBatch) -> Loss:
+    def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
         return cross_entropy(model.heads["tags"](model(batch.rows)), batch.labels)
 
-    def score(self, model: TextModel, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(
+        self, model: EncoderModel, store: TokenStore, device: torch.device
+    ) -> dict[str, float]:
         items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)
         inputs, gold = [], []
-        for item, framed in zip(items.tolist(), stored_inputs(store, items), strict=True):
+        for item, framed in zip(items.tolist(), read_stored_inputs(store, items), strict=True):
             labels = store["label"][item].astype(int)
-            places = np.flatnonzero(labels != NOTHING).tolist()
-            inputs.append(Placed(framed, list(enumerate(places))))
+            places = np.flatnonzero(labels != NO_LABEL).tolist()
+            inputs.append(TaggingWindow(framed, list(enumerate(places))))
             gold.append([self.labels.names[label - 1] for label in labels[places]])
-        said = [self._labelled(rows) for rows in self._said(model, inputs, device)]
-        return self.scores(gold, said)
+        said = [self._decode_labels(rows) for rows in self._predict_inputs(model, inputs, device)]
+        return self.compute_metrics(gold, said)
 
-    def _labelled(self, rows: Float[Tensor, "words C"]) -> list[str]:
+    def _decode_labels(self, probabilities: Float[Tensor, "words C"]) -> list[str]:
         """The likeliest labels; an entity that is not begun begins where it goes on."""
-        likeliest = [self.labels.names[best] for best in rows.argmax(-1).tolist()]
-        return to_iob2(likeliest) if self.entities else likeliest
+        likeliest = [self.labels.names[best] for best in probabilities.argmax(-1).tolist()]
+        return to_iob2(likeliest) if self.has_entities else likeliest
 
-    def scores(self, gold: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> dict[str, float]:
+    def compute_metrics(self, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
         """Accuracy by words and, where there are entities, precision, recall and F1 of these."""
-        by_word = {"accuracy": accuracy(list(chain(*gold)), list(chain(*said)))}
-        if not self.entities:
+        by_word = {"accuracy": accuracy(list(chain(*gold)), list(chain(*predicted)))}
+        if not self.has_entities:
             return by_word
-        found = entity_scores(gold, said).micro
+        found = entity_scores(gold, predicted).micro
         return {"precision": found.precision, "recall": found.recall, "f1": found.f1, **by_word}
 
-    def _said(self, model: TextModel, inputs: Sequence[Placed], device: torch.device) -> list[Float[Tensor, "words C"]]:
+    def _predict_inputs(
+        self, model: EncoderModel, inputs: Sequence[TaggingWindow], device: torch.device
+    ) -> list[Float[Tensor, "words C"]]:
         """The probabilities of labels for the words of each input."""
-        framed = [each.framed for each in inputs]
-        found = dict(self.read_batches(model, framed, lambda h, _: model.heads["tags"](h).float().softmax(-1), device))
-        return [found[number][[place for _, place in each.words]] for number, each in enumerate(inputs)]
+        framed = [each.encoded for each in inputs]
+        found = dict(
+            self.forward_batches(model, framed, lambda h, _: model.heads["tags"](h).float().softmax(-1), device)
+        )
+        return [found[number][[place for _, place in each.word_positions]] for number, each in enumerate(inputs)]
 
     def tag(
-        self, model: TextModel, sentences: Sequence[Sequence[str]], device: torch.device
+        self, model: EncoderModel, sentences: Sequence[Sequence[str]], device: torch.device
     ) -> list[list[tuple[str, float]]]:
         """The likeliest label of every word of every sentence, with its probability."""
-        numbered = list(self.inputs(sentences, min(self.config.length, model.config.n_positions)))
+        numbered = list(self.encode_windows(sentences, min(self.config.length, model.config.n_positions)))
         rows = [torch.zeros(len(words), len(self.labels)) for words in sentences]
-        said = self._said(model, [placed for _, placed in numbered], device)
+        said = self._predict_inputs(model, [placed for _, placed in numbered], device)
         for (number, placed), found in zip(numbered, said, strict=True):
-            rows[number][[word for word, _ in placed.words]] = found
+            rows[number][[word for word, _ in placed.word_positions]] = found
         return [
-            list(zip(self._labelled(each), each.amax(-1).tolist(), strict=True)) if len(each) else [] for each in rows
+            list(zip(self._decode_labels(each), each.amax(-1).tolist(), strict=True)) if len(each) else []
+            for each in rows
         ]
 
     def tag_words(
-        self, model: TextModel, sentences: Sequence[Sequence[str]], device: torch.device
-    ) -> list[list[Tagged]]:
+        self, model: EncoderModel, sentences: Sequence[Sequence[str]], device: torch.device
+    ) -> list[list[TaggedWord]]:
         """Given words with their labels, and where they would stand with single spaces between them."""
         found = []
         for words, labels in zip(sentences, self.tag(model, sentences, device), strict=True):
             starts = accumulate((len(word) + 1 for word in words), initial=0)
-            found.append([Tagged(w, *label, s, s + len(w)) for w, label, s in zip(words, labels, starts, strict=False)])
+            found.append(
+                [TaggedWord(w, *label, s, s + len(w)) for w, label, s in zip(words, labels, starts, strict=False)]
+            )
         return found
 
     def evaluate(
-        self, model: TextModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
+        self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
         """The metrics of the task on labelled words, and of each kind of entity its F1."""
-        found = _read(data, columns, skip_empty, _unknown_to(self.labels))
+        found = _read_examples(data, columns, skip_empty, _make_label_checker(self.labels))
         examples = [[part.split("\n") for part in each] for each in found]
         gold = [labels for _, labels in examples]
         said = [[label for label, _ in each] for each in self.tag(model, [words for words, _ in examples], device)]
-        types = entity_scores(gold, said).by_type if self.entities else {}
+        types = entity_scores(gold, said).by_type if self.has_entities else {}
         by_type = {f"f1_{name}": score.f1 for name, score in types.items()}
         return {
             "task": self.name,
             "n": len(examples),
             "words": sum(map(len, gold)),
-            **self.scores(gold, said),
+            **self.compute_metrics(gold, said),
             **by_type,
         }
 
-    def tag_text(
-        self, model: TextModel, texts: Sequence[str], device: torch.device, words: Words = running
-    ) -> list[list[Tagged]]:
+    def tag_texts(
+        self, model: EncoderModel, texts: Sequence[str], device: torch.device, split_words: WordSplitter = find_words
+    ) -> list[list[TaggedWord]]:
         """The words of plain texts with their labels, and where they stand."""
-        spans = [words(text) for text in texts]
+        spans = [split_words(text) for text in texts]
         found = [[text[start:end] for start, end in each] for text, each in zip(texts, spans, strict=True)]
         labels = self.tag(model, found, device)
         return [
-            [Tagged(word, *label, *span) for word, label, span in zip(*each, strict=True)]
+            [TaggedWord(word, *label, *span) for word, label, span in zip(*each, strict=True)]
             for each in zip(found, labels, spans, strict=True)
         ]
 
 
-ACCURACY = Goal("accuracy", "accuracy", higher_is_better=True)
+ACCURACY_METRIC = ValidationMetric("accuracy", "accuracy", higher_is_better=True)
 
 
-def _read(data: Sequence[str], columns: Sequence[str], skip_empty: bool, problem: Problem) -> Iterator[Example]:
+def _read_examples(
+    data: Sequence[str], columns: Sequence[str], skip_empty: bool, problem: LabelSequenceValidator
+) -> Iterator[Example]:
     """Words and labels, one a line, with entities in IOB2."""
     if len(columns) > 1:
         raise ConfigError(f"columns: expected one, that of the labels, found {', '.join(columns)}")
-    for words, labels in read_tagged(data, columns[0] if columns else "", skip_empty=skip_empty, problem=problem):
-        yield "\n".join(words), "\n".join(_iob2(labels))
+    for words, labels in read_tagged_sentences(
+        data, columns[0] if columns else "", skip_empty=skip_empty, validate_labels=problem
+    ):
+        yield "\n".join(words), "\n".join(_normalise_scheme(labels))
 
 
-def _iob2(labels: Sequence[str]) -> Sequence[str]:
+def _normalise_scheme(labels: Sequence[str]) -> Sequence[str]:
     return to_iob2(labels) if is_entity_scheme(labels) else labels
 
 
-def _learned_labels(corpus: Corpus) -> Labels:
+def _collect_labels(corpus: Corpus) -> Labels:
     """The labels of all training files, those of sentences that are held out too; other files may have no others."""
     data, counted = corpus.data, Counter[str]()
-    for _, each in _read(data.train, data.columns, data.skip_empty, lambda _: None):
+    for _, each in _read_examples(data.train, data.columns, data.skip_empty, lambda _: None):
         counted.update(each.split("\n"))
-    labels = Labels.of(counted)
+    labels = Labels.from_occurrences(counted)
     check_labels(labels)
     if data.valid:
-        for _ in _read(data.valid, data.columns, data.skip_empty, _unknown_to(labels)):
+        for _ in _read_examples(data.valid, data.columns, data.skip_empty, _make_label_checker(labels)):
             pass
     return labels
 
 
-def _unknown_to(labels: Labels) -> Problem:
+def _make_label_checker(labels: Labels) -> LabelSequenceValidator:
     """What to say of a sentence with a label that training did not have."""
 
     def problem(found: Sequence[str]) -> tuple[int, str] | None:
-        said = ((place, labels.problem(label)) for place, label in enumerate(_iob2(found)))
+        said = ((place, labels.describe_unknown(label)) for place, label in enumerate(_normalise_scheme(found)))
         return next(((place, f"{wrong}, or name another --column") for place, wrong in said if wrong), None)
 
     return problem

@@ -18,42 +18,42 @@ from jaxtyping import Int
 from torch import nn
 
 from regard.config import Table, Tables
-from regard.data.corpus import Corpus, DataConfig, Example, Reader
+from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError
-from regard.models.exchange import Found
-from regard.models.families import Families
+from regard.models.exchange import HFCheckpoint
+from regard.models.families import Architectures
 from regard.nn import Loss
 from regard.tasks.labels import Labels
-from regard.text.tokenizer import SPECIALS, Tokenizer, Tokenizers
+from regard.text.tokenizer import SEQ2SEQ_SPECIAL_TOKENS, Tokenizer, TokenizerPair
 from regard.text.vocabulary import TokenizerConfig
 
 
 @runtime_checkable
-class Batch(Movable, Protocol):
+class TrainingBatch(Movable, Protocol):
     """What a loss takes: tensors that can move to a device, how many tokens it will count, and how many are read."""
 
     @property
     def n_tokens(self) -> int: ...
 
     @property
-    def n_read(self) -> int: ...
+    def n_input_tokens(self) -> int: ...
 
 
 @dataclass(frozen=True)
-class Goal:
+class ValidationMetric:
     """The validation metric that decides which checkpoint is best, and what people call it.
 
     It is "valid_loss", which every task has, "valid_perplexity", which most have, or one of the task's own scores.
     """
 
-    metric: str
-    label: str
+    key: str
+    title: str
     higher_is_better: bool
 
-    def improves(self, value: float, best: float | None) -> bool:
+    def is_improvement(self, value: float, best: float | None) -> bool:
         """A value better than the best so far."""
         if value != value:
             return False
@@ -61,13 +61,13 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Amount:
+class TrainingScale:
     """How much there is to learn from, how wide the model is, and whether it starts from a trained one."""
 
     n_examples: int
     n_tokens: int
     d_model: int
-    started: bool
+    is_finetuning: bool
 
 
 class Task(ABC):
@@ -82,20 +82,20 @@ class Task(ABC):
     name: ClassVar[str]
     verb: str
     Config: ClassVar[type]
-    families: ClassVar[Families]
-    pieces: ClassVar[str] = "bpe"
-    specials: ClassVar[tuple[str, ...]] = SPECIALS
-    columns: ClassVar[tuple[str, ...]]
+    architectures: ClassVar[Architectures]
+    default_tokenizer_kind: ClassVar[str] = "bpe"
+    special_token_names: ClassVar[tuple[str, ...]] = SEQ2SEQ_SPECIAL_TOKENS
+    store_columns: ClassVar[tuple[str, ...]]
     unit: ClassVar[str] = "examples"
-    inherited: ClassVar[tuple[str, ...]] = ()
-    goal: Goal
-    tokenizers: Tokenizers
+    inherited_config_keys: ClassVar[tuple[str, ...]] = ()
+    validation_metric: ValidationMetric
+    tokenizers: TokenizerPair
     labels: Labels = Labels()
     has_perplexity: bool = True
-    scored: ClassVar[int | None] = None
+    max_scored_examples: ClassVar[int | None] = None
 
     @classmethod
-    def habits(cls, amount: Amount, device: torch.device) -> dict[str, Any]:
+    def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
         """Keys of ``[train]`` that suit this task where a recipe leaves them out, other than those of most tasks.
 
         What follows from the number of steps is a function of it, and that number one of the tokens in a batch, for a
@@ -104,17 +104,17 @@ class Task(ABC):
         return {}
 
     @classmethod
-    def usual(cls, device: torch.device, model: Table) -> dict[str, Any]:
+    def default_task_config(cls, device: torch.device, model_table: Table) -> dict[str, Any]:
         """Keys of ``[task]`` that suit a device and a ``[model]`` better than their defaults do, where left out."""
         return {}
 
     @classmethod
-    def check(cls, given: Tables, where: str) -> None:
+    def check_recipe(cls, tables: Tables, where: str) -> None:
         """Refuse values of different tables of a recipe that do not go together."""
         return
 
     @classmethod
-    def reader(cls, config: Any, data: DataConfig) -> Reader:
+    def make_reader(cls, config: Any, data: DataConfig) -> ExampleReader:
         """What reads the files of a recipe: the task, or what its table makes of it."""
         return cls
 
@@ -125,12 +125,18 @@ class Task(ABC):
 
     @staticmethod
     @abstractmethod
-    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         """The examples in the files, in order."""
 
     @classmethod
     @abstractmethod
-    def learn(cls, config: Any, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None) -> Task:
+    def from_corpus(
+        cls,
+        config: Any,
+        tokenizer_config: TokenizerConfig,
+        corpus: Corpus,
+        pretrained_tokenizer: Tokenizer | None = None,
+    ) -> Task:
         """The task with vocabularies learned from the corpus, smaller than asked where it is too small for that.
 
         `ready` is the vocabulary of the model that training starts from, if it starts from one.
@@ -138,13 +144,13 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def load(cls, config: Any, tokenizer: TokenizerConfig, directory: Path) -> Task:
+    def load(cls, config: Any, tokenizer_config: TokenizerConfig, directory: Path) -> Task:
         """The task with the vocabularies that `save` wrote."""
 
     @classmethod
-    def adopt(cls, found: Found) -> Task:
+    def from_hf_checkpoint(cls, checkpoint: HFCheckpoint) -> Task:
         """The task of a model that another library trained."""
-        raise CheckpointError(f"{found.file.where}: a {found.family.name} cannot be used for {cls.name}")
+        raise CheckpointError(f"{checkpoint.weights.path}: a {checkpoint.family.name} cannot be used for {cls.name}")
 
     @abstractmethod
     def save(self, directory: Path) -> None:
@@ -157,15 +163,15 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def vocabulary(self) -> int:
+    def vocabulary_size(self) -> int:
         """No token id is as large as this."""
 
     @property
-    def limit(self) -> int:
+    def stored_value_limit(self) -> int:
         """No number that `encode` gives is as large as this."""
-        return self.vocabulary
+        return self.vocabulary_size
 
-    def within(self, most: int) -> Task:
+    def with_max_length(self, max_length: int) -> Task:
         """The task as it encodes texts where a row or a model takes so many positions; not all tasks can cut theirs."""
         return self
 
@@ -173,34 +179,34 @@ class Task(ABC):
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         """Token ids, one list of texts for each column."""
 
-    def remark(self, store: TokenStore) -> None:
+    def warn_about_encoded_data(self, store: TokenStore) -> None:
         """Warn of what is unusual in all that was encoded; `encode` sees a part of it at a time."""
         return
 
     @abstractmethod
-    def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
+    def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """How many positions each example takes on each side of a packed row."""
 
-    def width(self, lengths: Int[np.ndarray, "N sides"]) -> int | None:
+    def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int | None:
         """How wide rows should be; None leaves the choice."""
         return None
 
     @abstractmethod
-    def batch(self, store: TokenStore, placement: Placement) -> Batch:
+    def make_batch(self, store: TokenStore, placement: Placement) -> TrainingBatch:
         """The placed examples laid into rows."""
 
     @abstractmethod
-    def build(self, config: Any) -> nn.Module:
+    def build_model(self, config: Any) -> nn.Module:
         """The model, its weights not yet drawn."""
 
     @abstractmethod
-    def loss(self, model: Any, batch: Any) -> Loss:
+    def compute_loss(self, model: Any, batch: Any) -> Loss:
         """What training minimises."""
 
     @abstractmethod
-    def score(self, model: Any, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(self, model: Any, store: TokenStore, device: torch.device) -> dict[str, float]:
         """The task's own validation metrics beside the loss, on a few hundred examples at most."""
 
-    def plain(self, model: Any) -> None:
+    def prepare_for_export(self, model: Any) -> None:
         """Make the model's own outputs what the task would make of them, for libraries that know only the model."""
         return

@@ -19,34 +19,34 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data.batches import PairBatch, pair_batch, sentences_to_rows
-from regard.data.buckets import by_length
+from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch, sentences_to_rows
+from regard.data.buckets import batch_by_length
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
-from regard.generate import Hypothesis, Search, hypothesis
+from regard.generate import DecodingConfig, Hypothesis, make_hypothesis
 from regard.metrics import translation_score
-from regard.models.exchange import Found
-from regard.models.families import PAIRS
-from regard.models.interfaces import PairModel
+from regard.models.exchange import HFCheckpoint
+from regard.models.families import SEQ2SEQ_MODELS
+from regard.models.interfaces import Seq2SeqModel
 from regard.models.presets import ModelConfig
-from regard.nn import Loss, cross_entropy, divergence, linear_cross_entropy, record
+from regard.nn import Loss, cross_entropy, linear_cross_entropy, record, symmetric_kl_divergence
 from regard.progress import warn
-from regard.tasks.alignment import align
-from regard.tasks.signs import Ids, Signs, begun, pairs_to_rows
-from regard.tasks.task import Goal, Task
-from regard.text.pairs import paths_of, read_pairs
-from regard.text.tokenizer import Tokenizer, Tokenizers
+from regard.tasks.alignment import align_words
+from regard.tasks.signs import Ids, Seq2SeqSpecialTokens, pairs_to_rows, start_decoder
+from regard.tasks.task import Task, ValidationMetric
+from regard.text.pairs import pair_paths, read_pairs
+from regard.text.tokenizer import Tokenizer, TokenizerPair
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
-FORCED = 1 << 18
+MAX_ATTENTION_CELLS = 1 << 18
 """Pairs of a target and a source token whose attention is recorded at once, in every layer and head."""
 
-LIKELY = 64
+LIKELIHOOD_BATCH_SIZE = 64
 """Given targets whose likelihood is worked out at once."""
 
-LONGER = 50
+MAX_EXTRA_TOKENS = 50
 """Tokens a translation may have more than its source (SPEC 7.3)."""
 
 
@@ -91,267 +91,305 @@ class Translation:
     attention: Float[Tensor, "L H T S"] | None = field(default=None, compare=False, repr=False)
 
 
-NOTHING = Translation("", 0.0, [], [], [])
+EMPTY_TRANSLATION = Translation("", 0.0, [], [], [])
 
 
 @dataclass(frozen=True)
-class Forced:
+class ForcedDecoding:
     """A given target, scored by the model, with what each of its tokens looked at (layers, heads, target, source)."""
 
     hypothesis: Hypothesis
     attention: Float[Tensor, "L H T S"]
 
 
-class Translate(Task):
+class TranslationTask(Task):
     """From pairs of texts to a translator."""
 
     name = verb = "translate"
     Config = TranslateConfig
-    families = PAIRS
-    columns = ("source", "target")
-    inherited = ("start", "first")
-    goal = Goal("bleu", "BLEU", higher_is_better=True)
-    scored = 500
+    architectures = SEQ2SEQ_MODELS
+    store_columns = ("source", "target")
+    inherited_config_keys = ("start", "first")
+    validation_metric = ValidationMetric("bleu", "BLEU", higher_is_better=True)
+    max_scored_examples = 500
 
-    def __init__(self, config: TranslateConfig, tokenizers: Tokenizers) -> None:
+    def __init__(self, config: TranslateConfig, tokenizers: TokenizerPair) -> None:
         self.config = config
         self.tokenizers = tokenizers
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
-        return paths_of(data)
+        return pair_paths(data)
 
     @staticmethod
-    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         return read_pairs(data, columns, skip_empty=skip_empty)
 
     @classmethod
-    def learn(
-        cls, config: TranslateConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
-    ) -> Translate:
+    def from_corpus(
+        cls,
+        config: TranslateConfig,
+        tokenizer_config: TokenizerConfig,
+        corpus: Corpus,
+        pretrained_tokenizer: Tokenizer | None = None,
+    ) -> TranslationTask:
         """One vocabulary for both sides, or one for each."""
-        if ready is not None:
-            return cls(config, Tokenizers(ready, ready))
-        sides = [(0, 1)] if tokenizer.joint else [(0,), (1,)]
-        learned = [train_tokenizer(corpus.texts(*columns), tokenizer) for columns in sides]
-        return cls(config, Tokenizers(learned[0], learned[-1]))
+        if pretrained_tokenizer is not None:
+            return cls(config, TokenizerPair(pretrained_tokenizer, pretrained_tokenizer))
+        sides = [(0, 1)] if tokenizer_config.joint else [(0,), (1,)]
+        learned = [train_tokenizer(corpus.train_texts(*columns), tokenizer_config) for columns in sides]
+        return cls(config, TokenizerPair(learned[0], learned[-1]))
 
     @classmethod
-    def load(cls, config: TranslateConfig, tokenizer: TokenizerConfig, directory: Path) -> Translate:
+    def load(cls, config: TranslateConfig, tokenizer_config: TokenizerConfig, directory: Path) -> TranslationTask:
         roles = ("pad", "end") if config.start else ("pad", "start", "end")
-        return cls(config, Tokenizers.load(directory, joint=tokenizer.joint, roles=roles))
+        return cls(config, TokenizerPair.load(directory, is_joint=tokenizer_config.joint, required_roles=roles))
 
     @classmethod
-    def adopt(cls, found: Found) -> Translate:
-        return cls(TranslateConfig(**found.task), found.tokenizers)
+    def from_hf_checkpoint(cls, checkpoint: HFCheckpoint) -> TranslationTask:
+        return cls(TranslateConfig(**checkpoint.task), checkpoint.tokenizers)
 
     def save(self, directory: Path) -> None:
         self.tokenizers.save(directory)
 
     @cached_property
-    def signs(self) -> Signs:
+    def special_tokens(self) -> Seq2SeqSpecialTokens:
         """The special ids of this vocabulary; the two sides agree on them."""
         ids, config = self.tokenizers.target, self.config
-        start = ids.named(config.start) if config.start else ids.special("start")
-        return Signs(ids.special("pad"), start, ids.special("end"), (ids.named(config.first),) if config.first else ())
+        start = ids.token_to_id(config.start) if config.start else ids.special_id("start")
+        return Seq2SeqSpecialTokens(
+            ids.special_id("pad"),
+            start,
+            ids.special_id("end"),
+            (ids.token_to_id(config.first),) if config.first else (),
+        )
 
     @property
     def fingerprint(self) -> str:
         return f"{self.tokenizers.source.fingerprint} {self.tokenizers.target.fingerprint}"
 
     @property
-    def vocabulary(self) -> int:
+    def vocabulary_size(self) -> int:
         return max(len(self.tokenizers.source), len(self.tokenizers.target))
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         source, target = zip(*examples, strict=True)
         sides = self.tokenizers.source.encode_batch(source), self.tokenizers.target.encode_batch(target)
-        return [[[*self.signs.first, *ids] for ids in side] for side in sides]
+        return [[[*self.special_tokens.prefix_ids, *ids] for ids in side] for side in sides]
 
-    def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
+    def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """One position more than the text has tokens: ``<eos>`` ends the source, ``<sos>`` begins the target."""
-        return store.lengths(*self.columns, extra=1)
+        return store.lengths(*self.store_columns, n_special_tokens=1)
 
-    def batch(self, store: TokenStore, placement: Placement) -> PairBatch:
-        return pair_batch(store, placement, pad=self.signs.pad, sos=self.signs.start, eos=self.signs.end)
+    def make_batch(self, store: TokenStore, placement: Placement) -> Seq2SeqBatch:
+        return build_seq2seq_batch(
+            store,
+            placement,
+            pad_id=self.special_tokens.pad_id,
+            sos_id=self.special_tokens.decoder_start_id,
+            eos_id=self.special_tokens.eos_id,
+        )
 
-    def pairs(self, pairs: Sequence[tuple[Ids, Ids]]) -> PairBatch:
+    def make_pair_batch(self, pairs: Sequence[tuple[Ids, Ids]]) -> Seq2SeqBatch:
         """Pairs of ids, without special tokens, as the model takes them: one per row."""
-        return pairs_to_rows(pairs, self.signs)
+        return pairs_to_rows(pairs, self.special_tokens)
 
-    def build(self, config: ModelConfig) -> PairModel:
+    def build_model(self, config: ModelConfig) -> Seq2SeqModel:
         sizes = len(self.tokenizers.source), len(self.tokenizers.target)
-        model: PairModel = self.families[config.architecture].Model(config, *sizes, joint=self.tokenizers.joint)
+        model: Seq2SeqModel = self.architectures[config.architecture].Model(
+            config, *sizes, joint=self.tokenizers.is_joint
+        )
         return model
 
-    def loss(self, model: PairModel, batch: PairBatch) -> Loss:
+    def compute_loss(self, model: Seq2SeqModel, batch: Seq2SeqBatch) -> Loss:
         """Smoothed cross-entropy; with R-Drop, of two passes that dropout makes differ, and their divergence."""
         smoothing = self.config.label_smoothing
         if not (self.config.r_drop and model.training):
-            decoded = model.decoded(batch.source, batch.target_in)
+            decoded = model.hidden_states(batch.source, batch.target_in)
             words, bias = model.softmax_embedding.weight, model.output_bias
             return linear_cross_entropy(decoded, words, batch.target_out, smoothing, bias)
         logits, again = (model(batch.source, batch.target_in) for _ in range(2))
         loss, other = (cross_entropy(each, batch.target_out, smoothing) for each in (logits, again))
-        apart = divergence(logits, again, batch.target_out)
+        apart = symmetric_kl_divergence(logits, again, batch.target_out)
         total = (loss.total + other.total) / 2 + self.config.r_drop * apart
         return Loss(total, loss.nll, loss.n_tokens)
 
-    def score(self, model: PairModel, store: TokenStore, device: torch.device) -> dict[str, float]:
-        fitting = (self.lengths(store) <= model.config.n_positions).all(axis=1)
-        chosen = np.flatnonzero(fitting)[: self.scored].tolist()
-        sources = [store["source"][i].tolist()[len(self.signs.first) :] for i in chosen]
+    def compute_validation_metrics(
+        self, model: Seq2SeqModel, store: TokenStore, device: torch.device
+    ) -> dict[str, float]:
+        fitting = (self.example_lengths(store) <= model.config.n_positions).all(axis=1)
+        chosen = np.flatnonzero(fitting)[: self.max_scored_examples].tolist()
+        sources = [store["source"][i].tolist()[len(self.special_tokens.prefix_ids) :] for i in chosen]
         references = [self.tokenizers.target.decode(store["target"][i].tolist()) for i in chosen]
-        found = self.search(model, sources, Search(beam=1, batch=128), device)
+        found = self.generate(model, sources, DecodingConfig(beam=1, batch=128), device)
         texts = [self.tokenizers.target.decode(best[0].ids) for best in found]
         scores = translation_score(texts, references)
         return {"bleu": scores.bleu, "chrf": scores.chrf, "exact": scores.exact}
 
     def translate(
         self,
-        model: PairModel,
-        windows: Iterable[Sequence[str]],
-        search: Search,
+        model: Seq2SeqModel,
+        text_batches: Iterable[Sequence[str]],
+        config: DecodingConfig,
         device: torch.device,
         *,
-        aligned: bool = True,
-        attention: bool = False,
+        with_alignment: bool = True,
+        with_attention: bool = False,
     ) -> Iterator[tuple[str, list[Translation]]]:
         """Each text with its best translations, in input order; the texts of a window are sorted by length inside.
 
         A blank text has a blank translation, so that the lines of a file stay side by side.
         """
         n_texts = n_cut = 0
-        for window in windows:
+        for window in text_batches:
             numbers = [number for number, text in enumerate(window, n_texts) if text.strip()]
             sources = self.tokenizers.source.encode_batch([window[number - n_texts] for number in numbers])
             n_texts += len(window)
             self.check_lengths(model, zip(numbers, sources, strict=True), self.tokenizers.source)
-            found = self.search(model, sources, search, device, numbers)
-            n_cut += sum(hypotheses[0].cut for hypotheses in found)
+            found = self.generate(model, sources, config, device, numbers)
+            n_cut += sum(hypotheses[0].is_truncated for hypotheses in found)
             pairs = [(ids, best) for ids, hypotheses in zip(sources, found, strict=True) for best in hypotheses]
-            written = self._written(model, pairs, device, looking=aligned or attention, attention=attention)
+            written = self._make_translations(
+                model, pairs, device, needs_attention=with_alignment or with_attention, with_attention=with_attention
+            )
             best = ([next(written) for _ in hypotheses] for hypotheses in found)
             for text in window:
-                yield text, next(best) if text.strip() else [NOTHING]
+                yield text, next(best) if text.strip() else [EMPTY_TRANSLATION]
         if n_cut:
-            warn(f"{n_cut:,} of {n_texts:,} translations were cut at their limit, {LONGER} tokens more than the source")
+            warn(
+                f"{n_cut:,} of {n_texts:,} translations were cut at their limit, {MAX_EXTRA_TOKENS} tokens more than the source"
+            )
 
-    def search(
+    def generate(
         self,
-        model: PairModel,
+        model: Seq2SeqModel,
         sources: Sequence[Ids],
-        search: Search,
+        config: DecodingConfig,
         device: torch.device,
-        numbers: Sequence[int] | None = None,
+        text_indices: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each source, found in order of length, given in input order.
 
         `numbers` are those of the sources among all that will be read, by which samples are drawn.
         """
-        numbers = range(len(sources)) if numbers is None else numbers
+        text_indices = range(len(sources)) if text_indices is None else text_indices
         found: dict[int, list[Hypothesis]] = {}
-        for chosen in by_length([len(source) for source in sources], search.batch):
-            batch = self._search(model, [sources[i] for i in chosen], search, device, [numbers[i] for i in chosen])
+        for chosen in batch_by_length([len(source) for source in sources], config.batch):
+            batch = self._generate_batch(
+                model, [sources[i] for i in chosen], config, device, [text_indices[i] for i in chosen]
+            )
             found.update(zip(chosen, batch, strict=True))
         return [found[i] for i in range(len(sources))]
 
     @torch.inference_mode()
-    def _search(
-        self, model: PairModel, sources: Sequence[Ids], search: Search, device: torch.device, numbers: Sequence[int]
+    def _generate_batch(
+        self,
+        model: Seq2SeqModel,
+        sources: Sequence[Ids],
+        config: DecodingConfig,
+        device: torch.device,
+        text_indices: Sequence[int],
     ) -> list[list[Hypothesis]]:
-        signs, most = self.signs, model.config.n_positions - len(self.signs.first)
-        rows = sentences_to_rows([signs.source(ids) for ids in sources], pad=signs.pad).to(device)
-        limits = torch.tensor([min(len(source) + LONGER, most) for source in sources], device=device)
+        signs, most = self.special_tokens, model.config.n_positions - len(self.special_tokens.prefix_ids)
+        rows = sentences_to_rows([signs.wrap_source(ids) for ids in sources], pad_id=signs.pad_id).to(device)
+        limits = torch.tensor([min(len(source) + MAX_EXTRA_TOKENS, most) for source in sources], device=device)
         try:
-            return search.run(model.step, lambda: begun(model, rows, signs), limits, signs.marks, numbers)
+            return config.generate(
+                model.step, lambda: start_decoder(model, rows, signs), limits, signs.decoding_tokens, text_indices
+            )
         except torch.OutOfMemoryError:
             raise InputError(f"out of memory with {len(sources)} texts at once; pass a smaller --batch") from None
 
-    def force(
-        self, model: PairModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float = Search.alpha
-    ) -> Iterator[Forced]:
+    def force_decode(
+        self,
+        model: Seq2SeqModel,
+        pairs: Sequence[tuple[Ids, Ids]],
+        device: torch.device,
+        alpha: float = DecodingConfig.alpha,
+    ) -> Iterator[ForcedDecoding]:
         """Score given targets (ids without ``<eos>``), with what each of their tokens looked at; in input order."""
         self.check_pairs(model, pairs)
-        for group in _groups(pairs, FORCED):
-            yield from self._force(model, group, device, alpha)
+        for group in _group_by_attention_size(pairs, MAX_ATTENTION_CELLS):
+            yield from self._force_decode_batch(model, group, device, alpha)
 
-    def _force(
-        self, model: PairModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float
-    ) -> Iterator[Forced]:
-        batch, before = self.pairs(pairs).to(device), len(self.signs.first)
-        with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights", needed=False) as heard:
+    def _force_decode_batch(
+        self, model: Seq2SeqModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float
+    ) -> Iterator[ForcedDecoding]:
+        batch, before = self.make_pair_batch(pairs).to(device), len(self.special_tokens.prefix_ids)
+        with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights", required=False) as heard:
             log_probs = model(batch.source, batch.target_in).float().log_softmax(-1)
         scores = log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu()
         nothing = scores.new_zeros(len(pairs), 0, 0, *scores.shape[1:], batch.source.ids.shape[1])
         attention = torch.stack(list(heard.values()), 1).cpu() if heard else nothing  # (B, L, H, T, S)
         for row, (source, target) in enumerate(pairs):
             written = slice(before, before + len(target) + 1)
-            found = hypothesis([*target, self.signs.end], scores[row, written].tolist(), alpha)
-            yield Forced(found, attention[row, :, :, written, : before + len(source) + 1])
+            found = make_hypothesis([*target, self.special_tokens.eos_id], scores[row, written].tolist(), alpha)
+            yield ForcedDecoding(found, attention[row, :, :, written, : before + len(source) + 1])
 
-    def likelihood(self, model: PairModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device) -> tuple[float, int]:
+    def compute_nll(
+        self, model: Seq2SeqModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device
+    ) -> tuple[float, int]:
         """The negative log-likelihood of given targets, and how many tokens they have, ``<eos>`` included."""
         self.check_pairs(model, pairs)
         nll, n_tokens = 0.0, 0
-        for chosen in by_length([len(target) for _, target in pairs], LIKELY):
+        for chosen in batch_by_length([len(target) for _, target in pairs], LIKELIHOOD_BATCH_SIZE):
             with torch.inference_mode():
-                loss = self.loss(model, self.pairs([pairs[i] for i in chosen]).to(device))
+                loss = self.compute_loss(model, self.make_pair_batch([pairs[i] for i in chosen]).to(device))
             nll, n_tokens = nll + loss.nll.item(), n_tokens + int(loss.n_tokens)
         return nll, n_tokens
 
     def check_lengths(
-        self, model: PairModel, texts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, what: str = "text"
+        self, model: Seq2SeqModel, texts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, text_name: str = "text"
     ) -> None:
         """Refuse what the model cannot take whole; the texts come with their numbers, from 0."""
-        limit = model.config.n_positions - 1 - len(self.signs.first)
+        limit = model.config.n_positions - 1 - len(self.special_tokens.prefix_ids)
         for number, ids in texts:
             if len(ids) > limit:
                 raise InputError(
-                    f"{what} {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...', has {len(ids):,} tokens; "
+                    f"{text_name} {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...', has {len(ids):,} tokens; "
                     f"this model takes at most {limit:,}; split it into sentences"
                 )
 
-    def check_pairs(self, model: PairModel, pairs: Sequence[tuple[Ids, Ids]]) -> None:
+    def check_pairs(self, model: Seq2SeqModel, pairs: Sequence[tuple[Ids, Ids]]) -> None:
         """Refuse pairs of which the model cannot take a side whole."""
         self.check_lengths(model, enumerate(source for source, _ in pairs), self.tokenizers.source)
         self.check_lengths(model, enumerate(target for _, target in pairs), self.tokenizers.target, "target")
 
-    def _written(
+    def _make_translations(
         self,
-        model: PairModel,
+        model: Seq2SeqModel,
         pairs: Sequence[tuple[Ids, Hypothesis]],
         device: torch.device,
         *,
-        looking: bool,
-        attention: bool,
+        needs_attention: bool,
+        with_attention: bool,
     ) -> Iterator[Translation]:
         """The hypotheses as a user reads them; looking, with what the model looked at while it wrote these tokens."""
-        source, target, before = self.tokenizers.source, self.tokenizers.target, len(self.signs.first)
+        source, target, before = self.tokenizers.source, self.tokenizers.target, len(self.special_tokens.prefix_ids)
         targets = [(ids, best.ids[:-1]) for ids, best in pairs]
-        looks = self.force(model, targets, device) if looking else repeat(None, len(targets))
+        looks = self.force_decode(model, targets, device) if needs_attention else repeat(None, len(targets))
         for (ids, best), forced in zip(pairs, looks, strict=True):
             yield Translation(
                 text=target.decode(best.ids),
                 score=best.score,
-                tokens=target.pieces(best.ids),
+                tokens=target.display_tokens(best.ids),
                 token_scores=list(best.token_scores),
-                alignment=align(forced.attention[..., before:], target.words(best.ids[:-1]), source.words(ids))
+                alignment=align_words(forced.attention[..., before:], target.words(best.ids[:-1]), source.words(ids))
                 if forced
                 else [],
                 ids=best.ids,
-                source_tokens=source.pieces(self.signs.source(ids)) if attention else [],
-                attention=forced.attention if forced and attention else None,
+                source_tokens=source.display_tokens(self.special_tokens.wrap_source(ids)) if with_attention else [],
+                attention=forced.attention if forced and with_attention else None,
             )
 
 
-def _groups(pairs: Iterable[tuple[Ids, Ids]], most: int) -> Iterator[list[tuple[Ids, Ids]]]:
+def _group_by_attention_size(pairs: Iterable[tuple[Ids, Ids]], max_cells: int) -> Iterator[list[tuple[Ids, Ids]]]:
     """Neighbours together, as many as have `most` attention weights when padded to the longest; one at least."""
     group: list[tuple[Ids, Ids]] = []
     longest = [0, 0]
     for pair in pairs:
         longest = [max(before, len(side) + 1) for before, side in zip(longest, pair, strict=True)]
-        if group and (len(group) + 1) * math.prod(longest) > most:
+        if group and (len(group) + 1) * math.prod(longest) > max_cells:
             yield group
             group, longest = [], [len(side) + 1 for side in pair]
         group.append(pair)

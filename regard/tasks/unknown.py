@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from regard.progress import warn
 from regard.text.tokenizer import Tokenizer
 
-NAMED = 5
+MAX_NAMED_CHARACTERS = 5
 """Unknown characters that a warning names."""
 
 
-class Unknown:
+class UnknownTokenCounter:
     """Encodes texts and counts what is unknown of them; where every character is a token, remembers some of them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer, self.id = tokenizer, tokenizer.find("unknown")
+        self.tokenizer, self.unknown_id = tokenizer, tokenizer.find_special_id("unknown")
         self.n_unknown = self.n_tokens = 0
         self.characters: dict[str, None] = {}
 
@@ -27,24 +27,24 @@ class Unknown:
         found = self.tokenizer.encode_batch(texts)
         self.n_tokens += sum(map(len, found))
         for text, ids in zip(texts, found, strict=True):
-            if self.id is not None and (count := ids.count(self.id)):
+            if self.unknown_id is not None and (count := ids.count(self.unknown_id)):
                 self.n_unknown += count
-                self._remember(text, ids)
+                self._collect_characters(text, ids)
         return found
 
-    def _remember(self, text: str, ids: Sequence[int]) -> None:
-        if len(ids) == len(text) and len(self.characters) <= NAMED:
-            unknown = (character for character, index in zip(text, ids, strict=True) if index == self.id)
+    def _collect_characters(self, text: str, ids: Sequence[int]) -> None:
+        if len(ids) == len(text) and len(self.characters) <= MAX_NAMED_CHARACTERS:
+            unknown = (character for character, index in zip(text, ids, strict=True) if index == self.unknown_id)
             self.characters |= dict.fromkeys(unknown)
 
-    def warn(self, so: str = "") -> None:
+    def warn(self, detail: str = "") -> None:
         """Say what was unknown, if anything was, and what follows from it."""
-        named = ": " + " ".join(map(repr, list(self.characters)[:NAMED])) if self.characters else ""
-        more = " ..." if len(self.characters) > NAMED else ""
-        warn_of_unknown(self.n_unknown, self.n_tokens, named + more + so)
+        named = ": " + " ".join(map(repr, list(self.characters)[:MAX_NAMED_CHARACTERS])) if self.characters else ""
+        more = " ..." if len(self.characters) > MAX_NAMED_CHARACTERS else ""
+        warn_about_unknown_tokens(self.n_unknown, self.n_tokens, named + more + detail)
 
 
-def warn_of_unknown(n_unknown: int, n_tokens: int, so: str = "", of: str = "") -> None:
+def warn_about_unknown_tokens(n_unknown: int, n_tokens: int, detail: str = "", scope: str = "") -> None:
     """One line that counts them."""
     if n_unknown:
-        warn(f"{n_unknown:,} of {n_tokens:,} tokens{of} are unknown to the vocabulary, which never saw them{so}")
+        warn(f"{n_unknown:,} of {n_tokens:,} tokens{scope} are unknown to the vocabulary, which never saw them{detail}")

@@ -12,114 +12,120 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.errors import ConfigError, DataError
-from regard.text.files import TABLES, kind, lines, require
+from regard.text.files import TABLE_SUFFIXES, check_readable, file_format, read_lines
 
-MOST_LINES = 1000
+MAX_DOCUMENT_LINES = 1000
 """Lines of a document that are read at once: a longer one counts as several."""
 
-MOST_CHARACTERS = 1 << 15
+MAX_CHUNK_CHARACTERS = 1 << 15
 """Characters of a stretch."""
 
-FEW = 20
+MIN_CHUNKS = 20
 """With fewer stretches than this, none could be held out for validation: then they are cut smaller."""
 
-BEFORE = 64
+CONTEXT_CHARACTERS = 64
 """Characters that a stretch knows of the one before it."""
 
 
-def paths_of(data: Sequence[str]) -> list[Path]:
+def document_paths(data: Sequence[str]) -> list[Path]:
     """The files that `read_documents` would read."""
     return [Path(item) for item in data]
 
 
 def read_documents(data: Sequence[str]) -> Iterator[tuple[str]]:
     """The documents of all files in order, each with its lines parted by line ends."""
-    _require(data)
-    return _documents(data)
+    _check_plain_text_files(data)
+    return _read_documents(data)
 
 
-class Stretch(NamedTuple):
+class DocumentChunk(NamedTuple):
     """A part of a document, or all of it: its text, the end of what stands before it, and "more" if more follows.
 
     Put together, the stretches of a document are the document, line ends included.
     """
 
     text: str
-    before: str = ""
-    more: str = ""
+    preceding_text: str = ""
+    continues: str = ""
 
 
-def read_stretches(data: Sequence[str], *, whole: bool = False, few: bool = False) -> Iterator[Stretch]:
+def read_document_chunks(
+    data: Sequence[str], *, one_document_per_file: bool = False, ensure_min_chunks: bool = False
+) -> Iterator[DocumentChunk]:
     """The text of all files in order, as it is.
 
     Blank lines part documents and belong to none; or each file is one document, `whole`, with all its lines. Where
     `few` stretches are too few, there are forty or more, however short they get.
     """
-    _require(data)
-    found = _stretches(data, whole, MOST_CHARACTERS)
-    first = list(islice(found, FEW)) if few else []
-    if not few or len(first) == FEW:
+    _check_plain_text_files(data)
+    found = _read_chunks(data, one_document_per_file, MAX_CHUNK_CHARACTERS)
+    first = list(islice(found, MIN_CHUNKS)) if ensure_min_chunks else []
+    if not ensure_min_chunks or len(first) == MIN_CHUNKS:
         return chain(first, found)
-    return _stretches(data, whole, max(1, sum(len(each.text) for each in first) // (2 * FEW)))
+    return _read_chunks(data, one_document_per_file, max(1, sum(len(each.text) for each in first) // (2 * MIN_CHUNKS)))
 
 
-def _stretches(data: Sequence[str], whole: bool, most: int) -> Iterator[Stretch]:
+def _read_chunks(data: Sequence[str], one_document_per_file: bool, max_characters: int) -> Iterator[DocumentChunk]:
     for path in data:
         found = False
-        parted = [(False, lines(path))] if whole else groupby(lines(path), lambda line: not line.strip())
+        parted = (
+            [(False, read_lines(path))]
+            if one_document_per_file
+            else groupby(read_lines(path), lambda line: not line.strip())
+        )
         for blank, document in parted:
-            for stretch in _cut(document, most) if not blank else ():
+            for stretch in _split_document(document, max_characters) if not blank else ():
                 found |= bool(stretch.text.strip())
                 yield stretch
         if not found:
             raise DataError(path, "no text; the file is empty or blank: give one with text")
 
 
-def _cut(document: Iterable[str], most: int) -> Iterator[Stretch]:
+def _split_document(document: Iterable[str], max_characters: int) -> Iterator[DocumentChunk]:
     """Stretches of so many characters at most: of whole lines, where these are no longer than that."""
     gathered: list[str] = []
     size, before = 0, ""
-    for part in _parts(document, most):
-        if size and size + len(part) > most:
+    for part in _split_long_lines(document, max_characters):
+        if size and size + len(part) > max_characters:
             text = "".join(gathered)
-            yield Stretch(text, before, "more")
-            gathered, size, before = [], 0, text[-BEFORE:]
+            yield DocumentChunk(text, before, "more")
+            gathered, size, before = [], 0, text[-CONTEXT_CHARACTERS:]
         gathered.append(part)
         size += len(part)
-    yield Stretch("".join(gathered), before)
+    yield DocumentChunk("".join(gathered), before)
 
 
-def _parts(document: Iterable[str], most: int) -> Iterator[str]:
+def _split_long_lines(document: Iterable[str], max_characters: int) -> Iterator[str]:
     """The lines, each but the first behind a line end; longer ones are cut before a space, or anywhere."""
     for number, line in enumerate(document):
         text, start = f"\n{line}" if number else line, 0
-        while len(text) - start > most:
-            space = text.rfind(" ", start + 1, start + most + 1)
-            end = space if space > 0 else start + most
+        while len(text) - start > max_characters:
+            space = text.rfind(" ", start + 1, start + max_characters + 1)
+            end = space if space > 0 else start + max_characters
             yield text[start:end]
             start = end
         yield text[start:]
 
 
-def _require(data: Sequence[str]) -> None:
+def _check_plain_text_files(data: Sequence[str]) -> None:
     if not data:
         raise ConfigError("no data; name files of plain text, with blank lines between documents")
     for path in data:
-        require(path)
-        if kind(path) != "text":
+        check_readable(path)
+        if file_format(path) != "text":
             raise DataError(
-                path, f"a table; plain text is read here, from files that end in none of {' '.join(TABLES)}"
+                path, f"a table; plain text is read here, from files that end in none of {' '.join(TABLE_SUFFIXES)}"
             )
 
 
-def _documents(data: Sequence[str]) -> Iterator[tuple[str]]:
+def _read_documents(data: Sequence[str]) -> Iterator[tuple[str]]:
     for path in data:
         found = False
         gathered: list[str] = []
-        for line in lines(path):
+        for line in read_lines(path):
             if line.strip():
                 gathered.append(line.strip())
-            if gathered and (not line.strip() or len(gathered) == MOST_LINES):
+            if gathered and (not line.strip() or len(gathered) == MAX_DOCUMENT_LINES):
                 yield ("\n".join(gathered),)
                 gathered, found = [], True
         if gathered:

@@ -21,75 +21,75 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from regard.errors import DataError, did_you_mean
-from regard.progress import has_read
+from regard.progress import report_bytes_read
 
 STDIN = "-"
-BLOCK = 1 << 20
+BLOCK_BYTES = 1 << 20
 """Bytes read at a time."""
 
-Kind = Literal["tsv", "csv", "jsonl", "parquet", "text"]
-TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
-PACKED = (".gz", ".xz", ".zst")
-UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+FileFormat = Literal["tsv", "csv", "jsonl", "parquet", "text"]
+TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
+COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst")
+UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def kind(path: str | Path) -> Kind:
+def file_format(path: str | Path) -> FileFormat:
     """What the name says a file holds, compressed or not; every unknown name is plain text."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes and suffixes[-1] in PACKED:
+    if suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
         suffixes.pop()
-    if suffixes and suffixes[-1] in TABLES:
-        return cast(Kind, suffixes[-1].removeprefix("."))
+    if suffixes and suffixes[-1] in TABLE_SUFFIXES:
+        return cast(FileFormat, suffixes[-1].removeprefix("."))
     return "text"
 
 
-def packed(path: str | Path) -> bool:
+def is_compressed(path: str | Path) -> bool:
     """Whether the name says that the file is compressed."""
-    return Path(path).suffix.lower() in PACKED
+    return Path(path).suffix.lower() in COMPRESSED_SUFFIXES
 
 
-def lines(path: str | Path) -> Iterator[str]:
+def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file, or of standard input for ``-``, without their ends."""
     done = 0
-    for block in _blocks_of_lines(path):
-        found = _decode(block, path, done).split("\n")
+    for block in _read_line_blocks(path):
+        found = _decode_utf8(block, path, done).split("\n")
         done += len(found)
         yield from (line.removesuffix("\r") for line in found) if b"\r" in block else found
 
 
-def require(path: str | Path) -> None:
+def check_readable(path: str | Path) -> None:
     """Nothing if the file is there, before anything is read; else the error that opening it would give."""
     if str(path) != STDIN:
-        with _faults(path):
+        with _os_errors_as_data_errors(path):
             if stat.S_ISDIR(Path(path).stat().st_mode):
                 raise IsADirectoryError
 
 
 def open_bytes(path: str | Path) -> IO[bytes]:
     """The file as it lies on disk, or the error that says why it cannot be opened."""
-    with _faults(path):
+    with _os_errors_as_data_errors(path):
         return Path(path).open("rb")
 
 
-def open_whole(path: str | Path) -> IO[bytes]:
+def open_seekable(path: str | Path) -> IO[bytes]:
     """The file to be read at any place, not only from its start on: a compressed one is unpacked into memory."""
     raw = open_bytes(path)
-    if not packed(path):
+    if not is_compressed(path):
         return raw
     whole = io.BytesIO()
-    with raw, _unpacked(raw, path) as stream:
-        while chunk := _read(stream, BLOCK, path):
+    with raw, _decompress(raw, path) as stream:
+        while chunk := _read_block(stream, BLOCK_BYTES, path):
             whole.write(chunk)
     whole.seek(0)
     return whole
 
 
 @contextlib.contextmanager
-def _faults(path: str | Path) -> Iterator[None]:
+def _os_errors_as_data_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise _missing_file_error(path) from None
     except IsADirectoryError:
         raise DataError(path, "a directory; name the files in it") from None
     except PermissionError:
@@ -98,7 +98,7 @@ def _faults(path: str | Path) -> Iterator[None]:
         raise DataError(path, f"cannot be opened: {error.strerror}") from None
 
 
-def _missing(path: str | Path) -> DataError:
+def _missing_file_error(path: str | Path) -> DataError:
     """The error for a file that is not there; names the likeliest one of its directory."""
     folder, name = Path(path).parent, Path(path).name
     try:
@@ -108,10 +108,10 @@ def _missing(path: str | Path) -> DataError:
     return DataError(path, f"no such file; {did_you_mean(name, close)}" if close else "no such file")
 
 
-def _blocks_of_lines(path: str | Path) -> Iterator[bytes]:
+def _read_line_blocks(path: str | Path) -> Iterator[bytes]:
     """Whole lines in blocks of about a megabyte, each without its last line end."""
     rest: list[bytes] = []
-    for chunk in _chunks(path):
+    for chunk in _read_decompressed(path):
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
             yield b"".join((*rest, head))
@@ -121,24 +121,24 @@ def _blocks_of_lines(path: str | Path) -> Iterator[bytes]:
         yield last
 
 
-def _chunks(path: str | Path) -> Iterator[bytes]:
+def _read_decompressed(path: str | Path) -> Iterator[bytes]:
     """The bytes of a file, unpacked, without a byte order mark."""
-    with _raw(path) as raw, _unpacked(raw, path) as stream:
-        start = _read(stream, len(codecs.BOM_UTF8), path)
+    with _open_raw(path) as raw, _decompress(raw, path) as stream:
+        start = _read_block(stream, len(codecs.BOM_UTF8), path)
         yield b"" if start == codecs.BOM_UTF8 else start
-        while chunk := _read(stream, BLOCK, path):
-            has_read(path, raw.tell)
+        while chunk := _read_block(stream, BLOCK_BYTES, path):
+            report_bytes_read(path, raw.tell)
             yield chunk
 
 
-def _raw(path: str | Path) -> AbstractContextManager[IO[bytes]]:
+def _open_raw(path: str | Path) -> AbstractContextManager[IO[bytes]]:
     if str(path) == STDIN:
         # unbuffered: a line of a pipe is there as soon as it is written, and nobody holds a lock while waiting for it
         return contextlib.nullcontext(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
     return open_bytes(path)
 
 
-def _unpacked(raw: IO[bytes], path: str | Path) -> AbstractContextManager[Any]:
+def _decompress(raw: IO[bytes], path: str | Path) -> AbstractContextManager[Any]:
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
         return gzip.GzipFile(fileobj=raw)
@@ -151,24 +151,24 @@ def _unpacked(raw: IO[bytes], path: str | Path) -> AbstractContextManager[Any]:
     return contextlib.nullcontext(raw)
 
 
-def _read(stream: Any, size: int, path: str | Path) -> bytes:
+def _read_block(stream: Any, size: int, path: str | Path) -> bytes:
     try:
         return cast(bytes, stream.read(size))
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        if packed(path):
+        if is_compressed(path):
             raise DataError(path, f"damaged or cut short: {error}; copy or download it again") from None
         raise DataError(path, f"cannot be read: {error}") from None
 
 
-def _decode(block: bytes, path: str | Path, lines_before: int) -> str:
+def _decode_utf8(block: bytes, path: str | Path, n_lines_before: int) -> str:
     """The block as text; a fault is said with its line and column, both counted from 1."""
     try:
         return block.decode("utf-8")
     except UnicodeDecodeError as error:
         start = block.rfind(b"\n", 0, error.start) + 1
         column = len(block[start : error.start].decode("utf-8")) + 1
-        line = lines_before + block.count(b"\n", 0, error.start) + 1
-        encoding = "utf-16" if line == 1 and block.startswith(UTF16_MARKS) else "latin-1"
+        line = n_lines_before + block.count(b"\n", 0, error.start) + 1
+        encoding = "utf-16" if line == 1 and block.startswith(UTF16_BOMS) else "latin-1"
         fix = f"convert it: iconv -f {encoding} -t utf-8"
         problem = f"byte 0x{block[error.start]:02x} at column {column} is not UTF-8; {fix}"
         raise DataError(path, problem, line) from None

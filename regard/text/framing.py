@@ -12,75 +12,75 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from regard.text.tokenizer import ROLES, Tokenizer
+from regard.text.tokenizer import SPECIAL_TOKEN_ROLES, Tokenizer
 
-Ids = Sequence[int]
+TokenIds = Sequence[int]
 
 
-class Framed(NamedTuple):
+class EncodedInput(NamedTuple):
     """The ids of an input, special ones included, how many come before its second part, and where each part stands."""
 
     ids: list[int]
-    turn: int
-    first: int
-    second: int
+    token_type_boundary: int
+    first_start: int
+    second_start: int
 
 
 @dataclass(frozen=True)
-class Frame:
+class SpecialTokenTemplate:
     """The special ids around texts."""
 
-    before: int
-    between: tuple[int, ...]
-    after: int
-    pad: int
+    cls_id: int
+    pair_separator_ids: tuple[int, ...]
+    sep_id: int
+    pad_id: int
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Frame:
+    def from_tokenizer(cls, tokenizer: Tokenizer) -> SpecialTokenTemplate:
         """That of a vocabulary, known by what it calls its tokens."""
-        first, parting = tokenizer.special("first"), tokenizer.special("parting")
-        doubled = tokenizer.pieces([first])[0] != ROLES["first"][0]
-        return cls(first, (parting,) * (2 if doubled else 1), parting, tokenizer.special("pad"))
+        first, parting = tokenizer.special_id("first"), tokenizer.special_id("parting")
+        doubled = tokenizer.display_tokens([first])[0] != SPECIAL_TOKEN_ROLES["first"][0]
+        return cls(first, (parting,) * (2 if doubled else 1), parting, tokenizer.special_id("pad"))
 
-    def extra(self, paired: bool) -> int:
+    def n_special_tokens(self, is_pair: bool) -> int:
         """Special ids of an input."""
-        return 2 + paired * len(self.between)
+        return 2 + is_pair * len(self.pair_separator_ids)
 
-    def around(self, first: Ids, second: Ids | None = None) -> Framed:
+    def wrap(self, first: TokenIds, second: TokenIds | None = None) -> EncodedInput:
         """One text, or two."""
         if second is None:
-            return Framed([self.before, *first, self.after], len(first) + 2, 1, len(first) + 2)
-        start = 1 + len(first) + len(self.between)
-        ids = [self.before, *first, *self.between, *second, self.after]
-        return Framed(ids, len(first) + 2 if len(self.between) == 1 else len(ids), 1, start)
+            return EncodedInput([self.cls_id, *first, self.sep_id], len(first) + 2, 1, len(first) + 2)
+        start = 1 + len(first) + len(self.pair_separator_ids)
+        ids = [self.cls_id, *first, *self.pair_separator_ids, *second, self.sep_id]
+        return EncodedInput(ids, len(first) + 2 if len(self.pair_separator_ids) == 1 else len(ids), 1, start)
 
 
-class Window(NamedTuple):
+class TextWindow(NamedTuple):
     """A stretch of a long text."""
 
     start: int
     end: int
 
 
-def windows(n_tokens: int, most: int) -> list[Window]:
+def split_into_windows(n_tokens: int, max_length: int) -> list[TextWindow]:
     """The stretches of at most so many tokens that cover a text, a quarter of each in common with the next.
 
     A token in common counts where it is further from the edge; `nearest` says where that is.
     """
-    if n_tokens <= most:
-        return [Window(0, n_tokens)]
-    step = max(1, most - most // 4)
-    starts = [*range(0, n_tokens - most, step), n_tokens - most]
-    return [Window(start, start + most) for start in starts]
+    if n_tokens <= max_length:
+        return [TextWindow(0, n_tokens)]
+    step = max(1, max_length - max_length // 4)
+    starts = [*range(0, n_tokens - max_length, step), n_tokens - max_length]
+    return [TextWindow(start, start + max_length) for start in starts]
 
 
-def nearest(found: Sequence[Window], token: int) -> int:
+def max_context_window(text_windows: Sequence[TextWindow], token: int) -> int:
     """The window that has most of the text around a token on its shorter side; an edge of the text does not count."""
-    last = found[-1].end
+    last = text_windows[-1].end
 
-    def room(window: Window) -> int:
+    def room(window: TextWindow) -> int:
         left = token - window.start if window.start else last
         right = window.end - 1 - token if window.end < last else last
         return min(left, right) if window.start <= token < window.end else -1
 
-    return max(range(len(found)), key=lambda number: room(found[number]))
+    return max(range(len(text_windows)), key=lambda number: room(text_windows[number]))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.errors import ConfigError, DataError
-from regard.text.files import TABLES, kind, lines, require
-from regard.text.tables import Row, filled, rows, split_columns
+from regard.text.files import TABLE_SUFFIXES, check_readable, file_format, read_lines
+from regard.text.tables import TableRow, filter_empty_rows, read_rows, split_path_and_columns
 
 
 class Pair(NamedTuple):
@@ -21,12 +21,12 @@ class Pair(NamedTuple):
     target: str
 
 
-class _Part(NamedTuple):
+class _ParallelText(NamedTuple):
     """One table, or two files of lines, as rows of two values."""
 
     source_path: str
     target_path: str
-    rows: Iterator[Row]
+    rows: Iterator[TableRow]
 
 
 def read_pairs(data: Sequence[str], columns: Sequence[str] = (), *, skip_empty: bool = False) -> Iterator[Pair]:
@@ -37,59 +37,59 @@ def read_pairs(data: Sequence[str], columns: Sequence[str] = (), *, skip_empty: 
     """
     if len(columns) not in (0, 2):
         raise ConfigError(f"columns: expected two, source and target, found {len(columns)}: {', '.join(columns)}")
-    return _checked(_parts(data, columns), skip_empty)
+    return _read_complete_pairs(_open_parallel_texts(data, columns), skip_empty)
 
 
-def paths_of(data: Sequence[str]) -> list[Path]:
+def pair_paths(data: Sequence[str]) -> list[Path]:
     """The files that `read_pairs` would read."""
-    return [Path(_split(item)[0]) for item in data]
+    return [Path(_split_item(item)[0]) for item in data]
 
 
-def _parts(data: Sequence[str], columns: Sequence[str]) -> list[_Part]:
-    parts: list[_Part] = []
+def _open_parallel_texts(data: Sequence[str], columns: Sequence[str]) -> list[_ParallelText]:
+    parts: list[_ParallelText] = []
     alone: str | None = None
     for item in data:
-        path, own_columns = _split(item)
-        require(path)
-        if kind(path) != "text":
+        path, own_columns = _split_item(item)
+        check_readable(path)
+        if file_format(path) != "text":
             chosen = own_columns or tuple(columns) or _default_columns(path)
-            parts.append(_Part(path, path, rows(path, chosen)))
+            parts.append(_ParallelText(path, path, read_rows(path, chosen)))
         elif alone is None:
             alone = path
         else:
-            parts.append(_Part(alone, path, _side_by_side(alone, path)))
+            parts.append(_ParallelText(alone, path, _read_parallel_lines(alone, path)))
             alone = None
     if alone is not None:
         raise DataError(
-            alone, f"a second file must go with it, as in train.en train.fr; tables are {', '.join(TABLES)}"
+            alone, f"a second file must go with it, as in train.en train.fr; tables are {', '.join(TABLE_SUFFIXES)}"
         )
     if not parts:
         raise ConfigError("no data; name two files of lines, as in train.en train.fr, or a table")
     return parts
 
 
-def _split(item: str) -> tuple[str, tuple[str, ...]]:
-    return split_columns(item, (2,), "two, source and target")
+def _split_item(item: str) -> tuple[str, tuple[str, ...]]:
+    return split_path_and_columns(item, (2,), "two, source and target")
 
 
 def _default_columns(path: str) -> tuple[str, str]:
-    return ("source", "target") if kind(path) == "jsonl" else ("1", "2")
+    return ("source", "target") if file_format(path) == "jsonl" else ("1", "2")
 
 
-def _side_by_side(source_path: str, target_path: str) -> Iterator[Row]:
+def _read_parallel_lines(source_path: str, target_path: str) -> Iterator[TableRow]:
     """The lines of two files, which must be equally many."""
-    sources, targets = lines(source_path), lines(target_path)
+    sources, targets = read_lines(source_path), read_lines(target_path)
     for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
         if source is None or target is None:
             before, rest = number - 1, 1 + sum(1 for _ in sources) + sum(1 for _ in targets)
             n_sources, n_targets = (before, before + rest) if source is None else (before + rest, before)
             found = f"{n_sources:,} lines, but {target_path} has {n_targets:,}"
             raise DataError(source_path, f"{found}; line by line, one must translate the other")
-        yield Row(number, (source, target))
+        yield TableRow(number, (source, target))
 
 
-def _checked(parts: list[_Part], skip_empty: bool) -> Iterator[Pair]:
+def _read_complete_pairs(parallel_texts: list[_ParallelText], skip_empty: bool) -> Iterator[Pair]:
     """The pairs that have two sides; a part without any is an error."""
-    for part in parts:
+    for part in parallel_texts:
         paths = (part.source_path, part.target_path)
-        yield from map(Pair._make, filled(part.rows, Pair._fields, paths, "pairs", skip_empty))
+        yield from map(Pair._make, filter_empty_rows(part.rows, Pair._fields, paths, "pairs", skip_empty))

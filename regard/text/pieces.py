@@ -21,19 +21,19 @@ class Word(NamedTuple):
     """A word as a reader sees it, and the indices of the pieces it is made of."""
 
     text: str
-    pieces: tuple[int, ...]
+    token_indices: tuple[int, ...]
 
 
-class Writing(Protocol):
+class SubwordFormat(Protocol):
     """A way of writing pieces."""
 
-    def shown(self, piece: str) -> str:
+    def display(self, subword: str) -> str:
         """The piece as a reader can see it."""
 
-    def parted(self, before: str, after: str) -> bool:
+    def starts_new_word(self, previous: str, subword: str) -> bool:
         """Whether a new word starts between two pieces."""
 
-    def word(self, pieces: Sequence[str]) -> str:
+    def join_word(self, subwords: Sequence[str]) -> str:
         """The word that some pieces make up, as a reader can see it."""
 
 
@@ -41,23 +41,23 @@ class ByteLevel:
     """Every byte has a letter; a space in front belongs to the word, further ones to the word they lead to."""
 
     def __init__(self) -> None:
-        self._byte_of = {letter: byte for byte, letter in enumerate(byte_letters())}
+        self._unicode_to_byte = {letter: byte for byte, letter in enumerate(bytes_to_unicode())}
 
-    def shown(self, piece: str) -> str:
-        return _visible(_text(self._bytes(piece)))
+    def display(self, subword: str) -> str:
+        return _make_visible(_bytes_to_text(self._to_bytes(subword)))
 
-    def parted(self, before: str, after: str) -> bool:
-        return self._bytes(after)[:1].isspace() and not self._bytes(before).isspace()
+    def starts_new_word(self, previous: str, subword: str) -> bool:
+        return self._to_bytes(subword)[:1].isspace() and not self._to_bytes(previous).isspace()
 
-    def word(self, pieces: Sequence[str]) -> str:
-        text = _text(b"".join(map(self._bytes, pieces)))
-        return _visible(text.strip() or text)
+    def join_word(self, subwords: Sequence[str]) -> str:
+        text = _bytes_to_text(b"".join(map(self._to_bytes, subwords)))
+        return _make_visible(text.strip() or text)
 
-    def _bytes(self, piece: str) -> bytes:
+    def _to_bytes(self, subword: str) -> bytes:
         """What the piece adds to a text; a token somebody added to a vocabulary is not written in letters of bytes."""
-        if not set(piece) <= self._byte_of.keys():
-            return piece.encode()
-        return bytes(self._byte_of[letter] for letter in piece)
+        if not set(subword) <= self._unicode_to_byte.keys():
+            return subword.encode()
+        return bytes(self._unicode_to_byte[letter] for letter in subword)
 
 
 class WordPiece:
@@ -66,49 +66,49 @@ class WordPiece:
     def __init__(self, prefix: str = "##") -> None:
         self.prefix = prefix
 
-    def shown(self, piece: str) -> str:
-        return _visible(piece)
+    def display(self, subword: str) -> str:
+        return _make_visible(subword)
 
-    def parted(self, before: str, after: str) -> bool:
-        return not after.startswith(self.prefix)
+    def starts_new_word(self, previous: str, subword: str) -> bool:
+        return not subword.startswith(self.prefix)
 
-    def word(self, pieces: Sequence[str]) -> str:
-        return _visible("".join(piece.removeprefix(self.prefix) for piece in pieces))
+    def join_word(self, subwords: Sequence[str]) -> str:
+        return _make_visible("".join(piece.removeprefix(self.prefix) for piece in subwords))
 
 
 class Metaspace:
     """A piece with ``▁`` in front starts a word."""
 
-    MARK = "▁"
+    SPACE_SYMBOL = "▁"
 
-    def shown(self, piece: str) -> str:
-        return _visible(piece)
+    def display(self, subword: str) -> str:
+        return _make_visible(subword)
 
-    def parted(self, before: str, after: str) -> bool:
-        return after.startswith(self.MARK) and before != self.MARK
+    def starts_new_word(self, previous: str, subword: str) -> bool:
+        return subword.startswith(self.SPACE_SYMBOL) and previous != self.SPACE_SYMBOL
 
-    def word(self, pieces: Sequence[str]) -> str:
-        text = "".join(pieces)
-        return _visible(text.strip(self.MARK) or text)
+    def join_word(self, subwords: Sequence[str]) -> str:
+        text = "".join(subwords)
+        return _make_visible(text.strip(self.SPACE_SYMBOL) or text)
 
 
 class Characters:
     """A piece is a character; a space belongs to the word it leads to."""
 
-    def shown(self, piece: str) -> str:
-        return _visible(piece)
+    def display(self, subword: str) -> str:
+        return _make_visible(subword)
 
-    def parted(self, before: str, after: str) -> bool:
-        return after.isspace() and not before.isspace()
+    def starts_new_word(self, previous: str, subword: str) -> bool:
+        return subword.isspace() and not previous.isspace()
 
-    def word(self, pieces: Sequence[str]) -> str:
-        text = "".join(pieces)
-        return _visible(text.strip() or text)
+    def join_word(self, subwords: Sequence[str]) -> str:
+        text = "".join(subwords)
+        return _make_visible(text.strip() or text)
 
 
-def writing(description: dict[str, Any]) -> Writing:
+def detect_subword_format(tokenizer_json: dict[str, Any]) -> SubwordFormat:
     """How a tokenizer writes its pieces, from its tokenizer.json."""
-    model, decoder = description["model"], description.get("decoder") or {}
+    model, decoder = tokenizer_json["model"], tokenizer_json.get("decoder") or {}
     if model.get("type") == "WordPiece":
         return WordPiece(model.get("continuing_subword_prefix") or "##")
     if decoder.get("type") == "Fuse":
@@ -117,24 +117,24 @@ def writing(description: dict[str, Any]) -> Writing:
     return ByteLevel() if any(each.get("type") == "ByteLevel" for each in decoders) else Metaspace()
 
 
-def byte_letters() -> list[str]:
+def bytes_to_unicode() -> list[str]:
     """The letter that stands for each byte in the library's byte-level alphabet: itself where it can be seen."""
     seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = iter(range(N_BYTES, 2 * N_BYTES))
     return [chr(byte if byte in seen else next(others)) for byte in range(N_BYTES)]
 
 
-def _text(piece: bytes) -> str:
+def _bytes_to_text(data: bytes) -> str:
     """Bytes as text; a byte that is no part of a character becomes the surrogate that stands for it."""
-    return piece.decode("utf-8", errors="surrogateescape")
+    return data.decode("utf-8", errors="surrogateescape")
 
 
-def _visible(text: str) -> str:
+def _make_visible(text: str) -> str:
     """The text with nothing in it that a reader could not see."""
-    return "".join(character if "!" <= character <= "~" else _glyph(character) for character in text)
+    return "".join(character if "!" <= character <= "~" else _make_character_visible(character) for character in text)
 
 
-def _glyph(character: str) -> str:
+def _make_character_visible(character: str) -> str:
     code = ord(character)
     if character == " ":
         return "▁"

@@ -17,78 +17,84 @@ from typing import Any, NamedTuple
 
 from regard import progress
 from regard.errors import DataError, did_you_mean
-from regard.text.files import TABLES, kind, lines, open_whole
+from regard.text.files import TABLE_SUFFIXES, file_format, open_seekable, read_lines
 
-FIELD_LIMIT = 1 << 24
+MAX_CSV_FIELD_CHARACTERS = 1 << 24
 """Characters in one CSV field; the library's own limit, 131,072, is shorter than a long document."""
-SHOWN = 40
+MAX_SHOWN_CHARACTERS = 40
 """Characters of a name that a message repeats: where the header is missing, a name is a whole sentence."""
-NARROW = ("halffloat", "float")
+NARROW_FLOAT_TYPES = ("halffloat", "float")
 """Parquet's floats of 16 and 32 bits, whose text is shorter than that of the same number in 64."""
-INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+INTEGER_TYPES = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 Record = tuple[int, list[str]]
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """The line a row starts on (in Parquet: its number), and its text in the columns asked for."""
 
     line: int
     values: tuple[str, ...]
 
 
-def rows(
-    path: str | Path, columns: Sequence[str], *, numbers: Collection[str] = (), even: bool = False
-) -> Iterator[Row]:
+def read_rows(
+    path: str | Path,
+    columns: Sequence[str],
+    *,
+    numeric_columns: Collection[str] = (),
+    require_equal_fields: bool = False,
+) -> Iterator[TableRow]:
     """The rows of a table, cut down to the columns, in the order in which those are asked for.
 
     All of JSONL and Parquet must be text but the columns in `numbers`, where a number or a truth value becomes its
     text; with `even`, every line of a TSV or CSV must have as many fields as the first.
     """
-    match kind(path):
+    match file_format(path):
         case "tsv" | "csv":
-            return _cut(path, columns, _even(path) if even else _records(path))
+            return _select_columns(
+                path, columns, _read_equal_records(path) if require_equal_fields else _read_records(path)
+            )
         case "jsonl":
-            return _jsonl(path, columns, numbers)
+            return _read_jsonl_rows(path, columns, numeric_columns)
         case "parquet":
-            return _parquet(path, columns, numbers)
-    raise _not_a_table(path)
+            return _read_parquet(path, columns, numeric_columns)
+    raise _not_a_table_error(path)
 
 
-def header(path: str | Path) -> list[str]:
+def read_column_names(path: str | Path) -> list[str]:
     """What a table calls its columns: the first line, the keys of the first JSONL object, or Parquet's own names."""
-    match kind(path):
+    match file_format(path):
         case "tsv" | "csv":
-            return next(_records(path), (1, []))[1]
+            return next(_read_records(path), (1, []))[1]
         case "jsonl":
-            numbered = enumerate(lines(path), start=1)
-            return next((list(json_object(path, number, line)) for number, line in numbered if line), [])
+            numbered = enumerate(read_lines(path), start=1)
+            return next((list(parse_json_object(path, number, line)) for number, line in numbered if line), [])
         case "parquet":
-            with _parquet_file(path) as file:
+            with _open_parquet(path) as file:
                 return list(file.schema_arrow.names)
-    raise _not_a_table(path)
+    raise _not_a_table_error(path)
 
 
-def split_columns(item: str, counts: Collection[int], expected: str) -> tuple[str, tuple[str, ...]]:
+def split_path_and_columns(item: str, allowed_counts: Collection[int], expected: str) -> tuple[str, tuple[str, ...]]:
     """A path and the columns named after it, if any, as in x.tsv:1,2; a colon may also be part of the path itself."""
     path, colon, ending = item.rpartition(":")
-    if not colon or kind(path) == "text" or Path(item).exists():
+    if not colon or file_format(path) == "text" or Path(item).exists():
         return item, ()
     columns = tuple(ending.split(","))
-    if len(columns) not in counts or not all(columns):
+    if len(columns) not in allowed_counts or not all(columns):
         raise DataError(path, f"columns '{ending}'; expected {expected}, as in {path}:1,2")
     return path, columns
 
 
-def filled(
-    found: Iterator[Row], names: Sequence[str], paths: Sequence[str], what: str, skip_empty: bool
+def filter_empty_rows(
+    table_rows: Iterator[TableRow], names: Sequence[str], paths: Sequence[str], unit: str, skip_empty: bool
 ) -> Iterator[tuple[str, ...]]:
     """The values of the rows that hold text in every column; others are an error or, on request, left out and counted.
 
     Each column has a name and a path to say in messages; not a single row that is filled is an error too.
     """
     n_kept = n_empty = 0
-    for line, values in found:
+    for line, values in table_rows:
         if all(map(str.strip, values)):
             n_kept += 1
             yield values
@@ -98,55 +104,61 @@ def filled(
             name, path = next((n, p) for n, p, value in zip(names, paths, values, strict=True) if not value.strip())
             raise DataError(path, f"empty {name}; drop the line or pass --skip-empty", line)
     if n_kept == 0:
-        raise DataError(paths[0], f"no {what}; not one line holds {_joined([f'a {name}' for name in names], 'and')}")
+        raise DataError(
+            paths[0], f"no {unit}; not one line holds {_join_words([f'a {name}' for name in names], 'and')}"
+        )
     if n_empty:
-        counts = f"left out {n_empty:,} of {n_kept + n_empty:,} {what}"
-        progress.warn(f"{', '.join(dict.fromkeys(paths))}: {counts}: empty {_joined(names, 'or')}")
+        counts = f"left out {n_empty:,} of {n_kept + n_empty:,} {unit}"
+        progress.warn(f"{', '.join(dict.fromkeys(paths))}: {counts}: empty {_join_words(names, 'or')}")
 
 
-def listed(names: Sequence[str]) -> str:
+def quote_names(names: Sequence[str]) -> str:
     """Names as a message repeats them: quoted, none of them at great length."""
-    return ", ".join(f"'{name[:SHOWN]}'" for name in names) or "nothing"
+    return ", ".join(f"'{name[:MAX_SHOWN_CHARACTERS]}'" for name in names) or "nothing"
 
 
-def _joined(words: Sequence[str], last: str) -> str:
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+def _join_words(words: Sequence[str], conjunction: str) -> str:
+    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"
 
 
-def _not_a_table(path: str | Path) -> DataError:
-    return DataError(path, f"not a table; the names of tables end in {', '.join(TABLES)}")
+def _not_a_table_error(path: str | Path) -> DataError:
+    return DataError(path, f"not a table; the names of tables end in {', '.join(TABLE_SUFFIXES)}")
 
 
-def _records(path: str | Path) -> Iterator[Record]:
-    return _tsv(path) if kind(path) == "tsv" else _csv(path)
+def _read_records(path: str | Path) -> Iterator[Record]:
+    return _read_tsv(path) if file_format(path) == "tsv" else _read_csv(path)
 
 
-def _parted_by(path: str | Path) -> str:
-    return f"fields are parted by {'tabs' if kind(path) == 'tsv' else 'commas'}"
+def _separator_hint(path: str | Path) -> str:
+    return f"fields are parted by {'tabs' if file_format(path) == 'tsv' else 'commas'}"
 
 
-def _even(path: str | Path) -> Iterator[Record]:
+def _read_equal_records(path: str | Path) -> Iterator[Record]:
     """The records of a file, all of them as long as the first."""
     n_first = 0
-    for line, fields in _records(path):
+    for line, fields in _read_records(path):
         n_first = n_first or len(fields)
         if fields and len(fields) != n_first:
-            raise DataError(path, f"{_n_fields(fields)}, but the first line has {n_first}; {_parted_by(path)}", line)
+            raise DataError(
+                path,
+                f"{_describe_field_count(fields)}, but the first line has {n_first}; {_separator_hint(path)}",
+                line,
+            )
         yield line, fields
 
 
-def _n_fields(fields: Sequence[str]) -> str:
+def _describe_field_count(fields: Sequence[str]) -> str:
     return f"{len(fields)} field{'s' * (len(fields) > 1)}"
 
 
-def _tsv(path: str | Path) -> Iterator[Record]:
-    for number, line in enumerate(lines(path), start=1):
+def _read_tsv(path: str | Path) -> Iterator[Record]:
+    for number, line in enumerate(read_lines(path), start=1):
         yield number, line.split("\t") if line else []
 
 
-def _csv(path: str | Path) -> Iterator[Record]:
-    csv.field_size_limit(FIELD_LIMIT)
-    reader = csv.reader((f"{line}\n" for line in lines(path)), strict=True)
+def _read_csv(path: str | Path) -> Iterator[Record]:
+    csv.field_size_limit(MAX_CSV_FIELD_CHARACTERS)
+    reader = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
     start = 1
     try:
         for fields in reader:
@@ -158,44 +170,49 @@ def _csv(path: str | Path) -> Iterator[Record]:
         raise DataError(path, f'{fault}; a quote inside a field is written ""', start) from None
 
 
-def _cut(path: str | Path, columns: Sequence[str], records: Iterator[Record]) -> Iterator[Row]:
+def _select_columns(path: str | Path, columns: Sequence[str], records: Iterator[Record]) -> Iterator[TableRow]:
     """The asked fields of every record; the first record is a header if a column has a name."""
     names: list[str] | None = None
-    if not all(map(_is_number, columns)):
+    if not all(map(_is_column_number, columns)):
         header = next(records, None)
         if header is None:
             return
         names = header[1]
-    places = [_place(path, column, names) for column in columns]
+    places = [_column_index(path, column, names) for column in columns]
     last = max(places)
     for line, fields in records:
         if not fields:
-            yield Row(line, ("",) * len(places))
+            yield TableRow(line, ("",) * len(places))
         elif len(fields) > last:
-            yield Row(line, tuple([fields[place] for place in places]))
+            yield TableRow(line, tuple([fields[place] for place in places]))
         else:
-            found = f"{_n_fields(fields)}, too few for column {columns[places.index(last)]}"
-            raise DataError(path, f"{found}; {_parted_by(path)}", line)
+            found = f"{_describe_field_count(fields)}, too few for column {columns[places.index(last)]}"
+            raise DataError(path, f"{found}; {_separator_hint(path)}", line)
 
 
-def _is_number(column: str) -> bool:
+def _is_column_number(column: str) -> bool:
     return column.isascii() and column.isdecimal()
 
 
-def _place(path: str | Path, column: str, names: list[str] | None, holder: str = "the first line") -> int:
+def _column_index(
+    path: str | Path, column: str, names: list[str] | None, names_location: str = "the first line"
+) -> int:
     """The index of a column; a file without a header has no names."""
-    if _is_number(column):
-        return _counted(path, column, names)
+    if _is_column_number(column):
+        return _parse_column_number(path, column, names)
     assert names is not None, column
     if names.count(column) > 1:
         raise DataError(path, f"column '{column}' is there {names.count(column)} times; ask for it by number")
     if column not in names:
         fix = "without a header, ask by number, as in 1,2"
-        raise DataError(path, f"no column '{column}'; {holder} holds {listed(names)}; {_meant(column, names, fix)}")
+        raise DataError(
+            path,
+            f"no column '{column}'; {names_location} holds {quote_names(names)}; {_suggest_name(column, names, fix)}",
+        )
     return names.index(column)
 
 
-def _counted(path: str | Path, column: str, names: list[str] | None) -> int:
+def _parse_column_number(path: str | Path, column: str, names: list[str] | None) -> int:
     number = int(column)
     if number == 0:
         raise DataError(path, "no column 0; columns are counted from 1")
@@ -204,62 +221,67 @@ def _counted(path: str | Path, column: str, names: list[str] | None) -> int:
     return number - 1
 
 
-def _meant(wanted: str, names: Sequence[str], fix: str) -> str:
+def _suggest_name(name: str, names: Sequence[str], fallback: str) -> str:
     """The name that may be meant, or else another way out."""
-    close = difflib.get_close_matches(wanted, names, n=1)
-    return did_you_mean(wanted, close) if close else fix
+    close = difflib.get_close_matches(name, names, n=1)
+    return did_you_mean(name, close) if close else fallback
 
 
-def _jsonl(path: str | Path, keys: Sequence[str], numbers: Collection[str]) -> Iterator[Row]:
-    for number, line in enumerate(lines(path), start=1):
-        entry = json_object(path, number, line) if line else dict.fromkeys(keys, "")
-        values = ((key, json_value(path, number, entry, key)) for key in keys)
-        yield Row(number, tuple([json_text(path, number, key, value, key in numbers) for key, value in values]))
+def _read_jsonl_rows(path: str | Path, keys: Sequence[str], numeric_columns: Collection[str]) -> Iterator[TableRow]:
+    for number, line in enumerate(read_lines(path), start=1):
+        entry = parse_json_object(path, number, line) if line else dict.fromkeys(keys, "")
+        values = ((key, get_json_value(path, number, entry, key)) for key in keys)
+        yield TableRow(
+            number,
+            tuple([json_value_to_text(path, number, key, value, key in numeric_columns) for key, value in values]),
+        )
 
 
-def json_object(path: str | Path, number: int, line: str) -> dict[str, Any]:
+def parse_json_object(path: str | Path, line_number: int, line: str) -> dict[str, Any]:
     """The object that a line of JSONL holds."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(path, f"not JSON: {str(error).lower()}; expected one object a line", number) from None
+        raise DataError(path, f"not JSON: {str(error).lower()}; expected one object a line", line_number) from None
     if not isinstance(entry, dict):
         fix = "expected one object a line; unpack a list with: jq -c '.[]'"
-        raise DataError(path, f"{json_type(entry)}, not an object; {fix}", number)
+        raise DataError(path, f"{describe_json_type(entry)}, not an object; {fix}", line_number)
     return entry
 
 
-def json_value(path: str | Path, number: int, entry: dict[str, Any], key: str) -> Any:
+def get_json_value(path: str | Path, line_number: int, entry: dict[str, Any], key: str) -> Any:
     """What stands under a key; without it, the error that says which keys there are."""
     if key not in entry:
-        found = f"no key '{key}'; the line holds {listed(list(entry))}"
-        raise DataError(path, f"{found}; {_meant(key, list(entry), 'name one of these')}", number)
+        found = f"no key '{key}'; the line holds {quote_names(list(entry))}"
+        raise DataError(path, f"{found}; {_suggest_name(key, list(entry), 'name one of these')}", line_number)
     return entry[key]
 
 
-def json_text(path: str | Path, number: int, key: str, value: Any, may_be_number: bool = False) -> str:
+def json_value_to_text(path: str | Path, line_number: int, key: str, value: Any, may_be_number: bool = False) -> str:
     """A value as text: null is empty, and a number or truth value its own text where one may stand."""
     if value is None:
         return ""
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             half = "half a character (a lone surrogate, \\ud800 to \\udfff)"
-            raise DataError(path, f"'{key}' holds {half}; leave that character out", number)
+            raise DataError(path, f"'{key}' holds {half}; leave that character out", line_number)
         return value
     if may_be_number and isinstance(value, int | float):
-        return _number_text(path, number, key, value)
-    raise DataError(path, f"'{key}' is {json_type(value)}; expected a text{' or a number' * may_be_number}", number)
+        return _number_to_text(path, line_number, key, value)
+    raise DataError(
+        path, f"'{key}' is {describe_json_type(value)}; expected a text{' or a number' * may_be_number}", line_number
+    )
 
 
-def _number_text(path: str | Path, number: int, key: str, value: float) -> str:
+def _number_to_text(path: str | Path, line_number: int, key: str, value: float) -> str:
     """1, 3.8 or true; a number that is not finite is nobody's label."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:
-        raise DataError(path, f"'{key}' is {value}; expected a text or a finite number", number) from None
+        raise DataError(path, f"'{key}' is {value}; expected a text or a finite number", line_number) from None
 
 
-def json_type(value: Any) -> str:
+def describe_json_type(value: Any) -> str:
     """What a value is, in words."""
     names = {
         bool: "true or false",
@@ -272,24 +294,24 @@ def json_type(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-def _parquet(path: str | Path, columns: Sequence[str], numbers: Collection[str]) -> Iterator[Row]:
-    with _parquet_file(path) as file:
-        chosen = _parquet_columns(path, columns, numbers, file.schema_arrow)
+def _read_parquet(path: str | Path, columns: Sequence[str], numeric_columns: Collection[str]) -> Iterator[TableRow]:
+    with _open_parquet(path) as file:
+        chosen = _select_parquet_columns(path, columns, numeric_columns, file.schema_arrow)
         number = 0
         for batch in file.iter_batches(columns=list(dict.fromkeys(chosen))):
-            texts = [_parquet_texts(path, name, batch.column(name), number) for name in chosen]
+            texts = [_parquet_column_to_texts(path, name, batch.column(name), number) for name in chosen]
             for values in zip(*texts, strict=True):
                 number += 1
-                yield Row(number, tuple([value or "" for value in values]))
+                yield TableRow(number, tuple([value or "" for value in values]))
 
 
 @contextlib.contextmanager
-def _parquet_file(path: str | Path) -> Iterator[Any]:
+def _open_parquet(path: str | Path) -> Iterator[Any]:
     """A file that is open as long as it is read; whatever is wrong with it is said in one line."""
     import pyarrow  # slow to import, and only this needs it
     import pyarrow.parquet
 
-    with open_whole(path) as raw:
+    with open_seekable(path) as raw:
         try:
             yield pyarrow.parquet.ParquetFile(raw)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -298,38 +320,40 @@ def _parquet_file(path: str | Path) -> Iterator[Any]:
             ) from None
 
 
-def _parquet_columns(path: str | Path, columns: Sequence[str], numbers: Collection[str], schema: Any) -> list[str]:
+def _select_parquet_columns(
+    path: str | Path, columns: Sequence[str], numeric_columns: Collection[str], schema: Any
+) -> list[str]:
     """The names of the columns asked for by name or number, all of them text or, where they may be, numbers."""
     names: list[str] = schema.names
-    chosen = [names[_place(path, column, names, "the file")] for column in columns]
+    chosen = [names[_column_index(path, column, names, "the file")] for column in columns]
     for column, name in zip(columns, chosen, strict=True):
-        may_be_number = column in numbers
+        may_be_number = column in numeric_columns
         found = schema.field(name).type
-        if not (_is_text(found) or (may_be_number and _is_number_or_truth(found))):
+        if not (_is_text_type(found) or (may_be_number and _is_number_or_bool_type(found))):
             expected = f"expected text{' or numbers' * may_be_number}"
             raise DataError(path, f"column '{name}' holds {found}; {expected}; name another column")
     return chosen
 
 
-def _parquet_texts(path: str | Path, name: str, column: Any, n_before: int) -> list[str | None]:
+def _parquet_column_to_texts(path: str | Path, name: str, column: Any, n_rows_before: int) -> list[str | None]:
     """A column as text; a narrow float by its own shortest text, so that 3.8 does not become 3.799999952316284."""
     values: list[Any] = column.to_pylist()
-    if _is_text(column.type):
+    if _is_text_type(column.type):
         return values
-    if str(_inner(column.type)) in NARROW:
+    if str(_value_type(column.type)) in NARROW_FLOAT_TYPES:
         values = [None if text is None else float(text) for text in column.cast("string").to_pylist()]
-    numbered = enumerate(values, start=n_before + 1)
-    return [None if value is None else _number_text(path, number, name, value) for number, value in numbered]
+    numbered = enumerate(values, start=n_rows_before + 1)
+    return [None if value is None else _number_to_text(path, number, name, value) for number, value in numbered]
 
 
-def _inner(found: Any) -> Any:
+def _value_type(arrow_type: Any) -> Any:
     """The type of the values themselves, where a column is stored as a dictionary of them."""
-    return found.value_type if str(found).startswith("dictionary") else found
+    return arrow_type.value_type if str(arrow_type).startswith("dictionary") else arrow_type
 
 
-def _is_text(found: Any) -> bool:
-    return str(_inner(found)) in ("string", "large_string", "string_view", "null")
+def _is_text_type(arrow_type: Any) -> bool:
+    return str(_value_type(arrow_type)) in ("string", "large_string", "string_view", "null")
 
 
-def _is_number_or_truth(found: Any) -> bool:
-    return str(_inner(found)) in (*INTEGERS, *NARROW, "double", "bool")
+def _is_number_or_bool_type(arrow_type: Any) -> bool:
+    return str(_value_type(arrow_type)) in (*INTEGER_TYPES, *NARROW_FLOAT_TYPES, "double", "bool")

@@ -19,23 +19,23 @@ import tokenizers
 
 from regard.disk import write_text
 from regard.errors import CheckpointError, InputError
-from regard.text.pieces import ByteLevel, Word, Writing, writing
+from regard.text.pieces import ByteLevel, SubwordFormat, Word, detect_subword_format
 
-FILE = "tokenizer.json"
+TOKENIZER_FILE = "tokenizer.json"
 """What the file of a vocabulary is called, here and elsewhere; of two, that of the source."""
 
-SPECIALS = ("<pad>", "<sos>", "<eos>")
+SEQ2SEQ_SPECIAL_TOKENS = ("<pad>", "<sos>", "<eos>")
 """Those of translation, in the vocabularies that are learned here."""
-PAD, SOS, EOS = range(len(SPECIALS))
+PAD, SOS, EOS = range(len(SEQ2SEQ_SPECIAL_TOKENS))
 
-READING = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ENCODER_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Those of encoders, in the vocabularies that are learned here."""
-UNKNOWN = READING[1]
+UNKNOWN_TOKEN = ENCODER_SPECIAL_TOKENS[1]
 
-WRITING = ("<|endoftext|>",)
+LM_SPECIAL_TOKENS = ("<|endoftext|>",)
 """Those of language models, in the vocabularies that are learned here: one that stands between documents."""
 
-ROLES = {
+SPECIAL_TOKEN_ROLES = {
     "pad": ("<pad>", "[PAD]"),
     "unknown": ("[UNK]", "<unk>"),
     "first": ("[CLS]", "<s>"),
@@ -50,44 +50,46 @@ ROLES = {
 class Tokenizer:
     """A trained vocabulary; the same text always has the same ids."""
 
-    def __init__(self, rust: Any) -> None:
-        rust.encode_special_tokens = True  # "<eos>" in a text is text; the library does not save this
-        rust.no_truncation()
-        rust.no_padding()
-        self._rust = rust
-        self._special = {index for index, token in rust.get_added_tokens_decoder().items() if token.special}
+    def __init__(self, backend: Any) -> None:
+        backend.encode_special_tokens = True  # "<eos>" in a text is text; the library does not save this
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self._special_ids = {index for index, token in backend.get_added_tokens_decoder().items() if token.special}
 
     def __len__(self) -> int:
-        size: int = self._rust.get_vocab_size()
+        size: int = self._backend.get_vocab_size()
         return size
 
-    def special(self, role: str) -> int:
+    def special_id(self, role: str) -> int:
         """The id of the special token with this role."""
-        found = self.find(role)
+        found = self.find_special_id(role)
         if found is not None:
             return found
-        raise InputError(f"this vocabulary has no token for '{role}'; it would be {' or '.join(ROLES[role])}")
+        raise InputError(
+            f"this vocabulary has no token for '{role}'; it would be {' or '.join(SPECIAL_TOKEN_ROLES[role])}"
+        )
 
-    def find(self, role: str) -> int | None:
+    def find_special_id(self, role: str) -> int | None:
         """The id of the special token with this role, if there is one."""
-        ids: Iterator[int | None] = (self._rust.token_to_id(name) for name in ROLES[role])
+        ids: Iterator[int | None] = (self._backend.token_to_id(name) for name in SPECIAL_TOKEN_ROLES[role])
         return next((index for index in ids if index is not None), None)
 
-    def named(self, token: str) -> int:
+    def token_to_id(self, token: str) -> int:
         """The id of the token with this very name."""
-        index: int | None = self._rust.token_to_id(token)
+        index: int | None = self._backend.token_to_id(token)
         if index is None:
             raise InputError(f"this vocabulary has no token '{token}'; was its tokenizer.json exchanged?")
         return index
 
-    def name(self, index: int) -> str:
+    def id_to_token(self, token_id: int) -> str:
         """The token with this id, as its file writes it."""
-        return self._tokens[index]
+        return self._tokens[token_id]
 
     @cached_property
-    def specials(self) -> frozenset[int]:
+    def special_ids(self) -> frozenset[int]:
         """The ids of all special tokens."""
-        return frozenset(self._special)
+        return frozenset(self._special_ids)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens; none for the empty text."""
@@ -96,85 +98,86 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
         try:
-            return [found.ids for found in self._rust.encode_batch_fast(texts, add_special_tokens=False)]
+            return [found.ids for found in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
         except TypeError:
             refuse_surrogates(texts)
             raise
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """The ids of words that stand in a text with spaces around them; a word nothing is left of is unknown."""
-        spaced = self.bytewise and not self._prepends
+        spaced = self.is_byte_level and not self._prepends_space
         found = self.encode_batch([f" {word}" for word in words] if spaced else words)
-        return [ids or [self.special("unknown")] for ids in found]
+        return [ids or [self.special_id("unknown")] for ids in found]
 
-    def encode_on(self, text: str) -> list[int]:
+    def encode_continuation(self, text: str) -> list[int]:
         """The ids of a text that goes on after a special token: no space is put in front of it."""
-        if not self._prepends:
+        if not self._prepends_space:
             return self.encode(text)
-        parts = self._rust.pre_tokenizer.pre_tokenize_str(text)
-        return [token.id for part, _ in parts for token in self._rust.model.tokenize(part)]
+        parts = self._backend.pre_tokenizer.pre_tokenize_str(text)
+        return [token.id for part, _ in parts for token in self._backend.model.tokenize(part)]
 
-    def framed(self, first: str, second: str | None = None) -> tuple[list[int], list[int]]:
+    def encode_with_special_tokens(self, first: str, second: str | None = None) -> tuple[list[int], list[int]]:
         """The ids and the parts of an input as tokenizer.json itself describes it: only to compare with ours."""
-        found = self._rust.encode(first, second)
+        found = self._backend.encode(first, second)
         return found.ids, found.type_ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without the special tokens; bytes that are not UTF-8 become U+FFFD."""
-        text: str = self._rust.decode(ids, skip_special_tokens=True)
+        text: str = self._backend.decode(ids, skip_special_tokens=True)
         return text
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def display_tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces as a reader can see them: ``▁`` for a space, ``<0xE2>`` for a part of a character."""
-        return [self._shown[index] for index in ids]
+        return [self._displayed_tokens[index] for index in ids]
 
     def words(self, ids: Sequence[int]) -> list[Word]:
         """The words the ids make up: each starts at a space or at the start; a special token is one of its own."""
         words = []
         start = 0
         for place in range(1, len(ids) + 1):
-            if place == len(ids) or self._parted(ids[place - 1], ids[place]):
-                words.append(Word(self._word(ids[start:place]), tuple(range(start, place))))
+            if place == len(ids) or self._starts_new_word(ids[place - 1], ids[place]):
+                words.append(Word(self._join_word(ids[start:place]), tuple(range(start, place))))
                 start = place
         return words
 
-    def _parted(self, before: int, after: int) -> bool:
+    def _starts_new_word(self, previous_id: int, token_id: int) -> bool:
         """Whether a new word starts between two pieces."""
-        if before in self._special or after in self._special:
+        if previous_id in self._special_ids or token_id in self._special_ids:
             return True
-        return self._writing.parted(self._tokens[before], self._tokens[after])
+        return self._subword_format.starts_new_word(self._tokens[previous_id], self._tokens[token_id])
 
-    def _word(self, ids: Sequence[int]) -> str:
+    def _join_word(self, ids: Sequence[int]) -> str:
         tokens = [self._tokens[index] for index in ids]
-        return tokens[0] if ids[0] in self._special else self._writing.word(tokens)
+        return tokens[0] if ids[0] in self._special_ids else self._subword_format.join_word(tokens)
 
     @property
-    def bytewise(self) -> bool:
+    def is_byte_level(self) -> bool:
         """The pieces are written in letters that stand for bytes."""
-        return isinstance(self._writing, ByteLevel)
+        return isinstance(self._subword_format, ByteLevel)
 
     @cached_property
-    def _writing(self) -> Writing:
-        return writing(self._description)
+    def _subword_format(self) -> SubwordFormat:
+        return detect_subword_format(self._tokenizer_json)
 
     @cached_property
-    def _description(self) -> dict[str, Any]:
+    def _tokenizer_json(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.to_json())
         return found
 
     @property
-    def _prepends(self) -> bool:
+    def _prepends_space(self) -> bool:
         """Whether a text is given a space in front."""
-        return (self._description["normalizer"] or {}).get("type") == "Prepend"
+        return (self._tokenizer_json["normalizer"] or {}).get("type") == "Prepend"
 
     @cached_property
     def _tokens(self) -> list[str]:
-        return [self._rust.id_to_token(index) or "" for index in range(len(self))]
+        return [self._backend.id_to_token(index) or "" for index in range(len(self))]
 
     @cached_property
-    def _shown(self) -> list[str]:
+    def _displayed_tokens(self) -> list[str]:
         return [
-            token if index in self._special else self._writing.shown(token) for index, token in enumerate(self._tokens)
+            token if index in self._special_ids else self._subword_format.display(token)
+            for index, token in enumerate(self._tokens)
         ]
 
     @cached_property
@@ -184,7 +187,7 @@ class Tokenizer:
 
     def to_json(self) -> str:
         """The ecosystem's tokenizer.json."""
-        text: str = self._rust.to_str()
+        text: str = self._backend.to_str()
         return text
 
     def save(self, path: Path) -> None:
@@ -192,7 +195,7 @@ class Tokenizer:
         write_text(path, self.to_json())
 
     @classmethod
-    def load(cls, path: Path, roles: Sequence[str] = ()) -> Tokenizer:
+    def load(cls, path: Path, required_roles: Sequence[str] = ()) -> Tokenizer:
         """Read a tokenizer.json, which must have special tokens for these roles."""
         try:
             rust = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
@@ -201,14 +204,16 @@ class Tokenizer:
         except Exception as error:  # the library raises nothing narrower
             raise CheckpointError(f"{path}: damaged, or not a tokenizer: {error}; restore it from a copy") from None
         found = cls(rust)
-        for role in roles:
-            if not any(rust.token_to_id(name) is not None for name in ROLES[role]):
-                raise CheckpointError(f"{path}: no token for '{role}'; it would be {' or '.join(ROLES[role])}")
+        for role in required_roles:
+            if not any(rust.token_to_id(name) is not None for name in SPECIAL_TOKEN_ROLES[role]):
+                raise CheckpointError(
+                    f"{path}: no token for '{role}'; it would be {' or '.join(SPECIAL_TOKEN_ROLES[role])}"
+                )
         return found
 
 
 @dataclass(frozen=True)
-class Tokenizers:
+class TokenizerPair:
     """The tokenizers of the two sides: one and the same when joint."""
 
     source: Tokenizer
@@ -217,21 +222,23 @@ class Tokenizers:
     TARGET_FILE = "tokenizer.target.json"
 
     @property
-    def joint(self) -> bool:
+    def is_joint(self) -> bool:
         return self.source is self.target
 
     def save(self, directory: Path) -> None:
         """Write one file when joint, else two."""
-        self.source.save(directory / FILE)
-        if self.joint:
+        self.source.save(directory / TOKENIZER_FILE)
+        if self.is_joint:
             (directory / self.TARGET_FILE).unlink(missing_ok=True)
         else:
             self.target.save(directory / self.TARGET_FILE)
 
     @classmethod
-    def load(cls, directory: Path, *, joint: bool, roles: Sequence[str] = ("pad", "start", "end")) -> Tokenizers:
-        source = Tokenizer.load(directory / FILE, roles)
-        return cls(source, source if joint else Tokenizer.load(directory / cls.TARGET_FILE, roles))
+    def load(
+        cls, directory: Path, *, is_joint: bool, required_roles: Sequence[str] = ("pad", "start", "end")
+    ) -> TokenizerPair:
+        source = Tokenizer.load(directory / TOKENIZER_FILE, required_roles)
+        return cls(source, source if is_joint else Tokenizer.load(directory / cls.TARGET_FILE, required_roles))
 
 
 def refuse_surrogates(texts: Sequence[str]) -> None:

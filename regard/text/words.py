@@ -14,10 +14,12 @@ from unicodedata import category
 JOINERS = "\u00ad\u200c\u200d\u2060"
 """Characters that nobody sees, inside words: a soft hyphen, and what keeps letters apart or together."""
 
-MARK = "\u0300"
-LETTERS = rf"{MARK}*\w[\w{MARK}]*"
-RUNNING = re.compile(rf"{LETTERS}(?:(?:[.,'’\-/&]|(?<=\d):(?=\d)){LETTERS})*|[^\w\s]{MARK}*")
-SPACED = re.compile(r"\S+")
+COMBINING_MARK = "\u0300"
+LETTERS_PATTERN = rf"{COMBINING_MARK}*\w[\w{COMBINING_MARK}]*"
+WORD_REGEX = re.compile(
+    rf"{LETTERS_PATTERN}(?:(?:[.,'’\-/&]|(?<=\d):(?=\d)){LETTERS_PATTERN})*|[^\w\s]{COMBINING_MARK}*"
+)
+WHITESPACE_SPLIT_REGEX = re.compile(r"\S+")
 
 
 class Span(NamedTuple):
@@ -27,27 +29,27 @@ class Span(NamedTuple):
     end: int
 
 
-Words = Callable[[str], list[Span]]
+WordSplitter = Callable[[str], list[Span]]
 """A way to find the words of a text."""
 
 
-def running(text: str) -> list[Span]:
+def find_words(text: str) -> list[Span]:
     """Letters and digits, with single signs between them, or one sign; each with the marks that belong to it."""
-    return [Span(*match.span()) for match in RUNNING.finditer(text.translate(_MARKED))]
+    return [Span(*match.span()) for match in WORD_REGEX.finditer(text.translate(_COMBINING_MARK_TABLE))]
 
 
-def spaced(text: str) -> list[Span]:
+def find_whitespace_words(text: str) -> list[Span]:
     """What stands between spaces."""
-    return [Span(*match.span()) for match in SPACED.finditer(text)]
+    return [Span(*match.span()) for match in WHITESPACE_SPLIT_REGEX.finditer(text)]
 
 
-class _Marked(dict[int, int]):
+class _CombiningMarkTable(dict[int, int]):
     """Every mark and joiner as one and the same mark, for Python's patterns have no name for all of them."""
 
     def __missing__(self, code: int) -> int:
         joined = category(chr(code)).startswith("M") or chr(code) in JOINERS
-        self[code] = ord(MARK) if joined else code
+        self[code] = ord(COMBINING_MARK) if joined else code
         return self[code]
 
 
-_MARKED = _Marked()
+_COMBINING_MARK_TABLE = _CombiningMarkTable()

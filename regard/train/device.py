@@ -11,7 +11,7 @@ from regard.errors import InputError
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
-def device_named(name: str) -> torch.device:
+def select_device(name: str) -> torch.device:
     """The device of a ``--device`` option; "auto" takes a GPU where there is one."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
@@ -23,7 +23,7 @@ def device_named(name: str) -> torch.device:
     return torch.device(name)
 
 
-def memory_of(device: torch.device) -> int:
+def available_memory(device: torch.device) -> int:
     """Bytes of memory that can still be had on the device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
@@ -31,7 +31,7 @@ def memory_of(device: torch.device) -> int:
     return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def describe(device: torch.device) -> str:
+def describe_device(device: torch.device) -> str:
     """The device in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

@@ -12,10 +12,10 @@ from regard import config
 from regard.disk import write_text
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
-from regard.models.weights import weights_of, write_tensors
-from regard.train.run import RunDirectory, imported, open_model
+from regard.models.weights import collect_weights, write_tensors
+from regard.train.run import RunDirectory, open_hf_model, open_model
 
-FORMATS = ("hf",)
+EXPORT_FORMATS = ("hf",)
 """What a model can be exported to."""
 
 
@@ -25,36 +25,38 @@ def import_model(source: Path, out: Path) -> Path:
         raise InputError(f"{source}: already a run directory; use it as it is")
     if not source.is_dir():
         raise CheckpointError(f"{source}: no such directory; name one with config.json and model.safetensors")
-    _check_free(out)
-    settings, task, model = imported(source)
+    _check_output_directory(out)
+    settings, task, model = open_hf_model(source)
     run = RunDirectory(out)
 
     def write() -> None:
         run.path.mkdir(parents=True, exist_ok=True)
         task.save(run.path)
-        write_tensors(run.weights, weights_of(model))
-        write_text(run.config, config.dump(settings.tables()))
+        write_tensors(run.weights_path, collect_weights(model))
+        write_text(run.config_path, config.dump(settings.tables()))
 
-    return _written(out, write)
+    return _write_or_raise(out, write)
 
 
-def export_model(source: Path, out: Path, to: str) -> Path:
+def export_model(source: Path, out: Path, export_format: str) -> Path:
     """Write a model as a directory of another library."""
-    if to not in FORMATS:
-        raise InputError(f"--to {to}: accepted: {', '.join(FORMATS)}")
-    _check_free(out)
+    if export_format not in EXPORT_FORMATS:
+        raise InputError(f"--to {export_format}: accepted: {', '.join(EXPORT_FORMATS)}")
+    _check_output_directory(out)
     settings, task, model = open_model(source)
-    task.plain(model)
+    task.prepare_for_export(model)
     table = settings.tables()["task"]
-    return _written(out, lambda: exchange.write(out, model, table, task.tokenizers, task.labels.names))
+    return _write_or_raise(
+        out, lambda: exchange.write_hf_directory(out, model, table, task.tokenizers, task.labels.names)
+    )
 
 
-def _check_free(out: Path) -> None:
+def _check_output_directory(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: already there, and not empty; choose another --out")
 
 
-def _written(out: Path, write: Callable[[], None]) -> Path:
+def _write_or_raise(out: Path, write: Callable[[], None]) -> Path:
     try:
         write()
     except OSError as error:

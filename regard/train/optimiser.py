@@ -11,16 +11,16 @@ import torch
 from torch import nn
 
 
-def adamw(model: nn.Module, weight_decay: float, layer_decay: float = 1.0) -> torch.optim.AdamW:
+def build_adamw(model: nn.Module, weight_decay: float, layer_decay: float = 1.0) -> torch.optim.AdamW:
     """Fused AdamW with the betas of Vaswani et al. 2017; vectors (biases, norms) do not decay.
 
     With `layer_decay` each layer learns that many times as fast as the one above it, the embeddings slowest.
     """
-    n_layers = 1 + max((_layer(name) or 0 for name, _ in model.named_parameters()), default=0)
+    n_layers = 1 + max((_layer_index(name) or 0 for name, _ in model.named_parameters()), default=0)
 
     def kind(named: tuple[str, nn.Parameter]) -> tuple[int, bool]:
         name, weight = named
-        return _depth(name, n_layers) if layer_decay < 1 else 0, weight.ndim < 2
+        return _n_layers_above(name, n_layers) if layer_decay < 1 else 0, weight.ndim < 2
 
     groups = [
         {
@@ -33,15 +33,15 @@ def adamw(model: nn.Module, weight_decay: float, layer_decay: float = 1.0) -> to
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 
-def _layer(name: str) -> int | None:
+def _layer_index(name: str) -> int | None:
     """The number of the layer that a weight belongs to."""
     found = re.match(r"(?:encoder|decoder)\.(\d+)\.", name)
     return int(found[1]) if found else None
 
 
-def _depth(name: str, n_layers: int) -> int:
+def _n_layers_above(name: str, n_layers: int) -> int:
     """How many layers lie above a weight: none above the heads, all above the embeddings."""
-    layer = _layer(name)
+    layer = _layer_index(name)
     if layer is None:
         return n_layers + 1 if "embedding" in name.split(".")[0] else 0
     return n_layers - layer

@@ -18,10 +18,10 @@ from typing import Any, Literal
 from torch import nn
 
 from regard import config
-from regard.data.corpus import SHORTEST_ROW, DataConfig
+from regard.data.corpus import MIN_ROW_WIDTH, DataConfig
 from regard.errors import CheckpointError, ConfigError, did_you_mean
 from regard.models import exchange
-from regard.models.families import family_of
+from regard.models.families import architecture_of
 from regard.models.presets import ModelConfig
 from regard.models.weights import load_weights
 from regard.tasks import TASKS, Task
@@ -64,7 +64,7 @@ class TrainConfig:
             raise ConfigError(f"train.layer_decay = {self.layer_decay}; expected more than 0 and at most 1")
 
 
-UNTRAINED = TrainConfig(
+PLACEHOLDER_TRAIN_CONFIG = TrainConfig(
     steps=1,
     batch_tokens=1,
     learning_rate=1e-3,
@@ -89,16 +89,16 @@ class RunConfig:
     train: TrainConfig
 
     def __post_init__(self) -> None:
-        if self.train.compiled and not self.model.packed:
+        if self.train.compiled and not self.model.uses_packing:
             shapes = f"model.architecture = {self.model.architecture} has batches of many shapes"
             raise ConfigError(f"train.compiled = true, but {shapes}; leave it out")
 
     def tables(self) -> config.Tables:
         """As plain tables, in the order of the recipe."""
-        return config.tables_of(vars(self))
+        return config.to_tables(vars(self))
 
 
-def task_of(tables: config.Tables, where: str) -> type[Task]:
+def get_task_class(tables: config.Tables, where: str) -> type[Task]:
     """The task a recipe names."""
     name = tables.get("task", {}).get("name")
     if name is None:
@@ -108,23 +108,23 @@ def task_of(tables: config.Tables, where: str) -> type[Task]:
     return TASKS[name]
 
 
-def schema(task: type[Task], tables: config.Tables, where: str) -> dict[str, type]:
+def recipe_schema(task_class: type[Task], tables: config.Tables, where: str) -> dict[str, type]:
     """The dataclass of each table of a recipe for this task, and for the architecture that it names."""
     return {
-        "task": task.Config,
+        "task": task_class.Config,
         "data": DataConfig,
         "tokenizer": TokenizerConfig,
-        "model": family_of(task.families, tables.get("model", {}), where).Config,
+        "model": architecture_of(task_class.architectures, tables.get("model", {}), where).Config,
         "train": TrainConfig,
     }
 
 
-def resolved(tables: config.Tables, where: str) -> RunConfig:
+def build_run_config(tables: config.Tables, where: str) -> RunConfig:
     """The complete tables as one config."""
-    kinds = schema(task_of(tables, where), tables, where)
+    kinds = recipe_schema(get_task_class(tables, where), tables, where)
     checked = config.check(tables, kinds, where)
     for name, kind in kinds.items():
-        missing = config.missing(kind, checked.get(name, {}))
+        missing = config.missing_keys(kind, checked.get(name, {}))
         if missing:
             raise ConfigError(f"{where}: no value for {name}.{missing[0]}; was this file cut short?")
     return RunConfig(**{name: config.build(kind, checked[name]) for name, kind in kinds.items()})
@@ -133,21 +133,21 @@ def resolved(tables: config.Tables, where: str) -> RunConfig:
 def open_model(path: Path) -> tuple[RunConfig, Task, nn.Module]:
     """A trained model with the task it was trained for: a run, or a directory of another library."""
     run = RunDirectory(path)
-    return imported(path) if exchange.is_foreign(path) and not run.exists() else run.load()
+    return open_hf_model(path) if exchange.is_hf_directory(path) and not run.exists() else run.load()
 
 
-def imported(path: Path) -> tuple[RunConfig, Task, nn.Module]:
+def open_hf_model(path: Path) -> tuple[RunConfig, Task, nn.Module]:
     """The model in a directory of another library, as if it had been trained here."""
-    found = exchange.read(path)
+    found = exchange.read_hf_directory(path)
     name = found.task["name"]
     if name not in TASKS:
         raise CheckpointError(f"{path}: a {found.family.name} is for the task '{name}', which is not there yet")
-    task: Any = TASKS[name].adopt(found)
+    task: Any = TASKS[name].from_hf_checkpoint(found)
     model = task.build(found.config)
-    found.fill(model)
-    vocabulary = TokenizerConfig(kind="ready", vocabulary=task.vocabulary, joint=found.tokenizers.joint)
-    nothing = DataConfig(train=(), max_length=SHORTEST_ROW)
-    settings = RunConfig(task.config, nothing, vocabulary, found.config, UNTRAINED)
+    found.load_into(model)
+    vocabulary = TokenizerConfig(kind="ready", vocabulary=task.vocabulary, joint=found.tokenizers.is_joint)
+    nothing = DataConfig(train=(), max_length=MIN_ROW_WIDTH)
+    settings = RunConfig(task.config, nothing, vocabulary, found.config, PLACEHOLDER_TRAIN_CONFIG)
     return settings, task, model.eval()
 
 
@@ -156,39 +156,41 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config = path / "config.toml"
-        self.weights = path / "model.safetensors"
-        self.log = path / "log.jsonl"
-        self.metrics = path / "metrics.json"
-        self.stores = path / "store"
+        self.config_path = path / "config.toml"
+        self.weights_path = path / "model.safetensors"
+        self.log_path = path / "log.jsonl"
+        self.metrics_path = path / "metrics.json"
+        self.stores_path = path / "store"
 
     def exists(self) -> bool:
         """A run was begun here."""
-        return self.config.exists()
+        return self.config_path.exists()
 
     def read_config(self) -> RunConfig:
         """The resolved recipe this run was begun with."""
         if not self.path.is_dir():
             raise CheckpointError(f"{self.path}: no such run directory; `regard train` makes one")
-        if not self.config.exists():
+        if not self.config_path.exists():
             found = f"{self.path}: not a run directory: it has no config.toml"
             raise CheckpointError(f"{found}; name one that `regard train` or `regard import` made")
-        return resolved(config.read(self.config), str(self.config))
+        return build_run_config(config.read(self.config_path), str(self.config_path))
 
     def read_metrics(self) -> dict[str, Any]:
         """How training went; nothing while it has not ended."""
         try:
-            found: dict[str, Any] = json.loads(self.metrics.read_text(encoding="utf-8"))
+            found: dict[str, Any] = json.loads(self.metrics_path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except ValueError as error:
-            raise CheckpointError(f"{self.metrics}: damaged ({error}); delete it, or restore it from a copy") from None
+            raise CheckpointError(
+                f"{self.metrics_path}: damaged ({error}); delete it, or restore it from a copy"
+            ) from None
         return found
 
     def load(self) -> tuple[RunConfig, Task, nn.Module]:
         """The task and the model with its best weights, ready for use."""
         settings = self.read_config()
         task = TASKS[settings.task.name].load(settings.task, settings.tokenizer, self.path)
-        model = task.build(settings.model)
-        load_weights(model, self.weights)
+        model = task.build_model(settings.model)
+        load_weights(model, self.weights_path)
         return settings, task, model.eval()

@@ -28,13 +28,13 @@ class StepResult(NamedTuple):
     total: float
     nll: float
     n_tokens: float
-    norm: float
+    gradient_norm: float
     skipped: float
 
 
-def read(seen: Sequence[Float[Tensor, 5]]) -> list[StepResult]:
+def read_step_results(result_tensors: Sequence[Float[Tensor, 5]]) -> list[StepResult]:
     """What some steps saw, brought from the device all at once."""
-    return [StepResult(*row) for row in torch.stack(list(seen)).tolist()] if seen else []
+    return [StepResult(*row) for row in torch.stack(list(result_tensors)).tolist()] if result_tensors else []
 
 
 class Objective(nn.Module):
@@ -49,7 +49,7 @@ class Objective(nn.Module):
         return self.loss(self.model, batch)
 
 
-class Stepper:
+class TrainingStep:
     """Takes optimiser steps; compiled once, since every batch has the same shape."""
 
     def __init__(
@@ -65,41 +65,41 @@ class Stepper:
         self.optimiser = optimiser
         self.clip = clip
         self.weights = [weight for weight in model.parameters() if weight.requires_grad]
-        self._eager = _in_dtype(Objective(model, loss), dtype)
-        self._run = self._first if compiled else self._eager
-        self._graphs = compiled and self.weights[0].device.type == "cuda"
+        self._eager_loss_function = _cast_weights(Objective(model, loss), dtype)
+        self._loss_function = self._compile_and_run if compiled else self._eager_loss_function
+        self._uses_cuda_graphs = compiled and self.weights[0].device.type == "cuda"
 
     def __call__(self, batches: Sequence[Any], n_tokens: int) -> Float[Tensor, 5]:
         """Learn from the micro-batches as if they were one batch of `n_tokens` tokens; `read` says what was seen."""
         self.optimiser.zero_grad()
         losses = []
-        if self._graphs:  # elsewhere the call would only import the compiler, which takes seconds
+        if self._uses_cuda_graphs:  # elsewhere the call would only import the compiler, which takes seconds
             torch.compiler.cudagraph_mark_step_begin()
         for batch in batches:
-            loss = self._run(batch)
+            loss = self._loss_function(batch)
             (loss.total / n_tokens).backward()
             losses.append(torch.stack((loss.total.detach(), loss.nll, loss.n_tokens)))
         sums = torch.stack(losses).sum(0)
-        norm, skipped = self._update(sums[0])
+        norm, skipped = self._apply_gradients(sums[0])
         return torch.cat((torch.where(skipped > 0, 0.0, torch.stack((*sums, norm))), skipped[None]))
 
-    def _first(self, batch: Any) -> Loss:
+    def _compile_and_run(self, batch: Any) -> Loss:
         """The first batch, and from it on all, compiled; or not, where that fails (without a C compiler, say)."""
         logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)  # no user can act on its warnings
         try:
             # CUDA graphs ("reduce-overhead") replay the whole step: small models would else wait for Python.
-            mode = "reduce-overhead" if self._graphs else None
-            self._run = torch.compile(self._eager, dynamic=False, fullgraph=True, mode=mode)
-            return self._run(batch)
+            mode = "reduce-overhead" if self._uses_cuda_graphs else None
+            self._loss_function = torch.compile(self._eager_loss_function, dynamic=False, fullgraph=True, mode=mode)
+            return self._loss_function(batch)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             reason = str(error).strip().partition("\n")[0]
             warn(f"the training step could not be compiled, so training is slower ({reason})")
-            self._run, self._graphs = self._eager, False
-            return self._run(batch)
+            self._loss_function, self._uses_cuda_graphs = self._eager_loss_function, False
+            return self._loss_function(batch)
 
-    def _update(self, total: Tensor) -> tuple[Tensor, Tensor]:
+    def _apply_gradients(self, total: Tensor) -> tuple[Tensor, Tensor]:
         """Clip and apply the gradients, if they and the loss are finite; gives their norm, and 1 where not."""
         norm = nn.utils.get_total_norm([weight.grad for weight in self.weights if weight.grad is not None])
         skipped = (~(norm.isfinite() & total.isfinite())).float()
@@ -110,7 +110,7 @@ class Stepper:
         return norm, skipped
 
 
-def _in_dtype(objective: Objective, dtype: torch.dtype) -> Callable[[Any], Loss]:
+def _cast_weights(objective: Objective, dtype: torch.dtype) -> Callable[[Any], Loss]:
     """The objective computed on its float32 weights, or on a narrower copy of them."""
     if dtype == torch.float32:
         return objective

@@ -11,7 +11,7 @@ from shell import Shell
 
 from regard import config
 from regard.cli.demo import RECIPE
-from regard.cli.program import program
+from regard.cli.program import program_name
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +90,8 @@ def test_how_to_call_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["bin/regard", "demo"])
     monkeypatch.setenv("PATH", "elsewhere")
-    assert program() == "bin/regard"
+    assert program_name() == "bin/regard"
     monkeypatch.setenv("PATH", str(called.parent))
-    assert program() == "regard"
+    assert program_name() == "regard"
     monkeypatch.setattr(sys, "argv", ["regard/__main__.py", "demo"])
-    assert program() == f"{sys.executable} -m regard"
+    assert program_name() == f"{sys.executable} -m regard"

@@ -47,7 +47,7 @@ def done(capsys: pytest.CaptureFixture[str]) -> Done:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures that take no time."""
-    monkeypatch.setattr(module.Identification, "draw", lambda self, path: path.touch())
+    monkeypatch.setattr(module.TokenIdentifiability, "draw", lambda self, path: path.touch())
 
 
 def write(name: str, content: str | bytes) -> str:
@@ -127,7 +127,7 @@ def test_ctrl_c_leaves_a_whole_file_and_the_same_command_goes_on(
 ) -> None:
     command = ["identify", run, "train.src", "--out", "out", "--json", *FAST]
     whole, _ = done(*command[:4], "whole", *command[5:])
-    measure, calls = module.measure, []
+    measure, calls = module.measure_recovery, []
 
     def stopping(*arguments: Any) -> Any:
         calls.append(arguments)

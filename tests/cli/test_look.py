@@ -246,7 +246,7 @@ def test_the_views_that_the_help_lists_are_those_there_are() -> None:
     assert look.VIEWS.split() == list(VIEWS)
 
 
-@pytest.mark.parametrize("view", look.COMPARED)
+@pytest.mark.parametrize("view", look.COMPARISON_VIEWS)
 def test_views_of_several_texts_are_of_encoders_only(view: str, fail: Fail, trained_run: Path) -> None:
     said = fail("look", trained_run, "1", "--view", view, "--device", "cpu")
     assert said == f"{trained_run}: a model for translate; {view} is a view of encoders only"

@@ -18,7 +18,7 @@ from runs import recipe, trained
 import regard
 from regard.cli import main
 from regard.data import buckets
-from regard.tasks.pretrain import Pretrain, PretrainConfig
+from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 
 TEXTS = [*sentences(9), "the cat sits on the mat"]
 Said = Callable[..., tuple[str, str]]
@@ -27,7 +27,7 @@ Fail = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    task = Pretrain(PretrainConfig(length=32), vocabulary())
+    task = PretrainingTask(PretrainConfig(length=32), vocabulary())
     return kept(task, small(task), tmp_path_factory.mktemp("vectors") / "bert")
 
 

@@ -14,13 +14,13 @@ from runs import ready, recipe
 from torch import nn
 
 from regard import api
-from regard.api import Run
+from regard.api import TrainingRun
 from regard.cli import watch
 from regard.cli.train import train
-from regard.cli.watch import Board
+from regard.cli.watch import TrainingDisplay
 from regard.data.store import TokenStore
-from regard.tasks.translate import Translate
-from regard.train.loop import Event
+from regard.tasks.translate import TranslationTask
+from regard.train.loop import TrainingEvent
 
 
 class Clock:
@@ -30,16 +30,16 @@ class Clock:
         self.now = 1000.0
         monkeypatch.setattr(watch.time, "monotonic", lambda: self.now)
         tables = recipe(folder, {"train": {"steps": 1000, "compiled": compiled}})
-        run = Run(ready(tables, folder / "run"))
-        self.progress = run.training.progress
-        self.board = Board(run)
+        run = TrainingRun(ready(tables, folder / "run"))
+        self.progress = run.trainer.progress
+        self.board = TrainingDisplay(run)
 
     def ten_steps(self, seconds: float) -> None:
         """They take so long; then they are logged."""
         self.now += seconds
         self.progress.step, self.progress.tokens = self.progress.step + 10, self.progress.tokens + 1000
         self.progress.seconds += seconds
-        self.board.show(Event("log", self.progress.step, {"loss": 1.5, "skipped": 0}))
+        self.board.show_event(TrainingEvent("log", self.progress.step, {"loss": 1.5, "skipped": 0}))
 
     def validation(self, seconds: float) -> None:
         self.now += seconds
@@ -54,7 +54,7 @@ def test_the_speed_is_that_of_the_recent_past(
 ) -> None:
     clock = Clock(tmp_path, monkeypatch, compiled=False)
     clock.ten_steps(50)
-    for _ in range(watch.RECENT):
+    for _ in range(watch.N_RECENT_INTERVALS):
         clock.ten_steps(20)
     found = shown(capsys)
     assert found[0] == "step 10/1,000  loss 1.500  20 tokens/s  1:22:30 left"
@@ -82,8 +82,8 @@ def test_commands_can_be_copied(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["some where/regard", "train"])
     out = tmp_path / "my run"
-    run = Run(ready(recipe(tmp_path, {"train": {"steps": 1}}), out))
-    watch.watch(run, device)
+    run = TrainingRun(ready(recipe(tmp_path, {"train": {"steps": 1}}), out))
+    watch.train_and_display(run, device)
     regard, path = "'some where/regard'", f"'{out}'"
     assert capsys.readouterr().err.splitlines()[-1] == (
         f'use it: {regard} translate {path} "..."{on}        score it: {regard} evaluate {path} TEST{on}'
@@ -92,20 +92,22 @@ def test_commands_can_be_copied(
 
 
 def test_a_run_that_no_validation_gave_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Silent(Translate):
-        def score(self, model: nn.Module, store: TokenStore, device: torch.device) -> dict[str, float]:
+    class Silent(TranslationTask):
+        def compute_validation_metrics(
+            self, model: nn.Module, store: TokenStore, device: torch.device
+        ) -> dict[str, float]:
             return {"bleu": math.nan}
 
     prepared = ready(recipe(tmp_path, {"train": {"steps": 1}}), tmp_path / "run")
     prepared.task = Silent(prepared.task.config, prepared.task.tokenizers)
-    watch.watch(Run(prepared))
+    watch.train_and_display(TrainingRun(prepared))
     said = capsys.readouterr().err.splitlines()
     assert "done: no score, for no validation gave a number; the weights are those of step 1" in said
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["best"]["bleu"] is None
 
 
 def test_a_real_run_says_how_long_it_will_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    watch.watch(Run(ready(recipe(tmp_path), tmp_path / "run")))
+    watch.train_and_display(TrainingRun(ready(recipe(tmp_path), tmp_path / "run")))
     line = next(line for line in shown(capsys) if "tokens/s" in line)
     assert re.fullmatch(r"step 1/6  loss \d\.\d{3}  [\d,]+ tokens/s  \d:\d\d left", line)
 
@@ -113,7 +115,7 @@ def test_a_real_run_says_how_long_it_will_take(tmp_path: Path, capsys: pytest.Ca
 def test_who_stops_before_the_first_step_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(*given: object, **named: object) -> Run:
+    def stopped(*given: object, **named: object) -> TrainingRun:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(api, "train", stopped)
@@ -125,9 +127,9 @@ def test_who_stops_before_the_first_step_is_told(
 def test_a_score_of_some_of_the_pairs_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Translate, "scored", 3)
-    run = Run(ready(recipe(tmp_path, {"train": {"steps": 1}}), tmp_path / "run"))
-    there = len(run.prepared.valid)
+    monkeypatch.setattr(TranslationTask, "scored", 3)
+    run = TrainingRun(ready(recipe(tmp_path, {"train": {"steps": 1}}), tmp_path / "run"))
+    there = len(run.prepared.valid_store)
     assert there > 3
-    watch.watch(run)
+    watch.train_and_display(run)
     assert re.search(rf"done: BLEU .* on 3 of {there} examples for validation, ", capsys.readouterr().err)

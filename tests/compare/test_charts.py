@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regard.compare.charts import Chart, Line, draw_charts
-from regard.look.figures import Curve, Panel, curves
+from regard.compare.charts import Chart, Series, plot_charts
+from regard.look.figures import Curve, CurvePanel, draw_curves
 
 
 def test_curves_and_charts_are_laid_out_alike(tmp_path: Path, saved: list[Any]) -> None:
     names = [f"line {number}" for number in range(12)]
-    curves([Panel("t", {name: Curve([0, 1], [1, 2]) for name in names})], tmp_path / "a.png", xlabel="x", ylabel="y")
-    draw_charts([Chart("t", {name: Line([0, 1], [1, 2]) for name in names})], tmp_path / "b.png", "x", "y", columns=1)
+    draw_curves(
+        [CurvePanel("t", {name: Curve([0, 1], [1, 2]) for name in names})], tmp_path / "a.png", xlabel="x", ylabel="y"
+    )
+    plot_charts([Chart("t", {name: Series([0, 1], [1, 2]) for name in names})], tmp_path / "b.png", "x", "y", columns=1)
     for figure in saved:
         lines = figure.axes[0].lines
         assert [text.get_text() for text in figure.legends[0].get_texts()] == names
@@ -23,9 +25,9 @@ def test_curves_and_charts_are_laid_out_alike(tmp_path: Path, saved: list[Any]) 
 
 
 def test_axes_points_and_levels_are_as_asked(tmp_path: Path, saved: list[Any]) -> None:
-    lines = {"RNN": Line([10, 100], [1, 8]), "measured": Line([10, 100], [2, 4], joined=False)}
+    lines = {"RNN": Series([10, 100], [1, 8]), "measured": Series([10, 100], [2, 4], connected=False)}
     charts = [Chart("cost, $", lines, {"chance": 3.0}, ("log", "log2")), Chart("plain", lines)]
-    assert draw_charts(charts, tmp_path / "cost.svg", "n", "ms", columns=2, shared=False).stat().st_size > 1000
+    assert plot_charts(charts, tmp_path / "cost.svg", "n", "ms", columns=2, share_axes=False).stat().st_size > 1000
     logarithmic, plain = saved[0].axes
     assert [logarithmic.get_xscale(), logarithmic.get_yscale(), plain.get_xscale()] == ["log", "log", "linear"]
     assert [line.get_linestyle() for line in logarithmic.lines] == ["--", "None", ":"]

@@ -18,9 +18,9 @@ pytest.importorskip("matplotlib")
 import regard.compare as comparing
 from regard import config
 from regard.cli import main
-from regard.compare import PARTS
-from regard.compare.contenders import LANGUAGE_MODELS, RECURRENT, SCHEMES, TRANSFORMERS
-from regard.compare.part import Found, Part, Setting
+from regard.compare import EXPERIMENTS
+from regard.compare.contenders import LANGUAGE_MODELS, POSITION_SCHEMES, RNN_MODELS, TRANSFORMER_MODELS
+from regard.compare.part import ComparisonSettings, Experiment, Measurements
 from regard.text import cldr
 
 
@@ -31,8 +31,8 @@ class Finished(NamedTuple):
     out: str
     err: str
 
-    def found(self, name: str) -> Found:
-        numbers: Found = json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))["found"]
+    def found(self, name: str) -> Measurements:
+        numbers: Measurements = json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))["found"]
         return numbers
 
 
@@ -76,12 +76,12 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_the_four_parts_and_what_they_leave(finished: Finished) -> None:
     path, out, err = finished
-    for name in comparing.USUAL:
-        part, kept = PARTS[name], json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
+    for name in comparing.DEFAULT_EXPERIMENTS:
+        part, kept = EXPERIMENTS[name], json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
         assert part.title in out
         assert part.title.lower() in err
         assert (path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        for finding in part.show(kept["found"]).findings:
+        for finding in part.summarise(kept["found"]).findings:
             assert f"\n{finding.verdict}" in out
         assert kept["machine"]["torch"]
         assert kept["seconds"] > 0
@@ -93,24 +93,24 @@ def test_the_four_parts_and_what_they_leave(finished: Finished) -> None:
     for name in runs:
         assert config.read(path / f"translation/{name}.toml")["train"]["steps"] == 2
         assert (path / f"translation/{name}.translated").read_text(encoding="utf-8").count("\n") == 10
-    _whole_page((path / "report.html").read_text(encoding="utf-8"), comparing.USUAL)
+    _whole_page((path / "report.html").read_text(encoding="utf-8"), comparing.DEFAULT_EXPERIMENTS)
 
 
 def test_everything_is_timed_and_shown(finished: Finished) -> None:
     numbers = finished.found("cost")
     assert len(numbers["times"]) == 4 * 2 * 2 * 4  # layers, passes, widths, lengths
     assert all(len(each["seconds"]) >= 3 and min(each["seconds"]) > 0 for each in numbers["times"])
-    shown = PARTS["cost"].show(numbers)
+    shown = EXPERIMENTS["cost"].summarise(numbers)
     assert [len(table.rows) for table in shown.tables] == [16, 4, 4, 4]
     assert all(len(row) == len(table.columns) for table in shown.tables for row in table.rows)
 
 
 def test_every_architecture_copies_and_is_shown(finished: Finished) -> None:
-    names = [*RECURRENT, *TRANSFORMERS, *LANGUAGE_MODELS]
+    names = [*RNN_MODELS, *TRANSFORMER_MODELS, *LANGUAGE_MODELS]
     numbers = finished.found("recall")
     assert [each["name"] for each in numbers["models"]] == names
     assert all(0 <= n <= 5 * d for each in numbers["models"] for n, d in zip(each["right"], (1, 2, 4), strict=True))
-    (table,) = PARTS["recall"].show(numbers).tables
+    (table,) = EXPERIMENTS["recall"].summarise(numbers).tables
     assert [row[0] for row in table.rows] == names
 
 
@@ -139,24 +139,24 @@ def test_a_finished_part_is_taken_over(copied: Path, capsys: pytest.CaptureFixtu
 def test_what_was_finished_stays_when_the_rest_is_interrupted(
     finished: Finished, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(setting: Setting, found: dict[str, Found]) -> Found:
+    def interrupted(setting: ComparisonSettings, found: dict[str, Measurements]) -> Measurements:
         raise KeyboardInterrupt
 
-    def known(name: str) -> Part:
+    def known(name: str) -> Experiment:
         """A part whose numbers and figure are there already."""
 
-        def draw(found: Found, path: Path) -> Path:
+        def draw(found: Measurements, path: Path) -> Path:
             return Path(shutil.copy(finished.path / f"{name}.png", path))
 
-        return PARTS[name]._replace(measure=lambda *_: finished.found(name), draw=draw)
+        return EXPERIMENTS[name]._replace(measure=lambda *_: finished.found(name), draw=draw)
 
-    monkeypatch.setitem(PARTS, "cost", known("cost"))
-    monkeypatch.setitem(PARTS, "recall", PARTS["recall"]._replace(measure=interrupted))
+    monkeypatch.setitem(EXPERIMENTS, "cost", known("cost"))
+    monkeypatch.setitem(EXPERIMENTS, "recall", EXPERIMENTS["recall"]._replace(measure=interrupted))
     with pytest.raises(SystemExit, match="130"):
         main(["compare", "--only", "cost,recall", "--device", "cpu"])
     assert "the same command goes on" in capsys.readouterr().err
     _whole_page(Path("compare/report.html").read_text(encoding="utf-8"), ("cost",))
-    monkeypatch.setitem(PARTS, "recall", known("recall"))
+    monkeypatch.setitem(EXPERIMENTS, "recall", known("recall"))
     compare("--only", "cost,recall")
     assert "measured before" in capsys.readouterr().err
     _whole_page(Path("compare/report.html").read_text(encoding="utf-8"), ("cost", "recall"))
@@ -205,7 +205,7 @@ def test_a_damaged_part_is_named(copied: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_positions_and_flops_of_the_users_own_files(capsys: pytest.CaptureFixture[str]) -> None:
-    cldr.write(Path(), 120, 5)
+    cldr.write_corpus(Path(), 120, 5)
     words = Path("train.en").read_text(encoding="utf-8").split()
     sentences = [[*words[4 * number : 4 * number + 4], str(number)] for number in range(100)]
     lines = [[f"{word} {'B-N' if word[0].isdigit() else 'O'}" for word in sentence] for sentence in sentences]
@@ -221,9 +221,9 @@ def test_positions_and_flops_of_the_users_own_files(capsys: pytest.CaptureFixtur
     _whole_page(page, ("translation", "flops", "positions"))
     found = json.loads(Path("own/positions.json").read_text(encoding="utf-8"))["found"]
     for task in ("translate", "tag"):
-        assert [each["name"] for each in found[task]["models"]] == list(SCHEMES)
+        assert [each["name"] for each in found[task]["models"]] == list(POSITION_SCHEMES)
         schemes = {config.read(path)["model"]["positions"] for path in Path(f"own/positions/{task}").glob("*.toml")}
-        assert schemes == set(SCHEMES)
+        assert schemes == set(POSITION_SCHEMES)
     with Path("train.fr").open("a", encoding="utf-8") as file:
         file.write("\n")
     assert "own: a comparison is there of what the files of --data and --tagged held before" in refused(capsys, *own)

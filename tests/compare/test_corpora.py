@@ -8,29 +8,29 @@ from pathlib import Path
 import pytest
 
 from regard.compare import corpora
-from regard.compare.corpora import Amount, Split
-from regard.compare.part import Setting
+from regard.compare.corpora import CorpusSize, CorpusSplit
+from regard.compare.part import ComparisonSettings
 from regard.errors import DataError
 from regard.text.pairs import Pair, read_pairs
-from regard.text.tagged import Tagged, read_tagged
+from regard.text.tagged import TaggedSentence, read_tagged_sentences
 
-AMOUNT = Amount(200, 20, 30, 2)
+AMOUNT = CorpusSize(200, 20, 30, 2)
 ODD = "one\ntwo\r\nthree\tfour\u2028five"
 
 
-def table(folder: Path, pairs: list[Pair]) -> Setting:
+def table(folder: Path, pairs: list[Pair]) -> ComparisonSettings:
     path = folder / "mine.jsonl"
     path.write_text("".join(json.dumps(pair._asdict()) + "\n" for pair in pairs), encoding="utf-8")
-    return Setting(folder / "out", data=(str(path),))
+    return ComparisonSettings(folder / "out", data=(str(path),))
 
 
-def three(split: Split) -> list[list[Pair]]:
+def three(split: CorpusSplit) -> list[list[Pair]]:
     return [list(read_pairs(files)) for files in (split.train, split.valid, split.test)]
 
 
 def test_every_pair_is_in_one_part_and_as_it_was(tmp_path: Path) -> None:
     pairs = [Pair(f"{ODD} {n}", f"{n} {ODD}") for n in range(150)]
-    split = corpora.pairs(table(tmp_path, pairs), AMOUNT, tmp_path / "out")
+    split = corpora.prepare_pairs(table(tmp_path, pairs), AMOUNT, tmp_path / "out")
     parts = three(split)
     assert [len(part) for part in parts] == [split.n_train, split.n_valid, split.n_test] == [120, 15, 15]
     assert sorted(pair for part in parts for pair in part) == sorted(pairs)
@@ -39,7 +39,7 @@ def test_every_pair_is_in_one_part_and_as_it_was(tmp_path: Path) -> None:
 
 def test_a_source_that_occurs_twice_is_tested_on_or_trained_on(tmp_path: Path) -> None:
     pairs = [Pair(f"text {n % 150}", f"Text {n}") for n in range(400)]
-    split = corpora.pairs(table(tmp_path, pairs), AMOUNT, tmp_path / "out")
+    split = corpora.prepare_pairs(table(tmp_path, pairs), AMOUNT, tmp_path / "out")
     sources = [pair.source for part in three(split) for pair in part]
     assert len(sources) == len(set(sources)) == 150
     assert "150 pairs (250 more repeat a source and are left out)" in split.origin
@@ -48,16 +48,16 @@ def test_a_source_that_occurs_twice_is_tested_on_or_trained_on(tmp_path: Path) -
 def test_repetitions_are_no_examples(tmp_path: Path) -> None:
     setting = table(tmp_path, [Pair("again", "encore")] * 300)
     with pytest.raises(DataError, match="1 examples and 299 repetitions; a comparison needs 100 at least"):
-        corpora.check(setting, ["translation"])
-    corpora.check(setting, ["cost", "recall"])  # which read no text
+        corpora.check_data_files(setting, ["translation"])
+    corpora.check_data_files(setting, ["cost", "recall"])  # which read no text
 
 
 def test_words_and_labels_are_written_as_they_were(tmp_path: Path) -> None:
-    sentences = [Tagged(("a word", "#", str(n)), ("B-X", "I-X", "O")) for n in range(120)]
+    sentences = [TaggedSentence(("a word", "#", str(n)), ("B-X", "I-X", "O")) for n in range(120)]
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps(each._asdict()) + "\n" for each in sentences), encoding="utf-8")
-    split = corpora.tagged(Setting(tmp_path, tagged=str(path)), AMOUNT, tmp_path / "out")
-    parts = [list(read_tagged(files)) for files in (split.train, split.valid, split.test)]
+    split = corpora.prepare_tagged(ComparisonSettings(tmp_path, tagged=str(path)), AMOUNT, tmp_path / "out")
+    parts = [list(read_tagged_sentences(files)) for files in (split.train, split.valid, split.test)]
     assert sorted(each for part in parts for each in part) == sorted(sentences)
     assert "120 sentences" in split.origin
 
@@ -65,10 +65,12 @@ def test_words_and_labels_are_written_as_they_were(tmp_path: Path) -> None:
 def test_made_up_texts_are_drawn_by_the_seed(tmp_path: Path) -> None:
     pytest.importorskip("babel")
 
-    def written(seed: int) -> tuple[list[list[Pair]], list[Tagged]]:
-        setting = Setting(tmp_path, seed=seed)
-        tagged = corpora.tagged(setting, AMOUNT, tmp_path / f"tagged{seed}")
-        return three(corpora.pairs(setting, AMOUNT, tmp_path / f"pairs{seed}")), list(read_tagged(tagged.test))
+    def written(seed: int) -> tuple[list[list[Pair]], list[TaggedSentence]]:
+        setting = ComparisonSettings(tmp_path, seed=seed)
+        tagged = corpora.prepare_tagged(setting, AMOUNT, tmp_path / f"tagged{seed}")
+        return three(corpora.prepare_pairs(setting, AMOUNT, tmp_path / f"pairs{seed}")), list(
+            read_tagged_sentences(tagged.test)
+        )
 
     (train, valid, test), sentences = written(0)
     assert (len(train), len(valid), len(test), len(sentences)) == (160, 20, 20, 20)
@@ -80,10 +82,10 @@ def test_made_up_texts_are_drawn_by_the_seed(tmp_path: Path) -> None:
 
 def test_the_hash_is_of_what_the_files_hold(tmp_path: Path) -> None:
     setting = table(tmp_path, [Pair("a", "b")])
-    before = corpora.content(setting)
+    before = corpora.hash_data_files(setting)
     Path(setting.data[0]).touch()
-    assert corpora.content(setting) == before != corpora.content(Setting(tmp_path))
+    assert corpora.hash_data_files(setting) == before != corpora.hash_data_files(ComparisonSettings(tmp_path))
     table(tmp_path, [Pair("a", "c")])
-    assert corpora.content(setting) != before
+    assert corpora.hash_data_files(setting) != before
     with pytest.raises(DataError, match="no such file"):
-        corpora.content(Setting(tmp_path, tagged="nowhere.conll"))
+        corpora.hash_data_files(ComparisonSettings(tmp_path, tagged="nowhere.conll"))

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from regard.compare.cost_claims import faster_where, findings
-from regard.compare.layers import LAYERS, operations
-from regard.compare.measured import Measured
-from regard.compare.part import Found
+from regard.compare.cost_claims import describe_faster_lengths, judge_claims
+from regard.compare.layers import LAYERS, count_operations
+from regard.compare.measured import LayerTimes
+from regard.compare.part import Measurements
 from regard.compare.timing import PASSES
 
 WIDTHS, LENGTHS = [64, 256], [16, 32, 64, 128, 256, 512, 1024]
 Seconds = Callable[[str, int, int], float]
 
 
-def found(seconds: Seconds, spread: float = 0.9) -> Found:
+def found(seconds: Seconds, spread: float = 0.9) -> Measurements:
     """Times by a formula, each the median of three; the fastest is so much less."""
     times = [
         {
@@ -42,7 +42,7 @@ def found(seconds: Seconds, spread: float = 0.9) -> Found:
 
 
 def by_operations(layer: str, length: int, width: int) -> float:
-    return 1e-9 * operations(layer, length, width)
+    return 1e-9 * count_operations(layer, length, width)
 
 
 def waiting(layer: str, length: int, width: int) -> float:
@@ -67,58 +67,60 @@ def self_attention_takes(*times: float) -> Seconds:
 
 
 def test_times_by_the_theory_hold_every_claim() -> None:
-    assert [finding.held for finding in findings(found(by_operations))] == [True] * 6
+    assert [finding.held for finding in judge_claims(found(by_operations))] == [True] * 6
 
 
 def test_what_a_call_costs_refutes_no_growth() -> None:
     numbers = found(with_a_call)
-    assert [finding.held for finding in findings(numbers)[:3]] == [True] * 3
-    assert Measured(numbers).growth("attention alone", PASSES[0], 256).exponent < 1.5
-    assert Measured(numbers).added("attention alone", PASSES[0], 256).exponent == pytest.approx(2, abs=0.02)
+    assert [finding.held for finding in judge_claims(numbers)[:3]] == [True] * 3
+    assert LayerTimes(numbers).fit_length_exponent("attention alone", PASSES[0], 256).exponent < 1.5
+    assert LayerTimes(numbers).fit_length_exponent_above_offset(
+        "attention alone", PASSES[0], 256
+    ).exponent == pytest.approx(2, abs=0.02)
 
 
 def test_the_median_counts() -> None:
-    measured = Measured(found(by_operations))
-    assert measured.curve("LSTM", PASSES[0], 64) == [by_operations("LSTM", n, 64) for n in LENGTHS]
-    assert measured.across("LSTM", PASSES[0]).exponent == pytest.approx(2)
-    assert measured.across("attention alone", PASSES[0]).exponent == pytest.approx(1)
+    measured = LayerTimes(found(by_operations))
+    assert measured.median_times("LSTM", PASSES[0], 64) == [by_operations("LSTM", n, 64) for n in LENGTHS]
+    assert measured.fit_width_exponent("LSTM", PASSES[0]).exponent == pytest.approx(2)
+    assert measured.fit_width_exponent("attention alone", PASSES[0]).exponent == pytest.approx(1)
 
 
 def test_times_that_grow_otherwise_say_so_with_both_exponents() -> None:
-    attention, recurrence, whole, *_ = findings(found(waiting))
+    attention, recurrence, whole, *_ = judge_claims(found(waiting))
     assert (attention.held, recurrence.held, whole.held) == (False, True, False)
-    assert "0.64 ± 0.02 measured, 2.01 by operations (d = 64, forward)" in attention.because
-    assert "0.25 off still agrees" in attention.because
-    assert "4 n² d + 24 n d² operations" in whole.because
+    assert "0.64 ± 0.02 measured, 2.01 by operations (d = 64, forward)" in attention.evidence
+    assert "0.25 off still agrees" in attention.evidence
+    assert "4 n² d + 24 n d² operations" in whole.evidence
 
 
 def test_times_that_do_not_grow_at_all_cannot_tell() -> None:
-    assert [each.held for each in findings(found(lambda *_: 1e-3))[:3]] == [None] * 3
+    assert [each.held for each in judge_claims(found(lambda *_: 1e-3))[:3]] == [None] * 3
 
 
 def test_times_of_a_busy_machine_refute_nothing() -> None:
-    numbers = findings(found(waiting, spread=0.2))
+    numbers = judge_claims(found(waiting, spread=0.2))
     assert [each.held for each in numbers[:3]] == [None, True, None]
-    assert "the machine was busy: one median in four is over 5.0 times the fastest of its rounds" in numbers[0].because
-    assert "the machine was busy" in numbers[1].because  # it holds all the same
-    slower = findings(found(self_attention_takes(*[2.0] * 7), spread=0.2))[3]
+    assert "the machine was busy: one median in four is over 5.0 times the fastest of its rounds" in numbers[0].evidence
+    assert "the machine was busy" in numbers[1].evidence  # it holds all the same
+    slower = judge_claims(found(self_attention_takes(*[2.0] * 7), spread=0.2))[3]
     assert slower.held is None
-    assert "the machine was busy" in slower.because
+    assert "the machine was busy" in slower.evidence
 
 
 def test_an_uncertain_exponent_refutes_nothing() -> None:
     def shaky(layer: str, length: int, width: int) -> float:
         return length ** (2.2 if layer == "encoder layer" else 1.6) * (3 if length in (128, 512) else 1)
 
-    attention, _, whole, *_ = findings(found(shaky))
+    attention, _, whole, *_ = judge_claims(found(shaky))
     assert (attention.held, whole.held) == (None, None)
 
 
 def shorter(*times: float) -> tuple[bool | None, str]:
     """What is said of n < d."""
-    finding = findings(found(self_attention_takes(*times)))[3]
+    finding = judge_claims(found(self_attention_takes(*times)))[3]
     assert "faster than an LSTM wherever n < d (forward)" in finding.claim
-    return finding.held, finding.because
+    return finding.held, finding.evidence
 
 
 def test_faster_at_every_length_below_the_width_holds() -> None:
@@ -154,19 +156,19 @@ def test_times_that_are_nearly_the_same_cannot_tell() -> None:
     ],
 )
 def test_where_attention_is_faster(times: list[float], said: str) -> None:
-    measured = Measured(found(self_attention_takes(*times)))
-    assert faster_where(measured, "self-attention", PASSES[0], 64) == said
+    measured = LayerTimes(found(self_attention_takes(*times)))
+    assert describe_faster_lengths(measured, "self-attention", PASSES[0], 64) == said
 
 
 def test_by_operations_attention_alone_is_cheaper_below_four_times_the_width() -> None:
-    measured = Measured(found(by_operations))
-    assert faster_where(measured, "attention alone", PASSES[0], 64) == "at n = 16 to 128"  # 4 n² d < 16 n d²
-    assert faster_where(measured, "self-attention", PASSES[0], 64) == "at n = 16 to 64"
+    measured = LayerTimes(found(by_operations))
+    assert describe_faster_lengths(measured, "attention alone", PASSES[0], 64) == "at n = 16 to 128"  # 4 n² d < 16 n d²
+    assert describe_faster_lengths(measured, "self-attention", PASSES[0], 64) == "at n = 16 to 64"
 
 
 def test_a_recurrence_without_waiting_would_refute_the_claim() -> None:
     numbers = found(by_operations)
     numbers["products"]["LSTM"] = [4, 4, 4]
-    waits = findings(numbers)[-1]
+    waits = judge_claims(numbers)[-1]
     assert waits.held is False
-    assert "4, 4, 4 in self-attention and 4, 4, 4 in an LSTM, for n = 4, 8, 16" in waits.because
+    assert "4, 4, 4 in self-attention and 4, 4, 4 in an LSTM, for n = 4, 8, 16" in waits.evidence

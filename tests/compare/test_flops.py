@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.compare import flops
-from regard.compare.contenders import FIXED, USUAL
-from regard.compare.flops import PUBLISHED, flops_to_reach
-from regard.compare.part import Finding, Found, Setting
+from regard.compare.contenders import BASELINE_TRANSFORMER, RNN_WITHOUT_ATTENTION
+from regard.compare.flops import PUBLISHED_RESULTS, flops_to_reach
+from regard.compare.part import ComparisonSettings, Finding, Measurements
 
 SPEC = """
 | ByteNet | 23.75 | | | |
@@ -30,8 +30,8 @@ def test_every_number_of_the_specification_is_there_and_no_other() -> None:
         wanted[name] = [float(cell.split()[0]) if cell else None for cell in cells]
         if both:
             wanted[f"{name}, ensemble"] = [float(cell.split("(")[1].strip(")")) if cell else None for cell in cells]
-    assert {row.name: list(row[1:5]) for row in PUBLISHED} == wanted
-    assert all(row.ensemble == ("ensemble" in row.name) for row in PUBLISHED)
+    assert {row.name: list(row[1:5]) for row in PUBLISHED_RESULTS} == wanted
+    assert all(row.ensemble == ("ensemble" in row.name) for row in PUBLISHED_RESULTS)
 
 
 def run(name: str, bleu: float, curve: list[float], cost: float = 1e12) -> dict[str, Any]:
@@ -42,79 +42,87 @@ def run(name: str, bleu: float, curve: list[float], cost: float = 1e12) -> dict[
     return {**about, "bleu": float(bleu), "curve": points}
 
 
-def measured(*models: dict[str, Any]) -> Found:
+def measured(*models: dict[str, Any]) -> Measurements:
     return flops.measure(
-        Setting(Path()),
+        ComparisonSettings(Path()),
         {"translation": {"origin": "somewhere", "n_valid": 400, "n_test": 1000, "models": list(models)}},
     )
 
 
 def test_operations_grow_with_the_steps() -> None:
-    found = measured(run(USUAL, 40, [10, 20, 40, 41]), run(FIXED, 20, [5, 10, 15, 20]))
+    found = measured(run(BASELINE_TRANSFORMER, 40, [10, 20, 40, 41]), run(RNN_WITHOUT_ATTENTION, 20, [5, 10, 15, 20]))
     assert [point["flops"] for point in found["models"][0]["curve"]] == [0.25e12, 0.5e12, 0.75e12, 1e12]
     assert flops_to_reach(found["models"][0]["curve"], 20.0) == 0.5e12
     assert flops_to_reach(found["models"][0]["curve"], 99.0) is None
 
 
 def test_the_published_claim_follows_from_the_published_numbers() -> None:
-    found = measured(run(USUAL, 40, [40]), run(FIXED, 20, [20]))
-    published = flops.findings(found)[0]
+    found = measured(run(BASELINE_TRANSFORMER, 40, [40]), run(RNN_WITHOUT_ATTENTION, 20, [20]))
+    published = flops.judge_claims(found)[0]
     assert published.held is True
-    assert "27.3 BLEU for 3.3e+18" in published.because
-    assert "best reached 26.36" in published.because
+    assert "27.3 BLEU for 3.3e+18" in published.evidence
+    assert "best reached 26.36" in published.evidence
     found["published"][0]["german"] = 30.0
-    assert flops.findings(found)[0].held is False
+    assert flops.judge_claims(found)[0].held is False
 
 
 def ours(usual: dict[str, Any], other: dict[str, Any]) -> Finding:
-    return flops.findings(measured(usual, other))[1]
+    return flops.judge_claims(measured(usual, other))[1]
 
 
 def test_as_far_for_fewer_operations_holds() -> None:
-    finding = ours(run(USUAL, 40, [30, 40]), run(FIXED, 20, [10, 20]))
+    finding = ours(run(BASELINE_TRANSFORMER, 40, [30, 40]), run(RNN_WITHOUT_ATTENTION, 20, [10, 20]))
     assert finding.held is True
     assert (
         "best after 1.0e+12 operations, with BLEU 20.0; the Transformer had 40.0 by then and came as far after 5.0e+11"
-        in finding.because
+        in finding.evidence
     )
 
 
 def test_what_counts_is_what_the_other_needed_not_what_it_was_given() -> None:
     """Both train to the same end; the other is there after a fifth of it."""
-    dearer = ours(run(USUAL, 50, [10, 20, 30, 50, 50]), run(FIXED, 50, [50, 50, 50, 50, 50]))
+    dearer = ours(
+        run(BASELINE_TRANSFORMER, 50, [10, 20, 30, 50, 50]), run(RNN_WITHOUT_ATTENTION, 50, [50, 50, 50, 50, 50])
+    )
     assert dearer.held is False
     assert (
         "best after 2.0e+11 operations, with BLEU 50.0; the Transformer had 10.0 by then and came as far after 8.0e+11"
-        in dearer.because
+        in dearer.evidence
     )
-    assert ours(run(USUAL, 50, [50] * 5), run(FIXED, 50, [10, 20, 30, 40, 50])).held is True
+    assert (
+        ours(run(BASELINE_TRANSFORMER, 50, [50] * 5), run(RNN_WITHOUT_ATTENTION, 50, [10, 20, 30, 40, 50])).held is True
+    )
 
 
 def test_never_as_far_does_not_hold() -> None:
-    lost = ours(run(USUAL, 20, [10, 20]), run(FIXED, 40, [30, 40]))
+    lost = ours(run(BASELINE_TRANSFORMER, 20, [10, 20]), run(RNN_WITHOUT_ATTENTION, 40, [30, 40]))
     assert lost.held is False
-    assert "had 20.0 by then and never came as far" in lost.because
+    assert "had 20.0 by then and never came as far" in lost.evidence
 
 
 def test_nearly_as_far_cannot_tell() -> None:
     """60 / sqrt(400) = 3 would be clear."""
-    near = ours(run(USUAL, 40, [30, 39]), run(FIXED, 40, [30, 40]))
+    near = ours(run(BASELINE_TRANSFORMER, 40, [30, 39]), run(RNN_WITHOUT_ATTENTION, 40, [30, 40]))
     assert near.held is None
-    assert "only 3.0 apart would be clear" in near.because
-    assert ours(run(USUAL, 40, [30, 40]), run(FIXED, 40, [30, 40])).held is None  # as far, for as many
-    assert ours(run(USUAL, 30, [41, 42]), run(FIXED, 40, [30, 40])).held is None  # but clearly worse in the test
+    assert "only 3.0 apart would be clear" in near.evidence
+    assert (
+        ours(run(BASELINE_TRANSFORMER, 40, [30, 40]), run(RNN_WITHOUT_ATTENTION, 40, [30, 40])).held is None
+    )  # as far, for as many
+    assert (
+        ours(run(BASELINE_TRANSFORMER, 30, [41, 42]), run(RNN_WITHOUT_ATTENTION, 40, [30, 40])).held is None
+    )  # but clearly worse in the test
 
 
 def test_a_level_that_anything_reaches_cannot_tell() -> None:
-    poor = ours(run(USUAL, 40, [30, 40]), run(FIXED, 1, [1, 1]))
+    poor = ours(run(BASELINE_TRANSFORMER, 40, [30, 40]), run(RNN_WITHOUT_ATTENTION, 1, [1, 1]))
     assert poor.held is None
-    assert "too little was learned to tell" in poor.because
+    assert "too little was learned to tell" in poor.evidence
 
 
 def test_every_table_says_that_scores_do_not_compare_across() -> None:
-    shown = flops.show(measured(run(USUAL, 40, [40]), run(FIXED, 20, [20])))
+    shown = flops.summarise(measured(run(BASELINE_TRANSFORMER, 40, [40]), run(RNN_WITHOUT_ATTENTION, 20, [20])))
     ours, published = shown.tables
     assert "not across" in ours.note
     assert "Vaswani" in published.note
-    assert len(published.rows) == len(PUBLISHED)
+    assert len(published.rows) == len(PUBLISHED_RESULTS)
     assert ours.rows[0][3] == "1.00e+12"

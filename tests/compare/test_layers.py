@@ -7,7 +7,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.compare.layers import LAYERS, OPERATIONS, THEORY, operations, sequential_products
+from regard.compare.layers import COMPLEXITY, LAYERS, OPERATION_COUNTS, count_operations, count_sequential_matmuls
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -16,15 +16,15 @@ def test_operations_are_those_that_torch_counts(layer: str, length: int, width: 
     module = LAYERS[layer](width).to("meta")
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         module(torch.zeros(1, length, width, device="meta"))
-    assert counter.get_total_flops() == operations(layer, length, width)
+    assert counter.get_total_flops() == count_operations(layer, length, width)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_keeps_the_shape(layer: str) -> None:
     x = torch.randn(1, 7, 64)
     assert LAYERS[layer](64)(x).shape == x.shape
-    assert layer in OPERATIONS
-    assert layer in THEORY
+    assert layer in OPERATION_COUNTS
+    assert layer in COMPLEXITY
 
 
 def test_attention_alone_is_the_formula() -> None:
@@ -36,7 +36,7 @@ def test_attention_alone_is_the_formula() -> None:
 
 def test_recurrence_waits_for_every_token_and_attention_for_none() -> None:
     lengths = (1, 3, 9)
-    assert [sequential_products("attention alone", n) for n in lengths] == [2, 2, 2]
-    assert [sequential_products("self-attention", n) for n in lengths] == [4, 4, 4]
-    assert [sequential_products("encoder layer", n) for n in lengths] == [6, 6, 6]
-    assert [sequential_products("LSTM", n) for n in lengths] == list(lengths)
+    assert [count_sequential_matmuls("attention alone", n) for n in lengths] == [2, 2, 2]
+    assert [count_sequential_matmuls("self-attention", n) for n in lengths] == [4, 4, 4]
+    assert [count_sequential_matmuls("encoder layer", n) for n in lengths] == [6, 6, 6]
+    assert [count_sequential_matmuls("LSTM", n) for n in lengths] == list(lengths)

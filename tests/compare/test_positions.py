@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from regard.compare import positions
-from regard.compare.contenders import SCHEMES
-from regard.compare.part import Found
+from regard.compare.contenders import POSITION_SCHEMES
+from regard.compare.part import Measurements
 
 pytest.importorskip("babel")
 
@@ -14,9 +14,9 @@ from regard.compare import made_up
 from regard.text.tagged import is_entity_scheme
 
 
-def found(**scores: float) -> Found:
+def found(**scores: float) -> Measurements:
     def models(key: str, divide: float) -> list[dict[str, object]]:
-        return [{"name": name, "scores": {key: scores.get(name, 50.0) / divide}} for name in SCHEMES]
+        return [{"name": name, "scores": {key: scores.get(name, 50.0) / divide}} for name in POSITION_SCHEMES]
 
     return {
         "translate": {"n_test": 1000, "models": models("bleu", 1)},
@@ -25,19 +25,19 @@ def found(**scores: float) -> Found:
 
 
 def test_schemes_above_none_show_that_order_matters() -> None:
-    translation, sinusoidal, tagging, _ = positions.findings(found(none=10))
+    translation, sinusoidal, tagging, _ = positions.judge_claims(found(none=10))
     assert (translation.held, sinusoidal.held, tagging.held) == (True, True, True)
-    assert "none 10.0" in translation.because
-    assert "entity F1" in tagging.because
+    assert "none 10.0" in translation.evidence
+    assert "entity F1" in tagging.evidence
 
 
 def test_no_scheme_better_than_none_says_so() -> None:
-    assert [each.held for each in positions.findings(found(none=60))][::2] == [False, False]
-    one_worse = positions.findings(found(none=50, learned=40, sinusoidal=60, relative=60, rotary=60))
+    assert [each.held for each in positions.judge_claims(found(none=60))][::2] == [False, False]
+    one_worse = positions.judge_claims(found(none=50, learned=40, sinusoidal=60, relative=60, rotary=60))
     assert [each.held for each in one_worse][::2] == [False, False]  # of every scheme it is claimed
-    one_equal = positions.findings(found(none=40, relative=40))
+    one_equal = positions.judge_claims(found(none=40, relative=40))
     assert [each.held for each in one_equal][::2] == [None, None]
-    assert "relative 40.0, none 40.0; only 2.0 apart would be clear" in one_equal[0].because
+    assert "relative 40.0, none 40.0; only 2.0 apart would be clear" in one_equal[0].evidence
 
 
 def test_sinusoids_that_may_be_worse_cannot_tell() -> None:
@@ -45,7 +45,7 @@ def test_sinusoids_that_may_be_worse_cannot_tell() -> None:
         numbers = found(none=10, sinusoidal=sinusoidal)
         for about in numbers.values():
             about["n_test"] = n_test
-        return [each.held for each in positions.findings(numbers)][1::2]
+        return [each.held for each in positions.judge_claims(numbers)][1::2]
 
     assert verdicts(60) == [True, True]
     assert verdicts(49.5) == [True, True]
@@ -56,30 +56,30 @@ def test_sinusoids_that_may_be_worse_cannot_tell() -> None:
 
 def test_schemes_that_learned_too_little_cannot_tell() -> None:
     numbers = found(none=1, **dict.fromkeys(("sinusoidal", "learned", "relative", "rotary"), 9.0))
-    findings = positions.findings(numbers)
+    findings = positions.judge_claims(numbers)
     assert {each.held for each in findings} == {None}
-    assert all("too little was learned to tell" in each.because for each in findings)
+    assert all("too little was learned to tell" in each.evidence for each in findings)
 
 
 def test_worse_sinusoids_are_said_to_be() -> None:
-    finding = positions.findings(found(none=10, sinusoidal=30, rotary=80))[1]
+    finding = positions.judge_claims(found(none=10, sinusoidal=30, rotary=80))[1]
     assert finding.held is False
-    assert "the best here was rotary, 80.0" in finding.because
+    assert "the best here was rotary, 80.0" in finding.evidence
 
 
 def test_a_tagged_fact_begins_with_b_and_goes_on_with_i() -> None:
-    texts = made_up.tagged(200, 3, seed=1)
+    texts = made_up.generate_tagged(200, 3, seed=1)
     assert len({each.words for each in texts}) == 200
     labels = {label for each in texts for label in each.labels}
     assert is_entity_scheme(labels)
-    assert {label[2:] for label in labels} == set(made_up.TAGS.values())
+    assert {label[2:] for label in labels} == set(made_up.FACT_TAGS.values())
     assert all(len(each.words) == len(each.labels) and each.labels[0].startswith("B-") for each in texts)
 
 
 def test_the_same_word_has_different_tags_in_different_places() -> None:
     """Or no position would be needed."""
     tags: dict[str, set[str]] = {}
-    for each in made_up.tagged(500, 3, seed=1):
+    for each in made_up.generate_tagged(500, 3, seed=1):
         for word, label in zip(*each, strict=True):
             tags.setdefault(word, set()).add(label)
     several = [word for word, found in tags.items() if len({label[2:] for label in found}) > 1]
@@ -88,13 +88,13 @@ def test_the_same_word_has_different_tags_in_different_places() -> None:
 
 
 def test_made_up_pairs_are_lists_of_facts_in_both_languages() -> None:
-    pairs = made_up.pairs(300, 4, seed=2)
+    pairs = made_up.generate_pairs(300, 4, seed=2)
     assert len({pair.source for pair in pairs}) == 300
     facts = [pair.source.count("; ") + 1 for pair in pairs]
     assert set(facts) == {1, 2, 3, 4}
     assert all(pair.target.count(" ; ") + 1 == n for pair, n in zip(pairs, facts, strict=True))
-    assert pairs == made_up.pairs(300, 4, seed=2)
-    assert pairs != made_up.pairs(300, 4, seed=3)
+    assert pairs == made_up.generate_pairs(300, 4, seed=2)
+    assert pairs != made_up.generate_pairs(300, 4, seed=3)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,6 @@ def test_made_up_pairs_are_lists_of_facts_in_both_languages() -> None:
 def test_a_table_shows_each_score_once(score: str, columns: list[str]) -> None:
     scores = {score: 0.9, "accuracy": 0.9}
     model = {"name": "none", "parameters": 1, "scores": scores, "curve": [{"valid_loss": 1.0}], "seconds": 1.0}
-    table = positions._table("tag", {"models": [model]})
+    table = positions._scores_table("tag", {"models": [model]})
     assert table.columns[2:-2] == columns
     assert table.rows == [["none", "1", *["90.0"] * len(columns), "1.000", "1"]]

@@ -8,30 +8,30 @@ from typing import Any
 import pytest
 
 from regard.compare import translation
-from regard.compare.contenders import ADDITIVE, FIXED, USUAL
-from regard.compare.part import Found
-from regard.compare.translation import BUCKETS, bucket_edges, by_bucket
+from regard.compare.contenders import BASELINE_TRANSFORMER, RNN_ADDITIVE_ATTENTION, RNN_WITHOUT_ATTENTION
+from regard.compare.part import Measurements
+from regard.compare.translation import N_BUCKETS, bucket_edges, score_buckets
 
 
 def test_every_length_is_in_one_bucket_and_all_hold_about_as_many() -> None:
     edges = bucket_edges(list(range(1, 101)), 5)
     assert edges == [1, 21, 41, 61, 81]
     sources = [" ".join(["word"] * n) for n in range(1, 101)]
-    found = by_bucket(sources, sources, sources, edges)
+    found = score_buckets(sources, sources, sources, edges)
     assert [each["n"] for each in found] == [20] * 5
     assert [(each["from"], each["to"]) for each in found] == [(1, 20), (21, 40), (41, 60), (61, 80), (81, 100)]
 
 
 def test_equal_lengths_share_a_bucket() -> None:
-    assert bucket_edges([3] * 50, BUCKETS) == [3]
-    assert bucket_edges([3] * 90 + [7] * 10, BUCKETS) == [3]
-    (only,) = by_bucket(["a b c", "d e"], ["a b c", "d e"], ["a b c", "d e"], [2])
+    assert bucket_edges([3] * 50, N_BUCKETS) == [3]
+    assert bucket_edges([3] * 90 + [7] * 10, N_BUCKETS) == [3]
+    (only,) = score_buckets(["a b c", "d e"], ["a b c", "d e"], ["a b c", "d e"], [2])
     assert (only["n"], only["from"], only["to"]) == (2, 2, 3)
 
 
 def test_a_bucket_scores_its_own_sentences_alone() -> None:
     short, long = "one two three four", "one two three four five six seven eight"
-    found = by_bucket([short, long], [short, "nothing of it at all is right here"], [short, long], [4, 8])
+    found = score_buckets([short, long], [short, "nothing of it at all is right here"], [short, long], [4, 8])
     assert [each["exact"] for each in found] == [1.0, 0.0]
     assert found[0]["bleu"] == pytest.approx(100)
     assert found[1]["bleu"] < 20
@@ -46,9 +46,13 @@ def model(name: str, *bleu: float) -> dict[str, Any]:
 
 
 def verdicts(fixed: tuple[float, ...], additive: tuple[float, ...], usual: tuple[float, ...]) -> list[bool | None]:
-    models = [model(USUAL, *usual), model(FIXED, *fixed), model(ADDITIVE, *additive)]
-    found: Found = {"models": models}
-    return [finding.held for finding in translation.findings(found)]
+    models = [
+        model(BASELINE_TRANSFORMER, *usual),
+        model(RNN_WITHOUT_ATTENTION, *fixed),
+        model(RNN_ADDITIVE_ATTENTION, *additive),
+    ]
+    found: Measurements = {"models": models}
+    return [finding.held for finding in translation.judge_claims(found)]
 
 
 def test_the_textbook_scores_hold_every_claim() -> None:
@@ -72,13 +76,17 @@ def test_gains_must_be_clearly_apart() -> None:
 
 
 def test_one_bucket_cannot_tell_about_lengths() -> None:
-    models = [model(USUAL, 40, 40, 40), model(FIXED, 20, 20, 20), model(ADDITIVE, 30, 30, 30)]
+    models = [
+        model(BASELINE_TRANSFORMER, 40, 40, 40),
+        model(RNN_WITHOUT_ATTENTION, 20, 20, 20),
+        model(RNN_ADDITIVE_ATTENTION, 30, 30, 30),
+    ]
     for each in models:
         each["buckets"] = each["buckets"][:1]
-    falls, longest, *above = translation.findings({"models": models})
+    falls, longest, *above = translation.judge_claims({"models": models})
     assert [falls.held, longest.held, *(each.held for each in above)] == [None, None, True, True]
-    assert "all sentences are about as long" in falls.because
-    assert "all sentences are about as long" in longest.because
+    assert "all sentences are about as long" in falls.evidence
+    assert "all sentences are about as long" in longest.evidence
 
 
 def test_a_gain_that_shrinks_with_length_is_not_what_was_claimed() -> None:
@@ -87,10 +95,14 @@ def test_a_gain_that_shrinks_with_length_is_not_what_was_claimed() -> None:
 
 
 def test_scores_of_models_that_learned_nothing_cannot_tell() -> None:
-    models = [model(USUAL, 3, 1, 0), model(FIXED, 1, 1, 0), model(ADDITIVE, 2, 1, 1)]
-    findings = translation.findings({"models": models})
+    models = [
+        model(BASELINE_TRANSFORMER, 3, 1, 0),
+        model(RNN_WITHOUT_ATTENTION, 1, 1, 0),
+        model(RNN_ADDITIVE_ATTENTION, 2, 1, 1),
+    ]
+    findings = translation.judge_claims({"models": models})
     assert {finding.held for finding in findings} == {None}
-    assert all("too little was learned to tell" in finding.because for finding in findings)
+    assert all("too little was learned to tell" in finding.evidence for finding in findings)
 
 
 def test_near_scores_cannot_tell() -> None:
@@ -98,16 +110,20 @@ def test_near_scores_cannot_tell() -> None:
 
 
 def test_few_sentences_must_be_further_apart() -> None:
-    assert translation.clear(10_000) == translation.CLEAR
-    assert translation.clear(100) == pytest.approx(6)
-    assert translation.clear(10_000, 1.0) == 1.0
+    assert translation.min_significant_difference(10_000) == translation.MIN_BLEU_DIFFERENCE
+    assert translation.min_significant_difference(100) == pytest.approx(6)
+    assert translation.min_significant_difference(10_000, 1.0) == 1.0
 
 
 def test_the_words_name_both_ends() -> None:
-    found: Found = {"models": [model(name, 30, 15, 5) for name in (USUAL, FIXED, ADDITIVE)]}
-    said = translation.findings(found)[0].because
+    found: Measurements = {
+        "models": [
+            model(name, 30, 15, 5) for name in (BASELINE_TRANSFORMER, RNN_WITHOUT_ATTENTION, RNN_ADDITIVE_ATTENTION)
+        ]
+    }
+    said = translation.judge_claims(found)[0].evidence
     assert "BLEU 30.0 with 1 to 5 words, 5.0 with 10 to 14 words" in said
-    near = translation.findings(found)[2].because
+    near = translation.judge_claims(found)[2].evidence
     assert near.endswith("BLEU 16.7 against 16.7, with 10 to 14 words 5.0 against 5.0; only 2.0 apart would be clear.")
 
 
@@ -117,11 +133,11 @@ def test_both_charts_begin_at_zero_and_end_where_their_scores_do(
     figure = pytest.importorskip("matplotlib.figure").Figure
     saved: list[Any] = []
     monkeypatch.setattr(figure, "savefig", lambda self, path, **_: (saved.append(self), path.write_bytes(b"")))
-    models = [model(USUAL, 40, 38, 36), model(FIXED, 30, 29, 28)]
+    models = [model(BASELINE_TRANSFORMER, 40, 38, 36), model(RNN_WITHOUT_ATTENTION, 30, 29, 28)]
     for each in models:
         for bucket in each["buckets"]:
             bucket["exact"] /= 10
-    translation.draw({"models": models}, tmp_path / "by-length.png")
+    translation.plot({"models": models}, tmp_path / "by-length.png")
     (bleu_low, bleu_high), (exact_low, exact_high) = (axes.get_ylim() for axes in saved[0].axes)
     assert bleu_low == exact_low == 0.0
     assert 40 < bleu_high < 45

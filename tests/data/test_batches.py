@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.batches import IGNORE, PairBatch, Rows, lay, next_batch, pair_batch, sentences_to_rows
+from regard.data.batches import (
+    IGNORE,
+    Rows,
+    Seq2SeqBatch,
+    build_causal_lm_batch,
+    build_rows,
+    build_seq2seq_batch,
+    sentences_to_rows,
+)
 from regard.data.order import PackedOrder, Placement
 from regard.data.store import Column, TokenStore
-from regard.data.windows import Windows
+from regard.data.windows import LanguageModelWindows
 
 PAD, SOS, EOS = 0, 1, 2
 
@@ -48,51 +56,57 @@ def place(items: list[int], rows: list[int], n_rows: int, width: int) -> Placeme
 def test_laying_is_what_the_plain_definition_says(before: int | None, after: int | None) -> None:
     sentences = random_sentences(60)
     lengths = np.array([[len(ids) + 2] for ids in sentences])
-    for placement in PackedOrder(lengths, [17], 4, seed=3).one_epoch():
-        rows = lay(Column.of(sentences, "uint16"), placement, 17, before=before, after=after, pad=PAD)
+    for placement in PackedOrder(lengths, [17], 4, seed=3).iterate_epoch():
+        rows = build_rows(
+            Column.from_sentences(sentences, "uint16"), placement, 17, prefix_id=before, suffix_id=after, pad_id=PAD
+        )
         assert parts(rows) == plain_rows(sentences, placement, 17, before, after)
         assert all(tensor.dtype == torch.int32 for tensor in (rows.ids, rows.segment, rows.position))
 
 
 def test_the_row_drawn_in_the_module() -> None:
-    rows = lay(Column.of([[17, 5], [40], [9]]), place([0, 1, 2], [0, 0, 0], 1, 8), 8, after=EOS, pad=PAD)
+    rows = build_rows(
+        Column.from_sentences([[17, 5], [40], [9]]), place([0, 1, 2], [0, 0, 0], 1, 8), 8, suffix_id=EOS, pad_id=PAD
+    )
     assert parts(rows) == [[[17, 5, 2, 40, 2, 9, 2, 0]], [[1, 1, 1, 2, 2, 3, 3, 0]], [[0, 1, 2, 0, 1, 0, 1, 0]]]
 
 
 def test_rows_without_items_are_empty_wherever_they_are() -> None:
     sentences = [[7, 8], [9]]
     placement = place([1, 0], [1, 3], 5, 4)
-    rows = lay(Column.of(sentences), placement, 4, pad=PAD)
+    rows = build_rows(Column.from_sentences(sentences), placement, 4, pad_id=PAD)
     assert parts(rows) == plain_rows(sentences, placement, 4, None, None)
     assert rows.segment.sum(1).tolist() == [0, 1, 0, 2, 0]
 
 
 def test_a_sentence_without_tokens_keeps_its_number() -> None:
-    rows = lay(Column.of([[7], [], [8]]), place([0, 1, 2], [0, 0, 0], 1, 3), 3, pad=PAD)
+    rows = build_rows(Column.from_sentences([[7], [], [8]]), place([0, 1, 2], [0, 0, 0], 1, 3), 3, pad_id=PAD)
     assert rows.segment.tolist() == [[1, 3, 0]]
-    with_end = lay(Column.of([[7], [], [8]]), place([0, 1, 2], [0, 0, 0], 1, 5), 5, after=EOS, pad=PAD)
+    with_end = build_rows(
+        Column.from_sentences([[7], [], [8]]), place([0, 1, 2], [0, 0, 0], 1, 5), 5, suffix_id=EOS, pad_id=PAD
+    )
     assert with_end.segment.tolist() == [[1, 1, 2, 3, 3]]
 
 
 def test_a_batch_without_items_is_all_empty() -> None:
-    rows = lay(Column.of([]), place([], [], 2, 3), 3, after=EOS, pad=PAD)
+    rows = build_rows(Column.from_sentences([]), place([], [], 2, 3), 3, suffix_id=EOS, pad_id=PAD)
     assert parts(rows) == [[[0] * 3] * 2] * 3
 
 
 def test_a_row_beyond_its_width_is_refused() -> None:
     with pytest.raises(AssertionError, match="a row of 4 positions laid into a width of 3"):
-        lay(Column.of([[5, 6], [7, 8]]), place([0, 1], [0, 0], 1, 3), 3, pad=PAD)
+        build_rows(Column.from_sentences([[5, 6], [7, 8]]), place([0, 1], [0, 0], 1, 3), 3, pad_id=PAD)
 
 
 def pair_store(path: Path) -> tuple[TokenStore, list[list[int]], list[list[int]]]:
     source, target = random_sentences(80, seed=1), random_sentences(80, seed=2)
-    store = TokenStore.write(path, ("source", "target"), [[source, target]], vocabulary=60_000, fingerprint="")
+    store = TokenStore.write(path, ("source", "target"), [[source, target]], vocabulary_size=60_000, fingerprint="")
     return store, source, target
 
 
-def batches(store: TokenStore) -> list[tuple[Placement, PairBatch]]:
-    order = PackedOrder(store.lengths("source", "target", extra=1), (20, 24), 6, seed=0)
-    return [(p, pair_batch(store, p, pad=PAD, sos=SOS, eos=EOS)) for p in order.one_epoch()]
+def batches(store: TokenStore) -> list[tuple[Placement, Seq2SeqBatch]]:
+    order = PackedOrder(store.lengths("source", "target", n_special_tokens=1), (20, 24), 6, seed=0)
+    return [(p, build_seq2seq_batch(store, p, pad_id=PAD, sos_id=SOS, eos_id=EOS)) for p in order.iterate_epoch()]
 
 
 def test_pairs_are_laid_side_by_side(tmp_path: Path) -> None:
@@ -135,19 +149,21 @@ def test_a_batch_moves_as_one(tmp_path: Path) -> None:
 def test_what_comes_next_is_what_the_plain_definition_says() -> None:
     sentences = [[7, *ids, 9] for ids in random_sentences(60)]
     lengths = np.array([[len(ids) - 1] for ids in sentences])
-    for placement in PackedOrder(lengths, [17], 4, seed=3).one_epoch():
-        batch = next_batch(Windows(Column.of(sentences, "uint16"), 17), placement, pad=PAD)
+    for placement in PackedOrder(lengths, [17], 4, seed=3).iterate_epoch():
+        batch = build_causal_lm_batch(
+            LanguageModelWindows(Column.from_sentences(sentences, "uint16"), 17), placement, pad_id=PAD
+        )
         before, after = ([ids[:-1] for ids in sentences], [ids[1:] for ids in sentences])
         assert parts(batch.rows) == plain_rows(before, placement, 17, None, None)
         expected, there, _ = plain_rows(after, placement, 17, None, None)
         places = zip(np.array(expected).flatten(), np.array(there).flatten(), strict=True)
-        assert batch.following.flatten().tolist() == [token if number else IGNORE for token, number in places]
-        assert batch.following.dtype == torch.int64
-        assert batch.n_tokens == batch.n_read == int((batch.following != IGNORE).sum())
+        assert batch.labels.flatten().tolist() == [token if number else IGNORE for token, number in places]
+        assert batch.labels.dtype == torch.int64
+        assert batch.n_tokens == batch.n_input_tokens == int((batch.labels != IGNORE).sum())
 
 
 def test_sentences_one_to_a_row() -> None:
-    rows = sentences_to_rows([[5, 6, 7], [8], []], before=SOS, after=EOS, pad=PAD)
+    rows = sentences_to_rows([[5, 6, 7], [8], []], prefix_id=SOS, suffix_id=EOS, pad_id=PAD)
     assert rows.ids.tolist() == [[1, 5, 6, 7, 2], [1, 8, 2, 0, 0], [1, 2, 0, 0, 0]]
     assert rows.segment.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]
     assert rows.position.tolist() == [[0, 1, 2, 3, 4], [0, 1, 2, 0, 0], [0, 1, 0, 0, 0]]
@@ -155,4 +171,4 @@ def test_sentences_one_to_a_row() -> None:
 
 @pytest.mark.parametrize(("sentences", "shape"), [([], (0, 0)), ([[]], (1, 0)), ([[4, 5]], (1, 2))])
 def test_few_sentences(sentences: list[list[int]], shape: tuple[int, int]) -> None:
-    assert sentences_to_rows(sentences, pad=PAD).ids.shape == shape
+    assert sentences_to_rows(sentences, pad_id=PAD).ids.shape == shape

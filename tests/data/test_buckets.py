@@ -9,7 +9,7 @@ from queue import SimpleQueue
 import pytest
 
 from regard.data import buckets
-from regard.data.buckets import by_length, by_tokens, windows, windows_as_they_come
+from regard.data.buckets import batch_by_length, batch_by_tokens, buffered_read, buffered_read_stream
 
 
 @pytest.fixture(autouse=True)
@@ -19,22 +19,22 @@ def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_windows_hold_all_texts_in_order() -> None:
     texts = [str(i) for i in range(10)]
-    assert list(windows(texts)) == [texts[:4], texts[4:8], texts[8:]]
-    assert list(windows([])) == []
+    assert list(buffered_read(texts)) == [texts[:4], texts[4:8], texts[8:]]
+    assert list(buffered_read([])) == []
 
 
 def test_a_window_is_made_only_when_asked_for() -> None:
     taken = iter(str(i) for i in range(10))
-    next(windows(taken))
+    next(buffered_read(taken))
     assert next(taken) == "4"
 
 
 def test_all_texts_as_they_come() -> None:
     texts = [str(i) for i in range(10)]
-    found = list(windows_as_they_come(iter(texts)))
+    found = list(buffered_read_stream(iter(texts)))
     assert [text for window in found for text in window] == texts
     assert all(1 <= len(window) <= 4 for window in found)
-    assert list(windows_as_they_come([])) == []
+    assert list(buffered_read_stream([])) == []
 
 
 def test_a_text_is_given_before_the_next_one_comes() -> None:
@@ -44,7 +44,7 @@ def test_a_text_is_given_before_the_next_one_comes() -> None:
         while (text := pipe.get()) is not None:
             yield text
 
-    came = windows_as_they_come(slow())
+    came = buffered_read_stream(slow())
     for text in ("a", "b"):
         pipe.put(text)
         assert next(came) == [text]
@@ -60,7 +60,7 @@ def test_a_fast_source_is_read_a_window_ahead_and_no_further() -> None:
             taken.append(i)
             yield str(i)
 
-    came = windows_as_they_come(fast())
+    came = buffered_read_stream(fast())
     given = 0
     for _ in range(5):
         given += len(next(came))
@@ -73,7 +73,7 @@ def test_an_error_of_the_source_comes_after_the_texts_before_it() -> None:
         yield "a"
         raise ValueError("line 2")
 
-    came = windows_as_they_come(broken())
+    came = buffered_read_stream(broken())
     assert next(came) == ["a"]
     with pytest.raises(ValueError, match="line 2"):
         next(came)
@@ -82,18 +82,18 @@ def test_an_error_of_the_source_comes_after_the_texts_before_it() -> None:
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_the_longest_come_first_and_everyone_comes_once(size: int) -> None:
     lengths = [3, 9, 1, 9, 4, 0]
-    batches = list(by_length(lengths, size))
+    batches = list(batch_by_length(lengths, size))
     order = [i for batch in batches for i in batch]
     assert sorted(order) == list(range(6))
     assert [lengths[i] for i in order] == sorted(lengths, reverse=True)
     assert all(len(batch) <= size for batch in batches)
-    assert list(by_length([], size)) == []
+    assert list(batch_by_length([], size)) == []
 
 
 @pytest.mark.parametrize("most", [1, 9, 12, 1000])
 def test_batches_of_so_many_positions(most: int) -> None:
     lengths = [3, 9, 1, 9, 4, 0]
-    batches = list(by_tokens(lengths, most))
+    batches = list(batch_by_tokens(lengths, most))
     order = [i for batch in batches for i in batch]
     assert sorted(order) == list(range(6))
     assert [lengths[i] for i in order] == sorted(lengths, reverse=True)
@@ -101,4 +101,4 @@ def test_batches_of_so_many_positions(most: int) -> None:
         longest = lengths[batch[0]]
         assert len(batch) == 1 or len(batch) * longest <= most
         assert after is None or (len(batch) + 1) * longest > most
-    assert list(by_tokens([], most)) == []
+    assert list(batch_by_tokens([], most)) == []

@@ -12,9 +12,17 @@ import pytest
 
 from regard import progress
 from regard.data import corpus
-from regard.data.corpus import Corpus, DataConfig, Example, chunks, held_out, survey, write_store
+from regard.data.corpus import (
+    Corpus,
+    DataConfig,
+    Example,
+    chunk_examples,
+    collect_statistics,
+    make_held_out_filter,
+    write_store,
+)
 from regard.errors import ConfigError
-from regard.tasks.translate import Translate
+from regard.tasks.translate import TranslationTask
 from regard.text import files
 
 
@@ -23,30 +31,33 @@ def examples(n: int) -> list[Example]:
 
 
 def test_a_survey_counts_examples_and_words() -> None:
-    counted = survey(examples(7))
+    counted = collect_statistics(examples(7))
     assert (counted.n_examples, counted.n_words) == (7, 7 * 5)
     assert len(set(counted.hashes.tolist())) == 7
 
 
 @pytest.mark.parametrize(("n", "kept"), [(20, 1), (39, 1), (40, 2), (1000, 50)])
 def test_one_in_twenty_is_held_out(n: int, kept: int) -> None:
-    held = held_out(survey(examples(n)))
+    held = make_held_out_filter(collect_statistics(examples(n)))
     assert sum(map(held, examples(n))) == kept
 
 
 def test_no_more_than_a_thousand_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "HELD_OUT", 10)
-    assert sum(map(held_out(survey(examples(1000))), examples(1000))) == 10
+    assert sum(map(make_held_out_filter(collect_statistics(examples(1000))), examples(1000))) == 10
 
 
 def test_what_is_held_out_depends_on_nothing_but_the_texts() -> None:
-    held, again = held_out(survey(examples(100))), held_out(survey(reversed(examples(100))))
+    held, again = (
+        make_held_out_filter(collect_statistics(examples(100))),
+        make_held_out_filter(collect_statistics(reversed(examples(100)))),
+    )
     assert [held(e) for e in examples(100)] == [again(e) for e in examples(100)]
 
 
 def test_equal_sources_are_on_the_same_side() -> None:
     every = [(f"text {i % 30}", f"texte {i}") for i in range(90)]
-    held = held_out(survey(every))
+    held = make_held_out_filter(collect_statistics(every))
     kept = {source for source, target in every if held((source, target))}
     learned = {source for source, target in every if not held((source, target))}
     assert kept
@@ -57,7 +68,7 @@ def test_equal_sources_are_on_the_same_side() -> None:
 @pytest.mark.parametrize("n", [0, 1, 19])
 def test_too_few_to_hold_some_out(n: int) -> None:
     with pytest.raises(ConfigError, match=rf"^examples: only {n}, .* pass --valid with files$"):
-        held_out(survey(examples(n)))
+        make_held_out_filter(collect_statistics(examples(n)))
 
 
 @pytest.mark.parametrize(("n", "every"), [(4, 1), (5, 2), (7, 2), (8, 2), (9, 3)])
@@ -80,17 +91,17 @@ def test_a_vocabulary_is_learned_from_no_more_than_the_sample(
     found = Corpus(Lines(), DataConfig(train=("file",), valid=("file",), max_length=8), "test")
     taken = examples(n)[::every]
     assert len(taken) <= 4
-    assert list(found.texts(0, 1)) == [text for example in taken for text in example]
+    assert list(found.train_texts(0, 1)) == [text for example in taken for text in example]
 
 
 def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "CHUNK", 3)
-    assert [len(chunk) for chunk in chunks(examples(7))] == [3, 3, 1]
-    assert list(chunks([])) == []
+    assert [len(chunk) for chunk in chunk_examples(examples(7))] == [3, 3, 1]
+    assert list(chunk_examples([])) == []
 
 
 class Letters:
-    columns = ("source", "target")
+    store_columns = ("source", "target")
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [[[ord(letter) for letter in example[side]] for example in examples] for side in (0, 1)]
@@ -98,8 +109,8 @@ class Letters:
 
 def test_a_store_holds_every_example_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "CHUNK", 3)
-    store = write_store(tmp_path / "s", examples(7), Letters(), vocabulary=128, fingerprint="a")
-    found = [tuple("".join(map(chr, store[side][i])) for side in Letters.columns) for i in range(len(store))]
+    store = write_store(tmp_path / "s", examples(7), Letters(), vocabulary_size=128, fingerprint="a")
+    found = [tuple("".join(map(chr, store[side][i])) for side in Letters.store_columns) for i in range(len(store))]
     assert found == examples(7)
 
 
@@ -123,7 +134,7 @@ def test_reading_shows_what_share_of_the_files_is_read(
         (tmp_path / f"{name}{suffix}").write_bytes(pack(text))
     monkeypatch.chdir(tmp_path)
     data = DataConfig(train=(f"./a{suffix}", f"b{suffix}"), max_length=8)
-    assert Corpus(Translate, data, "test").counted.n_examples == 20_000
+    assert Corpus(TranslationTask, data, "test").statistics.n_examples == 20_000
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("reading: ")]
     shares = [int(line.removeprefix("reading: ").removesuffix("%")) for line in said]
     assert shares == sorted(shares)

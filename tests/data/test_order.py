@@ -37,12 +37,12 @@ def items(placements: Sequence[Placement]) -> list[int]:
 def test_an_epoch_holds_every_item_once(n_items: int, pool_size: int | None, shuffle: bool) -> None:
     order = make(n_items, shuffle=shuffle, pool_size=pool_size)
     for epoch in (0, 3):
-        assert sorted(items(list(order.one_epoch(epoch)))) == list(range(n_items))
+        assert sorted(items(list(order.iterate_epoch(epoch)))) == list(range(n_items))
 
 
 def test_no_row_is_beyond_its_width_and_no_batch_beyond_its_rows() -> None:
     order = make()
-    for placement in order.one_epoch():
+    for placement in order.iterate_epoch():
         assert placement.n_rows == 5
         assert placement.widths == CAPACITY
         assert placement.items.dtype == np.int64
@@ -56,31 +56,31 @@ def test_no_row_is_beyond_its_width_and_no_batch_beyond_its_rows() -> None:
 
 def test_batches_of_a_pool_differ_by_one_row_at_most() -> None:
     order = make(pool_size=None)
-    n_rows = [placement.rows[-1] + 1 for placement in order.one_epoch()]
+    n_rows = [placement.rows[-1] + 1 for placement in order.iterate_epoch()]
     assert max(n_rows) - min(n_rows) <= 1
     assert len(n_rows) == -(-sum(n_rows) // 5)
 
 
 def test_the_same_seed_gives_the_same_order() -> None:
-    assert plain(list(make().one_epoch())) == plain(list(make().one_epoch()))
+    assert plain(list(make().iterate_epoch())) == plain(list(make().iterate_epoch()))
 
 
 def test_another_seed_or_epoch_gives_another_order() -> None:
-    first = plain(list(make().one_epoch()))
-    assert first != plain(list(make(seed=2).one_epoch()))
-    assert first != plain(list(make().one_epoch(1)))
+    first = plain(list(make().iterate_epoch()))
+    assert first != plain(list(make(seed=2).iterate_epoch()))
+    assert first != plain(list(make().iterate_epoch(1)))
 
 
 def test_unshuffled_epochs_are_equal_and_pools_keep_the_order_of_the_items() -> None:
     order = make(shuffle=False)
-    assert plain(list(order.one_epoch())) == plain(list(order.one_epoch(1)))
-    assert sorted(items(order.pool(0, 1))) == list(range(230 // 3, 2 * 230 // 3))
+    assert plain(list(order.iterate_epoch())) == plain(list(order.iterate_epoch(1)))
+    assert sorted(items(order.pool_batches(0, 1))) == list(range(230 // 3, 2 * 230 // 3))
 
 
 @pytest.mark.parametrize("pool_size", [60, None])
 def test_any_cursor_continues_exactly(pool_size: int | None) -> None:
     order = make(pool_size=pool_size)
-    n_batches = 2 * len(list(order.one_epoch())) + 3
+    n_batches = 2 * len(list(order.iterate_epoch())) + 3
     whole = list(islice(order.iterate(), n_batches))
     assert whole[-1][1].epoch == 2
     for done in range(n_batches):
@@ -92,7 +92,7 @@ def test_any_cursor_continues_exactly(pool_size: int | None) -> None:
 
 def test_iterating_walks_the_epochs_in_turn() -> None:
     order = make()
-    epochs = list(order.one_epoch(0)) + list(order.one_epoch(1))
+    epochs = list(order.iterate_epoch(0)) + list(order.iterate_epoch(1))
     walked = [placement for placement, _ in islice(order.iterate(), len(epochs))]
     assert plain(walked) == plain(epochs)
 
@@ -111,23 +111,23 @@ def test_the_estimate_of_one_pool_is_exact() -> None:
     order = make(pool_size=None)
     estimate = order.estimate()
     for epoch in (0, 1):
-        assert estimate.batches == len(list(order.one_epoch(epoch)))
-    positions = estimate.batches * 5 * np.array(CAPACITY)
-    assert estimate.fill == pytest.approx(order.lengths.sum(axis=0) / positions)
+        assert estimate.n_batches == len(list(order.iterate_epoch(epoch)))
+    positions = estimate.n_batches * 5 * np.array(CAPACITY)
+    assert estimate.packing_efficiency == pytest.approx(order.lengths.sum(axis=0) / positions)
 
 
 def test_the_estimate_of_several_pools_is_near() -> None:
     order = make(2000, pool_size=500)
     assert order.n_pools == 4
-    assert order.estimate().batches == pytest.approx(len(list(order.one_epoch())), rel=0.05)
+    assert order.estimate().n_batches == pytest.approx(len(list(order.iterate_epoch())), rel=0.05)
 
 
 def test_a_large_corpus_is_cut_into_pools_whose_remainders_waste_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order_module, "POOL_ITEMS", 64)
     order = PackedOrder(lengths(20_000), (64, 64), 8, seed=0)
     assert order.n_pools > 1
-    empty = sum(placement.n_rows - placement.rows[-1] - 1 for placement in order.one_epoch())
-    assert empty / (8 * len(list(order.one_epoch()))) < 0.01
+    empty = sum(placement.n_rows - placement.rows[-1] - 1 for placement in order.iterate_epoch())
+    assert empty / (8 * len(list(order.iterate_epoch()))) < 0.01
 
 
 def test_a_small_corpus_is_one_pool() -> None:
@@ -143,23 +143,23 @@ def buckets(n_items: int = 230, *, seed: int = 1, shuffle: bool = True, pool_siz
 def test_an_epoch_of_buckets_holds_every_item_once(n_items: int, pool_size: int | None, shuffle: bool) -> None:
     order = buckets(n_items, shuffle=shuffle, pool_size=pool_size)
     for epoch in (0, 3):
-        assert sorted(items(list(order.one_epoch(epoch)))) == list(range(n_items))
+        assert sorted(items(list(order.iterate_epoch(epoch)))) == list(range(n_items))
 
 
 def test_a_bucket_has_one_item_a_row_as_wide_as_the_longest_and_no_more_positions_than_asked() -> None:
     order = buckets()
-    for placement in order.one_epoch():
+    for placement in order.iterate_epoch():
         found = order.lengths[placement.items]
-        assert placement.one_each
+        assert placement.one_item_per_row
         assert placement.rows.tolist() == list(range(placement.n_rows))
         assert placement.widths == tuple(found.max(axis=0).tolist())
         assert placement.n_rows * max(placement.widths) <= 100
-    assert not make().pool(0, 0)[0].one_each
+    assert not make().pool_batches(0, 0)[0].one_item_per_row
 
 
 def test_items_of_a_bucket_are_of_like_length_and_none_is_left_with_a_few() -> None:
     order = buckets(2000, pool_size=None)
-    batches = list(order.one_epoch())
+    batches = list(order.iterate_epoch())
     assert max(np.ptp(order.lengths[batch.items].max(axis=1)) for batch in batches) <= 2
     sizes = [batch.n_rows * max(batch.widths) for batch in batches]
     assert min(sizes) > 0.3 * max(sizes)
@@ -168,24 +168,24 @@ def test_items_of_a_bucket_are_of_like_length_and_none_is_left_with_a_few() -> N
 
 def test_an_item_longer_than_a_batch_is_one_by_itself() -> None:
     order = BucketOrder(np.array([[300], [4], [5]], dtype=np.int32), 10, seed=1)
-    assert sorted(sorted(placement.items.tolist()) for placement in order.pool(0, 0)) == [[0], [1, 2]]
+    assert sorted(sorted(placement.items.tolist()) for placement in order.pool_batches(0, 0)) == [[0], [1, 2]]
 
 
 @pytest.mark.parametrize("n_items", range(6, 12))
 def test_the_last_bucket_is_not_smaller_than_the_one_before(n_items: int) -> None:
     order = BucketOrder(np.full((n_items, 1), 2, dtype=np.int32), 10, seed=1, shuffle=False)
-    *_, before, last = (placement.n_rows for placement in order.pool(0, 0))
+    *_, before, last = (placement.n_rows for placement in order.pool_batches(0, 0))
     assert 0 <= last - before <= 1
 
 
 def test_buckets_are_a_function_of_seed_epoch_and_pool() -> None:
     one, two = buckets(), buckets()
-    assert plain(two.pool(3, 1)) == plain(one.pool(3, 1))
-    assert plain(one.pool(0, 0)) == plain(two.pool(0, 0))
-    assert plain(one.pool(1, 0)) != plain(one.pool(0, 0))
-    assert plain(buckets(seed=2).pool(0, 0)) != plain(one.pool(0, 0))
+    assert plain(two.pool_batches(3, 1)) == plain(one.pool_batches(3, 1))
+    assert plain(one.pool_batches(0, 0)) == plain(two.pool_batches(0, 0))
+    assert plain(one.pool_batches(1, 0)) != plain(one.pool_batches(0, 0))
+    assert plain(buckets(seed=2).pool_batches(0, 0)) != plain(one.pool_batches(0, 0))
     fixed = buckets(shuffle=False)
-    assert plain(fixed.pool(1, 0)) == plain(fixed.pool(0, 0))
+    assert plain(fixed.pool_batches(1, 0)) == plain(fixed.pool_batches(0, 0))
 
 
 def test_buckets_go_on_from_any_cursor() -> None:
@@ -200,10 +200,10 @@ def test_buckets_go_on_from_any_cursor() -> None:
 def test_only_chosen_items_are_in_buckets_and_the_estimate_counts_them() -> None:
     chosen = np.arange(0, 230, 2)
     order = BucketOrder(lengths(230), 100, seed=1, items=chosen)
-    batches = list(order.one_epoch())
+    batches = list(order.iterate_epoch())
     assert sorted(items(batches)) == chosen.tolist()
     estimate = order.estimate()
-    assert estimate.batches == len(batches)
-    for side, fill in enumerate(estimate.fill):
+    assert estimate.n_batches == len(batches)
+    for side, fill in enumerate(estimate.packing_efficiency):
         room = sum(batch.n_rows * batch.widths[side] for batch in batches)
         assert fill == pytest.approx(order.lengths[chosen, side].sum() / room)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regard.data import packing
-from regard.data.packing import Packing, pack, spread
+from regard.data.packing import Packing, concatenate_ranges, pack
 
 
 def pairs(n: int, seed: int = 0, ratio: float = 1.0) -> np.ndarray:
@@ -107,5 +107,5 @@ def test_an_item_longer_than_a_row_is_refused() -> None:
 
 
 def test_spread_counts_up_from_each_start() -> None:
-    assert spread(np.array([5, 0, 9]), np.array([3, 0, 2])).tolist() == [5, 6, 7, 9, 10]
-    assert spread(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []
+    assert concatenate_ranges(np.array([5, 0, 9]), np.array([3, 0, 2])).tolist() == [5, 6, 7, 9, 10]
+    assert concatenate_ranges(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []

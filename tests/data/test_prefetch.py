@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regard.data.batches import Rows, sentences_to_rows
-from regard.data.prefetch import Prefetch
+from regard.data.prefetch import Prefetcher
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def numbered(count: int, made: list[int] | None = None) -> Iterator[tuple[Rows, 
     for number in range(count):
         if made is not None:
             made.append(number)
-        yield sentences_to_rows([[number]], pad=0), number
+        yield sentences_to_rows([[number]], pad_id=0), number
 
 
 def settled(made: list[int], count: int) -> bool:
@@ -40,18 +40,18 @@ def settled(made: list[int], count: int) -> bool:
 
 @pytest.mark.parametrize("ahead", [1, 3, 50])
 def test_all_batches_in_order(ahead: int) -> None:
-    with Prefetch(numbered(20), CPU, ahead=ahead) as batches:
+    with Prefetcher(numbered(20), CPU, n_ahead=ahead) as batches:
         assert [(rows.ids.item(), note) for rows, note in batches] == [(n, n) for n in range(20)]
 
 
 def test_batches_are_moved_to_the_device() -> None:
-    with Prefetch(numbered(2), torch.device("meta")) as batches:
+    with Prefetcher(numbered(2), torch.device("meta")) as batches:
         assert [rows.ids.device.type for rows, _ in batches] == ["meta", "meta"]
 
 
 def test_only_a_few_are_made_ahead() -> None:
     made: list[int] = []
-    with Prefetch(numbered(100, made), CPU, ahead=4) as batches:
+    with Prefetcher(numbered(100, made), CPU, n_ahead=4) as batches:
         assert settled(made, 4)
         next(iter(batches))
         assert settled(made, 5)
@@ -59,9 +59,9 @@ def test_only_a_few_are_made_ahead() -> None:
 
 def test_they_are_made_in_another_thread() -> None:
     def where() -> Iterator[tuple[Rows, str]]:
-        yield sentences_to_rows([[1]], pad=0), threading.current_thread().name
+        yield sentences_to_rows([[1]], pad_id=0), threading.current_thread().name
 
-    with Prefetch(where(), CPU) as batches:
+    with Prefetcher(where(), CPU) as batches:
         assert [name for _, name in batches] == ["regard-prefetch"]
 
 
@@ -71,7 +71,7 @@ def test_an_error_is_raised_where_the_batches_are_used_after_those_before_it() -
         raise ValueError("a bad batch")
 
     seen = []
-    with Prefetch(failing(), CPU) as batches:
+    with Prefetcher(failing(), CPU) as batches:
         stream = iter(batches)
         seen += [next(stream)[1], next(stream)[1]]
         with pytest.raises(ValueError, match="a bad batch"):
@@ -83,7 +83,7 @@ def test_an_error_is_raised_where_the_batches_are_used_after_those_before_it() -
 
 def test_leaving_early_stops_the_making() -> None:
     made: list[int] = []
-    with Prefetch(numbered(10**9, made), CPU, ahead=2) as batches:
+    with Prefetcher(numbered(10**9, made), CPU, n_ahead=2) as batches:
         for _, note in batches:
             if note == 5:
                 break
@@ -91,12 +91,12 @@ def test_leaving_early_stops_the_making() -> None:
 
 
 def test_leaving_without_a_look_stops_the_making() -> None:
-    with Prefetch(numbered(10**9), CPU):
+    with Prefetcher(numbered(10**9), CPU):
         pass
 
 
 def leave_with(error: type[BaseException]) -> None:
-    with Prefetch(numbered(10**9), CPU) as batches:
+    with Prefetcher(numbered(10**9), CPU) as batches:
         for _ in batches:
             raise error
 
@@ -108,11 +108,11 @@ def test_an_error_of_the_consumer_stops_the_making(error: type[BaseException]) -
 
 
 def test_the_end_can_be_met_twice() -> None:
-    with Prefetch(numbered(1), CPU) as batches:
+    with Prefetcher(numbered(1), CPU) as batches:
         assert [len(list(batches)), len(list(batches))] == [1, 0]
 
 
 @pytest.mark.gpu
 def test_batches_reach_the_gpu_whole() -> None:
-    with Prefetch(numbered(200), torch.device("cuda")) as batches:
+    with Prefetcher(numbered(200), torch.device("cuda")) as batches:
         assert [(rows.ids.device.type, rows.ids.item()) for rows, _ in batches] == [("cuda", n) for n in range(200)]

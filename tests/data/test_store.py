@@ -12,20 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.store import Chunk, Column, OtherIds, TokenStore, fingerprint
+from regard.data.store import Column, DigestMismatchError, EncodedChunk, TokenStore, compute_fingerprint
 
 SOURCE = [[5, 6, 7], [], [8], [9, 10, 11, 12], [13]]
 TARGET = [[1], [2, 3], [], [4, 5], [6, 7, 8]]
 NAMES = ("source", "target")
 
 
-def chunks() -> Iterator[Chunk]:
+def chunks() -> Iterator[EncodedChunk]:
     for first in range(0, len(SOURCE), 2):
         yield [SOURCE[first : first + 2], TARGET[first : first + 2]]
 
 
 def write(path: Path, *, vocabulary: int = 100, mark: str = "a") -> TokenStore:
-    return TokenStore.write(path, NAMES, chunks(), vocabulary=vocabulary, fingerprint=mark)
+    return TokenStore.write(path, NAMES, chunks(), vocabulary_size=vocabulary, fingerprint=mark)
 
 
 def content(store: TokenStore) -> list[list[list[int]]]:
@@ -45,7 +45,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 
 def test_lengths_side_by_side_with_room_for_special_tokens(tmp_path: Path) -> None:
     store = write(tmp_path / "store")
-    assert store.lengths("source", "target", extra=1).tolist() == [[4, 2], [1, 3], [2, 1], [5, 3], [2, 4]]
+    assert store.lengths("source", "target", n_special_tokens=1).tolist() == [[4, 2], [1, 3], [2, 1], [5, 3], [2, 4]]
     assert store.lengths("target").tolist() == [[1], [2], [0], [2], [3]]
 
 
@@ -53,14 +53,14 @@ def test_lengths_side_by_side_with_room_for_special_tokens(tmp_path: Path) -> No
 def test_ids_take_as_many_bytes_as_the_vocabulary_needs(tmp_path: Path, vocabulary: int, dtype: type) -> None:
     top = vocabulary - 1
     given = [[[[top, 0], [top]]]]
-    store = TokenStore.write(tmp_path / "s", ["text"], given, vocabulary=vocabulary, fingerprint="")
+    store = TokenStore.write(tmp_path / "s", ["text"], given, vocabulary_size=vocabulary, fingerprint="")
     assert store["text"].ids.dtype == dtype
     assert store["text"][1].tolist() == [top]
 
 
 @pytest.mark.parametrize("given", [[], [[[], []]], [[[[]], [[]]]]], ids=["no chunk", "empty chunk", "no tokens"])
-def test_a_store_may_be_empty(tmp_path: Path, given: list[Chunk]) -> None:
-    written = TokenStore.write(tmp_path / "s", NAMES, given, vocabulary=9, fingerprint="a")
+def test_a_store_may_be_empty(tmp_path: Path, given: list[EncodedChunk]) -> None:
+    written = TokenStore.write(tmp_path / "s", NAMES, given, vocabulary_size=9, fingerprint="a")
     store = TokenStore.open(tmp_path / "s", "a")
     assert store is not None
     assert len(store) == len(written) == (1 if given and given[0][0] else 0)
@@ -77,29 +77,31 @@ def test_the_digest_is_that_of_the_ids_and_of_nothing_else(tmp_path: Path) -> No
     store = write(tmp_path / "store")
     again = TokenStore.open(tmp_path / "store", "a")
     assert again is not None
-    at_once = TokenStore.write(tmp_path / "x", NAMES, [[SOURCE, TARGET]], vocabulary=100, fingerprint="b")
+    at_once = TokenStore.write(tmp_path / "x", NAMES, [[SOURCE, TARGET]], vocabulary_size=100, fingerprint="b")
     assert store.digest == again.digest == at_once.digest != ""
     moved = [[5, 6], [7], *SOURCE[2:]]
     others = [[TARGET, SOURCE], [SOURCE[::-1], TARGET], [moved, TARGET], [SOURCE[:-1], TARGET[:-1]]]
-    written = [TokenStore.write(tmp_path / "x", NAMES, [o], vocabulary=100, fingerprint="b") for o in others]
+    written = [TokenStore.write(tmp_path / "x", NAMES, [o], vocabulary_size=100, fingerprint="b") for o in others]
     assert len({store.digest, *(each.digest for each in written)}) == 5
 
 
 def test_only_what_is_expected_takes_the_place_of_a_store(tmp_path: Path) -> None:
     kept = write(tmp_path / "store")
-    with pytest.raises(OtherIds):
+    with pytest.raises(DigestMismatchError):
         TokenStore.write(
-            tmp_path / "store", NAMES, [[[[1]], [[2]]]], vocabulary=9, fingerprint="b", expected=kept.digest
+            tmp_path / "store", NAMES, [[[[1]], [[2]]]], vocabulary_size=9, fingerprint="b", expected_digest=kept.digest
         )
     assert TokenStore.open(tmp_path / "store", "a") is not None
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
-    TokenStore.write(tmp_path / "store", NAMES, chunks(), vocabulary=100, fingerprint="b", expected=kept.digest)
+    TokenStore.write(
+        tmp_path / "store", NAMES, chunks(), vocabulary_size=100, fingerprint="b", expected_digest=kept.digest
+    )
     assert TokenStore.open(tmp_path / "store", "b") is not None
 
 
 def test_a_new_store_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     old = write(tmp_path / "store")
-    new = TokenStore.write(tmp_path / "store", NAMES, [[[[1]], [[2]]]], vocabulary=9, fingerprint="b")
+    new = TokenStore.write(tmp_path / "store", NAMES, [[[[1]], [[2]]]], vocabulary_size=9, fingerprint="b")
     assert len(new) == 1
     assert content(old) == [SOURCE, TARGET]  # still mapped, though no longer there
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
@@ -135,13 +137,13 @@ def test_a_manifest_that_says_something_else_counts_as_damage(tmp_path: Path, ch
 
 
 def test_an_error_while_writing_leaves_the_old_store_and_nothing_else(tmp_path: Path) -> None:
-    def failing() -> Iterator[Chunk]:
+    def failing() -> Iterator[EncodedChunk]:
         yield from chunks()
         raise RuntimeError("the tokenizer broke")
 
     write(tmp_path / "store")
     with pytest.raises(RuntimeError, match="tokenizer"):
-        TokenStore.write(tmp_path / "store", NAMES, failing(), vocabulary=100, fingerprint="b")
+        TokenStore.write(tmp_path / "store", NAMES, failing(), vocabulary_size=100, fingerprint="b")
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
     assert TokenStore.open(tmp_path / "store", "a") is not None
 
@@ -152,7 +154,7 @@ def test_no_space_on_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
     try:
         with pytest.raises(OSError, match="File too large"):
-            TokenStore.write(tmp_path / "store", NAMES, [big], vocabulary=9, fingerprint="a")
+            TokenStore.write(tmp_path / "store", NAMES, [big], vocabulary_size=9, fingerprint="a")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
@@ -172,34 +174,39 @@ def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path: Path) ->
 
 def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="id 9 in a vocabulary of 9"):
-        TokenStore.write(tmp_path / "s", ["text"], [[[[3, 9]]]], vocabulary=9, fingerprint="")
+        TokenStore.write(tmp_path / "s", ["text"], [[[[3, 9]]]], vocabulary_size=9, fingerprint="")
 
 
 def test_columns_of_unequal_length_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="unequal"):
-        TokenStore.write(tmp_path / "s", NAMES, [[[[1], [2]], [[3]]]], vocabulary=9, fingerprint="")
+        TokenStore.write(tmp_path / "s", NAMES, [[[[1], [2]], [[3]]]], vocabulary_size=9, fingerprint="")
 
 
 def test_a_column_in_memory() -> None:
-    column = Column.of(SOURCE)
+    column = Column.from_sentences(SOURCE)
     assert [column[i].tolist() for i in range(len(column))] == SOURCE
-    assert len(Column.of([])) == 0
+    assert len(Column.from_sentences([])) == 0
 
 
 def test_the_fingerprint_changes_with_files_and_parts(tmp_path: Path) -> None:
     file = tmp_path / "text.en"
     file.write_bytes(b"x" * (3 << 20))
-    first = fingerprint([file], "tokenizer")
-    assert first == fingerprint([file], "tokenizer")
-    seen = {first, fingerprint([file], "other"), fingerprint([file], "token", "izer"), fingerprint([])}
+    first = compute_fingerprint([file], "tokenizer")
+    assert first == compute_fingerprint([file], "tokenizer")
+    seen = {
+        first,
+        compute_fingerprint([file], "other"),
+        compute_fingerprint([file], "token", "izer"),
+        compute_fingerprint([]),
+    }
     os.utime(file, ns=(1, 1))
-    seen.add(fingerprint([file], "tokenizer"))
+    seen.add(compute_fingerprint([file], "tokenizer"))
     file.write_bytes(b"x" * (3 << 20) + b"y")
     os.utime(file, ns=(1, 1))
-    seen.add(fingerprint([file], "tokenizer"))
+    seen.add(compute_fingerprint([file], "tokenizer"))
     file.write_bytes(b"x" * (3 << 20) + b"z")
     os.utime(file, ns=(1, 1))
-    seen.add(fingerprint([file], "tokenizer"))
+    seen.add(compute_fingerprint([file], "tokenizer"))
     shutil.copy2(file, tmp_path / "text.fr")
-    seen.add(fingerprint([tmp_path / "text.fr"], "tokenizer"))
+    seen.add(compute_fingerprint([tmp_path / "text.fr"], "tokenizer"))
     assert len(seen) == 8

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from regard.data.vectors import TEXTS, check_form, vector_file
+from regard.data.vectors import TEXT_VECTOR_COLUMNS, check_vector_path, open_vector_file
 from regard.errors import InputError
 
 VECTORS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -19,7 +19,7 @@ ROWS = [(1, 0, "a"), (1, 1, "tab\there"), (2, 0, "\\"), (3, 0, "é"), (3, 1, "li
 @pytest.mark.parametrize("parts", [[], [5], [2, 0, 3]])
 def test_an_array_grows_as_vectors_come(parts: list[int], tmp_path: Path) -> None:
     path, done = tmp_path / "v.npy", 0
-    with vector_file(path, 3, TEXTS) as file:
+    with open_vector_file(path, 3, TEXT_VECTOR_COLUMNS) as file:
         for count in parts:
             some = slice(done, done + count)
             file.write([(number, "text") for number in range(count)], VECTORS[some])
@@ -31,7 +31,7 @@ def test_an_array_grows_as_vectors_come(parts: list[int], tmp_path: Path) -> Non
 
 
 def test_words_have_an_index_beside_their_array(tmp_path: Path) -> None:
-    with vector_file(tmp_path / "w.npy", 3, WORDS) as file:
+    with open_vector_file(tmp_path / "w.npy", 3, WORDS) as file:
         file.write(ROWS[:2], VECTORS[:2])
         file.write(ROWS[2:], VECTORS[2:])
     np.testing.assert_array_equal(np.load(tmp_path / "w.npy"), VECTORS)
@@ -43,7 +43,7 @@ def test_words_have_an_index_beside_their_array(tmp_path: Path) -> None:
 
 
 def test_a_table(tmp_path: Path) -> None:
-    with vector_file(tmp_path / "w.parquet", 3, WORDS) as file:
+    with open_vector_file(tmp_path / "w.parquet", 3, WORDS) as file:
         file.write(ROWS[:2], VECTORS[:2])
         file.write([], VECTORS[:0])
         file.write(ROWS[2:], VECTORS[2:])
@@ -60,7 +60,7 @@ def test_what_breaks_off_leaves_what_was_there(name: str, tmp_path: Path) -> Non
     path.write_text("before")
 
     def write() -> None:
-        with vector_file(path, 3, WORDS) as file:
+        with open_vector_file(path, 3, WORDS) as file:
             file.write(ROWS, VECTORS)
             raise KeyboardInterrupt
 
@@ -81,9 +81,9 @@ def test_places_where_no_vectors_can_be_written(tmp_path: Path, monkeypatch: pyt
     }
     for name, message in messages.items():
         with pytest.raises(InputError) as refused:
-            check_form(name)
+            check_vector_path(name)
         assert str(refused.value) == message
-    assert check_form("V.NPY") == Path("V.NPY")
+    assert check_vector_path("V.NPY") == Path("V.NPY")
 
 
 def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +92,9 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("regard.data.vectors.flush", full)
     expected = r"v.npy: cannot be written: no space left on device; choose another place"
-    with pytest.raises(InputError, match=expected), vector_file(tmp_path / "v.npy", 3, TEXTS) as file:
+    with (
+        pytest.raises(InputError, match=expected),
+        open_vector_file(tmp_path / "v.npy", 3, TEXT_VECTOR_COLUMNS) as file,
+    ):
         file.write([(1, "a")], VECTORS[:1])
     assert not list(tmp_path.iterdir())

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from regard.generate import Marks
+from regard.generate import SpecialTokens
 
 SOS, EOS = 1, 0
-MARKS = Marks(SOS, EOS)
+MARKS = SpecialTokens(SOS, EOS)
 
 
 class TableState:

@@ -11,15 +11,15 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.data.batches import Rows, sentences_to_rows
-from regard.generate import Hypothesis, Marks, beam_search, follow, length_penalty, most_likely
-from regard.models.blocks import initialise
-from regard.models.presets import Seq2SeqConfig
-from regard.models.seq2seq import Seq2Seq
+from regard.generate import Hypothesis, SpecialTokens, beam_search, generate, length_penalty, select_greedy_tokens
+from regard.models.blocks import initialise_weights
+from regard.models.presets import TransformerSeq2SeqConfig
+from regard.models.seq2seq import TransformerSeq2Seq
 
 
 def search(table: Table, limits: dict[str, int], width: int, alpha: float) -> list[list[Hypothesis]]:
     state = TableState(list(limits))
-    return beam_search(table.step, state, at_most(limits), MARKS, width=width, alpha=alpha)
+    return beam_search(table.step, state, at_most(limits), MARKS, beam_width=width, alpha=alpha)
 
 
 def plain_beam(
@@ -126,7 +126,7 @@ def test_batched_is_one_by_one(width: int) -> None:
 
 def greedy(table: Table, limits: dict[str, int]) -> list[Hypothesis]:
     state = TableState(list(limits))
-    return follow(table.step, state, most_likely, at_most(limits), MARKS, alpha=0.0)
+    return generate(table.step, state, select_greedy_tokens, at_most(limits), MARKS, alpha=0.0)
 
 
 def test_one_beam_is_never_worse_than_greedy() -> None:
@@ -205,24 +205,24 @@ SOURCES = [[3, 4, 5, 6], [7], [8, 9, 10, 11, 3, 4, 5], [6, 6]]
 LIMITS = [9, 4, 12, 7]
 
 
-def model(positions: str = "sinusoidal") -> Seq2Seq:
+def model(positions: str = "sinusoidal") -> TransformerSeq2Seq:
     shape = {"d_model": 16, "n_layers": 1, "n_decoder_layers": 2, "n_heads": 2, "d_ff": 32, "tied": False}
-    config = Seq2SeqConfig(preset="tiny", **shape, dropout=0.0, norm="pre", positions=positions)
-    built = Seq2Seq(config, VOCABULARY, VOCABULARY, joint=False)
-    initialise(built, torch.Generator().manual_seed(5))
+    config = TransformerSeq2SeqConfig(preset="tiny", **shape, dropout=0.0, norm="pre", positions=positions)
+    built = TransformerSeq2Seq(config, VOCABULARY, VOCABULARY, joint=False)
+    initialise_weights(built, torch.Generator().manual_seed(5))
     with torch.no_grad():
         built.softmax_embedding.weight *= 3  # sure enough of itself for texts of many lengths
     return built.double().eval()
 
 
 def read(sources: list[list[int]]) -> Rows:
-    return sentences_to_rows(sources, after=END, pad=PAD)
+    return sentences_to_rows(sources, suffix_id=END, pad_id=PAD)
 
 
 class Uncached:
     """The same model without a cache: every step runs the decoder over all that was written."""
 
-    def __init__(self, model: Seq2Seq, sources: list[list[int]]) -> None:
+    def __init__(self, model: TransformerSeq2Seq, sources: list[list[int]]) -> None:
         self.model, self.sources, self.prefixes = model, sources, [[] for _ in sources]
 
     def select(self, rows: Tensor) -> None:
@@ -232,16 +232,16 @@ class Uncached:
 
     def step(self, tokens: Tensor, state: Uncached) -> Tensor:
         self.prefixes = [[*prefix, token] for prefix, token in zip(self.prefixes, tokens.tolist(), strict=True)]
-        return self.model(read(self.sources), sentences_to_rows(self.prefixes, pad=PAD))[:, -1]
+        return self.model(read(self.sources), sentences_to_rows(self.prefixes, pad_id=PAD))[:, -1]
 
 
 def translate(
-    model: Seq2Seq, sources: list[list[int]], limits: list[int], width: int, *, cached: bool = True
+    model: TransformerSeq2Seq, sources: list[list[int]], limits: list[int], width: int, *, cached: bool = True
 ) -> list[list[Hypothesis]]:
     with torch.inference_mode():
         state = model.start(read(sources)) if cached else Uncached(model, sources)
         step = model.step if cached else state.step
-        return beam_search(step, state, torch.tensor(limits), Marks(BEGIN, END), width=width, alpha=0.6)
+        return beam_search(step, state, torch.tensor(limits), SpecialTokens(BEGIN, END), beam_width=width, alpha=0.6)
 
 
 def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
@@ -269,7 +269,7 @@ def test_forced_decoding_gives_the_score() -> None:
     m = model("rotary")
     for source, found in zip(SOURCES, translate(m, SOURCES, LIMITS, 4), strict=True):
         for h in found:
-            target = sentences_to_rows([h.ids[:-1]], before=BEGIN, pad=PAD)
+            target = sentences_to_rows([h.ids[:-1]], prefix_id=BEGIN, pad_id=PAD)
             log_probs = m(read([source]), target).log_softmax(-1)[0]
             forced = [log_probs[t, token].item() for t, token in enumerate(h.ids)]
             assert_close(list(h.token_scores), forced, rtol=0, atol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.generate import Manner, Search, most_likely
+from regard.generate import DecodingConfig, GenerationConfig, select_greedy_tokens
 
 
 @pytest.mark.parametrize(
@@ -31,26 +31,26 @@ from regard.generate import Manner, Search, most_likely
 )
 def test_what_cannot_be(options: dict[str, float], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Manner(**options)  # type: ignore[arg-type]
+        GenerationConfig(**options)  # type: ignore[arg-type]
 
 
 def test_temperature_zero_is_greedy() -> None:
-    assert Manner(temperature=0.0).pick(["a"]) is most_likely
-    assert not Manner(temperature=1e-6).greedy
+    assert GenerationConfig(temperature=0.0).make_sampler(["a"]) is select_greedy_tokens
+    assert not GenerationConfig(temperature=1e-6).is_greedy
     for drawn in ({"top_k": 3}, {"top_p": 0.5}):
         with pytest.raises(InputError, match="top-k and top-p belong to sampling; at temperature 0 nothing is drawn"):
-            Manner(temperature=0.0, **drawn)
+            GenerationConfig(temperature=0.0, **drawn)
 
 
 def test_no_limit_is_said_alike_everywhere() -> None:
     """None and 0, to those who write and to those who translate."""
     logits = torch.randn(1, 50, generator=torch.Generator().manual_seed(0))
-    picks = [Manner(top_k=top_k).pick(["a"]) for top_k in (None, 0, 50)]
+    picks = [GenerationConfig(top_k=top_k).make_sampler(["a"]) for top_k in (None, 0, 50)]
     assert len({int(pick(logits, [0])) for pick in picks}) == 1
     for top_k in (None, 0):
-        assert not Search(top_k=top_k).sample
-        assert Search(sample=True, top_k=top_k).sample
-    for kind, options in ((Manner, {}), (Search, {"sample": True}), (Search, {})):
+        assert not DecodingConfig(top_k=top_k).sample
+        assert DecodingConfig(sample=True, top_k=top_k).sample
+    for kind, options in ((GenerationConfig, {}), (DecodingConfig, {"sample": True}), (DecodingConfig, {})):
         with pytest.raises(InputError, match=r"top-k -1: expected 0 \(no limit\) or more"):
             kind(top_k=-1, **options)
 
@@ -59,7 +59,7 @@ def test_what_is_drawn_depends_on_seed_and_name_alone() -> None:
     logits = torch.zeros(3, 1000)
 
     def drawn(names: list[str], seed: int = 0) -> list[int]:
-        return Manner(seed=seed).pick(names)(logits[: len(names)], list(range(len(names)))).tolist()
+        return GenerationConfig(seed=seed).make_sampler(names)(logits[: len(names)], list(range(len(names)))).tolist()
 
     assert drawn(["a", "b", "c"]) == [*drawn(["a"]), *drawn(["b"]), *drawn(["c"])]
     assert len(set(drawn(["a", "b", "c"]))) == 3

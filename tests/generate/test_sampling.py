@@ -13,14 +13,24 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.errors import InputError
-from regard.generate import Hypothesis, Marks, Repetition, Way, follow, most_likely, sampler, sampling, walk
-from regard.generate.sampling import Draw, Pick, draw_by_row
+from regard.generate import (
+    DecodingLoopOptions,
+    Hypothesis,
+    RepetitionPenalty,
+    SpecialTokens,
+    generate,
+    generate_tokens,
+    make_random_sampler,
+    sampling,
+    select_greedy_tokens,
+)
+from regard.generate.sampling import RandomSource, Sampler, make_row_random_source
 
 LOGITS = [0.5, 2.0, -1.0, 1.2, 0.1, -3.0]
 DRAWS = 40_000
 
 
-def drawing(seed: int) -> Draw:
+def drawing(seed: int) -> RandomSource:
     generator = torch.Generator().manual_seed(seed)
     return lambda rows: torch.rand(len(rows), dtype=torch.float64, generator=generator).tolist()
 
@@ -54,7 +64,7 @@ def distribution(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -
     ],
 )
 def test_draws_follow_the_exact_distribution(options: dict[str, float]) -> None:
-    pick = sampler(drawing(11), **options)
+    pick = make_random_sampler(drawing(11), **options)
     counts = Counter(pick(torch.tensor(LOGITS).expand(DRAWS, -1), list(range(DRAWS))).tolist())
     expected = distribution(**options)
     statistic = 0.0
@@ -68,24 +78,24 @@ def test_draws_follow_the_exact_distribution(options: dict[str, float]) -> None:
 
 def test_each_row_is_drawn_from_its_own_logits() -> None:
     logits = torch.full((5, 5), -torch.inf).fill_diagonal_(0.0)
-    assert sampler(drawing(0))(logits, list(range(5))).tolist() == [0, 1, 2, 3, 4]
+    assert make_random_sampler(drawing(0))(logits, list(range(5))).tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
 def test_the_narrowest_choices_are_greedy(options: dict[str, float]) -> None:
     logits, rows = torch.randn(50, 9, generator=torch.Generator().manual_seed(0)), list(range(50))
-    assert torch.equal(sampler(drawing(0), **options)(logits, rows), most_likely(logits, rows))
+    assert torch.equal(make_random_sampler(drawing(0), **options)(logits, rows), select_greedy_tokens(logits, rows))
 
 
 def test_picking_leaves_the_logits_alone() -> None:
     logits = torch.randn(3, 9)
     before = logits.clone()
-    sampler(drawing(0), top_k=2, top_p=0.5)(logits, [0, 1, 2])
+    make_random_sampler(drawing(0), top_k=2, top_p=0.5)(logits, [0, 1, 2])
     assert torch.equal(logits, before)
 
 
 def test_half_precision_logits_can_be_drawn_from() -> None:
-    assert sampler(drawing(0), top_k=2)(torch.randn(4, 9, dtype=torch.bfloat16), [0, 1, 2, 3]).shape == (4,)
+    assert make_random_sampler(drawing(0), top_k=2)(torch.randn(4, 9, dtype=torch.bfloat16), [0, 1, 2, 3]).shape == (4,)
 
 
 @pytest.mark.parametrize(
@@ -101,18 +111,18 @@ def test_half_precision_logits_can_be_drawn_from() -> None:
 )
 def test_impossible_options_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        sampler(drawing(0), **options)
+        make_random_sampler(drawing(0), **options)
 
 
 def write(
-    table: Table, limits: dict[str, int], pick: Pick, alpha: float = 0.0, never: tuple[int, ...] = ()
+    table: Table, limits: dict[str, int], pick: Sampler, alpha: float = 0.0, never: tuple[int, ...] = ()
 ) -> list[Hypothesis]:
     state, most = TableState(list(limits)), at_most(limits)
-    return follow(table.step, state, pick, most, MARKS._replace(never=never), alpha=alpha)
+    return generate(table.step, state, pick, most, MARKS._replace(never=never), alpha=alpha)
 
 
 def draw(table: Table, limits: dict[str, int], seed: int) -> list[Hypothesis]:
-    return write(table, limits, sampler(drawing(seed)))
+    return write(table, limits, make_random_sampler(drawing(seed)))
 
 
 def test_the_seed_decides() -> None:
@@ -123,25 +133,25 @@ def test_the_seed_decides() -> None:
 
 def test_a_row_draws_the_same_whatever_is_beside_it() -> None:
     table, limits = Table(20), {"a": 10, "b": 12, "c": 9}
-    together = write(table, limits, sampler(draw_by_row(["x", "y", "z"])))
+    together = write(table, limits, make_random_sampler(make_row_random_source(["x", "y", "z"])))
     alone = [
-        write(table, {name: limits[name]}, sampler(draw_by_row([seed])))[0]
+        write(table, {name: limits[name]}, make_random_sampler(make_row_random_source([seed])))[0]
         for name, seed in zip("abc", "xyz", strict=True)
     ]
     assert together == alone
-    assert together != write(table, limits, sampler(draw_by_row(["x", "y", "w"])))
+    assert together != write(table, limits, make_random_sampler(make_row_random_source(["x", "y", "w"])))
 
 
 @pytest.mark.parametrize("drawn", [0.0, 0.5, 1.0 - 2**-53])
 def test_the_ends_of_what_is_drawn_stay_within_what_may_be(drawn: float) -> None:
     logits = torch.tensor([[0.0, -torch.inf, 1.0, -torch.inf, 0.5]]).log_softmax(-1)
     for options in ({}, {"top_k": 2}, {"top_p": 0.6}):
-        assert sampler(lambda rows: [drawn], **options)(logits, [0]).item() in (0, 2, 4)
+        assert make_random_sampler(lambda rows: [drawn], **options)(logits, [0]).item() in (0, 2, 4)
 
 
 def test_greedy_takes_the_likeliest_token_each_time() -> None:
     table, limits = Table(7), {str(i): 3 + i for i in range(8)}
-    for (sentence, limit), found in zip(limits.items(), write(table, limits, most_likely), strict=True):
+    for (sentence, limit), found in zip(limits.items(), write(table, limits, select_greedy_tokens), strict=True):
         ids: tuple[int, ...] = ()
         while EOS not in ids:
             best = int(table.logits(sentence, (SOS, *ids)).argmax())
@@ -153,7 +163,7 @@ def test_greedy_takes_the_likeliest_token_each_time() -> None:
 def test_scores_are_those_of_forced_decoding_whatever_was_drawn(alpha: float) -> None:
     """Temperature and cuts choose the tokens; the scores are the model's own."""
     table, limits = Table(9), {"a": 6, "b": 9, "c": 1}
-    pick = sampler(drawing(4), temperature=2.0, top_k=5)
+    pick = make_random_sampler(drawing(4), temperature=2.0, top_k=5)
     for sentence, found in zip(limits, write(table, limits, pick, alpha), strict=True):
         forced = table.token_scores(sentence, found.ids)
         assert_close(list(found.token_scores), forced, rtol=0, atol=1e-5)
@@ -163,7 +173,7 @@ def test_scores_are_those_of_forced_decoding_whatever_was_drawn(alpha: float) ->
 def test_what_is_never_written_is_not_and_the_others_keep_their_scores() -> None:
     table, limits = Table(6), {str(i): 8 for i in range(30)}
     assert any(2 in found.ids for found in draw(table, limits, 1))
-    for pick in (most_likely, sampler(drawing(1), temperature=3.0)):
+    for pick in (select_greedy_tokens, make_random_sampler(drawing(1), temperature=3.0)):
         for sentence, found in zip(limits, write(table, limits, pick, never=(SOS, 2)), strict=True):
             assert not {SOS, 2} & set(found.ids)
             assert_close(list(found.token_scores), table.token_scores(sentence, found.ids), rtol=0, atol=1e-5)
@@ -171,23 +181,23 @@ def test_what_is_never_written_is_not_and_the_others_keep_their_scores() -> None
 
 def test_eos_is_forced_at_each_rows_limit() -> None:
     limits = {"a": 1, "b": 4, "c": 2}
-    found = write(Table(9, eos_bonus=-30.0), limits, most_likely)
+    found = write(Table(9, eos_bonus=-30.0), limits, select_greedy_tokens)
     assert [len(h.ids) for h in found] == [1, 4, 2]
-    assert all(h.cut for h in found)
-    assert not any(h.cut for h in write(Table(9, eos_bonus=30.0), limits | {"a": 3}, most_likely))
+    assert all(h.is_truncated for h in found)
+    assert not any(h.is_truncated for h in write(Table(9, eos_bonus=30.0), limits | {"a": 3}, select_greedy_tokens))
     assert all(h.ids[-1] == EOS and EOS not in h.ids[:-1] for h in found)
 
 
 def test_done_rows_leave_the_batch() -> None:
     table = Table(9, eos_bonus=-30.0)
-    write(table, {"a": 1, "b": 4, "c": 2, "d": 4}, most_likely)
+    write(table, {"a": 1, "b": 4, "c": 2, "d": 4}, select_greedy_tokens)
     assert table.rows_of_steps == [4, 3, 2, 2]
 
 
 def test_batched_greedy_is_one_by_one() -> None:
     table, limits = Table(9), {"a": 2, "b": 11, "c": 6, "d": 1, "e": 8}
-    for (sentence, limit), found in zip(limits.items(), write(table, limits, most_likely), strict=True):
-        assert write(table, {sentence: limit}, most_likely) == [found]
+    for (sentence, limit), found in zip(limits.items(), write(table, limits, select_greedy_tokens), strict=True):
+        assert write(table, {sentence: limit}, select_greedy_tokens) == [found]
 
 
 def test_a_sampled_text_has_the_probability_of_its_tokens() -> None:
@@ -199,8 +209,8 @@ def test_a_sampled_text_has_the_probability_of_its_tokens() -> None:
         state.rows = [(s, (*prefix, t)) for (s, prefix), t in zip(state.rows, tokens.tolist(), strict=True)]
         return torch.stack([cached.setdefault(p, table.logits(s, p)) for s, p in state.rows])
 
-    pick = sampler(drawing(8))
-    found = follow(step, TableState(["a"] * n), pick, torch.full((n,), 3), MARKS, alpha=0.0)
+    pick = make_random_sampler(drawing(8))
+    found = generate(step, TableState(["a"] * n), pick, torch.full((n,), 3), MARKS, alpha=0.0)
     counts, statistic = Counter(h.ids for h in found), 0.0
     for ids in table.texts(3):
         free = ids if len(ids) < 3 else ids[:-1]  # at the limit the end is forced, not drawn
@@ -211,14 +221,17 @@ def test_a_sampled_text_has_the_probability_of_its_tokens() -> None:
 
 
 def test_no_rows_give_no_texts() -> None:
-    assert write(Table(4), {}, most_likely) == []
+    assert write(Table(4), {}, select_greedy_tokens) == []
 
 
 def steps(table: Table, limits: dict[str, int], **way: object) -> list[tuple[list[int], list[int], list[float]]]:
     """What `walk` gives, token by token."""
-    asked = {"pick": most_likely, "marks": MARKS, "limits": at_most(limits), **way}
+    asked = {"pick": select_greedy_tokens, "marks": MARKS, "limits": at_most(limits), **way}
     first = torch.full((len(limits),), SOS)
-    return [tuple(chosen) for chosen in walk(table.step, TableState(list(limits)), first, Way(**asked))]  # type: ignore[arg-type]
+    return [
+        tuple(chosen)
+        for chosen in generate_tokens(table.step, TableState(list(limits)), first, DecodingLoopOptions(**asked))
+    ]  # type: ignore[arg-type]
 
 
 def test_a_walk_gives_each_token_as_it_is_written() -> None:
@@ -227,7 +240,9 @@ def test_a_walk_gives_each_token_as_it_is_written() -> None:
     for rows, tokens, _ in steps(table, limits, forced=True):
         for row, token in zip(rows, tokens, strict=True):
             by_row[row].append(token)
-    assert [tuple(ids) for ids in by_row.values()] == [found.ids for found in write(table, limits, most_likely)]
+    assert [tuple(ids) for ids in by_row.values()] == [
+        found.ids for found in write(table, limits, select_greedy_tokens)
+    ]
 
 
 def test_without_force_a_row_just_stops_at_its_limit() -> None:
@@ -259,18 +274,18 @@ def test_repetition_is_made_less_likely() -> None:
     """Positive logits are divided, negative ones multiplied; of each row what it has seen itself."""
     seen = torch.zeros(2, 4, dtype=torch.bool)
     seen[0, :2] = True
-    change = Repetition(2.0, seen)
+    change = RepetitionPenalty(2.0, seen)
     logits = torch.tensor([[1.0, -1.0, 3.0, -3.0]])
     assert change(logits, [0]).tolist() == [[0.5, -2.0, 3.0, -3.0]]
     assert change(logits, [1]).tolist() == logits.tolist()
-    change.note([1, 0], [2, 3])
+    change.update([1, 0], [2, 3])
     assert change(logits, [1]).tolist() == [[1.0, -1.0, 1.5, -3.0]]
     assert change(logits, [0]).tolist() == [[0.5, -2.0, 3.0, -6.0]]
 
 
 def test_a_change_chooses_and_scores_stay_the_models_own() -> None:
     table, never = Table(9, eos_bonus=30.0), (SOS, 4)
-    found = steps(table, {"a": 6}, marks=Marks(SOS, EOS, never), change=lambda logits, rows: -logits)
+    found = steps(table, {"a": 6}, marks=SpecialTokens(SOS, EOS, never), change=lambda logits, rows: -logits)
     ids = tuple(token for _, tokens, _ in found for token in tokens)
     prefixes = [(SOS, *ids[:i]) for i in range(len(ids))]
     for prefix, token in zip(prefixes, ids, strict=True):
@@ -283,7 +298,7 @@ def test_a_change_chooses_and_scores_stay_the_models_own() -> None:
 
 def test_scores_that_are_not_numbers_end_in_a_token() -> None:
     """Whoever asks for it sees from its score that it is none."""
-    pick = sampler(draw_by_row(["a", "b"]), temperature=0.8)
+    pick = make_random_sampler(make_row_random_source(["a", "b"]), temperature=0.8)
     assert len(pick(torch.full((2, 5), torch.nan), [0, 1])) == 2
 
 
@@ -303,6 +318,6 @@ class OnApple(Tensor):
 def test_a_device_without_float64_can_be_drawn_on() -> None:
     logits, rows = torch.randn(50, 9, generator=torch.Generator().manual_seed(0)), list(range(50))
     options = {"temperature": 0.7, "top_k": 6, "top_p": 0.9}
-    found = sampler(drawing(3), **options)(logits.as_subclass(OnApple), rows)  # type: ignore[arg-type]
+    found = make_random_sampler(drawing(3), **options)(logits.as_subclass(OnApple), rows)  # type: ignore[arg-type]
     assert isinstance(found, OnApple)
-    assert found.tolist() == sampler(drawing(3), **options)(logits, rows).tolist()  # type: ignore[arg-type]
+    assert found.tolist() == make_random_sampler(drawing(3), **options)(logits, rows).tolist()  # type: ignore[arg-type]

@@ -13,9 +13,9 @@ from opened import Mount, Opened, OpenFile
 from sheets import sheet
 
 from regard.disk import json_text
-from regard.look.page import data, script, style
-from regard.look.plots import plot
-from regard.look.view import Sheet
+from regard.look.page import build_page_data, bundle_script, read_stylesheet
+from regard.look.plots import plot_view
+from regard.look.view import ViewData
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = ("gpu", "quic", "background-networking", "component-update", "sync")
@@ -61,7 +61,9 @@ def open_file(browser: Any, tmp_path: Path) -> Iterator[OpenFile]:
 def stage(browser: Any) -> Opened:
     """A page of somebody else, with the component in it."""
     opened = Opened(browser.new_page(viewport={"width": 1600, "height": 1000}, color_scheme="light"))
-    opened.tab.set_content(f"<!doctype html><style>{style()}</style><div id=look></div><script>{script()}</script>")
+    opened.tab.set_content(
+        f"<!doctype html><style>{read_stylesheet()}</style><div id=look></div><script>{bundle_script()}</script>"
+    )
     return opened
 
 
@@ -69,12 +71,12 @@ def stage(browser: Any) -> Opened:
 def mount(stage: Opened) -> Iterator[Mount]:
     """Draws a sheet on the stage, in the place of the one before."""
 
-    def mounts(seen: Sheet) -> Opened:
+    def mounts(seen: ViewData) -> Opened:
         stage.tab.bring_to_front()
         stage.tab.mouse.move(1, 1)
         swap = """packed => { if (window.seen) window.seen.destroy(); scrollTo(0, 0);
             window.seen = regardLook(document.getElementById("look"), packed); }"""
-        stage.tab.evaluate(swap, json.loads(json_text(data(seen))))
+        stage.tab.evaluate(swap, json.loads(json_text(build_page_data(seen))))
         stage.until(built="true")
         return stage
 
@@ -83,12 +85,12 @@ def mount(stage: Opened) -> Iterator[Mount]:
 
 
 @pytest.fixture(scope="module")
-def whole() -> Sheet:
+def whole() -> ViewData:
     return sheet()
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Sheet], Any]:
+def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[ViewData], Any]:
     """Draws a sheet; gives the figure, laid out as in a file."""
     Figure = pytest.importorskip("matplotlib.figure").Figure
 
@@ -101,8 +103,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Sheet], 
 
     monkeypatch.setattr(Figure, "savefig", keep)
 
-    def draw(sheet: Sheet) -> Any:
-        plot(sheet, tmp_path / "figure.png")
+    def draw(sheet: ViewData) -> Any:
+        plot_view(sheet, tmp_path / "figure.png")
         return figures.pop()
 
     return draw

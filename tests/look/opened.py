@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from regard.look.view import Sheet
+from regard.look.view import ViewData
 
-Mount = Callable[[Sheet], "Opened"]
+Mount = Callable[[ViewData], "Opened"]
 OpenFile = Callable[..., "Opened"]
 
 
@@ -61,8 +61,8 @@ def pixels_of(field: Any) -> np.ndarray:
     return np.frombuffer(content.encode("latin-1"), np.uint8).reshape(height, width, 4)[..., :3].astype(int)
 
 
-def array(seen: Sheet, view: str, kind: str, name: str = "weights") -> Tensor:
-    return next(each.values for each in seen.of(view) if (each.kind, each.name) == (kind, name))
+def array(seen: ViewData, view: str, kind: str, name: str = "weights") -> Tensor:
+    return next(each.values for each in seen.arrays_of(view) if (each.kind, each.name) == (kind, name))
 
 
 def close(shown: float, value: float, error: float = 1e-5) -> bool:

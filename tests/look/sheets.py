@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from regard.look.effective import effective_attention
-from regard.look.rollout import rollout, rollout_with_memory
-from regard.look.view import Array, Axis, Sheet
+from regard.look.rollout import attention_rollout, decoder_rollout
+from regard.look.view import Axis, ViewArray, ViewData
 
 ENGLISH = """the old pilot who had landed in Tokyo at half past seven said that the passengers of the late plane would
 be given tea and rice before they were sent home by bus , which none of them had expected ."""
@@ -67,7 +67,7 @@ def attention(shape: tuple[int, int, int, int], *, causal: bool = False, seed: i
     return weights
 
 
-def of_kind(kind: str, query: Axis, key: Axis, weights: Tensor, width: int, seed: int = 0) -> Iterator[Array]:
+def of_kind(kind: str, query: Axis, key: Axis, weights: Tensor, width: int, seed: int = 0) -> Iterator[ViewArray]:
     """Everything there is to see of one kind of attention, its values being `width` wide and made up."""
     random = torch.Generator().manual_seed(seed)
     n_layers, n_heads, queries, keys = weights.shape
@@ -75,35 +75,35 @@ def of_kind(kind: str, query: Axis, key: Axis, weights: Tensor, width: int, seed
     carried = torch.randn(n_layers, n_heads, keys, width, generator=random, dtype=torch.float64)
     visible = visible.tril() if kind == "decoder" else visible
     effective, found = effective_attention(weights, carried, visible, carried.shape[-1])
-    yield Array("attention", kind, "weights", (LAYER, HEAD, query, key), weights)
-    yield Array("effective", kind, "weights", (LAYER, HEAD, query, key), effective)
+    yield ViewArray("attention", kind, "weights", (LAYER, HEAD, query, key), weights)
+    yield ViewArray("effective", kind, "weights", (LAYER, HEAD, query, key), effective)
     for name, values in found._asdict().items():
-        yield Array("identifiability", kind, name, (LAYER, HEAD, query), values.float())
+        yield ViewArray("identifiability", kind, name, (LAYER, HEAD, query), values.float())
     eigenvalues = torch.randn(n_layers, n_heads, 2 * width, generator=random).sort(-1, descending=True).values
-    yield Array("similarity", kind, "eigenvalues", (LAYER, HEAD, Axis("dimension")), eigenvalues)
-    yield Array(
+    yield ViewArray("similarity", kind, "eigenvalues", (LAYER, HEAD, Axis("dimension")), eigenvalues)
+    yield ViewArray(
         "similarity", kind, "mutual", (LAYER, HEAD), 0.3 + 0.5 * torch.rand(n_layers, n_heads, generator=random)
     )
-    yield Array("similarity", kind, "positive", (LAYER, HEAD), (eigenvalues[..., -1] > -1.5).float())
+    yield ViewArray("similarity", kind, "positive", (LAYER, HEAD), (eigenvalues[..., -1] > -1.5).float())
 
 
-def of_stack(stack: str, before: tuple[str, ...], mixed: Tensor, estimate: bool) -> Iterator[Array]:
+def of_stack(stack: str, before: tuple[str, ...], mixed: Tensor, estimate: bool) -> Iterator[ViewArray]:
     """Attribution of one stack beside its rollout; its inputs are the tokens of the sides before it and its own."""
     into, out = Axis("input", (*before, stack)), Axis("output", (stack,))
-    yield Array("rollout", stack, "rollout", (LAYER, out, into), mixed)
+    yield ViewArray("rollout", stack, "rollout", (LAYER, out, into), mixed)
     share = (mixed + 0.3 * mixed.mean(1, keepdim=True)).mT
     share = share / share.sum(1, keepdim=True)
-    yield Array("attribution", stack, "share", (LAYER, into, out), share)
+    yield ViewArray("attribution", stack, "share", (LAYER, into, out), share)
     n_tokens = share.shape[-1]
     n_before = share.shape[1] - n_tokens
-    yield Array("attribution", stack, "own_share", (LAYER, out), share[:, n_before:].diagonal(dim1=1, dim2=2))
+    yield ViewArray("attribution", stack, "own_share", (LAYER, out), share[:, n_before:].diagonal(dim1=1, dim2=2))
     strayed = (share.argmax(1) != torch.arange(n_tokens) + n_before).double().mean(-1)
-    yield Array("attribution", stack, "strayed", (LAYER,), strayed)
+    yield ViewArray("attribution", stack, "strayed", (LAYER,), strayed)
     if estimate:
-        yield Array("attribution", stack, "error", (LAYER, into, out), share * 0.04)
+        yield ViewArray("attribution", stack, "error", (LAYER, into, out), share * 0.04)
 
 
-def of_prediction(sides: dict[str, list[str]], seed: int = 0) -> Iterator[Array]:
+def of_prediction(sides: dict[str, list[str]], seed: int = 0) -> Iterator[ViewArray]:
     """Gradients of the predicted tokens, and which view found what they need."""
     random = torch.Generator().manual_seed(seed)
     last = list(sides)[-1]
@@ -111,14 +111,14 @@ def of_prediction(sides: dict[str, list[str]], seed: int = 0) -> Iterator[Array]
     over = (Axis("input", tuple(sides)), Axis("output", (last,)))
     near = torch.exp(-0.3 * (torch.arange(inputs)[:, None] * (outputs / inputs) - torch.arange(outputs)).abs())
     for name in ("gradient_x_input", "integrated_gradients"):
-        yield Array("gradients", "", name, over, near * torch.randn(inputs, outputs, generator=random))
-    yield Array("gradients", "", "gap", over[1:], 0.02 * torch.randn(outputs, generator=random))
+        yield ViewArray("gradients", "", name, over, near * torch.randn(inputs, outputs, generator=random))
+    yield ViewArray("gradients", "", "gap", over[1:], 0.02 * torch.randn(outputs, generator=random))
     methods = Axis("method", labels=("attention", "effective", "attribution", "integrated_gradients", "random"))
     k = Axis("k", labels=("0", "1", "2", "3", "5"))
     strength = torch.tensor([0.9, 1.1, 1.6, 1.8, 0.6])
     drop = strength[:, None] * (1 - torch.exp(-torch.tensor([0.0, 1, 2, 3, 5]) / 2)) * 2
-    yield Array("faithfulness", "", "drop", (methods, k), drop)
-    yield Array("faithfulness", "", "score", (methods,), drop.mean(-1))
+    yield ViewArray("faithfulness", "", "drop", (methods, k), drop)
+    yield ViewArray("faithfulness", "", "score", (methods,), drop.mean(-1))
 
 
 def sheet(
@@ -130,14 +130,14 @@ def sheet(
     n_heads: int = 4,
     width: int = 6,
     estimate: bool = False,
-) -> Sheet:
+) -> ViewData:
     """What would be seen of a model with these kinds of attention."""
     sides = {}
     if "encoder" in kinds or "cross" in kinds:
         sides["encoder"] = tokens(ENGLISH, source)
     if "decoder" in kinds or "cross" in kinds:
         sides["decoder"] = ["<sos>", *tokens(FRENCH, target)[:-1]]
-    arrays: list[Array] = []
+    arrays: list[ViewArray] = []
     of_side = {"encoder": ("encoder", "encoder"), "decoder": ("decoder", "decoder"), "cross": ("decoder", "encoder")}
     weights = {}
     for number, kind in enumerate(kinds):
@@ -146,20 +146,20 @@ def sheet(
         weights[kind] = attention(shape, causal=kind == "decoder", seed=number)
         arrays += of_kind(kind, Axis("query", (query,)), Axis("key", (key,)), weights[kind], width, seed=number)
     for stack in [kind for kind in kinds if kind != "cross"]:
-        mixed, before = rollout(weights[stack]), ()
+        mixed, before = attention_rollout(weights[stack]), ()
         if stack == "decoder" and len(weights) == 3:
-            memory = rollout(weights["encoder"])[-1]
-            mixed, before = rollout_with_memory(weights["decoder"], weights["cross"], memory), ("encoder",)
+            memory = attention_rollout(weights["encoder"])[-1]
+            mixed, before = decoder_rollout(weights["decoder"], weights["cross"], memory), ("encoder",)
         arrays += of_stack(stack, before, mixed, estimate)
     arrays += of_prediction(sides)
     for side, pieces in sides.items():
         angle = torch.arange(len(pieces))[:, None] / 10000 ** (torch.arange(0, 32, 2) / 32)
         vectors = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
-        arrays.append(Array("positions", side, "vectors", (Axis("position", (side,)), Axis("dimension")), vectors))
-    return Sheet(sides, arrays, notes(arrays), about(sides))
+        arrays.append(ViewArray("positions", side, "vectors", (Axis("position", (side,)), Axis("dimension")), vectors))
+    return ViewData(sides, arrays, notes(arrays), about(sides))
 
 
-def notes(arrays: Sequence[Array]) -> dict[str, list[str]]:
+def notes(arrays: Sequence[ViewArray]) -> dict[str, list[str]]:
     """What `look` would say of these arrays in words."""
     said: dict[str, list[str]] = {"identifiability": []}
     for array in arrays:
@@ -180,7 +180,7 @@ def about(sides: dict[str, list[str]]) -> dict[str, object]:
     return {**facts, "difference": 3.1e-06, "merged": "tokens"}
 
 
-def hostile() -> Sheet:
+def hostile() -> ViewData:
     """A text that would like to leave its place."""
     seen = sheet(("encoder",), source=len(HOSTILE))
     facts = {"model": "</title><b>model</b>", "text": "".join(HOSTILE), "difference": 1.0}

@@ -10,8 +10,8 @@ import pytest
 from drawings import texts, within
 from sheets import sheet as made_up
 
-from regard.look.plots.caption import MOST, caption
-from regard.look.view import Sheet
+from regard.look.plots.caption import MAX_TEXT_LINES, build_caption
+from regard.look.view import ViewData
 
 
 @pytest.mark.parametrize(
@@ -28,22 +28,22 @@ from regard.look.view import Sheet
     ids=["translator", "classifier", "match", "senses", "clusters", "nothing", "lines"],
 )
 def test_what_is_said_of_a_sheet(about: dict[str, object], said: list[str]) -> None:
-    assert caption(about, 6.0) == said
+    assert build_caption(about, 6.0) == said
 
 
 @pytest.mark.parametrize("text", ["word " * 200, "w" * 900, "日本語" * 300], ids=["words", "one word", "Chinese"])
 def test_a_long_text_is_cut_and_that_is_seen(text: str) -> None:
-    lines = caption({"text": text, "said": "positive (98%)"}, 4.0)
-    assert len(lines) == MOST + 1
-    assert lines[MOST - 1].endswith(" …")
-    assert 0.9 * len(lines[0]) < len(lines[MOST - 1]) <= len(lines[0]), "the last line is used as well"
+    lines = build_caption({"text": text, "said": "positive (98%)"}, 4.0)
+    assert len(lines) == MAX_TEXT_LINES + 1
+    assert lines[MAX_TEXT_LINES - 1].endswith(" …")
+    assert 0.9 * len(lines[0]) < len(lines[MAX_TEXT_LINES - 1]) <= len(lines[0]), "the last line is used as well"
     assert lines[-1] == "→ positive (98%)", "what the model says is never cut with the text"
 
 
 @pytest.mark.parametrize("kind", ["encoder", "cross"])
-def test_the_caption_is_over_the_figure_and_covers_nothing(kind: str, drawn: Callable[[Sheet], Any]) -> None:
+def test_the_caption_is_over_the_figure_and_covers_nothing(kind: str, drawn: Callable[[ViewData], Any]) -> None:
     sheet = made_up(("encoder", "decoder", "cross"), n_layers=1, n_heads=1)
-    arrays = [array for array in sheet.of("attention") if array.kind == kind]
+    arrays = [array for array in sheet.arrays_of("attention") if array.kind == kind]
     about = {"text": "the pilot " * 90, "target": "$x$ le pilote", "said": "so"}
     figure = drawn(replace(sheet, arrays=arrays, about=about))
     assert within(figure)

@@ -15,12 +15,12 @@ from kept import kept
 
 import regard
 from regard.errors import InputError
-from regard.look.match import Evidence
-from regard.look.plots.caption import SAID
-from regard.look.senses import Senses, around, places
-from regard.look.tables import as_json
-from regard.look.terminal import drawn
-from regard.tasks.pretrain import Pretrain, PretrainConfig
+from regard.look.match import MatchEvidence
+from regard.look.plots.caption import CAPTION_TEMPLATES
+from regard.look.senses import WordSenses, extract_context, find_occurrences
+from regard.look.tables import to_json
+from regard.look.terminal import render_text
+from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 
 ONE, OTHER = "the cat sits on the red mat", "a slow dog runs in tokyo"
 FORMS = (".html", ".json", ".csv", ".png", ".svg", ".pdf")
@@ -28,7 +28,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "look.md"
 
 
 def loaded(folder: Path, kind: str = "wordpiece", **table: Any) -> Any:
-    task = Pretrain(PretrainConfig(length=32, **table), vocabulary(kind))
+    task = PretrainingTask(PretrainConfig(length=32, **table), vocabulary(kind))
     return regard.load(kept(task, small(task), folder / "run"), device="cpu")
 
 
@@ -42,11 +42,11 @@ def test_evidence_sums_to_the_cosine(table: dict[str, Any], tmp_path: Path) -> N
     model = loaded(tmp_path, **table)
     u, v = (model.embed(text).astype(float) for text in (ONE, OTHER))
     cosine = u @ v / np.linalg.norm(u) / np.linalg.norm(v)
-    found: Evidence = model.evidence(ONE, OTHER)
+    found: MatchEvidence = model.evidence(ONE, OTHER)
     assert found.score == pytest.approx(cosine, abs=1e-6)
     assert found.score == pytest.approx(model.match(ONE, OTHER), abs=1e-6)
     for words in (False, True):
-        sheet = found.sheet(words=words)
+        sheet = found.view_data(words=words)
         assert sheet.about["score"] == found.score
         assert sheet.about["said"] == f"cosine {found.score:.4f}"
         for array in sheet.arrays:
@@ -61,13 +61,14 @@ def test_evidence_sums_to_the_cosine(table: dict[str, Any], tmp_path: Path) -> N
 
 
 def test_evidence_is_what_the_definition_says(model: Any) -> None:
-    found: Evidence = model.evidence(ONE, OTHER)
+    found: MatchEvidence = model.evidence(ONE, OTHER)
     tokenizer, network, frame = model.reading.tokenizer, model.network, model.reading.frame
-    from regard.tasks.reading import framed_rows
+    from regard.tasks.reading import inputs_to_rows
 
     with torch.no_grad():
         h, k = (
-            network(framed_rows([frame.around(tokenizer.encode(text))], frame.pad))[0].double() for text in (ONE, OTHER)
+            network(inputs_to_rows([frame.around(tokenizer.encode(text))], frame.pad))[0].double()
+            for text in (ONE, OTHER)
         )
     u, v = h.mean(0), k.mean(0)
     for i in range(len(h)):
@@ -94,8 +95,8 @@ def test_places_of_a_word_in_any_writing(kind: str) -> None:
         "": 0,
     }.items():
         ids = tokenizer.encode(text)
-        found = list(places(tokenizer, ids, "cat"))
-        assert len(found) == count, (text, tokenizer.pieces(ids))
+        found = list(find_occurrences(tokenizer, ids, "cat"))
+        assert len(found) == count, (text, tokenizer.display_tokens(ids))
         for pieces in found:
             assert tokenizer.decode([ids[place] for place in pieces]).strip(" ").lower() == "cat"
 
@@ -103,22 +104,22 @@ def test_places_of_a_word_in_any_writing(kind: str) -> None:
 def test_a_word_with_some_of_its_sentence() -> None:
     tokenizer = vocabulary()
     ids = tokenizer.encode("the slow red dog runs on the mat in tokyo")
-    (pieces,) = places(tokenizer, ids, "runs")
-    assert around(tokenizer, ids, pieces) == "red dog runs on the mat"
-    (pieces,) = places(tokenizer, ids, "slow")
-    assert around(tokenizer, ids, pieces) == "the slow red dog"
+    (pieces,) = find_occurrences(tokenizer, ids, "runs")
+    assert extract_context(tokenizer, ids, pieces) == "red dog runs on the mat"
+    (pieces,) = find_occurrences(tokenizer, ids, "slow")
+    assert extract_context(tokenizer, ids, pieces) == "the slow red dog"
 
 
 @pytest.fixture(scope="module")
-def senses(model: Any) -> Senses:
-    found: Senses = model.senses("Cat", [ONE, "no such thing", "a cat in tokyo", "dog and cat and cat"])
+def senses(model: Any) -> WordSenses:
+    found: WordSenses = model.senses("Cat", [ONE, "no such thing", "a cat in tokyo", "dog and cat and cat"])
     return found
 
 
-def test_static_vectors_are_equal_and_contextual_ones_are_not(senses: Senses, model: Any) -> None:
+def test_static_vectors_are_equal_and_contextual_ones_are_not(senses: WordSenses, model: Any) -> None:
     assert [each.text for each in senses.occurrences] == [ONE, "a cat in tokyo", *["dog and cat and cat"] * 2]
     assert not senses.distances[0].any()
-    assert float(senses.means[0]) == 0
+    assert float(senses.mean_distances[0]) == 0
     off = ~torch.eye(4, dtype=torch.bool)
     assert (senses.distances[2:, off] > 1e-6).all()  # at 0, equal places make equal vectors still
     words = model.parts([ONE, "a cat in tokyo"], layers=2)
@@ -127,24 +128,26 @@ def test_static_vectors_are_equal_and_contextual_ones_are_not(senses: Senses, mo
         1 - u @ v / np.linalg.norm(u) / np.linalg.norm(v), abs=1e-6
     )
     torch.testing.assert_close(senses.distances, senses.distances.mT)
-    torch.testing.assert_close(senses.means, senses.distances.sum((1, 2)) / 12)
+    torch.testing.assert_close(senses.mean_distances, senses.distances.sum((1, 2)) / 12)
 
 
-def test_the_docs_name_every_fact_about_a_sheet(senses: Senses, model: Any) -> None:
+def test_the_docs_name_every_fact_about_a_sheet(senses: WordSenses, model: Any) -> None:
     shown = [senses, model.evidence(ONE, OTHER), model.cluster(sentences(9), 2), model.look(ONE, pair=OTHER)]
-    facts = {fact for each in shown for fact in each.sheet().about} | {fact for some in SAID for fact in some}
+    facts = {fact for each in shown for fact in each.sheet().about} | {
+        fact for some in CAPTION_TEMPLATES for fact in some
+    }
     named = set(re.findall(r"`(\w+)`", DOCS.read_text(encoding="utf-8").split("| `about` of |")[1].split("\n\n")[0]))
     assert facts <= named, facts - named
 
 
 def test_maps_keep_the_distances_of_two(model: Any) -> None:
-    found: Senses = model.senses("cat", [ONE, "a cat in tokyo"])
-    for vectors, points in zip(found._vectors, found.maps, strict=True):
+    found: WordSenses = model.senses("cat", [ONE, "a cat in tokyo"])
+    for vectors, points in zip(found._vectors, found.projections, strict=True):
         assert float((points[0] - points[1]).norm()) == pytest.approx(float((vectors[0] - vectors[1]).norm()), abs=1e-7)
 
 
-def test_the_sheet_of_senses(senses: Senses) -> None:
-    found = json.loads(as_json(senses.sheet()))
+def test_the_sheet_of_senses(senses: WordSenses) -> None:
+    found = json.loads(to_json(senses.view_data()))
     by_name = {array["name"]: array for array in found["arrays"]}
     assert by_name["distance"]["shape"] == [4, 4, 4]
     assert by_name["map"]["shape"] == [4, 4, 2]
@@ -154,12 +157,12 @@ def test_the_sheet_of_senses(senses: Senses) -> None:
     assert found["notes"]["senses"][1] == f"1: {ONE}"
 
 
-def test_both_in_every_form(senses: Senses, model: Any, tmp_path: Path) -> None:
+def test_both_in_every_form(senses: WordSenses, model: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for number, (shown, asked) in enumerate([(senses, {}), (model.evidence(ONE, OTHER), {"words": True})]):
         for suffix in FORMS:
             assert shown.save(tmp_path / f"{number}{suffix}", **asked).stat().st_size > 500
-        text = drawn(shown.sheet(**asked), 60)
+        text = render_text(shown.view_data(**asked), 60)
         assert max(map(len, text.splitlines())) <= 60
         assert "<iframe" in shown._repr_html_()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.look.effective import compact, effective_attention
+from regard.look.effective import compact_head_values, effective_attention
 
 
 def by_definition(weights: Tensor, carried: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,7 +62,9 @@ def test_it_is_the_definition(seed: int, queries: int, keys: int, d_value: int, 
     if keep:
         whole = torch.cat((whole, torch.ones(keys, 1, dtype=whole.dtype)), 1)
     expected, ranks = by_definition(weights, whole, visible)
-    got, found = effective_attention(weights, compact(value, output, keep_row_sums=keep), visible, len(output))
+    got, found = effective_attention(
+        weights, compact_head_values(value, output, keep_row_sums=keep), visible, len(output)
+    )
     assert_close(got, expected, rtol=0, atol=1e-9)
     assert torch.equal(found.rank, ranks)
     assert torch.equal(found.keys, visible.sum(-1))
@@ -78,7 +80,9 @@ def test_it_is_the_definition(seed: int, queries: int, keys: int, d_value: int, 
 @pytest.mark.parametrize(("keys", "identifiable"), [(4, True), (8, True), (9, False), (30, False)])
 def test_the_output_tells_the_weights_while_keys_are_no_more_than_the_width(keys: int, identifiable: bool) -> None:
     weights, value, output = head(1, 5, keys, 8, 16)
-    got, found = effective_attention(weights, compact(value, output), torch.ones(5, keys, dtype=torch.bool), 16)
+    got, found = effective_attention(
+        weights, compact_head_values(value, output), torch.ones(5, keys, dtype=torch.bool), 16
+    )
     assert torch.allclose(got, weights, atol=1e-10) is identifiable
     assert (found.null == max(0, keys - 8)).all()
     assert ((found.share < 1e-10) == identifiable).all()
@@ -90,10 +94,10 @@ def test_layers_and_heads_at_once_are_each_by_itself() -> None:
     value = torch.randn(2, 3, 6, 4, generator=generator, dtype=torch.float64)
     output = torch.randn(2, 3, 12, 4, generator=generator, dtype=torch.float64)
     visible = VISIBLE["causal"](6, 6)
-    got, found = effective_attention(weights * visible, compact(value, output), visible, 12)
+    got, found = effective_attention(weights * visible, compact_head_values(value, output), visible, 12)
     for layer in range(2):
         for h in range(3):
-            one = compact(value[layer, h], output[layer, h])
+            one = compact_head_values(value[layer, h], output[layer, h])
             alone, at = effective_attention(weights[layer, h] * visible, one, visible, 12)
             assert_close(got[layer, h], alone)
             assert torch.equal(found.rank[layer, h], at.rank)
@@ -104,5 +108,5 @@ def test_single_precision_has_its_own_threshold() -> None:
     weights, value, output = head(5, 4, 20, 8, 16)
     flat = (value[:, :3] @ torch.randn(3, 8, dtype=torch.float64)).float()
     everything = torch.ones(4, 20, dtype=torch.bool)
-    found = effective_attention(weights.float(), compact(flat, output.float()), everything, 16)[1]
+    found = effective_attention(weights.float(), compact_head_values(flat, output.float()), everything, 16)[1]
     assert (found.rank == 3).all()

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.errors import MissingExtra
-from regard.look.figures import Curve, Panel, curves, heat_map, in_panels, position_map
+from regard.look.figures import Curve, CurvePanel, draw_curves, draw_heat_map, draw_panels, draw_position_map
 from regard.nn import SinusoidalPositions
 
 Draw = Callable[[Path], Path]
 
 BEGINNINGS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF"}
 FIGURES: dict[str, Draw] = {
-    "heat map": lambda path: heat_map(torch.eye(2), ["je", "vais"], ["I", "am"], title="I am", path=path),
-    "position map": lambda path: position_map(torch.eye(2), path),
+    "heat map": lambda path: draw_heat_map(torch.eye(2), ["je", "vais"], ["I", "am"], title="I am", path=path),
+    "position map": lambda path: draw_position_map(torch.eye(2), path),
 }
 
 
@@ -47,7 +47,7 @@ def test_without_the_library_the_command_that_installs_it_is_said(
 def test_the_picture_of_sinusoidal_positions(tmp_path: Path, saved: list[Any]) -> None:
     """SPEC 2.6: at position 0 the sines are white and the cosines darkest; blue is above zero, orange below."""
     table = SinusoidalPositions(128).table(torch.arange(50))
-    position_map(table, tmp_path / "positions.png", title="sinusoidal")
+    draw_position_map(table, tmp_path / "positions.png", title="sinusoidal")
     (axes, bar), (image,) = saved[0].axes, saved[0].axes[0].images
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("dimension", "position", "sinusoidal")
     assert bar.get_ylabel() == "value (blue above zero, orange below)"
@@ -72,7 +72,7 @@ def test_the_picture_of_sinusoidal_positions(tmp_path: Path, saved: list[Any]) -
     ids=["learned", "nothing but zero", "one number", "an array"],
 )
 def test_zero_is_white_in_any_table(table: Tensor | np.ndarray, limit: float, tmp_path: Path, saved: list[Any]) -> None:
-    assert position_map(table, str(tmp_path / "table.png")) == tmp_path / "table.png"
+    assert draw_position_map(table, str(tmp_path / "table.png")) == tmp_path / "table.png"
     assert saved[0].axes[0].images[0].get_clim() == (-limit, limit)
 
 
@@ -85,7 +85,7 @@ def test_panels_share_their_axes_and_one_legend_in_the_order_of_the_names(tmp_pa
     labels = {"xlabel": "steps", "ylabel": "loss", "title": "$5 and $6"}
     path = tmp_path / "panels.svg"
     options = {"size": (3.0, 2.0), "names": ["a", "b", "_hidden"]}
-    assert in_panels(draws, path, columns=2, limits=(0.0, 9.0), **options, **labels) == path
+    assert draw_panels(draws, path, columns=2, limits=(0.0, 9.0), **options, **labels) == path
     first, second, third, none = saved[0].axes
     assert first.get_ylim() == second.get_ylim() == third.get_ylim() == (0.0, 9.0)
     assert [axes.axison for axes in (first, second, third, none)] == [True, True, True, False]
@@ -93,7 +93,7 @@ def test_panels_share_their_axes_and_one_legend_in_the_order_of_the_names(tmp_pa
     (legend,) = saved[0].legends
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b", "level"]
     assert "$5 and $6" in path.read_text(encoding="utf-8").replace("\\", "")
-    in_panels(draws[:2], path, columns=2, shared=False, **options, **labels)
+    draw_panels(draws[:2], path, columns=2, shared=False, **options, **labels)
     first, second = saved[1].axes
     assert first.get_ylim()[0] > second.get_ylim()[1], "each has its own"
 
@@ -104,7 +104,7 @@ def test_an_upper_limit_that_is_left_open_is_that_of_the_numbers(
 ) -> None:
     draws = [lambda axes, high=high: axes.plot([0, 1], [high - 1, high]) for high in (3, 30)]
     options = {"columns": 2, "size": (3.0, 2.0), "names": [], "xlabel": "x", "ylabel": "y", "shared": shared}
-    in_panels(draws, tmp_path / "panels.png", limits=(0.0, None), **options)
+    draw_panels(draws, tmp_path / "panels.png", limits=(0.0, None), **options)
     (low, high), (other_low, other_high) = (axes.get_ylim() for axes in saved[0].axes)
     assert low == other_low == 0.0
     assert 30 < other_high < 33
@@ -115,7 +115,7 @@ def test_an_upper_limit_that_is_left_open_is_that_of_the_numbers(
 def test_names_in_a_legend_are_not_read_as_mathematics(name: str, tmp_path: Path, saved: list[Any]) -> None:
     from matplotlib.cbook import is_math_text
 
-    curves([Panel("t", {name: Curve([0, 1], [1, 2])})], tmp_path / "curves.png", xlabel="x", ylabel="y")
+    draw_curves([CurvePanel("t", {name: Curve([0, 1], [1, 2])})], tmp_path / "curves.png", xlabel="x", ylabel="y")
     (entry,) = saved[0].legends[0].get_texts()
     assert not is_math_text(entry.get_text())
     assert entry.get_text().replace("\\$", "$") == name

@@ -14,14 +14,14 @@ from torch.func import jvp, vmap
 from torch.testing import assert_close
 
 from regard.look import tangents
-from regard.look.gradients import gradients
-from regard.look.subject import Subject
-from regard.look.tangents import entered, entering
+from regard.look.gradients import compute_gradients
+from regard.look.subject import LookTarget
+from regard.look.tangents import record_inputs, replace_inputs
 from regard.nn import edit
 
 SHALLOW = {"n_layers": 1, "n_decoder_layers": 1}
 
-SUBJECTS: dict[str, Callable[[], Subject]] = {
+SUBJECTS: dict[str, Callable[[], LookTarget]] = {
     "translator": lambda: translator(norm="post"),
     "translator of another make": lambda: translator(norm="pre", activation="gated-gelu", positions="rotary"),
     "encoder": lambda: one_stack("encoder"),
@@ -29,16 +29,16 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
 }
 
 
-def log_probs(subject: Subject, inputs: dict[str, Tensor]) -> Tensor:
+def log_probs(subject: LookTarget, inputs: dict[str, Tensor]) -> Tensor:
     """What is explained, by the model as it runs."""
-    with entering(subject, inputs):
+    with replace_inputs(subject, inputs):
         logits = subject.run()[0]
-    return torch.stack([row.softmax(0)[token].log() for row, token in zip(logits, subject.predicted, strict=True)])
+    return torch.stack([row.softmax(0)[token].log() for row, token in zip(logits, subject.predicted_ids, strict=True)])
 
 
-def autograd(subject: Subject) -> Tensor:
+def autograd(subject: LookTarget) -> Tensor:
     """Every predicted token differentiated by itself."""
-    inputs = {name: x.clone().requires_grad_() for name, x in entered(subject).items()}
+    inputs = {name: x.clone().requires_grad_() for name, x in record_inputs(subject).items()}
     columns = []
     for number in log_probs(subject, inputs):
         found = torch.autograd.grad(number, list(inputs.values()), retain_graph=True)
@@ -56,11 +56,11 @@ def grown(inputs: dict[str, Tensor], token: int, by: float) -> dict[str, Tensor]
 
 
 @pytest.mark.parametrize("make", SUBJECTS.values(), ids=SUBJECTS)
-def test_gradient_x_input_is_what_autograd_and_finite_differences_say(make: Callable[[], Subject]) -> None:
+def test_gradient_x_input_is_what_autograd_and_finite_differences_say(make: Callable[[], LookTarget]) -> None:
     subject = make()
-    found = gradients(subject, steps=1).gradient_x_input
+    found = compute_gradients(subject, n_steps=1).gradient_x_input
     assert_close(found, autograd(subject), rtol=1e-9, atol=1e-12)
-    inputs, by = entered(subject), 1e-5
+    inputs, by = record_inputs(subject), 1e-5
     with torch.no_grad():
         for token, row in enumerate(found):
             longer, shorter = (log_probs(subject, grown(inputs, token, sign * by)) for sign in (1, -1))
@@ -71,14 +71,14 @@ def test_gradient_x_input_is_what_autograd_and_finite_differences_say(make: Call
 @given(source=st.integers(1, 6), target=st.integers(1, 5), seed=st.integers(0, 99))
 def test_for_texts_of_any_length(source: int, target: int, seed: int) -> None:
     subject = translator(source, target, seed, **SHALLOW)
-    found = gradients(subject, steps=2)
+    found = compute_gradients(subject, n_steps=2)
     assert_close(found.gradient_x_input, autograd(subject), rtol=1e-8, atol=1e-11)
     for view in (found.gradient_x_input, found.integrated_gradients):
         assert view.shape == (source + target, target)
         assert (view[source:].tril(-1) == 0).all()  # exactly: no token sees the future
 
 
-def wide_norms(subject: Subject) -> Subject:
+def wide_norms(subject: LookTarget) -> LookTarget:
     """With norms that do not rise steeply near nothing, so that a plain sum comes close to the integral."""
     for module in subject.model.modules():
         if isinstance(module, nn.LayerNorm):
@@ -86,9 +86,9 @@ def wide_norms(subject: Subject) -> Subject:
     return subject
 
 
-def long_sum(subject: Subject, token: int, steps: int = 2000) -> Tensor:
+def long_sum(subject: LookTarget, token: int, steps: int = 2000) -> Tensor:
     """How log p grows with one input, along the way from nothing to the text: a plain Riemann sum."""
-    inputs = entered(subject)
+    inputs = record_inputs(subject)
     nothing = {name: torch.zeros_like(x) for name, x in inputs.items()}
     alone = {name: x - grown(inputs, token, -1.0)[name] for name, x in inputs.items()}
 
@@ -104,26 +104,26 @@ def long_sum(subject: Subject, token: int, steps: int = 2000) -> Tensor:
 
 def test_integrated_gradients_are_the_integral() -> None:
     subject = wide_norms(translator(3, 2, activation="gelu", **SHALLOW))
-    found = gradients(subject, steps=40).integrated_gradients
+    found = compute_gradients(subject, n_steps=40).integrated_gradients
     assert_close(found, torch.stack([long_sum(subject, token) for token in range(5)]), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("subject", [translator(3, 2, **SHALLOW), one_stack("decoder", norm="pre")])
-def test_they_sum_to_what_the_text_changes_and_the_gap_is_what_is_missing(subject: Subject) -> None:
-    inputs = entered(subject)
+def test_they_sum_to_what_the_text_changes_and_the_gap_is_what_is_missing(subject: LookTarget) -> None:
+    inputs = record_inputs(subject)
     with torch.no_grad():
         change = log_probs(subject, inputs) - log_probs(subject, {name: 0 * x for name, x in inputs.items()})
     gaps = []
     for steps in (3, 12, 48):
-        found = gradients(subject, steps)
-        assert_close(found.gap, (found.integrated_gradients.sum(0) - change).abs())
-        gaps.append(float(found.gap.mean()))
+        found = compute_gradients(subject, steps)
+        assert_close(found.convergence_delta, (found.integrated_gradients.sum(0) - change).abs())
+        gaps.append(float(found.convergence_delta.mean()))
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] < 0.1
 
 
 def test_where_one_input_decides_it_gets_all() -> None:
-    found = gradients(only_one(5, decisive=3))
+    found = compute_gradients(only_one(5, decisive=3))
     for view in (found.gradient_x_input, found.integrated_gradients):
         assert (view[3] != 0).all()
         assert (view[[0, 1, 2, 4]] == 0).all()
@@ -131,12 +131,12 @@ def test_where_one_input_decides_it_gets_all() -> None:
 
 def test_in_any_number_of_parts_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = translator(2, 5, **SHALLOW)
-    whole = gradients(subject, 3)
-    monkeypatch.setitem(tangents.AT_ONCE, "cpu", 500)
-    assert_close(tuple(gradients(subject, 3)), tuple(whole))
+    whole = compute_gradients(subject, 3)
+    monkeypatch.setitem(tangents.CHUNK_ELEMENTS, "cpu", 500)
+    assert_close(tuple(compute_gradients(subject, 3)), tuple(whole))
 
 
 def test_the_model_is_left_as_it_was() -> None:
     subject = translator()
-    gradients(subject, 2)
+    compute_gradients(subject, 2)
     assert all(weight.requires_grad and weight.grad is None for weight in subject.model.parameters())

@@ -23,11 +23,26 @@ from regard.data.batches import sentences_to_rows
 from regard.errors import InputError
 from regard.look import identify as module
 from regard.look import probes, sentences
-from regard.look.figures import LINES, Curve, Panel, curves
-from regard.look.identify import Identification, Recovery, Unit, interval, measure, recovered
-from regard.look.probes import Affine, Examples, Probe, mean_loss, ridge
-from regard.look.sentences import Parted, Place, Sentences, draw, split, usable, vectors
-from regard.look.subject import Side, Subject
+from regard.look.figures import LINE_STYLES, Curve, CurvePanel, draw_curves
+from regard.look.identify import (
+    ProbeSpec,
+    RecoveryResult,
+    TokenIdentifiability,
+    is_token_recovered,
+    measure_recovery,
+    wilson_interval,
+)
+from regard.look.probes import AffineMap, Probe, ProbeExamples, fit_ridge, mean_loss
+from regard.look.sentences import (
+    LayerRef,
+    SentenceSet,
+    SplitVectors,
+    collect_hidden_states,
+    filter_examples,
+    sample_examples,
+    split_sentences,
+)
+from regard.look.subject import LookTarget, Side
 from regard.text.tokenizer import EOS, PAD, SOS
 
 CPU = torch.device("cpu")
@@ -63,7 +78,7 @@ def test_recovered_is_the_plain_definition(distance: str, noise: float) -> None:
     inputs = torch.randn(25, 5, generator=generator) * torch.linspace(0.1, 4, 25)[:, None]
     inputs[7] = inputs[3]
     mapped = inputs + noise * torch.randn(25, 5, generator=generator)
-    found = recovered(mapped, inputs, distance)
+    found = is_token_recovered(mapped, inputs, distance)
     assert found.tolist() == by_definition(mapped, inputs, distance)
     assert found.all() == (noise == 0)
 
@@ -71,14 +86,14 @@ def test_recovered_is_the_plain_definition(distance: str, noise: float) -> None:
 def test_either_of_two_equal_inputs_recovers_both_but_one_that_is_only_as_near_does_not() -> None:
     inputs = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     for distance in ("cosine", "l2"):
-        assert recovered(inputs.flip(0)[[2, 1, 0]], inputs, distance).tolist() == [True, True, True]
+        assert is_token_recovered(inputs.flip(0)[[2, 1, 0]], inputs, distance).tolist() == [True, True, True]
         between = torch.tensor([[0.5, 0.5]]).expand(3, 2)
-        assert recovered(between, inputs, distance).tolist() == [True, True, False]
+        assert is_token_recovered(between, inputs, distance).tolist() == [True, True, False]
 
 
 def test_the_interval_by_hand() -> None:
     """p = 6/8; the sentences are 1 and -1 off, so the variance is 2/1 (1 + 1) / 64 = 1/16 and n = 3/16 * 16 = 3."""
-    low, high = interval([4, 2], [4, 4])
+    low, high = wilson_interval([4, 2], [4, 4])
     z2 = 1.959964**2
     half = math.sqrt(z2 * (0.1875 / 3 + z2 / 36))
     assert (low, high) == pytest.approx(((0.75 + z2 / 6 - half) / (1 + z2 / 3), (0.75 + z2 / 6 + half) / (1 + z2 / 3)))
@@ -94,8 +109,8 @@ def test_the_interval_where_nothing_varies_between_sentences(hits: list[int], si
     p, z2 = sum(hits) / sum(sizes), 1.959964**2
     half = math.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n * n)))
     expected = ((p + z2 / (2 * n) - half) / (1 + z2 / n), (p + z2 / (2 * n) + half) / (1 + z2 / n))
-    assert interval(hits, sizes) == pytest.approx(expected, abs=1e-12)
-    assert 0 <= interval(hits, sizes)[0] <= p <= interval(hits, sizes)[1] <= 1
+    assert wilson_interval(hits, sizes) == pytest.approx(expected, abs=1e-12)
+    assert 0 <= wilson_interval(hits, sizes)[0] <= p <= wilson_interval(hits, sizes)[1] <= 1
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says_though_tokens_of_a_sentence_go_together() -> None:
@@ -105,7 +120,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says_though_tokens_of_a_sen
         sizes = [generator.randint(5, 25) for _ in range(60)]
         shares = [generator.betavariate(2, 1) for _ in sizes]
         hits = [sum(generator.random() < share for _ in range(n)) for n, share in zip(sizes, shares, strict=True)]
-        low, high = interval(hits, sizes)
+        low, high = wilson_interval(hits, sizes)
         held += low <= 2 / 3 <= high
         narrow += high - low < 0.4
     assert 0.92 <= held / 400 <= 0.98
@@ -114,23 +129,23 @@ def test_the_interval_holds_the_truth_as_often_as_it_says_though_tokens_of_a_sen
 
 @pytest.mark.parametrize("n", [4, 5, 10, 20, 100, 2000])
 def test_parts_share_no_sentence_and_are_70_15_15(n: int) -> None:
-    train, valid, test = split(n, 0)
+    train, valid, test = split_sentences(n, 0)
     assert sorted(train + valid + test) == list(range(n))
     assert len(valid) == len(test) == max(1, round(0.15 * n))
     assert n < 20 or len(train) == round(0.7 * n)
-    assert split(n, 0) == [train, valid, test]
-    assert n < 10 or split(n, 1) != [train, valid, test]
+    assert split_sentences(n, 0) == [train, valid, test]
+    assert n < 10 or split_sentences(n, 1) != [train, valid, test]
 
 
 def test_drawing_is_fair_has_no_text_twice_and_knows_no_order() -> None:
     texts = [(f"text {number}",) for number in range(30) for _ in range(1 + 5 * (number == 7))]
-    drawn = draw(texts, 10, seed=3)
-    assert drawn.n_read == 35
+    drawn = sample_examples(texts, 10, seed=3)
+    assert drawn.n_examples_read == 35
     assert len(set(drawn.examples)) == 10
-    assert draw(reversed(texts), 10, seed=3).examples == drawn.examples
-    assert draw(texts, 20, seed=3).examples[:10] == drawn.examples
-    assert sorted(draw(texts, 99, seed=3).examples) == sorted(set(texts))
-    counts = Counter(example for seed in range(600) for example in draw(texts, 10, seed).examples)
+    assert sample_examples(reversed(texts), 10, seed=3).examples == drawn.examples
+    assert sample_examples(texts, 20, seed=3).examples[:10] == drawn.examples
+    assert sorted(sample_examples(texts, 99, seed=3).examples) == sorted(set(texts))
+    counts = Counter(example for seed in range(600) for example in sample_examples(texts, 10, seed).examples)
     assert len(counts) == 30
     assert 150 < min(counts.values()) <= max(counts.values()) < 250  # 200, and 5 standard deviations are 58
 
@@ -138,28 +153,32 @@ def test_drawing_is_fair_has_no_text_twice_and_knows_no_order() -> None:
 def test_what_is_too_long_or_there_already_is_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
     good = [[[number, 9], [number]] for number in range(4)]
     twice, long = [[[1, 9], [77]], [[50], [2]]], [[[5] * 4, [1]], [[6], [1] * 6]]
-    assert usable([*good, *twice, *long], 3) == good
+    assert filter_examples([*good, *twice, *long], 3) == good
     message = "of 8 sentences are left out: 2 longer than 3 tokens (the longest has 6), 2 like another on a side"
     assert " ".join(capsys.readouterr().err.split()) == f"warning: {message}"
-    assert usable(good, 3) == good
+    assert filter_examples(good, 3) == good
     with pytest.raises(InputError) as caught:
-        usable([*good[:3], *long], 3)
+        filter_examples([*good[:3], *long], 3)
     expected = "3 different sentences; expected at least 4 (left out: 2 longer than 3 tokens (the longest has 6))"
     assert str(caught.value) == expected
     assert capsys.readouterr().err == ""
 
 
-def texts_of(make: Any, n: int = 200, size: int = SIZE, width: int = WIDTH, seed: int = 0) -> Parted:
+def texts_of(make: Any, n: int = 200, size: int = SIZE, width: int = WIDTH, seed: int = 0) -> SplitVectors:
     """Sentences of random input vectors, and hidden vectors that `make` makes of them."""
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(n, size, width, generator=generator)
     hidden = make(inputs, generator)
-    parts = [Examples(hidden[part].flatten(0, 1), inputs[part].flatten(0, 1)) for part in split(n, seed)[:2]]
-    return Parted(*parts, [Examples(hidden[number], inputs[number]) for number in split(n, seed)[2]])
+    parts = [
+        ProbeExamples(hidden[part].flatten(0, 1), inputs[part].flatten(0, 1)) for part in split_sentences(n, seed)[:2]
+    ]
+    return SplitVectors(
+        *parts, [ProbeExamples(hidden[number], inputs[number]) for number in split_sentences(n, seed)[2]]
+    )
 
 
-def found_in(vectors: Parted, name: str, distance: str) -> Recovery:
-    return measure(Unit("encoder", 1, name, distance), vectors, 0, CPU)
+def found_in(vectors: SplitVectors, name: str, distance: str) -> RecoveryResult:
+    return measure_recovery(ProbeSpec("encoder", 1, name, distance), vectors, 0, CPU)
 
 
 def orthogonal(width: int = WIDTH) -> Tensor:
@@ -169,7 +188,7 @@ def orthogonal(width: int = WIDTH) -> Tensor:
 @pytest.mark.parametrize("distance", ["cosine", "l2"])
 def test_planted_what_went_in(distance: str) -> None:
     vectors = texts_of(lambda x, _: x)
-    for name in probes.MAPS:
+    for name in probes.PROBE_FITTERS:
         assert found_in(vectors, name, distance).accuracy == 1.0
 
 
@@ -185,7 +204,7 @@ def test_planted_a_rotation(distance: str) -> None:
 @pytest.mark.parametrize("distance", ["cosine", "l2"])
 def test_planted_noise(distance: str) -> None:
     vectors = texts_of(lambda x, generator: torch.randn(x.shape, generator=generator))
-    for name in probes.MAPS:
+    for name in probes.PROBE_FITTERS:
         found = found_in(vectors, name, distance)
         assert found.low <= 1 / SIZE <= found.high
         assert found.high - found.low < 0.2
@@ -207,13 +226,13 @@ def test_planted_a_bend_that_only_the_hidden_layer_can_straighten(
 
 def test_the_linear_map_is_least_squares_where_there_is_text_enough() -> None:
     vectors = texts_of(lambda x, generator: x @ orthogonal() + 0.5 * torch.randn(x.shape, generator=generator), n=400)
-    found = ridge(vectors.train, vectors.valid, "l2")
+    found = fit_ridge(vectors.train, vectors.valid, "l2")
     hidden, inputs = (part.double() for part in vectors.train)
     ones = torch.ones(len(hidden), 1, dtype=torch.float64)
     expected = torch.linalg.lstsq(torch.cat((hidden, ones), 1), inputs).solution
     assert_close(found.weight, expected[:-1].T, rtol=0, atol=2e-2)
     assert_close(found.bias, expected[-1], rtol=0, atol=2e-2)
-    plain = Affine(expected[:-1].T, expected[-1])
+    plain = AffineMap(expected[:-1].T, expected[-1])
     assert mean_loss(found, vectors.valid, "l2") <= mean_loss(plain, vectors.valid, "l2") + 1e-6
 
 
@@ -221,36 +240,36 @@ def test_the_linear_map_is_least_squares_where_there_is_text_enough() -> None:
 def test_with_hardly_any_text_a_map_is_no_worse_than_none(distance: str) -> None:
     """Three sentences for a map of 64 x 64: what was learned is chosen by sentences it was not learned from."""
     vectors = texts_of(lambda x, generator: x + 0.4 * torch.randn(x.shape, generator=generator), n=40, width=64)
-    few = Parted(Examples(*(part[:30] for part in vectors.train)), *vectors[1:])
+    few = SplitVectors(ProbeExamples(*(part[:30] for part in vectors.train)), *vectors[1:])
     assert found_in(few, "linear", distance).accuracy >= found_in(few, "identity", distance).accuracy - 0.02
 
 
 def test_a_probe_begins_at_the_linear_map_and_a_loss_is_a_mean_over_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = texts_of(lambda x, _: 5 * x @ orthogonal() - 1)
-    start = ridge(vectors.train, vectors.valid, "l2")
+    start = fit_ridge(vectors.train, vectors.valid, "l2")
     for n_hidden in (0, 7):
         probe = Probe(start, vectors.train, n_hidden, seed=0)
         assert_close(probe(vectors.valid.hidden).double(), start(vectors.valid.hidden), rtol=1e-4, atol=1e-4)
     whole = mean_loss(start, vectors.valid, "cosine")
     monkeypatch.setattr(probes, "CHUNK", 7)
     assert mean_loss(start, vectors.valid, "cosine") == pytest.approx(whole)
-    assert_close(ridge(vectors.train, vectors.valid, "l2").weight, start.weight)
+    assert_close(fit_ridge(vectors.train, vectors.valid, "l2").weight, start.weight)
 
 
-def several(lengths: list[int], **shape: object) -> list[Subject]:
+def several(lengths: list[int], **shape: object) -> list[LookTarget]:
     """Subjects of one small translator, with so many tokens on each side; every other token is the same one."""
     model = translator(**shape).model
     generator = random.Random(0)
 
-    def subject(length: int) -> Subject:
+    def subject(length: int) -> LookTarget:
         ids = [5 if place % 2 else generator.randrange(6, 20) for place in range(length - 1)]
-        rows, target_in = (sentences_to_rows([ids], **marks, pad=PAD) for marks in ({"after": EOS}, {"before": SOS}))
+        rows, target_in = (sentences_to_rows([ids], **marks, pad_id=PAD) for marks in ({"after": EOS}, {"before": SOS}))
         sides = {
             "encoder": Side([f"t{i}" for i in [*ids, EOS]], [], "source_embedding.out"),
             "decoder": Side([f"t{i}" for i in [SOS, *ids]], [], "target_embedding.out"),
         }
         predicted = torch.tensor([*ids, EOS])
-        return Subject(model, sides, lambda: model.decoded(rows, target_in), model.logits, predicted)
+        return LookTarget(model, sides, lambda: model.decoded(rows, target_in), model.logits, predicted)
 
     return [subject(length) for length in lengths]
 
@@ -258,37 +277,37 @@ def several(lengths: list[int], **shape: object) -> list[Subject]:
 LENGTHS = [5, 8, 3, 6, 9, 4, 7, 5, 6, 8, 4, 7]
 
 
-def measured(subjects: list[Subject], **options: Any) -> Identification:
+def measured(subjects: list[LookTarget], **options: Any) -> TokenIdentifiability:
     chosen = {"stacks": ["encoder", "decoder"], "maps": ["identity", "linear"], "seed": 0, "about": {}, **options}
-    return module.identify(subjects, device=CPU, **chosen)
+    return module.measure_token_identifiability(subjects, device=CPU, **chosen)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "none"])
 def test_layer_0_by_the_identity_is_all_whatever_the_positions(positions: str) -> None:
     """Where positions are not in the input vectors, half of these are equal."""
     found = measured(several(LENGTHS, positions=positions), maps=["identity"])
-    assert [each.unit.layer for each in found.results] == [0, 0, 1, 1, 2, 2] * 2
-    assert {each.accuracy for each in found.results if each.unit.layer == 0} == {1.0}
+    assert [each.spec.layer for each in found.results] == [0, 0, 1, 1, 2, 2] * 2
+    assert {each.accuracy for each in found.results if each.spec.layer == 0} == {1.0}
 
 
 def test_vectors_are_those_of_the_taps_and_chance_is_one_in_the_length() -> None:
     subjects = several(LENGTHS)
-    texts = Sentences(subjects, ["decoder"], seed=0)
-    read = texts.read({(here := Place("decoder", 0)), (there := Place("decoder", 2))})
+    texts = SentenceSet(subjects, ["decoder"], seed=0)
+    read = texts.read_hidden_states({(here := LayerRef("decoder", 0)), (there := LayerRef("decoder", 2))})
     place = 0
-    for subject in texts.subjects:
+    for subject in texts.look_targets:
         with regard.nn.record(subject.model, "target_embedding.out", "decoder.1.out") as heard:
             subject.run()
         length = len(subject.sides["decoder"].tokens)
         for where, name in ((here, "target_embedding.out"), (there, "decoder.1.out")):
             assert_close(read[where][place : place + length], heard[name][0].float())
         place += length
-    parted = texts.parted("decoder", read[there], read[here])
-    assert [len(each.inputs) for each in parted.test] == texts.sizes("decoder")["test"]
+    parted = texts.split_vectors("decoder", read[there], read[here])
+    assert [len(each.inputs) for each in parted.test] == texts.token_counts_by_split("decoder")["test"]
     hidden = [parted.train.hidden, parted.valid.hidden, *(each.hidden for each in parted.test)]
     assert_close(torch.cat(hidden), read[there])
     facts = measured(subjects, maps=["identity"]).stacks["decoder"]
-    lengths = texts.sizes("decoder")["test"]
+    lengths = texts.token_counts_by_split("decoder")["test"]
     assert facts["chance"] == pytest.approx(sum(n * (1 / n) for n in lengths) / sum(lengths))
     assert sum(facts["tokens"].values()) == sum(LENGTHS)
 
@@ -297,10 +316,10 @@ def test_layers_that_do_not_fit_together_are_read_one_by_one(monkeypatch: pytest
     subjects = several(LENGTHS)
     together = measured(subjects, maps=["identity"])
     passes = []
-    read = Sentences.read
-    monkeypatch.setattr(Sentences, "read", lambda self, places: (passes.append(places), read(self, places))[1])
+    read = SentenceSet.read_hidden_states
+    monkeypatch.setattr(SentenceSet, "read", lambda self, places: (passes.append(places), read(self, places))[1])
     monkeypatch.setattr(sentences, "MEMORY", 2 * sum(LENGTHS) * 8 * 4)
-    assert measured(subjects, maps=["identity"]).json() == together.json()
+    assert measured(subjects, maps=["identity"]).to_dict() == together.to_dict()
     one_by_one = [(stack, layer) for stack in ("encoder", "decoder") for layer in (1, 2)]
     assert passes == [{(stack, 0), (stack, layer)} for stack, layer in one_by_one]
 
@@ -319,7 +338,7 @@ def test_a_model_of_no_numbers() -> None:
     with torch.no_grad():
         subjects[0].model.encoder[1].feed_forward.inner.weight.fill_(math.nan)
     with pytest.raises(InputError, match=r"^encoder\.1\.out: vectors that are not finite; is the model damaged\?$"):
-        vectors(subjects, [Place("encoder", layer) for layer in (0, 1, 2)])
+        collect_hidden_states(subjects, [LayerRef("encoder", layer) for layer in (0, 1, 2)])
 
 
 class Stopped(BaseException):
@@ -328,37 +347,37 @@ class Stopped(BaseException):
 
 def test_stopped_after_every_number_it_goes_on_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "STEPS", 1)
-    monkeypatch.setattr(Identification, "draw", lambda self, path: path.touch())
+    monkeypatch.setattr(TokenIdentifiability, "draw", lambda self, path: path.touch())
     subjects, maps = several(LENGTHS[:4], n_layers=1, n_decoder_layers=1), ["identity", "mlp"]
     whole = measured(subjects, maps=maps, out=tmp_path / "whole")
     kept = (tmp_path / "whole" / "identify.json").read_bytes()
-    assert json.loads(kept) == json.loads(json.dumps(whole.json()))
-    assert [each.unit for each in whole.results] == whole.units
-    assert len(whole.units) == 2 * 2 * 2 * 2
+    assert json.loads(kept) == json.loads(json.dumps(whole.to_dict()))
+    assert [each.spec for each in whole.results] == whole.specs
+    assert len(whole.specs) == 2 * 2 * 2 * 2
     left = []
 
-    def stopping(*arguments: Any) -> Recovery:
+    def stopping(*arguments: Any) -> RecoveryResult:
         if not left:
             raise Stopped
         left.pop()
-        return measure(*arguments)
+        return measure_recovery(*arguments)
 
     monkeypatch.setattr(module, "measure", stopping)
     out = tmp_path / "out"
-    for n_found in range(len(whole.units)):
+    for n_found in range(len(whole.specs)):
         with pytest.raises(Stopped):
             measured(subjects, maps=maps, out=out)
         assert len(json.loads((out / "identify.json").read_bytes())["results"]) == n_found
         assert [path.name for path in out.iterdir()] == ["identify.json"]
         left.append("one more")
-    assert measured(subjects, maps=maps, out=out).json() == whole.json()
+    assert measured(subjects, maps=maps, out=out).to_dict() == whole.to_dict()
     assert (out / "identify.json").read_bytes() == kept
 
 
 def test_a_write_that_fails_leaves_the_file_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Identification, "draw", lambda self, path: path.touch())
+    monkeypatch.setattr(TokenIdentifiability, "draw", lambda self, path: path.touch())
     subjects = several(LENGTHS, n_layers=1, n_decoder_layers=1)
-    whole = measured(subjects, maps=["identity"]).json()
+    whole = measured(subjects, maps=["identity"]).to_dict()
     written = {"left": 5}
 
     def full(path: Path, value: Any) -> None:
@@ -372,7 +391,7 @@ def test_a_write_that_fails_leaves_the_file_before(tmp_path: Path, monkeypatch: 
         measured(subjects, maps=["identity"], out=tmp_path / "cut")
     assert len(json.loads((tmp_path / "cut" / "identify.json").read_bytes())["results"]) == 3
     monkeypatch.setattr(module, "write_json", regard.disk.write_json)
-    assert measured(subjects, maps=["identity"], out=tmp_path / "cut").json() == whole
+    assert measured(subjects, maps=["identity"], out=tmp_path / "cut").to_dict() == whole
 
 
 @pytest.fixture(scope="module")
@@ -390,8 +409,8 @@ def test_a_translator_from_texts_and_from_pairs(model: Translator, tmp_path: Pat
     both = model.identify([source, target], maps=["identity", "linear"])
     assert list(both.stacks) == ["encoder", "decoder"]
     assert list(model.identify([source, target], maps=["identity"], stack="decoder").stacks) == ["decoder"]
-    assert [each for each in both.results if each.unit[0::2] == ("encoder", "identity")] == alone.results
-    linear = {each.unit[:2]: each.accuracy for each in both.results if each.unit.map == "linear"}
+    assert [each for each in both.results if each.spec[0::2] == ("encoder", "identity")] == alone.results
+    linear = {each.spec[:2]: each.accuracy for each in both.results if each.spec.map == "linear"}
     assert min(linear.values()) > 0.75  # chance is a tenth
     fewer = model.identify([source], maps=["identity"], sentences=12)
     assert dict(fewer.sentences) == {"train": 8, "valid": 2, "test": 2}
@@ -402,19 +421,23 @@ def test_curves_keep_their_colours_bands_and_levels(tmp_path: Path, monkeypatch:
     saved, save = [], figure.savefig
     monkeypatch.setattr(figure, "savefig", lambda self, *rest, **more: (saved.append(self), save(self, *rest, **more)))
     one, two = Curve([0, 1, 2], [3, 2, 1], [2, 1, 0], [4, 3, 2]), Curve([0, 1], [1, 2])
-    panels = [Panel("left", {"a": one, "b": two}, {"chance": 0.5}), Panel("right", {"b": two})]
+    panels = [CurvePanel("left", {"a": one, "b": two}, {"chance": 0.5}), CurvePanel("right", {"b": two})]
     for suffix, start in ((".pdf", b"%PDF"), (".svg", b"<?xml")):
-        path = curves(panels, tmp_path / f"curves{suffix}", xlabel="layer", ylabel="share", limits=(0.0, 5.0))
+        path = draw_curves(panels, tmp_path / f"curves{suffix}", xlabel="layer", ylabel="share", limits=(0.0, 5.0))
         assert path.read_bytes().startswith(start)
     left, right = saved[0].axes
     assert [line.get_label() for line in left.lines] == ["a", "b", "chance"]
-    assert [line.get_color() for line in left.lines[:2]] == [LINES[0][0], LINES[1][0]]
-    assert right.lines[0].get_color() == LINES[1][0]
-    assert [line.get_marker() for line in left.lines[:2]] == [LINES[0][1], LINES[1][1]]
+    assert [line.get_color() for line in left.lines[:2]] == [LINE_STYLES[0][0], LINE_STYLES[1][0]]
+    assert right.lines[0].get_color() == LINE_STYLES[1][0]
+    assert [line.get_marker() for line in left.lines[:2]] == [LINE_STYLES[0][1], LINE_STYLES[1][1]]
     assert len(left.collections) == 1
     assert left.get_ylim() == right.get_ylim() == (0, 5)
     assert [text.get_text() for text in saved[0].legends[0].get_texts()] == ["a", "b", "chance"]
-    assert len({colour for colour, _ in LINES}) == len({marker for _, marker in LINES}) == len(LINES)
-    many = [Panel(str(number), {f"{number} {place}": two for place in range(3)}) for number in range(5)]
-    assert curves(many, tmp_path / "many.png", xlabel="x", ylabel="y", title="five").read_bytes().startswith(b"\x89PNG")
+    assert len({colour for colour, _ in LINE_STYLES}) == len({marker for _, marker in LINE_STYLES}) == len(LINE_STYLES)
+    many = [CurvePanel(str(number), {f"{number} {place}": two for place in range(3)}) for number in range(5)]
+    assert (
+        draw_curves(many, tmp_path / "many.png", xlabel="x", ylabel="y", title="five")
+        .read_bytes()
+        .startswith(b"\x89PNG")
+    )
     assert not list(tmp_path.glob("*.new"))

@@ -5,30 +5,32 @@ from __future__ import annotations
 import torch
 from opened import Mount, Opened
 
-from regard.look.view import Array, Axis, Sheet
+from regard.look.view import Axis, ViewArray, ViewData
 
 POINTS = torch.tensor([[0.0, 0.0], [4.0, 0.0], [4.0, 2.0], [0.0, 2.0]])
 COORDINATE = Axis("coordinate", labels=("x", "y"))
 
 
-def grouped() -> Sheet:
+def grouped() -> ViewData:
     text = Axis("text", labels=("first text", "second text", "third text", "<b>fourth</b>"))
-    return Sheet(
+    return ViewData(
         {},
         [
-            Array("clusters", "", "map", (text, COORDINATE), POINTS),
-            Array("clusters", "", "cluster", (text,), torch.tensor([0, 1, 1, 0]), "label"),
+            ViewArray("clusters", "", "map", (text, COORDINATE), POINTS),
+            ViewArray("clusters", "", "cluster", (text,), torch.tensor([0, 1, 1, 0]), "label"),
         ],
         {"clusters": ["two groups"]},
         {"model": "m"},
     )
 
 
-def layered() -> Sheet:
+def layered() -> ViewData:
     layer = Axis("layer", labels=("static", "0", "1"))
     values = torch.stack([torch.zeros(4, 2), POINTS, POINTS.flip(0)])
     side = {"occurrence": ["1 a cat", "2 the cat", "3 cats", "4 cat"]}
-    return Sheet(side, [Array("senses", "", "map", (layer, Axis("occurrence", ("occurrence",)), COORDINATE), values)])
+    return ViewData(
+        side, [ViewArray("senses", "", "map", (layer, Axis("occurrence", ("occurrence",)), COORDINATE), values)]
+    )
 
 
 def point_at(opened: Opened, across: float, up: float) -> str:

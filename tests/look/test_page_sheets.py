@@ -13,8 +13,8 @@ import torch
 from opened import Mount, OpenFile, array, close
 from sheets import HOSTILE, LAYER, hostile, sheet
 
-from regard.look.page import framed, page
-from regard.look.view import Array, Axis, Sheet
+from regard.look.page import render_iframe, render_page
+from regard.look.view import Axis, ViewArray, ViewData
 
 KINDS = ("encoder", "decoder", "cross")
 LARGEST = 20_000_000
@@ -33,21 +33,21 @@ def test_every_set_of_kinds_works(mount: Mount, kinds: tuple[str, ...]) -> None:
         opened.tab.keyboard.press("k")
 
 
-def test_every_view_works_alone(mount: Mount, whole: Sheet) -> None:
+def test_every_view_works_alone(mount: Mount, whole: ViewData) -> None:
     for view in dict.fromkeys(each.view for each in whole.arrays):
-        opened = mount(replace(whole, arrays=list(whole.of(view)), notes={}, about={}))
+        opened = mount(replace(whole, arrays=list(whole.arrays_of(view)), notes={}, about={}))
         name = "attention" if view == "effective" else view
         assert opened.tab.locator("section.view").evaluate_all("all => all.map(e => e.dataset.view)") == [name]
     assert "nothing to see" in mount(replace(whole, arrays=[])).tab.inner_text(".views")
 
 
-def test_a_view_nobody_knows_is_a_matrix(mount: Mount, whole: Sheet) -> None:
+def test_a_view_nobody_knows_is_a_matrix(mount: Mount, whole: ViewData) -> None:
     values = torch.randn(3, 2, 8, 8)
     values[1, 1, 0, 0] = float("nan")
     axes = (LAYER, Axis("way", labels=("there", "back")), Axis("query", ("encoder",)), Axis("key", ("encoder",)))
     curve = torch.tensor([1.0, float("nan"), -2.0, 4.0])
-    odd = [Array("new", "encoder", "numbers", axes, values), Array("odd", "", "curve", (Axis("step"),), curve)]
-    opened = mount(replace(whole, arrays=[*whole.of("attention"), *odd]))
+    odd = [ViewArray("new", "encoder", "numbers", axes, values), ViewArray("odd", "", "curve", (Axis("step"),), curve)]
+    opened = mount(replace(whole, arrays=[*whole.arrays_of("attention"), *odd]))
     opened.tab.locator("[data-view=odd]").scroll_into_view_if_needed()
     opened.tab.wait_for_selector("[data-view=odd] rect")
     assert opened.marked("[data-view=odd] rect") == 3
@@ -65,12 +65,14 @@ def test_a_view_nobody_knows_is_a_matrix(mount: Mount, whole: Sheet) -> None:
 def test_views_without_a_drawing_of_their_own_are_explained(mount: Mount) -> None:
     over, hop = Axis("input", ("encoder",)), Axis("hop", labels=("0",))
     matrix = (LAYER, Axis("query", ("encoder",)), Axis("key", ("encoder",)))
-    arrays = [Array(view, "", "numbers", matrix, torch.rand(2, 3, 3)) for view in ("norms", "match", "senses", "odd")]
-    arrays += [
-        Array("pooling", "", "weights", (over, hop), torch.tensor([[0.2], [0.5], [0.3]])),
-        Array("clusters", "", "map", (over, Axis("coordinate", labels=("x", "y"))), torch.rand(3, 2)),
+    arrays = [
+        ViewArray(view, "", "numbers", matrix, torch.rand(2, 3, 3)) for view in ("norms", "match", "senses", "odd")
     ]
-    opened = mount(Sheet({"encoder": ["a", "great", "film"]}, arrays, {}, {}))
+    arrays += [
+        ViewArray("pooling", "", "weights", (over, hop), torch.tensor([[0.2], [0.5], [0.3]])),
+        ViewArray("clusters", "", "map", (over, Axis("coordinate", labels=("x", "y"))), torch.rand(3, 2)),
+    ]
+    opened = mount(ViewData({"encoder": ["a", "great", "film"]}, arrays, {}, {}))
     for view in ("norms", "match", "senses", "pooling", "clusters"):
         made = opened.tab.locator(f"[data-view={view}]")
         assert made.locator("h2").inner_text()[0].isupper()
@@ -85,8 +87,8 @@ def test_views_without_a_drawing_of_their_own_are_explained(mount: Mount) -> Non
 
 def test_names_are_cut_under_bars_alone(mount: Mount) -> None:
     names = ("integrated gradients", "🙂" * 12, "random")
-    curve = Array("odd", "", "score", (Axis("method", labels=names),), torch.tensor([1.0, 2.0, 3.0]))
-    opened = mount(Sheet({}, [curve]))
+    curve = ViewArray("odd", "", "score", (Axis("method", labels=names),), torch.tensor([1.0, 2.0, 3.0]))
+    opened = mount(ViewData({}, [curve]))
     opened.tab.wait_for_selector("[data-view=odd] rect")
     ticks = opened.tab.locator("[data-view=odd] .tick").all_text_contents()[-3:]
     assert ticks == ["integrat…", "🙂" * 8 + "…", "random"]
@@ -105,17 +107,17 @@ def test_names_are_cut_under_bars_alone(mount: Mount) -> None:
     ids=["match", "translator", "senses"],
 )
 def test_texts_and_what_is_said_of_them_stand_over_the_facts(
-    mount: Mount, whole: Sheet, about: dict[str, object], texts: list[str], facts: list[str]
+    mount: Mount, whole: ViewData, about: dict[str, object], texts: list[str], facts: list[str]
 ) -> None:
-    opened = mount(replace(whole, arrays=list(whole.of("rollout")), about=about))
+    opened = mount(replace(whole, arrays=list(whole.arrays_of("rollout")), about=about))
     assert opened.tab.locator(".header [class^=about-]").all_inner_texts() == texts
     assert opened.tab.locator(".header .fact span").all_inner_texts() == facts
 
 
 @pytest.mark.parametrize("mark", ["▁", "##"])
-def test_what_stands_for_a_space_is_said_where_it_stands(mount: Mount, whole: Sheet, mark: str) -> None:
+def test_what_stands_for_a_space_is_said_where_it_stands(mount: Mount, whole: ViewData, mark: str) -> None:
     sides = {side: [token.replace("▁", mark) for token in tokens] for side, tokens in whole.sides.items()}
-    said = mount(replace(whole, arrays=list(whole.of("rollout")), sides=sides)).tab.inner_text(".footer")
+    said = mount(replace(whole, arrays=list(whole.arrays_of("rollout")), sides=sides)).tab.inner_text(".footer")
     assert "Tokens are the pieces the model sees" in said
     assert ("▁" in said) == (mark == "▁")
 
@@ -135,19 +137,19 @@ def test_gradients_say_what_they_explain(mount: Mount, output: Axis, said: str) 
     sides = {"encoder": ["a", "b", "c"], "tagged": ["a/X", "b/Y"]}
     n_outputs = len(output.labels) or len(sides[output.over[0]])
     values = torch.randn(3, n_outputs)
-    found = Array("gradients", "", "integrated_gradients", (Axis("input", ("encoder",)), output), values)
-    explained = mount(Sheet(sides, [found])).tab.inner_text("[data-view=gradients]")
+    found = ViewArray("gradients", "", "integrated_gradients", (Axis("input", ("encoder",)), output), values)
+    explained = mount(ViewData(sides, [found])).tab.inner_text("[data-view=gradients]")
     assert said in explained
     assert ("the row of a token explains the token that comes after it" in explained) == output.ahead
 
 
-def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: Sheet) -> None:
+def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: ViewData) -> None:
     """A sheet may hold but layer 2 and head 3; they are still called so."""
     arrays = []
     for each in whole.arrays:
         values, axes = each.values, list(each.axes)
         for name, number in (("layer", 2), ("head", 3)):
-            if (place := each.axis(name)) >= 0:
+            if (place := each.axis_index(name)) >= 0:
                 values = values.index_select(place, torch.tensor([number]))
                 axes[place] = Axis(name, labels=(str(number),))
         arrays.append(replace(each, values=values, axes=tuple(axes)))
@@ -158,16 +160,16 @@ def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: Sheet) -
     assert opened.tab.locator("[data-view=attribution] output:visible").inner_text() == "2"
 
 
-def test_it_begins_as_light_or_dark_as_the_system(open_file: OpenFile, whole: Sheet) -> None:
+def test_it_begins_as_light_or_dark_as_the_system(open_file: OpenFile, whole: ViewData) -> None:
     for scheme in ("dark", "light"):
-        opened = open_file(page(whole), scheme=scheme)
+        opened = open_file(render_page(whole), scheme=scheme)
         assert opened.state("theme") == scheme
         assert opened.tab.title() == "look: the old pilot who had landed in <eos>"
 
 
 def test_hostile_texts_do_no_harm(open_file: OpenFile) -> None:
     for width in (1600, 390):
-        opened = open_file(page(hostile()), width=width)
+        opened = open_file(render_page(hostile()), width=width)
         assert opened.tab.evaluate("window.harmed") is None
         assert opened.marked("img") + opened.marked(".regard script") == 0
         assert opened.tab.locator(".strip .token").nth(0).inner_text() == HOSTILE[0]
@@ -176,7 +178,7 @@ def test_hostile_texts_do_no_harm(open_file: OpenFile) -> None:
 
 
 def test_a_damaged_page_says_so(open_file: OpenFile) -> None:
-    text = page(sheet(("encoder",), source=30, n_heads=8))
+    text = render_page(sheet(("encoder",), source=30, n_heads=8))
     block = re.search(r'"blocks": \["([^"]{200})', text)
     assert block is not None
     opened = open_file(text.replace(block[1], "A" * 200), built=False)
@@ -186,20 +188,20 @@ def test_a_damaged_page_says_so(open_file: OpenFile) -> None:
     opened.complaints.clear()
 
 
-def test_a_notebook_shows_it(open_file: OpenFile, whole: Sheet) -> None:
-    opened = open_file(f"<!doctype html><p>In [1]:</p>{framed(whole)}", built=False)
+def test_a_notebook_shows_it(open_file: OpenFile, whole: ViewData) -> None:
+    opened = open_file(f"<!doctype html><p>In [1]:</p>{render_iframe(whole)}", built=False)
     inside = opened.tab.frame_locator("iframe")
     inside.locator("#look[data-built=true]").wait_for()
     assert inside.locator("#look").get_attribute("data-layer") == "0"
 
 
 @pytest.fixture(scope="module")
-def large() -> Sheet:
+def large() -> ViewData:
     return sheet(("encoder",), source=300, n_layers=12, n_heads=12, width=64)
 
 
-def test_three_hundred_tokens_and_144_heads(open_file: OpenFile, large: Sheet) -> None:
-    text = page(large)
+def test_three_hundred_tokens_and_144_heads(open_file: OpenFile, large: ViewData) -> None:
+    text = render_page(large)
     size = len(text.encode())
     assert size < LARGEST
     opened = open_file(text, width=1700)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from opened import Mount, array, close, in_order, pixels_of
 
-from regard.look.view import Sheet
+from regard.look.view import ViewData
 
 
-def test_a_click_chooses_a_head(mount: Mount, whole: Sheet) -> None:
+def test_a_click_chooses_a_head(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
     assert [opened.state(name) for name in ("kind", "layer", "head", "measure")] == ["encoder", "0", "0", "all"]
     for layer, head in ((0, 0), (2, 3), (1, 0)):
@@ -22,7 +22,7 @@ def test_a_click_chooses_a_head(mount: Mount, whole: Sheet) -> None:
             assert close(shown["difference"], float(raw[query, key] - effective[query, key]), 0.01)
 
 
-def test_keys_choose_layer_head_and_kind(mount: Mount, whole: Sheet) -> None:
+def test_keys_choose_layer_head_and_kind(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
         opened.tab.keyboard.press(key)
@@ -42,7 +42,7 @@ def test_keys_choose_layer_head_and_kind(mount: Mount, whole: Sheet) -> None:
     assert focused == "layer 1, head 1"
 
 
-def test_arrows_go_from_cell_to_cell_in_a_matrix(mount: Mount, whole: Sheet) -> None:
+def test_arrows_go_from_cell_to_cell_in_a_matrix(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
     opened.tab.focus("[data-matrix=raw]")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
@@ -53,7 +53,7 @@ def test_arrows_go_from_cell_to_cell_in_a_matrix(mount: Mount, whole: Sheet) -> 
     assert close(value, float(array(whole, "attention", "encoder")[0, 0, 1, 1]))
 
 
-def test_raw_effective_and_difference_alone_or_together(mount: Mount, whole: Sheet) -> None:
+def test_raw_effective_and_difference_alone_or_together(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
 
     def shown() -> list[str]:
@@ -78,7 +78,7 @@ def test_raw_effective_and_difference_alone_or_together(mount: Mount, whole: She
     assert (opened.pixels("effective") != before).any()
 
 
-def test_a_token_is_marked_in_every_view(mount: Mount, whole: Sheet) -> None:
+def test_a_token_is_marked_in_every_view(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
     opened.tab.hover(".strip-row:nth-child(1) [data-index='2']")
     for measure in ("raw", "effective", "difference"):
@@ -103,7 +103,7 @@ def test_a_token_is_marked_in_every_view(mount: Mount, whole: Sheet) -> None:
     opened.tab.wait_for_selector("[data-view=positions] .band", state="detached")
 
 
-def test_the_slider_goes_through_the_layers(mount: Mount, whole: Sheet) -> None:
+def test_the_slider_goes_through_the_layers(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
     panel = '[data-panel=attribution][data-stack="decoder"]'
     opened.tab.locator(panel).scroll_into_view_if_needed()
@@ -119,7 +119,7 @@ def test_the_slider_goes_through_the_layers(mount: Mount, whole: Sheet) -> None:
     assert "layer 1" in opened.tab.locator(panel).locator(".heat-title").inner_text()
 
 
-def test_light_and_dark(mount: Mount, whole: Sheet) -> None:
+def test_light_and_dark(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
     paper = "getComputedStyle(document.getElementById('look')).backgroundColor"
     light, painted = opened.tab.evaluate(paper), opened.pixels("raw")
@@ -132,7 +132,7 @@ def test_light_and_dark(mount: Mount, whole: Sheet) -> None:
     assert (opened.pixels("raw") == painted).all()
 
 
-def test_help_is_a_key_away(mount: Mount, whole: Sheet) -> None:
+def test_help_is_a_key_away(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
     opened.tab.keyboard.press("?")
     opened.tab.wait_for_selector("dialog[open]")
@@ -140,7 +140,7 @@ def test_help_is_a_key_away(mount: Mount, whole: Sheet) -> None:
     opened.tab.wait_for_selector("dialog", state="hidden")
 
 
-def test_whoever_cannot_see_it_can_hear_it(mount: Mount, whole: Sheet) -> None:
+def test_whoever_cannot_see_it_can_hear_it(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
     unnamed = """() => [...document.querySelectorAll("button, input, [role=img], [role=group]")]
         .filter(e => !(e.getAttribute("aria-label") || e.textContent.trim() || e.closest("label"))).length"""

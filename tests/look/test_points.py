@@ -11,16 +11,16 @@ import pytest
 import torch
 from drawings import texts, within
 
-from regard.look.figures import LINES
-from regard.look.plots.labels import Frame, beside, spread, together
-from regard.look.plots.points import MOST_GROUPS, MOST_NAMES
-from regard.look.view import Array, Axis, Sheet
+from regard.look.figures import LINE_STYLES
+from regard.look.plots.labels import LabelLayout, adjacent_offsets, farthest_point_order, group_close_points
+from regard.look.plots.points import MAX_LABELS, MAX_LEGEND_GROUPS
+from regard.look.view import Axis, ViewArray, ViewData
 
 Annotation = pytest.importorskip("matplotlib.text").Annotation
 COORDINATE = Axis("coordinate", labels=("x", "y"))
 
 
-def grouped(n_groups: int, each: int, apart: float = 6.0) -> Sheet:
+def grouped(n_groups: int, each: int, apart: float = 6.0) -> ViewData:
     """Texts in groups, some of which overlap."""
     random = np.random.default_rng(0)
     centres = apart * random.normal(size=(n_groups, 2))
@@ -28,11 +28,11 @@ def grouped(n_groups: int, each: int, apart: float = 6.0) -> Sheet:
     text = Axis("text", labels=tuple(f"text {number} of some length" for number in range(n_groups * each)))
     names = tuple(f"a text that stands for group {number}" for number in range(n_groups))
     labels = torch.arange(n_groups).repeat_interleave(each)
-    return Sheet(
+    return ViewData(
         {},
         [
-            Array("clusters", "", "map", (text, COORDINATE), torch.from_numpy(points)),
-            Array("clusters", "", "cluster", (text,), labels, "label", names),
+            ViewArray("clusters", "", "map", (text, COORDINATE), torch.from_numpy(points)),
+            ViewArray("clusters", "", "cluster", (text,), labels, "label", names),
         ],
         {},
         {"texts": n_groups * each, "k": n_groups},
@@ -45,7 +45,7 @@ def boxes(axes: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("n_groups", "each"), [(1, 1), (2, 3), (2, 40), (6, 12), (12, 4), (12, 80)])
-def test_a_map_of_any_number_of_groups_can_be_read(n_groups: int, each: int, drawn: Callable[[Sheet], Any]) -> None:
+def test_a_map_of_any_number_of_groups_can_be_read(n_groups: int, each: int, drawn: Callable[[ViewData], Any]) -> None:
     figure = drawn(grouped(n_groups, each))
     (axes,) = figure.axes
     legend = axes.get_legend()
@@ -53,7 +53,7 @@ def test_a_map_of_any_number_of_groups_can_be_read(n_groups: int, each: int, dra
     assert [entry.split(" ", 1)[0] for entry in entries] == [str(number) for number in range(n_groups)]
     assert all(entry.split("  ")[0].endswith(f"({each})") and "stands for" in entry for entry in entries)
     looks = [(tuple(some.get_facecolor()[0]), some.get_paths()[0].vertices.tobytes()) for some in axes.collections]
-    assert len(set(looks)) == n_groups <= len(LINES)
+    assert len(set(looks)) == n_groups <= len(LINE_STYLES)
     frame = axes.get_window_extent()
     assert frame.x1 <= legend.get_window_extent().x0
     assert within(figure)
@@ -64,25 +64,25 @@ def test_a_map_of_any_number_of_groups_can_be_read(n_groups: int, each: int, dra
     for one, other in combinations([box.padded(-1.5 * pixels) for box in placed], 2):
         assert not one.overlaps(other)
     named = sum("text" in each.get_text() for each in axes.findobj(Annotation))
-    assert min(n_groups * each, 4) <= named <= MOST_NAMES
+    assert min(n_groups * each, 4) <= named <= MAX_LABELS
     spread_out = axes.transData.transform(np.concatenate([some.get_offsets() for some in axes.collections]))
     longest = max(np.ptp(spread_out, 0) / (frame.width, frame.height))
     assert longest > 0.8 or each == 1, "the points fill their frame"
 
 
-def test_groups_beyond_the_legend_are_counted(drawn: Callable[[Sheet], Any]) -> None:
-    figure = drawn(grouped(MOST_GROUPS + 3, 2))
-    assert len(figure.axes[0].get_legend().get_texts()) == MOST_GROUPS
+def test_groups_beyond_the_legend_are_counted(drawn: Callable[[ViewData], Any]) -> None:
+    figure = drawn(grouped(MAX_LEGEND_GROUPS + 3, 2))
+    assert len(figure.axes[0].get_legend().get_texts()) == MAX_LEGEND_GROUPS
     assert any("3 more are not listed" in text for text in texts(figure))
 
 
-def occurrences(values: torch.Tensor, names: Sequence[str] = ()) -> Sheet:
+def occurrences(values: torch.Tensor, names: Sequence[str] = ()) -> ViewData:
     axes = Axis("layer"), Axis("occurrence", ("occurrence",)), COORDINATE
     names = names or [f"{number} a sentence" for number in range(1, values.shape[1] + 1)]
-    return Sheet({"occurrence": names}, [Array("senses", "", "map", axes, values)])
+    return ViewData({"occurrence": names}, [ViewArray("senses", "", "map", axes, values)])
 
 
-def test_points_of_a_plane_keep_away_from_its_frame(drawn: Callable[[Sheet], Any]) -> None:
+def test_points_of_a_plane_keep_away_from_its_frame(drawn: Callable[[ViewData], Any]) -> None:
     corners = torch.tensor([[-1.0, -1.0], [1.0, 1.0], [-1.0, 1.0], [1.0, -1.0]])
     figure = drawn(occurrences(torch.stack([corners, 3 * corners])))
     figure.canvas.draw()
@@ -90,7 +90,7 @@ def test_points_of_a_plane_keep_away_from_its_frame(drawn: Callable[[Sheet], Any
         assert all(low < -1.1 * far and 1.1 * far < high for low, high in (axes.get_xlim(), axes.get_ylim()))
 
 
-def test_points_at_one_place_share_a_name(drawn: Callable[[Sheet], Any]) -> None:
+def test_points_at_one_place_share_a_name(drawn: Callable[[ViewData], Any]) -> None:
     apart = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     found = texts(drawn(occurrences(torch.stack([torch.zeros(3, 2), apart, apart[[0, 1, 0]]]))))
     assert {"1, 2, 3", "1", "2", "3", "1, 3"} <= set(found)
@@ -106,7 +106,7 @@ def test_points_at_one_place_share_a_name(drawn: Callable[[Sheet], Any]) -> None
     ids=["numbered", "others", "blank"],
 )
 def test_points_are_numbered_whatever_they_are_called(
-    names: list[str], below: str, drawn: Callable[[Sheet], Any]
+    names: list[str], below: str, drawn: Callable[[ViewData], Any]
 ) -> None:
     apart = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     found = texts(drawn(occurrences(torch.stack([apart, apart]), names)))
@@ -115,17 +115,19 @@ def test_points_are_numbered_whatever_they_are_called(
 
 def test_a_name_takes_its_room_and_one_without_room_has_no_place() -> None:
     points = np.array([[20.0, 20.0], [80.0, 20.0]])
-    frame = Frame((100.0, 40.0), points)
+    frame = LabelLayout((100.0, 40.0), points)
     size = (30.0, 8.0)
-    assert frame.put((20.0, 20.0), size, beside(size)) == (19.0, 0.0)
-    assert frame.put((80.0, 20.0), size, beside(size)) == (0.0, 7.0), "right of it the frame ends, left is a name"
-    assert frame.put((20.0, 20.0), size, [(19.0, 0.0)]) is None, "it is taken"
-    assert frame.put((20.0, 20.0), size, [(0.0, 0.0)]) is None, "the point is there"
-    assert frame.put((20.0, 20.0), size, [(-19.0, 0.0)]) is None, "it would leave the frame"
+    assert frame.place_label((20.0, 20.0), size, adjacent_offsets(size)) == (19.0, 0.0)
+    assert frame.place_label((80.0, 20.0), size, adjacent_offsets(size)) == (0.0, 7.0), (
+        "right of it the frame ends, left is a name"
+    )
+    assert frame.place_label((20.0, 20.0), size, [(19.0, 0.0)]) is None, "it is taken"
+    assert frame.place_label((20.0, 20.0), size, [(0.0, 0.0)]) is None, "the point is there"
+    assert frame.place_label((20.0, 20.0), size, [(-19.0, 0.0)]) is None, "it would leave the frame"
 
 
 def test_names_are_tried_all_over_the_map() -> None:
     points = np.concatenate((np.zeros((50, 2)), [[100.0, 0.0], [0.0, 100.0]])) + np.arange(52)[:, None] * 1e-3
-    assert {50, 51} <= set(spread(points, 5))
-    assert sorted(spread(points, 99)) == list(range(52))
-    assert together(points)[1:] == [[50], [51]]
+    assert {50, 51} <= set(farthest_point_order(points, 5))
+    assert sorted(farthest_point_order(points, 99)) == list(range(52))
+    assert group_close_points(points)[1:] == [[50], [51]]

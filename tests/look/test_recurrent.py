@@ -13,15 +13,15 @@ from sentences import VOCABULARY
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.data.batches import PartedRows, sentences_to_rows
+from regard.data.batches import SegmentedRows, sentences_to_rows
 from regard.errors import InputError
-from regard.look.page import page
-from regard.look.seen import Seen
-from regard.look.subject import Side, Subject
-from regard.look.tangents import entered, entering
-from regard.look.terminal import drawn
-from regard.models.recurrent.config import RecurrentTextConfig
-from regard.models.recurrent.encoder import RecurrentTextEncoder
+from regard.look.page import render_page
+from regard.look.seen import Inspection
+from regard.look.subject import LookTarget, Side
+from regard.look.tangents import record_inputs, replace_inputs
+from regard.look.terminal import render_text
+from regard.models.recurrent.config import RecurrentEncoderConfig
+from regard.models.recurrent.encoder import RecurrentEncoder
 from regard.nn import Linear, record
 from regard.text.pieces import Word
 
@@ -36,23 +36,23 @@ def side(ids: list[int], entrance: str) -> Side:
     return Side([f"t{i}" for i in ids], [Word(f"t{i}", (place,)) for place, i in enumerate(ids)], entrance)
 
 
-def subject(source: list[int] = SOURCE, **shape: Any) -> Subject:
+def subject(source: list[int] = SOURCE, **shape: Any) -> LookTarget:
     model = translator(**shape).eval()
-    read, target = sentences_to_rows([source], pad=0), sentences_to_rows([TARGET], pad=0)
+    read, target = sentences_to_rows([source], pad_id=0), sentences_to_rows([TARGET], pad_id=0)
     sides = {"encoder": side(source, "source_embedding.out"), "decoder": side(TARGET, "target_embedding.out")}
-    body = lambda: model.decoded(read, target)  # noqa: E731
-    return Subject(model, sides, body=body, head=model.logits, predicted=torch.tensor(WRITTEN))
+    body = lambda: model.hidden_states(read, target)  # noqa: E731
+    return LookTarget(model, sides, run_layers=body, head=model.logits, predicted_ids=torch.tensor(WRITTEN))
 
 
 @pytest.mark.parametrize("attention", ["additive", "dot", "general"])
 @pytest.mark.parametrize("feeding", [False, True])
 def test_attention_is_what_the_model_looked_at_token_by_token(attention: str, feeding: bool) -> None:
     found = subject(attention=attention, input_feeding=feeding)
-    seen, model = Seen(found), found.model
+    seen, model = Inspection(found), found.model
     weights = seen.attention("cross")
     assert weights.shape == (1, 1, 4, 6)
     assert_close(weights.sum(-1), torch.ones(1, 1, 4, dtype=torch.float64))
-    state = model.start(sentences_to_rows([SOURCE], pad=0))
+    state = model.start(sentences_to_rows([SOURCE], pad_id=0))
     for place, token in enumerate(TARGET):
         with record(model, "*.cross_attention.weights") as heard:
             model.step(torch.tensor([token]), state)
@@ -64,7 +64,7 @@ def test_attention_is_what_the_model_looked_at_token_by_token(attention: str, fe
 def test_effective_attention_keeps_what_the_values_carry_and_drops_the_rest() -> None:
     long = [3, 4, 5, 6, 7, 8, 9, 10, 11, 3, 5, 2]
     found = subject(long, attention="dot", directions="both", d_model=8)
-    seen = Seen(found)
+    seen = Inspection(found)
     (module,) = found.attentions("cross").values()
     with torch.no_grad(), record(found.model, "*.value") as heard:
         found.run()
@@ -81,86 +81,89 @@ def test_effective_attention_keeps_what_the_values_carry_and_drops_the_rest() ->
 @pytest.mark.parametrize("shape", SHAPES[:5], ids=named)
 def test_attribution_is_the_norm_of_the_jacobian(shape: dict[str, Any]) -> None:
     found = subject(**shape)
-    inputs = entered(found)
+    inputs = record_inputs(found)
 
     def last(source: Tensor, target: Tensor) -> Tensor:
-        with entering(found, {"encoder": source, "decoder": target}), record(found.model, "decoder.1.out") as heard:
-            found.body()
+        with (
+            replace_inputs(found, {"encoder": source, "decoder": target}),
+            record(found.model, "decoder.1.out") as heard,
+        ):
+            found.run_layers()
         return heard["decoder.1.out"][0]
 
     blocks = torch.autograd.functional.jacobian(last, (inputs["encoder"], inputs["decoder"]))
     norms = torch.cat([block[:, :, 0].square().sum((1, 3)).sqrt() for block in blocks], 1).T  # (inputs, T)
-    assert_close(Seen(found).attribution(stack="decoder"), norms / norms.sum(0))
-    share = Seen(found).attribution(stack="decoder")
+    assert_close(Inspection(found).attribution(stack="decoder"), norms / norms.sum(0))
+    share = Inspection(found).attribution(stack="decoder")
     assert not share[6:].tril(-1).any()  # a target token is in nothing that is written before it
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 def test_every_view_there_is_can_be_had_and_drawn(shape: dict[str, Any]) -> None:
-    seen = Seen(subject(**shape))
-    sheet = seen.sheet("all")
+    seen = Inspection(subject(**shape))
+    sheet = seen.view_data("all")
     views = {array.view for array in sheet.arrays}
     assert {"attribution", "gradients", "faithfulness"} <= views
     assert ({"attention", "effective", "norms", "identifiability"} <= views) == (shape["attention"] != "none")
     assert ("similarity" in views) == (shape["attention"] == "general")
     assert "rollout" not in views
-    assert float(seen.gradients().gap.max()) < 1e-3
-    assert "attribution" in drawn(sheet, 80)
-    assert "<script>" in page(sheet)
+    assert float(seen.gradients().convergence_delta.max()) < 1e-3
+    assert "attribution" in render_text(sheet, 80)
+    assert "<script>" in render_page(sheet)
     assert "random" in seen.faithfulness().methods
 
 
 def test_integrated_gradients_sum_to_what_the_text_changes() -> None:
     found = subject(attention="additive")
-    nothing = {name: torch.zeros_like(x) for name, x in entered(found).items()}
-    with torch.no_grad(), entering(found, nothing):
-        before = found.explained()
+    nothing = {name: torch.zeros_like(x) for name, x in record_inputs(found).items()}
+    with torch.no_grad(), replace_inputs(found, nothing):
+        before = found.explained_outputs()
     with torch.no_grad():
-        after = found.explained()
-    assert_close(Seen(found).gradients().integrated_gradients.sum(0), after - before, rtol=0, atol=1e-3)
+        after = found.explained_outputs()
+    assert_close(Inspection(found).gradients().integrated_gradients.sum(0), after - before, rtol=0, atol=1e-3)
 
 
 def test_where_there_is_no_attention_one_line_says_so() -> None:
-    seen = Seen(subject(attention="none"))
+    seen = Inspection(subject(attention="none"))
     assert seen.kinds == []
     no_token = "this model has nothing to show for --view attention: no token of it looks at another by attention"
     with pytest.raises(InputError, match=f"^{no_token}; look at: attribution, gradients, faithfulness$"):
-        seen.sheet("attention")
+        seen.view_data("attention")
     with pytest.raises(InputError, match=r"^gradients has no layer to choose; leave it out, or look at: attribution$"):
-        seen.sheet("gradients", layer=0)
+        seen.view_data("gradients", layer=0)
     with pytest.raises(InputError, match=r"^this model has no cross attention; it has: none$"):
-        seen.sheet("attention", kind="cross")
+        seen.view_data("attention", kind="cross")
     with pytest.raises(InputError, match="its tokens do not meet in self-attention"):
-        Seen(subject(attention="dot")).sheet("rollout")
+        Inspection(subject(attention="dot")).view_data("rollout")
     with pytest.raises(InputError, match="cross attention has learned no bilinear form"):
-        Seen(subject(attention="additive")).similarity(0, 0, "cross")
-    assert len(seen.sheet("attribution", kind="encoder").arrays) == 3
+        Inspection(subject(attention="additive")).similarity(0, 0, "cross")
+    assert len(seen.view_data("attribution", kind="encoder").arrays) == 3
 
 
 def test_a_reader_and_a_language_model() -> None:
-    config = RecurrentTextConfig(preset="tiny", d_model=8, n_layers=2, dropout=0.0)
-    reader = stirred(RecurrentTextEncoder(config, VOCABULARY, {"tags": Linear(8, 3)}), 0).eval()
-    rows = sentences_to_rows([SOURCE], pad=0)
-    parted = PartedRows(rows.ids, rows.segment, rows.position, torch.zeros_like(rows.ids))
-    tagged = Subject(
+    config = RecurrentEncoderConfig(preset="tiny", d_model=8, n_layers=2, dropout=0.0)
+    reader = stirred(RecurrentEncoder(config, VOCABULARY, {"tags": Linear(8, 3)}), 0).eval()
+    rows = sentences_to_rows([SOURCE], pad_id=0)
+    parted = SegmentedRows(rows.ids, rows.segment, rows.position, torch.zeros_like(rows.ids))
+    tagged = LookTarget(
         reader,
         {"encoder": side(SOURCE, "embedding.out")},
-        body=lambda: reader(parted),
+        run_layers=lambda: reader(parted),
         head=reader.heads["tags"],
-        predicted=torch.tensor([0, 1, 2, 0, 1, 2]),
+        predicted_ids=torch.tensor([0, 1, 2, 0, 1, 2]),
     )
-    seen = Seen(tagged)
-    assert {array.view for array in seen.sheet("all").arrays} == {"attribution", "gradients", "faithfulness"}
+    seen = Inspection(tagged)
+    assert {array.view for array in seen.view_data("all").arrays} == {"attribution", "gradients", "faithfulness"}
     assert (seen.attribution() > 0).all()  # both directions: every token is in every other
     writer = language_model().eval()
-    written = Subject(
+    written = LookTarget(
         writer,
         {"decoder": side(SOURCE, "embedding.out")},
-        body=lambda: writer.hidden(rows),
+        run_layers=lambda: writer.hidden_states(rows),
         head=writer.logits,
-        predicted=torch.tensor([*SOURCE[1:], 2]),
+        predicted_ids=torch.tensor([*SOURCE[1:], 2]),
     )
-    share = Seen(written).attribution(stack="decoder")
+    share = Inspection(written).attribution(stack="decoder")
     assert not share.tril(-1).any()
     assert (share.triu() > 0).sum() == 21
 
@@ -172,19 +175,23 @@ def test_where_no_view_is_named_a_file_and_the_screen_show_the_same(
     attending, without = subject(attention="dot"), subject(attention="none")
     pooled = replace(without, hops=lambda: torch.full((1, len(SOURCE) + len(TARGET)), 0.1))
     for looked, view in ((attending, "attention"), (pooled, "pooling"), (without, "gradients")):
-        seen = Seen(looked)
-        assert (seen.usual(), seen.usual("look.csv"), seen.usual("look.html")) == (view, view, "all")
+        seen = Inspection(looked)
+        assert (seen.default_view(), seen.default_view("look.csv"), seen.default_view("look.html")) == (
+            view,
+            view,
+            "all",
+        )
         assert seen.save(tmp_path / "look.csv").read_text().splitlines()[1].startswith(f"{view},")
         seen.show()
-        assert capsys.readouterr().out == drawn(seen.sheet(view)) + "\n"
+        assert capsys.readouterr().out == render_text(seen.view_data(view)) + "\n"
         assert seen._repr_html_()
     with pytest.raises(InputError, match=r"one of: attribution, gradients, faithfulness, or write look.html$"):
-        Seen(without).save(tmp_path / "look.svg", "all")
+        Inspection(without).save(tmp_path / "look.svg", "all")
     with pytest.raises(InputError, match=r"attention; look at: attribution, gradients, faithfulness, pooling$"):
-        Seen(pooled).sheet("attention")
+        Inspection(pooled).view_data("attention")
 
 
 def test_figures_are_written(tmp_path: Path) -> None:
-    seen = Seen(subject(attention="dot"))
+    seen = Inspection(subject(attention="dot"))
     for name in ("look.html", "look.json", "look.csv"):
         assert seen.save(tmp_path / name).stat().st_size > 1000

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.look.rollout import flow, mixed, rollout, rollout_with_memory
+from regard.look.rollout import add_residual, attention_flow, attention_rollout, decoder_rollout
 
 
 def attention(seed: int, layers: int, heads: int, queries: int, keys: int) -> Tensor:
@@ -20,15 +20,15 @@ def attention(seed: int, layers: int, heads: int, queries: int, keys: int) -> Te
 def test_rollout_is_the_product_of_the_layers() -> None:
     weights = attention(0, 3, 2, 5, 5)
     first, second, third = (weights.mean(1) + torch.eye(5)) / 2
-    found = rollout(weights)
+    found = attention_rollout(weights)
     assert_close(found, torch.stack([first, second @ first, third @ second @ first]))
     assert_close(found.sum(-1), torch.ones(3, 5, dtype=torch.float64))
 
 
 def test_the_rollout_of_a_decoder_is_over_source_and_target() -> None:
     own, cross = attention(0, 2, 2, 4, 4), attention(1, 2, 2, 4, 3)
-    memory = rollout(attention(2, 2, 2, 3, 3))[-1]
-    found = rollout_with_memory(own, cross, memory)
+    memory = attention_rollout(attention(2, 2, 2, 3, 3))[-1]
+    found = decoder_rollout(own, cross, memory)
     assert found.shape == (2, 4, 7)
     assert_close(found.sum(-1), torch.ones(2, 4, dtype=torch.float64))
     by_hand = ((own[0].mean(0) + torch.eye(4)) / 2 / 2, cross[0].mean(0) @ memory / 2)
@@ -59,6 +59,6 @@ def test_the_largest_flow_is_the_smallest_cut(seed: int) -> None:
     weights = attention(seed, 2, 2, 3, 3)
     if seed % 2:
         weights = weights.tril()
-    found = flow(weights, output=1)
+    found = attention_flow(weights, output=1)
     for source in range(3):
-        assert float(found[source]) == pytest.approx(smallest_cut(mixed(weights), source, 1), abs=1e-9)
+        assert float(found[source]) == pytest.approx(smallest_cut(add_residual(weights), source, 1), abs=1e-9)

@@ -14,10 +14,10 @@ import pytest
 from sheets import sheet as made_up
 
 from regard.errors import InputError, MissingExtra
-from regard.look.page import page
-from regard.look.save import FIGURES, check_form, save, show
-from regard.look.terminal import drawn
-from regard.look.view import Sheet
+from regard.look.page import render_page
+from regard.look.save import FIGURE_SUFFIXES, check_output_path, save_view, show_view
+from regard.look.terminal import render_text
+from regard.look.view import ViewData
 
 BEGINNINGS = {
     ".html": b"<!",
@@ -29,9 +29,9 @@ BEGINNINGS = {
 }
 
 
-def one_view() -> Sheet:
+def one_view() -> ViewData:
     sheet = made_up(("cross",), source=3, target=3, n_layers=1, n_heads=1)
-    return Sheet(sheet.sides, list(sheet.of("attention")), {}, sheet.about)
+    return ViewData(sheet.sides, list(sheet.arrays_of("attention")), {}, sheet.about)
 
 
 def not_asked() -> NoReturn:
@@ -40,20 +40,22 @@ def not_asked() -> NoReturn:
 
 @pytest.mark.parametrize("suffix", [*BEGINNINGS, ".PNG", ".Json"])
 def test_the_suffix_says_the_form(suffix: str, tmp_path: Path) -> None:
-    if suffix.lower() in FIGURES:
+    if suffix.lower() in FIGURE_SUFFIXES:
         pytest.importorskip("matplotlib")
     path = tmp_path / f"look{suffix}"
     path.write_text("before")
-    assert save(one_view, str(path)) == path
+    assert save_view(one_view, str(path)) == path
     assert path.read_bytes().lstrip().startswith(BEGINNINGS[suffix.lower()])
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_is_written_is_what_the_parts_make(tmp_path: Path) -> None:
     sheet = one_view()
-    assert save(lambda: sheet, tmp_path / "look.html").read_text(encoding="utf-8") == page(sheet)
-    assert json.loads(save(lambda: sheet, tmp_path / "look.json").read_text(encoding="utf-8"))["sides"] == sheet.sides
-    with save(lambda: sheet, tmp_path / "look.csv").open(encoding="utf-8", newline="") as file:
+    assert save_view(lambda: sheet, tmp_path / "look.html").read_text(encoding="utf-8") == render_page(sheet)
+    assert (
+        json.loads(save_view(lambda: sheet, tmp_path / "look.json").read_text(encoding="utf-8"))["sides"] == sheet.sides
+    )
+    with save_view(lambda: sheet, tmp_path / "look.csv").open(encoding="utf-8", newline="") as file:
         assert len(list(csv.reader(file))) == 1 + 3 * 3
 
 
@@ -75,7 +77,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_work(
     Path("file").write_text("")
     Path("folder.json").mkdir()
     with pytest.raises(InputError) as caught:
-        save(not_asked, name)
+        save_view(not_asked, name)
     assert str(caught.value) == message
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.json"]
 
@@ -83,7 +85,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_work(
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a directory that nobody can write to")
 def test_a_directory_that_nobody_can_write_to() -> None:
     with pytest.raises(InputError, match=r"^/sys/kernel/look.json: cannot be written: .*; choose another place$"):
-        save(not_asked, "/sys/kernel/look.json")
+        save_view(not_asked, "/sys/kernel/look.json")
 
 
 def test_without_matplotlib_a_figure_is_refused_before_the_work(
@@ -91,22 +93,22 @@ def test_without_matplotlib_a_figure_is_refused_before_the_work(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"^a figure needs the extra 'plot'; run: pip install 'regard\[plot\]'$"):
-        save(not_asked, tmp_path / "look.svg")
-    assert check_form(tmp_path / "look.html", ["attention", "norms"]) == tmp_path / "look.html"
+        save_view(not_asked, tmp_path / "look.svg")
+    assert check_output_path(tmp_path / "look.html", ["attention", "norms"]) == tmp_path / "look.html"
 
 
 def test_a_figure_of_several_views_is_refused_before_the_work(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"a figure shows one view; choose one of: rollout, norms, or write look.html$"
     ):
-        check_form(tmp_path / "look.pdf", ["rollout", "norms"])
+        check_output_path(tmp_path / "look.pdf", ["rollout", "norms"])
 
 
 @pytest.mark.parametrize("suffix", [".html", ".csv", ".png"])
 def test_a_disk_that_is_full_leaves_what_was_there(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if suffix in FIGURES:
+    if suffix in FIGURE_SUFFIXES:
         pytest.importorskip("matplotlib")
     path = tmp_path / f"look{suffix}"
     path.write_text("before")
@@ -116,11 +118,11 @@ def test_a_disk_that_is_full_leaves_what_was_there(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match=r"cannot be written: no space left on device; choose another place$"):
-        save(one_view, path)
+        save_view(one_view, path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_outside_a_notebook_a_map_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    show(one_view())
-    assert capsys.readouterr().out == drawn(one_view()) + "\n"
+    show_view(one_view())
+    assert capsys.readouterr().out == render_text(one_view()) + "\n"

@@ -11,29 +11,29 @@ import pytest
 import torch
 from sheets import sheet as made_up
 
-from regard.look.tables import as_csv, as_json
-from regard.look.view import Array, Axis, Sheet
+from regard.look.tables import to_csv, to_json
+from regard.look.view import Axis, ViewArray, ViewData
 
 AWKWARD = ['say "no"', "a,b", "two\nlines", "tab\t;", "", " ", "日本", "▁é", "<0xE2>", "'"]
 
 
 @pytest.fixture(scope="module")
-def sheet() -> Sheet:
+def sheet() -> ViewData:
     return made_up(source=5, target=4, n_layers=2, n_heads=2, estimate=True)
 
 
 @pytest.fixture(scope="module")
-def awkward() -> Sheet:
+def awkward() -> ViewData:
     """Tokens that a careless table breaks at, and numbers that a careless one rounds."""
     numbers = torch.rand(2, len(AWKWARD), len(AWKWARD), generator=torch.Generator().manual_seed(0)) ** 20
     axes = (Axis("layer", labels=("5", "7")), Axis("query", ("encoder",)), Axis("key", ("encoder",)))
-    arrays = [Array("attention", "encoder", "weights", axes, numbers)]
-    arrays.append(Array("other", "", "by_name", (Axis("query"),), torch.tensor([1, 2])))
-    return Sheet({"encoder": AWKWARD}, arrays)
+    arrays = [ViewArray("attention", "encoder", "weights", axes, numbers)]
+    arrays.append(ViewArray("other", "", "by_name", (Axis("query"),), torch.tensor([1, 2])))
+    return ViewData({"encoder": AWKWARD}, arrays)
 
 
-def test_json_holds_every_number_and_what_lies_along_the_axes(sheet: Sheet) -> None:
-    found = json.loads(as_json(sheet))
+def test_json_holds_every_number_and_what_lies_along_the_axes(sheet: ViewData) -> None:
+    found = json.loads(to_json(sheet))
     assert (found["format"], found["version"]) == ("regard look", 1)
     assert found["sides"] == sheet.sides
     assert found["notes"] == sheet.notes
@@ -49,17 +49,17 @@ def test_json_holds_every_number_and_what_lies_along_the_axes(sheet: Sheet) -> N
     assert methods == {"name": "method", "over": [], "labels": [*methods["labels"][:-1], "random"]}
 
 
-def test_json_of_awkward_tokens_and_of_what_is_no_number(awkward: Sheet) -> None:
-    assert json.loads(as_json(awkward))["sides"]["encoder"] == AWKWARD
-    assert "\n" not in as_json(awkward)
-    nothing = Sheet({}, [Array("v", "", "n", (Axis("layer"),), torch.tensor([math.nan, math.inf, 1.0]))])
-    assert json.loads(as_json(nothing))["arrays"][0]["values"] == [None, None, 1.0]
+def test_json_of_awkward_tokens_and_of_what_is_no_number(awkward: ViewData) -> None:
+    assert json.loads(to_json(awkward))["sides"]["encoder"] == AWKWARD
+    assert "\n" not in to_json(awkward)
+    nothing = ViewData({}, [ViewArray("v", "", "n", (Axis("layer"),), torch.tensor([math.nan, math.inf, 1.0]))])
+    assert json.loads(to_json(nothing))["arrays"][0]["values"] == [None, None, 1.0]
 
 
 @pytest.mark.parametrize("which", ["sheet", "awkward"])
 def test_csv_has_every_number_at_its_place(which: str, request: pytest.FixtureRequest) -> None:
-    sheet: Sheet = request.getfixturevalue(which)
-    rows = list(csv.DictReader(io.StringIO(as_csv(sheet), newline="")))
+    sheet: ViewData = request.getfixturevalue(which)
+    rows = list(csv.DictReader(io.StringIO(to_csv(sheet), newline="")))
     assert len(rows) == sum(array.values.numel() for array in sheet.arrays)
     arrays = {(array.view, array.kind, array.name): array for array in sheet.arrays}
     places = set()
@@ -74,5 +74,5 @@ def test_csv_has_every_number_at_its_place(which: str, request: pytest.FixtureRe
         assert float(row["value"]) == array.values[tuple(place)].item()
         used = {column for axis in array.axes for column in (axis.name, f"{axis.name}_token")}
         assert not any(row[column] for column in row.keys() - used - {"view", "kind", "name", "value"})
-        places.add((array.title, *place))
+        places.add((array.qualified_name, *place))
     assert len(places) == len(rows)

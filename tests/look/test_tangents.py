@@ -10,8 +10,8 @@ from subjects import translator
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.look.subject import Subject
-from regard.look.tangents import direct, entered, entering, linearised
+from regard.look.subject import LookTarget
+from regard.look.tangents import autodiff_pushforward, linearised_pushforward, record_inputs, replace_inputs
 from regard.nn import record
 
 SHAPES = [
@@ -22,24 +22,24 @@ SHAPES = [
 ]
 
 
-def by_small_steps(subject: Subject, stack: str, side: str, directions: Tensor) -> Tensor:
+def by_small_steps(subject: LookTarget, stack: str, side: str, directions: Tensor) -> Tensor:
     """The model run a little to either side of the text."""
-    inputs, step = entered(subject)[side], 1e-5
+    inputs, step = record_inputs(subject)[side], 1e-5
     names = [f"{stack}.{layer}.out" for layer in range(subject.n_layers(stack))]
 
     @torch.no_grad()
     def outs(change: Tensor) -> Tensor:
-        with record(subject.model, *names) as heard, entering(subject, {side: inputs + change}):
-            subject.body()
+        with record(subject.model, *names) as heard, replace_inputs(subject, {side: inputs + change}):
+            subject.run_layers()
         return torch.stack([heard[name][0] for name in names])
 
     moved = [(outs(step * each) - outs(-step * each)) / (2 * step) for each in directions]
     return torch.stack(moved).square().sum(-1)
 
 
-def directions(subject: Subject, side: str, count: int = 3) -> Tensor:
+def directions(subject: LookTarget, side: str, count: int = 3) -> Tensor:
     generator = torch.Generator().manual_seed(5)
-    return torch.randn(count, *entered(subject)[side].shape[1:], generator=generator, dtype=torch.float64)
+    return torch.randn(count, *record_inputs(subject)[side].shape[1:], generator=generator, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape["positions"])
@@ -48,8 +48,8 @@ def test_both_ways_are_the_derivative(shape: dict[str, object], stack: str, side
     subject = translator(5, 4, **shape)
     sent = directions(subject, side)
     expected = by_small_steps(subject, stack, side, sent)
-    assert_close(direct(subject, stack)({side: sent}), expected, rtol=1e-6, atol=1e-7)
-    assert_close(linearised(subject, stack, torch.float64)({side: sent}), expected, rtol=1e-6, atol=1e-7)
+    assert_close(autodiff_pushforward(subject, stack)({side: sent}), expected, rtol=1e-6, atol=1e-7)
+    assert_close(linearised_pushforward(subject, stack, torch.float64)({side: sent}), expected, rtol=1e-6, atol=1e-7)
 
 
 @settings(max_examples=12, deadline=None)
@@ -66,14 +66,16 @@ def test_they_agree_whatever_the_shape(
 ) -> None:
     subject = translator(source, target, seed, n_heads=heads, n_layers=layers, n_decoder_layers=layers, **shape)
     sent = {side: directions(subject, side) for side in subject.sides}
-    found = linearised(subject, "decoder", torch.float64)(sent)
-    assert_close(found, direct(subject, "decoder")(sent), rtol=1e-8, atol=1e-10)
+    found = linearised_pushforward(subject, "decoder", torch.float64)(sent)
+    assert_close(found, autodiff_pushforward(subject, "decoder")(sent), rtol=1e-8, atol=1e-10)
 
 
 def test_a_side_that_does_not_move_moves_nothing() -> None:
     subject = translator(5, 4)
     sent = {"decoder": directions(subject, "decoder")}
     assert_close(
-        linearised(subject, "decoder", torch.float64)(sent),
-        linearised(subject, "decoder", torch.float64)({**sent, "encoder": 0 * directions(subject, "encoder")}),
+        linearised_pushforward(subject, "decoder", torch.float64)(sent),
+        linearised_pushforward(subject, "decoder", torch.float64)(
+            {**sent, "encoder": 0 * directions(subject, "encoder")}
+        ),
     )

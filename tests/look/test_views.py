@@ -13,15 +13,15 @@ from subjects import one_stack, translator
 from torch.testing import assert_close
 
 from regard.errors import InputError
-from regard.look.effective import Identifiability
-from regard.look.meaning import SHARES, is_share
-from regard.look.seen import Seen
-from regard.look.subject import Subject
-from regard.look.view import Array, Sheet
-from regard.look.views import VIEWS, Asked, check, sheet, told
+from regard.look.effective import AttentionIdentifiability
+from regard.look.meaning import FRACTION_ARRAYS, is_fraction
+from regard.look.seen import Inspection
+from regard.look.subject import LookTarget
+from regard.look.view import ViewArray, ViewData
+from regard.look.views import VIEWS, ViewRequest, build_view_data, check_request, describe_identifiability
 from regard.text.pieces import Word
 
-SUBJECTS: dict[str, Callable[[], Subject]] = {
+SUBJECTS: dict[str, Callable[[], LookTarget]] = {
     "translator": lambda: translator(5, 4),
     "encoder": lambda: one_stack("encoder", 4),
     "decoder": lambda: one_stack("decoder", 4),
@@ -30,7 +30,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
 }
 
 
-def in_words(subject: Subject) -> Subject:
+def in_words(subject: LookTarget) -> LookTarget:
     """The same text, its second and third piece one word: as ``<sos>``, the first is one by itself."""
 
     def merged(tokens: list[str]) -> list[Word]:
@@ -44,43 +44,43 @@ def in_words(subject: Subject) -> Subject:
 
 
 @pytest.fixture(scope="module", params=SUBJECTS)
-def seen(request: pytest.FixtureRequest) -> Seen:
-    return Seen(in_words(SUBJECTS[request.param]()))
+def seen(request: pytest.FixtureRequest) -> Inspection:
+    return Inspection(in_words(SUBJECTS[request.param]()))
 
 
-def find(found: Sheet, view: str, kind: str, name: str) -> Array:
-    (array,) = (array for array in found.of(view) if (array.kind, array.name) == (kind, name))
+def find(found: ViewData, view: str, kind: str, name: str) -> ViewArray:
+    (array,) = (array for array in found.arrays_of(view) if (array.kind, array.name) == (kind, name))
     return array
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_all_views_of_every_model(seen: Seen, words: bool) -> None:
-    found = seen.sheet("all", words=words)
+def test_all_views_of_every_model(seen: Inspection, words: bool) -> None:
+    found = seen.view_data("all", words=words)
     assert list(dict.fromkeys(array.view for array in found.arrays)) == [view for view in VIEWS if view != "pooling"]
     for array in found.arrays:
         for axis, size in zip(array.axes, array.values.shape, strict=True):
-            assert len(found.labels(axis, size)) == size, array.title
-        assert array.values.isfinite().all(), array.title
-    sides = seen.subject.sides
+            assert len(found.labels(axis, size)) == size, array.qualified_name
+        assert array.values.isfinite().all(), array.qualified_name
+    sides = seen.look_target.sides
     assert found.sides == {name: [w.text for w in side.words] if words else side.tokens for name, side in sides.items()}
-    for array in found.of("attention"):
+    for array in found.arrays_of("attention"):
         assert_close(array.values.sum(-1), torch.ones_like(array.values[..., 0]))
-    for array in found.of("attribution"):
+    for array in found.arrays_of("attribution"):
         if array.name == "share":
             assert_close(array.values.sum(1), torch.ones_like(array.values[:, 0]))
 
 
-def test_shares_are_shares_of_one(seen: Seen) -> None:
-    shares = [array for array in seen.sheet("all").arrays if is_share(array)]
-    assert {f"{array.view}.{array.name}" for array in shares} == SHARES, "no name that nothing has"
+def test_shares_are_shares_of_one(seen: Inspection) -> None:
+    shares = [array for array in seen.view_data("all").arrays if is_fraction(array)]
+    assert {f"{array.view}.{array.name}" for array in shares} == FRACTION_ARRAYS, "no name that nothing has"
     for array in shares:
-        assert array.values.min() >= -1e-9, array.title
-        assert array.values.max() <= 1 + 1e-6, array.title
+        assert array.values.min() >= -1e-9, array.qualified_name
+        assert array.values.max() <= 1 + 1e-6, array.qualified_name
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_own_share_and_straying_are_read_off_the_map(seen: Seen, words: bool) -> None:
-    found = seen.sheet("attribution", words=words)
+def test_own_share_and_straying_are_read_off_the_map(seen: Inspection, words: bool) -> None:
+    found = seen.view_data("attribution", words=words)
     for stack in seen.tokens:
         share, own = (find(found, "attribution", stack, name).values for name in ("share", "own_share"))
         n_layers, n_inputs, n_outputs = share.shape
@@ -101,7 +101,7 @@ def test_own_share_and_straying_are_read_off_the_map(seen: Seen, words: bool) ->
 
 
 def test_an_estimate_comes_with_its_error() -> None:
-    found = Seen(translator(5, 4)).sheet("attribution", estimate=4, kind="encoder")
+    found = Inspection(translator(5, 4)).view_data("attribution", estimate=4, kind="encoder")
     share, error = (find(found, "attribution", "encoder", name).values for name in ("share", "error"))
     relative = (error / share)[share > 0.01].mean()
     assert found.notes["attribution"][0] == (
@@ -110,13 +110,13 @@ def test_an_estimate_comes_with_its_error() -> None:
 
 
 def test_one_kind_one_layer_one_head() -> None:
-    seen = Seen(translator(5, 4))
-    (array,) = seen.sheet("attention", kind="cross", layer=-1, head=0).arrays
+    seen = Inspection(translator(5, 4))
+    (array,) = seen.view_data("attention", kind="cross", layer=-1, head=0).arrays
     assert_close(array.values, seen.attention("cross")[1:, :1])
     assert [axis.labels for axis in array.axes[:2]] == [("1",), ("0",)]
-    assert {array.kind for array in seen.sheet("rollout", kind="cross").arrays} == {"decoder"}
-    assert {array.kind for array in seen.sheet("positions", kind="decoder").arrays} == {"decoder"}
-    found = seen.sheet("similarity", kind="encoder", layer=-2, head=1)
+    assert {array.kind for array in seen.view_data("rollout", kind="cross").arrays} == {"decoder"}
+    assert {array.kind for array in seen.view_data("positions", kind="decoder").arrays} == {"decoder"}
+    found = seen.view_data("similarity", kind="encoder", layer=-2, head=1)
     form = find(found, "similarity", "encoder", "form")
     assert [axis.name for axis in form.axes] == ["layer", "head", "row", "column"]
     assert [axis.labels for axis in form.axes[:2]] == [("0",), ("1",)]
@@ -126,11 +126,11 @@ def test_one_kind_one_layer_one_head() -> None:
 
 
 def test_similarity_counts_metrics() -> None:
-    seen = Seen(translator(5, 4))
-    for module in seen.subject.attentions("encoder").values():
+    seen = Inspection(translator(5, 4))
+    for module in seen.look_target.attentions("encoder").values():
         query, key, _ = module.projection.weight.data.split(module.widths)
         key[: module.d_key] = query[: module.d_key]  # W_Q W_Q^T: head 0 of every layer measures by a metric
-    found = seen.sheet("similarity", kind="encoder")
+    found = seen.view_data("similarity", kind="encoder")
     assert find(found, "similarity", "encoder", "positive").values.tolist() == [[1, 0], [1, 0]]
     assert found.notes["similarity"][0].startswith("encoder: 2 of 4 heads measure by a metric")
     assert_close(find(found, "similarity", "encoder", "mutual").values[:, 0], torch.ones(2, dtype=torch.float64))
@@ -140,29 +140,29 @@ def test_identifiability_in_words_counts_heads() -> None:
     keys = torch.tensor([[[3, 5], [3, 5]]])
     rank = torch.tensor([[[3, 4], [3, 5]]])
     share = torch.tensor([[[0.0, 0.5], [0.0, 0.0]]])
-    assert told("cross", Identifiability(keys, rank, keys - rank, share)) == (
+    assert describe_identifiability("cross", AttentionIdentifiability(keys, rank, keys - rank, share)) == (
         "cross: 1 of 2 heads here is not identifiable: 5 keys, rank 4 to 5; "
         "25% of the norm of its weights does not show in its output"
     )
-    assert told("cross", Identifiability(keys, keys, keys - keys, 0 * share)) == (
+    assert describe_identifiability("cross", AttentionIdentifiability(keys, keys, keys - keys, 0 * share)) == (
         "cross: all 2 heads here are identifiable: 5 keys, rank 5; their outputs tell their weights"
     )
 
 
 def test_identifiability_in_words_of_one_head() -> None:
     keys, share = torch.tensor([[[3, 5]]]), torch.tensor([[[0.0, 0.5]]])
-    assert told("cross", Identifiability(keys, keys - 2, keys - keys + 2, share)) == (
+    assert describe_identifiability("cross", AttentionIdentifiability(keys, keys - 2, keys - keys + 2, share)) == (
         "cross: the one head here is not identifiable: 5 keys, rank 3; "
         "25% of the norm of its weights does not show in its output"
     )
     one = torch.ones_like(keys)
-    assert told("cross", Identifiability(one, one, one - one, 0 * share)) == (
+    assert describe_identifiability("cross", AttentionIdentifiability(one, one, one - one, 0 * share)) == (
         "cross: the one head here is identifiable: 1 key, rank 1; its output tells its weights"
     )
 
 
 def test_the_sentences_of_a_real_model_count_what_is_in_the_arrays() -> None:
-    found = Seen(translator(7, 6)).sheet("identifiability")
+    found = Inspection(translator(7, 6)).view_data("identifiability")
     for note, kind in zip(found.notes["identifiability"], ("encoder", "decoder", "cross"), strict=True):
         null = find(found, "identifiability", kind, "null").values
         lost = sum(bool((null[layer, head] > 0).any()) for layer in range(2) for head in range(2))
@@ -171,21 +171,21 @@ def test_the_sentences_of_a_real_model_count_what_is_in_the_arrays() -> None:
 
 
 def test_faithfulness_says_which_view_to_trust_and_what_is_had_by_chance() -> None:
-    seen = Seen(translator(5, 4))
-    found, (note,) = seen.faithfulness(), seen.sheet("faithfulness").notes["faithfulness"]
+    seen = Inspection(translator(5, 4))
+    found, (note,) = seen.faithfulness(), seen.view_data("faithfulness").notes["faithfulness"]
     if found.best is None:
         assert note.startswith("no view is clearly better than removing inputs at random, for this prediction: ")
         assert note.endswith("; only 3 times ± above that would be clear")
     else:
         assert found.best.replace("_", " ") in note
-    assert "only one input" in Seen(one_stack("decoder", 1)).sheet("faithfulness").notes["faithfulness"][0]
+    assert "only one input" in Inspection(one_stack("decoder", 1)).view_data("faithfulness").notes["faithfulness"][0]
 
 
 def test_positions_that_are_not_added() -> None:
-    seen = Seen(one_stack("encoder", 2, positions="rotary"))
+    seen = Inspection(one_stack("encoder", 2, positions="rotary"))
     with pytest.raises(InputError, match=r"^this model has nothing to show for --view positions: no vectors are added"):
-        seen.sheet("positions")
-    assert not list(seen.sheet("all").of("positions"))
+        seen.view_data("positions")
+    assert not list(seen.view_data("all").arrays_of("positions"))
 
 
 @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ def test_positions_that_are_not_added() -> None:
 )
 def test_what_is_not_there_is_named(view: str, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        Seen(translator()).sheet(view, **asked)
+        Inspection(translator()).view_data(view, **asked)
     assert str(caught.value).startswith(message)
 
 
 def test_a_model_without_the_kind_that_is_asked_for() -> None:
     with pytest.raises(InputError, match=r"^this model has no cross attention; it has: encoder$"):
-        sheet(Seen(one_stack("encoder")), "attention", Asked(kind="cross"))
+        build_view_data(Inspection(one_stack("encoder")), "attention", ViewRequest(kind="cross"))
 
 
 def test_layers_are_checked_before_any_work() -> None:
@@ -221,4 +221,4 @@ def test_layers_are_checked_before_any_work() -> None:
         raise AssertionError
 
     with pytest.raises(InputError, match=r"^layer 7: "):
-        check(Seen(replace(translator(), body=never)), "attribution", Asked(layer=7))
+        check_request(Inspection(replace(translator(), body=never)), "attribution", ViewRequest(layer=7))

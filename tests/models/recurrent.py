@@ -10,9 +10,9 @@ from sentences import VOCABULARY, packed
 from torch import nn
 
 from regard.data.batches import Rows
-from regard.models.blocks import initialise
-from regard.models.recurrent.config import RecurrentNextConfig, RecurrentPairConfig
-from regard.models.recurrent.language_model import RecurrentLanguageModel
+from regard.models.blocks import initialise_weights
+from regard.models.recurrent.config import RecurrentLMConfig, RecurrentSeq2SeqConfig
+from regard.models.recurrent.language_model import RecurrentLM
 from regard.models.recurrent.seq2seq import RecurrentSeq2Seq
 
 SMALL = {"preset": "tiny", "d_model": 8, "n_layers": 2, "dropout": 0.0, "n_positions": 32}
@@ -33,19 +33,19 @@ def alone(*sentences: Sequence[int]) -> Rows:
 
 
 def translator(seed: int = 0, **changes: object) -> RecurrentSeq2Seq:
-    config = RecurrentPairConfig(**{**SMALL, "n_decoder_layers": 2, **changes})  # type: ignore[arg-type]
+    config = RecurrentSeq2SeqConfig(**{**SMALL, "n_decoder_layers": 2, **changes})  # type: ignore[arg-type]
     return stirred(RecurrentSeq2Seq(config, VOCABULARY, VOCABULARY, joint=True), seed)
 
 
-def language_model(seed: int = 0, **changes: object) -> RecurrentLanguageModel:
-    config = RecurrentNextConfig(**{**SMALL, **changes})  # type: ignore[arg-type]
-    return stirred(RecurrentLanguageModel(config, VOCABULARY), seed)
+def language_model(seed: int = 0, **changes: object) -> RecurrentLM:
+    config = RecurrentLMConfig(**{**SMALL, **changes})  # type: ignore[arg-type]
+    return stirred(RecurrentLM(config, VOCABULARY), seed)
 
 
 def stirred(model: nn.Module, seed: int) -> nn.Module:
     """In float64, with every parameter away from the values it starts from."""
     generator = torch.Generator().manual_seed(seed)
-    initialise(model, generator)
+    initialise_weights(model, generator)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn(parameter.shape, generator=generator)

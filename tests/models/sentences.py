@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from regard.data.batches import Rows
-from regard.models.blocks import initialise
-from regard.models.presets import Seq2SeqConfig
-from regard.models.seq2seq import Seq2Seq
+from regard.models.blocks import initialise_weights
+from regard.models.presets import TransformerSeq2SeqConfig
+from regard.models.seq2seq import TransformerSeq2Seq
 
 VOCABULARY = 13
 POSITIONS = ["sinusoidal", "learned", "relative", "relative-values", "rotary", "none"]
@@ -32,7 +32,7 @@ def packed(*rows: Sequence[Sequence[int]]) -> Rows:
     return Rows(ids, segment, position)
 
 
-def tiny_config(**changes: object) -> Seq2SeqConfig:
+def tiny_config(**changes: object) -> TransformerSeq2SeqConfig:
     table = {
         "preset": "tiny",
         "d_model": 16,
@@ -44,14 +44,14 @@ def tiny_config(**changes: object) -> Seq2SeqConfig:
         "norm": "pre",
         "n_positions": 32,
     }
-    return Seq2SeqConfig(**{**table, **changes})
+    return TransformerSeq2SeqConfig(**{**table, **changes})
 
 
-def tiny_model(seed: int = 0, **changes: object) -> Seq2Seq:
+def tiny_model(seed: int = 0, **changes: object) -> TransformerSeq2Seq:
     """In float64, with every parameter away from the values it starts from."""
-    model = Seq2Seq(tiny_config(**changes), VOCABULARY, VOCABULARY, joint=True)
+    model = TransformerSeq2Seq(tiny_config(**changes), VOCABULARY, VOCABULARY, joint=True)
     generator = torch.Generator().manual_seed(seed)
-    initialise(model, generator)
+    initialise_weights(model, generator)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn(parameter.shape, generator=generator)

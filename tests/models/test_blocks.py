@@ -11,10 +11,16 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.models import blocks
-from regard.models.blocks import decoder_layer, embedding, encoder_layer, feed_forward, initialise
-from regard.models.encoder import TextEncoder
-from regard.models.presets import EncoderConfig, with_preset
-from regard.models.seq2seq import Seq2Seq
+from regard.models.blocks import (
+    build_decoder_layer,
+    build_embedding,
+    build_encoder_layer,
+    build_feed_forward,
+    initialise_weights,
+)
+from regard.models.encoder import TransformerEncoder
+from regard.models.presets import TransformerEncoderConfig, apply_preset
+from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import (
     AdditiveAttention,
     AttentionPooling,
@@ -54,9 +60,9 @@ ACTIVATIONS = {
 @pytest.mark.parametrize("name", POSITIONS)
 def test_positions_act_where_they_should(name: str) -> None:
     config, (in_embedding, in_attention) = tiny_config(positions=name), BY_NAME[name]
-    assert type(embedding(config, VOCABULARY).positions) is in_embedding
-    assert type(encoder_layer(config).attention.positions) is in_attention
-    layer = decoder_layer(config)
+    assert type(build_embedding(config, VOCABULARY).positions) is in_embedding
+    assert type(build_encoder_layer(config).attention.positions) is in_attention
+    layer = build_decoder_layer(config)
     assert type(layer.attention.positions) is in_attention
     assert type(layer.cross_attention.positions) is NoPositions
     if in_attention is RelativePositions:
@@ -65,12 +71,12 @@ def test_positions_act_where_they_should(name: str) -> None:
 
 def test_learned_positions_are_as_many_as_the_config_says() -> None:
     config = tiny_config(positions="learned", n_positions=77, first_position=2)
-    assert embedding(config, VOCABULARY).positions.vectors.weight.shape == (79, 16)
+    assert build_embedding(config, VOCABULARY).positions.vectors.weight.shape == (79, 16)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_are_what_their_names_say(name: str) -> None:
-    made = feed_forward(tiny_config(activation=name))
+    made = build_feed_forward(tiny_config(activation=name))
     assert type(made) is (GatedFeedForward if name.startswith("gated") else FeedForward)
     values = torch.linspace(-4, 4, 33, dtype=torch.float64)
     expected = [ACTIVATIONS[name](v) for v in values.tolist()]
@@ -80,16 +86,16 @@ def test_activations_are_what_their_names_say(name: str) -> None:
 @pytest.mark.parametrize("norm", NORMS)
 def test_norms_and_dropout_are_placed_by_name(norm: str) -> None:
     config, kind = tiny_config(norm=norm, dropout=0.25), {"post": PostNorm, "pre": PreNorm}[norm]
-    arounds = [m for layer in (encoder_layer(config), decoder_layer(config)) for m in layer.modules()]
+    arounds = [m for layer in (build_encoder_layer(config), build_decoder_layer(config)) for m in layer.modules()]
     arounds = [m for m in arounds if isinstance(m, PostNorm | PreNorm)]
     assert [type(m) for m in arounds] == [kind] * 5
     assert {m.dropout.p for m in arounds} == {0.25}
-    assert type(blocks.final_norm(config)) is (nn.LayerNorm if norm == "pre" else nn.Identity)
+    assert type(blocks.build_final_norm(config)) is (nn.LayerNorm if norm == "pre" else nn.Identity)
 
 
-def drawn(seed: int = 0, **changes: object) -> Seq2Seq:
-    model = Seq2Seq(tiny_config(**changes), 4000, 3000, joint=False)
-    initialise(model, torch.Generator().manual_seed(seed))
+def drawn(seed: int = 0, **changes: object) -> TransformerSeq2Seq:
+    model = TransformerSeq2Seq(tiny_config(**changes), 4000, 3000, joint=False)
+    initialise_weights(model, torch.Generator().manual_seed(seed))
     return model
 
 
@@ -117,7 +123,7 @@ def test_embeddings_are_normal_with_deviation_of_the_inverse_root_of_the_width(p
 
 def test_matrices_are_uniform_within_the_bounds_of_their_own_slice() -> None:
     model = nn.ModuleList([MultiHeadAttention(32, 4, d_key=6, d_value=20), FeedForward(32, 64, torch.relu)])
-    initialise(model, torch.Generator().manual_seed(0))
+    initialise_weights(model, torch.Generator().manual_seed(0))
     attention, inner = model
     slices = attention.projection.weight.split([24, 24, 80])
     for weight in (*slices, attention.output.weight, inner.inner.weight, inner.outer.weight):
@@ -138,7 +144,7 @@ def test_other_matrices_and_pooling_queries_are_drawn_too() -> None:
 
     model, again = build(), build()
     for each in (model, again):
-        initialise(each, torch.Generator().manual_seed(0))
+        initialise_weights(each, torch.Generator().manual_seed(0))
     assert_close(dict(model.named_parameters()), dict(again.named_parameters()), rtol=0, atol=0)
     additive, bilinear, linear, pooling, fixed = model
     for weight in (additive.hidden.weight, bilinear.form.weight, linear.weight):
@@ -149,7 +155,7 @@ def test_other_matrices_and_pooling_queries_are_drawn_too() -> None:
 
 def test_biases_are_zero_and_norms_the_identity() -> None:
     model = tiny_model(norm="pre").float()
-    initialise(model, torch.Generator().manual_seed(0))
+    initialise_weights(model, torch.Generator().manual_seed(0))
     for module in model.modules():
         if isinstance(module, nn.Linear):
             assert (module.bias == 0).all()
@@ -167,9 +173,9 @@ def test_weights_follow_from_the_generator_alone(positions: str, activation: str
     def build(world: int, seed: int) -> dict[str, Tensor]:
         torch.manual_seed(world)
         config = tiny_config(positions=positions, activation=activation, tied=tied, norm=norm)
-        model = Seq2Seq(config, VOCABULARY, VOCABULARY, joint=False)
+        model = TransformerSeq2Seq(config, VOCABULARY, VOCABULARY, joint=False)
         world_before = torch.get_rng_state()
-        initialise(model, torch.Generator().manual_seed(seed))
+        initialise_weights(model, torch.Generator().manual_seed(seed))
         assert torch.equal(torch.get_rng_state(), world_before)
         return dict(model.named_parameters())
 
@@ -181,8 +187,8 @@ def test_weights_follow_from_the_generator_alone(positions: str, activation: str
 
 
 def test_shared_weights_stay_shared() -> None:
-    model = Seq2Seq(tiny_config(), VOCABULARY, VOCABULARY, joint=True)
-    initialise(model, torch.Generator().manual_seed(0))
+    model = TransformerSeq2Seq(tiny_config(), VOCABULARY, VOCABULARY, joint=True)
+    initialise_weights(model, torch.Generator().manual_seed(0))
     assert model.source_embedding.tokens.weight is model.target_embedding.tokens.weight
     assert model.softmax_embedding.weight is model.target_embedding.tokens.weight
 
@@ -191,16 +197,16 @@ def test_shared_weights_stay_shared() -> None:
 def test_a_fresh_model_is_unsure(norm: str) -> None:
     """Its logits have a spread of about one whatever the width, so training starts near ``log V``."""
     for d_model in (16, 64):
-        model = Seq2Seq(tiny_config(d_model=d_model, norm=norm, tied=False), 300, 300, joint=False)
-        initialise(model, torch.Generator().manual_seed(0))
+        model = TransformerSeq2Seq(tiny_config(d_model=d_model, norm=norm, tied=False), 300, 300, joint=False)
+        initialise_weights(model, torch.Generator().manual_seed(0))
         logits = model(packed([range(200)]), packed([range(100, 200)]))
         assert logits.std().item() == pytest.approx(1.0, abs=0.25)
 
 
 def test_weights_of_encoders_begin_as_berts_do() -> None:
-    config = EncoderConfig(**with_preset({"preset": "base", "n_layers": 1}, EncoderConfig))
-    model = TextEncoder(config, 500, {})
-    initialise(model, torch.Generator().manual_seed(0), config.deviation)
+    config = TransformerEncoderConfig(**apply_preset({"preset": "base", "n_layers": 1}, TransformerEncoderConfig))
+    model = TransformerEncoder(config, 500, {})
+    initialise_weights(model, torch.Generator().manual_seed(0), config.init_std)
     for name, weight in model.named_parameters():
         if weight.ndim == 2 and weight.numel() > 10_000:
             assert float(weight.detach().std()) == pytest.approx(0.02, rel=0.03), name

@@ -16,39 +16,49 @@ from torch import Tensor, nn
 import regard
 from regard.data.batches import Rows
 from regard.errors import ConfigError
-from regard.models.families import MASKED, NEXT, PAIRS, TEXTS, Families, Family, family_of
-from regard.models.interfaces import NextModel, PairModel, TextModel
-from regard.models.presets import ModelConfig, with_preset
+from regard.models.families import (
+    CAUSAL_LMS,
+    ENCODER_MODELS,
+    MASKED_LMS,
+    SEQ2SEQ_MODELS,
+    Architecture,
+    Architectures,
+    architecture_of,
+)
+from regard.models.interfaces import CausalLM, EncoderModel, Seq2SeqModel
+from regard.models.presets import ModelConfig, apply_preset
 from regard.nn import TokenEmbedding
 from regard.nn.positions import NoPositions
 from regard.tasks import TASKS
-from regard.train.loop import Training
+from regard.train.loop import Trainer
 
-WORK: dict[type[nn.Module], tuple[Families, tuple[Any, ...], dict[str, Any]]] = {
-    PairModel: (PAIRS, (9, 9), {"joint": True}),
-    TextModel: (TEXTS, (9, {}), {}),
-    NextModel: (NEXT, (9,), {}),
+WORK: dict[type[nn.Module], tuple[Architectures, tuple[Any, ...], dict[str, Any]]] = {
+    Seq2SeqModel: (SEQ2SEQ_MODELS, (9, 9), {"joint": True}),
+    EncoderModel: (ENCODER_MODELS, (9, {}), {}),
+    CausalLM: (CAUSAL_LMS, (9,), {}),
 }
 
 
 def test_every_model_can_do_the_work_of_its_table_and_knows_its_name() -> None:
     for interface, (families, rest, more) in WORK.items():
         for name, (Config, Model) in families.items():
-            config = Config(**with_preset({"preset": "tiny"}, Config))
+            config = Config(**apply_preset({"preset": "tiny"}, Config))
             assert config.architecture == name
             assert isinstance(Model(config, *rest, **more), interface)
             assert {"tiny", "mini", "small", "medium", "base"} <= Config.presets.keys()
-    assert {id(task.families) for task in TASKS.values()} == {id(each) for each in (PAIRS, TEXTS, MASKED, NEXT)}
+    assert {id(task.architectures) for task in TASKS.values()} == {
+        id(each) for each in (SEQ2SEQ_MODELS, ENCODER_MODELS, MASKED_LMS, CAUSAL_LMS)
+    }
 
 
 def test_what_is_not_there_is_named() -> None:
-    assert family_of(PAIRS, {}, "x") is PAIRS["transformer"]
+    assert architecture_of(SEQ2SEQ_MODELS, {}, "x") is SEQ2SEQ_MODELS["transformer"]
     with pytest.raises(ConfigError, match=r"^x: model\.architecture = 'rnm'; accepted here: transformer, rnn$"):
-        family_of(PAIRS, {"architecture": "rnm"}, "x")
+        architecture_of(SEQ2SEQ_MODELS, {"architecture": "rnm"}, "x")
     with pytest.raises(ConfigError, match=r"^x: model\.architecture = 3; accepted here: transformer, rnn, static$"):
-        family_of(TEXTS, {"architecture": 3}, "x")
+        architecture_of(ENCODER_MODELS, {"architecture": 3}, "x")
     with pytest.raises(ConfigError, match=r"accepted here: transformer$"):
-        family_of(MASKED, {"architecture": "rnn"}, "x")
+        architecture_of(MASKED_LMS, {"architecture": "rnn"}, "x")
 
 
 @pytest.mark.parametrize(
@@ -61,8 +71,10 @@ def test_what_is_not_there_is_named() -> None:
 )
 def test_an_option_of_another_architecture_says_whose_it_is(table: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=rf"^x: {said}; leave it out$"):
-        family_of(TEXTS, table, "x")
-    assert family_of(TEXTS, {"nonsense": 1}, "x") is TEXTS["transformer"]  # of nobody: the check of the table names it
+        architecture_of(ENCODER_MODELS, table, "x")
+    assert (
+        architecture_of(ENCODER_MODELS, {"nonsense": 1}, "x") is ENCODER_MODELS["transformer"]
+    )  # of nobody: the check of the table names it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +82,9 @@ class ToyConfig(ModelConfig):
     """A family whole in this file: the next token from the last one alone."""
 
     presets: ClassVar[Any] = {"tiny": {"d_model": 16, "dropout": 0.0}}
-    largest_on_cpu: ClassVar[str] = "tiny"
-    packed: ClassVar[bool] = False
-    habits: ClassVar[Any] = {"train": {"weight_decay": 0.0}, "task": {"length": 24}}
+    largest_cpu_preset: ClassVar[str] = "tiny"
+    uses_packing: ClassVar[bool] = False
+    training_defaults: ClassVar[Any] = {"train": {"weight_decay": 0.0}, "task": {"length": 24}}
 
     architecture: str = "toy"
     colour: str = "red"
@@ -83,14 +95,14 @@ class Forgets:
         pass
 
 
-class Toy(NextModel):
+class Toy(CausalLM):
     def __init__(self, config: ToyConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
         self.embedding = TokenEmbedding(vocabulary, config.d_model, NoPositions(), dropout=0.0)
         self.softmax_embedding = nn.Embedding(vocabulary, config.d_model)
 
-    def hidden(self, rows: Rows) -> Float[Tensor, "B T D"]:
+    def hidden_states(self, rows: Rows) -> Float[Tensor, "B T D"]:
         found: Tensor = self.embedding(rows.ids, rows.position)
         return found
 
@@ -102,7 +114,7 @@ class Toy(NextModel):
 
 
 def test_a_new_family_needs_nothing_but_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NEXT, "toy", Family(ToyConfig, Toy))
+    monkeypatch.setitem(CAUSAL_LMS, "toy", Architecture(ToyConfig, Toy))
     generator = random.Random(0)
     starts = (generator.randint(0, 9) for _ in range(80))
     text = "\n\n".join(" ".join(str((start + i) % 10) for i in range(generator.randint(5, 30))) for start in starts)
@@ -115,7 +127,7 @@ def test_a_new_family_needs_nothing_but_its_line(tmp_path: Path, monkeypatch: py
         "train": {"steps": 40, "batch_tokens": 128, "learning_rate": 3e-2, "validate_every": 20, "save_every": 10},
     }
     trained(tables, tmp_path / "whole")
-    run = Training(ready(tables, tmp_path / "left")).run()
+    run = Trainer(ready(tables, tmp_path / "left")).train()
     for _ in range(25):
         next(run)
     run.close()

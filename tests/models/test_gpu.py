@@ -8,10 +8,10 @@ from torch.testing import assert_close
 
 from regard.data.batches import sentences_to_rows
 from regard.models import context
-from regard.models.blocks import initialise
-from regard.models.context import Context, Recorded
-from regard.models.language_model import LanguageModel
-from regard.models.presets import LanguageModelConfig, with_preset
+from regard.models.blocks import initialise_weights
+from regard.models.context import DecoderState, GraphedDecoderState
+from regard.models.language_model import TransformerLM
+from regard.models.presets import TransformerLMConfig, apply_preset
 from regard.nn import record
 
 pytestmark = pytest.mark.gpu
@@ -20,15 +20,15 @@ VOCABULARY = 101
 PROMPTS = [[3, 4, 5], [9], [5, 1, 5, 2, 1, 1, 7, 1, 4, 1, 1, 7, 8], [2, 2, 3, 4, 1, 5, 6, 7, 8]]
 
 
-def model_of(positions: str, dtype: torch.dtype = torch.float64, device: str = "cuda") -> LanguageModel:
+def model_of(positions: str, dtype: torch.dtype = torch.float64, device: str = "cuda") -> TransformerLM:
     shape = {"preset": "tiny", "d_model": 64, "n_heads": 4, "n_positions": 40, "dropout": 0.0, "positions": positions}
-    model = LanguageModel(LanguageModelConfig(**with_preset(shape, LanguageModelConfig)), VOCABULARY)
-    initialise(model, torch.Generator().manual_seed(3), 0.2)
+    model = TransformerLM(TransformerLMConfig(**apply_preset(shape, TransformerLMConfig)), VOCABULARY)
+    initialise_weights(model, torch.Generator().manual_seed(3), 0.2)
     return model.eval().to(device, dtype)
 
 
-def begun(model: LanguageModel, device: str) -> tuple[Context | Recorded, torch.Tensor]:
-    rows = sentences_to_rows([prompt[:-1] for prompt in PROMPTS], pad=0).to(device)
+def begun(model: TransformerLM, device: str) -> tuple[DecoderState | GraphedDecoderState, torch.Tensor]:
+    rows = sentences_to_rows([prompt[:-1] for prompt in PROMPTS], pad_id=0).to(device)
     return model.start(rows), torch.tensor([prompt[-1] for prompt in PROMPTS], device=device)
 
 
@@ -42,8 +42,8 @@ def test_what_is_played_is_what_is_run(
     model, plain = model_of(positions, dtype), model_of(positions, dtype, "cpu")
     with torch.inference_mode():
         (played, _), (run, tokens) = begun(model, "cuda"), begun(plain, "cpu")
-    assert isinstance(played, Recorded)
-    assert isinstance(run, Context)
+    assert isinstance(played, GraphedDecoderState)
+    assert isinstance(run, DecoderState)
     for step in range(90):
         with torch.inference_mode():
             found, expected = model.step(tokens.cuda(), played), plain.step(tokens, run)
@@ -61,7 +61,7 @@ def test_who_listens_hears_every_step() -> None:
     model = model_of("learned")
     with record(model, "decoder.0.out") as heard:
         state, tokens = begun(model, "cuda")
-        assert isinstance(state, Context)
+        assert isinstance(state, DecoderState)
         outs = []
         for _ in range(3):
             tokens = model.step(tokens, state).argmax(-1)

@@ -13,22 +13,22 @@ from torch.testing import assert_close
 
 from regard.data.batches import IGNORE, sentences_to_rows
 from regard.models import context
-from regard.models.blocks import initialise
-from regard.models.context import Context, Recorded
-from regard.models.language_model import LanguageModel
-from regard.models.presets import LanguageModelConfig, with_preset
+from regard.models.blocks import initialise_weights
+from regard.models.context import DecoderState, GraphedDecoderState
+from regard.models.language_model import TransformerLM
+from regard.models.presets import TransformerLMConfig, apply_preset
 from regard.nn import cross_entropy, record
 
-Begin = Callable[[LanguageModel, list[list[int]]], Context | Recorded]
+Begin = Callable[[TransformerLM, list[list[int]]], DecoderState | GraphedDecoderState]
 
 VOCABULARY = 13
 TEXTS = [[3, 4, 5, 6, 2], [9, 2], [5, 5, 5, 2]]
 
 
-def tiny(**shape: object) -> LanguageModel:
+def tiny(**shape: object) -> TransformerLM:
     small = {"preset": "tiny", "d_model": 16, "d_ff": 20, "n_heads": 2, "n_positions": 9, "dropout": 0.0}
-    model = LanguageModel(LanguageModelConfig(**with_preset({**small, **shape}, LanguageModelConfig)), VOCABULARY)
-    initialise(model, torch.Generator().manual_seed(0))
+    model = TransformerLM(TransformerLMConfig(**apply_preset({**small, **shape}, TransformerLMConfig)), VOCABULARY)
+    initialise_weights(model, torch.Generator().manual_seed(0))
     return model.eval()
 
 
@@ -55,20 +55,20 @@ def test_words_in_and_out(tied: bool) -> None:
     model = tiny(tied=tied)
     assert (model.softmax_embedding.weight is model.embedding.tokens.weight) == tied
     rows = packed(TEXTS)
-    assert_close(model(rows), model.hidden(rows) @ model.softmax_embedding.weight.T)
+    assert_close(model(rows), model.hidden_states(rows) @ model.softmax_embedding.weight.T)
 
 
-@pytest.mark.parametrize("name", LanguageModelConfig.presets)
+@pytest.mark.parametrize("name", TransformerLMConfig.presets)
 def test_presets(name: str) -> None:
-    config = LanguageModelConfig(**with_preset({"preset": name}, LanguageModelConfig))
+    config = TransformerLMConfig(**apply_preset({"preset": name}, TransformerLMConfig))
     assert (config.norm, config.positions, config.activation) == ("pre", "learned", "gelu-tanh")
 
 
 def test_gpt2_small_has_its_size() -> None:
     """124 million weights, with 1,024 positions and tied words."""
-    config = LanguageModelConfig(**with_preset({"preset": "gpt2-small"}, LanguageModelConfig))
+    config = TransformerLMConfig(**apply_preset({"preset": "gpt2-small"}, TransformerLMConfig))
     with torch.device("meta"):
-        model = LanguageModel(config, 50257)
+        model = TransformerLM(config, 50257)
     assert sum(weight.numel() for weight in model.parameters()) == 124_439_808
 
 
@@ -85,10 +85,10 @@ PROMPTS = [[3, 4, 5, 6, 2], [9], [5, 1, 5, 2, 1, 1, 7, 1, 4, 1, 1, 7, 8], [2, 2,
 """One is longer than the nine positions of the model, one just as long."""
 
 
-def sharp(positions: str, **shape: object) -> LanguageModel:
+def sharp(positions: str, **shape: object) -> TransformerLM:
     """In float64, sure enough of itself that what it writes depends on all that it sees."""
     model = tiny(positions=positions, **shape)
-    initialise(model, torch.Generator().manual_seed(3), 0.4)
+    initialise_weights(model, torch.Generator().manual_seed(3), 0.4)
     return model.double()
 
 
@@ -102,10 +102,10 @@ def begin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Be
     """How a model begins to write: with memory that grows, or as a GPU does it, with so little room that it is full."""
     monkeypatch.setattr(context, "ROOM", 4)
 
-    def start(model: LanguageModel, prompts: list[list[int]]) -> Context | Recorded:
-        state = model.start(sentences_to_rows([prompt[:-1] for prompt in prompts], pad=0))
-        assert isinstance(state, Context)
-        return state if request.param == "grows" else Recorded(state)
+    def start(model: TransformerLM, prompts: list[list[int]]) -> DecoderState | GraphedDecoderState:
+        state = model.start(sentences_to_rows([prompt[:-1] for prompt in prompts], pad_id=0))
+        assert isinstance(state, DecoderState)
+        return state if request.param == "grows" else GraphedDecoderState(state)
 
     return start
 
@@ -120,7 +120,7 @@ def test_cached_is_uncached(positions: str, norm: str, begin: Begin) -> None:
     seen, tokens = [prompt[-9:] for prompt in PROMPTS], torch.tensor([prompt[-1] for prompt in PROMPTS])
     for _ in range(11):
         logits = model.step(tokens, state)
-        full = torch.stack([model(sentences_to_rows([text], pad=0))[0, -1] for text in seen])
+        full = torch.stack([model(sentences_to_rows([text], pad_id=0))[0, -1] for text in seen])
         assert_close(logits, full, rtol=0, atol=1e-10)
         tokens = logits.argmax(-1)
         seen = [slid(text, token) for text, token in zip(seen, tokens.tolist(), strict=True)]
@@ -153,15 +153,15 @@ def test_rows_may_leave_come_twice_and_change_places(rows: list[list[int]], begi
         tokens = list(range(first, first + len(seen)))
         logits = model.step(torch.tensor(tokens), state)
         seen = [slid(text, token) for text, token in zip(seen, tokens, strict=True)]
-        full = torch.stack([model(sentences_to_rows([text], pad=0))[0, -1] for text in seen])
+        full = torch.stack([model(sentences_to_rows([text], pad_id=0))[0, -1] for text in seen])
         assert_close(logits, full, rtol=0, atol=1e-10)
 
 
 def test_a_prompt_longer_than_the_context_is_for_the_task_to_speak_of(capfd: pytest.CaptureFixture[str]) -> None:
     model = tiny()
-    model.start(sentences_to_rows([PROMPTS[2][:-1]], pad=0))
+    model.start(sentences_to_rows([PROMPTS[2][:-1]], pad_id=0))
     assert capfd.readouterr().err == ""
-    assert model.context == 9
+    assert model.context_length == 9
 
 
 @torch.inference_mode()
@@ -169,7 +169,7 @@ def test_rows_may_leave_before_anything_is_written(begin: Begin) -> None:
     model = sharp("learned")
     state = begin(model, [[3], [4], [5]])
     state.select(torch.tensor([[2]]))
-    assert_close(model.step(torch.tensor([5]), state), model(sentences_to_rows([[5]], pad=0))[:, 0])
+    assert_close(model.step(torch.tensor([5]), state), model(sentences_to_rows([[5]], pad_id=0))[:, 0])
 
 
 @torch.inference_mode()
@@ -191,4 +191,4 @@ def test_what_is_remembered_goes_with_the_state(begin: Begin) -> None:
 def test_nothing_stands_before_a_single_token(begin: Begin) -> None:
     model = sharp("learned")
     state = begin(model, [[3], [4]])
-    assert_close(model.step(torch.tensor([3, 4]), state), model(sentences_to_rows([[3], [4]], pad=0))[:, 0])
+    assert_close(model.step(torch.tensor([3, 4]), state), model(sentences_to_rows([[3], [4]], pad_id=0))[:, 0])

@@ -7,8 +7,8 @@ import torch
 from sentences import tiny_config
 
 from regard.errors import ConfigError
-from regard.models.presets import Seq2SeqConfig, with_preset
-from regard.models.seq2seq import Seq2Seq
+from regard.models.presets import TransformerSeq2SeqConfig, apply_preset
+from regard.models.seq2seq import TransformerSeq2Seq
 
 
 @pytest.mark.parametrize("name", ["d_model", "n_layers", "n_decoder_layers", "n_heads", "d_ff", "n_positions"])
@@ -38,7 +38,7 @@ def test_odd_widths_fail_where_a_scheme_needs_pairs() -> None:
 
 
 def test_a_preset_fills_what_is_left_out() -> None:
-    table = with_preset({"preset": "base", "n_layers": 12, "norm": "pre"})
+    table = apply_preset({"preset": "base", "n_layers": 12, "norm": "pre"})
     assert table == {
         "preset": "base",
         "d_model": 512,
@@ -53,13 +53,13 @@ def test_a_preset_fills_what_is_left_out() -> None:
 
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"model\.preset = 'smal' is unknown; did you mean 'small'\?"):
-        with_preset({"preset": "smal"})
+        apply_preset({"preset": "smal"})
     with pytest.raises(ConfigError, match=r"model\.preset = 'xyzzy' is unknown; known: tiny, mini, small, "):
-        with_preset({"preset": "xyzzy"})
+        apply_preset({"preset": "xyzzy"})
 
 
 def test_base_and_big_are_those_of_the_paper() -> None:
-    base, big = (Seq2SeqConfig(**with_preset({"preset": name})) for name in ("base", "big"))
+    base, big = (TransformerSeq2SeqConfig(**apply_preset({"preset": name})) for name in ("base", "big"))
     assert (base.n_layers, base.n_decoder_layers, base.d_model, base.d_ff, base.n_heads) == (6, 6, 512, 2048, 8)
     assert (big.n_layers, big.n_decoder_layers, big.d_model, big.d_ff, big.n_heads) == (6, 6, 1024, 4096, 16)
     assert (base.dropout, big.dropout) == (0.1, 0.3)
@@ -67,10 +67,10 @@ def test_base_and_big_are_those_of_the_paper() -> None:
         assert (config.positions, config.norm, config.activation, config.tied) == ("sinusoidal", "post", "relu", True)
 
 
-@pytest.mark.parametrize("name", Seq2SeqConfig.presets)
+@pytest.mark.parametrize("name", TransformerSeq2SeqConfig.presets)
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative-values"])
 def test_every_preset_can_be_built(name: str, positions: str) -> None:
-    config = Seq2SeqConfig(**with_preset({"preset": name, "positions": positions}))
+    config = TransformerSeq2SeqConfig(**apply_preset({"preset": name, "positions": positions}))
     with torch.device("meta"):
-        model = Seq2Seq(config, 100, 100, joint=True)
+        model = TransformerSeq2Seq(config, 100, 100, joint=True)
     assert (len(model.encoder), len(model.decoder)) == (config.n_layers, config.n_decoder_layers)

@@ -14,13 +14,13 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard import config
-from regard.data.batches import PartedRows, Rows
+from regard.data.batches import Rows, SegmentedRows
 from regard.errors import ConfigError
-from regard.models.blocks import initialise
-from regard.models.families import NEXT, PAIRS, TEXTS, Family, family_of
-from regard.models.presets import with_preset
-from regard.models.recurrent.config import RecurrentPairConfig, RecurrentTextConfig, StaticConfig
-from regard.models.recurrent.encoder import RecurrentTextEncoder, StaticEncoder, apart
+from regard.models.blocks import initialise_weights
+from regard.models.families import CAUSAL_LMS, ENCODER_MODELS, SEQ2SEQ_MODELS, Architecture, architecture_of
+from regard.models.presets import apply_preset
+from regard.models.recurrent.config import RecurrentEncoderConfig, RecurrentSeq2SeqConfig, StaticEncoderConfig
+from regard.models.recurrent.encoder import RecurrentEncoder, StaticEncoder, unpack_row
 from regard.models.recurrent.seq2seq import RecurrentSeq2Seq
 from regard.nn import LSTM, record
 
@@ -101,16 +101,16 @@ def test_vectors_are_shared_where_they_are_tied(tied: bool) -> None:
     model = translator(tied=tied)
     vectors = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     assert len(vectors) == (1 if tied else 3)
-    config = RecurrentPairConfig(**{**SMALL, "n_decoder_layers": 1})
+    config = RecurrentSeq2SeqConfig(**{**SMALL, "n_decoder_layers": 1})
     apart = RecurrentSeq2Seq(config, 7, 9, joint=False)
     assert apart.softmax_embedding.weight is apart.target_embedding.tokens.weight
     assert apart.source_embedding.tokens.weight.shape == (7, 8)
 
 
 def test_what_is_drawn_is_a_function_of_the_seed_alone_and_forget_gates_begin_open() -> None:
-    models = [RecurrentSeq2Seq(RecurrentPairConfig(**SMALL, n_decoder_layers=2), 9, 9, joint=True) for _ in range(2)]
+    models = [RecurrentSeq2Seq(RecurrentSeq2SeqConfig(**SMALL, n_decoder_layers=2), 9, 9, joint=True) for _ in range(2)]
     for model in models:
-        initialise(model, torch.Generator().manual_seed(3))
+        initialise_weights(model, torch.Generator().manual_seed(3))
     assert all(map(torch.equal, models[0].parameters(), models[1].parameters()))
     for module in models[0].modules():
         if isinstance(module, LSTM):
@@ -122,24 +122,24 @@ def test_what_is_drawn_is_a_function_of_the_seed_alone_and_forget_gates_begin_op
             assert not other.any()
 
 
-def text_rows(*texts: Sequence[int]) -> PartedRows:
+def text_rows(*texts: Sequence[int]) -> SegmentedRows:
     rows = alone(*texts)
-    return PartedRows(rows.ids, rows.segment, rows.position, (rows.position >= 2).int())
+    return SegmentedRows(rows.ids, rows.segment, rows.position, (rows.position >= 2).int())
 
 
-def end_to_end(*texts: Sequence[int]) -> PartedRows:
+def end_to_end(*texts: Sequence[int]) -> SegmentedRows:
     ids = [token for text in texts for token in text]
     segment = [number for number, text in enumerate(texts, 1) for _ in text]
     position = [place for text in texts for place in range(len(text))]
     parts = (torch.tensor([each], dtype=torch.int32) for each in (ids, segment, position))
     rows = Rows(*parts)
-    return PartedRows(rows.ids, rows.segment, rows.position, (rows.position >= 2).int())
+    return SegmentedRows(rows.ids, rows.segment, rows.position, (rows.position >= 2).int())
 
 
 @pytest.mark.parametrize("directions", ["both", "forward", "backward"])
 def test_texts_end_to_end_are_texts_alone(directions: str) -> None:
-    config = RecurrentTextConfig(**SMALL, directions=directions)
-    model = stirred(RecurrentTextEncoder(config, VOCABULARY, {}), 0)
+    config = RecurrentEncoderConfig(**SMALL, directions=directions)
+    model = stirred(RecurrentEncoder(config, VOCABULARY, {}), 0)
     hidden, states = model(text_rows(*SOURCES)), list(model.states(text_rows(*SOURCES)))
     assert len(states) == 3
     assert_close(states[-1], hidden)
@@ -148,13 +148,15 @@ def test_texts_end_to_end_are_texts_alone(directions: str) -> None:
     there = alone(*SOURCES).segment > 0
     assert_close(together[0], hidden[there])
     assert all(torch.allclose(one[0], other[there]) for one, other in zip(layers, states, strict=True))
-    assert apart(end_to_end(*SOURCES), lengths).ids[there].tolist() == [token for text in SOURCES for token in text]
+    assert unpack_row(end_to_end(*SOURCES), lengths).ids[there].tolist() == [
+        token for text in SOURCES for token in text
+    ]
     model(text_rows(*SOURCES)).sin().sum().backward()
     assert all(weight.grad is not None for weight in model.parameters())
 
 
 def test_static_vectors_do_not_know_their_neighbours() -> None:
-    model = stirred(StaticEncoder(StaticConfig(preset="tiny", d_model=8, dropout=0.0), VOCABULARY, {}), 0)
+    model = stirred(StaticEncoder(StaticEncoderConfig(preset="tiny", d_model=8, dropout=0.0), VOCABULARY, {}), 0)
     one, other = model(text_rows([3, 4, 5])), model(text_rows([9, 4, 8]))
     assert_close(one[:, 1], other[:, 1], rtol=0, atol=0)
     assert len(list(model.states(text_rows([3, 4])))) == 1
@@ -187,18 +189,18 @@ def test_a_language_model_counts_every_token_that_follows() -> None:
     assert int(loss.n_tokens) == 5
 
 
-def parameters(family: Family, preset: str, *rest: Any, **more: Any) -> int:
+def parameters(family: Architecture, preset: str, *rest: Any, **more: Any) -> int:
     with torch.device("meta"):
-        model = family.Model(family.Config(**with_preset({"preset": preset}, family.Config)), *rest, **more)
+        model = family.Model(family.Config(**apply_preset({"preset": preset}, family.Config)), *rest, **more)
     return sum(weight.numel() for weight in model.parameters())
 
 
 @pytest.mark.parametrize("preset", ["tiny", "mini", "small", "medium", "base"])
 def test_presets_are_as_large_as_the_transformer_s(preset: str) -> None:
-    works: list[tuple[dict[str, Family], tuple[Any, ...], dict[str, Any]]] = [
-        (PAIRS, (8000, 8000), {"joint": True}),
-        (TEXTS, (8000, {}), {}),
-        (NEXT, (8000,), {}),
+    works: list[tuple[dict[str, Architecture], tuple[Any, ...], dict[str, Any]]] = [
+        (SEQ2SEQ_MODELS, (8000, 8000), {"joint": True}),
+        (ENCODER_MODELS, (8000, {}), {}),
+        (CAUSAL_LMS, (8000,), {}),
     ]
     for families, rest, more in works:
         usual, recurrent = (parameters(families[name], preset, *rest, **more) for name in ("transformer", "rnn"))
@@ -210,9 +212,9 @@ def test_the_recipes_that_are_compared_are_of_one_size() -> None:
     sizes = []
     for path in sorted(Path(__file__).parents[2].glob("recipes/multi30k-en-de-*.toml")):
         table = config.read(path)["model"]
-        family = family_of(PAIRS, table, str(path))
+        family = architecture_of(SEQ2SEQ_MODELS, table, str(path))
         with torch.device("meta"):
-            model = family.Model(family.Config(**with_preset(table, family.Config)), 8000, 8000, joint=True)
+            model = family.Model(family.Config(**apply_preset(table, family.Config)), 8000, 8000, joint=True)
         sizes.append(sum(weight.numel() for weight in model.parameters()))
     assert len(sizes) == 4
     assert max(sizes) < 1.05 * min(sizes)

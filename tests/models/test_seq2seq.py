@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.data.batches import Rows
-from regard.models.blocks import initialise
-from regard.models.presets import Seq2SeqConfig, with_preset
-from regard.models.seq2seq import Seq2Seq
+from regard.models.blocks import initialise_weights
+from regard.models.presets import TransformerSeq2SeqConfig, apply_preset
+from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import record, taps
 
 PAIRS = [
@@ -121,7 +121,7 @@ def test_it_is_the_transformer_of_torch() -> None:
     assert_close(model(source, target), expected, rtol=1e-10, atol=1e-11)
 
 
-def written(model: Seq2Seq, source: Rows, target: Tensor) -> Tensor:
+def written(model: TransformerSeq2Seq, source: Rows, target: Tensor) -> Tensor:
     """The logits of a target, one step after another."""
     state = model.start(source)
     return torch.stack([model.step(tokens, state) for tokens in target.T], 1)
@@ -330,7 +330,7 @@ def test_it_compiles_without_a_break_and_can_still_be_heard(request: pytest.Fixt
 
 def test_shared_weights() -> None:
     def three(*, tied: bool, joint: bool) -> tuple[int, int, int]:
-        model = Seq2Seq(tiny_config(tied=tied), VOCABULARY, VOCABULARY, joint=joint)
+        model = TransformerSeq2Seq(tiny_config(tied=tied), VOCABULARY, VOCABULARY, joint=joint)
         weights = (model.source_embedding.tokens, model.target_embedding.tokens, model.softmax_embedding)
         return tuple(id(module.weight) for module in weights)
 
@@ -343,19 +343,19 @@ def test_shared_weights() -> None:
 
 
 def test_vocabularies_may_differ() -> None:
-    model = Seq2Seq(tiny_config(), 5, 9, joint=False)
+    model = TransformerSeq2Seq(tiny_config(), 5, 9, joint=False)
     assert model(packed([[4, 2]]), packed([[1, 8, 7]])).shape == (1, 3, 9)
 
 
 def test_one_matrix_cannot_serve_two_sizes() -> None:
     with pytest.raises(AssertionError, match="source 5, target 9"):
-        Seq2Seq(tiny_config(), 5, 9, joint=True)
+        TransformerSeq2Seq(tiny_config(), 5, 9, joint=True)
 
 
 def n_parameters(vocabulary: int, *, joint: bool, **changes: object) -> int:
-    config = Seq2SeqConfig(preset="base", **{**Seq2SeqConfig.presets["base"], **changes})
+    config = TransformerSeq2SeqConfig(preset="base", **{**TransformerSeq2SeqConfig.presets["base"], **changes})
     with torch.device("meta"):
-        model = Seq2Seq(config, vocabulary, vocabulary, joint=joint)
+        model = TransformerSeq2Seq(config, vocabulary, vocabulary, joint=joint)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -375,9 +375,11 @@ def test_base_has_the_published_size() -> None:
 
 def test_what_is_written_follows_the_weights_while_they_are_trained() -> None:
     """Also with a vocabulary so large that writing uses a copy of it, and an optimiser that leaves no trace in it."""
-    config = Seq2SeqConfig(**with_preset({"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "dropout": 0.0}))
-    model = Seq2Seq(config, 9000, 9000, joint=True)
-    initialise(model, torch.Generator().manual_seed(0))
+    config = TransformerSeq2SeqConfig(
+        **apply_preset({"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "dropout": 0.0})
+    )
+    model = TransformerSeq2Seq(config, 9000, 9000, joint=True)
+    initialise_weights(model, torch.Generator().manual_seed(0))
     source = packed(*[[[3, 4, 2]]] * 12)
     target = torch.randint(3, 9000, (12, 2), generator=torch.Generator().manual_seed(1))
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)

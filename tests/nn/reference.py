@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.nn import MultiHeadAttention, Place
+from regard.nn import MultiHeadAttention, PackedPositions
 
 Array = NDArray[np.float64]
 Seen = NDArray[np.bool_]
@@ -115,7 +115,7 @@ def relative(keys: Array, values: Array | None, max_distance: int) -> Scheme:
     )
 
 
-def seen(query: Place, key: Place, *, causal: bool) -> Seen:
+def seen(query: PackedPositions, key: PackedPositions, *, causal: bool) -> Seen:
     """Who may attend to whom, (B, Q, K), token by token."""
     (b, q), k = query.segment.shape, key.segment.shape[1]
     allowed = np.zeros((b, q, k), dtype=bool)
@@ -133,7 +133,7 @@ def layer_norm(x: Array, gain: Array, shift: Array, eps: float = 1e-5) -> Array:
     return gain * (x - x.mean()) / math.sqrt(x.var() + eps) + shift
 
 
-def random_place(seed: int, rows: int, length: int, n_segments: int = 3) -> Place:
+def random_place(seed: int, rows: int, length: int, n_segments: int = 3) -> PackedPositions:
     """Rows of sentences of random lengths laid end to end, with empty positions at the end of most."""
     rng = np.random.default_rng(seed)
     segment, position = np.zeros((rows, length), dtype=np.int32), np.zeros((rows, length), dtype=np.int32)
@@ -144,12 +144,12 @@ def random_place(seed: int, rows: int, length: int, n_segments: int = 3) -> Plac
             segment[row, start : start + n] = number
             position[row, start : start + n] = np.arange(n)
             start += n
-    return Place(torch.from_numpy(segment), torch.from_numpy(position))
+    return PackedPositions(torch.from_numpy(segment), torch.from_numpy(position))
 
 
-def one_sentence(rows: int, length: int) -> Place:
+def one_sentence(rows: int, length: int) -> PackedPositions:
     """Rows that are one sentence each, full."""
-    return Place(
+    return PackedPositions(
         torch.ones(rows, length, dtype=torch.int32),
         torch.arange(length, dtype=torch.int32).expand(rows, -1),
     )

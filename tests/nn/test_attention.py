@@ -19,11 +19,11 @@ from regard.nn import (
     AttentionPooling,
     BilinearAttention,
     DotAttention,
-    Place,
+    PackedPositions,
     ScaledDotAttention,
+    make_mask,
     record,
-    redundancy,
-    visible,
+    redundancy_penalty,
 )
 
 Score = Callable[[np.ndarray, np.ndarray], float]
@@ -68,7 +68,7 @@ def test_weights_and_outputs_are_the_definition(
     at, of = random_place(seed, rows, n_queries), random_place(seed + 50, rows, n_keys)
     allowed = seen(at, of, causal=causal)
     with record(module, "weights") as recorded:
-        out = module(query, key, value, visible(at, of, causal=causal))
+        out = module(query, key, value, make_mask(at, of, causal=causal))
     for row in range(rows):
         weights, expected = reference.attention(score, *map(array, (query[row], key[row], value[row])), allowed[row])
         assert_close(array(recorded["weights"][row]), weights, rtol=1e-12, atol=1e-14)
@@ -79,13 +79,13 @@ def test_weights_and_outputs_are_the_definition(
 def test_weights_are_a_distribution_or_zeros(make: Callable, d_query: int, d_key: int) -> None:
     module, _ = make(d_query, d_key)
     at, of = random_place(1, 3, 6), random_place(2, 3, 8)
-    sight = visible(at, of)
+    sight = make_mask(at, of)
     query, key = torch.randn(3, 6, d_query, dtype=torch.float64), torch.randn(3, 8, d_key, dtype=torch.float64)
     with record(module, "weights") as recorded:
         module(query, key, key, sight)
     weights = recorded["weights"]
-    assert sight.blank is not None
-    blank = sight.blank[:, 0, :, 0]
+    assert sight.fully_masked is not None
+    blank = sight.fully_masked[:, 0, :, 0]
     assert blank.any()
     assert not blank.all()
     assert (weights >= 0).all()
@@ -97,17 +97,17 @@ def test_weights_are_a_distribution_or_zeros(make: Callable, d_query: int, d_key
 def test_without_a_sight_every_query_sees_every_key(make: Callable, d_query: int, d_key: int) -> None:
     module, _ = make(d_query, d_key)
     query, key = torch.randn(2, 3, d_query, dtype=torch.float64), torch.randn(2, 5, d_key, dtype=torch.float64)
-    everything = visible(one_sentence(2, 3), one_sentence(2, 5))
+    everything = make_mask(one_sentence(2, 3), one_sentence(2, 5))
     assert_close(module(query, key, key), module(query, key, key, everything), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
 def test_nothing_to_attend_to_gives_zeros_and_zero_gradients(make: Callable, d_query: int, d_key: int) -> None:
     module, _ = make(d_query, d_key)
-    empty = Place(torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32))
+    empty = PackedPositions(torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32))
     query = torch.randn(2, 4, d_query, dtype=torch.float64, requires_grad=True)
     key = torch.randn(2, 4, d_key, dtype=torch.float64, requires_grad=True)
-    out = module(query, key, key, visible(empty, one_sentence(2, 4)))
+    out = module(query, key, key, make_mask(empty, one_sentence(2, 4)))
     assert (out == 0).all()
     out.sum().backward()
     for tensor in (query, key, *module.parameters()):
@@ -157,7 +157,7 @@ def test_pooling_nothing_has_zero_gradients() -> None:
 
 def test_redundancy_is_the_squared_frobenius_norm() -> None:
     weights = torch.rand(2, 3, 5, dtype=torch.float64).softmax(-1)
-    penalty = redundancy(weights)
+    penalty = redundancy_penalty(weights)
     for row in range(2):
         expected = 0.0
         for i in range(3):
@@ -168,13 +168,13 @@ def test_redundancy_is_the_squared_frobenius_norm() -> None:
 
 
 def test_hops_that_look_at_different_single_tokens_are_not_redundant() -> None:
-    assert_close(redundancy(torch.eye(4)[None, :3]), torch.zeros(1), rtol=0, atol=0)
+    assert_close(redundancy_penalty(torch.eye(4)[None, :3]), torch.zeros(1), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
 def test_gradients_are_right(make: Callable, d_query: int, d_key: int) -> None:
     module, _ = make(d_query, d_key)
-    sight = visible(random_place(3, 1, 4), random_place(4, 1, 4))
+    sight = make_mask(random_place(3, 1, 4), random_place(4, 1, 4))
     inputs = [torch.randn(1, 4, width, dtype=torch.float64, requires_grad=True) for width in (d_query, d_key, 2)]
     assert torch.autograd.gradcheck(lambda q, k, v: module(q, k, v, sight), inputs)
 

@@ -12,20 +12,20 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from regard.nn import (
-    Cache,
-    Decoder,
+    AttentionMask,
     DecoderLayer,
+    DecoderStack,
     FeedForward,
     KeyValue,
+    KVCache,
     MultiHeadAttention,
     NoPositions,
-    Place,
+    PackedPositions,
     Positions,
     PreNorm,
     RelativePositions,
     RotaryPositions,
-    Sight,
-    visible,
+    make_mask,
 )
 
 D, H = 8, 2
@@ -41,20 +41,20 @@ def attention(positions: Positions | None = None) -> MultiHeadAttention:
     return MultiHeadAttention(D, H, positions=positions)
 
 
-def decoder(scheme: str) -> Decoder:
+def decoder(scheme: str) -> DecoderStack:
     def layer() -> DecoderLayer:
         return DecoderLayer(
             attention(SCHEMES[scheme]()), attention(), FeedForward(D, 16, F.relu), partial(PreNorm, D, 0.0)
         )
 
-    return Decoder(layer() for _ in range(2)).double()
+    return DecoderStack(layer() for _ in range(2)).double()
 
 
-def piece(rows: int, start: int, end: int) -> Sight:
+def piece(rows: int, start: int, end: int) -> AttentionMask:
     """The sight of tokens start..end over everything up to the end, one sentence per row."""
     whole = one_sentence(rows, end)
-    now = Place(whole.segment[:, start:], whole.position[:, start:])
-    return visible(now, whole, causal=True)
+    now = PackedPositions(whole.segment[:, start:], whole.position[:, start:])
+    return make_mask(now, whole, causal=True)
 
 
 def normal(*shape: int) -> Tensor:
@@ -66,7 +66,7 @@ def normal(*shape: int) -> Tensor:
 @pytest.mark.parametrize("room", [1, 4, 32])
 @torch.no_grad()
 def test_attention_piece_by_piece_is_one_pass(scheme: str, pieces: list[int], room: int) -> None:
-    module, x, cache = attention(SCHEMES[scheme]()).double(), normal(2, 9, D), Cache(room)
+    module, x, cache = attention(SCHEMES[scheme]()).double(), normal(2, 9, D), KVCache(room)
     written, start = [], 0
     for n in pieces:
         written.append(module(x[:, start : start + n], piece(2, start, start + n), cache))
@@ -81,13 +81,13 @@ def test_attention_piece_by_piece_is_one_pass(scheme: str, pieces: list[int], ro
 def test_a_decoder_piece_by_piece_is_one_pass(scheme: str, pieces: list[int]) -> None:
     stack, x, source, of = decoder(scheme), normal(3, 7, D), normal(3, 6, D), random_place(7, 3, 6, n_segments=1)
     assert (of.segment == 0).any()
-    memories = stack.remember(source, of.position)
-    caches, written, start = [Cache(room=2) for _ in stack], [], 0
+    memories = stack.project_kv(source, of.position)
+    caches, written, start = [KVCache(capacity=2) for _ in stack], [], 0
     for n in pieces:
-        sight, back = piece(3, start, start + n), visible(one_sentence(3, n), of)
+        sight, back = piece(3, start, start + n), make_mask(one_sentence(3, n), of)
         written.append(stack(x[:, start : start + n], memories, sight, back, caches))
         start += n
-    whole = stack(x, memories, piece(3, 0, 7), visible(one_sentence(3, 7), of))
+    whole = stack(x, memories, piece(3, 0, 7), make_mask(one_sentence(3, 7), of))
     assert_close(torch.cat(written, 1), whole, rtol=1e-11, atol=1e-12)
 
 
@@ -95,7 +95,7 @@ def test_a_decoder_piece_by_piece_is_one_pass(scheme: str, pieces: list[int]) ->
 @pytest.mark.parametrize("rows", [[2, 0, 1], [1, 1, 1], [2], [0, 0, 1, 2, 2]])
 @torch.no_grad()
 def test_selected_rows_go_on_from_their_own_past(scheme: str, rows: list[int]) -> None:
-    module, past, cache = attention(SCHEMES[scheme]()).double(), normal(3, 4, D), Cache(room=2)
+    module, past, cache = attention(SCHEMES[scheme]()).double(), normal(3, 4, D), KVCache(capacity=2)
     module(past, piece(3, 0, 4), cache)
     cache.select(torch.tensor(rows))
     now = normal(len(rows), 3, D)
@@ -105,17 +105,20 @@ def test_selected_rows_go_on_from_their_own_past(scheme: str, rows: list[int]) -
 
 
 def test_a_cache_gives_back_what_it_was_given() -> None:
-    cache, parts = Cache(room=2), [KeyValue(torch.randn(2, H, n, 3), torch.randn(2, H, n, 5)) for n in (1, 1, 3, 6, 1)]
+    cache, parts = (
+        KVCache(capacity=2),
+        [KeyValue(torch.randn(2, H, n, 3), torch.randn(2, H, n, 5)) for n in (1, 1, 3, 6, 1)],
+    )
     for i, part in enumerate(parts, 1):
         kept = cache.append(part)
         assert torch.equal(kept.key, torch.cat([p.key for p in parts[:i]], 2))
         assert torch.equal(kept.value, torch.cat([p.value for p in parts[:i]], 2))
-        assert torch.equal(cache.remembered().key, kept.key)
+        assert torch.equal(cache.contents().key, kept.key)
 
 
 def test_selecting_from_an_empty_cache_is_nothing() -> None:
-    cache = Cache()
+    cache = KVCache()
     cache.select(torch.tensor([0, 0, 1]))
     assert cache.length == 0
     with pytest.raises(AssertionError, match="nothing was appended yet"):
-        cache.remembered()
+        cache.contents()

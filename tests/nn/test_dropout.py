@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.nn import Dropout
-from regard.nn.dropout import _mixed, _threshold
+from regard.nn.dropout import _hash_random_bits, _keep_threshold
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
@@ -23,7 +23,7 @@ def test_share_and_mean(p):
 @pytest.mark.parametrize("bits", [16, 32])
 def test_a_share_next_to_one_drops_nearly_all(bits):
     """The threshold must be a number of so many bits: one more would wrap around, and nothing be dropped."""
-    assert _threshold(1 - 1e-12, bits) == 2 ** (bits - 1) - 1
+    assert _keep_threshold(1 - 1e-12, bits) == 2 ** (bits - 1) - 1
     torch.manual_seed(0)
     assert int((Dropout(1 - 1e-6)(torch.ones(1000, 10)) != 0).sum()) < 10
 
@@ -67,7 +67,7 @@ def test_numbers_mixed_for_compiled_graphs_are_as_good_as_drawn(p):
     """The share is right; neighbours, elements of one column and two calls have nothing to do with each other."""
     torch.manual_seed(0)
     x = torch.empty(2048, 64)
-    first, second = ((_mixed(x) < _threshold(p, 32)).double() for _ in range(2))
+    first, second = ((_hash_random_bits(x) < _keep_threshold(p, 32)).double() for _ in range(2))
     n = x.numel()
     assert abs(float(first.mean()) - p) < 5 * (p * (1 - p) / n) ** 0.5
     one, other = ((dropped - p).flatten() / (p * (1 - p)) ** 0.5 for dropped in (first, second))

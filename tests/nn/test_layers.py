@@ -16,21 +16,21 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from regard.nn import (
-    Decoder,
     DecoderLayer,
-    Encoder,
+    DecoderStack,
     EncoderLayer,
+    EncoderStack,
     FeedForward,
     GatedFeedForward,
     MultiHeadAttention,
     NoPositions,
-    Place,
+    PackedPositions,
     PostNorm,
     PreNorm,
     SinusoidalPositions,
     TokenEmbedding,
+    make_mask,
     record,
-    visible,
 )
 
 D, H, FF = 8, 2, 12
@@ -147,9 +147,9 @@ def test_encoder_layer_is_that_of_torch(norm: str) -> None:
     copy_attention(theirs.self_attn, ours.attention)
     copy_rest(theirs, ours, [ours.around_attention.norm, ours.around_feed_forward.norm])
     x, padded = normal(2, 6, D), torch.tensor([[0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1]], dtype=torch.bool)
-    place = Place((~padded).int(), torch.arange(6).expand(2, -1))
+    place = PackedPositions((~padded).int(), torch.arange(6).expand(2, -1))
     expected = theirs(x, src_key_padding_mask=padded)
-    assert_close(ours(x, visible(place, place))[~padded], expected[~padded], rtol=1e-11, atol=1e-12)
+    assert_close(ours(x, make_mask(place, place))[~padded], expected[~padded], rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("norm", AROUND)
@@ -162,22 +162,25 @@ def test_decoder_layer_is_that_of_torch(norm: str) -> None:
     copy_rest(theirs, ours, norms)
     x, source = normal(2, 5, D), normal(2, 6, D)
     padded = torch.tensor([[0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1]], dtype=torch.bool)
-    at, of = one_sentence(2, 5), Place((~padded).int(), torch.arange(6).expand(2, -1))
+    at, of = one_sentence(2, 5), PackedPositions((~padded).int(), torch.arange(6).expand(2, -1))
     future = torch.ones(5, 5, dtype=torch.bool).triu(1)
     expected = theirs(x, source, tgt_mask=future, memory_key_padding_mask=padded)
-    memory = ours.cross_attention.remember(source, of.position)
-    assert_close(ours(x, memory, visible(at, at, causal=True), visible(at, of)), expected, rtol=1e-11, atol=1e-12)
+    memory = ours.cross_attention.project_kv(source, of.position)
+    assert_close(ours(x, memory, make_mask(at, at, causal=True), make_mask(at, of)), expected, rtol=1e-11, atol=1e-12)
 
 
 def test_stacks_are_their_layers_one_after_another() -> None:
-    encoder, decoder = Encoder(encoder_layer() for _ in range(3)), Decoder(decoder_layer("pre") for _ in range(2))
+    encoder, decoder = (
+        EncoderStack(encoder_layer() for _ in range(3)),
+        DecoderStack(decoder_layer("pre") for _ in range(2)),
+    )
     x, source, at, of = normal(2, 5, D), normal(2, 7, D), random_place(0, 2, 5), random_place(1, 2, 7)
     expected = source
     for layer in encoder:
-        expected = layer(expected, visible(of, of))
-    assert_close(encoder(source, visible(of, of)), expected, rtol=0, atol=0)
-    sights = visible(at, at, causal=True), visible(at, of)
-    memories = decoder.remember(source, of.position)
+        expected = layer(expected, make_mask(of, of))
+    assert_close(encoder(source, make_mask(of, of)), expected, rtol=0, atol=0)
+    sights = make_mask(at, at, causal=True), make_mask(at, of)
+    memories = decoder.project_kv(source, of.position)
     expected = x
     for layer, memory in zip(decoder, memories, strict=True):
         expected = layer(expected, memory, *sights)
@@ -187,16 +190,16 @@ def test_stacks_are_their_layers_one_after_another() -> None:
 @pytest.mark.parametrize("norm", AROUND)
 def test_packed_layers_are_one_by_one(norm: str) -> None:
     encoder, decoder = (
-        Encoder(encoder_layer(norm) for _ in range(2)),
-        Decoder(decoder_layer(norm) for _ in range(2)),
+        EncoderStack(encoder_layer(norm) for _ in range(2)),
+        DecoderStack(decoder_layer(norm) for _ in range(2)),
     )
     at, of = random_place(4, 2, 10), random_place(5, 2, 12)
     x, source = normal(2, 10, D), normal(2, 12, D)
 
-    def run(x: Tensor, source: Tensor, at: Place, of: Place) -> tuple[Tensor, Tensor]:
-        encoded = encoder(source, visible(of, of))
-        memories = decoder.remember(encoded, of.position)
-        return encoded, decoder(x, memories, visible(at, at, causal=True), visible(at, of))
+    def run(x: Tensor, source: Tensor, at: PackedPositions, of: PackedPositions) -> tuple[Tensor, Tensor]:
+        encoded = encoder(source, make_mask(of, of))
+        memories = decoder.project_kv(encoded, of.position)
+        return encoded, decoder(x, memories, make_mask(at, at, causal=True), make_mask(at, of))
 
     encoded, decoded = run(x, source, at, of)
     checked = 0
@@ -214,8 +217,8 @@ def test_packed_layers_are_one_by_one(norm: str) -> None:
 
 
 def test_an_encoder_without_positions_is_permutation_equivariant() -> None:
-    encoder, place, x = Encoder(encoder_layer("pre") for _ in range(2)), one_sentence(1, 6), normal(1, 6, D)
-    order, sight = torch.tensor([3, 0, 5, 1, 4, 2]), visible(place, place)
+    encoder, place, x = EncoderStack(encoder_layer("pre") for _ in range(2)), one_sentence(1, 6), normal(1, 6, D)
+    order, sight = torch.tensor([3, 0, 5, 1, 4, 2]), make_mask(place, place)
     assert_close(encoder(x[:, order], sight), encoder(x, sight)[:, order], rtol=1e-11, atol=1e-12)
 
 
@@ -239,9 +242,9 @@ def test_embedding_drops_out_in_training_only() -> None:
 
 
 def test_layers_tell_what_they_put_out() -> None:
-    encoder, place, x = Encoder(encoder_layer() for _ in range(2)), one_sentence(1, 3), normal(1, 3, D)
+    encoder, place, x = EncoderStack(encoder_layer() for _ in range(2)), one_sentence(1, 3), normal(1, 3, D)
     with record(encoder, "*.out") as recorded:
-        out = encoder(x, visible(place, place))
+        out = encoder(x, make_mask(place, place))
     assert list(recorded) == ["0.out", "1.out"]
     assert recorded["1.out"] is out
-    assert_close(encoder[1](recorded["0.out"], visible(place, place)), out, rtol=0, atol=0)
+    assert_close(encoder[1](recorded["0.out"], make_mask(place, place)), out, rtol=0, atol=0)

@@ -7,30 +7,30 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.nn import MultiHeadAttention, Place, Sight, long_rows, record, visible
+from regard.nn import AttentionMask, MultiHeadAttention, PackedPositions, long_rows, make_mask, record
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the compiler's own
 on_gpu = pytest.mark.gpu(generations=long_rows.GENERATIONS)
 
 
-def packed(rows: int, length: int, *, causal: bool, texts: int = 3) -> Sight:
+def packed(rows: int, length: int, *, causal: bool, texts: int = 3) -> AttentionMask:
     """A few texts to a row and empty places after them; the last row has none at all."""
     segment = torch.randint(1, texts + 2, (rows, length)).sort(1).values
     segment[segment > texts] = 0
     segment[-1] = 0
-    place = Place(segment.cuda(), torch.arange(length, device="cuda").expand(rows, -1))
-    return visible(place, causal=causal)
+    place = PackedPositions(segment.cuda(), torch.arange(length, device="cuda").expand(rows, -1))
+    return make_mask(place, causal=causal)
 
 
-def written(projected: Tensor, sight: Sight, n_heads: int) -> Tensor:
+def written(projected: Tensor, sight: AttentionMask, n_heads: int) -> Tensor:
     """Attention as in the paper."""
     query, key, value = (each.unflatten(-1, (n_heads, -1)).transpose(1, 2) for each in projected.chunk(3, -1))
     scores = query @ key.mT / query.shape[-1] ** 0.5
-    weights = scores.masked_fill(~sight.allowed, -torch.inf).softmax(-1).masked_fill(sight.blank, 0.0)
+    weights = scores.masked_fill(~sight.mask, -torch.inf).softmax(-1).masked_fill(sight.fully_masked, 0.0)
     return (weights @ value).transpose(1, 2).flatten(2)
 
 
-def both(mix, projected: Tensor, sight: Sight, n_heads: int) -> list[Tensor]:
+def both(mix, projected: Tensor, sight: AttentionMask, n_heads: int) -> list[Tensor]:
     """What is mixed, and the gradient of the projection."""
     projected = projected.detach().requires_grad_()
     out = mix(projected, sight, n_heads)
@@ -38,8 +38,8 @@ def both(mix, projected: Tensor, sight: Sight, n_heads: int) -> list[Tensor]:
     return [out, *torch.autograd.grad(out, projected, direction)]
 
 
-def ours(projected: Tensor, sight: Sight, n_heads: int) -> Tensor:
-    return long_rows.within_rows(projected, sight.within, n_heads)
+def ours(projected: Tensor, sight: AttentionMask, n_heads: int) -> Tensor:
+    return long_rows.within_rows(projected, sight.layout, n_heads)
 
 
 def test_bounds_are_where_texts_begin_and_end():
@@ -72,7 +72,7 @@ def test_short_texts_among_long_ones(causal):
     torch.manual_seed(0)
     lengths = torch.tensor([1, 1, 200, 3, 64, 1, 128, 100])
     segment = torch.arange(1, 9).repeat_interleave(lengths)[None].cuda()
-    sight = visible(Place(segment, torch.arange(498, device="cuda")[None]), causal=causal)
+    sight = make_mask(PackedPositions(segment, torch.arange(498, device="cuda")[None]), causal=causal)
     projected = torch.randn(1, 498, 3 * 64, device="cuda", dtype=torch.float16)
     for found, wanted in zip(both(ours, projected, sight, 1), both(written, projected.double(), sight, 1), strict=True):
         assert_close(found.double(), wanted, rtol=0, atol=3e-3 * float(wanted.abs().max()))
@@ -84,7 +84,7 @@ def test_blank_queries_get_zeros_and_hand_nothing_back():
     sight = packed(4, 200, causal=False)
     projected = torch.randn(4, 200, 3 * 64, device="cuda", dtype=torch.float16)
     out, grad = both(ours, projected, sight, 4)
-    blank = sight.blank[:, 0, :, 0]
+    blank = sight.fully_masked[:, 0, :, 0]
     assert blank.any()
     assert not out[blank].any()
     assert not grad[blank].any()

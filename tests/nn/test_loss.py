@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from regard.nn import cross_entropy, divergence, linear_cross_entropy
+from regard.nn import cross_entropy, linear_cross_entropy, symmetric_kl_divergence
 from regard.nn import loss as loss_module
 from regard.nn.loss import IGNORE
 
@@ -109,13 +109,13 @@ def test_the_plain_likelihood_takes_no_part_in_the_gradient() -> None:
 @pytest.mark.parametrize(("rows", "sizes"), [(32, [32]), (61, [31, 30]), (62, [31, 31]), (140, [35] * 4), (0, [0])])
 def test_chunks_are_alike(rows, sizes, monkeypatch):
     """A small rest would fill a GPU badly."""
-    seen, chunk = [], loss_module._chunk
+    seen, chunk = [], loss_module._compute_chunk_loss
 
     def watched(logits, *rest, **more):
         seen.append(len(logits))
         return chunk(logits, *rest, **more)
 
-    monkeypatch.setitem(loss_module.CHUNK, "cpu", 40 * 30)
+    monkeypatch.setitem(loss_module.LOGITS_PER_CHUNK, "cpu", 40 * 30)
     monkeypatch.setattr(loss_module, "_chunk", watched)
     linear_cross_entropy(torch.randn(rows, 4), torch.randn(30, 4), torch.zeros(rows, dtype=torch.long))
     assert seen == sizes
@@ -125,8 +125,8 @@ def test_chunks_are_alike(rows, sizes, monkeypatch):
 @pytest.mark.parametrize(("rows_at_once", "even"), [(1, 1), (4, 1), (1000, 1), (4, 8), (1, 30)])
 def test_linear_cross_entropy_is_cross_entropy_of_the_logits(smoothing, rows_at_once, even, monkeypatch):
     """However many rows at once, and whatever a vocabulary is filled up to."""
-    monkeypatch.setitem(loss_module.CHUNK, "cpu", rows_at_once * 30)
-    monkeypatch.setitem(loss_module.EVEN, "cpu", even)
+    monkeypatch.setitem(loss_module.LOGITS_PER_CHUNK, "cpu", rows_at_once * 30)
+    monkeypatch.setitem(loss_module.PAD_TO_MULTIPLE_OF, "cpu", even)
     hidden = torch.randn(3, 7, 16, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(30, 16, dtype=torch.float64, requires_grad=True)
     bias = torch.randn(30, dtype=torch.float64, requires_grad=True)
@@ -173,8 +173,8 @@ def test_divergence_is_zero_between_equals_and_skips_what_is_not_predicted() -> 
     generator = torch.Generator().manual_seed(0)
     one, other = torch.randn(2, 2, 3, 5, generator=generator, dtype=torch.float64)
     target = torch.tensor([[1, 2, IGNORE], [IGNORE, 0, 4]])
-    assert divergence(one, one, target).item() == 0.0
+    assert symmetric_kl_divergence(one, one, target).item() == 0.0
     p, q = one[target >= 0].log_softmax(-1), other[target >= 0].log_softmax(-1)
     both = sum(F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p)))
-    assert_close(divergence(one, other, target), both / 2, check_dtype=False, rtol=1e-5, atol=1e-6)
-    assert_close(divergence(one, other, target), divergence(other, one, target))
+    assert_close(symmetric_kl_divergence(one, other, target), both / 2, check_dtype=False, rtol=1e-5, atol=1e-6)
+    assert_close(symmetric_kl_divergence(one, other, target), symmetric_kl_divergence(other, one, target))

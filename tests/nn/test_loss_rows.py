@@ -38,7 +38,7 @@ def test_it_is_the_loss_and_its_gradient(size: int, width: int, smoothing: float
 def test_the_loss_of_hidden_states_goes_through_it(biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In several chunks, and with a vocabulary that is filled up."""
     torch.manual_seed(0)
-    monkeypatch.setitem(loss_module.CHUNK, "cuda", 70 * 101)
+    monkeypatch.setitem(loss_module.LOGITS_PER_CHUNK, "cuda", 70 * 101)
     hidden, weight = torch.randn(200, 32, device="cuda"), torch.randn(101, 32, device="cuda") / 4
     bias, target = torch.randn(101, device="cuda"), torch.randint(101, (200,), device="cuda")
     target[::5] = IGNORE

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.nn import (
+    AttentionMask,
     KeyValue,
     MultiHeadAttention,
     NoPositions,
-    Place,
+    PackedPositions,
     Positions,
     RelativePositions,
     RotaryPositions,
-    Sight,
+    make_mask,
     record,
-    visible,
 )
 
 D, H = 6, 3
@@ -65,7 +65,7 @@ def gradients(out: Tensor, of: list[Tensor]) -> tuple[Tensor, ...]:
 def test_self_attention_is_the_definition(scheme: str, d_key: int | None, d_value: int | None, causal: bool) -> None:
     torch.manual_seed(0)
     module, place, x = build(scheme, d_key, d_value), random_place(5, 2, 8), normal(2, 8, D)
-    sight, allowed = visible(place, place, causal=causal), seen(place, place, causal=causal)
+    sight, allowed = make_mask(place, place, causal=causal), seen(place, place, causal=causal)
     fused = module(x, sight)
     with record(module, "weights") as recorded:
         explicit = module(x, sight)
@@ -86,10 +86,10 @@ def test_cross_attention_is_the_definition(d_key: int | None, d_value: int | Non
     module = build("none", d_key, d_value)
     at, of = random_place(2, 3, n_queries), random_place(3, 3, n_keys)
     x, memory = normal(3, n_queries, D), normal(3, n_keys, D)
-    kept = module.remember(memory, of.position)
-    fused = module.cross(x, kept, visible(at, of))
+    kept = module.project_kv(memory, of.position)
+    fused = module.cross_attend(x, kept, make_mask(at, of))
     with record(module, "weights") as recorded:
-        explicit = module.cross(x, kept, visible(at, of))
+        explicit = module.cross_attend(x, kept, make_mask(at, of))
     allowed = seen(at, of, causal=False)
     for row in range(3):
         weights, out = reference.multi_head(
@@ -120,7 +120,7 @@ def test_self_attention_is_that_of_torch(causal: bool) -> None:
     place, x = one_sentence(2, 7), normal(2, 7, D)
     mask = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
     expected, weights = theirs(x, x, x, attn_mask=mask, average_attn_weights=False)
-    sight = visible(place, place, causal=causal)
+    sight = make_mask(place, place, causal=causal)
     assert_close(ours(x, sight), expected, rtol=1e-11, atol=1e-13)
     with record(ours, "weights") as recorded:
         ours(x, sight)
@@ -136,9 +136,9 @@ def test_cross_attention_is_that_of_torch_with_padding() -> None:
         ours.output.load_state_dict(theirs.out_proj.state_dict())
     x, memory = normal(2, 4, D), normal(2, 6, D)
     padded = torch.tensor([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]], dtype=torch.bool)
-    source = Place((~padded).int(), torch.arange(6).expand(2, -1))
+    source = PackedPositions((~padded).int(), torch.arange(6).expand(2, -1))
     expected, _ = theirs(x, memory, memory, key_padding_mask=padded)
-    got = ours.cross(x, ours.remember(memory, source.position), visible(one_sentence(2, 4), source))
+    got = ours.cross_attend(x, ours.project_kv(memory, source.position), make_mask(one_sentence(2, 4), source))
     assert_close(got, expected, rtol=1e-11, atol=1e-13)
 
 
@@ -151,7 +151,7 @@ def test_fused_equals_explicit(scheme: str, causal: bool, train: bool, dtype: to
     torch.manual_seed(4)
     module = build(scheme, 4, 5).to(dtype).train(train)
     for place in (random_place(6, 3, 12), one_sentence(3, 12)):
-        x, sight = normal(3, 12, D, dtype=dtype), visible(place, place, causal=causal)
+        x, sight = normal(3, 12, D, dtype=dtype), make_mask(place, place, causal=causal)
         fused = module(x, sight)
         with record(module, "weights") as recorded:
             explicit = module(x, sight)
@@ -164,19 +164,19 @@ def test_fused_equals_explicit(scheme: str, causal: bool, train: bool, dtype: to
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_no_sight_is_the_sight_of_one_full_sentence(scheme: str) -> None:
     module, place, x = build(scheme), one_sentence(2, 5), normal(2, 5, D)
-    unmasked = Sight(place.position, place.position)
-    assert_close(module(x, unmasked), module(x, visible(place, place)), rtol=1e-12, atol=1e-14)
+    unmasked = AttentionMask(place.position, place.position)
+    assert_close(module(x, unmasked), module(x, make_mask(place, place)), rtol=1e-12, atol=1e-14)
     with record(module, "weights"):
-        assert_close(module(x, unmasked), module(x, visible(place, place)), rtol=1e-12, atol=1e-14)
+        assert_close(module(x, unmasked), module(x, make_mask(place, place)), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("heard", [False, True])
 def test_nothing_to_attend_to_gives_zeros_and_finite_gradients(scheme: str, heard: bool) -> None:
     module = build(scheme)
-    empty = Place(torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32))
+    empty = PackedPositions(torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32))
     x = normal(2, 4, D)
-    sight = visible(empty, empty)
+    sight = make_mask(empty, empty)
     if heard:
         with record(module, "weights") as recorded:
             out = module(x, sight)
@@ -196,7 +196,7 @@ def test_gradients_are_right(scheme: str) -> None:
     torch.manual_seed(5)
     module, place = build(scheme), random_place(8, 1, 4)
     assert (place.segment > 0).any()
-    sight, x = visible(place, place, causal=True), normal(1, 4, D)
+    sight, x = make_mask(place, place, causal=True), normal(1, 4, D)
     assert torch.autograd.gradcheck(lambda x: module(x, sight), (x,))
     with record(module, "weights"):
         assert torch.autograd.gradcheck(lambda x: module(x, sight), (x,))
@@ -205,7 +205,7 @@ def test_gradients_are_right(scheme: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_future_cannot_change_the_past(scheme: str) -> None:
     module, place, x = build(scheme), one_sentence(1, 8), normal(1, 8, D)
-    sight = visible(place, place, causal=True)
+    sight = make_mask(place, place, causal=True)
     other = torch.cat((x[:, :5], torch.randn(1, 3, D, dtype=torch.float64)), 1)
     assert_close(module(other, sight)[:, :5], module(x, sight)[:, :5], rtol=0, atol=1e-15)
     assert not torch.allclose(module(other, sight)[:, 5:], module(x, sight)[:, 5:])
@@ -214,7 +214,7 @@ def test_future_cannot_change_the_past(scheme: str) -> None:
 def test_recorded_causal_weights_are_zero_right_of_the_diagonal() -> None:
     module, place = build(), one_sentence(1, 4)
     with record(module, "weights") as recorded:
-        module(normal(1, 4, D), visible(place, place, causal=True))
+        module(normal(1, 4, D), make_mask(place, place, causal=True))
     weights = recorded["weights"]
     assert torch.equal(weights.triu(1), torch.zeros_like(weights))
     assert (weights.tril().sum(-1) - 1).abs().max() < 1e-14
@@ -230,11 +230,11 @@ def test_other_segments_change_nothing_and_packed_is_one_by_one(scheme: str, cau
     segment = torch.tensor([[1, 1, 1, 1, 2, 3, 3, 3, 0, 0]])
     position = torch.tensor([[0, 1, 2, 3, 0, 0, 1, 2, 0, 0]])
     packed = torch.cat((*sentences, torch.randn(1, 2, D, dtype=torch.float64)), 1)
-    place = Place(segment, position)
-    together = module(packed, visible(place, place, causal=causal))
+    place = PackedPositions(segment, position)
+    together = module(packed, make_mask(place, place, causal=causal))
     for number, sentence in enumerate(sentences, 1):
         place = one_sentence(1, sentence.shape[1])
-        alone = module(sentence, visible(place, place, causal=causal))
+        alone = module(sentence, make_mask(place, place, causal=causal))
         assert_close(together[segment == number][None], alone, rtol=1e-12, atol=1e-14)
 
 
@@ -244,11 +244,11 @@ def test_sentences_of_given_lengths_are_those_of_the_mask(scheme: str, heard: bo
     torch.manual_seed(6)
     module, lengths = build(scheme, 4, 3), (3, 3, 1, 4, 3)
     segment = torch.tensor([[number for number, length in enumerate(lengths, 1) for _ in range(length)]])
-    place = Place(segment, torch.tensor([[place for length in lengths for place in range(length)]]))
+    place = PackedPositions(segment, torch.tensor([[place for length in lengths for place in range(length)]]))
     x = normal(1, sum(lengths), D)
     with record(module, "weights") if heard else nullcontext():
-        apart = module(x, Sight(place.position, place.position, lengths=lengths))
-        masked = module(x, visible(place, place))
+        apart = module(x, AttentionMask(place.position, place.position, lengths=lengths))
+        masked = module(x, make_mask(place, place))
     assert_close(apart, masked, rtol=1e-12, atol=1e-14)
     of = [x, *module.parameters()]
     assert_close(gradients(apart, of), gradients(masked, of), rtol=1e-10, atol=1e-12)
@@ -257,28 +257,28 @@ def test_sentences_of_given_lengths_are_those_of_the_mask(scheme: str, heard: bo
 def test_without_positions_it_is_permutation_equivariant() -> None:
     module, place, x = build("none"), one_sentence(2, 6), normal(2, 6, D)
     order = torch.randperm(6, generator=torch.Generator().manual_seed(0))
-    sight = visible(place, place)
+    sight = make_mask(place, place)
     assert_close(module(x[:, order], sight), module(x, sight)[:, order], rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("scheme", [s for s in SCHEMES if s != "none"])
 def test_with_positions_it_is_not(scheme: str) -> None:
     module, place, x = build(scheme), one_sentence(2, 6), normal(2, 6, D)
-    sight = visible(place, place)
+    sight = make_mask(place, place)
     assert not torch.allclose(module(x.flip(1), sight), module(x, sight).flip(1))
 
 
 @pytest.mark.parametrize("scheme", ["relative", "relative-values", "rotary"])
 def test_only_distances_matter_inside_attention(scheme: str) -> None:
     module, x, position = build(scheme), normal(1, 6, D), torch.arange(6)[None]
-    near, far = Sight(position, position), Sight(position + 100, position + 100)
+    near, far = AttentionMask(position, position), AttentionMask(position + 100, position + 100)
     assert_close(module(x, near), module(x, far), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_fused_equals_explicit_under_bfloat16_autocast(scheme: str) -> None:
     module, place, x = build(scheme).float(), random_place(9, 2, 8), torch.randn(2, 8, D)
-    sight = visible(place, place, causal=True)
+    sight = make_mask(place, place, causal=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         fused = module(x, sight)
         with record(module, "weights"):
@@ -298,7 +298,7 @@ def test_widths_that_do_not_divide_fail_saying_so() -> None:
 def test_taps_of_queries_keys_and_values_hear_each_head() -> None:
     module, place, x = build("none", 4, 5), one_sentence(2, 3), normal(2, 3, D)
     with record(module, "*") as recorded:
-        module(x, visible(place, place))
+        module(x, make_mask(place, place))
     query, key, value = module.projection(x).split([H * 4, H * 4, H * 5], dim=-1)
     for name, whole, width in (("query", query, 4), ("key", key, 4), ("value", value, 5)):
         for head in range(H):

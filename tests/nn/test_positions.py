@@ -10,14 +10,14 @@ from reference import one_sentence, random_place
 from torch.testing import assert_close
 
 from regard.nn import (
+    AttentionMask,
     LearnedPositions,
     NoPositions,
     Positions,
     RelativePositions,
     RotaryPositions,
-    Sight,
     SinusoidalPositions,
-    visible,
+    make_mask,
 )
 
 
@@ -84,10 +84,10 @@ def test_schemes_of_attention_leave_the_embedding_alone(make: type[Positions]) -
 @pytest.mark.parametrize("make", [NoPositions, lambda: SinusoidalPositions(4), lambda: LearnedPositions(9, 4)])
 def test_schemes_of_the_embedding_leave_attention_alone(make: type[Positions]) -> None:
     positions, heads, place = make(), torch.randn(1, 2, 5, 4), one_sentence(1, 5)
-    sight = visible(place, place)
-    assert positions.turn(heads, place.position) is heads
-    assert positions.score(heads, sight) is None
-    assert positions.value(heads.new_zeros(1, 2, 5, 5), sight) is None
+    sight = make_mask(place, place)
+    assert positions.rotate(heads, place.position) is heads
+    assert positions.score_bias(heads, sight) is None
+    assert positions.value_bias(heads.new_zeros(1, 2, 5, 5), sight) is None
     assert not positions.needs_weights
 
 
@@ -98,10 +98,10 @@ def test_relative_scores_and_values_are_sums_over_distances(max_distance: int, s
     positions = RelativePositions(3, max_distance, d_value=5).double()
     assert positions.values is not None
     query, key = random_place(seed, 2, 6), random_place(seed + 1, 2, 8)
-    sight = visible(query, key)
+    sight = make_mask(query, key)
     vectors = torch.randn(2, 2, 6, 3, dtype=torch.float64)
     weights = torch.rand(2, 2, 6, 8, dtype=torch.float64)
-    score, value = positions.score(vectors, sight), positions.value(weights, sight)
+    score, value = positions.score_bias(vectors, sight), positions.value_bias(weights, sight)
     assert score is not None
     assert value is not None
     for b in range(2):
@@ -127,8 +127,8 @@ def test_relative_without_values_runs_fused() -> None:
 def test_relative_scores_depend_only_on_distance() -> None:
     positions = RelativePositions(4, 3)
     query, place = torch.randn(1, 1, 1, 4).expand(1, 1, 9, 4), one_sentence(1, 9)
-    score = positions.score(query, visible(place, place))
-    shifted = positions.score(query, Sight(place.position + 40, place.position + 40))
+    score = positions.score_bias(query, make_mask(place, place))
+    shifted = positions.score_bias(query, AttentionMask(place.position + 40, place.position + 40))
     assert score is not None
     assert shifted is not None
     assert_close(score, shifted, rtol=0, atol=0)
@@ -141,17 +141,17 @@ def test_relative_scores_depend_only_on_distance() -> None:
 @pytest.mark.parametrize("width", [2, 6, 16])
 def test_rotary_keeps_norms(width: int) -> None:
     heads, position = torch.randn(2, 3, 7, width, dtype=torch.float64), torch.randint(0, 500, (2, 7))
-    turned = RotaryPositions(width).turn(heads, position)
+    turned = RotaryPositions(width).rotate(heads, position)
     assert_close(turned.norm(dim=-1), heads.norm(dim=-1), rtol=1e-12, atol=0)
-    assert_close(RotaryPositions(width).turn(heads, torch.zeros(2, 7, dtype=torch.long)), heads, rtol=0, atol=0)
+    assert_close(RotaryPositions(width).rotate(heads, torch.zeros(2, 7, dtype=torch.long)), heads, rtol=0, atol=0)
 
 
 def test_rotary_scores_depend_only_on_distance() -> None:
     positions = RotaryPositions(8)
     query, key = torch.randn(1, 1, 1, 8, dtype=torch.float64), torch.randn(1, 1, 1, 8, dtype=torch.float64)
     place = torch.arange(10)[None]
-    turned_query = positions.turn(query.expand(1, 1, 10, 8), place)
-    turned_key = positions.turn(key.expand(1, 1, 10, 8), place)
+    turned_query = positions.rotate(query.expand(1, 1, 10, 8), place)
+    turned_key = positions.rotate(key.expand(1, 1, 10, 8), place)
     scores = (turned_query @ turned_key.mT)[0, 0]
     for offset in range(-9, 10):
         same_distance = scores.diagonal(offset)
@@ -161,8 +161,8 @@ def test_rotary_scores_depend_only_on_distance() -> None:
 
 def test_rotary_turns_by_the_stated_angle() -> None:
     heads = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64).view(1, 1, 1, 4)
-    turned = RotaryPositions(4).turn(heads, torch.tensor([[3]]))
+    turned = RotaryPositions(4).rotate(heads, torch.tensor([[3]]))
     assert_close(turned.flatten().tolist(), [math.cos(3), 0.0, math.sin(3), 0.0], rtol=0, atol=1e-12)
     other = torch.tensor([0.0, 1.0, 0.0, 0.0], dtype=torch.float64).view(1, 1, 1, 4)
-    turned = RotaryPositions(4).turn(other, torch.tensor([[3]]))
+    turned = RotaryPositions(4).rotate(other, torch.tensor([[3]]))
     assert_close(turned.flatten().tolist(), [0.0, math.cos(0.03), 0.0, math.sin(0.03)], rtol=0, atol=1e-12)

@@ -12,18 +12,18 @@ from torch.func import functional_call, jvp, vmap
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.nn import LSTM, Recurrence, RecurrentLayer, step_by_step
+from regard.nn import LSTM, RecurrentEncoderLayer, RNNBase, force_unfused_rnn
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_fused_is_step_by_step_in_numbers_and_gradients(cell: type[Recurrence]) -> None:
+def test_fused_is_step_by_step_in_numbers_and_gradients(cell: type[RNNBase]) -> None:
     recurrence = stirred(cell(D, H))
     x = drawn(B, T, D).requires_grad_()
     begin = tuple(drawn(B, H, seed=part) for part in range(cell.n_states))
     found = []
     for listening in (False, True):
         if listening:
-            with step_by_step(recurrence):
+            with force_unfused_rnn(recurrence):
                 read, state = recurrence(x, begin)
         else:
             read, state = recurrence(x, begin)
@@ -34,7 +34,7 @@ def test_fused_is_step_by_step_in_numbers_and_gradients(cell: type[Recurrence]) 
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_going_on_from_a_state_is_going_on(cell: type[Recurrence]) -> None:
+def test_going_on_from_a_state_is_going_on(cell: type[RNNBase]) -> None:
     recurrence, x = stirred(cell(D, H)), drawn(B, T, D)
     whole, after = recurrence(x)
     first, state = recurrence(x[:, :2])
@@ -44,17 +44,17 @@ def test_going_on_from_a_state_is_going_on(cell: type[Recurrence]) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_step_by_step_it_has_forward_derivatives_of_many_directions(cell: type[Recurrence]) -> None:
-    layer, x = stirred(RecurrentLayer(cell(D, H), cell(D, H), 0.0)), drawn(1, T, D)
+def test_step_by_step_it_has_forward_derivatives_of_many_directions(cell: type[RNNBase]) -> None:
+    layer, x = stirred(RecurrentEncoderLayer(cell(D, H), cell(D, H), 0.0)), drawn(1, T, D)
     directions, length = drawn(7, 1, T, D, seed=3), torch.tensor([4])
-    with step_by_step(layer), torch.enable_grad():
+    with force_unfused_rnn(layer), torch.enable_grad():
         found = vmap(lambda d: jvp(lambda x: layer(x, length), (x,), (d,))[1])(directions)
     near = [(layer(x + 1e-6 * d, length) - layer(x - 1e-6 * d, length)) / 2e-6 for d in directions]
     assert_close(found, torch.stack(near), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_on_no_device_it_has_the_shapes_and_the_work(cell: type[Recurrence]) -> None:
+def test_on_no_device_it_has_the_shapes_and_the_work(cell: type[RNNBase]) -> None:
     """Planning must not go through every step."""
     with torch.device("meta"):
         recurrence, x = cell(D, H), torch.empty(B, T, D, requires_grad=True)
@@ -67,7 +67,7 @@ def test_on_no_device_it_has_the_shapes_and_the_work(cell: type[Recurrence]) -> 
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_it_runs_on_a_narrower_copy_of_its_weights(cell: type[Recurrence]) -> None:
+def test_it_runs_on_a_narrower_copy_of_its_weights(cell: type[RNNBase]) -> None:
     recurrence = cell(D, H)
     narrow = {name: weight.bfloat16() for name, weight in recurrence.named_parameters()}
     read, _ = functional_call(recurrence, narrow, (torch.randn(B, T, D).bfloat16(),))
@@ -86,7 +86,7 @@ def test_importing_it_leaves_the_warnings_of_the_process_alone() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_copy_of_its_weights_gives_no_warning(cell: type[Recurrence]) -> None:
+def test_a_copy_of_its_weights_gives_no_warning(cell: type[RNNBase]) -> None:
     """Warnings are errors here; what cuDNN says of weights that lie apart is no matter of the user's."""
     recurrence = cell(D, H).cuda()
     narrow = {name: weight.bfloat16() for name, weight in recurrence.named_parameters()}

@@ -15,36 +15,36 @@ from regard.nn import (
     GRU,
     LSTM,
     AdditiveAttention,
-    AttentiveLayer,
+    AttentionalDecoderLayer,
+    AttentionMask,
     BilinearAttention,
     DotAttention,
-    FedDecoder,
+    InputFeedingDecoderStack,
     KeyValue,
-    Recurrence,
+    RecurrentCrossAttention,
     RecurrentDecoderLayer,
-    RecurrentLayer,
-    Sight,
-    StateAttention,
+    RecurrentEncoderLayer,
+    RNNBase,
     edit,
     record,
-    reversed_texts,
+    reverse_sequences,
     taps,
 )
-from regard.nn.recurrence import State
+from regard.nn.recurrence import RNNState
 
 LENGTHS = torch.tensor([6, 1, 4, 3])
 
 
 def test_texts_are_reversed_within_their_lengths() -> None:
     x = torch.arange(8.0).view(2, 4, 1)
-    assert reversed_texts(x, torch.tensor([3, 4])).flatten().tolist() == [2, 1, 0, 3, 7, 6, 5, 4]
-    assert_close(reversed_texts(reversed_texts(x, torch.tensor([1, 2])), torch.tensor([1, 2])), x)
-    assert_close(reversed_texts(x, torch.tensor([0, 1])), x)
+    assert reverse_sequences(x, torch.tensor([3, 4])).flatten().tolist() == [2, 1, 0, 3, 7, 6, 5, 4]
+    assert_close(reverse_sequences(reverse_sequences(x, torch.tensor([1, 2])), torch.tensor([1, 2])), x)
+    assert_close(reverse_sequences(x, torch.tensor([0, 1])), x)
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_both_directions_are_torch_s_over_packed_sequences(cell: type[Recurrence]) -> None:
-    layer = stirred(RecurrentLayer(cell(D, H), cell(D, H), 0.0))
+def test_both_directions_are_torch_s_over_packed_sequences(cell: type[RNNBase]) -> None:
+    layer = stirred(RecurrentEncoderLayer(cell(D, H), cell(D, H), 0.0))
     theirs = cell.Cell(D, H, batch_first=True, bidirectional=True).double()
     for direction, suffix in ((layer.ahead, ""), (layer.back, "_reverse")):
         for name, weight in direction.cell.named_parameters():
@@ -61,9 +61,9 @@ def test_both_directions_are_torch_s_over_packed_sequences(cell: type[Recurrence
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("directions", ["both", "ahead", "back"])
-def test_what_stands_behind_a_text_changes_nothing(cell: type[Recurrence], directions: str) -> None:
+def test_what_stands_behind_a_text_changes_nothing(cell: type[RNNBase], directions: str) -> None:
     ahead, back = (cell(D, H) if directions in ("both", name) else None for name in ("ahead", "back"))
-    layer, x = stirred(RecurrentLayer(ahead, back, 0.0)), drawn(B, T, D)
+    layer, x = stirred(RecurrentEncoderLayer(ahead, back, 0.0)), drawn(B, T, D)
     there = torch.arange(T) < LENGTHS[:, None]
     other = torch.where(there[..., None], x, drawn(B, T, D, seed=9))
     one, two = layer(x, LENGTHS), layer(other, LENGTHS)
@@ -83,10 +83,10 @@ SCORERS = {
 
 @pytest.mark.parametrize("name", SCORERS)
 def test_a_state_attention_is_that_attention_through_its_output(name: str) -> None:
-    module = stirred(StateAttention(SCORERS[name](), H, D))
+    module = stirred(RecurrentCrossAttention(SCORERS[name](), H, D))
     query, source = drawn(B, 2, H), drawn(B, T, H, seed=2)
     there = torch.arange(T) < LENGTHS[:, None]
-    sight = Sight(torch.zeros(B, 2), torch.zeros(B, T), there[:, None, None])
+    sight = AttentionMask(torch.zeros(B, 2), torch.zeros(B, T), there[:, None, None])
     memory = module.remember(source)
     with record(module, "*") as heard:
         found = module.cross(query, memory, sight)
@@ -105,25 +105,25 @@ def test_a_state_attention_is_that_attention_through_its_output(name: str) -> No
 
 
 def test_several_continuations_of_a_text_look_at_it_side_by_side() -> None:
-    module = stirred(StateAttention(AdditiveAttention(H, H, 4), H, D))
+    module = stirred(RecurrentCrossAttention(AdditiveAttention(H, H, 4), H, D))
     query, source = drawn(6, 1, H), drawn(2, T, H, seed=2)
-    sight = Sight(torch.zeros(2, 1), torch.zeros(2, T))
+    sight = AttentionMask(torch.zeros(2, 1), torch.zeros(2, T))
     found = module.cross(query, module.remember(source), sight)
     again = module.cross(query, module.remember(source.repeat_interleave(3, 0)), sight)
     assert_close(found, again)
 
 
-def fed(cell: type[Recurrence]) -> FedDecoder:
-    attention = StateAttention(AdditiveAttention(H, H, 4), H, H)
-    layers = [RecurrentDecoderLayer(cell(2 * H, H), 0.0), AttentiveLayer(cell(H, H), attention, 0.0)]
-    return stirred(FedDecoder(layers))
+def fed(cell: type[RNNBase]) -> InputFeedingDecoderStack:
+    attention = RecurrentCrossAttention(AdditiveAttention(H, H, 4), H, H)
+    layers = [RecurrentDecoderLayer(cell(2 * H, H), 0.0), AttentionalDecoderLayer(cell(H, H), attention, 0.0)]
+    return stirred(InputFeedingDecoderStack(layers))
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_with_input_feeding_one_pass_is_one_token_at_a_time(cell: type[Recurrence]) -> None:
+def test_with_input_feeding_one_pass_is_one_token_at_a_time(cell: type[RNNBase]) -> None:
     decoder, x, source = fed(cell), drawn(B, T, H), drawn(B, T, H, seed=2)
-    memory, sight = decoder[-1].cross_attention.remember(source), Sight(torch.zeros(B, 1), torch.zeros(B, T))
-    begin = decoder.begin([(torch.zeros(B, H, dtype=torch.float64),) * cell.n_states] * 2)
+    memory, sight = decoder[-1].cross_attention.remember(source), AttentionMask(torch.zeros(B, 1), torch.zeros(B, T))
+    begin = decoder.init_states([(torch.zeros(B, H, dtype=torch.float64),) * cell.n_states] * 2)
     with record(decoder, "1.cross_attention.weights", "0.out", "1.out") as heard:
         whole, after = decoder(x, begin, memory, sight)
     assert_close(heard["1.out"], whole)
@@ -142,8 +142,8 @@ def test_with_input_feeding_one_pass_is_one_token_at_a_time(cell: type[Recurrenc
 
 def test_an_edit_of_weights_is_fed_back_too() -> None:
     decoder, x, source = fed(LSTM), drawn(B, T, H), drawn(B, T, H, seed=2)
-    memory, sight = decoder[-1].cross_attention.remember(source), Sight(torch.zeros(B, 1), torch.zeros(B, T))
-    begin = decoder.begin([(torch.zeros(B, H, dtype=torch.float64),) * 2] * 2)
+    memory, sight = decoder[-1].cross_attention.remember(source), AttentionMask(torch.zeros(B, 1), torch.zeros(B, T))
+    begin = decoder.init_states([(torch.zeros(B, H, dtype=torch.float64),) * 2] * 2)
 
     def first_alone(weights: Tensor) -> Tensor:
         return torch.zeros_like(weights).index_fill(-1, torch.tensor([0]), 1.0)
@@ -151,15 +151,15 @@ def test_an_edit_of_weights_is_fed_back_too() -> None:
     with edit(decoder, "1.cross_attention.weights", first_alone):
         found = decoder(x, begin, memory, sight)[0]
     only = decoder[-1].cross_attention.remember(source[:, :1])
-    assert_close(found, decoder(x, begin, only, Sight(torch.zeros(B, 1), torch.zeros(B, 1)))[0])
+    assert_close(found, decoder(x, begin, only, AttentionMask(torch.zeros(B, 1), torch.zeros(B, 1)))[0])
 
 
-def whole_text(decoder: FedDecoder) -> tuple[list[State], KeyValue, Sight]:
+def whole_text(decoder: InputFeedingDecoderStack) -> tuple[list[RNNState], KeyValue, AttentionMask]:
     """All that the decoder needs beside the tokens: what it begins with, the source, and that all of it is seen."""
     n_states = decoder[0].recurrence.n_states
-    begin = decoder.begin([(torch.zeros(B, H, dtype=torch.float64),) * n_states] * 2)
+    begin = decoder.init_states([(torch.zeros(B, H, dtype=torch.float64),) * n_states] * 2)
     memory = decoder[-1].cross_attention.remember(drawn(B, T, H, seed=2))
-    return begin, memory, Sight(torch.zeros(B, 1), torch.zeros(B, T))
+    return begin, memory, AttentionMask(torch.zeros(B, 1), torch.zeros(B, T))
 
 
 FLOWING = ["0.recurrence.drive", "0.out", "1.recurrence.drive", *(f"1.cross_attention.{x}" for x in PARTS), "1.out"]
@@ -167,7 +167,7 @@ FLOWING = ["0.recurrence.drive", "0.out", "1.recurrence.drive", *(f"1.cross_atte
 
 @pytest.mark.parametrize("name", FLOWING)
 @pytest.mark.parametrize("cell", CELLS)
-def test_an_edit_with_input_feeding_is_one_of_every_token_in_turn(cell: type[Recurrence], name: str) -> None:
+def test_an_edit_with_input_feeding_is_one_of_every_token_in_turn(cell: type[RNNBase], name: str) -> None:
     decoder, x = fed(cell), drawn(B, T, H)
     state, memory, sight = whole_text(decoder)
     plain, shapes = decoder(x, state, memory, sight)[0], set()
@@ -196,7 +196,7 @@ def test_with_input_feeding_a_text_flows_through_each_tap_once_where_nobody_chan
             listening.enter_context(edit(decoder, name, lambda flowing, name=name: heard.append(name) or flowing))
         assert_close(decoder(x, *whole_text(decoder))[0], plain)
     assert heard == FLOWING
-    assert not any(tap.heard for tap in taps(decoder).values())
+    assert not any(tap.active for tap in taps(decoder).values())
 
 
 def test_with_input_feeding_what_leaves_a_layer_can_be_replaced() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.nn import MultiHeadAttention, Place, Sight, record, short_rows, visible
+from regard.nn import AttentionMask, MultiHeadAttention, PackedPositions, make_mask, record, short_rows
 
 pytestmark = [
     pytest.mark.gpu,
@@ -15,15 +15,15 @@ pytestmark = [
 ]
 
 
-def packed(rows: int, length: int, *, causal: bool) -> Sight:
+def packed(rows: int, length: int, *, causal: bool) -> AttentionMask:
     """Three texts to a row, and empty positions that see nothing; in the last row there are no others."""
     segment = torch.randint(0, 4, (rows, length)).sort(1).values.cuda()
     segment[-1] = 0
-    place = Place(segment, torch.arange(length, device="cuda").expand(rows, -1))
-    return visible(place, causal=causal)
+    place = PackedPositions(segment, torch.arange(length, device="cuda").expand(rows, -1))
+    return make_mask(place, causal=causal)
 
 
-def both(attention: MultiHeadAttention, x: Tensor, sight: Sight, *, explicit: bool) -> list[Tensor]:
+def both(attention: MultiHeadAttention, x: Tensor, sight: AttentionMask, *, explicit: bool) -> list[Tensor]:
     """What an attention gives, and the gradient of its input and of its weights."""
     x = x.detach().requires_grad_()
     listening = {"weights"} if explicit else set()
@@ -52,9 +52,9 @@ def test_blank_queries_get_zeros_and_hand_nothing_back():
     torch.manual_seed(0)
     sight = packed(4, 32, causal=False)
     projected = torch.randn(4, 32, 3 * 64, device="cuda", dtype=torch.float16, requires_grad=True)
-    out = short_rows.within_rows(projected, sight.within, 4)
+    out = short_rows.within_rows(projected, sight.layout, 4)
     (grad,) = torch.autograd.grad(out.sum(), projected)
-    blank = sight.blank[:, 0, :, 0]
+    blank = sight.fully_masked[:, 0, :, 0]
     assert blank.any()
     assert not out[blank].any()
     assert not grad[blank].any()
@@ -79,7 +79,7 @@ def test_compiled_or_not_it_gives_the_same_each_time():
     projected = torch.randn(4, 100, 3 * 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
 
     def both_ways(run) -> list[Tensor]:
-        out = run(projected, sight.within, 2)
+        out = run(projected, sight.layout, 2)
         return [out.detach().clone(), *torch.autograd.grad(out.float().square().sum(), projected)]
 
     first = both_ways(short_rows.within_rows)

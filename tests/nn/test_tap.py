@@ -13,16 +13,16 @@ from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.nn import (
-    Encoder,
     EncoderLayer,
+    EncoderStack,
     FeedForward,
     MultiHeadAttention,
     PreNorm,
     Tap,
     edit,
+    make_mask,
     record,
     taps,
-    visible,
 )
 
 D, H = 8, 2
@@ -31,14 +31,14 @@ D, H = 8, 2
 class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = Encoder(
+        self.encoder = EncoderStack(
             EncoderLayer(MultiHeadAttention(D, H), FeedForward(D, 16, F.relu), partial(PreNorm, D, 0.0)) for _ in "ab"
         )
         self.double()
 
     def forward(self, x: Tensor) -> Tensor:
         place = one_sentence(*x.shape[:2])
-        return self.encoder(x, visible(place, place))
+        return self.encoder(x, make_mask(place, place))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def x() -> Tensor:
 
 
 def heard(model: nn.Module) -> list[str]:
-    return [name for name, tap in taps(model).items() if tap.heard]
+    return [name for name, tap in taps(model).items() if tap.active]
 
 
 def test_names_are_paths_in_the_order_of_the_model(model: Model) -> None:
@@ -111,18 +111,18 @@ def test_uniform_weights_give_the_mean_of_the_values(model: Model, x: Tensor) ->
         edit(attention, "weights", lambda weights: torch.full_like(weights, 1 / 5)),
         record(attention, "value") as seen,
     ):
-        out = attention(x, visible(place, place))
+        out = attention(x, make_mask(place, place))
     mean = seen["value"].mean(2).flatten(1)  # (B, H E)
     expected = attention.output(mean)[:, None].expand_as(out)
     assert_close(out, expected, rtol=1e-12, atol=1e-13)
-    assert not torch.allclose(attention(x, visible(place, place)), out)
+    assert not torch.allclose(attention(x, make_mask(place, place)), out)
 
 
 def test_one_hot_weights_copy_a_value(model: Model, x: Tensor) -> None:
     attention, place = model.encoder[0].attention, one_sentence(2, 5)
     only_last = torch.zeros(5).double().index_fill(0, torch.tensor(4), 1.0)
     with edit(attention, "weights", lambda weights: only_last.expand_as(weights)), record(attention, "value") as seen:
-        out = attention(x, visible(place, place))
+        out = attention(x, make_mask(place, place))
     expected = attention.output(seen["value"][:, :, 4].flatten(1))
     assert_close(out, expected[:, None].expand_as(out), rtol=1e-12, atol=1e-13)
 
@@ -132,7 +132,7 @@ def test_editing_an_earlier_layer_changes_the_later_ones(model: Model, x: Tensor
     with edit(model, "encoder.0.out", lambda _: replaced):
         out = model(x)
     place = one_sentence(2, 5)
-    assert torch.equal(out, model.encoder[1](replaced, visible(place, place)))
+    assert torch.equal(out, model.encoder[1](replaced, make_mask(place, place)))
 
 
 def test_edited_values_are_those_recorded(model: Model, x: Tensor) -> None:
@@ -203,11 +203,11 @@ def test_nested_records_hear_independently(model: Model, x: Tensor) -> None:
 def test_blank_queries_stay_zero_in_recorded_weights(model: Model) -> None:
     place = random_place(6, 3, 12)
     with record(model, "*.weights") as recorded:
-        model.encoder(torch.randn(3, 12, D, dtype=torch.float64), visible(place, place, causal=True))
+        model.encoder(torch.randn(3, 12, D, dtype=torch.float64), make_mask(place, place, causal=True))
     for weights in recorded.values():
         assert (weights.transpose(1, 2)[place.segment == 0] == 0).all()
 
 
 def test_a_tap_is_the_identity(x: Tensor) -> None:
     assert Tap()(x) is x
-    assert not Tap().heard
+    assert not Tap().active

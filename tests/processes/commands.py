@@ -20,7 +20,7 @@ def warm_up() -> None:
     settings = [part for size in sizes for part in ("--set", size)]
     with TemporaryDirectory() as name:
         folder = Path(name)
-        cldr.write(folder, 100, 5)
+        cldr.write_corpus(folder, 100, 5)
         files = [f"{folder}/train.en", f"{folder}/train.fr"]
         silence = (folder / "silence").open("w", encoding="utf-8")
         with silence, redirect_stdout(silence), redirect_stderr(silence), suppress(SystemExit):

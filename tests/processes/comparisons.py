@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from regard.compare import cost, positions, recall, translation
-from regard.compare.copying import Size as CopyingSize
-from regard.compare.corpora import Amount
+from regard.compare.copying import CopyTaskSetup as CopyingSize
+from regard.compare.corpora import CorpusSize
 
 SHAPE = {"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
 TRAIN = {"steps": 2, "batch_tokens": 256, "learning_rate": 1e-3, "warmup": 1}
 WORDS = {"vocabulary": 330}
-FEW = Amount(120, 4, 10, 2)
+FEW = CorpusSize(120, 4, 10, 2)
 
 TINY: list[tuple[Any, Any]] = [
-    (cost, cost.Size((8, 16), (2, 4, 8, 16), 0.0)),
+    (cost, cost.TimingSetup((8, 16), (2, 4, 8, 16), 0.0)),
     (recall, CopyingSize(4, (1, 2, 4), 4, 2, 4, 5, 1e-3, 16, 1)),
     (
         translation,
-        translation.Size(
+        translation.TranslationSetup(
             FEW,
             {**SHAPE, "n_decoder_layers": 1},
             {"preset": "tiny", "n_layers": 1, "n_decoder_layers": 1},
@@ -28,7 +28,7 @@ TINY: list[tuple[Any, Any]] = [
     ),
     (
         positions,
-        positions.Size(
+        positions.PositionSweepSetup(
             {"translate": FEW, "tag": FEW}, {"translate": {**SHAPE, "n_decoder_layers": 1}, "tag": SHAPE}, WORDS, TRAIN
         ),
     ),

@@ -79,9 +79,9 @@ def _serve(address: str) -> None:
     from regard.tasks import translate
 
     warm_up()
-    translate.LONGER = 2  # a model of three steps writes until it must stop, and all of that is looked into
-    gradients.STEPS, faithfulness.ORDERS = 4, 2
-    probes.N_HIDDEN, probes.ROUNDS, probes.STEPS = 16, 1, 5
+    translate.MAX_EXTRA_TOKENS = 2  # a model of three steps writes until it must stop, and all of that is looked into
+    gradients.N_INTEGRATION_STEPS, faithfulness.N_RANDOM_ORDERS = 4, 2
+    probes.N_HIDDEN, probes.MAX_EPOCHS, probes.MIN_STEPS_PER_EPOCH = 16, 1, 5
     shrink()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listening:

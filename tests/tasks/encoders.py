@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from regard.models.blocks import initialise
-from regard.models.encoder import TextEncoder
-from regard.models.presets import EncoderConfig
-from regard.tasks.reading import Reading
-from regard.text.tokenizer import READING, Tokenizer
+from regard.models.blocks import initialise_weights
+from regard.models.encoder import TransformerEncoder
+from regard.models.presets import TransformerEncoderConfig
+from regard.tasks.reading import EncoderTask
+from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 WORDS = ["cat", "dog", "plane", "lands", "sits", "in", "tokyo", "the", "a", "red", "slow", "seven", "runs", "on", "mat"]
@@ -30,7 +30,9 @@ DISTINCT = [first + second for first in "abcdefghijkl" for second in "mnopqrstuv
 
 def distinct_words(size: int = 400) -> Tokenizer:
     """A vocabulary in which all of `DISTINCT` are different tokens, or of several pieces where it is smaller."""
-    return train_tokenizer([" ".join(DISTINCT)] * 2, TokenizerConfig(kind="wordpiece", vocabulary=size), READING)
+    return train_tokenizer(
+        [" ".join(DISTINCT)] * 2, TokenizerConfig(kind="wordpiece", vocabulary=size), ENCODER_SPECIAL_TOKENS
+    )
 
 
 def documents(n: int, *, seed: int = 0) -> list[str]:
@@ -42,12 +44,12 @@ def documents(n: int, *, seed: int = 0) -> list[str]:
 
 def vocabulary(kind: str = "wordpiece", size: int = 300, **more: Any) -> Tokenizer:
     config = TokenizerConfig(kind=kind, vocabulary=size, **more)  # type: ignore[arg-type]
-    return train_tokenizer(sentences(60), config, READING)
+    return train_tokenizer(sentences(60), config, ENCODER_SPECIAL_TOKENS)
 
 
-def small(task: Reading, *, seed: int = 0, **shape: Any) -> TextEncoder:
+def small(task: EncoderTask, *, seed: int = 0, **shape: Any) -> TransformerEncoder:
     """The encoder of a task, tiny, with weights drawn."""
     table = {"preset": "tiny", "d_model": 16, "n_layers": 2, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
-    model = task.build(EncoderConfig(**{**table, "n_positions": 64, **shape}))
-    initialise(model, torch.Generator().manual_seed(seed))
+    model = task.build_model(TransformerEncoderConfig(**{**table, "n_positions": 64, **shape}))
+    initialise_weights(model, torch.Generator().manual_seed(seed))
     return model.eval()

@@ -6,21 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from regard import config
-from regard.data.corpus import SHORTEST_ROW, DataConfig
-from regard.models.encoder import TextEncoder
-from regard.models.weights import weights_of, write_tensors
-from regard.tasks.reading import Reading
+from regard.data.corpus import MIN_ROW_WIDTH, DataConfig
+from regard.models.encoder import TransformerEncoder
+from regard.models.weights import collect_weights, write_tensors
+from regard.tasks.reading import EncoderTask
 from regard.text.vocabulary import TokenizerConfig
-from regard.train.run import UNTRAINED, RunConfig, RunDirectory
+from regard.train.run import PLACEHOLDER_TRAIN_CONFIG, RunConfig, RunDirectory
 
 
-def kept(task: Reading, model: TextEncoder, path: Path) -> Path:
+def kept(task: EncoderTask, model: TransformerEncoder, path: Path) -> Path:
     """What `regard.load` and every command take."""
     path.mkdir(parents=True)
     made: Any = task
-    tokenizer = TokenizerConfig(kind="ready", vocabulary=task.vocabulary, joint=True)
-    settings = RunConfig(made.config, DataConfig(train=(), max_length=SHORTEST_ROW), tokenizer, model.config, UNTRAINED)
+    tokenizer = TokenizerConfig(kind="ready", vocabulary=task.vocabulary_size, joint=True)
+    settings = RunConfig(
+        made.config, DataConfig(train=(), max_length=MIN_ROW_WIDTH), tokenizer, model.config, PLACEHOLDER_TRAIN_CONFIG
+    )
     task.save(path)
-    write_tensors(RunDirectory(path).weights, weights_of(model))
-    RunDirectory(path).config.write_text(config.dump(settings.tables()), encoding="utf-8")
+    write_tensors(RunDirectory(path).weights_path, collect_weights(model))
+    RunDirectory(path).config_path.write_text(config.dump(settings.tables()), encoding="utf-8")
     return path

@@ -23,10 +23,10 @@ from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, InputError
 from regard.tasks import classify
-from regard.tasks.classes import class_weights
-from regard.tasks.classify import Classify, ClassifyConfig, _windows
-from regard.tasks.labels import Labels, Scale
-from regard.tasks.reading import framed_rows
+from regard.tasks.classes import compute_class_weights
+from regard.tasks.classify import ClassificationTask, ClassifyConfig, _wrap_windows
+from regard.tasks.labels import Labels, ScoreScaler
+from regard.tasks.reading import inputs_to_rows
 from regard.train.exchange import export_model
 from regard.train.run import RunDirectory, open_model
 
@@ -34,12 +34,12 @@ VOCABULARY = vocabulary()
 LABELS = Labels(("neg", "neutral", "pos"), (50, 30, 20))
 
 
-def task(labels: Labels = LABELS, **settings: object) -> Classify:
-    return Classify(ClassifyConfig(**settings), VOCABULARY, labels)  # type: ignore[arg-type]
+def task(labels: Labels = LABELS, **settings: object) -> ClassificationTask:
+    return ClassificationTask(ClassifyConfig(**settings), VOCABULARY, labels)  # type: ignore[arg-type]
 
 
-def store_of(task: Classify, examples: list[tuple[str, str, str]], folder: Path) -> TokenStore:
-    return write_store(folder / "store", examples, task, vocabulary=task.limit, fingerprint="")
+def store_of(task: ClassificationTask, examples: list[tuple[str, str, str]], folder: Path) -> TokenStore:
+    return write_store(folder / "store", examples, task, vocabulary_size=task.stored_value_limit, fingerprint="")
 
 
 def pairs(n: int) -> list[tuple[str, str, str]]:
@@ -51,7 +51,7 @@ def pairs(n: int) -> list[tuple[str, str, str]]:
 def test_a_score_is_stored_to_the_last_bit(score: float, tmp_path: Path) -> None:
     one = task(Labels(()), kind="score")
     store = store_of(one, [("cat", "", str(score)), ("dog", "", "1.5")], tmp_path)
-    assert one._wanted(store, np.array([0, 1])).tolist() == [np.float32(score), 1.5]
+    assert one._read_labels(store, np.array([0, 1])).tolist() == [np.float32(score), 1.5]
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "attention"])
@@ -60,18 +60,18 @@ def test_the_loss_is_that_of_every_text_by_itself(pooling: str, tmp_path: Path) 
     one = task(pooling=pooling, class_weights="pos=3")
     examples = pairs(12)
     store, model = store_of(one, examples, tmp_path), small(task(pooling=pooling)).double()
-    placement = next(PackedOrder(one.lengths(store), [64], 8, seed=0).one_epoch())
-    batch = one.batch(store, placement)
-    loss = one.loss(model, batch)
+    placement = next(PackedOrder(one.example_lengths(store), [64], 8, seed=0).iterate_epoch())
+    batch = one.make_batch(store, placement)
+    loss = one.compute_loss(model, batch)
     assert int(loss.n_tokens) == batch.n_tokens == len(placement.items)
     assert int((batch.labels != IGNORE).sum()) == len(placement.items)
     total = nll = torch.zeros((), dtype=torch.float64)
     for item in placement.items.tolist():
         text, second, label = examples[item]
-        (_, framed), *_ = one.inputs([(text, second)], 64)
-        rows = framed_rows([framed], one.frame.pad)
-        vector = one.outputs(model, model(rows), rows, 1)[0, 0]
-        each = -vector.log_softmax(-1)[LABELS.number(label)]
+        (_, framed), *_ = one.encode_windows([(text, second)], 64)
+        rows = inputs_to_rows([framed], one.template.pad_id)
+        vector = one.compute_logits(model, model(rows), rows, 1)[0, 0]
+        each = -vector.log_softmax(-1)[LABELS.index(label)]
         nll, total = nll + each, total + each * (3 if label == "pos" else 1)
     assert_close(loss.nll.double(), nll, rtol=1e-5, atol=1e-6)
     assert_close(loss.total.double(), total, rtol=1e-5, atol=1e-6)
@@ -81,18 +81,18 @@ def test_the_loss_of_scores_is_the_squared_distance(tmp_path: Path) -> None:
     one = task(Labels(()), kind="score", pooling="mean")
     examples = [(text, "", str(i / 4)) for i, text in enumerate(sentences(10))]
     store, model = store_of(one, examples, tmp_path), small(task(Labels(()), kind="score", pooling="mean"))
-    placement = next(PackedOrder(one.lengths(store), [64], 8, seed=0).one_epoch())
-    said = one.probabilities(model, [(text, "") for text, _, _ in examples], CPU)[:, 0]
+    placement = next(PackedOrder(one.example_lengths(store), [64], 8, seed=0).iterate_epoch())
+    said = one.predict(model, [(text, "") for text, _, _ in examples], CPU)[:, 0]
     wanted = torch.tensor([i / 4 for i in range(10)])
     expected = sum((said[i] - wanted[i]).square() for i in placement.items.tolist())
-    assert_close(one.loss(model, one.batch(store, placement)).total, expected, rtol=1e-4, atol=1e-5)
+    assert_close(one.compute_loss(model, one.make_batch(store, placement)).total, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "attention"])
 def test_pooling_counts_as_it_says(pooling: str) -> None:
     one = task(pooling=pooling)
     model = small(one)
-    rows = framed_rows([one.frame.around(VOCABULARY.encode(text)) for text in sentences(4)], one.frame.pad)
+    rows = inputs_to_rows([one.template.wrap(VOCABULARY.encode(text)) for text in sentences(4)], one.template.pad_id)
     hidden, pooler = model(rows), model.heads["pooler"].pooling
     found = pooler(hidden, rows, 3)
     for row in range(4):
@@ -109,30 +109,30 @@ def test_pooling_counts_as_it_says(pooling: str) -> None:
 
 
 def test_a_long_text_is_read_in_windows_and_their_say_is_averaged_by_tokens() -> None:
-    one = Classify(ClassifyConfig(length=64), distinct_words(), LABELS)
+    one = ClassificationTask(ClassifyConfig(length=64), distinct_words(), LABELS)
     model = small(one, n_positions=32)
     text, short = " ".join(DISTINCT[:100]), " ".join(DISTINCT[100:103])
-    found = one.probabilities(model, [(text, ""), (short, "")], CPU)
-    windows = [framed for number, framed in one.inputs([(text, "")], 32)]
+    found = one.predict(model, [(text, ""), (short, "")], CPU)
+    windows = [framed for number, framed in one.encode_windows([(text, "")], 32)]
     assert len(windows) > 2
     assert max(len(each.ids) for each in windows) <= 32
     ids = one.tokenizer.encode(text)
     assert len(set(ids)) == 100
     assert {index for each in windows for index in each.ids} >= set(ids)
     assert all(each.ids[1:-1] == ids[(start := ids.index(each.ids[1])) : start + 30] for each in windows)
-    said = torch.stack([one._said(model, [each], CPU)[0] for each in windows])
+    said = torch.stack([one._predict_inputs(model, [each], CPU)[0] for each in windows])
     lengths = torch.tensor([float(len(each.ids)) for each in windows])
     assert_close(found[0], (said * lengths[:, None]).sum(0) / lengths.sum(), rtol=1e-4, atol=1e-5)
-    assert_close(found[1], one.probabilities(model, [(short, "")], CPU)[0], rtol=1e-4, atol=1e-5)
+    assert_close(found[1], one.predict(model, [(short, "")], CPU)[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 90), (90, 3), (80, 70), (20, 20), (100, 1)])
 def test_every_token_of_a_long_pair_meets_every_token_of_the_other(first: int, second: int) -> None:
     one, other = list(range(1000, 1000 + first)), list(range(2000, 2000 + second))
-    frame, met = task().frame, set()
-    for each in _windows(frame, one, other, 32):
+    frame, met = task().template, set()
+    for each in _wrap_windows(frame, one, other, 32):
         assert len(each.ids) <= 32
-        parts = each.ids[1 : each.turn - 1], each.ids[each.turn : -1]
+        parts = each.ids[1 : each.token_type_boundary - 1], each.ids[each.token_type_boundary : -1]
         for part, whole in zip(parts, (one, other), strict=True):
             assert len(part) >= min(len(whole), 13)
             assert part == whole[(start := whole.index(part[0])) : start + len(part)]
@@ -142,20 +142,20 @@ def test_every_token_of_a_long_pair_meets_every_token_of_the_other(first: int, s
 
 class TestLabels:
     def test_in_order_with_their_counts(self, tmp_path: Path) -> None:
-        labels = Labels.of(["b", "10", "9", "a", "b"])
+        labels = Labels.from_occurrences(["b", "10", "9", "a", "b"])
         assert (labels.names, labels.counts) == (("9", "10", "a", "b"), (1, 1, 1, 2))
         labels.save(tmp_path)
         assert Labels.load(tmp_path) == labels
 
     @pytest.mark.parametrize("paired", [None, False, True])
     def test_pairs_and_a_scale_are_remembered(self, paired: bool | None, tmp_path: Path) -> None:
-        labels = Labels(paired=paired, scale=Scale(1 / 3, 0.1))
+        labels = Labels(paired=paired, scale=ScoreScaler(1 / 3, 0.1))
         labels.save(tmp_path)
         assert Labels.load(tmp_path) == labels
 
     def test_an_unknown_one(self) -> None:
         with pytest.raises(InputError, match="the label 'great' was not there in training; known: neg, neutral, pos"):
-            LABELS.number("great")
+            LABELS.index("great")
 
     @pytest.mark.parametrize(
         "text",
@@ -178,23 +178,23 @@ class TestLabels:
 
 class TestWeights:
     def test_balanced_classes_weigh_the_same(self) -> None:
-        weights = class_weights("balanced", LABELS)
+        weights = compute_class_weights("balanced", LABELS)
         assert_close(weights * torch.tensor([50.0, 30.0, 20.0]), torch.full((3,), 100 / 3))
 
     def test_they_are_read_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         one = task(class_weights="pos=3")
         store, model = store_of(one, pairs(12), tmp_path), small(one)
-        batch = one.batch(store, next(PackedOrder(one.lengths(store), [64], 8, seed=0).one_epoch()))
-        before = one.loss(model, batch).total
+        batch = one.make_batch(store, next(PackedOrder(one.example_lengths(store), [64], 8, seed=0).iterate_epoch()))
+        before = one.compute_loss(model, batch).total
         monkeypatch.setattr(classify, "class_weights", None)
-        assert_close(one.loss(model, batch).total, before)
+        assert_close(one.compute_loss(model, batch).total, before)
 
     @pytest.mark.parametrize("asked", ["great=2", "pos=0", "pos=-1", "pos=x", "pos", "balansed"])
     def test_bad_ones(self, asked: str) -> None:
         with pytest.raises(
             ConfigError, match=r"accepted: equal, balanced, or LABEL=WEIGHT,\.\.\. for neg, neutral, pos"
         ):
-            class_weights(asked, LABELS)
+            compute_class_weights(asked, LABELS)
 
 
 TRAINING = {
@@ -234,16 +234,16 @@ def test_it_learns(kind: str, changes: dict[str, object], metric: str, least: fl
     trained(recipe, tmp_path / "run")
     best = json.loads((tmp_path / "run" / "metrics.json").read_text())["best"]
     _, found, model = RunDirectory(tmp_path / "run").load()
-    assert isinstance(found, Classify)
+    assert isinstance(found, ClassificationTask)
     scores = found.evaluate(model, [file], (), False, CPU)  # type: ignore[arg-type]
     assert scores[metric] > least
     assert scores["n"] == 120
-    assert best[found.goal.metric] == pytest.approx(scores[found.goal.metric], abs=1e-6)
+    assert best[found.validation_metric.key] == pytest.approx(scores[found.validation_metric.key], abs=1e-6)
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     validated = next(line for line in log if "valid_loss" in line)
     assert validated.keys() - scores.keys() == {"step", "valid_loss"}  # no perplexity: labels are not text
     if kind == "score":
-        said = found.probabilities(model, [(text, "") for text, _ in labelled(kind)], CPU)[:, 0]  # type: ignore[arg-type]
+        said = found.predict(model, [(text, "") for text, _ in labelled(kind)], CPU)[:, 0]  # type: ignore[arg-type]
         wanted = torch.tensor([float(score) for _, score in labelled(kind)])
         assert float((said - wanted).abs().mean()) < 12
 
@@ -265,7 +265,7 @@ def test_it_learns_what_only_both_texts_tell(tmp_path: Path) -> None:
     shape = {"model": {"n_layers": 2}}
     trained(merged(TRAINING, {"data": {"train": [train], "valid": [valid]}}, changes, shape), tmp_path / "run")
     _, found, model = RunDirectory(tmp_path / "run").load()
-    assert isinstance(found, Classify)
+    assert isinstance(found, ClassificationTask)
     assert found.labels.paired
     assert found.evaluate(model, [valid], (), False, CPU)["accuracy"] > 0.93  # type: ignore[arg-type]
 
@@ -308,7 +308,7 @@ def test_a_label_that_is_only_held_out_is_known_all_the_same(tmp_path: Path) -> 
     file = str(written(tmp_path, rows, "text\tlabel"))
     tables = merged(TRAINING, {"data": {"train": [file]}, "train": {"steps": 2, "validate_every": 1}})
     data = ready(tables, tmp_path / "first").config.data
-    held = {text for text, *_ in Corpus(Classify, data, "test").valid()}
+    held = {text for text, *_ in Corpus(ClassificationTask, data, "test").valid_examples()}
     written(tmp_path, [(text, "rare" if text in held else label) for text, label in rows], "text\tlabel")
     trained(tables, tmp_path / "run")
     assert Labels.load(tmp_path / "run").names == ("no", "rare", "yes")
@@ -373,26 +373,26 @@ class TestScale:
         file = str(written(tmp_path, rows, "text\tscore"))
         tables = merged(TRAINING, {"data": {"train": [file], "valid": [file]}, "task": {"kind": "score"}})
         prepared = ready(merged(tables, {"tokenizer": {"vocabulary": 40}}), tmp_path / "run")
-        assert isinstance(prepared.task, Classify)
+        assert isinstance(prepared.task, ClassificationTask)
         assert prepared.task.labels.scale == (np.mean(scores), np.std(scores))
-        batch = prepared.task.batch(prepared.train, next(prepared.order.one_epoch()))
+        batch = prepared.task.make_batch(prepared.train_store, next(prepared.train_order.iterate_epoch()))
         wanted = batch.labels[~batch.labels.isnan()]
         assert_close((wanted.mean(), wanted.std(correction=0)), (torch.tensor(0.0), torch.tensor(1.0)))
 
     def test_what_is_said_is_in_the_units_of_training(self) -> None:
-        plain, scaled = (task(Labels(scale=scale), kind="score") for scale in (Scale(), Scale(50.0, 10.0)))
+        plain, scaled = (task(Labels(scale=scale), kind="score") for scale in (ScoreScaler(), ScoreScaler(50.0, 10.0)))
         model, texts = small(plain), [(text, "") for text in sentences(5)]
-        assert_close(scaled.probabilities(model, texts, CPU), plain.probabilities(model, texts, CPU) * 10 + 50)
+        assert_close(scaled.predict(model, texts, CPU), plain.predict(model, texts, CPU) * 10 + 50)
 
     def test_export_puts_it_into_the_last_layer(self, tmp_path: Path) -> None:
-        one = task(Labels(paired=False, scale=Scale(50.0, 10.0)), kind="score")
+        one = task(Labels(paired=False, scale=ScoreScaler(50.0, 10.0)), kind="score")
         model, texts = small(one), [(text, "") for text in sentences(5)]
-        said = one.probabilities(model, texts, CPU)
+        said = one.predict(model, texts, CPU)
         export_model(kept(one, model, tmp_path / "run"), tmp_path / "theirs", "hf")
         _, back, again = open_model(tmp_path / "theirs")
-        assert isinstance(back, Classify)
-        assert (back.labels.scale, back.labels.paired) == (Scale(), None)
-        assert_close(back.probabilities(again, texts, CPU), said, rtol=1e-5, atol=1e-4)  # type: ignore[arg-type]
+        assert isinstance(back, ClassificationTask)
+        assert (back.labels.scale, back.labels.paired) == (ScoreScaler(), None)
+        assert_close(back.predict(again, texts, CPU), said, rtol=1e-5, atol=1e-4)  # type: ignore[arg-type]
 
 
 class TestLongTexts:
@@ -421,18 +421,18 @@ class TestLongTexts:
         )
         prepared = ready(tables, tmp_path / "run")
         assert (min(prepared.config.data.max_length, prepared.config.model.n_positions)) == room
-        assert isinstance(prepared.task, Classify)
+        assert isinstance(prepared.task, ClassificationTask)
         ids = prepared.task.tokenizer.encode(" ".join(DISTINCT))
-        for store in (prepared.train, prepared.valid):
+        for store in (prepared.train_store, prepared.valid_store):
             assert store["text"].lengths.max() == room
             windows = [store["text"][item].tolist()[1:-1] for item in range(1200, len(store))]
             assert {index for window in windows for index in window} == set(ids)
-        assert len(prepared.order.items) == len(prepared.train)
+        assert len(prepared.train_order.items) == len(prepared.train_store)
         assert "left out" not in capsys.readouterr().err
         again = ready(tables, tmp_path / "run", resume=True)
-        assert again.train.digest == prepared.train.digest
+        assert again.train_store.digest == prepared.train_store.digest
         shutil.rmtree(tmp_path / "run" / "store")
-        assert ready(tables, tmp_path / "run", resume=True).train.digest == prepared.train.digest
+        assert ready(tables, tmp_path / "run", resume=True).train_store.digest == prepared.train_store.digest
 
     def test_positions_too_few_for_any_text(self, tmp_path: Path) -> None:
         file = str(written(tmp_path, self.rows(), "text\tlabel"))

@@ -22,19 +22,19 @@ from regard.data.batches import IGNORE, sentences_to_rows
 from regard.data.corpus import DataConfig, write_store
 from regard.data.order import BucketOrder, PackedOrder, Placement
 from regard.data.store import TokenStore
-from regard.data.windows import cut
+from regard.data.windows import cut_windows
 from regard.errors import ConfigError, InputError
-from regard.generate import Manner, sampling
-from regard.models.presets import with_preset
-from regard.models.recurrent.config import RecurrentNextConfig
-from regard.tasks.lm import Lm, LmConfig
-from regard.tasks.task import Amount
+from regard.generate import GenerationConfig, sampling
+from regard.models.presets import apply_preset
+from regard.models.recurrent.config import RecurrentLMConfig
+from regard.tasks.lm import LanguageModelTask, LmConfig
+from regard.tasks.task import TrainingScale
 from regard.text import documents as reading
-from regard.text.documents import Stretch, read_stretches
-from regard.train.loop import Training
+from regard.text.documents import DocumentChunk, read_document_chunks
+from regard.train.loop import Trainer
 from regard.train.run import RunDirectory
 
-END = BYTES.special("end")
+END = BYTES.special_id("end")
 
 
 def write(folder: Path, text: str, name: str = "text.txt") -> Path:
@@ -42,13 +42,13 @@ def write(folder: Path, text: str, name: str = "text.txt") -> Path:
     return folder / name
 
 
-def store_of(of: Lm, folder: Path, texts: list[str] = TEXTS) -> TokenStore:
-    examples = [Stretch(text) for text in texts]
-    return write_store(folder / "store", examples, of, vocabulary=of.limit, fingerprint="")
+def store_of(of: LanguageModelTask, folder: Path, texts: list[str] = TEXTS) -> TokenStore:
+    examples = [DocumentChunk(text) for text in texts]
+    return write_store(folder / "store", examples, of, vocabulary_size=of.stored_value_limit, fingerprint="")
 
 
-def order_of(of: Lm, store: TokenStore, *, packed: bool) -> PackedOrder | BucketOrder:
-    lengths = of.lengths(store)
+def order_of(of: LanguageModelTask, store: TokenStore, *, packed: bool) -> PackedOrder | BucketOrder:
+    lengths = of.example_lengths(store)
     return PackedOrder(lengths, [32], 4, seed=0) if packed else BucketOrder(lengths, 128, seed=0)
 
 
@@ -60,12 +60,12 @@ class TestWhatIsRead:
         of = task(tokenizer, length=length)  # type: ignore[arg-type]
         for number, text in enumerate(TEXTS):
             store, ids = store_of(of, tmp_path / str(number), [text]), of.tokenizer.encode(text)
-            spans = of.lengths(store)[:, 0]
+            spans = of.example_lengths(store)[:, 0]
             assert (spans[:-1] == length).all()
             assert 1 <= spans[-1] <= length
-            batch = of.batch(store, Placement(np.arange(len(spans)), np.arange(len(spans)), len(spans), (length,)))
-            assert batch.following[batch.following != IGNORE].tolist() == [*ids, of.end]
-            assert batch.rows.ids[batch.rows.segment > 0].tolist() == [of.start, *ids]
+            batch = of.make_batch(store, Placement(np.arange(len(spans)), np.arange(len(spans)), len(spans), (length,)))
+            assert batch.labels[batch.labels != IGNORE].tolist() == [*ids, of.end_id]
+            assert batch.rows.ids[batch.rows.segment > 0].tolist() == [of.start_id, *ids]
 
     @pytest.mark.parametrize("most", [5, 40, 1000])
     def test_stretches_of_a_document_go_on_where_the_last_ended(
@@ -75,19 +75,19 @@ class TestWhatIsRead:
         for tokenizer in (BYTES, LETTERS):
             of = task(tokenizer)
             path = write(tmp_path, "\n\n".join(TEXTS))
-            predicted, before = [], of.start
-            for stretch in read_stretches([str(path)]):
-                (ids,) = of.sequences([stretch])
-                assert ids[0] == (before if stretch.before else of.start)
+            predicted, before = [], of.start_id
+            for stretch in read_document_chunks([str(path)]):
+                (ids,) = of.encode_chunks([stretch])
+                assert ids[0] == (before if stretch.preceding_text else of.start_id)
                 predicted += ids[1:]
                 before = ids[-1]
             assert tokenizer.decode(predicted) == "".join(TEXTS)
-            assert predicted.count(of.end) == len(TEXTS)
+            assert predicted.count(of.end_id) == len(TEXTS)
 
     def test_line_ends_and_spaces_survive(self) -> None:
         for tokenizer in (BYTES, LETTERS):
             text = " the cat\n  sits\n\non the mat "
-            assert tokenizer.decode(task(tokenizer).sequences([Stretch(text)])[0]) == text
+            assert tokenizer.decode(task(tokenizer).encode_chunks([DocumentChunk(text)])[0]) == text
 
     @pytest.mark.parametrize("packed", [True, False])
     @pytest.mark.parametrize("epoch", [0, 1, 7])
@@ -96,10 +96,10 @@ class TestWhatIsRead:
         of = task(length=16)
         store = store_of(of, tmp_path)
         read: Counter[int] = Counter()
-        for placement in order_of(of, store, packed=packed).one_epoch(epoch):
-            batch = of.batch(store, placement)
+        for placement in order_of(of, store, packed=packed).iterate_epoch(epoch):
+            batch = of.make_batch(store, placement)
             assert packed or batch.rows.segment.max() == 1
-            read.update(batch.following[batch.following != IGNORE].tolist())
+            read.update(batch.labels[batch.labels != IGNORE].tolist())
             assert batch.n_tokens == int((batch.rows.segment > 0).sum())
         expected = Counter(index for text in TEXTS for index in (*BYTES.encode(text), END))
         assert read == expected
@@ -110,7 +110,7 @@ class TestWhatIsRead:
         store = store_of(of, tmp_path, [" ".join(sentences(60))])
         read: list[set[tuple[int, ...]]] = []
         for epoch in range(3):
-            batches = [of.batch(store, each) for each in order_of(of, store, packed=packed).one_epoch(epoch)]
+            batches = [of.make_batch(store, each) for each in order_of(of, store, packed=packed).iterate_epoch(epoch)]
             full = [row.tolist() for batch in batches for row in batch.rows.ids]
             read.append({tuple(row[start : start + 16]) for row in full for start in range(0, len(row), 16)})
         assert all(len(one & other) < len(one) // 2 for one, other in combinations(read, 2))
@@ -120,14 +120,14 @@ class TestWhatIsRead:
         of = task()
         model, store = small(of), store_of(of, tmp_path)
         total = count = 0.0
-        for placement in PackedOrder(of.lengths(store), [32], 4, seed=0).one_epoch():
-            loss = of.loss(model, of.batch(store, placement))
+        for placement in PackedOrder(of.example_lengths(store), [32], 4, seed=0).iterate_epoch():
+            loss = of.compute_loss(model, of.make_batch(store, placement))
             total, count = total + float(loss.nll), count + int(loss.n_tokens)
-        plain, windows = 0.0, cut(store, "text", of.length)
-        _, starts, spans = windows.parts(np.arange(len(windows.spans)), 0)
+        plain, windows = 0.0, cut_windows(store, "text", of.max_length)
+        _, starts, spans = windows.segments(np.arange(len(windows.lengths)), 0)
         for start, span in zip(starts.tolist(), spans.tolist(), strict=True):
             ids = store["text"].ids[start : start + span + 1].tolist()
-            log_probs = model(sentences_to_rows([ids[:-1]], pad=0))[0].log_softmax(-1)
+            log_probs = model(sentences_to_rows([ids[:-1]], pad_id=0))[0].log_softmax(-1)
             plain -= float(log_probs[torch.arange(len(ids) - 1), ids[1:]].sum())
         assert total == pytest.approx(plain, rel=1e-9)
         assert count == sum(len(store["text"][item]) - 1 for item in range(len(store)))
@@ -145,23 +145,25 @@ class TestWhatIsRead:
         of, texts = task(LETTERS, length=8), ["the ☃☃☃☃☃☃☃☃ cat", "née", "the", "☃"]
         store = store_of(of, tmp_path, texts)
         capfd.readouterr()
-        of.remark(store)
+        of.warn_about_encoded_data(store)
         n_tokens = sum(len(text) + 1 for text in texts)
         said = f"warning: 10 of {n_tokens} tokens to train on are unknown to the vocabulary, which never saw them\n"
         assert capfd.readouterr().err == said
 
     def test_what_is_read_follows_from_the_table(self) -> None:
         data = DataConfig(train=("a",), max_length=16)
-        assert Lm.reader(LmConfig(), data) == Lm.reader(LmConfig(documents="parted"), data)
-        assert Lm.reader(LmConfig(documents="files"), data).whole  # type: ignore[attr-defined]
-        assert not Lm.reader(LmConfig(), DataConfig(train=("a",), valid=("b",), max_length=16)).few  # type: ignore[attr-defined]
+        assert LanguageModelTask.make_reader(LmConfig(), data) == LanguageModelTask.make_reader(
+            LmConfig(documents="parted"), data
+        )
+        assert LanguageModelTask.make_reader(LmConfig(documents="files"), data).whole  # type: ignore[attr-defined]
+        assert not LanguageModelTask.make_reader(LmConfig(), DataConfig(train=("a",), valid=("b",), max_length=16)).few  # type: ignore[attr-defined]
 
     def test_lengths(self) -> None:
         with pytest.raises(ConfigError, match=r"task.length = 3; expected 8 to 32,767 tokens"):
             LmConfig(length=3)
         with pytest.raises(ConfigError, match=r"model.n_positions = 4; expected at least 8"):
-            task().within(4)
-        assert task(length=64).within(32).length == 32
+            task().with_max_length(4)
+        assert task(length=64).with_max_length(32).max_length == 32
 
 
 class TestWhatIsWritten:
@@ -169,26 +171,26 @@ class TestWhatIsWritten:
     def test_greedy_is_the_likeliest_token_each_time(self) -> None:
         of = task()
         model = small(of, n_positions=64)
-        never = list(BYTES.specials - {END})
+        never = list(BYTES.special_ids - {END})
         for text in ("the cat", "", "a dog\nruns on"):
-            ids = [of.start, *BYTES.encode(text)]
-            (found,), *_ = of.write(model, [text], Manner(temperature=0.0, max_tokens=12), CPU)
+            ids = [of.start_id, *BYTES.encode(text)]
+            (found,), *_ = of.generate(model, [text], GenerationConfig(temperature=0.0, max_tokens=12), CPU)
             for token, score in zip(found.ids, found.token_scores, strict=True):
-                log_probs = model(sentences_to_rows([ids], pad=0))[0, -1].log_softmax(-1)
+                log_probs = model(sentences_to_rows([ids], pad_id=0))[0, -1].log_softmax(-1)
                 assert float(log_probs[token]) == pytest.approx(score, abs=1e-5)
                 log_probs[never] = -torch.inf
                 assert token == int(log_probs.argmax())
                 ids.append(token)
             assert found.score == pytest.approx(sum(found.token_scores))
-            assert found.tokens == BYTES.pieces(found.ids)
+            assert found.tokens == BYTES.display_tokens(found.ids)
 
     def test_several_prompts_are_each_by_itself(self) -> None:
         of = task()
-        model, manner = small(of), Manner(max_tokens=30, n=2, seed=4, batch=3)
+        model, manner = small(of), GenerationConfig(max_tokens=30, n=2, seed=4, batch=3)
         texts = ["the cat", "a", "the red dog runs on the slow mat in tokyo", ""]
-        together = of.write(model, texts, manner, CPU)
+        together = of.generate(model, texts, manner, CPU)
         assert [len(each) for each in together] == [2] * 4
-        one_by_one = of.continued(model, [[text] for text in texts], manner, CPU)
+        one_by_one = of.generate_batches(model, [[text] for text in texts], manner, CPU)
         for number, (text, alone) in enumerate(one_by_one):
             assert text == texts[number]
             assert [each.ids for each in alone] == [each.ids for each in together[number]]
@@ -200,17 +202,20 @@ class TestWhatIsWritten:
         """As a GPU takes it, over the end of the positions too."""
         of = task()
         model = small(of, n_positions=16)
-        manner, texts = Manner(max_tokens=40, temperature=temperature, stop=("e",)), ["the cat", "a", "the red dog", ""]
-        plain = of.write(model, texts, manner, CPU)
+        manner, texts = (
+            GenerationConfig(max_tokens=40, temperature=temperature, stop=("e",)),
+            ["the cat", "a", "the red dog", ""],
+        )
+        plain = of.generate(model, texts, manner, CPU)
         monkeypatch.setattr(sampling, "_goes_on", lambda x: True)
-        assert of.write(model, texts, manner, CPU) == plain
+        assert of.generate(model, texts, manner, CPU) == plain
         assert len({len(each.ids) for (each,) in plain}) > 1
 
     def test_the_seed_decides(self) -> None:
         of = task()
         model = small(of)
         one, again, other = (
-            of.write(model, ["the"], Manner(max_tokens=20, seed=seed), CPU)[0][0] for seed in (1, 1, 2)
+            of.generate(model, ["the"], GenerationConfig(max_tokens=20, seed=seed), CPU)[0][0] for seed in (1, 1, 2)
         )
         assert one == again
         assert one.ids != other.ids
@@ -220,49 +225,52 @@ class TestWhatIsWritten:
             of = task(tokenizer)
             model = small(of)
             for seed, stop in enumerate(((), ("a",), ("th", " r"))):
-                manner = Manner(max_tokens=25, seed=seed, stop=stop)
+                manner = GenerationConfig(max_tokens=25, seed=seed, stop=stop)
                 pieces = list(of.stream(model, "the cat", manner, CPU))
-                ((whole,),) = of.write(model, ["the cat"], manner, CPU)
+                ((whole,),) = of.generate(model, ["the cat"], manner, CPU)
                 assert "".join(pieces) == whole.text
                 assert all(pieces)
 
     def test_why_a_text_ended(self) -> None:
         of = task(LETTERS)
         model = small(of)
-        manner = Manner(max_tokens=60, n=40, seed=1, stop=("e",))
-        ((*found,),) = of.write(model, ["the"], manner, CPU)
+        manner = GenerationConfig(max_tokens=60, n=40, seed=1, stop=("e",))
+        ((*found,),) = of.generate(model, ["the"], manner, CPU)
         assert {each.ended for each in found} == {"end", "stop"}
         for each in found:
-            assert (each.ids[-1] == of.end) == (each.ended == "end")
+            assert (each.ids[-1] == of.end_id) == (each.ended == "end")
             assert "e" not in each.text
             written = LETTERS.decode(each.ids)
             assert written == (each.text + "e" if each.ended == "stop" else each.text)
-        short = of.write(model, ["the"], Manner(max_tokens=1, seed=0), CPU)[0][0]
+        short = of.generate(model, ["the"], GenerationConfig(max_tokens=1, seed=0), CPU)[0][0]
         assert (short.ended, len(short.ids)) == ("length", 1)
 
     @torch.no_grad()
     def test_repetition_is_penalised_as_it_is_defined(self) -> None:
         of = task()
         model = small(of, n_positions=64)
-        manner = Manner(temperature=0.0, max_tokens=15, repetition_penalty=1.7)
-        ids = [of.start, *BYTES.encode("the cat")]
-        ((found,),) = of.write(model, ["the cat"], manner, CPU)
+        manner = GenerationConfig(temperature=0.0, max_tokens=15, repetition_penalty=1.7)
+        ids = [of.start_id, *BYTES.encode("the cat")]
+        ((found,),) = of.generate(model, ["the cat"], manner, CPU)
         for token in found.ids:
-            logits = model(sentences_to_rows([ids], pad=0))[0, -1].clone()
+            logits = model(sentences_to_rows([ids], pad_id=0))[0, -1].clone()
             for seen in set(ids):
                 logits[seen] = logits[seen] / 1.7 if logits[seen] > 0 else logits[seen] * 1.7
-            logits[list(BYTES.specials - {END})] = -torch.inf
+            logits[list(BYTES.special_ids - {END})] = -torch.inf
             assert token == int(logits.argmax())
             ids.append(token)
-        assert found.ids != of.write(model, ["the cat"], Manner(temperature=0.0, max_tokens=15), CPU)[0][0].ids
+        assert (
+            found.ids
+            != of.generate(model, ["the cat"], GenerationConfig(temperature=0.0, max_tokens=15), CPU)[0][0].ids
+        )
 
     def test_special_tokens_are_never_written(self) -> None:
         of = task(LETTERS)
-        unknown = LETTERS.special("unknown")
+        unknown = LETTERS.special_id("unknown")
         model = small(of)
         with torch.no_grad():
             model.softmax_embedding.weight[unknown] *= 30
-        ((*found,),) = of.write(model, ["the"], Manner(max_tokens=30, n=10), CPU)
+        ((*found,),) = of.generate(model, ["the"], GenerationConfig(max_tokens=30, n=10), CPU)
         assert not any(unknown in each.ids for each in found)
 
     @pytest.mark.parametrize("options", [{"temperature": 0.0}, {}, {"top_k": 3, "top_p": 0.5}], ids=str)
@@ -273,39 +281,42 @@ class TestWhatIsWritten:
         with torch.no_grad():
             model.softmax_embedding.weight[damaged] = torch.nan
         with pytest.raises(InputError, match="the model's scores are not numbers; its weights are damaged"):
-            of.write(model, ["the"], Manner(**options), CPU)
+            of.generate(model, ["the"], GenerationConfig(**options), CPU)
         with pytest.raises(InputError, match="the model's scores are not numbers; its weights are damaged"):
-            list(of.stream(model, "the", Manner(**options), CPU))
+            list(of.stream(model, "the", GenerationConfig(**options), CPU))
 
     def test_prompts_that_are_not_seen_whole_are_counted_once(self, capfd: pytest.CaptureFixture[str]) -> None:
         """However many are written at once; a recurrent model sees all of them."""
         of = task(LETTERS)
-        windows, manner = [["a", "the cat sits on the mat"], ["the cat sits on the ☃", "the"]], Manner(max_tokens=1)
-        for _ in of.continued(small(of), windows, manner, CPU):
+        windows, manner = (
+            [["a", "the cat sits on the mat"], ["the cat sits on the ☃", "the"]],
+            GenerationConfig(max_tokens=1),
+        )
+        for _ in of.generate_batches(small(of), windows, manner, CPU):
             pass
         unknown, long = capfd.readouterr().err.splitlines()
         assert unknown.startswith("warning: 1 of 48 tokens are unknown to the vocabulary")
         assert long == (
             "warning: 2 of 4 prompts have more tokens than the model sees at once; it reads the last 16 of them"
         )
-        recurrent = of.build(
-            RecurrentNextConfig(**with_preset({"preset": "tiny", "n_positions": 16}, RecurrentNextConfig))
+        recurrent = of.build_model(
+            RecurrentLMConfig(**apply_preset({"preset": "tiny", "n_positions": 16}, RecurrentLMConfig))
         )
-        of.write(recurrent.eval(), windows[0], manner, CPU)
+        of.generate(recurrent.eval(), windows[0], manner, CPU)
         assert capfd.readouterr().err == ""
         for _ in of.stream(small(of), windows[0][1], manner, CPU):
             pass
         assert capfd.readouterr().err.startswith("warning: the prompt has more tokens")
 
     def test_a_prompt_begins_a_document_unless_it_is_bare(self) -> None:
-        assert task().begun([5, 6]) == [END, 5, 6]
-        assert task(prompts="bare").begun([5, 6]) == [5, 6]
-        assert task(prompts="bare").begun([]) == [END]
+        assert task().make_prompt_ids([5, 6]) == [END, 5, 6]
+        assert task(prompts="bare").make_prompt_ids([5, 6]) == [5, 6]
+        assert task(prompts="bare").make_prompt_ids([]) == [END]
 
     def test_tokens_of_vocabularies_from_elsewhere(self) -> None:
-        of = task(start=BYTES.name(270), end=BYTES.name(280))
-        assert of.sequences([Stretch("a")])[0] == [270, *BYTES.encode("a"), 280]
-        assert of.begun([5]) == [270, 5]
+        of = task(start=BYTES.id_to_token(270), end=BYTES.id_to_token(280))
+        assert of.encode_chunks([DocumentChunk("a")])[0] == [270, *BYTES.encode("a"), 280]
+        assert of.make_prompt_ids([5]) == [270, 5]
 
 
 RECIPE: config.Tables = {
@@ -337,8 +348,8 @@ class TestTraining:
         events = trained(tables, tmp_path / "run")
         assert events[-1].values["valid_perplexity"] < 1.2
         _, of, model = RunDirectory(tmp_path / "run").load()
-        assert isinstance(of, Lm)
-        ((found,),) = of.write(model, [lines[0][:10]], Manner(temperature=0.0, max_tokens=300), CPU)
+        assert isinstance(of, LanguageModelTask)
+        ((found,),) = of.generate(model, [lines[0][:10]], GenerationConfig(temperature=0.0, max_tokens=300), CPU)
         assert lines[0][:10] + found.text == "\n".join(lines)
         assert found.ended == "end"
 
@@ -358,7 +369,7 @@ class TestTraining:
         tables = recipe(write(tmp_path, "\n\n".join(documents(40))), changes, learn)
         tables["model"] = {name: value for name, value in tables["model"].items() if value is not None}
         trained(tables, tmp_path / "whole")
-        run = Training(ready(tables, tmp_path / "left")).run()
+        run = Trainer(ready(tables, tmp_path / "left")).train()
         for _ in range(events):
             next(run)
         run.close()
@@ -370,20 +381,20 @@ class TestTraining:
         prepared = ready(recipe(write(tmp_path, text)), tmp_path / "run")
         predicted = [
             ids[1:].tolist()
-            for store in (prepared.train, prepared.valid)
+            for store in (prepared.train_store, prepared.valid_store)
             for ids in map(store["text"].__getitem__, range(len(store)))
         ]
         of = prepared.task
         read = Counter(token for ids in predicted for token in ids)
         assert sum(read.values()) == len(text) + 1
         assert read[of.end] == 1  # type: ignore[attr-defined]
-        assert len(prepared.valid) > 0
+        assert len(prepared.valid_store) > 0
 
     def test_validation_files_leave_documents_whole(self, tmp_path: Path) -> None:
         text, valid = " ".join(sentences(20)), " ".join(sentences(5, seed=1))
         data = {"data": {"valid": [str(write(tmp_path, valid, "valid.txt"))]}}
         prepared = ready(recipe(write(tmp_path, text), data), tmp_path / "run")
-        lengths = prepared.train["text"].lengths
+        lengths = prepared.train_store["text"].lengths
         assert (lengths[:-1] == 17).all()
         assert lengths.sum() - len(lengths) == len(text) + 1
 
@@ -406,7 +417,7 @@ class TestTraining:
         del tables["task"]["length"]
         prepared = ready(tables, tmp_path / "run")
         assert prepared.config.task.length == 12
-        assert prepared.task.lengths(prepared.train).max() == 12
+        assert prepared.task.example_lengths(prepared.train_store).max() == 12
 
     @pytest.mark.parametrize(
         "shape", [{"positions": "rotary"}, {"positions": "sinusoidal"}, {"architecture": "rnn"}, {}], ids=str
@@ -421,8 +432,8 @@ class TestTraining:
         }
         prepared = ready(merged(tables, {"train": {"batch_tokens": 4096}}), tmp_path / "run")
         assert prepared.config.model.n_positions == prepared.config.data.max_length == 2048
-        assert prepared.task.lengths(prepared.train).max() == 2048
-        assert prepared.chosen["model.n_positions"] == 2048
+        assert prepared.task.example_lengths(prepared.train_store).max() == 2048
+        assert prepared.chosen_settings["model.n_positions"] == 2048
 
     def test_the_positions_of_a_preset_limit_windows_too(self, tmp_path: Path) -> None:
         path = write(tmp_path, "\n\n".join(documents(40)))
@@ -447,9 +458,9 @@ class TestTraining:
             return
         prepared = ready(tables, tmp_path / "two")
         assert prepared.config.model.n_positions == prepared.config.task.length == 32
-        assert prepared.task.lengths(prepared.train).max() == 32
-        assert prepared.chosen["model.n_positions"] == 32
-        assert "model.d_model" not in prepared.chosen
+        assert prepared.task.example_lengths(prepared.train_store).max() == 32
+        assert prepared.chosen_settings["model.n_positions"] == 32
+        assert "model.d_model" not in prepared.chosen_settings
 
     def test_text_that_has_hardly_any_pieces(self, tmp_path: Path) -> None:
         """Nobody asked for a size, and fewer are learned than a translator would have to have."""
@@ -503,16 +514,24 @@ class TestTraining:
 
     def test_what_is_chosen(self) -> None:
         cpu, gpu = torch.device("cpu"), torch.device("cuda")
-        assert (Lm.usual(cpu, {}), Lm.usual(gpu, {})) == ({"length": 64}, {"length": 256})
-        assert Lm.usual(cpu, {"start": "runs/x"}) == {"length": 256}
-        assert Lm.usual(gpu, {"n_positions": 40}) == {"length": 40}
+        assert (LanguageModelTask.default_task_config(cpu, {}), LanguageModelTask.default_task_config(gpu, {})) == (
+            {"length": 64},
+            {"length": 256},
+        )
+        assert LanguageModelTask.default_task_config(cpu, {"start": "runs/x"}) == {"length": 256}
+        assert LanguageModelTask.default_task_config(gpu, {"n_positions": 40}) == {"length": 40}
         for tokens in (1_000, 100_000, 1_000_000, 50_000_000):
-            table = Lm.habits(Amount(100, tokens, 128, False), cpu)
+            table = LanguageModelTask.training_defaults(TrainingScale(100, tokens, 128, False), cpu)
             read = table["steps"](table["batch_tokens"]) * table["batch_tokens"]
             assert read <= max(50 * tokens, 200 * table["batch_tokens"]) * 1.1
             assert tokens >= 5_000_000 or read <= 4_200_000
             assert tokens < 5_000_000 or read >= tokens * 0.99
-        assert "steps" not in Lm.habits(Amount(100, 10**6, 384, False), gpu)
-        rates = [Lm.habits(Amount(100, 10**6, width, False), gpu)["learning_rate"] for width in (128, 384, 768)]
+        assert "steps" not in LanguageModelTask.training_defaults(TrainingScale(100, 10**6, 384, False), gpu)
+        rates = [
+            LanguageModelTask.training_defaults(TrainingScale(100, 10**6, width, False), gpu)["learning_rate"]
+            for width in (128, 384, 768)
+        ]
         assert rates == sorted(rates, reverse=True)
-        assert Lm.habits(Amount(100, 10**6, 384, True), gpu)["learning_rate"] < rates[-1]
+        assert (
+            LanguageModelTask.training_defaults(TrainingScale(100, 10**6, 384, True), gpu)["learning_rate"] < rates[-1]
+        )

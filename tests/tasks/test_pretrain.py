@@ -16,17 +16,22 @@ from runs import contents, merged, ready, trained
 from torch.testing import assert_close
 
 from regard.data import corpus
-from regard.data.batches import IGNORE, TextBatch
+from regard.data.batches import IGNORE, EncoderBatch
 from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
-from regard.tasks.next_sentences import Pair, next_sentences, paired, pieces_of
-from regard.tasks.pretrain import Pretrain, PretrainConfig
-from regard.tasks.reading import framed_rows
-from regard.text.framing import Framed
+from regard.tasks.next_sentences import (
+    SentencePair,
+    pair_adjacent_blocks,
+    sample_next_sentence_pairs,
+    split_into_blocks,
+)
+from regard.tasks.pretrain import PretrainConfig, PretrainingTask
+from regard.tasks.reading import inputs_to_rows
+from regard.text.framing import EncodedInput
 from regard.train import start
-from regard.train.loop import Training
+from regard.train.loop import Trainer
 
 VOCABULARY = vocabulary()
 
@@ -35,19 +40,19 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def task(**settings: object) -> Pretrain:
-    return Pretrain(PretrainConfig(**{"length": 32, **settings}), VOCABULARY)  # type: ignore[arg-type]
+def task(**settings: object) -> PretrainingTask:
+    return PretrainingTask(PretrainConfig(**{"length": 32, **settings}), VOCABULARY)  # type: ignore[arg-type]
 
 
-def store_of(task: Pretrain, folder: Path, n: int = 30) -> TokenStore:
+def store_of(task: PretrainingTask, folder: Path, n: int = 30) -> TokenStore:
     examples = [(document,) for document in documents(n)]
-    return write_store(folder / "store", examples, task, vocabulary=task.limit, fingerprint="")
+    return write_store(folder / "store", examples, task, vocabulary_size=task.stored_value_limit, fingerprint="")
 
 
-def batch_of(task: Pretrain, folder: Path, rows: int = 8, width: int = 64) -> TextBatch:
+def batch_of(task: PretrainingTask, folder: Path, rows: int = 8, width: int = 64) -> EncoderBatch:
     store = store_of(task, folder)
-    order = PackedOrder(task.lengths(store), [width], rows, seed=0)
-    return task.batch(store, next(order.one_epoch()))
+    order = PackedOrder(task.example_lengths(store), [width], rows, seed=0)
+    return task.make_batch(store, next(order.iterate_epoch()))
 
 
 class TestWhatIsRead:
@@ -56,7 +61,7 @@ class TestWhatIsRead:
         """However they are cut and paired, the tokens of all inputs are those of all documents."""
         one = task(objective=objective)
         texts, turns, elsewhere = one.encode([(document,) for document in documents(40)])
-        specials = VOCABULARY.specials
+        specials = VOCABULARY.special_ids
         read = Counter(index for ids in texts for index in ids if index not in specials)
         lines = [line for document in documents(40) for line in document.split("\n")]
         assert read == Counter(index for ids in VOCABULARY.encode_batch(lines) for index in ids)
@@ -66,43 +71,48 @@ class TestWhatIsRead:
     def test_inputs_stand_between_their_special_tokens(self) -> None:
         one = task()
         texts, turns, _ = one.encode([(document,) for document in documents(10)])
-        first, parting = VOCABULARY.special("first"), VOCABULARY.special("parting")
+        first, parting = VOCABULARY.special_id("first"), VOCABULARY.special_id("parting")
         for ids, (turn,) in zip(texts, turns, strict=True):
             assert ids[0] == first
             assert [place for place, index in enumerate(ids) if index == parting] == [turn - 1, len(ids) - 1]
 
     def test_half_of_the_pairs_are_from_elsewhere(self) -> None:
-        drawn = [[Pair([d, i, 0], [d, i, 1]) for i in range(4)] for d in range(50)]
-        found = next_sentences(drawn, rng(1))
-        assert sum(not pair.adjacent for pair in found) == 100
+        drawn = [[SentencePair([d, i, 0], [d, i, 1]) for i in range(4)] for d in range(50)]
+        found = sample_next_sentence_pairs(drawn, rng(1))
+        assert sum(not pair.is_next for pair in found) == 100
         for pair in found:
-            assert (pair.first[:2] == pair.second[:2]) == pair.adjacent
-            assert pair.adjacent or pair.first[0] != pair.second[0]
+            assert (pair.first[:2] == pair.second[:2]) == pair.is_next
+            assert pair.is_next or pair.first[0] != pair.second[0]
         assert sorted(tuple(pair.second) for pair in found) == sorted(tuple(p.second) for d in drawn for p in d)
-        assert found == next_sentences(drawn, rng(1))
-        assert found != next_sentences(drawn, rng(2))
+        assert found == sample_next_sentence_pairs(drawn, rng(1))
+        assert found != sample_next_sentence_pairs(drawn, rng(2))
 
     @pytest.mark.parametrize("sizes", [[1], [9, 1], [5, 1, 1], [0, 3], [2, 2], [30, 3, 2]])
     def test_one_large_document_keeps_what_no_other_can_take(self, sizes: list[int]) -> None:
-        drawn = [[Pair([d, i], [d, i]) for i in range(n)] for d, n in enumerate(sizes)]
-        for pair in next_sentences(drawn, rng(0)):
-            assert pair.adjacent or pair.first[0] != pair.second[0]
+        drawn = [[SentencePair([d, i], [d, i]) for i in range(n)] for d, n in enumerate(sizes)]
+        for pair in sample_next_sentence_pairs(drawn, rng(0)):
+            assert pair.is_next or pair.first[0] != pair.second[0]
 
     def test_pieces_and_pairs(self) -> None:
-        assert pieces_of([[1, 2, 3], [4], [5, 6]], 4) == [[1, 2, 3, 4], [5, 6]]
-        pair, cut = paired([[1], [2], [3, 4, 5]], rng(0))
-        assert pair == Pair([1], [2])
+        assert split_into_blocks([[1, 2, 3], [4], [5, 6]], 4) == [[1, 2, 3, 4], [5, 6]]
+        pair, cut = pair_adjacent_blocks([[1], [2], [3, 4, 5]], rng(0))
+        assert pair == SentencePair([1], [2])
         assert [*cut.first, *cut.second] == [3, 4, 5]
-        assert paired([[1, 2], [3, 4], [5]], rng(0)) == [Pair([1, 2], [3]), Pair([4], [5])]
-        assert paired([[1]], rng(0)) == []
+        assert pair_adjacent_blocks([[1, 2], [3, 4], [5]], rng(0)) == [
+            SentencePair([1, 2], [3]),
+            SentencePair([4], [5]),
+        ]
+        assert pair_adjacent_blocks([[1]], rng(0)) == []
 
     def test_lengths_do_not_tell_what_is_from_elsewhere(self) -> None:
         """For each pair of lengths as many of one kind as of the other, but for what chance leaves."""
         documents = [[list(range(1, 2 + number % 57))] for number in range(4000)]
-        pairs = next_sentences([paired(pieces, rng(n)) for n, pieces in enumerate(documents)], rng(0))
-        assert sum(pair.adjacent for pair in pairs) / len(pairs) == pytest.approx(0.5, abs=0.02)
+        pairs = sample_next_sentence_pairs(
+            [pair_adjacent_blocks(pieces, rng(n)) for n, pieces in enumerate(documents)], rng(0)
+        )
+        assert sum(pair.is_next for pair in pairs) / len(pairs) == pytest.approx(0.5, abs=0.02)
         guess = [abs(len(pair.first) - len(pair.second)) <= 1 for pair in pairs]
-        right = sum(each == pair.adjacent for each, pair in zip(guess, pairs, strict=True)) / len(pairs)
+        right = sum(each == pair.is_next for each, pair in zip(guess, pairs, strict=True)) / len(pairs)
         assert right == pytest.approx(0.5, abs=0.03)
 
     def test_a_text_without_documents_is_warned_of_once(
@@ -111,13 +121,13 @@ class TestWhatIsRead:
         """In as many parts as it is encoded, what is said counts all of them."""
         monkeypatch.setattr(corpus, "CHUNK", 1)
         one, examples = task(), [("\n".join(sentences(20 * n)),) for n in (1, 2, 3)]
-        store = write_store(tmp_path / "store", examples, one, vocabulary=one.limit, fingerprint="")
+        store = write_store(tmp_path / "store", examples, one, vocabulary_size=one.stored_value_limit, fingerprint="")
         assert capsys.readouterr().err == ""
-        one.remark(store)
+        one.warn_about_encoded_data(store)
         (said,) = capsys.readouterr().err.splitlines()
         assert said.startswith(f"warning: only 0% of {len(store)} pairs could be given a second piece from another")
         assert said.endswith("part documents by blank lines or give more of them, or pass --set task.objective=masked")
-        task(objective="masked").remark(store)
+        task(objective="masked").warn_about_encoded_data(store)
         assert capsys.readouterr().err == ""
 
     def test_a_text_without_documents_is_warned_of_where_it_is_evaluated(
@@ -136,20 +146,20 @@ class TestWhatIsMasked:
         """15 % of the tokens; of these 80 % masks, 10 % others, 10 % themselves; specials and gaps never."""
         one, batch = task(), batch_of(task(), tmp_path)
         rows = batch.rows
-        real = (rows.segment > 0) & ~torch.isin(rows.ids, torch.tensor(sorted(VOCABULARY.specials)))
+        real = (rows.segment > 0) & ~torch.isin(rows.ids, torch.tensor(sorted(VOCABULARY.special_ids)))
         masks = changed = stayed = total = 0
         for seed in range(60):
             torch.manual_seed(seed)
-            chosen = one.choose(rows)
-            places = chosen.places[chosen.wanted != IGNORE]
+            chosen = one.mask_tokens(rows)
+            places = chosen.positions[chosen.labels != IGNORE]
             assert len(places) == len(set(places.tolist())) == batch.n_tokens == int(real.sum() * 150 // 1000)
             assert real.flatten()[places].all()
-            stood, shown = rows.ids.flatten()[places], chosen.shown.flatten()[places]
-            assert torch.equal(chosen.wanted[chosen.wanted != IGNORE], stood.long())
+            stood, shown = rows.ids.flatten()[places], chosen.input_ids.flatten()[places]
+            assert torch.equal(chosen.labels[chosen.labels != IGNORE], stood.long())
             others = torch.ones_like(rows.ids.flatten(), dtype=torch.bool)
             others[places] = False
-            assert torch.equal(chosen.shown.flatten()[others], rows.ids.flatten()[others])
-            masks += int((shown == VOCABULARY.special("mask")).sum())
+            assert torch.equal(chosen.input_ids.flatten()[others], rows.ids.flatten()[others])
+            masks += int((shown == VOCABULARY.special_id("mask")).sum())
             stayed += int((shown == stood).sum())
             total += len(places)
         changed = total - masks - stayed
@@ -161,8 +171,8 @@ class TestWhatIsMasked:
         torch.manual_seed(0)
         counts = torch.zeros(batch.rows.ids.numel())
         for _ in range(400):
-            chosen = one.choose(batch.rows)
-            counts[chosen.places[chosen.wanted != IGNORE]] += 1
+            chosen = one.mask_tokens(batch.rows)
+            counts[chosen.positions[chosen.labels != IGNORE]] += 1
         drawn = counts[counts > 0]
         assert float(drawn.mean()) == pytest.approx(60, rel=0.02)
         assert float(drawn.std()) == pytest.approx(math.sqrt(60 * 0.85), rel=0.25)
@@ -174,13 +184,13 @@ class TestLoss:
         one = task(objective=objective)
         batch, model = batch_of(one, tmp_path), small(one).double()
         torch.manual_seed(3)
-        loss = one.loss(model, batch)
+        loss = one.compute_loss(model, batch)
         torch.manual_seed(3)
-        chosen = one.choose(batch.rows)
-        hidden = model(replace(batch.rows, ids=chosen.shown))
-        logits = one.logits(model, hidden).flatten(0, 1).log_softmax(-1)
-        kept = chosen.wanted != IGNORE
-        nll = -logits[chosen.places[kept], chosen.wanted[kept]].sum()
+        chosen = one.mask_tokens(batch.rows)
+        hidden = model(replace(batch.rows, ids=chosen.input_ids))
+        logits = one.compute_logits(model, hidden).flatten(0, 1).log_softmax(-1)
+        kept = chosen.labels != IGNORE
+        nll = -logits[chosen.positions[kept], chosen.labels[kept]].sum()
         assert_close(loss.nll, nll)
         assert int(loss.n_tokens) == batch.n_tokens
         expected = nll
@@ -203,8 +213,8 @@ class TestLoss:
         for row in range(len(rows.ids)):
             for number in range(1, int(rows.segment[row].amax()) + 1):
                 own = rows.segment[row] == number
-                ids, turn = rows.ids[row, own].tolist(), int((rows.part[row, own] == 0).sum())
-                alone = model(framed_rows([Framed(ids, turn, 1, turn)], one.frame.pad))[0]
+                ids, turn = rows.ids[row, own].tolist(), int((rows.token_type_ids[row, own] == 0).sum())
+                alone = model(inputs_to_rows([EncodedInput(ids, turn, 1, turn)], one.template.pad_id))[0]
                 assert_close(together[row, own], alone, rtol=1e-4, atol=1e-5)
                 n_checked += 1
         assert n_checked > 8
@@ -214,30 +224,32 @@ class TestFill:
     @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
     def test_masks_are_tokens_and_the_rest_is_as_always(self, kind: str) -> None:
         words = vocabulary(kind, 330)
-        one = Pretrain(PretrainConfig(objective="masked"), words)
+        one = PretrainingTask(PretrainConfig(objective="masked"), words)
         whole = words.encode("the cat sits on the mat.")
-        ids = one.masked_input("the [MASK] sits on the mat.").ids[1:-1]
+        ids = one.encode_masked("the [MASK] sits on the mat.").ids[1:-1]
         cat = words.encode("cat") if kind == "wordpiece" else words.encode_words(["cat"])[0]
-        place = ids.index(one.mask)
+        place = ids.index(one.mask_id)
         assert [*ids[:place], *cat, *ids[place + 1 :]] == whole
-        assert one.masked_input("[MASK]").ids[1:-1] == [one.mask]
-        assert one.masked_input("[MASK][MASK] cat").ids[1:3] == [one.mask] * 2
+        assert one.encode_masked("[MASK]").ids[1:-1] == [one.mask_id]
+        assert one.encode_masked("[MASK][MASK] cat").ids[1:3] == [one.mask_id] * 2
 
     def test_probabilities_of_every_mask(self) -> None:
         one = task(objective="masked")
         model = small(one)
         found = one.fill(model, "the [MASK] sits on [MASK]", 3, CPU)
         assert [len(words) for words in found] == [3, 3]
-        framed = one.masked_input("the [MASK] sits on [MASK]")
-        logits = one.logits(model, model(framed_rows([framed], one.frame.pad)))[0]
-        place = framed.ids.index(one.mask)
+        framed = one.encode_masked("the [MASK] sits on [MASK]")
+        logits = one.compute_logits(model, model(inputs_to_rows([framed], one.template.pad_id)))[0]
+        place = framed.ids.index(one.mask_id)
         best = logits[place].softmax(-1).topk(3)
         assert_close(torch.tensor([each.probability for each in found[0]]), best.values)
-        assert [each.word for each in found[0]] == [VOCABULARY.pieces([index])[0] for index in best.indices.tolist()]
+        assert [each.word for each in found[0]] == [
+            VOCABULARY.display_tokens([index])[0] for index in best.indices.tolist()
+        ]
 
     @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "characters"])
     def test_the_rest_of_the_text_is_as_it_was_written(self, kind: str) -> None:
-        one = Pretrain(PretrainConfig(objective="masked"), vocabulary(kind, 330))
+        one = PretrainingTask(PretrainConfig(objective="masked"), vocabulary(kind, 330))
         text = "  The [MASK]  SITS\u00a0on Café [MASK]!"
         for number, words in enumerate(one.fill(small(one), text, 300, CPU)):
             before, after = (("  The", "  SITS\u00a0on Café [MASK]!"), ("  The [MASK]  SITS\u00a0on Café", "!"))[number]
@@ -248,18 +260,18 @@ class TestFill:
 
     def test_a_piece_that_goes_on_a_word_touches_it(self) -> None:
         for kind in ("wordpiece", "bpe"):
-            one = Pretrain(PretrainConfig(objective="masked"), vocabulary(kind, 330))
+            one = PretrainingTask(PretrainConfig(objective="masked"), vocabulary(kind, 330))
             found = {each.text for words in one.fill(small(one), "(Se [MASK])", 400, CPU) for each in words}
             assert {"(Se cat)", "(Seat)" if kind == "bpe" else "(Set)"} <= found
 
     def test_a_word_does_not_touch_the_one_before_it(self) -> None:
         """Though the mask did; it may touch what is no word."""
         for kind in ("wordpiece", "bpe"):
-            one = Pretrain(PretrainConfig(objective="masked"), vocabulary(kind, 330))
+            one = PretrainingTask(PretrainConfig(objective="masked"), vocabulary(kind, 330))
             found = {each.text for words in one.fill(small(one), "Se[MASK]!", 400, CPU) for each in words}
             assert {"Se cat!", "Seat!" if kind == "bpe" else "Set!"} <= found
             assert kind == "bpe" or "Secat!" not in found
-        one = Pretrain(PretrainConfig(objective="masked"), vocabulary("wordpiece", 330))
+        one = PretrainingTask(PretrainConfig(objective="masked"), vocabulary("wordpiece", 330))
         found = {each.text for words in one.fill(small(one), "([MASK]!", 400, CPU) for each in words}
         assert "(cat!" in found
 
@@ -269,7 +281,7 @@ class TestFill:
             one.fill(small(one), "the cat", 3, CPU)
         with pytest.raises(InputError, match="the text has 68 tokens; this model takes 64; leave out what is far"):
             one.fill(small(one), "[MASK]" + " cat" * 65, 3, CPU)
-        bare = Pretrain(PretrainConfig(objective="none"), VOCABULARY)
+        bare = PretrainingTask(PretrainConfig(objective="none"), VOCABULARY)
         assert (one.verb, bare.verb) == ("fill", "embed")
         with pytest.raises(InputError, match="no head for masked words; it gives vectors"):
             bare.fill(small(bare), "[MASK]", 3, CPU)
@@ -355,8 +367,8 @@ def test_pieces_are_as_short_as_rows_and_positions(
     file.write_text("\n\n".join(documents(40)))
     data = {"data": {"train": [str(file)], "valid": [str(file)]}, "tokenizer": {"vocabulary": 50}}
     prepared = ready(merged(RECIPE, data, given), tmp_path / "run")
-    assert prepared.train["text"].lengths.max() <= room
-    assert len(prepared.order.items) == len(prepared.train)
+    assert prepared.train_store["text"].lengths.max() <= room
+    assert len(prepared.train_order.items) == len(prepared.train_store)
     assert "left out" not in capsys.readouterr().err
 
 
@@ -382,7 +394,7 @@ def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, events: int)
     train = {"steps": 8, "validate_every": 4, "save_every": 2, "log_every": 1, "batch_tokens": 256}
     tables = merged(RECIPE, {"data": {"train": [str(file)]}, "train": train, "tokenizer": {"vocabulary": 50}})
     trained(tables, tmp_path / "whole")
-    run = Training(ready(tables, tmp_path / "left")).run()
+    run = Trainer(ready(tables, tmp_path / "left")).train()
     for _ in range(events):
         next(run)
     run.close()
@@ -393,7 +405,7 @@ def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, events: int)
     tuned = {"task": {"name": "classify"}, "model": {"start": str(tmp_path / "whole")}, "data": {"train": [str(rows)]}}
     tuned["train"] = {**train, "learning_rate": 1e-3, "warmup": 2}
     trained(tuned, tmp_path / "tuned")
-    run = Training(ready(tuned, tmp_path / "cut")).run()
+    run = Trainer(ready(tuned, tmp_path / "cut")).train()
     for _ in range(events):
         next(run)
     run.close()
@@ -423,5 +435,5 @@ def test_arrays_of_labels_have_a_place_for_every_text(tmp_path: Path) -> None:
     batch = batch_of(task(), tmp_path)
     n_texts = int(batch.rows.segment.amax(1).sum())
     assert int((batch.labels != IGNORE).sum()) == n_texts
-    assert batch.n_read == int((batch.rows.segment > 0).sum())
+    assert batch.n_input_tokens == int((batch.rows.segment > 0).sum())
     assert np.isin(batch.labels.numpy(), (0, 1, IGNORE)).all()

@@ -19,10 +19,10 @@ from regard.cli import main
 from regard.data.batches import Rows
 from regard.data.order import BucketOrder, PackedOrder
 from regard.errors import ConfigError, InputError
-from regard.models.heads import Pooling, of_texts
-from regard.nn import redundancy
+from regard.models.heads import Pooling, make_text_mask
+from regard.nn import redundancy_penalty
 from regard.tasks.classify import ClassifyConfig
-from regard.train.loop import Training
+from regard.train.loop import Trainer
 
 WORDS = ["ab", "cd", "ef", "gh", "ij", "kl"]
 SHORT = {"steps": 6, "batch_tokens": 128, "learning_rate": 1e-2, "validate_every": 3, "save_every": 2, "log_every": 1}
@@ -125,7 +125,7 @@ def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, name: str, a
     shape = {"architecture": architecture, "dropout": 0.2} | ({"n_layers": 2} if architecture == "rnn" else {})
     given = tables({"name": name}, data, shape)
     trained(given, tmp_path / "whole")
-    run = Training(ready(given, tmp_path / "left")).run()
+    run = Trainer(ready(given, tmp_path / "left")).train()
     for _ in range(5):
         next(run)
     run.close()
@@ -138,16 +138,16 @@ def test_an_architecture_brings_the_pooling_that_suits_it(tmp_path: Path) -> Non
     for architecture, pooling, order in (("rnn", "attention", BucketOrder), ("static", "attention", PackedOrder)):
         prepared = ready(tables({"name": "classify"}, data, {"architecture": architecture}), tmp_path / architecture)
         assert prepared.config.task.pooling == pooling
-        assert isinstance(prepared.order, order)
+        assert isinstance(prepared.train_order, order)
     asked = tables({"name": "classify", "pooling": "max"}, data, {"architecture": "rnn"})
     assert ready(asked, tmp_path / "asked").config.task.pooling == "max"
     usual = tables({"name": "classify"}, data, {"n_heads": 2})
     assert ready(usual, tmp_path / "usual").config.task.pooling == "cls"
-    batch = next(prepared.order.iterate())[0]
-    assert prepared.task.batch(prepared.train, batch).labels.shape[1] == batch.widths[0] // 2
+    batch = next(prepared.train_order.iterate())[0]
+    assert prepared.task.make_batch(prepared.train_store, batch).labels.shape[1] == batch.widths[0] // 2
     recurrent = ready(tables({"name": "classify"}, data, {"architecture": "rnn"}), tmp_path / "again")
-    batch = next(recurrent.order.iterate())[0]
-    assert recurrent.task.batch(recurrent.train, batch).labels.shape == (batch.n_rows, 1)
+    batch = next(recurrent.train_order.iterate())[0]
+    assert recurrent.task.make_batch(recurrent.train_store, batch).labels.shape == (batch.n_rows, 1)
 
 
 def test_an_architecture_brings_its_rate_and_a_trained_model_has_that_of_fine_tuning(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def packed() -> tuple[Tensor, Rows]:
 @pytest.mark.parametrize("n_texts", [3, 1])
 def test_pools_are_their_definitions(kind: str, n_texts: int) -> None:
     (hidden, rows), pooling = packed(), Pooling(kind, 4, 2 if kind == "attention" else 1).double()
-    found, own = pooling(hidden, rows, n_texts), of_texts(rows, n_texts)
-    weights, hops = pooling.weigh(hidden, rows, own), pooling.hops(hidden, rows, own)
+    found, own = pooling(hidden, rows, n_texts), make_text_mask(rows, n_texts)
+    weights, hops = pooling.token_weights(hidden, rows, own), pooling.hop_weights(hidden, rows, own)
     for row, text, tokens in [(0, 0, slice(0, 3)), (0, 1, slice(3, 5)), (1, 0, slice(0, 2))]:
         if text >= n_texts:
             continue
@@ -185,7 +185,7 @@ def test_pools_are_their_definitions(kind: str, n_texts: int) -> None:
         assert_close(weights[row, text].sum(), weights.new_ones(()))
         assert not torch.cat((weights[row, text, : tokens.start], weights[row, text, tokens.stop :])).any()
         assert_close(hops[row, text].mean(0), weights[row, text])
-        assert_close(pooling.vector(hidden, rows, n_texts)[row, text], found[row, text].view(-1, 4).mean(0))
+        assert_close(pooling.text_vectors(hidden, rows, n_texts)[row, text], found[row, text].view(-1, 4).mean(0))
     if n_texts == 3:
         assert not found[0, 2].any()
         assert not found[1, 1:].any()
@@ -195,7 +195,9 @@ def test_pools_are_their_definitions(kind: str, n_texts: int) -> None:
 def test_the_largest_are_shared_out_among_the_tokens_that_have_them() -> None:
     hidden = torch.tensor([[[1.0, 5.0, 0.0, 2.0], [3.0, 4.0, 1.0, 2.5], [9.0, 9.0, 9.0, 9.0]]])
     rows = Rows(*(torch.tensor([[1, 1, 0]], dtype=torch.int32) for _ in range(3)))
-    assert_close(Pooling("max", 4).weigh(hidden, rows, of_texts(rows, 1)), torch.tensor([[[0.25, 0.75, 0.0]]]))
+    assert_close(
+        Pooling("max", 4).token_weights(hidden, rows, make_text_mask(rows, 1)), torch.tensor([[[0.25, 0.75, 0.0]]])
+    )
 
 
 def test_hops_that_look_at_the_same_are_penalised(tmp_path: Path) -> None:
@@ -204,11 +206,11 @@ def test_hops_that_look_at_the_same_are_penalised(tmp_path: Path) -> None:
     for penalty in (0.0, 0.5):
         task = {"name": "classify", "hops": 3, "penalty": penalty}
         prepared = ready(tables(task, data, shape), tmp_path / str(penalty))
-        batch = prepared.task.batch(prepared.train, next(prepared.order.iterate())[0])
-        losses.append(prepared.task.loss(prepared.model.eval(), batch))
+        batch = prepared.task.make_batch(prepared.train_store, next(prepared.train_order.iterate())[0])
+        losses.append(prepared.task.compute_loss(prepared.model.eval(), batch))
     pooling = prepared.model.heads["pooler"].pooling
-    hops = pooling.hops(prepared.model(batch.rows), batch.rows, of_texts(batch.rows, 1))[:, 0]
-    assert_close(losses[1].total - losses[0].total, 0.5 * redundancy(hops).sum(), rtol=1e-4, atol=1e-4)
+    hops = pooling.hops(prepared.model(batch.rows), batch.rows, make_text_mask(batch.rows, 1))[:, 0]
+    assert_close(losses[1].total - losses[0].total, 0.5 * redundancy_penalty(hops).sum(), rtol=1e-4, atol=1e-4)
     assert_close(losses[0].nll, losses[1].nll)
 
 

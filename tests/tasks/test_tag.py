@@ -16,16 +16,16 @@ from regard.data.corpus import Corpus, write_store
 from regard.data.order import PackedOrder
 from regard.errors import ConfigError, DataError, InputError
 from regard.tasks.labels import Labels
-from regard.tasks.tag import NOTHING, Tag, TagConfig
-from regard.text.words import spaced
+from regard.tasks.tag import NO_LABEL, TagConfig, TaggingTask
+from regard.text.words import find_whitespace_words
 from regard.train.run import RunDirectory
 
 VOCABULARY = vocabulary(size=40)  # so small that words have several pieces
 NAMES = Labels(("B-LOC", "B-PER", "I-PER", "O"))
 
 
-def task(labels: Labels = NAMES, **settings: object) -> Tag:
-    return Tag(TagConfig(**settings), VOCABULARY, labels)  # type: ignore[arg-type]
+def task(labels: Labels = NAMES, **settings: object) -> TaggingTask:
+    return TaggingTask(TagConfig(**settings), VOCABULARY, labels)  # type: ignore[arg-type]
 
 
 def test_the_label_sits_on_the_first_piece(tmp_path: Path) -> None:
@@ -34,31 +34,33 @@ def test_the_label_sits_on_the_first_piece(tmp_path: Path) -> None:
     texts, turns, stored = one.encode([(words, labels)])
     pieces = VOCABULARY.encode_words(words.split("\n"))
     assert max(map(len, pieces)) > 1
-    expected = [NOTHING]
+    expected = [NO_LABEL]
     for ids, label in zip(pieces, labels.split("\n"), strict=True):
-        expected += [1 + NAMES.number(label), *[NOTHING] * (len(ids) - 1)]
-    assert stored == [[*expected, NOTHING]]
+        expected += [1 + NAMES.index(label), *[NO_LABEL] * (len(ids) - 1)]
+    assert stored == [[*expected, NO_LABEL]]
     assert texts[0][1:-1] == [index for ids in pieces for index in ids]
-    store = write_store(tmp_path / "s", [(words, labels)] * 3, one, vocabulary=one.limit, fingerprint="")
-    batch = one.batch(store, next(PackedOrder(one.lengths(store), [64], 2, seed=0).one_epoch()))
-    assert sorted(batch.labels[batch.labels != IGNORE].tolist()) == sorted([NAMES.number("O")] * 9 + [0] * 3)
+    store = write_store(
+        tmp_path / "s", [(words, labels)] * 3, one, vocabulary_size=one.stored_value_limit, fingerprint=""
+    )
+    batch = one.make_batch(store, next(PackedOrder(one.example_lengths(store), [64], 2, seed=0).iterate_epoch()))
+    assert sorted(batch.labels[batch.labels != IGNORE].tolist()) == sorted([NAMES.index("O")] * 9 + [0] * 3)
     assert batch.n_tokens == 12
     assert turns[0] == [len(texts[0])]
 
 
 @pytest.mark.parametrize("most", [16, 20, 40])
 def test_every_word_of_a_long_sentence_is_tagged_in_one_window(most: int) -> None:
-    one, words = Tag(TagConfig(), distinct_words(60), NAMES), DISTINCT[:60]
+    one, words = TaggingTask(TagConfig(), distinct_words(60), NAMES), DISTINCT[:60]
     pieces = one.tokenizer.encode_words(words)
     assert len({tuple(ids) for ids in pieces}) == 60
     starts, flat = [0, *accumulate(map(len, pieces))], [index for ids in pieces for index in ids]
     assert len(flat) > 80
-    found = [placed for _, placed in one.inputs([words], most)]
-    assert sorted(word for placed in found for word, _ in placed.words) == list(range(len(words)))
+    found = [placed for _, placed in one.encode_windows([words], most)]
+    assert sorted(word for placed in found for word, _ in placed.word_positions) == list(range(len(words)))
     for placed in found:
-        assert len(placed.framed.ids) <= most
-        (begin,) = {starts[word] - place + 1 for word, place in placed.words}
-        assert placed.framed.ids[1:-1] == flat[begin : begin + len(placed.framed.ids) - 2]
+        assert len(placed.encoded.ids) <= most
+        (begin,) = {starts[word] - place + 1 for word, place in placed.word_positions}
+        assert placed.encoded.ids[1:-1] == flat[begin : begin + len(placed.encoded.ids) - 2]
     labels = one.tag(small(one, n_positions=most), [words], CPU)[0]
     assert len(labels) == len(words)
     assert all(0.25 <= probability <= 1 for _, probability in labels)
@@ -77,22 +79,22 @@ def test_several_sentences_are_tagged_like_each_alone() -> None:
 def test_words_of_a_text_and_where_they_stand() -> None:
     one = task()
     text = "Dr. O'Neil's U.S. plane (7,5 m) lands—well!"
-    found = one.tag_text(small(one), [text], CPU)[0]
+    found = one.tag_texts(small(one), [text], CPU)[0]
     assert [each.word for each in found] == [
         *("Dr", ".", "O'Neil's", "U.S", ".", "plane", "(", "7,5", "m", ")", "lands", "—", "well", "!"),
     ]
     assert all(text[each.start : each.end] == each.word for each in found)
-    assert [each.word for each in one.tag_text(small(one), [text], CPU, spaced)[0]] == text.split()
+    assert [each.word for each in one.tag_texts(small(one), [text], CPU, find_whitespace_words)[0]] == text.split()
     given = one.tag_words(small(one), [["a", "cat"]], CPU)[0]
     assert [(each.start, each.end) for each in given] == [(0, 1), (2, 5)]
 
 
 def test_scores() -> None:
     gold, said = [["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "O", "O", "B-LOC"]]
-    assert task().scores(gold, said) == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "accuracy": 0.75}
+    assert task().compute_metrics(gold, said) == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "accuracy": 0.75}
     words = task(Labels(("NOUN", "VERB")))
-    assert words.scores([["NOUN", "VERB"]], [["NOUN", "NOUN"]]) == {"accuracy": 0.5}
-    assert (task().goal.metric, words.goal.metric) == ("f1", "accuracy")
+    assert words.compute_metrics([["NOUN", "VERB"]], [["NOUN", "NOUN"]]) == {"accuracy": 0.5}
+    assert (task().validation_metric.key, words.validation_metric.key) == ("f1", "accuracy")
 
 
 def conll(folder: Path, n: int = 60) -> Path:
@@ -123,7 +125,7 @@ def test_it_learns_and_is_scored(tmp_path: Path) -> None:
     file = str(conll(tmp_path))
     trained(merged(RECIPE, {"data": {"train": [file], "valid": [file]}}), tmp_path / "run")
     _, found, model = RunDirectory(tmp_path / "run").load()
-    assert isinstance(found, Tag)
+    assert isinstance(found, TaggingTask)
     assert found.labels.names == ("B-ANI", "I-ANI", "O")
     scores = found.evaluate(model, [file], (), False, CPU)  # type: ignore[arg-type]
     assert scores["f1"] > 0.95
@@ -138,10 +140,12 @@ def test_all_of_the_validation_data_is_scored(tmp_path: Path) -> None:
     many.write_text(file.read_text().rstrip("\n") + "\n\n" + "the X B-ANI\n\n" * 2200)
     prepared = ready(merged(RECIPE, {"data": {"train": [str(file)], "valid": [str(many)]}}), tmp_path / "run")
     found, model = prepared.task, prepared.model.eval()
-    assert isinstance(found, Tag)
+    assert isinstance(found, TaggingTask)
     wanted = found.evaluate(model, [str(many)], (), False, CPU)  # type: ignore[arg-type]
     assert wanted["n"] == 2260
-    assert found.score(model, prepared.valid, CPU)["accuracy"] == pytest.approx(wanted["accuracy"])  # type: ignore[arg-type]
+    assert found.compute_validation_metrics(model, prepared.valid_store, CPU)["accuracy"] == pytest.approx(
+        wanted["accuracy"]
+    )  # type: ignore[arg-type]
 
 
 def test_labels_unseen_in_training(tmp_path: Path) -> None:
@@ -164,7 +168,7 @@ def test_a_label_that_is_only_held_out_is_known_all_the_same(tmp_path: Path) -> 
     file = conll(tmp_path)
     tables = merged(RECIPE, {"data": {"train": [str(file)]}, "train": {"steps": 2, "validate_every": 1}})
     data = ready(tables, tmp_path / "first").config.data
-    held = [words.split("\n") for words, _ in Corpus(Tag, data, "test").valid()]
+    held = [words.split("\n") for words, _ in Corpus(TaggingTask, data, "test").valid_examples()]
     marked = [
         each.replace(" O", " RARE") if [line.split()[0] for line in each.splitlines()] in held else each
         for each in file.read_text().split("\n\n")
@@ -183,12 +187,12 @@ def test_a_single_label_is_nothing_to_learn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_what_is_looked_at_is_what_is_tagged(kind: str, tmp_path: Path) -> None:
-    one = Tag(TagConfig(), vocabulary(kind, 330), NAMES)
+    one = TaggingTask(TagConfig(), vocabulary(kind, 330), NAMES)
     tagger = regard.load(kept(one, small(one), tmp_path / "run"), device="cpu")
     text = "The cat's red (in tokyo)."
     words = [each.word for each in tagger.tag(text)]
-    ((_, placed),) = one.inputs([words], 64)
-    assert tagger.look(text).tokens["encoder"] == one.tokenizer.pieces(placed.framed.ids)
+    ((_, placed),) = one.encode_windows([words], 64)
+    assert tagger.look(text).tokens["encoder"] == one.tokenizer.display_tokens(placed.encoded.ids)
     with pytest.raises(InputError, match="a tagger reads single texts; leave out: pair"):
         tagger.look(text, pair="a dog")
 
@@ -201,13 +205,15 @@ def test_a_sentence_longer_than_the_rows_is_cut_into_windows(
     file.write_text("\n\n".join("\n".join(f"{word} {'AB'[ord(word[1]) % 2]}" for word in each) for each in every))
     tables = merged(RECIPE, {"data": {"train": [str(file)], "valid": [str(file)], "max_length": 24}})
     prepared = ready(merged(tables, {"tokenizer": {"vocabulary": 60}}), tmp_path / "run")
-    assert prepared.train["text"].lengths.max() == 24
-    labelled = sum(int((prepared.train["label"][item] != NOTHING).sum()) for item in range(100, len(prepared.train)))
+    assert prepared.train_store["text"].lengths.max() == 24
+    labelled = sum(
+        int((prepared.train_store["label"][item] != NO_LABEL).sum()) for item in range(100, len(prepared.train_store))
+    )
     assert labelled == 120
-    assert len(prepared.order.items) == len(prepared.train)
+    assert len(prepared.train_order.items) == len(prepared.train_store)
     assert "left out" not in capsys.readouterr().err
 
 
 def test_more_than_one_column() -> None:
     with pytest.raises(ConfigError, match="columns: expected one, that of the labels, found 1, 2"):
-        list(Tag.read(["x.conll"], ("1", "2"), skip_empty=False))
+        list(TaggingTask.read_examples(["x.conll"], ("1", "2"), skip_empty=False))

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from regard.data.batches import IGNORE, PairBatch
-from regard.data.buckets import windows
+from regard.data.batches import IGNORE, Seq2SeqBatch
+from regard.data.buckets import buffered_read
 from regard.errors import ConfigError, InputError
-from regard.generate import Search, length_penalty
-from regard.models.seq2seq import Seq2Seq
-from regard.tasks.translate import NOTHING, Translate, TranslateConfig, Translation
+from regard.generate import DecodingConfig, length_penalty
+from regard.models.seq2seq import TransformerSeq2Seq
+from regard.tasks.translate import EMPTY_TRANSLATION, TranslateConfig, Translation, TranslationTask
 from regard.text.tokenizer import EOS
 from regard.train.run import RunDirectory
 
@@ -29,14 +29,14 @@ class Fresh:
     def __init__(self, folder_factory: pytest.TempPathFactory) -> None:
         folder = folder_factory.mktemp("fresh")
         self.prepared = ready(recipe(folder), folder / "run")
-        placement, _ = next(self.prepared.order.iterate())
-        self.batch: PairBatch = self.prepared.task.batch(self.prepared.train, placement)
+        placement, _ = next(self.prepared.train_order.iterate())
+        self.batch: Seq2SeqBatch = self.prepared.task.make_batch(self.prepared.train_store, placement)
 
-    def task(self, **config: float) -> Translate:
-        return Translate(TranslateConfig(**config), self.prepared.task.tokenizers)
+    def task(self, **config: float) -> TranslationTask:
+        return TranslationTask(TranslateConfig(**config), self.prepared.task.tokenizers)
 
-    def model(self, dropout: float = 0.0) -> Seq2Seq:
-        model = self.prepared.task.build(replace(self.prepared.config.model, dropout=dropout)).train()
+    def model(self, dropout: float = 0.0) -> TransformerSeq2Seq:
+        model = self.prepared.task.build_model(replace(self.prepared.config.model, dropout=dropout)).train()
         model.load_state_dict(self.prepared.model.state_dict())
         return model
 
@@ -53,7 +53,7 @@ def gradients(loss: Tensor, model: nn.Module) -> list[Tensor]:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_smoothed_cross_entropy(fresh: Fresh, smoothing: float) -> None:
     model, batch = fresh.model(), fresh.batch
-    loss = fresh.task(label_smoothing=smoothing).loss(model, batch)
+    loss = fresh.task(label_smoothing=smoothing).compute_loss(model, batch)
     logits, target = model(batch.source, batch.target_in).flatten(0, 1), batch.target_out.flatten()
     expected = F.cross_entropy(logits, target, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing)
     plain = F.cross_entropy(logits, target, ignore_index=IGNORE, reduction="sum")
@@ -68,7 +68,7 @@ def test_r_drop_is_two_passes_and_what_is_between_them(fresh: Fresh) -> None:
     """Liang et al. 2021, eq. 4: mean of the two losses + alpha / 2 (KL(p | q) + KL(q | p))."""
     model, batch = fresh.model(dropout=0.3), fresh.batch
     torch.manual_seed(5)
-    loss = fresh.task(label_smoothing=0.0, r_drop=2.0).loss(model, batch)
+    loss = fresh.task(label_smoothing=0.0, r_drop=2.0).compute_loss(model, batch)
     torch.manual_seed(5)
     one, other = (model(batch.source, batch.target_in).log_softmax(-1) for _ in range(2))
     assert not torch.equal(one, other)
@@ -83,7 +83,7 @@ def test_r_drop_is_two_passes_and_what_is_between_them(fresh: Fresh) -> None:
 
 def test_r_drop_is_for_training_only(fresh: Fresh) -> None:
     model = fresh.model(dropout=0.3).eval()
-    plain, twice = (fresh.task(r_drop=r_drop).loss(model, fresh.batch) for r_drop in (0.0, 2.0))
+    plain, twice = (fresh.task(r_drop=r_drop).compute_loss(model, fresh.batch) for r_drop in (0.0, 2.0))
     assert_close(plain.total, twice.total)
 
 
@@ -108,7 +108,7 @@ def test_settings_out_of_range(wrong: dict[str, float]) -> None:
 )
 def test_a_search_that_cannot_be(wrong: dict[str, float], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        Search(**wrong)
+        DecodingConfig(**wrong)
     assert str(caught.value) == message
 
 
@@ -119,8 +119,10 @@ class Learned:
         run = RunDirectory(learned(folder_factory.mktemp("learned")))
         _, self.task, self.model = run.load()
 
-    def translate(self, texts: list[str], search: Search = Search(), **options: bool) -> list[list[Translation]]:  # noqa: B008
-        found = list(self.task.translate(self.model, windows(texts), search, CPU, **options))
+    def translate(
+        self, texts: list[str], search: DecodingConfig = DecodingConfig(), **options: bool
+    ) -> list[list[Translation]]:
+        found = list(self.task.translate(self.model, buffered_read(texts), search, CPU, **options))
         assert [text for text, _ in found] == texts
         return [best for _, best in found]
 
@@ -130,20 +132,25 @@ def knowing(tmp_path_factory: pytest.TempPathFactory) -> Learned:
     return Learned(tmp_path_factory)
 
 
-SEARCHES = [Search(beam=1), Search(beam=4), Search(beam=1, batch=3), Search(sample=True, top_k=1)]
+SEARCHES = [
+    DecodingConfig(beam=1),
+    DecodingConfig(beam=4),
+    DecodingConfig(beam=1, batch=3),
+    DecodingConfig(sample=True, top_k=1),
+]
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=["greedy", "beam", "small batches", "sample the likeliest"])
-def test_eight_pairs_learned_by_heart_are_all_exact(knowing: Learned, search: Search) -> None:
+def test_eight_pairs_learned_by_heart_are_all_exact(knowing: Learned, search: DecodingConfig) -> None:
     assert [best[0].text for best in knowing.translate([s for s, _ in EIGHT], search)] == [t for _, t in EIGHT]
 
 
 def test_results_come_in_input_order_whatever_the_lengths(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.data.buckets.WINDOW", 5)
     texts = [source for source, _ in [*EIGHT, *digits(9, seed=7, least=1, most=12)]]
-    together = knowing.translate(texts, Search(beam=2, batch=3))
+    together = knowing.translate(texts, DecodingConfig(beam=2, batch=3))
     for text, best in zip(texts, together, strict=True):
-        alone = knowing.translate([text], Search(beam=2))[0][0]
+        alone = knowing.translate([text], DecodingConfig(beam=2))[0][0]
         assert best[0].text == alone.text
         assert best[0].score == pytest.approx(alone.score, abs=1e-4)
 
@@ -153,7 +160,7 @@ def test_the_score_is_the_sum_of_its_tokens_over_the_length_penalty_and_forced_d
     knowing: Learned, alpha: float
 ) -> None:
     source = EIGHT[0][0]
-    found = knowing.translate([source], Search(beam=3, n_best=3, alpha=alpha))[0]
+    found = knowing.translate([source], DecodingConfig(beam=3, n_best=3, alpha=alpha))[0]
     assert [t.score for t in found] == sorted((t.score for t in found), reverse=True)
     target = knowing.task.tokenizers.target
     for best in found:
@@ -161,7 +168,7 @@ def test_the_score_is_the_sum_of_its_tokens_over_the_length_penalty_and_forced_d
         assert len(best.tokens) == len(best.token_scores)
         assert best.score == pytest.approx(sum(best.token_scores) / length_penalty(len(best.tokens), alpha))
         ids = target.encode(best.text)
-        if target.pieces([*ids, EOS]) != best.tokens:
+        if target.display_tokens([*ids, EOS]) != best.tokens:
             continue  # the model spelled the text in other pieces than the tokenizer would
         forced = next(
             knowing.task.force(knowing.model, [(knowing.task.tokenizers.source.encode(source), ids)], CPU, alpha)
@@ -203,10 +210,10 @@ def test_the_attention_of_a_translation_is_that_of_the_very_tokens_that_were_wri
     """Samples too, whose pieces are seldom those the tokenizer would choose."""
     source, target = knowing.task.tokenizers.source, knowing.task.tokenizers.target
     text = EIGHT[0][0]
-    drawn = Search(sample=True, temperature=2.0, n_best=4)
+    drawn = DecodingConfig(sample=True, temperature=2.0, n_best=4)
     for best in [*knowing.translate([text], attention=True)[0], *knowing.translate([text], drawn, attention=True)[0]]:
-        assert best.source_tokens == source.pieces([*source.encode(text), EOS])
-        by_name = {target.pieces([i])[0]: i for i in range(len(target))}
+        assert best.source_tokens == source.display_tokens([*source.encode(text), EOS])
+        by_name = {target.display_tokens([i])[0]: i for i in range(len(target))}
         ids = [by_name[piece] for piece in best.tokens]
         forced = next(knowing.task.force(knowing.model, [(source.encode(text), ids[:-1])], CPU))
         assert_close(best.attention, forced.attention, rtol=0, atol=1e-5)
@@ -224,7 +231,7 @@ def test_the_likelihood_is_that_of_forced_decoding(knowing: Learned, monkeypatch
 
 
 def test_only_text_is_ever_written(knowing: Learned) -> None:
-    search = Search(sample=True, temperature=50.0, n_best=60)
+    search = DecodingConfig(sample=True, temperature=50.0, n_best=60)
     for best in knowing.translate(["1 2"], search, aligned=False)[0]:
         assert not {"<pad>", "<sos>"} & set(best.tokens)
         assert "<eos>" not in best.tokens[:-1]
@@ -240,7 +247,7 @@ def test_alignment_names_each_target_word_once_or_is_left_out(knowing: Learned) 
 
 def test_samples_follow_their_seed(knowing: Learned) -> None:
     def drawn(seed: int) -> list[str]:
-        search = Search(sample=True, temperature=1.5, n_best=2, seed=seed)
+        search = DecodingConfig(sample=True, temperature=1.5, n_best=2, seed=seed)
         return [each.text for each in knowing.translate(["9"], search, aligned=False)[0]]
 
     first = drawn(1)
@@ -250,9 +257,9 @@ def test_samples_follow_their_seed(knowing: Learned) -> None:
 
 def test_samples_are_the_same_however_the_texts_are_grouped(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["9", "1 2", "", "3", "4 5 6 7", "8"]
-    together = knowing.translate(texts, Search(sample=True, temperature=1.5, seed=3), aligned=False)
+    together = knowing.translate(texts, DecodingConfig(sample=True, temperature=1.5, seed=3), aligned=False)
     monkeypatch.setattr("regard.data.buckets.WINDOW", 2)
-    apart = knowing.translate(texts, Search(sample=True, temperature=1.5, seed=3, batch=1), aligned=False)
+    apart = knowing.translate(texts, DecodingConfig(sample=True, temperature=1.5, seed=3, batch=1), aligned=False)
     assert [best[0].tokens for best in together] == [best[0].tokens for best in apart]
 
 
@@ -262,17 +269,22 @@ def test_translations_cut_at_their_limit_are_counted(
     knowing.translate([s for s, _ in EIGHT])
     assert "cut" not in capsys.readouterr().err
     monkeypatch.setattr("regard.tasks.translate.LONGER", -2)
-    knowing.translate([s for s, _ in EIGHT], Search(beam=1))
+    knowing.translate([s for s, _ in EIGHT], DecodingConfig(beam=1))
     assert "8 of 8 translations were cut at their limit" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("damaged", [slice(9, 10), slice(None)], ids=["one row", "all"])
 @pytest.mark.parametrize(
     "search",
-    [Search(), Search(beam=1), Search(sample=True), Search(sample=True, top_k=3, top_p=0.5, n_best=2)],
+    [
+        DecodingConfig(),
+        DecodingConfig(beam=1),
+        DecodingConfig(sample=True),
+        DecodingConfig(sample=True, top_k=3, top_p=0.5, n_best=2),
+    ],
     ids=str,
 )
-def test_weights_that_are_not_numbers_are_named(knowing: Learned, search: Search, damaged: slice) -> None:
+def test_weights_that_are_not_numbers_are_named(knowing: Learned, search: DecodingConfig, damaged: slice) -> None:
     broken = copy.deepcopy(knowing.model)
     with torch.no_grad():
         broken.softmax_embedding.weight[damaged] = torch.nan
@@ -284,7 +296,7 @@ def test_weights_that_are_not_numbers_are_named(knowing: Learned, search: Search
 def test_a_blank_text_has_a_blank_translation(knowing: Learned, text: str) -> None:
     """So that the lines of a file stay side by side with those of its translation."""
     alone = knowing.translate(["1 2"])[0]
-    assert knowing.translate([text, "1 2", text]) == [[NOTHING], alone, [NOTHING]]
+    assert knowing.translate([text, "1 2", text]) == [[EMPTY_TRANSLATION], alone, [EMPTY_TRANSLATION]]
 
 
 def test_a_text_too_long_is_refused_not_cut(knowing: Learned) -> None:
@@ -298,12 +310,12 @@ def test_a_text_too_long_is_refused_not_cut(knowing: Learned) -> None:
 
 
 @pytest.fixture
-def quiet_model(knowing: Learned) -> Iterator[Seq2Seq]:
+def quiet_model(knowing: Learned) -> Iterator[TransformerSeq2Seq]:
     yield knowing.model
     assert not knowing.model.training
 
 
-def test_using_a_model_leaves_it_as_it_was(quiet_model: Seq2Seq, knowing: Learned) -> None:
+def test_using_a_model_leaves_it_as_it_was(quiet_model: TransformerSeq2Seq, knowing: Learned) -> None:
     before = {name: weight.clone() for name, weight in quiet_model.state_dict().items()}
     knowing.translate(["1 2 3"])
     for name, weight in quiet_model.state_dict().items():

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, InputError
-from regard.text.tokenizer import READING, SPECIALS, WRITING, Tokenizer
+from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, LM_SPECIAL_TOKENS, SEQ2SEQ_SPECIAL_TOKENS, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 TEXTS = ["The cat sat\n\n  on the\tmat.", "née à Zürich, 你好 😀!", "<|endoftext|> <unk>"] * 3
 
 
-def learned(kind: Any, specials: tuple[str, ...] = WRITING) -> Tokenizer:
-    return train_tokenizer(TEXTS, TokenizerConfig(kind=kind, vocabulary=300), specials, spaced=False)
+def learned(kind: Any, specials: tuple[str, ...] = LM_SPECIAL_TOKENS) -> Tokenizer:
+    return train_tokenizer(TEXTS, TokenizerConfig(kind=kind, vocabulary=300), specials, add_prefix_space=False)
 
 
 CHARACTERS = learned("characters")
@@ -27,8 +27,8 @@ BYTES = {kind: learned(kind) for kind in ("bpe", "unigram")}
 class TestCharacters:
     def test_every_character_of_the_texts_is_a_token_and_no_other(self) -> None:
         known = sorted(set("".join(TEXTS)))
-        assert CHARACTERS.pieces(range(len(CHARACTERS)))[:2] == ["<|endoftext|>", "<unk>"]
-        assert [CHARACTERS.name(index) for index in range(2, len(CHARACTERS))] == known
+        assert CHARACTERS.display_tokens(range(len(CHARACTERS)))[:2] == ["<|endoftext|>", "<unk>"]
+        assert [CHARACTERS.id_to_token(index) for index in range(2, len(CHARACTERS))] == known
 
     @settings(max_examples=100, deadline=None)
     @given(text=st.text(alphabet=sorted(set("".join(TEXTS)))))
@@ -38,24 +38,29 @@ class TestCharacters:
         assert CHARACTERS.decode(ids) == text
 
     def test_other_characters_are_unknown_one_by_one(self) -> None:
-        unknown = CHARACTERS.special("unknown")
+        unknown = CHARACTERS.special_id("unknown")
         ids = CHARACTERS.encode("aéß☃☃a")
         assert [index == unknown for index in ids] == [False, False, True, True, True, False]
 
     def test_what_spells_a_special_token_is_text(self) -> None:
         ids = CHARACTERS.encode("<unk><|endoftext|>")
-        assert not set(ids) & CHARACTERS.specials
+        assert not set(ids) & CHARACTERS.special_ids
         assert CHARACTERS.decode(ids) == "<unk><|endoftext|>"
 
     def test_words_and_pieces_as_a_reader_sees_them(self) -> None:
         ids = CHARACTERS.encode("The cat\nsat ")
-        assert "".join(CHARACTERS.pieces(ids)) == "The▁cat␊sat▁"
+        assert "".join(CHARACTERS.display_tokens(ids)) == "The▁cat␊sat▁"
         assert [word.text for word in CHARACTERS.words(ids)] == ["The", "cat", "sat", "▁"]
-        assert [place for word in CHARACTERS.words(ids) for place in word.pieces] == list(range(len(ids)))
+        assert [place for word in CHARACTERS.words(ids) for place in word.token_indices] == list(range(len(ids)))
 
     def test_the_unknown_token_is_that_of_the_task(self) -> None:
-        assert learned("characters", READING).pieces([learned("characters", READING).special("unknown")]) == ["[UNK]"]
-        assert learned("characters", SPECIALS).pieces([0, 1, 2, 3]) == [*SPECIALS, "<unk>"]
+        assert learned("characters", ENCODER_SPECIAL_TOKENS).display_tokens(
+            [learned("characters", ENCODER_SPECIAL_TOKENS).special_id("unknown")]
+        ) == ["[UNK]"]
+        assert learned("characters", SEQ2SEQ_SPECIAL_TOKENS).display_tokens([0, 1, 2, 3]) == [
+            *SEQ2SEQ_SPECIAL_TOKENS,
+            "<unk>",
+        ]
 
     def test_a_saved_one_is_the_same(self, tmp_path: Path) -> None:
         CHARACTERS.save(tmp_path / "tokenizer.json")
@@ -69,7 +74,7 @@ class TestCharacters:
 
     def test_half_a_character_is_refused(self) -> None:
         with pytest.raises(InputError, match="character 3 of a text is half a character"):
-            train_tokenizer(["ab\ud83d"], TokenizerConfig(kind="characters", vocabulary=300), WRITING)
+            train_tokenizer(["ab\ud83d"], TokenizerConfig(kind="characters", vocabulary=300), LM_SPECIAL_TOKENS)
 
     def test_the_kind_is_named_among_those_accepted(self) -> None:
         with pytest.raises(ConfigError, match="accepted: bpe, unigram, wordpiece, characters"):

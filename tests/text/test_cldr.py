@@ -55,7 +55,7 @@ LANDMARKS = {
 
 @pytest.fixture(scope="module")
 def split() -> tuple[list[Pair], list[Pair]]:
-    return cldr.corpus(6_000, 300, seed=7)
+    return cldr.generate_corpus(6_000, 300, seed=7)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def pairs(split: tuple[list[Pair], list[Pair]]) -> list[Pair]:
 
 
 def test_same_seed_same_corpus() -> None:
-    assert cldr.corpus(200, 20, seed=3) == cldr.corpus(200, 20, seed=3)
-    assert cldr.corpus(200, 20, seed=3) != cldr.corpus(200, 20, seed=4)
+    assert cldr.generate_corpus(200, 20, seed=3) == cldr.generate_corpus(200, 20, seed=3)
+    assert cldr.generate_corpus(200, 20, seed=3) != cldr.generate_corpus(200, 20, seed=4)
 
 
 def test_sizes_are_as_asked_and_no_english_comes_twice(split: tuple[list[Pair], list[Pair]]) -> None:
@@ -78,7 +78,7 @@ def test_english_decides_french() -> None:
     """Drawn many times over and not thinned out, so that forms that shared their English would meet."""
     rng = Random(0)
     french: dict[str, str] = {}
-    for kind in cldr.KINDS:
+    for kind in cldr.GENERATOR_WEIGHTS:
         for _ in range(300):
             fact = kind(rng)
             text = fact(cldr.FRENCH)
@@ -87,7 +87,7 @@ def test_english_decides_french() -> None:
 
 @pytest.mark.parametrize("number", [1, 1.5, 2, 1_000])
 def test_no_two_forms_of_units_share_their_english(number: float) -> None:
-    forms = [(unit, length) for length, names in cldr._units().items() for unit in names]
+    forms = [(unit, length) for length, names in cldr._unambiguous_units().items() for unit in names]
     texts = {cldr.units.format_unit(number, *form, locale=cldr.ENGLISH) for form in forms}
     assert len(texts) == len(forms) > 80
 
@@ -127,18 +127,18 @@ def test_numbers_against_french_signs(pairs: list[Pair]) -> None:
 
 
 def test_units_and_cities_by_eye() -> None:
-    assert in_both(cldr.in_unit("mass-kilogram", 1, 1)(Random())) == ("1 kilogram", "1 kilogramme")
-    assert in_both(cldr.in_unit("length-inch", 12, 12)(Random())) == ("12 inches", "12 pouces")
+    assert in_both(cldr.make_quantity_generator("mass-kilogram", 1, 1)(Random())) == ("1 kilogram", "1 kilogramme")
+    assert in_both(cldr.make_quantity_generator("length-inch", 12, 12)(Random())) == ("12 inches", "12 pouces")
     cities = {in_both(cldr.city(Random(seed))) for seed in range(300)}
-    assert len(cities) == len(cldr.ZONES)
+    assert len(cities) == len(cldr.TIME_ZONES)
     assert cities >= {("London", "Londres"), ("Mexico City", "Mexico"), ("Tokyo", "Tokyo")}
 
 
 def test_written_files_are_read_back(tmp_path: Path) -> None:
-    cldr.write(tmp_path / "new", n_train=50, n_test=10, seed=5)
+    cldr.write_corpus(tmp_path / "new", n_train=50, n_test=10, seed=5)
     files = {path.name: str(path) for path in (tmp_path / "new").iterdir()}
     assert sorted(files) == ["test.en", "test.fr", "train.en", "train.fr"]
-    train, test = cldr.corpus(50, 10, seed=5)
+    train, test = cldr.generate_corpus(50, 10, seed=5)
     assert list(read_pairs([files["train.en"], files["train.fr"]])) == train
     assert list(read_pairs([files["test.en"], files["test.fr"]])) == test
 
@@ -165,7 +165,7 @@ def clock(english: str) -> str:
     return f"{datetime.strptime(plain(english), '%I:%M %p'):%H:%M}"
 
 
-def in_both(fact: cldr.Fact) -> tuple[str, str]:
+def in_both(fact: cldr.Phrase) -> tuple[str, str]:
     return plain(fact(cldr.ENGLISH)), plain(fact(cldr.FRENCH))
 
 

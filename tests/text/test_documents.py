@@ -9,7 +9,7 @@ import pytest
 
 from regard.errors import ConfigError, DataError
 from regard.text import documents
-from regard.text.documents import Stretch, read_documents, read_stretches
+from regard.text.documents import DocumentChunk, read_document_chunks, read_documents
 
 
 def write(folder: Path, text: str, name: str = "a.txt") -> str:
@@ -42,14 +42,14 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
 SENTENCES = "the first line\n  indented,  two spaces \nthe third"
 
 
-def whole(stretches: list[Stretch]) -> list[str]:
+def whole(stretches: list[DocumentChunk]) -> list[str]:
     """The documents, put together from their stretches."""
     found, parts = [], ""
     for each in stretches:
-        assert parts.endswith(each.before)
-        assert bool(each.before) == bool(parts)
+        assert parts.endswith(each.preceding_text)
+        assert bool(each.preceding_text) == bool(parts)
         parts += each.text
-        if not each.more:
+        if not each.continues:
             found.append(parts)
             parts = ""
     assert not parts
@@ -59,13 +59,17 @@ def whole(stretches: list[Stretch]) -> list[str]:
 class TestStretches:
     def test_documents_as_they_are(self, tmp_path: Path) -> None:
         files = [write(tmp_path, f"\n\n{SENTENCES}\n \n\n\tthree\n"), write(tmp_path, "four", "b.txt")]
-        assert list(read_stretches(files)) == [Stretch(SENTENCES), Stretch("\tthree"), Stretch("four")]
+        assert list(read_document_chunks(files)) == [
+            DocumentChunk(SENTENCES),
+            DocumentChunk("\tthree"),
+            DocumentChunk("four"),
+        ]
 
     def test_a_file_may_be_one_document(self, tmp_path: Path) -> None:
         files = [write(tmp_path, f"\n\n{SENTENCES}\n \n\n\tthree\n\n"), write(tmp_path, "four", "b.txt")]
-        assert list(read_stretches(files, whole=True)) == [
-            Stretch(f"\n\n{SENTENCES}\n \n\n\tthree\n"),
-            Stretch("four"),
+        assert list(read_document_chunks(files, one_document_per_file=True)) == [
+            DocumentChunk(f"\n\n{SENTENCES}\n \n\n\tthree\n"),
+            DocumentChunk("four"),
         ]
 
     @pytest.mark.parametrize("most", [1, 2, 7, 20, 1000])
@@ -74,38 +78,38 @@ class TestStretches:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, as_one: bool
     ) -> None:
         path = write(tmp_path, f"\n{SENTENCES}\n\n{'x' * 50} {'y' * 9}\n{SENTENCES}\n")
-        expected = whole(list(read_stretches([path], whole=as_one)))
+        expected = whole(list(read_document_chunks([path], one_document_per_file=as_one)))
         monkeypatch.setattr(documents, "MOST_CHARACTERS", most)
-        found = list(read_stretches([path], whole=as_one))
+        found = list(read_document_chunks([path], one_document_per_file=as_one))
         assert whole(found) == expected
         assert all(0 < len(each.text) <= most for each in found)
 
     def test_cuts_are_between_lines_or_words(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(documents, "MOST_CHARACTERS", 12)
         path = write(tmp_path, "one\ntwo\nthree\na line of several words\n")
-        texts = [each.text for each in read_stretches([path])]
+        texts = [each.text for each in read_document_chunks([path])]
         assert texts == ["one\ntwo", "\nthree", "\na line of", " several", " words"]
 
     def test_little_text_is_cut_smaller_so_that_some_can_be_held_out(self, tmp_path: Path) -> None:
         path = write(tmp_path, "a word and another " * 30)
-        assert len(list(read_stretches([path]))) == 1
-        found = list(read_stretches([path], few=True))
+        assert len(list(read_document_chunks([path]))) == 1
+        found = list(read_document_chunks([path], ensure_min_chunks=True))
         assert len(found) >= 40
         assert whole(found) == ["a word and another " * 30]
         many = write(tmp_path, "\n\n".join(["one\ntwo"] * 20), "b.txt")
-        assert list(read_stretches([many], few=True)) == list(read_stretches([many]))
+        assert list(read_document_chunks([many], ensure_min_chunks=True)) == list(read_document_chunks([many]))
 
     def test_a_file_of_one_line_is_cut_fast(self, tmp_path: Path) -> None:
         path = write(tmp_path, "word " * 2_000_000)
         began = time.perf_counter()
-        assert sum(len(each.text) for each in read_stretches([path])) == 10_000_000
+        assert sum(len(each.text) for each in read_document_chunks([path])) == 10_000_000
         assert time.perf_counter() - began < 5
 
     def test_what_cannot_be_read(self, tmp_path: Path) -> None:
         for as_one in (True, False):
             with pytest.raises(DataError, match=r"a.txt: no text; the file is empty or blank: give one with text"):
-                list(read_stretches([write(tmp_path, "\n \n")], whole=as_one))
+                list(read_document_chunks([write(tmp_path, "\n \n")], one_document_per_file=as_one))
             with pytest.raises(DataError, match=r"a.txt: no text; the file is empty or blank: give one with text"):
-                list(read_stretches([write(tmp_path, "")], whole=as_one))
+                list(read_document_chunks([write(tmp_path, "")], one_document_per_file=as_one))
         with pytest.raises(DataError, match=r"a.tsv: a table"):
-            read_stretches([write(tmp_path, "x\ty\n", "a.tsv")])
+            read_document_chunks([write(tmp_path, "x\ty\n", "a.tsv")])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from regard.errors import DataError
 from regard.text import files
-from regard.text.files import kind, lines, require
+from regard.text.files import check_readable, file_format, read_lines
 
 TEXT = "one\ntwo  \n\n drei \u2028 vier\x85fünf\x0b\x0csechs\x1csieben\nlast"
 LINES = ["one", "two  ", "", " drei \u2028 vier\x85fünf\x0b\x0csechs\x1csieben", "last"]
@@ -37,7 +37,7 @@ def written(folder: Path, name: str, data: bytes | str) -> Path:
 
 def fault(path: Path | str) -> str:
     with pytest.raises(DataError) as caught:
-        list(lines(path))
+        list(read_lines(path))
     message = str(caught.value)
     assert message.startswith(str(path))
     assert "\n" not in message
@@ -45,7 +45,7 @@ def fault(path: Path | str) -> str:
 
 
 def test_a_line_ends_at_a_newline_and_nowhere_else(tmp_path: Path) -> None:
-    assert list(lines(written(tmp_path, "a.txt", TEXT))) == LINES
+    assert list(read_lines(written(tmp_path, "a.txt", TEXT))) == LINES
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_a_line_ends_at_a_newline_and_nowhere_else(tmp_path: Path) -> None:
     ],
 )
 def test_ends_of_files_and_of_windows_lines(tmp_path: Path, data: str, expected: list[str]) -> None:
-    assert list(lines(written(tmp_path, "a.txt", data))) == expected
+    assert list(read_lines(written(tmp_path, "a.txt", data))) == expected
 
 
 @pytest.mark.parametrize(("rest", "expected"), [("", []), ("a\n\ufeffb", ["a", "\ufeffb"])])
 def test_a_byte_order_mark_is_dropped_at_the_start_only(tmp_path: Path, rest: str, expected: list[str]) -> None:
-    assert list(lines(written(tmp_path, "a.txt", "\ufeff" + rest))) == expected
+    assert list(read_lines(written(tmp_path, "a.txt", "\ufeff" + rest))) == expected
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -75,14 +75,14 @@ def test_blocks_leave_no_seams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     path = written(tmp_path, "a.txt", text)
     body = text.removeprefix("\ufeff")
     expected = body.removesuffix("\n").split("\n") if body else []
-    assert list(lines(path)) == [line.removesuffix("\r") for line in expected]
+    assert list(read_lines(path)) == [line.removesuffix("\r") for line in expected]
 
 
 @pytest.mark.parametrize("suffix", [*PACKERS, ".GZ"])
 def test_compressed_files_open_as_they_are(tmp_path: Path, suffix: str) -> None:
     pack = PACKERS[suffix.lower()]
     path = written(tmp_path, f"a.txt{suffix}", pack("\ufeffone\n".encode()) + pack(b"two\n"))
-    assert list(lines(path)) == ["one", "two"]
+    assert list(read_lines(path)) == ["one", "two"]
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
@@ -97,10 +97,10 @@ def test_a_compressed_file_that_is_damaged(tmp_path: Path, suffix: str) -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    assert list(lines("-")) == LINES
+    assert list(read_lines("-")) == LINES
     assert not sys.stdin.closed
-    assert kind("-") == "text"
-    require("-")
+    assert file_format("-") == "text"
+    check_readable("-")
 
 
 def test_a_missing_file_names_its_neighbour(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_what_is_there_but_cannot_be_read(tmp_path: Path) -> None:
     loop.symlink_to(loop)
     assert "cannot be opened" in fault(loop)
     with pytest.raises(DataError, match="a directory"):
-        require(tmp_path)
+        check_readable(tmp_path)
     with pytest.raises(DataError, match="no such file"):
-        require(tmp_path / "x")
+        check_readable(tmp_path / "x")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -142,7 +142,7 @@ def test_bytes_that_are_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_lines_are_streamed(tmp_path: Path) -> None:
     path = written(tmp_path, "a.txt", b"fine\n" * 500_000 + b"\xff")
-    stream = lines(path)
+    stream = read_lines(path)
     assert [next(stream) for _ in range(3)] == ["fine"] * 3
     with pytest.raises(DataError, match=":500001: "):
         list(stream)
@@ -165,8 +165,8 @@ def test_lines_are_streamed(tmp_path: Path) -> None:
     ],
 )
 def test_the_kind_of_a_file_is_in_its_name(name: str, expected: str) -> None:
-    assert kind(name) == expected
-    assert kind(Path(name)) == expected
+    assert file_format(name) == expected
+    assert file_format(Path(name)) == expected
 
 
 def test_text_needs_no_torch() -> None:

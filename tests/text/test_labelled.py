@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError
-from regard.text.labelled import KNOWN, Labelled, paths_of, read_labelled
+from regard.text.labelled import KNOWN_COLUMNS, LabelledExample, labelled_paths, read_labelled_examples
 
 PASS = "pass --columns TEXT,LABEL (or TEXT,PAIR,LABEL), by name or number as in 2,1"
 
@@ -37,8 +37,8 @@ def parquet(name: str, **columns: Any) -> str:
     return name
 
 
-def read(*data: str, columns: tuple[str, ...] = (), skip_empty: bool = False) -> list[Labelled]:
-    return list(read_labelled(data, columns, skip_empty=skip_empty))
+def read(*data: str, columns: tuple[str, ...] = (), skip_empty: bool = False) -> list[LabelledExample]:
+    return list(read_labelled_examples(data, columns, skip_empty=skip_empty))
 
 
 def fault(*data: str, columns: tuple[str, ...] = (), skip_empty: bool = False) -> str:
@@ -56,37 +56,37 @@ def test_a_label_with_a_problem_is_named_with_its_line() -> None:
         return "" if label == "yes" else f"'{label}' is not yes"
 
     with pytest.raises(DataError, match=r"^x.tsv:4: 'no' is not yes$"):
-        list(read_labelled(["x.tsv"], skip_empty=True, problem=problem))
+        list(read_labelled_examples(["x.tsv"], skip_empty=True, validate_label=problem))
 
 
 def test_columns_after_the_path_or_for_all() -> None:
     write("x.tsv", "pos\tgood \t1\nneg\tbad\t2\n")
-    expected = [Labelled("good ", "", "pos"), Labelled("bad", "", "neg")]
+    expected = [LabelledExample("good ", "", "pos"), LabelledExample("bad", "", "neg")]
     assert read("x.tsv:2,1") == read("x.tsv", columns=("2", "1")) == expected
-    assert read("x.tsv:2,3,1")[0] == Labelled(text="good ", pair="1", label="pos")
+    assert read("x.tsv:2,3,1")[0] == LabelledExample(text="good ", pair="1", label="pos")
     assert read(write("y.csv", "kind,words\na,b\n") + ":words,kind", "x.tsv", columns=("2", "1"))[:2] == [
-        Labelled("b", "", "a"),
-        Labelled("good ", "", "pos"),
+        LabelledExample("b", "", "a"),
+        LabelledExample("good ", "", "pos"),
     ]
 
 
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        ("sentence\tlabel", Labelled("0", "", "1")),
-        ("Label\tText", Labelled("1", "", "0")),
-        ("text\tid\tclass", Labelled("0", "", "2")),
-        ("score\tlabel\ttext", Labelled("2", "", "1")),
-        ("text\tpair\tlabel", Labelled("0", "1", "2")),
-        ("index\tsentence1\tsentence2\tscore", Labelled("1", "2", "3")),
-        ("label\thypothesis\tpremise", Labelled("2", "1", "0")),
-        ("index\tquestion\tsentence\tlabel", Labelled("1", "2", "3")),
-        ("id\tquestion1\tquestion2\tis_duplicate", Labelled("1", "2", "3")),
-        ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", Labelled("3", "4", "0")),
-        ("sentence\tquestion1\tlabel", Labelled("0", "", "2")),
+        ("sentence\tlabel", LabelledExample("0", "", "1")),
+        ("Label\tText", LabelledExample("1", "", "0")),
+        ("text\tid\tclass", LabelledExample("0", "", "2")),
+        ("score\tlabel\ttext", LabelledExample("2", "", "1")),
+        ("text\tpair\tlabel", LabelledExample("0", "1", "2")),
+        ("index\tsentence1\tsentence2\tscore", LabelledExample("1", "2", "3")),
+        ("label\thypothesis\tpremise", LabelledExample("2", "1", "0")),
+        ("index\tquestion\tsentence\tlabel", LabelledExample("1", "2", "3")),
+        ("id\tquestion1\tquestion2\tis_duplicate", LabelledExample("1", "2", "3")),
+        ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", LabelledExample("3", "4", "0")),
+        ("sentence\tquestion1\tlabel", LabelledExample("0", "", "2")),
     ],
 )
-def test_columns_known_by_their_names(header: str, expected: Labelled) -> None:
+def test_columns_known_by_their_names(header: str, expected: LabelledExample) -> None:
     numbers = [str(place) for place in range(header.count("\t") + 1)]
     assert read(write("x.tsv", f"{header}\n" + "\t".join(numbers))) == [expected]
     assert read(write("x.csv", header.replace("\t", ",") + "\n" + ",".join(numbers))) == [expected]
@@ -96,16 +96,16 @@ def test_columns_known_by_their_names(header: str, expected: Labelled) -> None:
 
 
 def test_quotes_of_a_tsv_are_text() -> None:
-    assert read(write("x.tsv", 'sentence\tlabel\n"a "" b\t0\n')) == [Labelled('"a "" b', "", "0")]
+    assert read(write("x.tsv", 'sentence\tlabel\n"a "" b\t0\n')) == [LabelledExample('"a "" b', "", "0")]
 
 
 def test_blanks_around_a_label_are_no_part_of_it() -> None:
-    assert read(write("x.csv", "text,label\n a , yes \n")) == [Labelled(" a ", "", "yes")]
+    assert read(write("x.csv", "text,label\n a , yes \n")) == [LabelledExample(" a ", "", "yes")]
 
 
 def test_compressed() -> None:
     Path("x.tsv.gz").write_bytes(gzip.compress(b"text\tlabel\na\tb\n"))
-    assert read("x.tsv.gz") == read("x.tsv.gz:text,label") == [Labelled("a", "", "b")]
+    assert read("x.tsv.gz") == read("x.tsv.gz:text,label") == [LabelledExample("a", "", "b")]
 
 
 def test_numbers_and_truth_values_become_text() -> None:
@@ -170,11 +170,11 @@ def test_nothing_that_fits() -> None:
 
 def test_it_is_found_before_anything_is_read() -> None:
     with pytest.raises(DataError, match=r"^y\.tsv: no such file"):
-        read_labelled([write("x.tsv", "text\tlabel\na\tb\n"), "y.tsv"])
+        read_labelled_examples([write("x.tsv", "text\tlabel\na\tb\n"), "y.tsv"])
     with pytest.raises(DataError, match=r"^z\.tsv: no column known"):
-        read_labelled(["x.tsv", write("z.tsv", "a\tb\n")])
+        read_labelled_examples(["x.tsv", write("z.tsv", "a\tb\n")])
     with pytest.raises(DataError, match=r"^z\.txt: not a table"):
-        read_labelled(["x.tsv", write("z.txt", "a\tb\n")], ("1", "2"))
+        read_labelled_examples(["x.tsv", write("z.txt", "a\tb\n")], ("1", "2"))
 
 
 def test_columns_that_cannot_be_an_example() -> None:
@@ -227,8 +227,8 @@ def test_a_header_is_not_an_example() -> None:
         "x.tsv:1: a header, 'Sentence', 'label', where an example was expected; "
         "ask for the columns by name, as in x.tsv:Sentence,label"
     )
-    assert read("x.tsv:Sentence,label") == read("x.tsv:2,label") == [Labelled("a", "", "b")]
-    assert read(jsonl("x.jsonl", {"text": "text", "label": "label"})) == [Labelled("text", "", "label")]
+    assert read("x.tsv:Sentence,label") == read("x.tsv:2,label") == [LabelledExample("a", "", "b")]
+    assert read(jsonl("x.jsonl", {"text": "text", "label": "label"})) == [LabelledExample("text", "", "label")]
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\u3000\u2028"])
@@ -236,7 +236,7 @@ def test_an_empty_side_is_an_error_with_its_place(blank: str) -> None:
     fix = "drop the line or pass --skip-empty"
     write("x.tsv", f"text\tpair\tlabel\na\tb\tc\n{blank}\tb\tc\n")
     assert fault("x.tsv") == f"x.tsv:3: empty text; {fix}"
-    assert read("x.tsv:pair,label") == [Labelled("b", "", "c")] * 2
+    assert read("x.tsv:pair,label") == [LabelledExample("b", "", "c")] * 2
     assert fault(write("x.tsv", f"text\tpair\tlabel\na\t{blank}\tc\n")) == f"x.tsv:2: empty pair; {fix}"
     assert fault(write("x.tsv", f"text\tlabel\na\t{blank}\n")) == f"x.tsv:2: empty label; {fix}"
     assert fault(write("x.csv", f'text,label\n"a\nb",c\nd,{blank}\n')) == f"x.csv:4: empty label; {fix}"
@@ -248,8 +248,8 @@ def test_an_empty_side_is_an_error_with_its_place(blank: str) -> None:
 def test_empty_sides_are_left_out_on_request_and_counted(capfd: pytest.CaptureFixture[str]) -> None:
     write("x.tsv", "text\tlabel\na\t1\n\t1\n\nb\t \n")
     write("y.tsv", "text\tpair\tlabel\na\tb\t1\na\t\t1\n")
-    assert read("x.tsv", skip_empty=True) == [Labelled("a", "", "1")]
-    assert read("y.tsv", skip_empty=True) == [Labelled("a", "b", "1")]
+    assert read("x.tsv", skip_empty=True) == [LabelledExample("a", "", "1")]
+    assert read("y.tsv", skip_empty=True) == [LabelledExample("a", "b", "1")]
     assert capfd.readouterr().err.splitlines() == [
         "warning: x.tsv: left out 3 of 4 examples: empty text or label",
         "warning: y.tsv: left out 1 of 2 examples: empty text, pair or label",
@@ -268,7 +268,7 @@ def test_files_without_examples() -> None:
 
 def test_the_paths_without_their_columns() -> None:
     data = [write("a:1.tsv", ""), write("x.tsv", "") + ":en,fr", "y.csv", "x.tsv:1,2,3"]
-    assert paths_of(data) == [Path("a:1.tsv"), Path("x.tsv"), Path("y.csv"), Path("x.tsv")]
+    assert labelled_paths(data) == [Path("a:1.tsv"), Path("x.tsv"), Path("y.csv"), Path("x.tsv")]
 
 
 fields = st.text(st.characters(exclude_characters="\n\r\t\ufeff", exclude_categories=["Cs"])).filter(str.strip)
@@ -277,8 +277,8 @@ fields = st.text(st.characters(exclude_characters="\n\r\t\ufeff", exclude_catego
 
 @given(st.lists(st.tuples(fields, fields), min_size=1))
 def test_what_is_written_is_read(examples: list[tuple[str, str]]) -> None:
-    assume(not {field.strip().lower() for field in examples[0]} <= KNOWN)
+    assume(not {field.strip().lower() for field in examples[0]} <= KNOWN_COLUMNS)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.tsv"
         path.write_bytes("".join(f"{label}\t{text}\n" for text, label in examples).encode())
-        assert read(f"{path}:2,1") == [Labelled(text, "", label.strip()) for text, label in examples]
+        assert read(f"{path}:2,1") == [LabelledExample(text, "", label.strip()) for text, label in examples]

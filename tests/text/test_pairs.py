@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from regard.errors import ConfigError, DataError
-from regard.text.pairs import Pair, paths_of, read_pairs
+from regard.text.pairs import Pair, pair_paths, read_pairs
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def test_a_colon_in_the_path_itself() -> None:
 
 def test_the_paths_without_their_columns() -> None:
     data = [write("a:1.tsv", ""), write("x.tsv", "") + ":en,fr", "x.en", "x.fr"]
-    assert paths_of(data) == [Path("a:1.tsv"), Path("x.tsv"), Path("x.en"), Path("x.fr")]
+    assert pair_paths(data) == [Path("a:1.tsv"), Path("x.tsv"), Path("x.en"), Path("x.fr")]
 
 
 def test_columns_that_cannot_be_a_pair() -> None:

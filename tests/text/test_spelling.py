@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.text.spelling import Spelling
-from regard.text.tokenizer import SPECIALS, WRITING, Tokenizer
+from regard.text.spelling import IncrementalDetokenizer
+from regard.text.tokenizer import LM_SPECIAL_TOKENS, SEQ2SEQ_SPECIAL_TOKENS, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 TEXTS = ["the cat sat, née 你好 😀 \ufffd", "stop here", "the end."] * 3
 SMALL = TokenizerConfig(vocabulary=300)
 LETTERS = TokenizerConfig(kind="characters", vocabulary=99)
 TOKENIZERS = {
-    "bytes": train_tokenizer(TEXTS, SMALL, WRITING, spaced=False),
-    "spaced": train_tokenizer(TEXTS, SMALL, SPECIALS),
-    "characters": train_tokenizer(TEXTS, LETTERS, WRITING),
+    "bytes": train_tokenizer(TEXTS, SMALL, LM_SPECIAL_TOKENS, add_prefix_space=False),
+    "spaced": train_tokenizer(TEXTS, SMALL, SEQ2SEQ_SPECIAL_TOKENS),
+    "characters": train_tokenizer(TEXTS, LETTERS, LM_SPECIAL_TOKENS),
 }
 TOKENIZER = TOKENIZERS["bytes"]
 
@@ -26,7 +26,7 @@ def pieces(tokenizer: Tokenizer, text: str, stops: tuple[str, ...] = (), before:
     first = tokenizer.encode(before)
     ids = tokenizer.encode(before + text)
     assert ids[: len(first)] == first
-    spelling = Spelling(tokenizer, first, stops)
+    spelling = IncrementalDetokenizer(tokenizer, first, stops)
     found = []
     for token in ids[len(first) :]:
         found.append(spelling.add(token))
@@ -35,7 +35,7 @@ def pieces(tokenizer: Tokenizer, text: str, stops: tuple[str, ...] = (), before:
     found.append(spelling.end())
     assert spelling.text == "".join(found)
     assert spelling.end() == ""
-    assert Spelling(tokenizer, first, stops).end(*ids[len(first) :]) == spelling.text
+    assert IncrementalDetokenizer(tokenizer, first, stops).end(*ids[len(first) :]) == spelling.text
     return found
 
 
@@ -54,7 +54,7 @@ def test_half_a_character_waits() -> None:
 
 
 def test_what_never_becomes_a_character_is_said_at_the_end() -> None:
-    spelling = Spelling(TOKENIZER)
+    spelling = IncrementalDetokenizer(TOKENIZER)
     given = [spelling.add(token) for token in TOKENIZER.encode("a龘")[:-1]]
     assert "".join(given) == "a"
     assert spelling.end() == "\ufffd"

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from regard.errors import DataError
-from regard.text.tables import header, rows, split_columns
+from regard.text.tables import read_column_names, read_rows, split_path_and_columns
 
 
 def write(path: Path, text: str) -> Path:
@@ -29,12 +29,12 @@ def pack(data: bytes, suffix: str) -> bytes:
 
 
 def read(path: Path, *columns: str) -> list[tuple[int, Sequence[str]]]:
-    return [(line, values) for line, values in rows(path, columns)]
+    return [(line, values) for line, values in read_rows(path, columns)]
 
 
 def fault(path: Path, *columns: str) -> str:
     with pytest.raises(DataError) as caught:
-        list(rows(path, columns))
+        list(read_rows(path, columns))
     message = str(caught.value)
     assert message.startswith(str(path))
     assert "\n" not in message
@@ -189,43 +189,43 @@ class TestParquet:
 
 def test_a_file_of_lines_is_not_a_table(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not a table; the names of tables end in \.tsv, "):
-        rows(tmp_path / "x.txt", ["1"])
+        read_rows(tmp_path / "x.txt", ["1"])
     with pytest.raises(DataError, match=r"not a table; the names of tables end in \.tsv, "):
-        header(tmp_path / "x.txt")
+        read_column_names(tmp_path / "x.txt")
 
 
 def test_lines_as_long_as_the_first_on_request(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tsv", "a\tb\n\nc\td\n\te\tf\n")
-    assert len(list(rows(path, ["1"]))) == 4
+    assert len(list(read_rows(path, ["1"]))) == 4
     with pytest.raises(DataError, match=r"x\.tsv:4: 3 fields, but the first line has 2; fields are parted by tabs$"):
-        list(rows(path, ["1"], even=True))
+        list(read_rows(path, ["1"], require_equal_fields=True))
 
 
 def test_numbers_only_in_columns_that_may_hold_them(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", '{"a": 1, "b": 2.5}\n{"a": "x", "b": false}\n{"a": "y", "b": null}\n\n')
-    values = [row.values for row in rows(path, ["b", "a"], numbers=["a", "b"])]
+    values = [row.values for row in read_rows(path, ["b", "a"], numeric_columns=["a", "b"])]
     assert values == [("2.5", "1"), ("false", "x"), ("", "y"), ("", "")]
     with pytest.raises(DataError, match=r"x\.jsonl:1: 'a' is a number; expected a text$"):
-        list(rows(path, ["b", "a"], numbers=["b"]))
+        list(read_rows(path, ["b", "a"], numeric_columns=["b"]))
 
 
 def test_the_names_of_columns(tmp_path: Path) -> None:
-    assert header(write(tmp_path / "x.tsv", "\ufeffen\t fr\na\tb\n")) == ["en", " fr"]
-    assert header(write(tmp_path / "x.csv", '"e\n""n""",fr\n')) == ['e\n"n"', "fr"]
-    assert header(write(tmp_path / "x.jsonl", '\n{"en": "a", "fr": 1}\n{"de": "b"}\n')) == ["en", "fr"]
+    assert read_column_names(write(tmp_path / "x.tsv", "\ufeffen\t fr\na\tb\n")) == ["en", " fr"]
+    assert read_column_names(write(tmp_path / "x.csv", '"e\n""n""",fr\n')) == ['e\n"n"', "fr"]
+    assert read_column_names(write(tmp_path / "x.jsonl", '\n{"en": "a", "fr": 1}\n{"de": "b"}\n')) == ["en", "fr"]
     pq.write_table(pa.table({"en": ["a"], "id": [1]}), tmp_path / "x.parquet")
-    assert header(tmp_path / "x.parquet") == ["en", "id"]
+    assert read_column_names(tmp_path / "x.parquet") == ["en", "id"]
     for name in ("x.tsv", "x.csv", "x.jsonl"):
-        assert header(write(tmp_path / name, "")) == []
+        assert read_column_names(write(tmp_path / name, "")) == []
     with pytest.raises(DataError, match="damaged, or not a parquet file"):
-        header(write(tmp_path / "x.parquet", "PAR1"))
+        read_column_names(write(tmp_path / "x.parquet", "PAR1"))
 
 
 def test_columns_named_after_a_path(tmp_path: Path) -> None:
     path = str(tmp_path / "x.tsv")
-    assert split_columns(path, (1, 2), "one or two") == (path, ())
-    assert split_columns(f"{path}:a", (1, 2), "one or two") == (path, ("a",))
-    assert split_columns(f"{path}:a,2", (1, 2), "one or two") == (path, ("a", "2"))
-    assert split_columns("x.txt:1", (1, 2), "one or two") == ("x.txt:1", ())
+    assert split_path_and_columns(path, (1, 2), "one or two") == (path, ())
+    assert split_path_and_columns(f"{path}:a", (1, 2), "one or two") == (path, ("a",))
+    assert split_path_and_columns(f"{path}:a,2", (1, 2), "one or two") == (path, ("a", "2"))
+    assert split_path_and_columns("x.txt:1", (1, 2), "one or two") == ("x.txt:1", ())
     with pytest.raises(DataError, match=r"x\.tsv: columns '1,2,3'; expected one or two, as in .*x\.tsv:1,2$"):
-        split_columns(f"{path}:1,2,3", (1, 2), "one or two")
+        split_path_and_columns(f"{path}:1,2,3", (1, 2), "one or two")

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError
-from regard.text.tagged import FORMAT, Tagged, is_entity_scheme, paths_of, read_tagged, to_iob2
+from regard.text.tagged import (
+    EXPECTED_FORMAT,
+    TaggedSentence,
+    is_entity_scheme,
+    read_tagged_sentences,
+    tagged_paths,
+    to_iob2,
+)
 
 CONLLU = (
     "# newdoc id = x\n"
@@ -46,8 +53,8 @@ def jsonl(*entries: dict[str, Any]) -> str:
     return write("x.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries))
 
 
-def read(*data: str, column: str = "", skip_empty: bool = False) -> list[Tagged]:
-    return list(read_tagged(data, column, skip_empty=skip_empty))
+def read(*data: str, column: str = "", skip_empty: bool = False) -> list[TaggedSentence]:
+    return list(read_tagged_sentences(data, column, skip_empty=skip_empty))
 
 
 def fault(*data: str, column: str = "", skip_empty: bool = False) -> str:
@@ -64,7 +71,7 @@ def test_a_label_with_a_problem_is_named_with_its_line() -> None:
         return (labels.index("X"), "an X behind a Y") if labels[0] == "Y" else None
 
     with pytest.raises(DataError, match=r"^x.conll:5: an X behind a Y$"):
-        list(read_tagged(["x.conll"], problem=problem))
+        list(read_tagged_sentences(["x.conll"], validate_labels=problem))
 
 
 @pytest.mark.parametrize("header", ["text\tlabel", "Word\tTag", "Sentence #\tWord\tPOS\tTag", "tokens ner_tags"])
@@ -79,22 +86,28 @@ class TestConll:
 
     def test_documents_sentences_and_columns(self) -> None:
         path = write("eng.train", self.TEXT)
-        assert read(path) == [Tagged(("EU", "."), ("I-ORG", "O")), Tagged(("Peter",), ("I-PER",))]
+        assert read(path) == [TaggedSentence(("EU", "."), ("I-ORG", "O")), TaggedSentence(("Peter",), ("I-PER",))]
         assert read(path, column="4") == read(path)
-        assert read(path, column="2") == [Tagged(("EU", "."), ("NNP", ".")), Tagged(("Peter",), ("NNP",))]
+        assert read(path, column="2") == [
+            TaggedSentence(("EU", "."), ("NNP", ".")),
+            TaggedSentence(("Peter",), ("NNP",)),
+        ]
 
     def test_a_document_ends_a_sentence(self) -> None:
-        assert read(write("x", "a O\n-DOCSTART-\nb O\n")) == [Tagged(("a",), ("O",)), Tagged(("b",), ("O",))]
+        assert read(write("x", "a O\n-DOCSTART-\nb O\n")) == [
+            TaggedSentence(("a",), ("O",)),
+            TaggedSentence(("b",), ("O",)),
+        ]
 
     def test_a_tab_in_the_first_line_parts_all(self) -> None:
-        assert read(write("x.tsv", "New York\tB-LOC \n's\tO\n")) == [Tagged(("New York", "'s"), ("B-LOC", "O"))]
+        assert read(write("x.tsv", "New York\tB-LOC \n's\tO\n")) == [TaggedSentence(("New York", "'s"), ("B-LOC", "O"))]
         assert read(write("x.bio", "  New   B-LOC\nYork \t I-LOC \r\n \t \r\n")) == [
-            Tagged(("New", "York"), ("B-LOC", "I-LOC"))
+            TaggedSentence(("New", "York"), ("B-LOC", "I-LOC"))
         ]
 
     def test_odd_characters_are_parts_of_words(self) -> None:
         assert read(write("x", "10\xa0000 NUM\na\u2028\x85b X\n# SYM\n")) == [
-            Tagged(("10\xa0000", "a\u2028\x85b", "#"), ("NUM", "X", "SYM"))
+            TaggedSentence(("10\xa0000", "a\u2028\x85b", "#"), ("NUM", "X", "SYM"))
         ]
 
     def test_compressed(self) -> None:
@@ -103,15 +116,17 @@ class TestConll:
 
     def test_ragged_lines(self) -> None:
         fault_at_4 = fault(write("x", "-DOCSTART- O\n\na X O\nb O\n"))
-        assert fault_at_4 == f"x:4: 2 columns, but line 3 has 3, parted by blanks; {FORMAT}"
-        assert fault(write("x", "a\tO\n\nb O\n")) == f"x:3: 1 column, but line 1 has 2, parted by tabs; {FORMAT}"
-        assert fault(write("x", "a\nb\n")) == f"x:1: 1 column; {FORMAT}"
+        assert fault_at_4 == f"x:4: 2 columns, but line 3 has 3, parted by blanks; {EXPECTED_FORMAT}"
+        assert (
+            fault(write("x", "a\tO\n\nb O\n")) == f"x:3: 1 column, but line 1 has 2, parted by tabs; {EXPECTED_FORMAT}"
+        )
+        assert fault(write("x", "a\nb\n")) == f"x:1: 1 column; {EXPECTED_FORMAT}"
 
     def test_texts_where_words_were_expected(self) -> None:
         """A table of texts and their labels is no CoNLL, though each line has two columns; words may have blanks."""
         rows = ["dull\tbad", "it is great fun\tgood", "a very long and very dull film\tbad"]
         found = fault(write("x.tsv", "a\tO\n\n" + "\n".join(rows)))
-        said = f"x.tsv:4: 'it is great fun' where a single word was expected; {FORMAT}"
+        said = f"x.tsv:4: 'it is great fun' where a single word was expected; {EXPECTED_FORMAT}"
         assert found == f"{said}; whole texts are labelled with classify"
         assert len(read(write("x.tsv", "1 000 000\tNUM\nNew York City\tLOC\n"))) == 1
         assert len(read(write("x.tsv", "Công ty Cổ phần Sữa Việt Nam\tORG\nlà\tO\n"))) == 1
@@ -133,9 +148,12 @@ class TestConllu:
     def test_words_without_ranges_and_empty_nodes(self) -> None:
         path = write("x.conllu", CONLLU)
         words = ("Do", "n't", "go", ".")
-        assert read(path) == [Tagged(words, ("AUX", "PART", "VERB", "PUNCT")), Tagged(("10 000",), ("NUM",))]
+        assert read(path) == [
+            TaggedSentence(words, ("AUX", "PART", "VERB", "PUNCT")),
+            TaggedSentence(("10 000",), ("NUM",)),
+        ]
         assert read(path, column="deprel")[0].labels == ("aux", "advmod", "root", "punct")
-        assert read(path, column="feats")[0] == Tagged(words, ("Mood=Imp", "_", "Mood=Imp", "_"))
+        assert read(path, column="feats")[0] == TaggedSentence(words, ("Mood=Imp", "_", "Mood=Imp", "_"))
         for place, column in enumerate(NAMES.split(", ")):
             assert read(path, column=column)[1].labels == (CONLLU.splitlines()[-2].split("\t")[place],)
 
@@ -158,7 +176,7 @@ class TestConllu:
     def test_holes(self, capfd: pytest.CaptureFixture[str]) -> None:
         path = write("x.conllu", CONLLU.replace("VERB\tVB\tMood", "_\t_\tMood"))
         assert fault(path) == fault(path, column="xpos") == f"x.conllu:6: empty label; {FIX}"
-        assert read(path, skip_empty=True) == [Tagged(("10 000",), ("NUM",))]
+        assert read(path, skip_empty=True) == [TaggedSentence(("10 000",), ("NUM",))]
         warning = "x.conllu: left out 1 of 2 sentences: no words, or an empty word or label"
         assert capfd.readouterr().err == f"warning: {warning}\n"
 
@@ -166,12 +184,12 @@ class TestConllu:
 class TestJsonl:
     def test_keys(self) -> None:
         entry = {"id": 1, "words": ["a", "b c"], "labels": ["X", "Y"], "pos": ["P", "Q"]}
-        assert read(jsonl(entry)) == [Tagged(("a", "b c"), ("X", "Y"))]
-        assert read("x.jsonl", column="pos") == [Tagged(("a", "b c"), ("P", "Q"))]
+        assert read(jsonl(entry)) == [TaggedSentence(("a", "b c"), ("X", "Y"))]
+        assert read("x.jsonl", column="pos") == [TaggedSentence(("a", "b c"), ("P", "Q"))]
 
     @pytest.mark.parametrize("key", ["labels", "tags", "ner_tags"])
     def test_other_names(self, key: str) -> None:
-        assert read(jsonl({"tokens": ["a", "b"], key: [0, 3]})) == [Tagged(("a", "b"), ("0", "3"))]
+        assert read(jsonl({"tokens": ["a", "b"], key: [0, 3]})) == [TaggedSentence(("a", "b"), ("0", "3"))]
 
     @pytest.mark.parametrize(
         ("line", "message"),
@@ -203,14 +221,14 @@ class TestJsonl:
 
     def test_holes_are_left_out_on_request(self, capfd: pytest.CaptureFixture[str]) -> None:
         path = jsonl({"words": ["a"], "labels": ["X"]}, {"words": [], "labels": []}, {"words": ["b"], "labels": [""]})
-        assert read(path, skip_empty=True) == [Tagged(("a",), ("X",))]
+        assert read(path, skip_empty=True) == [TaggedSentence(("a",), ("X",))]
         assert "left out 2 of 3 sentences" in capfd.readouterr().err
 
 
 def test_files_in_order() -> None:
     data = [write("x.conll", "a X\n"), write("x.conllu", CONLLU), jsonl({"words": ["b"], "labels": ["Y"]})]
     assert [sentence.labels[0] for sentence in read(*data)] == ["X", "AUX", "NUM", "Y"]
-    assert paths_of(data) == [Path("x.conll"), Path("x.conllu"), Path("x.jsonl")]
+    assert tagged_paths(data) == [Path("x.conll"), Path("x.conllu"), Path("x.jsonl")]
 
 
 @pytest.mark.parametrize("name", ["x", "x.conllu", "x.jsonl"])
@@ -233,7 +251,7 @@ def test_files_that_cannot_be_read() -> None:
 
 def test_a_fault_of_the_asking_is_found_before_anything_is_read() -> None:
     with pytest.raises(DataError, match=r"^y\.conllu: no column"):
-        read_tagged([write("x.jsonl", ""), write("y.conllu", "")], "pos")
+        read_tagged_sentences([write("x.jsonl", ""), write("y.conllu", "")], "pos")
 
 
 @pytest.mark.parametrize(
@@ -304,5 +322,5 @@ def test_what_is_written_is_read(sentences: list[list[tuple[str, str]]], blank: 
         conll, lines = Path(folder) / "x.conll", Path(folder) / "x.jsonl"
         conll.write_bytes("\n".join(blocks).encode())
         lines.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
-        expected = [Tagged(tuple(entry["words"]), tuple(entry["labels"])) for entry in entries]
+        expected = [TaggedSentence(tuple(entry["words"]), tuple(entry["labels"])) for entry in entries]
         assert read(str(conll)) == read(str(lines)) == expected

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from regard.config import build, check
 from regard.errors import CheckpointError, ConfigError, DataError, InputError
-from regard.text.pieces import Word, byte_letters
-from regard.text.tokenizer import EOS, PAD, SOS, SPECIALS, WRITING, Tokenizer, Tokenizers
-from regard.text.vocabulary import TokenizerConfig, choose_vocabulary, smallest, train_tokenizer
+from regard.text.pieces import Word, bytes_to_unicode
+from regard.text.tokenizer import EOS, LM_SPECIAL_TOKENS, PAD, SEQ2SEQ_SPECIAL_TOKENS, SOS, Tokenizer, TokenizerPair
+from regard.text.vocabulary import TokenizerConfig, choose_vocabulary_size, min_vocabulary_size, train_tokenizer
 
 TEXTS = [
     "the cat sat on the mat, and the dog lay down beside the cat.",
@@ -60,7 +60,7 @@ class TestLossless:
     def test_any_text_comes_back(self, kind: str, text: str) -> None:
         ids = TRAINED[kind].encode(text)
         assert TRAINED[kind].decode(ids) == text
-        assert all(index >= len(SPECIALS) for index in ids)
+        assert all(index >= len(SEQ2SEQ_SPECIAL_TOKENS) for index in ids)
 
     @pytest.mark.parametrize(
         "text", ["", " ", "  ", "a", " a", "  a  b  ", "\ta\n", "\n\n", " " * 200, "e" * 200, *ODD]
@@ -79,7 +79,7 @@ class TestLossless:
         assert tokenizer.decode([]) == ""
 
     def test_special_tokens_in_a_text_are_text(self, tokenizer: Tokenizer) -> None:
-        ids = tokenizer.encode(" ".join(SPECIALS))
+        ids = tokenizer.encode(" ".join(SEQ2SEQ_SPECIAL_TOKENS))
         assert not {PAD, SOS, EOS} & set(ids)
 
     def test_decoding_skips_special_tokens(self, tokenizer: Tokenizer) -> None:
@@ -104,22 +104,22 @@ class TestLossless:
 class TestPieces:
     def test_pieces_are_readable(self, tokenizer: Tokenizer) -> None:
         ids = tokenizer.encode("the cat\n\t\0\x7f\u200d x")
-        text = "".join(tokenizer.pieces([SOS, *ids, EOS]))
+        text = "".join(tokenizer.display_tokens([SOS, *ids, EOS]))
         assert text == "<sos>▁the▁cat␊␉␀<U+007F>" + "<0xE2><0x80><0x8D>" + "▁x<eos>"
 
     def test_a_whole_invisible_character(self) -> None:
         learned = train_tokenizer(["a\u200db \u200d\u200d"] * 9, CONFIGS["bpe"])
-        assert "<U+200D>" in "".join(learned.pieces(learned.encode("a\u200db")))
+        assert "<U+200D>" in "".join(learned.display_tokens(learned.encode("a\u200db")))
 
     def test_digits_stand_alone(self, tokenizer: Tokenizer) -> None:
-        joined = tokenizer.pieces(tokenizer.encode("in 2024"))
+        joined = tokenizer.display_tokens(tokenizer.encode("in 2024"))
         assert [piece.strip("▁") for piece in joined][-4:] == ["2", "0", "2", "4"]
 
     def test_words_are_parted_by_spaces(self, tokenizer: Tokenizer) -> None:
         ids = [SOS, *tokenizer.encode("s'est assis,  là 😀!"), EOS, PAD]
         words = tokenizer.words(ids)
         assert [word.text for word in words] == ["<sos>", "s'est", "assis,", "là", "😀!", "<eos>", "<pad>"]
-        assert [place for word in words for place in word.pieces] == list(range(len(ids)))
+        assert [place for word in words for place in word.token_indices] == list(range(len(ids)))
 
     def test_words_of_odd_texts(self, tokenizer: Tokenizer) -> None:
         def texts(text: str) -> list[str]:
@@ -136,14 +136,14 @@ class TestPieces:
         assert tokenizer.words([EOS]) == [Word("<eos>", (0,))]
 
     def test_the_byte_letters_are_the_library_s(self) -> None:
-        assert set(byte_letters()) == set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+        assert set(bytes_to_unicode()) == set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
 
 
 class TestTraining:
     def test_special_tokens_and_bytes_come_first(self) -> None:
         assert (PAD, SOS, EOS) == (0, 1, 2)
         for kind, learned in TRAINED.items():
-            assert learned.pieces([PAD, SOS, EOS]) == list(SPECIALS)
+            assert learned.display_tokens([PAD, SOS, EOS]) == list(SEQ2SEQ_SPECIAL_TOKENS)
             assert len(learned) == CONFIGS[kind].vocabulary
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -167,15 +167,15 @@ class TestTraining:
     def test_more_pieces_than_the_text_gives(self, kind: str) -> None:
         config = replace(CONFIGS[kind], vocabulary=50_000)
         most = len(train_tokenizer(TEXTS, config))
-        assert smallest() < most < 50_000
-        for size in (most, most - 1, smallest()):
+        assert min_vocabulary_size() < most < 50_000
+        for size in (most, most - 1, min_vocabulary_size()):
             assert len(train_tokenizer(TEXTS, replace(config, vocabulary=size))) == size
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("texts", [[], [""], ["a"], ["\n"], ["你"]])
     def test_hardly_any_text(self, kind: str, texts: list[str]) -> None:
         learned = train_tokenizer(texts, replace(CONFIGS[kind], vocabulary=512))
-        assert len(learned) >= smallest()
+        assert len(learned) >= min_vocabulary_size()
         assert learned.decode(learned.encode("quite another text")) == "quite another text"
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -187,10 +187,10 @@ class TestTraining:
 
     def test_the_smallest_vocabulary(self) -> None:
         with pytest.raises(ConfigError, match=r"vocabulary = 258; the least is 259: 256 bytes and 3 special tokens"):
-            train_tokenizer(TEXTS, TokenizerConfig(vocabulary=smallest() - 1))
+            train_tokenizer(TEXTS, TokenizerConfig(vocabulary=min_vocabulary_size() - 1))
         with pytest.raises(ConfigError, match=r"vocabulary = 256; the least is 257: 256 bytes and 1 special token$"):
-            train_tokenizer(TEXTS, TokenizerConfig(vocabulary=256), WRITING)
-        assert len(train_tokenizer(["1 2"], TokenizerConfig(vocabulary=257), WRITING)) == 257
+            train_tokenizer(TEXTS, TokenizerConfig(vocabulary=256), LM_SPECIAL_TOKENS)
+        assert len(train_tokenizer(["1 2"], TokenizerConfig(vocabulary=257), LM_SPECIAL_TOKENS)) == 257
 
     def test_the_config_is_a_recipe_table(self) -> None:
         table = check({"tokenizer": {"vocabulary": 300, "kind": "unigram"}}, {"tokenizer": TokenizerConfig}, "x.toml")
@@ -217,7 +217,7 @@ class TestTraining:
         [(0, 512), (1_000, 512), (10_000, 1_024), (700_000, 8_384), (10**7, 31_616), (10**9, 32_000)],
     )
     def test_the_vocabulary_grows_with_the_text(self, n_words: int, size: int) -> None:
-        assert choose_vocabulary(n_words) == size
+        assert choose_vocabulary_size(n_words) == size
 
 
 class TestFiles:
@@ -260,25 +260,25 @@ class TestFiles:
 
     def test_a_foreign_tokenizer(self, tmp_path: Path) -> None:
         path = tmp_path / "tokenizer.json"
-        words = {name: index for index, name in enumerate((*SPECIALS, "word"))}
+        words = {name: index for index, name in enumerate((*SEQ2SEQ_SPECIAL_TOKENS, "word"))}
         for missing, role in (("<pad>", "pad"), ("<eos>", "end")):
             fewer = {name: index for name, index in words.items() if name != missing}
             tokenizers.Tokenizer(tokenizers.models.WordLevel(fewer, unk_token="word")).save(str(path))
             with pytest.raises(CheckpointError, match=f"no token for '{role}'; it would be {missing} or "):
-                Tokenizers.load(tmp_path, joint=True)
+                TokenizerPair.load(tmp_path, is_joint=True)
 
     def test_the_file_is_json_without_machine_paths(self, tokenizer: Tokenizer) -> None:
         assert json.loads(tokenizer.to_json())["model"]["type"] in ("BPE", "Unigram")
 
     def test_one_file_when_joint_two_when_not(self, tmp_path: Path) -> None:
         one, other = TRAINED["bpe"], TRAINED["unigram"]
-        Tokenizers(one, other).save(tmp_path)
-        separate = Tokenizers.load(tmp_path, joint=False)
-        assert not separate.joint
+        TokenizerPair(one, other).save(tmp_path)
+        separate = TokenizerPair.load(tmp_path, is_joint=False)
+        assert not separate.is_joint
         assert (separate.source.fingerprint, separate.target.fingerprint) == (one.fingerprint, other.fingerprint)
 
-        Tokenizers(one, one).save(tmp_path)
-        joint = Tokenizers.load(tmp_path, joint=True)
-        assert joint.joint
+        TokenizerPair(one, one).save(tmp_path)
+        joint = TokenizerPair.load(tmp_path, is_joint=True)
+        assert joint.is_joint
         assert joint.source is joint.target
         assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]

@@ -11,12 +11,12 @@ from encoders import sentences, vocabulary
 
 from regard.errors import ConfigError, InputError
 from regard.text.pieces import Word
-from regard.text.tokenizer import READING
+from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 
 TEXTS = ["The café sat, on the Mat.", "the cafés were unmatched; the mats too!"] * 3
-CASED = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90), READING)
-SAME = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90, lowercase=True), READING)
+CASED = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90), ENCODER_SPECIAL_TOKENS)
+SAME = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90, lowercase=True), ENCODER_SPECIAL_TOKENS)
 
 
 def test_the_same_text_gives_the_same_file_in_another_process_too() -> None:
@@ -30,7 +30,7 @@ def test_the_same_text_gives_the_same_file_in_another_process_too() -> None:
         subprocess.run([sys.executable, "-c", code], input=texts, capture_output=True, text=True, check=True).stdout
         for _ in range(3)
     }
-    assert found == {f"{train_tokenizer(sentences(50), config(60), READING).fingerprint}\n"}
+    assert found == {f"{train_tokenizer(sentences(50), config(60), ENCODER_SPECIAL_TOKENS).fingerprint}\n"}
 
 
 def config(size: int) -> TokenizerConfig:
@@ -38,12 +38,12 @@ def config(size: int) -> TokenizerConfig:
 
 
 def test_special_tokens_come_first_and_have_their_roles() -> None:
-    assert CASED.pieces(range(5)) == list(READING)
+    assert CASED.display_tokens(range(5)) == list(ENCODER_SPECIAL_TOKENS)
     roles = ("pad", "unknown", "first", "parting", "mask")
-    assert [CASED.special(role) for role in roles] == list(range(5))
-    assert CASED.specials == frozenset(range(5))
+    assert [CASED.special_id(role) for role in roles] == list(range(5))
+    assert CASED.special_ids == frozenset(range(5))
     with pytest.raises(InputError, match="this vocabulary has no token for 'end'; it would be <eos> or </s> or"):
-        CASED.special("end")
+        CASED.special_id("end")
 
 
 def test_case_and_accents_are_forgotten_only_if_asked() -> None:
@@ -54,13 +54,17 @@ def test_case_and_accents_are_forgotten_only_if_asked() -> None:
 
 def test_words_are_made_of_their_pieces() -> None:
     words = vocabulary(size=45)
-    ids = [words.special("first"), *words.encode("plane lands, tokyo"), words.special("parting")]
+    ids = [words.special_id("first"), *words.encode("plane lands, tokyo"), words.special_id("parting")]
     found = words.words(ids)
     assert [word.text for word in found] == ["[CLS]", "plane", "lands", "[UNK]", "tokyo", "[SEP]"]
-    assert [index for word in found for index in word.pieces] == list(range(len(ids)))
+    assert [index for word in found for index in word.token_indices] == list(range(len(ids)))
     assert found[0] == Word("[CLS]", (0,))
-    assert any(len(word.pieces) > 1 for word in found)
-    assert all(piece.startswith("##") for word in found for piece in words.pieces([ids[p] for p in word.pieces[1:]]))
+    assert any(len(word.token_indices) > 1 for word in found)
+    assert all(
+        piece.startswith("##")
+        for word in found
+        for piece in words.display_tokens([ids[p] for p in word.token_indices[1:]])
+    )
 
 
 def test_a_special_token_in_a_text_is_text() -> None:
@@ -72,7 +76,7 @@ def test_words_by_themselves_are_the_words_of_a_text() -> None:
         learned = vocabulary(kind, 330)
         text = sentences(1)[0]
         assert [index for ids in learned.encode_words(text.split()) for index in ids] == learned.encode(text)
-    assert CASED.encode_words(["the", "\u200b", "cat"])[1] == [CASED.special("unknown")]
+    assert CASED.encode_words(["the", "\u200b", "cat"])[1] == [CASED.special_id("unknown")]
 
 
 @pytest.mark.parametrize(
@@ -84,4 +88,4 @@ def test_words_by_themselves_are_the_words_of_a_text() -> None:
 )
 def test_bad_settings(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        train_tokenizer(["the cat"], TokenizerConfig(**settings), READING)  # type: ignore[arg-type]
+        train_tokenizer(["the cat"], TokenizerConfig(**settings), ENCODER_SPECIAL_TOKENS)  # type: ignore[arg-type]

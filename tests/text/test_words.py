@@ -6,11 +6,11 @@ import unicodedata
 
 import pytest
 
-from regard.text.words import running, spaced
+from regard.text.words import find_whitespace_words, find_words
 
 
 def words(text: str) -> list[str]:
-    return [text[start:end] for start, end in running(text)]
+    return [text[start:end] for start, end in find_words(text)]
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def test_no_word_is_cut_at_a_mark(text: str, expected: str) -> None:
 
 def test_places_are_those_of_the_characters() -> None:
     text = unicodedata.normalize("NFD", "où est-il ?")
-    assert running(text) == [(0, 3), (4, 10), (11, 12)]
-    assert spaced("a  b-c\t!") == [(0, 1), (3, 6), (7, 8)]
+    assert find_words(text) == [(0, 3), (4, 10), (11, 12)]
+    assert find_whitespace_words("a  b-c\t!") == [(0, 1), (3, 6), (7, 8)]
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])

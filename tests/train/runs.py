@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from regard import config
-from regard.train.loop import Event, Training
-from regard.train.prepare import Prepared, prepare
+from regard.train.loop import Trainer, TrainingEvent
+from regard.train.prepare import PreparedRun, prepare_run
 
 CPU = torch.device("cpu")
 
@@ -95,13 +95,13 @@ def merged(*every: config.Tables) -> config.Tables:
     return result
 
 
-def ready(tables: config.Tables, out: Path, *, resume: bool = False) -> Prepared:
-    return prepare(tables, out, CPU, where="test", resume=resume)
+def ready(tables: config.Tables, out: Path, *, resume: bool = False) -> PreparedRun:
+    return prepare_run(tables, out, CPU, where="test", resume=resume)
 
 
-def trained(tables: config.Tables, out: Path, *, resume: bool = False) -> list[Event]:
+def trained(tables: config.Tables, out: Path, *, resume: bool = False) -> list[TrainingEvent]:
     """Train to the end; what happened on the way."""
-    return list(Training(ready(tables, out, resume=resume)).run())
+    return list(Trainer(ready(tables, out, resume=resume)).train())
 
 
 def contents(out: Path) -> dict[str, Any]:

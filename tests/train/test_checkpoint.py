@@ -13,15 +13,15 @@ from torch.testing import assert_close
 
 from regard.data.order import Cursor
 from regard.errors import CheckpointError
-from regard.train.checkpoint import Checkpoints, Progress
-from regard.train.optimiser import adamw, set_learning_rate
+from regard.train.checkpoint import CheckpointManager, TrainingProgress
+from regard.train.optimiser import build_adamw, set_learning_rate
 from regard.train.run import RunDirectory
 
 
 def tools(seed: int = 0, width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(width, 4), nn.LayerNorm(4), nn.Linear(4, 3))
-    optimiser = adamw(model, weight_decay=0.1)
+    optimiser = build_adamw(model, weight_decay=0.1)
     set_learning_rate(optimiser, 0.01)
     return model, optimiser
 
@@ -34,11 +34,11 @@ def walk(model: nn.Module, optimiser: torch.optim.Optimizer, steps: range) -> No
         optimiser.step()
 
 
-def saved(folder: Path, step: int = 3) -> tuple[Checkpoints, Progress]:
+def saved(folder: Path, step: int = 3) -> tuple[CheckpointManager, TrainingProgress]:
     model, optimiser = tools()
     walk(model, optimiser, range(step))
-    progress = Progress(step=step, cursor=Cursor(1, 0, 2), best=0.1 + 0.2, nll_since_log=1 / 3, log_bytes=0)
-    checkpoints = Checkpoints(RunDirectory(folder))
+    progress = TrainingProgress(step=step, cursor=Cursor(1, 0, 2), best=0.1 + 0.2, nll_since_log=1 / 3, log_bytes=0)
+    checkpoints = CheckpointManager(RunDirectory(folder))
     checkpoints.save(progress, model, optimiser)
     return checkpoints, progress
 
@@ -55,19 +55,19 @@ def test_going_on_from_a_checkpoint_is_going_on(tmp_path: Path) -> None:
 
 def test_people_can_read_how_far_it_is(tmp_path: Path) -> None:
     checkpoints, progress = saved(tmp_path)
-    assert Progress.from_json(json.loads(checkpoints.readable.read_text())) == progress
+    assert TrainingProgress.from_dict(json.loads(checkpoints.progress_json_path.read_text())) == progress
 
 
 def test_before_the_first_step_there_are_no_moments(tmp_path: Path) -> None:
     checkpoints, progress = saved(tmp_path, step=0)
-    assert not any(name.startswith("exp_avg") for name in load_file(checkpoints.tensors))
+    assert not any(name.startswith("exp_avg") for name in load_file(checkpoints.checkpoint_path))
     model, optimiser = tools()
     assert checkpoints.restore(model, optimiser) == progress
     walk(model, optimiser, range(1))
 
 
 def test_no_checkpoint_is_a_fresh_start(tmp_path: Path) -> None:
-    assert Checkpoints(RunDirectory(tmp_path)).restore(*tools()) == Progress()
+    assert CheckpointManager(RunDirectory(tmp_path)).restore(*tools()) == TrainingProgress()
 
 
 @pytest.mark.parametrize(
@@ -75,21 +75,21 @@ def test_no_checkpoint_is_a_fresh_start(tmp_path: Path) -> None:
 )
 def test_a_foreign_or_damaged_checkpoint(tmp_path: Path, damage: str) -> None:
     checkpoints, _ = saved(tmp_path)
-    tensors, header = load_file(checkpoints.tensors), {"progress": json.dumps(Progress().to_json())}
+    tensors, header = load_file(checkpoints.checkpoint_path), {"progress": json.dumps(TrainingProgress().to_dict())}
     if damage == "no progress":
-        save_file(tensors, checkpoints.tensors)
+        save_file(tensors, checkpoints.checkpoint_path)
     elif damage == "other names":
-        save_file({f"x.{name}": tensor for name, tensor in tensors.items()}, checkpoints.tensors, header)
+        save_file({f"x.{name}": tensor for name, tensor in tensors.items()}, checkpoints.checkpoint_path, header)
     elif damage == "other shape":
         model, optimiser = tools(width=7)
-        checkpoints.save(Progress(), model, optimiser)
+        checkpoints.save(TrainingProgress(), model, optimiser)
     elif damage == "cut short":
-        checkpoints.tensors.write_bytes(checkpoints.tensors.read_bytes()[:-1])
+        checkpoints.checkpoint_path.write_bytes(checkpoints.checkpoint_path.read_bytes()[:-1])
     else:
-        save_file(tensors, checkpoints.tensors, {"progress": '{"epochs": 3}'})
+        save_file(tensors, checkpoints.checkpoint_path, {"progress": '{"epochs": 3}'})
     with pytest.raises(CheckpointError) as caught:
         checkpoints.restore(*tools())
-    assert str(caught.value).startswith(f"{checkpoints.tensors}: ")
+    assert str(caught.value).startswith(f"{checkpoints.checkpoint_path}: ")
     assert "\n" not in str(caught.value)
 
 
@@ -97,9 +97,9 @@ def test_the_average_is_the_mean_and_takes_no_part_in_what_is_saved(tmp_path: Pa
     checkpoints, _ = saved(tmp_path)
     models = [tools(seed)[0] for seed in range(3)]
     for step, model in enumerate(models):
-        checkpoints.snapshot(step, model)
+        checkpoints.save_snapshot(step, model)
     averaged, _ = tools(seed=7)
-    checkpoints.average([0, 1, 2], averaged)
+    checkpoints.load_averaged_snapshots([0, 1, 2], averaged)
     for weights in zip(averaged.parameters(), *(model.parameters() for model in models), strict=True):
         mean = sum(weight.double() for weight in weights[1:]) / 3
         assert_close(weights[0], mean.float(), rtol=0, atol=0)
@@ -109,21 +109,21 @@ def test_snapshots_no_longer_wanted_are_removed_once_the_checkpoint_is_whole(tmp
     checkpoints, _ = saved(tmp_path)
     model, optimiser = tools()
     for step in (1, 2, 3):
-        checkpoints.snapshot(step, model)
-    assert len(list(checkpoints.snapshots.iterdir())) == 3
-    checkpoints.save(Progress(snapshots=[2, 3]), model, optimiser)
-    assert sorted(path.name for path in checkpoints.snapshots.iterdir()) == [
+        checkpoints.save_snapshot(step, model)
+    assert len(list(checkpoints.snapshots_path.iterdir())) == 3
+    checkpoints.save(TrainingProgress(snapshots=[2, 3]), model, optimiser)
+    assert sorted(path.name for path in checkpoints.snapshots_path.iterdir()) == [
         "00000002.safetensors",
         "00000003.safetensors",
     ]
 
 
 def test_a_log_longer_than_the_checkpoint_is_cut_and_a_shorter_one_refused(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(RunDirectory(tmp_path))
-    checkpoints.cut_log(Progress())
-    assert checkpoints.run.log.read_bytes() == b""
-    checkpoints.run.log.write_bytes(b'{"step": 1}\n{"step": 2}\n{"st')
-    checkpoints.cut_log(Progress(log_bytes=12))
-    assert checkpoints.run.log.read_bytes() == b'{"step": 1}\n'
+    checkpoints = CheckpointManager(RunDirectory(tmp_path))
+    checkpoints.truncate_log(TrainingProgress())
+    assert checkpoints.run.log_path.read_bytes() == b""
+    checkpoints.run.log_path.write_bytes(b'{"step": 1}\n{"step": 2}\n{"st')
+    checkpoints.truncate_log(TrainingProgress(log_bytes=12))
+    assert checkpoints.run.log_path.read_bytes() == b'{"step": 1}\n'
     with pytest.raises(CheckpointError, match=r"log.jsonl: shorter than the checkpoint says; restore it from a copy$"):
-        checkpoints.cut_log(Progress(log_bytes=13))
+        checkpoints.truncate_log(TrainingProgress(log_bytes=13))

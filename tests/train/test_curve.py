@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from regard.errors import MissingExtra
-from regard.tasks.task import Goal
-from regard.train.curve import draw_curve
+from regard.tasks.task import ValidationMetric
+from regard.train.curve import draw_learning_curve
 from regard.train.run import RunDirectory
 
-BLEU = Goal("bleu", "BLEU", higher_is_better=True)
+BLEU = ValidationMetric("bleu", "BLEU", higher_is_better=True)
 
 LOG = [
     {"step": 1, "loss": 5.0, "learning_rate": 0.1},
@@ -23,7 +23,7 @@ LOG = [
     {"step": 4, "valid_loss": 3.5, "valid_perplexity": 33.1, "bleu": 9.0, "exact": 0.5},
 ]
 
-PERPLEXITY = Goal("valid_perplexity", "perplexity", higher_is_better=False)
+PERPLEXITY = ValidationMetric("valid_perplexity", "perplexity", higher_is_better=False)
 
 
 NULLS = [{"step": 3, "loss": None}, {"step": 4, "valid_loss": None, "bleu": None}]
@@ -37,19 +37,21 @@ NULLS = [{"step": 3, "loss": None}, {"step": 4, "valid_loss": None, "bleu": None
 def test_a_picture_is_drawn(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    path = draw_curve(RunDirectory(tmp_path), BLEU)
+    path = draw_learning_curve(RunDirectory(tmp_path), BLEU)
     assert path == tmp_path / "curve.png"
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert path.stat().st_size > 5000
 
 
-def drawn(folder: Path, monkeypatch: pytest.MonkeyPatch, goal: Goal, lines: list[dict[str, Any]]) -> list[Any]:
+def drawn(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, goal: ValidationMetric, lines: list[dict[str, Any]]
+) -> list[Any]:
     """The axes of the picture of a log."""
     figures = []
     figure = pytest.importorskip("matplotlib.figure").Figure
     monkeypatch.setattr(figure, "savefig", lambda self, *_, **__: figures.append(self))
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    draw_curve(RunDirectory(folder), goal)
+    draw_learning_curve(RunDirectory(folder), goal)
     axes: list[Any] = figures[0].axes
     return axes
 
@@ -58,13 +60,16 @@ def drawn(folder: Path, monkeypatch: pytest.MonkeyPatch, goal: Goal, lines: list
     ("goal", "labels"),
     [
         (BLEU, ["loss (nats)", "validation BLEU"]),
-        (Goal("exact", "exact matches", higher_is_better=True), ["loss (nats)", "validation exact matches"]),
+        (
+            ValidationMetric("exact", "exact matches", higher_is_better=True),
+            ["loss (nats)", "validation exact matches"],
+        ),
         (PERPLEXITY, ["loss (nats)"]),
     ],
     ids=lambda value: getattr(value, "metric", ""),
 )
 def test_the_goal_has_an_axis_of_its_own_from_0_to_the_best(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goal: Goal, labels: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goal: ValidationMetric, labels: list[str]
 ) -> None:
     axes = drawn(tmp_path, monkeypatch, goal, LOG)
     assert [each.get_ylabel() for each in axes] == labels
@@ -85,7 +90,7 @@ def test_where_the_goal_is_the_loss_accuracies_are_drawn(tmp_path: Path, monkeyp
 
 
 def test_a_loss_that_is_no_likelihood_has_no_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spearman = Goal("spearman", "Spearman correlation", higher_is_better=True)
+    spearman = ValidationMetric("spearman", "Spearman correlation", higher_is_better=True)
     losses, _ = drawn(tmp_path, monkeypatch, spearman, [{"step": 1, "valid_loss": 0.9, "spearman": -0.1}])
     assert losses.get_ylabel() == "loss"
 
@@ -95,4 +100,4 @@ def test_without_the_library_the_command_that_installs_it_is_said(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"needs the extra 'plot'; run: pip install 'regard\[plot\]'$"):
-        draw_curve(RunDirectory(tmp_path), BLEU)
+        draw_learning_curve(RunDirectory(tmp_path), BLEU)

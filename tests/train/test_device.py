@@ -6,24 +6,24 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.train.device import describe, device_named, memory_of
+from regard.train.device import available_memory, describe_device, select_device
 
 
 def test_the_processor_is_always_there() -> None:
-    cpu = device_named("cpu")
+    cpu = select_device("cpu")
     assert cpu == torch.device("cpu")
-    assert memory_of(cpu) > 2**20
-    assert describe(cpu).startswith("cpu, ")
+    assert available_memory(cpu) > 2**20
+    assert describe_device(cpu).startswith("cpu, ")
 
 
 def test_auto_takes_what_there_is() -> None:
     accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
-    assert (device_named("auto").type == "cpu") == (not accelerated)
+    assert (select_device("auto").type == "cpu") == (not accelerated)
 
 
 def test_an_unknown_device() -> None:
     with pytest.raises(InputError, match=r"^device 'gpu' is unknown; accepted: auto, cpu, cuda, mps$"):
-        device_named("gpu")
+        select_device("gpu")
 
 
 @pytest.mark.parametrize("name", ["cuda", "mps"])
@@ -31,5 +31,5 @@ def test_a_device_that_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     with pytest.raises(InputError, match=rf"^device '{name}' is not there; pass --device auto, "):
-        device_named(name)
-    assert device_named("auto").type == "cpu"
+        select_device(name)
+    assert select_device("auto").type == "cpu"

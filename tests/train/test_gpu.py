@@ -10,41 +10,41 @@ import torch
 
 from regard.data.order import PackedOrder
 from regard.data.store import Column, TokenStore
-from regard.models.blocks import initialise
-from regard.models.presets import Seq2SeqConfig, with_preset
+from regard.models.blocks import initialise_weights
+from regard.models.presets import TransformerSeq2SeqConfig, apply_preset
 from regard.nn import record
-from regard.tasks.translate import Translate, TranslateConfig
-from regard.text.tokenizer import SPECIALS, Tokenizers
+from regard.tasks.translate import TranslateConfig, TranslationTask
+from regard.text.tokenizer import SEQ2SEQ_SPECIAL_TOKENS, TokenizerPair
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
-from regard.train.optimiser import adamw, set_learning_rate
-from regard.train.step import Stepper, read
+from regard.train.optimiser import build_adamw, set_learning_rate
+from regard.train.step import TrainingStep, read_step_results
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.filterwarnings("ignore"),  # the compiler's own
 ]
 
-WORDS = train_tokenizer(["the cat sat on the mat"], TokenizerConfig(vocabulary=300), SPECIALS)
+WORDS = train_tokenizer(["the cat sat on the mat"], TokenizerConfig(vocabulary=300), SEQ2SEQ_SPECIAL_TOKENS)
 
 
 def tools(dropout: float, *, compiled: bool, dtype: torch.dtype):
-    task = Translate(TranslateConfig(), Tokenizers(WORDS, WORDS))
-    model = task.build(Seq2SeqConfig(**with_preset({"preset": "tiny", "dropout": dropout})))
-    initialise(model, torch.Generator().manual_seed(0))
+    task = TranslationTask(TranslateConfig(), TokenizerPair(WORDS, WORDS))
+    model = task.build_model(TransformerSeq2SeqConfig(**apply_preset({"preset": "tiny", "dropout": dropout})))
+    initialise_weights(model, torch.Generator().manual_seed(0))
     model.cuda().train()
-    optimiser = adamw(model, 0.0)
+    optimiser = build_adamw(model, 0.0)
     set_learning_rate(optimiser, 1e-3)
-    return task, model, Stepper(model, task.loss, optimiser, dtype=dtype, clip=1.0, compiled=compiled)
+    return task, model, TrainingStep(model, task.compute_loss, optimiser, dtype=dtype, clip=1.0, compiled=compiled)
 
 
-def batches(task: Translate, count: int):
+def batches(task: TranslationTask, count: int):
     rng = np.random.default_rng(0)
     lengths = rng.integers(4, 40, 400)
     ids = [rng.integers(3, len(WORDS), n).tolist() for n in lengths]
-    store = TokenStore(Path(), {"source": Column.of(ids), "target": Column.of(ids[::-1])})
-    order = PackedOrder(task.lengths(store), [64, 64], 16, seed=0)
+    store = TokenStore(Path(), {"source": Column.from_sentences(ids), "target": Column.from_sentences(ids[::-1])})
+    order = PackedOrder(task.example_lengths(store), [64, 64], 16, seed=0)
     placements = order.iterate()
-    return [task.batch(store, next(placements)[0]).to("cuda") for _ in range(count)]
+    return [task.make_batch(store, next(placements)[0]).to("cuda") for _ in range(count)]
 
 
 def losses(dropout: float, *, compiled: bool, dtype: torch.dtype, accumulate: int = 1, steps: int = 8) -> list[float]:
@@ -55,8 +55,8 @@ def losses(dropout: float, *, compiled: bool, dtype: torch.dtype, accumulate: in
         torch.manual_seed(step)
         chosen = every[:accumulate] if accumulate > 1 else [every[step % 2]]
         n_tokens = sum(batch.n_tokens for batch in chosen)
-        seen.append(read([stepper(chosen, n_tokens)])[0].nll / n_tokens)
-    assert compiled == (stepper._run != stepper._eager)
+        seen.append(read_step_results([stepper(chosen, n_tokens)])[0].nll / n_tokens)
+    assert compiled == (stepper._loss_function != stepper._eager_loss_function)
     return seen
 
 
@@ -83,7 +83,7 @@ def test_each_step_draws_its_own_dropout_and_the_seed_repeats_it():
     drawn = set()
     for seed in range(6):
         torch.manual_seed(seed)
-        drawn.add(round(read([stepper(batch, batch[0].n_tokens)])[0].nll, 3))
+        drawn.add(round(read_step_results([stepper(batch, batch[0].n_tokens)])[0].nll, 3))
     assert len(drawn) == 6
 
 

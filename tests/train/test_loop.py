@@ -17,14 +17,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.data.batches import PairBatch
+from regard.data.batches import Seq2SeqBatch
 from regard.data.store import TokenStore
 from regard.errors import TrainingError
 from regard.nn import Loss
-from regard.tasks.translate import Translate
-from regard.train.loop import BAD_STEPS, Event, Training
+from regard.tasks.translate import TranslationTask
+from regard.train.loop import MAX_CONSECUTIVE_SKIPPED_STEPS, Trainer, TrainingEvent
 from regard.train.optimiser import inverse_sqrt
-from regard.train.prepare import Prepared
+from regard.train.prepare import PreparedRun
 from regard.train.run import RunDirectory
 
 
@@ -36,42 +36,42 @@ def metrics_of(out: Path) -> dict[str, Any]:
     return json.loads((out / "metrics.json").read_text())
 
 
-class Scripted(Translate):
+class Scripted(TranslationTask):
     """Translation whose validation scores are known beforehand."""
 
-    def score(self, model: nn.Module, store: TokenStore, device: torch.device) -> dict[str, float]:
-        return {"bleu": float(next(self.scores))}
+    def compute_validation_metrics(self, model: nn.Module, store: TokenStore, device: torch.device) -> dict[str, float]:
+        return {"bleu": float(next(self.compute_metrics))}
 
-    scores: Iterator[float]
+    compute_metrics: Iterator[float]
 
 
-def scripted(folder: Path, scores: Iterable[float], *, resume: bool = False, **train: Any) -> list[Event]:
+def scripted(folder: Path, scores: Iterable[float], *, resume: bool = False, **train: Any) -> list[TrainingEvent]:
     """Train with a validation after each step that finds these scores."""
     tables = recipe(folder, {"train": {"validate_every": 1, "save_every": 1, "steps": 8, **train}})
     prepared = ready(tables, folder / "run", resume=resume)
     prepared.task = Scripted(prepared.task.config, prepared.task.tokenizers)
-    prepared.task.scores = iter(scores)
-    return list(Training(prepared).run())
+    prepared.task.compute_metrics = iter(scores)
+    return list(Trainer(prepared).train())
 
 
-class Spoiled(Translate):
+class Spoiled(TranslationTask):
     """Translation whose loss is not a number at some steps, counted from 1."""
 
     bad: frozenset[int]
     steps = 0
 
-    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        found = super().loss(model, batch)
+    def compute_loss(self, model: nn.Module, batch: Seq2SeqBatch) -> Loss:
+        found = super().compute_loss(model, batch)
         self.steps += model.training
         spoil = torch.nan if model.training and self.steps in self.bad else 1.0
         return Loss(found.total * spoil, found.nll * spoil, found.n_tokens)
 
 
-def spoiled(folder: Path, bad: Iterable[int], **train: Any) -> Training:
+def spoiled(folder: Path, bad: Iterable[int], **train: Any) -> Trainer:
     prepared = ready(recipe(folder, {"train": {"steps": 20, **train}}), folder / "run")
     prepared.task = Spoiled(prepared.task.config, prepared.task.tokenizers)
     prepared.task.bad = frozenset(bad)
-    return Training(prepared)
+    return Trainer(prepared)
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -161,7 +161,7 @@ def test_the_best_checkpoint_is_the_one_kept(tmp_path: Path) -> None:
     assert kept.keys() == snapshot.keys()
     assert all(torch.equal(kept[name], snapshot[name]) for name in kept)
     assert metrics_of(tmp_path / "run")["best"] == {"bleu": 9, "step": 4, "averaged": 0}
-    assert events[-1] == Event("end", 8, {"step": 4, "averaged": 0, "bleu": 9})
+    assert events[-1] == TrainingEvent("end", 8, {"step": 4, "averaged": 0, "bleu": 9})
 
 
 @pytest.mark.parametrize(("average", "kept"), [(3, [6, 7, 8]), (20, [1, 2, 3, 4, 5, 6, 7, 8])])
@@ -249,7 +249,7 @@ def test_every_line_of_the_log_is_json(tmp_path: Path) -> None:
 
 def test_steps_that_are_not_finite_are_skipped_and_counted(tmp_path: Path) -> None:
     bad = {2, 3, 9, *range(11, 20)}
-    events = list(spoiled(tmp_path, bad, log_every=1).run())
+    events = list(spoiled(tmp_path, bad, log_every=1).train())
     logged = [event for event in events if event.kind == "log"]
     assert [event.values["skipped"] for event in logged] == [sum(b <= s for b in bad) for s in range(1, 21)]
     assert all(math.isfinite(event.values["loss"]) for event in logged)
@@ -263,13 +263,15 @@ def test_after_ten_in_a_row_training_stops_with_a_good_checkpoint(tmp_path: Path
     seen: dict[int, dict[str, Tensor]] = {}
 
     def watch() -> None:
-        for event in training.run():
+        for event in training.train():
             seen[event.step] = weights_of(training.model)
 
     with pytest.raises(TrainingError) as caught:
         watch()
     stopped = training.progress.step
-    assert 3 + BAD_STEPS <= stopped <= 16  # where it was noticed: what a step saw is read now and then
+    assert (
+        3 + MAX_CONSECUTIVE_SKIPPED_STEPS <= stopped <= 16
+    )  # where it was noticed: what a step saw is read now and then
     assert str(caught.value) == (
         f"step {stopped}: the loss was not finite 10 times in a row; the weights from before are saved in "
         f"{tmp_path / 'run'}; lower train.learning_rate (now 0.003), lengthen train.warmup, "
@@ -284,14 +286,14 @@ def test_after_ten_in_a_row_training_stops_with_a_good_checkpoint(tmp_path: Path
 
 
 def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
-    class Large(Translate):
-        def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+    class Large(TranslationTask):
+        def compute_loss(self, model: nn.Module, batch: Seq2SeqBatch) -> Loss:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has ...")
 
     prepared = ready(recipe(tmp_path, {"train": {"accumulate": 2}}), tmp_path / "run")
     prepared.task = Large(prepared.task.config, prepared.task.tokenizers)
     with pytest.raises(TrainingError) as caught:
-        list(Training(prepared).run())
+        list(Trainer(prepared).train())
     assert str(caught.value) == (
         "out of memory with train.batch_tokens = 64 in 2 parts; begin another run with train.accumulate = 4, "
         "or a smaller train.batch_tokens or model.d_model"
@@ -299,9 +301,9 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
 
 
 def test_out_of_memory_at_the_average_is_one_line_too(tmp_path: Path) -> None:
-    class Large(Translate):
+    class Large(TranslationTask):
         def score(self, model: nn.Module, store: TokenStore, device: torch.device) -> dict[str, float]:
-            if next(self.scored) == 2:
+            if next(self.max_scored_examples) == 2:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
             return {"bleu": 1.0}
 
@@ -310,19 +312,19 @@ def test_out_of_memory_at_the_average_is_one_line_too(tmp_path: Path) -> None:
     prepared = ready(recipe(tmp_path, {"train": {"average": 2}}), tmp_path / "run")
     prepared.task = Large(prepared.task.config, prepared.task.tokenizers)
     with pytest.raises(TrainingError, match=r"^out of memory with train.batch_tokens = 64"):
-        list(Training(prepared).run())
-    assert next(Large.scored) == 3  # after two validations
+        list(Trainer(prepared).train())
+    assert next(Large.max_scored_examples) == 3  # after two validations
 
 
 def test_stopping_saves_after_the_step_in_progress_and_gives_the_signals_back(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    training = Training(ready(recipe(tmp_path), tmp_path / "run"))
+    training = Trainer(ready(recipe(tmp_path), tmp_path / "run"))
     events = []
-    for event in training.run():
+    for event in training.train():
         events.append(event)
-        if event == Event("log", 2, event.values):
+        if event == TrainingEvent("log", 2, event.values):
             signal.raise_signal(signal.SIGTERM)
-    assert events[-1] == Event("interrupted", 2, {})
+    assert events[-1] == TrainingEvent("interrupted", 2, {})
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     assert json.loads((tmp_path / "run" / "train.json").read_text())["step"] == 2
     trained(recipe(tmp_path), tmp_path / "run", resume=True)
@@ -331,10 +333,10 @@ def test_stopping_saves_after_the_step_in_progress_and_gives_the_signals_back(tm
 
 
 def test_a_second_interruption_ends_it_at_once(tmp_path: Path) -> None:
-    training = Training(ready(recipe(tmp_path), tmp_path / "run"))
+    training = Trainer(ready(recipe(tmp_path), tmp_path / "run"))
 
     def interrupt() -> None:
-        for _ in training.run():
+        for _ in training.train():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
 
@@ -370,8 +372,8 @@ def test_validation_leaves_the_training_as_it_was(tmp_path: Path) -> None:
 
 
 def test_prepared_is_left_in_its_directory(tmp_path: Path) -> None:
-    prepared: Prepared = ready(recipe(tmp_path), tmp_path / "run")
-    list(Training(prepared).run())
+    prepared: PreparedRun = ready(recipe(tmp_path), tmp_path / "run")
+    list(Trainer(prepared).train())
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         "config.toml",
         "tokenizer.json",

@@ -21,19 +21,19 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.cli import main
-from regard.data.batches import IGNORE, Rows, Tensors, lay
+from regard.data.batches import IGNORE, Rows, TensorDataclass, build_rows
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
-from regard.models.families import PAIRS
-from regard.models.presets import Seq2SeqConfig
+from regard.models.families import SEQ2SEQ_MODELS
+from regard.models.presets import TransformerSeq2SeqConfig
 from regard.nn import Loss, cross_entropy
 from regard.tasks import TASKS, Task
-from regard.tasks.task import Goal
-from regard.text.files import lines
+from regard.tasks.task import ValidationMetric
+from regard.text.files import read_lines
 from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
-from regard.train.loop import Training
+from regard.train.loop import Trainer
 from regard.train.run import RunDirectory
 
 
@@ -44,13 +44,13 @@ class LinesConfig:
 
 
 @dataclass(frozen=True)
-class LineBatch(Tensors):
+class LineBatch(TensorDataclass):
     now: Rows
     next: Int[Tensor, "B T"]
     n_tokens: int
 
     @property
-    def n_read(self) -> int:
+    def n_input_tokens(self) -> int:
         return self.n_tokens
 
 
@@ -69,9 +69,9 @@ class Lines(Task):
     """Lines of text, token by token; with `noise`, some tokens are drawn to be skipped, as in masked pre-training."""
 
     name, verb = "lines", "continue"
-    Config, families = LinesConfig, PAIRS
-    columns = ("line",)
-    goal = Goal("valid_perplexity", "perplexity", higher_is_better=False)
+    Config, architectures = LinesConfig, SEQ2SEQ_MODELS
+    store_columns = ("line",)
+    validation_metric = ValidationMetric("valid_perplexity", "perplexity", higher_is_better=False)
 
     def __init__(self, config: LinesConfig, tokenizer: Tokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
@@ -81,17 +81,21 @@ class Lines(Task):
         return [Path(file) for file in data]
 
     @staticmethod
-    def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return ((line,) for file in data for line in lines(file))
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        return ((line,) for file in data for line in read_lines(file))
 
     @classmethod
-    def learn(
-        cls, config: LinesConfig, tokenizer: TokenizerConfig, corpus: Corpus, ready: Tokenizer | None = None
+    def from_corpus(
+        cls,
+        config: LinesConfig,
+        tokenizer_config: TokenizerConfig,
+        corpus: Corpus,
+        pretrained_tokenizer: Tokenizer | None = None,
     ) -> Lines:
-        return cls(config, train_tokenizer(corpus.texts(0), tokenizer))
+        return cls(config, train_tokenizer(corpus.train_texts(0), tokenizer_config))
 
     @classmethod
-    def load(cls, config: LinesConfig, tokenizer: TokenizerConfig, directory: Path) -> Lines:
+    def load(cls, config: LinesConfig, tokenizer_config: TokenizerConfig, directory: Path) -> Lines:
         return cls(config, Tokenizer.load(directory / "tokenizer.json"))
 
     def save(self, directory: Path) -> None:
@@ -102,28 +106,28 @@ class Lines(Task):
         return self.tokenizer.fingerprint
 
     @property
-    def vocabulary(self) -> int:
+    def vocabulary_size(self) -> int:
         return len(self.tokenizer)
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [self.tokenizer.encode_batch([line for (line,) in examples])]
 
-    def lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
-        return store.lengths("line", extra=1)
+    def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
+        return store.lengths("line", n_special_tokens=1)
 
-    def batch(self, store: TokenStore, placement: Placement) -> LineBatch:
-        now = lay(store["line"], placement, *placement.widths, before=SOS, pad=PAD)
-        following = lay(store["line"], placement, *placement.widths, after=EOS, pad=IGNORE)
+    def make_batch(self, store: TokenStore, placement: Placement) -> LineBatch:
+        now = build_rows(store["line"], placement, *placement.widths, prefix_id=SOS, pad_id=PAD)
+        following = build_rows(store["line"], placement, *placement.widths, suffix_id=EOS, pad_id=IGNORE)
         return LineBatch(now, following.ids.long(), int((following.segment > 0).sum()))
 
-    def build(self, config: Seq2SeqConfig) -> Bigrams:
-        return Bigrams(self.vocabulary, config.d_model)
+    def build_model(self, config: TransformerSeq2SeqConfig) -> Bigrams:
+        return Bigrams(self.vocabulary_size, config.d_model)
 
-    def loss(self, model: Bigrams, batch: LineBatch) -> Loss:
+    def compute_loss(self, model: Bigrams, batch: LineBatch) -> Loss:
         skipped = torch.rand(batch.next.shape, device=batch.next.device) < self.config.noise
         return cross_entropy(model(batch.now), batch.next.masked_fill(skipped, IGNORE))
 
-    def score(self, model: Bigrams, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(self, model: Bigrams, store: TokenStore, device: torch.device) -> dict[str, float]:
         return {}
 
 
@@ -160,7 +164,7 @@ def test_it_learns_and_keeps_the_lowest_perplexity(tmp_path: Path) -> None:
 def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, events: int) -> None:
     tables = recipe(tmp_path, {"task": {"noise": 0.3}})
     trained(tables, tmp_path / "whole")
-    run = Training(ready(tables, tmp_path / "left")).run()
+    run = Trainer(ready(tables, tmp_path / "left")).train()
     for _ in range(events):
         next(run)
     run.close()
@@ -200,4 +204,4 @@ def test_nothing_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Lines, "read", staticmethod(read))
     two = ready(tables, tmp_path / "run", resume=True)
-    assert (len(one.train), len(one.valid)) == (len(two.train), len(two.valid)) == (57, 3)
+    assert (len(one.train_store), len(one.valid_store)) == (len(two.train_store), len(two.valid_store)) == (57, 3)

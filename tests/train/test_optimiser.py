@@ -10,9 +10,9 @@ from encoders import small, vocabulary
 from torch import nn
 from torch.testing import assert_close
 
-from regard.tasks.classify import Classify, ClassifyConfig
+from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.tasks.labels import Labels
-from regard.train.optimiser import SCHEDULES, adamw, set_learning_rate
+from regard.train.optimiser import SCHEDULES, build_adamw, set_learning_rate
 
 
 def test_the_schedule_of_vaswani_et_al() -> None:
@@ -53,7 +53,7 @@ def test_adamw_is_the_plain_formula_and_vectors_do_not_decay() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(3, 2)
     before = {name: weight.detach().clone().double() for name, weight in layer.named_parameters()}
-    optimiser = adamw(layer, weight_decay=0.1)
+    optimiser = build_adamw(layer, weight_decay=0.1)
     set_learning_rate(optimiser, 0.01)
     gradients = [{name: torch.randn_like(w) for name, w in layer.named_parameters()} for _ in range(3)]
     for gradient in gradients:
@@ -71,9 +71,9 @@ def test_adamw_is_the_plain_formula_and_vectors_do_not_decay() -> None:
 
 
 def test_lower_layers_learn_more_slowly() -> None:
-    task = Classify(ClassifyConfig(), vocabulary(), Labels(("a", "b")))
+    task = ClassificationTask(ClassifyConfig(), vocabulary(), Labels(("a", "b")))
     model = small(task)
-    optimiser = adamw(model, 0.1, layer_decay=0.5)
+    optimiser = build_adamw(model, 0.1, layer_decay=0.5)
     set_learning_rate(optimiser, 1.0)
     rate = {id(weight): group["lr"] for group in optimiser.param_groups for weight in group["params"]}
     found = {name: rate[id(weight)] for name, weight in model.named_parameters()}
@@ -81,6 +81,6 @@ def test_lower_layers_learn_more_slowly() -> None:
     assert found["encoder.1.attention.output.weight"] == 0.5
     assert found["encoder.0.feed_forward.inner.bias"] == 0.25
     assert {found[name] for name in found if name.startswith("embedding.")} == {0.125}
-    even = adamw(model, 0.1)
+    even = build_adamw(model, 0.1)
     assert [group["share"] for group in even.param_groups] == [1.0, 1.0]
     assert [group["weight_decay"] for group in even.param_groups] == [0.1, 0.0]

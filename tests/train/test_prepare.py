@@ -16,12 +16,12 @@ from regard.data.corpus import Corpus
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, RegardError, TrainingError
 from regard.models.weights import read_tensors, write_tensors
-from regard.tasks.translate import Translate
-from regard.train.prepare import Prepared
+from regard.tasks.translate import TranslationTask
+from regard.train.prepare import PreparedRun
 from regard.train.run import RunDirectory
 
 
-def texts(prepared: Prepared, store: TokenStore, column: str = "source") -> list[str]:
+def texts(prepared: PreparedRun, store: TokenStore, column: str = "source") -> list[str]:
     tokenizer = getattr(prepared.task.tokenizers, column)
     return [tokenizer.decode(store[column][i].tolist()) for i in range(len(store))]
 
@@ -46,9 +46,14 @@ def test_without_a_recipe_everything_is_chosen_written_down_and_named(tmp_path: 
     assert prepared.config.model.preset == "tiny"
     assert 259 < prepared.config.tokenizer.vocabulary <= 512
     assert prepared.config.data.max_length == 64
-    assert prepared.chosen["train.steps"] == prepared.config.train.steps
-    assert prepared.chosen.keys() > {"tokenizer.vocabulary", "model.d_model", "train.batch_tokens", "data.max_length"}
-    assert not prepared.chosen.keys() & {"task.name", "data.train"}
+    assert prepared.chosen_settings["train.steps"] == prepared.config.train.steps
+    assert prepared.chosen_settings.keys() > {
+        "tokenizer.vocabulary",
+        "model.d_model",
+        "train.batch_tokens",
+        "data.max_length",
+    }
+    assert not prepared.chosen_settings.keys() & {"task.name", "data.train"}
 
 
 LABELLED = "".join(f"{text}\t{'even' if number % 2 else 'odd'}\n" for number, (text, _) in enumerate(digits(60)))
@@ -80,10 +85,10 @@ def test_all_that_differs_from_its_default_is_named(tmp_path: Path, name: str, m
         for key, value in table.items()
         if key not in (usual := config.defaults(kinds[name])) or usual[key] != value
     }
-    assert prepared.chosen == {key: value for key, value in unlike.items() if key not in given}
-    assert prepared.chosen.keys() >= {"train.schedule", "train.weight_decay", "train.average"}
-    assert ("task.pooling" in prepared.chosen) == (name == "classify" and bool(model))
-    assert ("task.length" in prepared.chosen) == (name == "lm")
+    assert prepared.chosen_settings == {key: value for key, value in unlike.items() if key not in given}
+    assert prepared.chosen_settings.keys() >= {"train.schedule", "train.weight_decay", "train.average"}
+    assert ("task.pooling" in prepared.chosen_settings) == (name == "classify" and bool(model))
+    assert ("task.length" in prepared.chosen_settings) == (name == "lm")
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -124,7 +129,7 @@ def test_what_is_chosen_for_no_recipe_resolves_to_itself(tmp_path: Path) -> None
     again = ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "again")
     assert (tmp_path / "run" / "config.toml").read_bytes() == (tmp_path / "again" / "config.toml").read_bytes()
     assert again.config == first.config
-    assert again.chosen == {}
+    assert again.chosen_settings == {}
 
 
 def test_held_out_examples_are_no_training_examples_and_always_the_same(tmp_path: Path) -> None:
@@ -132,19 +137,19 @@ def test_held_out_examples_are_no_training_examples_and_always_the_same(tmp_path
     files = write_pairs(tmp_path, "double", [*pairs, *((source, f"{target} again") for source, target in pairs)])
     tables = merged(recipe(tmp_path, n_valid=0), {"data": {"train": files}})
     one, two = (ready(tables, tmp_path / name) for name in ("one", "two"))
-    train, valid = texts(one, one.train), texts(one, one.valid)
+    train, valid = texts(one, one.train_store), texts(one, one.valid_store)
     assert len(train) + len(valid) == 120
     assert 6 <= len(valid) <= 8  # one in twenty; equal sources stay together, so a pair may come along
     assert not set(train) & set(valid)
     assert sorted({*train, *valid}) == sorted(source for source, _ in pairs)
-    assert valid == texts(two, two.valid)
-    assert train == texts(two, two.train)
+    assert valid == texts(two, two.valid_store)
+    assert train == texts(two, two.train_store)
 
 
 def test_the_stores_hold_the_pairs_in_order(tmp_path: Path) -> None:
     prepared = ready(recipe(tmp_path), tmp_path / "run")
     pairs = digits(28)
-    for store, expected in ((prepared.train, pairs[4:]), (prepared.valid, pairs[:4])):
+    for store, expected in ((prepared.train_store, pairs[4:]), (prepared.valid_store, pairs[:4])):
         found = zip(texts(prepared, store, "source"), texts(prepared, store, "target"), strict=True)
         assert list(found) == expected
 
@@ -172,12 +177,12 @@ def test_going_on_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     shutil.copytree(tmp_path / "run", tmp_path / "lacking")
     shutil.rmtree(tmp_path / "lacking" / "store" / "valid")
     again = ready(tables, tmp_path / "lacking", resume=True)
-    assert texts(again, again.valid) == texts(whole, whole.valid)
+    assert texts(again, again.valid_store) == texts(whole, whole.valid_store)
 
     def read(*_: Any, **__: Any) -> None:
         raise AssertionError("text is read")
 
-    monkeypatch.setattr(Translate, "read", staticmethod(read))
+    monkeypatch.setattr(TranslationTask, "read", staticmethod(read))
     assert trained(tables, tmp_path / "run", resume=True)[-1].step == 3
     assert before == {path: path.read_bytes() for path in (tmp_path / "run" / "store").rglob("*.ids")}
 
@@ -271,10 +276,10 @@ def test_a_store_that_is_not_the_one_learned_from(tmp_path: Path) -> None:
     file.write_text(text.replace("1", "2"))
     prepared = ready(tables, out / "other")
     shutil.rmtree(out / "store" / "train")
-    shutil.copytree(prepared.train.path, out / "store" / "train")
+    shutil.copytree(prepared.train_store.path, out / "store" / "train")
     manifest = out / "store" / "train" / "manifest.json"
-    mark = Corpus(Translate, prepared.config.data, "test").fingerprint(
-        Translate.load(prepared.task.config, prepared.config.tokenizer, out).fingerprint
+    mark = Corpus(TranslationTask, prepared.config.data, "test").fingerprint(
+        TranslationTask.load(prepared.task.config, prepared.config.tokenizer, out).fingerprint
     )
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"fingerprint": mark}))
     assert fault(tables, out, CheckpointError, resume=True) == f"{out}/store/train: {CHANGED}"
@@ -395,8 +400,8 @@ def test_a_table_by_the_names_of_its_columns(tmp_path: Path) -> None:
     (tmp_path / "corpus.tsv").write_text("number\tfr\ten\n" + rows)
     tables = merged(recipe(tmp_path, n_valid=0), {"data": {"train": "x", "columns": ["en", "fr"]}})
     prepared = ready(merged(tables, {"data": {"train": f"{tmp_path}/corpus.tsv"}}), tmp_path / "run")
-    assert len(prepared.train) + len(prepared.valid) == 30
-    assert set(texts(prepared, prepared.train)) < {source for source, _ in digits(30)}
+    assert len(prepared.train_store) + len(prepared.valid_store) == 30
+    assert set(texts(prepared, prepared.train_store)) < {source for source, _ in digits(30)}
     ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "run", resume=True)
 
 

@@ -14,8 +14,8 @@ from regard import config
 from regard.cli import main
 from regard.data.order import BucketOrder, PackedOrder
 from regard.errors import ConfigError
-from regard.train.loop import Training
-from regard.train.plan import plan
+from regard.train.loop import Trainer
+from regard.train.plan import make_plan
 
 RNN: config.Tables = {
     "task": {"name": "translate", "label_smoothing": 0.0},
@@ -42,7 +42,7 @@ def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, shape: dict[
     every = {"steps": 6, "validate_every": 3, "save_every": 2, "accumulate": 2, "average": 2}
     tables = on_digits(tmp_path, {"model": {**shape, "dropout": 0.2, "n_layers": 2}, "train": every})
     trained(tables, tmp_path / "whole")
-    run = Training(ready(tables, tmp_path / "left")).run()
+    run = Trainer(ready(tables, tmp_path / "left")).train()
     for _ in range(events):
         next(run)
     run.close()
@@ -99,24 +99,24 @@ def test_one_fixed_vector_translates_without_alignment(tmp_path: Path, capsys: p
 
 def test_texts_stand_alone_and_nothing_is_compiled(tmp_path: Path) -> None:
     prepared = ready(on_digits(tmp_path), tmp_path / "rnn")
-    assert isinstance(prepared.order, BucketOrder)
+    assert isinstance(prepared.train_order, BucketOrder)
     assert isinstance(prepared.valid_order, BucketOrder)
     assert (prepared.config.train.compiled, prepared.config.train.precision) == (False, "float32")
-    assert isinstance(ready(recipe(tmp_path), tmp_path / "transformer").order, PackedOrder)
+    assert isinstance(ready(recipe(tmp_path), tmp_path / "transformer").train_order, PackedOrder)
 
 
 def test_the_plan_counts_recurrence_without_going_through_it(tmp_path: Path) -> None:
     prepared = ready(on_digits(tmp_path, {"model": {"attention": "dot"}}), tmp_path / "run")
-    sized, d, vocabulary = plan(prepared), 32, 266
+    sized, d, vocabulary = make_plan(prepared), 32, 266
 
     def forward(source: int, target: int) -> int:
         reading, writing = 2 * 4 * (d // 2) * (d + d // 2), 4 * d * (d + d)
         attention, combined = 2 * source * d, 2 * d * d
         return source * reading + target * (writing + attention + combined + d * vocabulary) + 2 * d * d
 
-    work = [batch.n_rows * forward(*batch.widths) for batch in prepared.order.pool(0, 0)]
+    work = [batch.n_rows * forward(*batch.widths) for batch in prepared.train_order.pool_batches(0, 0)]
     assert sized.flops == pytest.approx(6 * 3 * 2 * sum(work) / len(work), rel=0.15)
-    assert sized.memory > 16 * sized.parameters
+    assert sized.memory_bytes > 16 * sized.n_parameters
 
 
 def fails(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -166,7 +166,7 @@ def test_training_starts_from_its_own_architecture_alone(tmp_path: Path) -> None
     given = {"task": {"name": "translate"}, "data": files, "train": {**RNN["train"], "steps": 2}}
     again = ready({**given, "model": {"start": str(tmp_path / "rnn")}}, tmp_path / "again")
     assert again.config.model.architecture == "rnn"
-    assert isinstance(again.order, BucketOrder)
+    assert isinstance(again.train_order, BucketOrder)
     for start, architecture, has in (("transformer", "rnn", "transformer"), ("rnn", "transformer", "rnn")):
         model = {"start": str(tmp_path / start), "architecture": architecture}
         said = rf"model\.architecture = '{architecture}', but .*{start} has '{has}'; leave it out"
@@ -193,7 +193,7 @@ def test_a_language_model_learns_goes_on_for_ever_and_resumes_exactly(tmp_path: 
         "train": {"steps": 60, "batch_tokens": 256, "learning_rate": 2e-2, "validate_every": 20, "save_every": 10},
     }
     trained(tables, tmp_path / "whole")
-    run = Training(ready(tables, tmp_path / "left")).run()
+    run = Trainer(ready(tables, tmp_path / "left")).train()
     for _ in range(30):
         next(run)
     run.close()

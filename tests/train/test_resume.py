@@ -22,7 +22,7 @@ from forks import Forks
 from runs import contents, merged, ready, recipe, trained, written
 
 from regard import config
-from regard.train.loop import Training
+from regard.train.loop import Trainer
 from regard.train.run import RunDirectory
 
 EVERYTHING: config.Tables = {
@@ -148,7 +148,7 @@ VARIANTS: dict[str, config.Tables] = {
 
 def left_after(tables: config.Tables, out: Path, events: int) -> None:
     """Begin or go on, and leave without a word when so many things have happened."""
-    run = Training(ready(tables, out, resume=True)).run()
+    run = Trainer(ready(tables, out, resume=True)).train()
     for _, _ in zip(range(events), run, strict=False):
         pass
     run.close()

@@ -14,10 +14,10 @@ from runs import ready, recipe
 from safetensors.torch import save_file
 from torch import nn
 
-from regard.disk import json_text, write_aside, write_json
+from regard.disk import json_text, write_atomically, write_json
 from regard.errors import CheckpointError, ConfigError
-from regard.models.weights import load_weights, read_tensors, weights_of, write_tensors
-from regard.train.prepare import Prepared
+from regard.models.weights import collect_weights, load_weights, read_tensors, write_tensors
+from regard.train.prepare import PreparedRun
 from regard.train.run import RunDirectory, TrainConfig
 
 
@@ -28,7 +28,7 @@ def layer(seed: int = 0, width: int = 3) -> nn.Linear:
 
 def fault(path: Path, model: nn.Module | None = None) -> str:
     model = model or layer()
-    before = weights_of(model)
+    before = collect_weights(model)
     with pytest.raises(CheckpointError) as caught:
         load_weights(model, path)
     assert "\n" not in str(caught.value)
@@ -38,7 +38,7 @@ def fault(path: Path, model: nn.Module | None = None) -> str:
 
 def test_weights_go_to_disk_and_back(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    write_tensors(path, weights_of(layer(1)), {"note": "é"})
+    write_tensors(path, collect_weights(layer(1)), {"note": "é"})
     other = layer(2)
     load_weights(other, path)
     assert all(torch.equal(one, two) for one, two in zip(layer(1).parameters(), other.parameters(), strict=True))
@@ -51,16 +51,16 @@ def test_weights_that_are_not_this_models(tmp_path: Path) -> None:
     assert fault(path) == f"{path}: no such file; was training stopped before its first checkpoint?"
     save_file({"weight": torch.zeros(2, 3)}, path)
     assert fault(path) == f"{path}: lacks the tensor 'bias'; is it from another model?"
-    save_file({**weights_of(layer()), "scale": torch.zeros(1)}, path)
+    save_file({**collect_weights(layer()), "scale": torch.zeros(1)}, path)
     assert fault(path) == f"{path}: holds a tensor 'scale' this model does not have; is it from another model?"
-    save_file(weights_of(layer(width=4)), path)
+    save_file(collect_weights(layer(width=4)), path)
     assert fault(path) == f"{path}: 'weight' has shape (2, 4), expected (2, 3); is it from another model?"
 
 
 @pytest.mark.parametrize("length", [0, 4, 20, -1])
 def test_a_file_cut_short(tmp_path: Path, length: int) -> None:
     path = tmp_path / "w.safetensors"
-    write_tensors(path, weights_of(layer()))
+    write_tensors(path, collect_weights(layer()))
     path.write_bytes(path.read_bytes()[:length])
     assert fault(path).startswith(f"{path}: damaged or not a safetensors file (")
     assert fault(path).endswith("); restore it from a copy")
@@ -84,7 +84,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_aside(path, fail)
+        write_atomically(path, fail)
     assert json.loads(path.read_text()) == {"bleu": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
 
@@ -102,14 +102,14 @@ def test_json_has_no_word_for_what_is_not_finite(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_beside_a_file_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     path.with_name("w.safetensors.new").write_bytes(b"x" * 10_000)
-    write_tensors(path, weights_of(layer()))
+    write_tensors(path, collect_weights(layer()))
     load_weights(layer(1), path)
     assert [path.name for path in tmp_path.iterdir()] == ["w.safetensors"]
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    write_tensors(path, weights_of(layer()))
+    write_tensors(path, collect_weights(layer()))
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -125,7 +125,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedRun:
     folder = tmp_path_factory.mktemp("run")
     return ready(recipe(folder), folder / "run")
 
@@ -140,8 +140,8 @@ def test_no_run_directory(tmp_path: Path) -> None:
         assert str(caught.value) == f"{path}: {message}"
 
 
-def test_a_config_cut_short_anywhere_is_noticed(prepared: Prepared, tmp_path: Path) -> None:
-    text = prepared.run.config.read_text()
+def test_a_config_cut_short_anywhere_is_noticed(prepared: PreparedRun, tmp_path: Path) -> None:
+    text = prepared.directory.config_path.read_text()
     for length in range(0, len(text) - len("\n"), 7):
         (tmp_path / "config.toml").write_text(text[:length])
         with pytest.raises(ConfigError) as caught:
@@ -150,7 +150,7 @@ def test_a_config_cut_short_anywhere_is_noticed(prepared: Prepared, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["steps", "batch_tokens", "accumulate", "log_every", "average", "learning_rate"])
-def test_settings_out_of_range(prepared: Prepared, name: str) -> None:
+def test_settings_out_of_range(prepared: PreparedRun, name: str) -> None:
     values = vars(prepared.config.train)
     zero = type(values[name])(0)
     with pytest.raises(ConfigError, match=rf"^train.{name} = {zero}; expected "):

@@ -15,19 +15,19 @@ from runs import ready, recipe
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.data.batches import PairBatch, Rows
+from regard.data.batches import Rows, Seq2SeqBatch
 from regard.errors import TrainingError
 from regard.nn import Loss
-from regard.train.loop import _memory_named
-from regard.train.optimiser import adamw, set_learning_rate
-from regard.train.prepare import Prepared
-from regard.train.step import Stepper, StepResult, read
+from regard.train.loop import _convert_out_of_memory_errors
+from regard.train.optimiser import build_adamw, set_learning_rate
+from regard.train.prepare import PreparedRun
+from regard.train.step import StepResult, TrainingStep, read_step_results
 
 NO_CLIP = 1e9
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedRun:
     folder = tmp_path_factory.mktemp("step")
     return ready(recipe(folder, {"train": {"batch_tokens": 128}, "model": {"dropout": 0.0}}), folder / "run")
 
@@ -37,23 +37,25 @@ class Bench:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedRun,
         *,
         loss: Callable[[Any, Any], Loss] | None = None,
         dropout: float = 0.0,
         **options: Any,
     ) -> None:
-        self.model = prepared.task.build(replace(prepared.config.model, dropout=dropout)).train()
+        self.model = prepared.task.build_model(replace(prepared.config.model, dropout=dropout)).train()
         self.model.load_state_dict(prepared.model.state_dict())
-        self.optimiser = adamw(self.model, weight_decay=0.1)
+        self.optimiser = build_adamw(self.model, weight_decay=0.1)
         set_learning_rate(self.optimiser, 1e-2)
         wanted = {"dtype": torch.float32, "clip": 1.0, "compiled": False, **options}
-        self.stepper = Stepper(self.model, loss or prepared.task.loss, self.optimiser, **wanted)
-        placements = islice(prepared.order.iterate(), 3)
-        self.batches: list[PairBatch] = [prepared.task.batch(prepared.train, where) for where, _ in placements]
+        self.stepper = TrainingStep(self.model, loss or prepared.task.compute_loss, self.optimiser, **wanted)
+        placements = islice(prepared.train_order.iterate(), 3)
+        self.batches: list[Seq2SeqBatch] = [
+            prepared.task.make_batch(prepared.train_store, where) for where, _ in placements
+        ]
 
-    def step(self, *batches: PairBatch) -> StepResult:
-        return read([self.stepper(batches, sum(batch.n_tokens for batch in batches))])[0]
+    def step(self, *batches: Seq2SeqBatch) -> StepResult:
+        return read_step_results([self.stepper(batches, sum(batch.n_tokens for batch in batches))])[0]
 
     def walk(self) -> list[StepResult]:
         return [self.step(batch) for batch in self.batches]
@@ -67,12 +69,12 @@ class Bench:
         return kept
 
 
-def rows_of(batch: PairBatch, chosen: slice) -> PairBatch:
+def rows_of(batch: Seq2SeqBatch, chosen: slice) -> Seq2SeqBatch:
     def part(rows: Rows) -> Rows:
         return Rows(rows.ids[chosen], rows.segment[chosen], rows.position[chosen])
 
     target_out = batch.target_out[chosen]
-    return PairBatch(part(batch.source), part(batch.target_in), target_out, int((target_out >= 0).sum()))
+    return Seq2SeqBatch(part(batch.source), part(batch.target_in), target_out, int((target_out >= 0).sum()))
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor], **tolerance: float) -> None:
@@ -81,7 +83,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor], **tolerance: float) -
         assert_close(one[name], other[name], **tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_the_parts_of_a_batch_are_the_batch(prepared: Prepared) -> None:
+def test_the_parts_of_a_batch_are_the_batch(prepared: PreparedRun) -> None:
     whole, parts = Bench(prepared, clip=NO_CLIP), Bench(prepared, clip=NO_CLIP)
     for batch in whole.batches:
         split = [rows_of(batch, rows) for rows in (slice(0, 1), slice(1, 2), slice(2, 4))]
@@ -94,7 +96,7 @@ def test_the_parts_of_a_batch_are_the_batch(prepared: Prepared) -> None:
 
 
 @pytest.mark.parametrize("clip", [0.05, NO_CLIP])
-def test_a_step_is_clip_and_adamw_as_torch_has_them(prepared: Prepared, clip: float) -> None:
+def test_a_step_is_clip_and_adamw_as_torch_has_them(prepared: PreparedRun, clip: float) -> None:
     """But for keys' biases: their gradient is 0 up to rounding, and Adam makes that as large as any other."""
     bench = Bench(prepared, clip=clip)
     model = copy.deepcopy(bench.model)
@@ -110,14 +112,14 @@ def test_a_step_is_clip_and_adamw_as_torch_has_them(prepared: Prepared, clip: fl
     )
     for batch in bench.batches:
         plain.zero_grad()
-        loss = prepared.task.loss(model, batch)
+        loss = prepared.task.compute_loss(model, batch)
         (loss.total / batch.n_tokens).backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
         plain.step()
         seen = bench.step(batch)
-        assert (seen.norm > clip) == (clip < 1)
+        assert (seen.gradient_norm > clip) == (clip < 1)
         expected = [norm.item(), loss.total.item(), loss.nll.item()]
-        assert [seen.norm, seen.total, seen.nll] == pytest.approx(expected, rel=1e-4)
+        assert [seen.gradient_norm, seen.total, seen.nll] == pytest.approx(expected, rel=1e-4)
         assert seen.skipped == 0
     for one, other in zip(bench.model.parameters(), model.parameters(), strict=True):
         moved = plain.state[other]["exp_avg_sq"] > 1e-11
@@ -131,11 +133,13 @@ def test_a_step_is_clip_and_adamw_as_torch_has_them(prepared: Prepared, clip: fl
     [lambda x: x * torch.nan, lambda x: x * torch.inf, lambda x: x + torch.nan],
     ids=["nan", "inf", "nan with a finite gradient"],
 )
-def test_what_is_not_finite_changes_nothing(prepared: Prepared, spoil: Callable[[Tensor], Tensor], parts: int) -> None:
+def test_what_is_not_finite_changes_nothing(
+    prepared: PreparedRun, spoil: Callable[[Tensor], Tensor], parts: int
+) -> None:
     spoiled = iter([True, False, False] if parts == 1 else [False, True, False, False, False, False])
 
-    def loss(model: nn.Module, batch: PairBatch) -> Loss:
-        found = prepared.task.loss(model, batch)
+    def loss(model: nn.Module, batch: Seq2SeqBatch) -> Loss:
+        found = prepared.task.compute_loss(model, batch)
         return Loss(spoil(found.total), found.nll, found.n_tokens) if next(spoiled) else found
 
     bench, sane = Bench(prepared, loss=loss), Bench(prepared)
@@ -151,7 +155,7 @@ def test_what_is_not_finite_changes_nothing(prepared: Prepared, spoil: Callable[
     same(bench.state(), sane.state(), rtol=0, atol=0)
 
 
-def test_a_bad_step_in_the_middle_keeps_the_moments(prepared: Prepared) -> None:
+def test_a_bad_step_in_the_middle_keeps_the_moments(prepared: PreparedRun) -> None:
     bench = Bench(prepared)
     bench.walk()
     before = bench.state()
@@ -163,7 +167,7 @@ def test_a_bad_step_in_the_middle_keeps_the_moments(prepared: Prepared) -> None:
     same(bench.state(), before, rtol=0, atol=0)
 
 
-def test_bfloat16_keeps_float32_weights_and_follows_float32(prepared: Prepared) -> None:
+def test_bfloat16_keeps_float32_weights_and_follows_float32(prepared: PreparedRun) -> None:
     narrow, wide = Bench(prepared, dtype=torch.bfloat16), Bench(prepared)
     losses = [[float(seen.nll / seen.n_tokens) for seen in bench.walk()] for bench in (narrow, wide)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
@@ -175,9 +179,9 @@ def test_bfloat16_keeps_float32_weights_and_follows_float32(prepared: Prepared) 
 
 
 def test_where_nothing_can_be_compiled_it_is_said_once_and_training_goes_on(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    prepared: PreparedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(batch: PairBatch) -> Loss:
+    def fails(batch: Seq2SeqBatch) -> Loss:
         raise RuntimeError("InvalidCxxCompiler: No working C++ compiler found\n\nSet TORCHDYNAMO_VERBOSE=1 ...")
 
     monkeypatch.setattr(torch, "compile", lambda run, **_: fails)
@@ -188,8 +192,8 @@ def test_where_nothing_can_be_compiled_it_is_said_once_and_training_goes_on(
     ]
 
 
-def test_too_little_memory_is_no_fault_of_the_compiler(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(batch: PairBatch) -> Loss:
+def test_too_little_memory_is_no_fault_of_the_compiler(prepared: PreparedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(batch: Seq2SeqBatch) -> Loss:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch, "compile", lambda run, **_: full)
@@ -197,7 +201,7 @@ def test_too_little_memory_is_no_fault_of_the_compiler(prepared: Prepared, monke
         Bench(prepared, compiled=True).walk()
 
 
-def test_the_seed_repeats_the_dropout(prepared: Prepared) -> None:
+def test_the_seed_repeats_the_dropout(prepared: PreparedRun) -> None:
     def seen(seed: int) -> float:
         bench = Bench(prepared, dropout=0.5)
         torch.manual_seed(seed)
@@ -209,12 +213,12 @@ def test_the_seed_repeats_the_dropout(prepared: Prepared) -> None:
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
-def test_out_of_memory_names_the_settings_to_change(prepared: Prepared, error: Exception, tmp_path: Path) -> None:
-    def loss(model: nn.Module, batch: PairBatch) -> Loss:
+def test_out_of_memory_names_the_settings_to_change(prepared: PreparedRun, error: Exception, tmp_path: Path) -> None:
+    def loss(model: nn.Module, batch: Seq2SeqBatch) -> Loss:
         raise error
 
     bench = Bench(prepared, loss=loss)
-    with pytest.raises(TrainingError) as caught, _memory_named(prepared.config.train):
+    with pytest.raises(TrainingError) as caught, _convert_out_of_memory_errors(prepared.config.train):
         bench.step(bench.batches[0])
     assert str(caught.value) == (
         "out of memory with train.batch_tokens = 128 in 1 parts; "
@@ -222,6 +226,6 @@ def test_out_of_memory_names_the_settings_to_change(prepared: Prepared, error: E
     )
 
 
-def test_another_error_is_not_taken_for_it(prepared: Prepared) -> None:
-    with pytest.raises(RuntimeError, match=r"^something else$"), _memory_named(prepared.config.train):
+def test_another_error_is_not_taken_for_it(prepared: PreparedRun) -> None:
+    with pytest.raises(RuntimeError, match=r"^something else$"), _convert_out_of_memory_errors(prepared.config.train):
         raise RuntimeError("something else")

@@ -8,7 +8,14 @@ Both ways go through the same tables, one file for each family: names of keys (o
 Numbers are the same on both sides (bench/parity.py). What we do not have is refused by its name, never half-loaded.
 """
 
-from regard.models.exchange.reading import FAMILIES, Found, is_foreign, read
-from regard.models.exchange.writing import family_of, write
+from regard.models.exchange.reading import HF_FAMILIES, HFCheckpoint, is_hf_directory, read_hf_directory
+from regard.models.exchange.writing import choose_hf_family, write_hf_directory
 
-__all__ = ["FAMILIES", "Found", "family_of", "is_foreign", "read", "write"]
+__all__ = [
+    "HF_FAMILIES",
+    "HFCheckpoint",
+    "choose_hf_family",
+    "is_hf_directory",
+    "read_hf_directory",
+    "write_hf_directory",
+]

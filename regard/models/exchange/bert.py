@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from regard.models.exchange.encoders import ALWAYS, EMPTY, HEADS, POOLED, EncoderFamily
-from regard.models.exchange.options import ACTIVATIONS, Key, choice
-from regard.models.exchange.tensors import Table
+from regard.models.exchange.encoders import (
+    CONSTANT_FIELDS,
+    HEADS_BY_SUFFIX,
+    IGNORED_TENSORS,
+    POOLER_WEIGHT,
+    HFEncoderFamily,
+)
+from regard.models.exchange.options import HF_ACTIVATIONS, ConfigKey, choice_key
+from regard.models.exchange.tensors import ModuleMapping
 
 KEYS = (
-    Key("hidden_size", "d_model", 768),
-    Key("num_hidden_layers", "n_layers", 12),
-    Key("num_attention_heads", "n_heads", 12),
-    Key("intermediate_size", "d_ff", 3072),
-    Key("hidden_dropout_prob", "dropout", 0.1),
-    choice("hidden_act", "activation", "gelu", ACTIVATIONS),
-    Key("type_vocab_size", "n_parts", 2),
-    Key("layer_norm_eps", "norm_eps", 1e-12),
-    Key("tie_word_embeddings", "tied", True),
+    ConfigKey("hidden_size", "d_model", 768),
+    ConfigKey("num_hidden_layers", "n_layers", 12),
+    ConfigKey("num_attention_heads", "n_heads", 12),
+    ConfigKey("intermediate_size", "d_ff", 3072),
+    ConfigKey("hidden_dropout_prob", "dropout", 0.1),
+    choice_key("hidden_act", "activation", "gelu", HF_ACTIVATIONS),
+    ConfigKey("type_vocab_size", "n_parts", 2),
+    ConfigKey("layer_norm_eps", "norm_eps", 1e-12),
+    ConfigKey("tie_word_embeddings", "tied", True),
 )
 
 EMBEDDING = {
@@ -27,7 +33,7 @@ EMBEDDING = {
     "embedding.parts": "embeddings.token_type_embeddings",
 }
 
-LAYER: Table = {
+LAYER: ModuleMapping = {
     "attention.projection": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.output": "attention.output.dense",
     "around_attention.norm": "attention.output.LayerNorm",
@@ -36,7 +42,7 @@ LAYER: Table = {
     "around_feed_forward.norm": "output.LayerNorm",
 }
 
-TOPS = {
+HEAD_MODULES = {
     "masked": {
         "heads.masked.dense": "cls.predictions.transform.dense",
         "heads.masked.norm": "cls.predictions.transform.LayerNorm",
@@ -48,31 +54,31 @@ TOPS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bert(EncoderFamily):
+class BertFamily(HFEncoderFamily):
     """bert-base says that it is a BertForMaskedLM, and holds all that BertForPreTraining has."""
 
-    def heads(self, architecture: str, names: Container[str]) -> tuple[str, ...]:
-        whole = "cls.seq_relationship.weight" in names and POOLED in names
+    def head_names(self, architecture: str, tensor_names: Container[str]) -> tuple[str, ...]:
+        whole = "cls.seq_relationship.weight" in tensor_names and POOLER_WEIGHT in tensor_names
         more = whole and architecture == "BertForMaskedLM"
-        return super().heads("BertForPreTraining" if more else architecture, names)
+        return super().head_names("BertForPreTraining" if more else architecture, tensor_names)
 
 
-BERT = Bert(
+BERT = BertFamily(
     name="BERT",
     model_type="bert",
-    stem="Bert",
+    class_prefix="Bert",
     prefix="bert.",
-    endings=HEADS,
-    keys=(*KEYS, Key("max_position_embeddings", "n_positions", 512)),
-    always={**ALWAYS, "first_position": 0},
-    fixed={"position_embedding_type": "absolute"},
-    written={"attention_probs_dropout_prob": 0.0, "position_embedding_type": "absolute"},
-    embedding=EMBEDDING,
-    layers="encoder.layer",
-    layer=LAYER,
-    tops=TOPS,
-    decoder="cls.predictions.decoder",
-    bias="cls.predictions.bias",
-    empty=EMPTY,
-    unneeded=("pooler.dense.*",),
+    heads_by_suffix=HEADS_BY_SUFFIX,
+    config_keys=(*KEYS, ConfigKey("max_position_embeddings", "n_positions", 512)),
+    constant_fields={**CONSTANT_FIELDS, "first_position": 0},
+    required_values={"position_embedding_type": "absolute"},
+    extra_config_values={"attention_probs_dropout_prob": 0.0, "position_embedding_type": "absolute"},
+    embedding_modules=EMBEDDING,
+    layers_name="encoder.layer",
+    layer_modules=LAYER,
+    head_modules=HEAD_MODULES,
+    decoder_name="cls.predictions.decoder",
+    bias_name="cls.predictions.bias",
+    ignored_tensors=IGNORED_TENSORS,
+    unused_tensors=("pooler.dense.*",),
 )

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from regard.models.exchange.encoders import ALWAYS, EMPTY, EncoderFamily
-from regard.models.exchange.options import ACTIVATIONS, Key, choice
-from regard.models.exchange.tensors import Table
+from regard.models.exchange.encoders import CONSTANT_FIELDS, IGNORED_TENSORS, HFEncoderFamily
+from regard.models.exchange.options import HF_ACTIVATIONS, ConfigKey, choice_key
+from regard.models.exchange.tensors import ModuleMapping
 
 KEYS = (
-    Key("dim", "d_model", 768),
-    Key("n_layers", "n_layers", 6),
-    Key("n_heads", "n_heads", 12),
-    Key("hidden_dim", "d_ff", 3072),
-    Key("dropout", "dropout", 0.1),
-    choice("activation", "activation", "gelu", ACTIVATIONS),
-    Key("max_position_embeddings", "n_positions", 512),
-    Key("tie_word_embeddings", "tied", True),
+    ConfigKey("dim", "d_model", 768),
+    ConfigKey("n_layers", "n_layers", 6),
+    ConfigKey("n_heads", "n_heads", 12),
+    ConfigKey("hidden_dim", "d_ff", 3072),
+    ConfigKey("dropout", "dropout", 0.1),
+    choice_key("activation", "activation", "gelu", HF_ACTIVATIONS),
+    ConfigKey("max_position_embeddings", "n_positions", 512),
+    ConfigKey("tie_word_embeddings", "tied", True),
 )
 
-LAYER: Table = {
+LAYER: ModuleMapping = {
     "attention.projection": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
     "attention.output": "attention.out_lin",
     "around_attention.norm": "sa_layer_norm",
@@ -26,34 +26,34 @@ LAYER: Table = {
     "around_feed_forward.norm": "output_layer_norm",
 }
 
-DISTILBERT = EncoderFamily(
+DISTILBERT = HFEncoderFamily(
     name="DistilBERT",
     model_type="distilbert",
-    stem="DistilBert",
+    class_prefix="DistilBert",
     prefix="distilbert.",
-    endings={
+    heads_by_suffix={
         "Model": (),
         "ForMaskedLM": ("masked",),
         "ForSequenceClassification": ("pooler", "label"),
         "ForTokenClassification": ("tags",),
     },
-    keys=KEYS,
-    always={**ALWAYS, "first_position": 0, "norm_eps": 1e-12, "n_parts": 0},
-    fixed={"sinusoidal_pos_embds": False},
-    written={"attention_dropout": 0.0, "sinusoidal_pos_embds": False},
-    embedding={
+    config_keys=KEYS,
+    constant_fields={**CONSTANT_FIELDS, "first_position": 0, "norm_eps": 1e-12, "n_parts": 0},
+    required_values={"sinusoidal_pos_embds": False},
+    extra_config_values={"attention_dropout": 0.0, "sinusoidal_pos_embds": False},
+    embedding_modules={
         "embedding.tokens": "embeddings.word_embeddings",
         "embedding.positions.vectors": "embeddings.position_embeddings",
     },
-    layers="transformer.layer",
-    layer=LAYER,
-    tops={
+    layers_name="transformer.layer",
+    layer_modules=LAYER,
+    head_modules={
         "masked": {"heads.masked.dense": "vocab_transform", "heads.masked.norm": "vocab_layer_norm"},
         "label": {"heads.pooler.dense": "pre_classifier", "heads.label": "classifier"},
         "tags": {"heads.tags.out": "classifier"},
     },
-    decoder="vocab_projector",
-    bias="vocab_projector.bias",
-    pooler="relu",
-    empty=EMPTY,
+    decoder_name="vocab_projector",
+    bias_name="vocab_projector.bias",
+    pooler_activation="relu",
+    ignored_tensors=IGNORED_TENSORS,
 )

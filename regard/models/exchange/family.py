@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from regard.errors import CheckpointError, ConfigError
-from regard.models.exchange.options import FIXED, Key, Options, fields, table
-from regard.models.exchange.tensors import File, Line
+from regard.models.exchange.options import REQUIRED_VALUES, ConfigKey, HFConfig, fields_from_hf, values_to_hf
+from regard.models.exchange.tensors import HFWeights, WeightMapping
 from regard.models.presets import TransformerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family(ABC):
+class HFModelFamily(ABC):
     """One family.
 
     `keys` become fields of our config and `always` are those fields that have one value in all of the family;
@@ -31,12 +31,12 @@ class Family(ABC):
     name: str
     model_type: str
     prefix: str
-    keys: tuple[Key, ...]
-    always: Mapping[str, Any]
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    written: Mapping[str, Any] = field(default_factory=dict)
-    empty: tuple[str, ...] = ()
-    unneeded: tuple[str, ...] = ()
+    config_keys: tuple[ConfigKey, ...]
+    constant_fields: Mapping[str, Any]
+    required_values: Mapping[str, Any] = field(default_factory=dict)
+    extra_config_values: Mapping[str, Any] = field(default_factory=dict)
+    ignored_tensors: tuple[str, ...] = ()
+    unused_tensors: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -44,40 +44,40 @@ class Family(ABC):
         """The names of its classes that are read here, the bare body first."""
 
     @abstractmethod
-    def architecture(self, model: Any) -> str:
+    def architecture_for(self, model: Any) -> str:
         """The class of theirs that has just the heads of a model of ours."""
 
     @abstractmethod
-    def lines(self, model: Any) -> list[Line]:
+    def weight_mappings(self, model: Any) -> list[WeightMapping]:
         """The tensors of a model of ours and theirs."""
 
-    def heads(self, architecture: str, names: Container[str]) -> tuple[str, ...]:
+    def head_names(self, architecture: str, tensor_names: Container[str]) -> tuple[str, ...]:
         """The heads of ours that a file of theirs holds; `names` are those of its tensors."""
         return ()
 
-    def config(self, options: Options, names: Container[str]) -> TransformerConfig:
+    def from_hf_config(self, hf_config: HFConfig, tensor_names: Container[str]) -> TransformerConfig:
         """Our config."""
-        options.require({**FIXED, **self.fixed})
+        hf_config.require_values({**REQUIRED_VALUES, **self.required_values})
         try:
-            return self.Config(preset="", **self.fields(options, names))
+            return self.Config(preset="", **self.config_fields(hf_config, tensor_names))
         except ConfigError as error:
-            raise CheckpointError(f"{options.where}: {error}") from None
+            raise CheckpointError(f"{hf_config.path}: {error}") from None
 
-    def fields(self, options: Options, names: Container[str]) -> dict[str, Any]:
+    def config_fields(self, hf_config: HFConfig, tensor_names: Container[str]) -> dict[str, Any]:
         """The fields of our config."""
-        return fields(options, self.keys, self.always)
+        return fields_from_hf(hf_config, self.config_keys, self.constant_fields)
 
-    def table(self, model: Any) -> dict[str, Any]:
+    def to_hf_config(self, model: Any) -> dict[str, Any]:
         """Their config: all that does not depend on the vocabulary."""
         return {
-            "architectures": [self.architecture(model)],
+            "architectures": [self.architecture_for(model)],
             "model_type": self.model_type,
-            **table(model.config, self.keys, self.always, self.name),
-            **self.written,
+            **values_to_hf(model.config, self.config_keys, self.constant_fields, self.name),
+            **self.extra_config_values,
             "dtype": "float32",
         }
 
-    def fill(self, model: Any, file: File) -> None:
+    def load_weights(self, model: Any, weights: HFWeights) -> None:
         """Put their tensors into a model of ours: all of them."""
-        file.fill(model, self.lines(model))
-        file.finish(self.empty, self.unneeded)
+        weights.load_into(model, self.weight_mappings(model))
+        weights.check_unused(self.ignored_tensors, self.unused_tensors)

@@ -6,75 +6,77 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from regard.models.exchange.family import Family
-from regard.models.exchange.options import ACTIVATIONS, Key, choice
-from regard.models.exchange.tensors import TURNED, Line, modules, weights
-from regard.models.language_model import LanguageModel
-from regard.models.presets import LanguageModelConfig, TransformerConfig
+from regard.models.exchange.family import HFModelFamily
+from regard.models.exchange.options import HF_ACTIVATIONS, ConfigKey, choice_key
+from regard.models.exchange.tensors import TRANSPOSE, WeightMapping, map_modules, map_weights
+from regard.models.language_model import TransformerLM
+from regard.models.presets import TransformerConfig, TransformerLMConfig
 
-WIDTH = 768
+DEFAULT_WIDTH = 768
 """Their default."""
 
 KEYS = (
-    Key("n_embd", "d_model", WIDTH),
-    Key("n_layer", "n_layers", 12),
-    Key("n_head", "n_heads", 12),
-    Key("n_inner", "d_ff", None, lambda _, options: options.value("n_inner", 4 * options.value("n_embd", WIDTH))),
-    Key("resid_pdrop", "dropout", 0.1),
-    choice("activation_function", "activation", "gelu_new", ACTIVATIONS),
-    Key("n_positions", "n_positions", 1024),
-    Key("layer_norm_epsilon", "norm_eps", 1e-5),
-    Key("tie_word_embeddings", "tied", True),
+    ConfigKey("n_embd", "d_model", DEFAULT_WIDTH),
+    ConfigKey("n_layer", "n_layers", 12),
+    ConfigKey("n_head", "n_heads", 12),
+    ConfigKey(
+        "n_inner", "d_ff", None, lambda _, options: options.get("n_inner", 4 * options.get("n_embd", DEFAULT_WIDTH))
+    ),
+    ConfigKey("resid_pdrop", "dropout", 0.1),
+    choice_key("activation_function", "activation", "gelu_new", HF_ACTIVATIONS),
+    ConfigKey("n_positions", "n_positions", 1024),
+    ConfigKey("layer_norm_epsilon", "norm_eps", 1e-5),
+    ConfigKey("tie_word_embeddings", "tied", True),
 )
 
 EMBEDDING = {"embedding.tokens": "wte", "embedding.positions.vectors": "wpe"}
-MATRICES = {
+CONV1D_MODULES = {
     "attention.projection": "attn.c_attn",
     "attention.output": "attn.c_proj",
     "feed_forward.inner": "mlp.c_fc",
     "feed_forward.outer": "mlp.c_proj",
 }
 NORMS = {"around_attention.norm": "ln_1", "around_feed_forward.norm": "ln_2"}
-TOP = "lm_head.weight"
+LM_HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpt2(Family):
+class GPT2Family(HFModelFamily):
     """A body alone is read as a language model, whose words are those that enter it."""
 
-    Config: ClassVar[type[TransformerConfig]] = LanguageModelConfig
+    Config: ClassVar[type[TransformerConfig]] = TransformerLMConfig
 
     @property
     def architectures(self) -> Iterable[str]:
         return ["GPT2Model", "GPT2LMHeadModel"]
 
-    def architecture(self, model: LanguageModel) -> str:
+    def architecture_for(self, model: TransformerLM) -> str:
         return "GPT2LMHeadModel"
 
-    def lines(self, model: LanguageModel) -> list[Line]:
-        tokens, positions = weights(EMBEDDING)
+    def weight_mappings(self, model: TransformerLM) -> list[WeightMapping]:
+        tokens, positions = map_weights(EMBEDDING)
         tied = model.config.tied
-        lines = [replace(tokens, copies=(TOP,)) if tied else tokens, positions]
+        lines = [replace(tokens, tied_names=(LM_HEAD,)) if tied else tokens, positions]
         for i in range(model.config.n_layers):
-            lines += modules(MATRICES, f"decoder.{i}.", f"h.{i}.", TURNED)
-            lines += modules(NORMS, f"decoder.{i}.", f"h.{i}.")
-        lines += modules({"decoder_norm": "ln_f"})
-        return lines if tied else [*lines, Line("softmax_embedding.weight", (TOP,), body=False)]
+            lines += map_modules(CONV1D_MODULES, f"decoder.{i}.", f"h.{i}.", TRANSPOSE)
+            lines += map_modules(NORMS, f"decoder.{i}.", f"h.{i}.")
+        lines += map_modules({"decoder_norm": "ln_f"})
+        return lines if tied else [*lines, WeightMapping("softmax_embedding.weight", (LM_HEAD,), in_body=False)]
 
 
-GPT2 = Gpt2(
+GPT2 = GPT2Family(
     name="GPT-2",
     model_type="gpt2",
     prefix="transformer.",
-    keys=KEYS,
-    always={
+    config_keys=KEYS,
+    constant_fields={
         "architecture": "transformer",
         "positions": "learned",
         "first_position": 0,
         "norm": "pre",
         "embedding": "plain",
     },
-    fixed={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
-    written={"embd_pdrop": 0.0, "attn_pdrop": 0.0},
-    empty=("h.*.attn.bias", "h.*.attn.masked_bias"),
+    required_values={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
+    extra_config_values={"embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    ignored_tensors=("h.*.attn.bias", "h.*.attn.masked_bias"),
 )

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from regard.errors import CheckpointError, InputError
 from regard.models.presets import TransformerConfig
 
-ACTIVATIONS = {
+HF_ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
@@ -24,7 +24,7 @@ ACTIVATIONS = {
 }
 """Their names and ours; of several the first is written."""
 
-FIXED: dict[str, Any] = {
+REQUIRED_VALUES: dict[str, Any] = {
     "quantization_config": None,
     "pruned_heads": {},
     "is_decoder": False,
@@ -34,15 +34,15 @@ FIXED: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Options:
+class HFConfig:
     """A config.json and where it lies."""
 
-    where: Path
-    table: Mapping[str, Any]
+    path: Path
+    values: Mapping[str, Any]
 
-    def value(self, key: str, default: Any) -> Any:
+    def get(self, key: str, default: Any) -> Any:
         """The value of a key, of the same type as their default, which stands where it is left out or null."""
-        found = self.table.get(key)
+        found = self.values.get(key)
         if found is None:
             return default
         fits = isinstance(found, type(default)) or (isinstance(default, float) and isinstance(found, int))
@@ -50,68 +50,72 @@ class Options:
             self.refuse(key, f"as in {json.dumps(default)}", found)
         return found
 
-    def require(self, fixed: Mapping[str, Any]) -> None:
+    def require_values(self, expected: Mapping[str, Any]) -> None:
         """Refuse keys that are there with another value than this one."""
-        for key, wanted in fixed.items():
-            found = self.table.get(key)
+        for key, wanted in expected.items():
+            found = self.values.get(key)
             if found is not None and found != wanted:
                 self.refuse(key, "none" if wanted is None else json.dumps(wanted), found)
 
     def refuse(self, key: str, expected: str, found: Any) -> NoReturn:
-        raise CheckpointError(f"{self.where}: {key}: expected {expected}, found {json.dumps(found)}")
+        raise CheckpointError(f"{self.path}: {key}: expected {expected}, found {json.dumps(found)}")
 
 
 @dataclass(frozen=True)
-class Key:
+class ConfigKey:
     """A key of theirs with their default, and the field of ours it becomes."""
 
-    theirs: str
-    ours: str
+    hf_key: str
+    field_name: str
     default: Any
-    into: Callable[[Any, Options], Any] = lambda value, _: value
-    back: Callable[[Any, TransformerConfig], Any] = lambda value, _: value
+    from_hf: Callable[[Any, HFConfig], Any] = lambda value, _: value
+    to_hf: Callable[[Any, TransformerConfig], Any] = lambda value, _: value
 
 
-def choice(theirs: str, ours: str, default: Any, names: Mapping[Any, str]) -> Key:
+def choice_key(hf_key: str, field_name: str, default: Any, names: Mapping[Any, str]) -> ConfigKey:
     """A key with a few values, each of which has a name here."""
 
-    def into(value: Any, options: Options) -> str:
+    def into(value: Any, options: HFConfig) -> str:
         if value not in names:
-            options.refuse(theirs, f"one of {', '.join(json.dumps(name) for name in names)}", value)
+            options.refuse(hf_key, f"one of {', '.join(json.dumps(name) for name in names)}", value)
         return names[value]
 
     def back(value: str, _: TransformerConfig) -> Any:
         return next((name for name, own in names.items() if own == value), None)
 
-    return Key(theirs, ours, default, into, back)
+    return ConfigKey(hf_key, field_name, default, into, back)
 
 
-def fields(options: Options, keys: Iterable[Key], always: Mapping[str, Any]) -> dict[str, Any]:
+def fields_from_hf(
+    hf_config: HFConfig, keys: Iterable[ConfigKey], constant_fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """The fields of our config; two keys that become one field must agree."""
-    found = dict(always)
-    source: dict[str, Key] = {}
+    found = dict(constant_fields)
+    source: dict[str, ConfigKey] = {}
     for key in keys:
-        value = key.into(options.value(key.theirs, key.default), options)
-        first = source.setdefault(key.ours, key)
-        if first is not key and value != found[key.ours]:
-            options.refuse(key.theirs, f"{json.dumps(found[key.ours])}, as in {first.theirs}", value)
-        found[key.ours] = value
+        value = key.from_hf(hf_config.get(key.hf_key, key.default), hf_config)
+        first = source.setdefault(key.field_name, key)
+        if first is not key and value != found[key.field_name]:
+            hf_config.refuse(key.hf_key, f"{json.dumps(found[key.field_name])}, as in {first.hf_key}", value)
+        found[key.field_name] = value
     return found
 
 
-def table(config: TransformerConfig, keys: Iterable[Key], always: Mapping[str, Any], family: str) -> dict[str, Any]:
+def values_to_hf(
+    config: TransformerConfig, keys: Iterable[ConfigKey], constant_fields: Mapping[str, Any], family: str
+) -> dict[str, Any]:
     """The keys of their config; a field with a value they cannot have is refused."""
-    for name, wanted in always.items():
+    for name, wanted in constant_fields.items():
         if getattr(config, name) != wanted:
-            raise _unequalled(name, config, family, f"only {json.dumps(wanted)}")
+            raise _no_equivalent_error(name, config, family, f"only {json.dumps(wanted)}")
     found = {}
     for key in keys:
-        found[key.theirs] = value = key.back(getattr(config, key.ours), config)
+        found[key.hf_key] = value = key.to_hf(getattr(config, key.field_name), config)
         if value is None:
-            raise _unequalled(key.ours, config, family, "no such value")
+            raise _no_equivalent_error(key.field_name, config, family, "no such value")
     return found
 
 
-def _unequalled(name: str, config: TransformerConfig, family: str, there: str) -> InputError:
+def _no_equivalent_error(name: str, config: TransformerConfig, family: str, supported: str) -> InputError:
     own = json.dumps(getattr(config, name))
-    return InputError(f"model.{name} = {own}: {family} has {there}, so this model cannot be exported as one")
+    return InputError(f"model.{name} = {own}: {family} has {supported}, so this model cannot be exported as one")

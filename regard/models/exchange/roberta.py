@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.errors import InputError
-from regard.models.encoder import TextEncoder
+from regard.models.encoder import TransformerEncoder
 from regard.models.exchange.bert import EMBEDDING, KEYS, LAYER
-from regard.models.exchange.encoders import ALWAYS, EMPTY, HEADS, EncoderFamily
-from regard.models.exchange.options import Key, Options
+from regard.models.exchange.encoders import CONSTANT_FIELDS, HEADS_BY_SUFFIX, IGNORED_TENSORS, HFEncoderFamily
+from regard.models.exchange.options import ConfigKey, HFConfig
 
-PAD = 1
+DEFAULT_PAD_ID = 1
 """Their default id of the pad token: the first token of a text has the position after it."""
 
-POSITIONS = (
-    Key("pad_token_id", "first_position", PAD, lambda pad, _: pad + 1, lambda first, _: first - 1),
-    Key(
+POSITION_KEYS = (
+    ConfigKey("pad_token_id", "first_position", DEFAULT_PAD_ID, lambda pad, _: pad + 1, lambda first, _: first - 1),
+    ConfigKey(
         "max_position_embeddings",
         "n_positions",
         512,
-        lambda rows, options: rows - options.value("pad_token_id", PAD) - 1,
+        lambda rows, options: rows - options.get("pad_token_id", DEFAULT_PAD_ID) - 1,
         lambda count, config: count + config.first_position,
     ),
 )
 
-TOPS = {
+HEAD_MODULES = {
     "masked": {"heads.masked.dense": "lm_head.dense", "heads.masked.norm": "lm_head.layer_norm"},
     "label": {"heads.pooler.dense": "classifier.dense", "heads.label": "classifier.out_proj"},
     "tags": {"heads.tags.out": "classifier"},
@@ -34,41 +34,41 @@ TOPS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Roberta(EncoderFamily):
+class RobertaFamily(HFEncoderFamily):
     """Its masked-word head has a gelu, whatever the layers have."""
 
-    def fields(self, options: Options, names: Container[str]) -> dict[str, Any]:
-        if "lm_head.dense.weight" in names:
-            options.require({"hidden_act": "gelu"})
-        return super().fields(options, names)
+    def config_fields(self, hf_config: HFConfig, tensor_names: Container[str]) -> dict[str, Any]:
+        if "lm_head.dense.weight" in tensor_names:
+            hf_config.require_values({"hidden_act": "gelu"})
+        return super().config_fields(hf_config, tensor_names)
 
-    def table(self, model: TextEncoder) -> dict[str, Any]:
+    def to_hf_config(self, model: TransformerEncoder) -> dict[str, Any]:
         if "masked" in model.heads and model.config.activation != "gelu":
             raise InputError(f'model.activation = "{model.config.activation}": {self.name} finds words with a "gelu"')
-        return super().table(model)
+        return super().to_hf_config(model)
 
 
-def _named(name: str, model_type: str, stem: str) -> Roberta:
-    return Roberta(
+def _roberta_family(name: str, model_type: str, stem: str) -> RobertaFamily:
+    return RobertaFamily(
         name=name,
         model_type=model_type,
-        stem=stem,
+        class_prefix=stem,
         prefix="roberta.",
-        endings={ending: heads for ending, heads in HEADS.items() if "next" not in heads},
-        keys=(*KEYS, *POSITIONS),
-        always=ALWAYS,
-        fixed={"position_embedding_type": "absolute"},
-        written={"attention_probs_dropout_prob": 0.0, "position_embedding_type": "absolute"},
-        embedding=EMBEDDING,
-        layers="encoder.layer",
-        layer=LAYER,
-        tops=TOPS,
-        decoder="lm_head.decoder",
-        bias="lm_head.bias",
-        empty=EMPTY,
-        unneeded=("pooler.dense.*",),
+        heads_by_suffix={ending: heads for ending, heads in HEADS_BY_SUFFIX.items() if "next" not in heads},
+        config_keys=(*KEYS, *POSITION_KEYS),
+        constant_fields=CONSTANT_FIELDS,
+        required_values={"position_embedding_type": "absolute"},
+        extra_config_values={"attention_probs_dropout_prob": 0.0, "position_embedding_type": "absolute"},
+        embedding_modules=EMBEDDING,
+        layers_name="encoder.layer",
+        layer_modules=LAYER,
+        head_modules=HEAD_MODULES,
+        decoder_name="lm_head.decoder",
+        bias_name="lm_head.bias",
+        ignored_tensors=IGNORED_TENSORS,
+        unused_tensors=("pooler.dense.*",),
     )
 
 
-ROBERTA = _named("RoBERTa", "roberta", "Roberta")
-XLM_ROBERTA = _named("XLM-R", "xlm-roberta", "XLMRoberta")
+ROBERTA = _roberta_family("RoBERTa", "roberta", "Roberta")
+XLM_ROBERTA = _roberta_family("XLM-R", "xlm-roberta", "XLMRoberta")

@@ -12,73 +12,84 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.disk import read_json, read_json_if_there, write_json
+from regard.disk import read_json, read_json_if_exists, write_json
 from regard.errors import CheckpointError
 
-MODULES = "modules.json"
-LIMITS = "sentence_bert_config.json"
-PROMPTS = "config_sentence_transformers.json"
+MODULES_FILE = "modules.json"
+SENTENCE_BERT_CONFIG_FILE = "sentence_bert_config.json"
+SENTENCE_TRANSFORMERS_CONFIG_FILE = "config_sentence_transformers.json"
 
-POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 """Their ways that we have; newer files name the way itself, as ``pooling_mode``."""
 
-KINDS = ("Transformer", "Pooling", "Normalize")
+MODULE_TYPES = ("Transformer", "Pooling", "Normalize")
 
 
 @dataclass(frozen=True)
-class Sentences:
+class SentenceTransformersConfig:
     """Where the model itself lies, and how texts become vectors; `length` is 0 where nothing is said."""
 
     folder: Path
     pooling: str = "mean"
     normalised: bool = False
-    length: int = 0
+    max_seq_length: int = 0
 
 
-def read_sentences(directory: Path) -> Sentences:
+def read_sentence_transformers_config(directory: Path) -> SentenceTransformersConfig:
     """What is said of texts; without modules.json that is what sentence-transformers takes for granted."""
-    if not (directory / MODULES).exists():
-        return Sentences(directory)
-    path, found = directory / MODULES, read_json(directory / MODULES, list)
+    if not (directory / MODULES_FILE).exists():
+        return SentenceTransformersConfig(directory)
+    path, found = directory / MODULES_FILE, read_json(directory / MODULES_FILE, list)
     kinds = [str(each.get("type", "")).rpartition(".")[2] if isinstance(each, dict) else "" for each in found]
     for kind in kinds:
-        if kind not in KINDS:
-            raise CheckpointError(f"{path}: the module '{kind}' is not supported; supported: {', '.join(KINDS)}")
-    if kinds not in (list(KINDS[:2]), list(KINDS)):
-        raise CheckpointError(f"{path}: expected {', '.join(KINDS)} in this order, found {', '.join(kinds) or 'none'}")
+        if kind not in MODULE_TYPES:
+            raise CheckpointError(f"{path}: the module '{kind}' is not supported; supported: {', '.join(MODULE_TYPES)}")
+    if kinds not in (list(MODULE_TYPES[:2]), list(MODULE_TYPES)):
+        raise CheckpointError(
+            f"{path}: expected {', '.join(MODULE_TYPES)} in this order, found {', '.join(kinds) or 'none'}"
+        )
     folder, pooling = (directory / str(each.get("path", "")) for each in found[:2])
-    return Sentences(folder, _pooling(pooling / "config.json"), "Normalize" in kinds, _length(directory, folder))
+    return SentenceTransformersConfig(
+        folder, _read_pooling(pooling / "config.json"), "Normalize" in kinds, _read_max_seq_length(directory, folder)
+    )
 
 
-def _pooling(path: Path) -> str:
+def _read_pooling(path: Path) -> str:
     found = read_json(path)
     ways = found.get("pooling_mode") or [
         key for key, value in found.items() if key.startswith("pooling_mode_") and value
     ]
-    known = {**POOLINGS, **{way: way for way in POOLINGS.values()}}
+    known = {**POOLING_MODES, **{way: way for way in POOLING_MODES.values()}}
     names = [ways] if isinstance(ways, str) else list(ways) or ["mean"]
     if len(names) > 1 or names[0] not in known:
         raise CheckpointError(f"{path}: pooling by {', '.join(map(str, names))} is not supported; supported: cls, mean")
     return known[names[0]]
 
 
-def _length(directory: Path, folder: Path) -> int:
+def _read_max_seq_length(directory: Path, folder: Path) -> int:
     """How many tokens are read; the texts themselves must be taken as they are."""
-    limits = {**read_json_if_there(directory / LIMITS), **read_json_if_there(folder / LIMITS)}
+    limits = {
+        **read_json_if_exists(directory / SENTENCE_BERT_CONFIG_FILE),
+        **read_json_if_exists(folder / SENTENCE_BERT_CONFIG_FILE),
+    }
     if limits.get("do_lower_case"):
-        raise CheckpointError(f"{directory / LIMITS}: do_lower_case: expected false, found true")
-    prompt = read_json_if_there(directory / PROMPTS).get("default_prompt_name")
+        raise CheckpointError(f"{directory / SENTENCE_BERT_CONFIG_FILE}: do_lower_case: expected false, found true")
+    prompt = read_json_if_exists(directory / SENTENCE_TRANSFORMERS_CONFIG_FILE).get("default_prompt_name")
     if prompt is not None:
-        raise CheckpointError(f"{directory / PROMPTS}: default_prompt_name: expected null, found '{prompt}'")
+        raise CheckpointError(
+            f"{directory / SENTENCE_TRANSFORMERS_CONFIG_FILE}: default_prompt_name: expected null, found '{prompt}'"
+        )
     length = limits.get("max_seq_length") or 0
     if not isinstance(length, int):
-        raise CheckpointError(f"{directory / LIMITS}: max_seq_length: expected a whole number, found {length!r}")
+        raise CheckpointError(
+            f"{directory / SENTENCE_BERT_CONFIG_FILE}: max_seq_length: expected a whole number, found {length!r}"
+        )
     return length
 
 
-def write_sentences(directory: Path, said: Sentences, width: int) -> None:
+def write_sentence_transformers_config(directory: Path, config: SentenceTransformersConfig, width: int) -> None:
     """Say how texts become vectors."""
-    kinds = KINDS if said.normalised else KINDS[:2]
+    kinds = MODULE_TYPES if config.normalised else MODULE_TYPES[:2]
     paths = ("", "1_Pooling", "2_Normalize")
     modules: list[dict[str, Any]] = [
         {"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{kind}"}
@@ -86,7 +97,7 @@ def write_sentences(directory: Path, said: Sentences, width: int) -> None:
     ]
     for path in paths[1 : len(kinds)]:
         (directory / path).mkdir()
-    ways = {key: way == said.pooling for key, way in POOLINGS.items()}
+    ways = {key: way == config.pooling for key, way in POOLING_MODES.items()}
     write_json(directory / paths[1] / "config.json", {"word_embedding_dimension": width, **ways})
-    write_json(directory / LIMITS, {"max_seq_length": said.length, "do_lower_case": False})
-    write_json(directory / MODULES, modules)
+    write_json(directory / SENTENCE_BERT_CONFIG_FILE, {"max_seq_length": config.max_seq_length, "do_lower_case": False})
+    write_json(directory / MODULES_FILE, modules)

@@ -18,27 +18,27 @@ from torch import Tensor, nn
 from regard.errors import CheckpointError
 from regard.progress import warn
 
-Tensors = Mapping[str, Tensor]
+StateDict = Mapping[str, Tensor]
 
-OLD_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
+LEGACY_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 """What the gain and the shift of a norm were called when BERT came out."""
 
 
-class Way(NamedTuple):
+class TensorConversion(NamedTuple):
     """How some of their tensors become one of ours, and back."""
 
     join: Callable[[Sequence[Tensor]], Tensor]
-    part: Callable[[Tensor, int], Sequence[Tensor]]
+    split: Callable[[Tensor, int], Sequence[Tensor]]
 
 
-SAME = Way(lambda parts: parts[0], lambda whole, _: [whole])
-STACKED = Way(lambda parts: torch.cat(tuple(parts)), lambda whole, n: whole.chunk(n))
-TURNED = Way(lambda parts: parts[0].T, lambda whole, _: [whole.T])
-IN_A_ROW = Way(lambda parts: parts[0][0], lambda whole, _: [whole[None]])
+IDENTITY = TensorConversion(lambda parts: parts[0], lambda whole, _: [whole])
+CONCATENATE = TensorConversion(lambda parts: torch.cat(tuple(parts)), lambda whole, n: whole.chunk(n))
+TRANSPOSE = TensorConversion(lambda parts: parts[0].T, lambda whole, _: [whole.T])
+UNSQUEEZE = TensorConversion(lambda parts: parts[0][0], lambda whole, _: [whole[None]])
 
 
 @dataclass(frozen=True)
-class Line:
+class WeightMapping:
     """One tensor of ours and those of theirs that make it up.
 
     `copies` are further names of the very same tensor, under which it may be stored as well, or instead. `older` are
@@ -46,115 +46,121 @@ class Line:
     the body, before which an architecture with a head puts its prefix.
     """
 
-    ours: str
-    theirs: tuple[str, ...]
-    way: Way = SAME
-    copies: tuple[str, ...] = ()
-    older: tuple[str, ...] = ()
-    body: bool = True
+    name: str
+    hf_names: tuple[str, ...]
+    conversion: TensorConversion = IDENTITY
+    tied_names: tuple[str, ...] = ()
+    legacy_names: tuple[str, ...] = ()
+    in_body: bool = True
 
 
-Table = Mapping[str, str | tuple[str, ...]]
+ModuleMapping = Mapping[str, str | tuple[str, ...]]
 """Modules of ours and of theirs, by name; several of theirs are stacked."""
 
 
-def weights(table: Table, ours: str = "", theirs: str = "") -> Iterator[Line]:
+def map_weights(mapping: ModuleMapping, prefix: str = "", hf_prefix: str = "") -> Iterator[WeightMapping]:
     """The weights of modules that have nothing else."""
-    for name, of in table.items():
+    for name, of in mapping.items():
         parts = (of,) if isinstance(of, str) else of
-        names = tuple(f"{theirs}{part}.weight" for part in parts)
-        yield Line(f"{ours}{name}.weight", names, SAME if len(parts) == 1 else STACKED)
+        names = tuple(f"{hf_prefix}{part}.weight" for part in parts)
+        yield WeightMapping(f"{prefix}{name}.weight", names, IDENTITY if len(parts) == 1 else CONCATENATE)
 
 
-def modules(table: Table, ours: str = "", theirs: str = "", way: Way = SAME) -> Iterator[Line]:
+def map_modules(
+    mapping: ModuleMapping, prefix: str = "", hf_prefix: str = "", conversion: TensorConversion = IDENTITY
+) -> Iterator[WeightMapping]:
     """The weights, each turned into ours by `way`, and the biases of modules."""
-    for line in weights(table, ours, theirs):
-        yield line if way is SAME else replace(line, way=way)
-        biases = tuple(f"{name.removesuffix('weight')}bias" for name in line.theirs)
-        yield replace(line, ours=f"{line.ours.removesuffix('weight')}bias", theirs=biases)
+    for line in map_weights(mapping, prefix, hf_prefix):
+        yield line if conversion is IDENTITY else replace(line, conversion=conversion)
+        biases = tuple(f"{name.removesuffix('weight')}bias" for name in line.hf_names)
+        yield replace(line, name=f"{line.name.removesuffix('weight')}bias", hf_names=biases)
 
 
-class File:
+class HFWeights:
     """The tensors of a directory of theirs, by their names without the prefix of the body."""
 
-    def __init__(self, where: Path, tensors: Tensors, prefix: str) -> None:
-        self.where = where
-        self._full = {_today(name.removeprefix(prefix)): name for name in tensors}
+    def __init__(self, path: Path, tensors: StateDict, prefix: str) -> None:
+        self.path = path
+        self._stored_names = {_modern_name(name.removeprefix(prefix)): name for name in tensors}
         self._tensors = tensors
-        self._used: set[str] = set()
-        for name in tensors.keys() - self._full.values():
-            twice = self._full[_today(name.removeprefix(prefix))]
-            raise CheckpointError(f"{where}: holds '{name}' and '{twice}', which are names of one tensor")
+        self._used_names: set[str] = set()
+        for name in tensors.keys() - self._stored_names.values():
+            twice = self._stored_names[_modern_name(name.removeprefix(prefix))]
+            raise CheckpointError(f"{path}: holds '{name}' and '{twice}', which are names of one tensor")
 
     def __contains__(self, name: object) -> bool:
-        return name in self._full
+        return name in self._stored_names
 
     def get(self, name: str) -> Tensor | None:
         """A tensor that no line takes, if it is there."""
-        return self._tensors[self._full[name]] if name in self._full else None
+        return self._tensors[self._stored_names[name]] if name in self._stored_names else None
 
-    def fill(self, model: nn.Module, lines: Iterable[Line]) -> None:
+    def load_into(self, model: nn.Module, mappings: Iterable[WeightMapping]) -> None:
         """Put the tensors into a model of ours; every one must be there, in its shape."""
         wanted = dict(model.named_parameters())
         with torch.no_grad():
-            for line in lines:
-                weight = wanted.pop(line.ours)
-                shapes = [part.shape for part in line.way.part(weight, len(line.theirs))]
-                parts = [self._take(name, line, shape) for name, shape in zip(line.theirs, shapes, strict=True)]
-                weight.copy_(line.way.join(parts))
+            for line in mappings:
+                weight = wanted.pop(line.name)
+                shapes = [part.shape for part in line.conversion.split(weight, len(line.hf_names))]
+                parts = [
+                    self._take_tensor(name, line, shape) for name, shape in zip(line.hf_names, shapes, strict=True)
+                ]
+                weight.copy_(line.conversion.join(parts))
         assert not wanted, f"no line for {', '.join(wanted)}"
 
-    def finish(self, empty: Iterable[str], unneeded: Iterable[str]) -> None:
+    def check_unused(self, ignored: Iterable[str], unused: Iterable[str]) -> None:
         """Refuse what was not used, but for what holds nothing; what an architecture does not need is counted."""
-        left = [name for name in self._full if name not in self._used and not _matches(name, empty)]
+        left = [name for name in self._stored_names if name not in self._used_names and not _matches(name, ignored)]
         for name in left:
-            if not _matches(name, unneeded):
-                raise CheckpointError(f"{self.where}: holds a tensor '{self._full[name]}' this model does not have")
-        if left:
-            names = ", ".join(self._full[name] for name in left)
-            warn(f"{self.where}: left out {len(left)} tensors that this architecture does not use: {names}")
-
-    def _take(self, name: str, line: Line, shape: torch.Size) -> Tensor:
-        """One tensor of a line, under whichever name it is stored; where it is stored twice, both must be equal."""
-        same = [each for each in (name, *line.copies) if each in self._full]
-        found = same or [each for each in line.older if each in self._full]
-        if not found:
-            raise CheckpointError(f"{self.where}: lacks the tensor '{name}', of shape {tuple(shape)}")
-        self._used.update(found, line.older)
-        tensor = self._checked(found[0], shape)
-        for other in found[1:]:
-            if same and not torch.equal(self._checked(other, shape), tensor):
+            if not _matches(name, unused):
                 raise CheckpointError(
-                    f"{self.where}: '{self._full[other]}' differs from '{self._full[found[0]]}', "
+                    f"{self.path}: holds a tensor '{self._stored_names[name]}' this model does not have"
+                )
+        if left:
+            names = ", ".join(self._stored_names[name] for name in left)
+            warn(f"{self.path}: left out {len(left)} tensors that this architecture does not use: {names}")
+
+    def _take_tensor(self, name: str, mapping: WeightMapping, shape: torch.Size) -> Tensor:
+        """One tensor of a line, under whichever name it is stored; where it is stored twice, both must be equal."""
+        same = [each for each in (name, *mapping.tied_names) if each in self._stored_names]
+        found = same or [each for each in mapping.legacy_names if each in self._stored_names]
+        if not found:
+            raise CheckpointError(f"{self.path}: lacks the tensor '{name}', of shape {tuple(shape)}")
+        self._used_names.update(found, mapping.legacy_names)
+        tensor = self._checked_tensor(found[0], shape)
+        for other in found[1:]:
+            if same and not torch.equal(self._checked_tensor(other, shape), tensor):
+                raise CheckpointError(
+                    f"{self.path}: '{self._stored_names[other]}' differs from '{self._stored_names[found[0]]}', "
                     "but config.json says that they are one (tie_word_embeddings)"
                 )
         return tensor
 
-    def _checked(self, name: str, shape: torch.Size) -> Tensor:
-        full, tensor = self._full[name], self._tensors[self._full[name]]
+    def _checked_tensor(self, name: str, shape: torch.Size) -> Tensor:
+        full, tensor = self._stored_names[name], self._tensors[self._stored_names[name]]
         if tensor.shape != shape:
             shapes = f"{tuple(tensor.shape)}, expected {tuple(shape)}"
-            raise CheckpointError(f"{self.where}: '{full}' has shape {shapes}; does config.json belong to it?")
+            raise CheckpointError(f"{self.path}: '{full}' has shape {shapes}; does config.json belong to it?")
         if not tensor.is_floating_point():
-            raise CheckpointError(f"{self.where}: '{full}' holds {tensor.dtype}, expected floating-point numbers")
+            raise CheckpointError(f"{self.path}: '{full}' holds {tensor.dtype}, expected floating-point numbers")
         return tensor
 
 
-def written(model: nn.Module, lines: Iterable[Line], prefix: str) -> dict[str, Tensor]:
+def to_hf_tensors(model: nn.Module, mappings: Iterable[WeightMapping], prefix: str) -> dict[str, Tensor]:
     """The tensors of a model of ours under their names; none shares its memory with another."""
     ours = dict(model.named_parameters())
     tensors: dict[str, Tensor] = {}
-    for line in lines:
-        whole = ours.pop(line.ours).detach().cpu()
-        parts = line.way.part(whole, len(line.theirs))
-        for name, part in [*zip(line.theirs, parts, strict=True), *((name, parts[0]) for name in line.older)]:
-            tensors[f"{prefix}{name}" if line.body else name] = part.clone(memory_format=torch.contiguous_format)
+    for line in mappings:
+        whole = ours.pop(line.name).detach().cpu()
+        parts = line.conversion.split(whole, len(line.hf_names))
+        for name, part in [*zip(line.hf_names, parts, strict=True), *((name, parts[0]) for name in line.legacy_names)]:
+            tensors[f"{prefix}{name}" if line.in_body else name] = part.clone(memory_format=torch.contiguous_format)
     assert not ours, f"no line for {', '.join(ours)}"
     return tensors
 
 
-def _today(name: str) -> str:
-    for old, new in OLD_ENDINGS.items():
+def _modern_name(name: str) -> str:
+    for old, new in LEGACY_SUFFIXES.items():
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name

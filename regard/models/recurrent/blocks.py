@@ -16,41 +16,47 @@ from regard.nn import (
     LSTM,
     AdditiveAttention,
     Attention,
+    AttentionMask,
     BilinearAttention,
     DotAttention,
     NoPositions,
-    Recurrence,
-    RecurrentEncoder,
-    RecurrentLayer,
-    Sight,
+    RecurrentEncoderLayer,
+    RecurrentEncoderStack,
+    RNNBase,
     TokenEmbedding,
 )
 
-CELLS: dict[str, type[Recurrence]] = {"lstm": LSTM, "gru": GRU}
+CELLS: dict[str, type[RNNBase]] = {"lstm": LSTM, "gru": GRU}
 
-SCORES: dict[str, Callable[[int], Attention]] = {
+ATTENTION_SCORES: dict[str, Callable[[int], Attention]] = {
     "additive": lambda width: AdditiveAttention(width, width, width),
     "dot": lambda width: DotAttention(),
     "general": lambda width: BilinearAttention(width, width),
 }
 
 
-def embedding(config: ModelConfig, vocabulary: int, n_parts: int = 0) -> TokenEmbedding:
+def build_recurrent_embedding(config: ModelConfig, vocabulary_size: int, n_token_types: int = 0) -> TokenEmbedding:
     """Token vectors as they enter the first layer, scaled as the Transformer's: tied ones would be too short."""
-    return TokenEmbedding(vocabulary, config.d_model, NoPositions(), dropout=config.dropout, n_parts=n_parts)
+    return TokenEmbedding(
+        vocabulary_size, config.d_model, NoPositions(), dropout=config.dropout, n_token_types=n_token_types
+    )
 
 
-def encoder(config: RecurrentConfig, directions: Directions) -> RecurrentEncoder:
+def build_recurrent_encoder(config: RecurrentConfig, directions: Directions) -> RecurrentEncoderStack:
     """Layers that read whole texts; dropout is between them."""
     new, width = CELLS[config.cell], config.d_model
 
-    def layer(dropout: float) -> RecurrentLayer:
+    def layer(dropout: float) -> RecurrentEncoderLayer:
         if directions == "both":
-            return RecurrentLayer(new(width, width // 2), new(width, width // 2), dropout)
+            return RecurrentEncoderLayer(new(width, width // 2), new(width, width // 2), dropout)
         one = new(width, width)
-        return RecurrentLayer(one, None, dropout) if directions == "forward" else RecurrentLayer(None, one, dropout)
+        return (
+            RecurrentEncoderLayer(one, None, dropout)
+            if directions == "forward"
+            else RecurrentEncoderLayer(None, one, dropout)
+        )
 
-    return RecurrentEncoder(layer(config.dropout if number else 0.0) for number in range(config.n_layers))
+    return RecurrentEncoderStack(layer(config.dropout if number else 0.0) for number in range(config.n_layers))
 
 
 def text_lengths(rows: Rows) -> Int[Tensor, " B"]:
@@ -58,8 +64,8 @@ def text_lengths(rows: Rows) -> Int[Tensor, " B"]:
     return (rows.segment > 0).sum(1)
 
 
-def sight(source: Rows) -> Sight:
+def make_source_mask(source: Rows) -> AttentionMask:
     """Every query sees all of the text in its row; none where there is none."""
     there = (source.segment > 0)[:, None, None]  # (B, 1, 1, S)
     blank = ~there.any(-1, keepdim=True)
-    return Sight(torch.zeros_like(source.position[:, :1]), source.position, there | blank, blank)
+    return AttentionMask(torch.zeros_like(source.position[:, :1]), source.position, there | blank, blank)

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from regard.errors import ConfigError
-from regard.models.presets import ModelConfig, Shape, TextConfig
+from regard.models.presets import ConfigTable, EncoderModelConfig, ModelConfig
 
-Cell = Literal["lstm", "gru"]
+CellName = Literal["lstm", "gru"]
 Directions = Literal["both", "forward", "backward"]
-Score = Literal["none", "additive", "dot", "general"]
+AttentionScore = Literal["none", "additive", "dot", "general"]
 
-HABITS: dict[str, Any] = {"compiled": False, "precision": "float32"}
+TRAINING_DEFAULTS: dict[str, Any] = {"compiled": False, "precision": "float32"}
 """Batches differ in shape, so there is not one graph to compile; a state that goes on and on asks for exact sums."""
 
 
-def _shape(d_model: int, n_layers: int, dropout: float = 0.1, **more: Any) -> Shape:
+def _recurrent_preset(d_model: int, n_layers: int, dropout: float = 0.1, **more: Any) -> ConfigTable:
     return {"d_model": d_model, "n_layers": n_layers, "dropout": dropout, **more}
 
 
-def _pair(d_model: int, n_layers: int, dropout: float) -> Shape:
-    return _shape(d_model, n_layers, dropout, n_decoder_layers=n_layers)
+def _recurrent_seq2seq_preset(d_model: int, n_layers: int, dropout: float) -> ConfigTable:
+    return _recurrent_preset(d_model, n_layers, dropout, n_decoder_layers=n_layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +32,16 @@ class RecurrentConfig(ModelConfig):
     Recurrence has no positions: `n_positions` is how long texts may be where a model is used.
     """
 
-    packed: ClassVar[bool] = False
-    habits: ClassVar[Mapping[str, Shape]] = {"train": HABITS}
+    uses_packing: ClassVar[bool] = False
+    training_defaults: ClassVar[Mapping[str, ConfigTable]] = {"train": TRAINING_DEFAULTS}
 
     architecture: str = "rnn"
     n_layers: int
-    cell: Cell = "lstm"
+    cell: CellName = "lstm"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least("n_layers", 1)
+        self._check_at_least("n_layers", 1)
 
 
 def _check_width(d_model: int, directions: Directions) -> None:
@@ -50,7 +50,7 @@ def _check_width(d_model: int, directions: Directions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentPairConfig(RecurrentConfig):
+class RecurrentSeq2SeqConfig(RecurrentConfig):
     """An encoder-decoder.
 
     `attention` is how the decoder looks at the source: not at all (Sutskever et al. 2014, one fixed vector),
@@ -58,39 +58,39 @@ class RecurrentPairConfig(RecurrentConfig):
     token enters with the next. Where it is `tied`, the vectors of words that enter are those the end is compared with.
     """
 
-    presets: ClassVar[Mapping[str, Shape]] = {
-        "tiny": _pair(144, 2, 0.1),
-        "mini": _pair(272, 2, 0.3),
-        "small": _pair(352, 2, 0.2),
-        "medium": _pair(768, 2, 0.2),
-        "base": _pair(1024, 2, 0.2),
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _recurrent_seq2seq_preset(144, 2, 0.1),
+        "mini": _recurrent_seq2seq_preset(272, 2, 0.3),
+        "small": _recurrent_seq2seq_preset(352, 2, 0.2),
+        "medium": _recurrent_seq2seq_preset(768, 2, 0.2),
+        "base": _recurrent_seq2seq_preset(1024, 2, 0.2),
     }
 
     n_decoder_layers: int
     directions: Directions = "both"
-    attention: Score = "additive"
+    attention: AttentionScore = "additive"
     input_feeding: bool = False
     tied: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least("n_decoder_layers", 1)
+        self._check_at_least("n_decoder_layers", 1)
         _check_width(self.d_model, self.directions)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentTextConfig(RecurrentConfig, TextConfig):
+class RecurrentEncoderConfig(RecurrentConfig, EncoderModelConfig):
     """What reads texts, for classes and tags."""
 
-    presets: ClassVar[Mapping[str, Shape]] = {
-        "tiny": _shape(144, 2),
-        "mini": _shape(416, 2),
-        "small": _shape(896, 2),
-        "medium": _shape(1280, 2),
-        "base": _shape(2048, 3),
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _recurrent_preset(144, 2),
+        "mini": _recurrent_preset(416, 2),
+        "small": _recurrent_preset(896, 2),
+        "medium": _recurrent_preset(1280, 2),
+        "base": _recurrent_preset(2048, 3),
     }
-    habits: ClassVar[Mapping[str, Shape]] = {
-        "train": {**HABITS, "learning_rate": 2e-3},
+    training_defaults: ClassVar[Mapping[str, ConfigTable]] = {
+        "train": {**TRAINING_DEFAULTS, "learning_rate": 2e-3},
         "task": {"pooling": "attention"},
     }
 
@@ -103,30 +103,33 @@ class RecurrentTextConfig(RecurrentConfig, TextConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaticConfig(TextConfig):
+class StaticEncoderConfig(EncoderModelConfig):
     """Vectors of tokens that do not depend on the text around them, and nothing more."""
 
-    presets: ClassVar[Mapping[str, Shape]] = {
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
         name: {"d_model": width, "dropout": 0.1}
         for name, width in (("tiny", 64), ("mini", 128), ("small", 256), ("medium", 300), ("base", 512))
     }
-    habits: ClassVar[Mapping[str, Shape]] = {"train": {"learning_rate": 5e-3}, "task": {"pooling": "attention"}}
+    training_defaults: ClassVar[Mapping[str, ConfigTable]] = {
+        "train": {"learning_rate": 5e-3},
+        "task": {"pooling": "attention"},
+    }
 
     architecture: str = "static"
     n_positions: int = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentNextConfig(RecurrentConfig):
+class RecurrentLMConfig(RecurrentConfig):
     """A language model; where it is `tied`, the vectors of words that enter are those the end is compared with."""
 
-    presets: ClassVar[Mapping[str, Shape]] = {
-        "tiny": _shape(144, 2),
-        "mini": _shape(384, 2),
-        "small": _shape(704, 2),
-        "medium": _shape(1152, 2),
-        "base": _shape(1792, 3),
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _recurrent_preset(144, 2),
+        "mini": _recurrent_preset(384, 2),
+        "small": _recurrent_preset(704, 2),
+        "medium": _recurrent_preset(1152, 2),
+        "base": _recurrent_preset(1792, 3),
     }
-    largest_on_cpu: ClassVar[str] = "tiny"
+    largest_cpu_preset: ClassVar[str] = "tiny"
 
     tied: bool = True

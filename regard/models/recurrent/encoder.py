@@ -11,57 +11,57 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.data.batches import PartedRows
-from regard.models.interfaces import TextModel
-from regard.models.recurrent.blocks import embedding, encoder, text_lengths
-from regard.models.recurrent.config import RecurrentTextConfig, StaticConfig
+from regard.data.batches import SegmentedRows
+from regard.models.interfaces import EncoderModel
+from regard.models.recurrent.blocks import build_recurrent_embedding, build_recurrent_encoder, text_lengths
+from regard.models.recurrent.config import RecurrentEncoderConfig, StaticEncoderConfig
 
 
-class StaticEncoder(TextModel):
+class StaticEncoder(EncoderModel):
     """Every token by itself: without layers, only the vector of each and the heads."""
 
-    config: StaticConfig
+    config: StaticEncoderConfig
 
-    def __init__(self, config: StaticConfig, vocabulary: int, heads: Mapping[str, nn.Module]) -> None:
+    def __init__(self, config: StaticEncoderConfig, vocabulary_size: int, heads: Mapping[str, nn.Module]) -> None:
         super().__init__()
         self.config = config
-        self.embedding = embedding(config, vocabulary, config.n_parts)
+        self.embedding = build_recurrent_embedding(config, vocabulary_size, config.n_parts)
         self.encoder = nn.ModuleList()
         self.heads = nn.ModuleDict(heads)
 
-    def forward(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
-        return self.entering(rows)
+    def forward(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
+        return self.embed(rows)
 
-    def states(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
-        yield self.entering(rows)
+    def iter_hidden_states(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
+        yield self.embed(rows)
 
 
-class RecurrentTextEncoder(TextModel):
+class RecurrentEncoder(EncoderModel):
     """Reads each text from both sides, or from one."""
 
-    config: RecurrentTextConfig
+    config: RecurrentEncoderConfig
 
-    def __init__(self, config: RecurrentTextConfig, vocabulary: int, heads: Mapping[str, nn.Module]) -> None:
+    def __init__(self, config: RecurrentEncoderConfig, vocabulary_size: int, heads: Mapping[str, nn.Module]) -> None:
         super().__init__()
         self.config = config
-        self.embedding = embedding(config, vocabulary, config.n_parts)
-        self.encoder = encoder(config, config.directions)
+        self.embedding = build_recurrent_embedding(config, vocabulary_size, config.n_parts)
+        self.encoder = build_recurrent_encoder(config, config.directions)
         self.heads = nn.ModuleDict(heads)
 
-    def forward(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
-        *_, last = self.states(rows, lengths)
+    def forward(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
+        *_, last = self.iter_hidden_states(rows, lengths)
         return last
 
-    def states(self, rows: PartedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
-        alone = apart(rows, lengths) if lengths else rows
-        x, sizes = self.entering(alone), text_lengths(alone)
-        yield _back(x, rows, lengths)
+    def iter_hidden_states(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
+        alone = unpack_row(rows, lengths) if lengths else rows
+        x, sizes = self.embed(alone), text_lengths(alone)
+        yield _repack_row(x, rows, lengths)
         for layer in self.encoder:
             x = layer(x, sizes)
-            yield _back(x, rows, lengths)
+            yield _repack_row(x, rows, lengths)
 
 
-def apart(rows: PartedRows, lengths: Sequence[int]) -> PartedRows:
+def unpack_row(rows: SegmentedRows, lengths: Sequence[int]) -> SegmentedRows:
     """The texts of one full row, each in a row to itself."""
     row, place = rows.segment[0].long() - 1, rows.position[0].long()
     shape = len(lengths), max(lengths)
@@ -72,9 +72,9 @@ def apart(rows: PartedRows, lengths: Sequence[int]) -> PartedRows:
         return empty
 
     segment = laid(torch.ones_like(rows.segment))
-    return PartedRows(laid(rows.ids), segment, laid(rows.position), laid(rows.part))
+    return SegmentedRows(laid(rows.ids), segment, laid(rows.position), laid(rows.token_type_ids))
 
 
-def _back(read: Float[Tensor, "N K D"], rows: PartedRows, lengths: Sequence[int]) -> Float[Tensor, "B T D"]:
+def _repack_row(hidden: Float[Tensor, "N K D"], rows: SegmentedRows, lengths: Sequence[int]) -> Float[Tensor, "B T D"]:
     """What was read of texts, where they stand in the row they came from."""
-    return read[rows.segment[0].long() - 1, rows.position[0].long()][None] if lengths else read
+    return hidden[rows.segment[0].long() - 1, rows.position[0].long()][None] if lengths else hidden

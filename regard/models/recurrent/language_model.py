@@ -13,67 +13,67 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
-from regard.models.interfaces import NextModel
-from regard.models.recurrent.blocks import CELLS, embedding
-from regard.models.recurrent.config import RecurrentNextConfig
-from regard.nn import Dropout, FixedProduct, RecurrentDecoder, RecurrentDecoderLayer
-from regard.nn.recurrence import State
+from regard.models.interfaces import CausalLM
+from regard.models.recurrent.blocks import CELLS, build_recurrent_embedding
+from regard.models.recurrent.config import RecurrentLMConfig
+from regard.nn import Dropout, PrepackedLinear, RecurrentDecoderLayer, RecurrentDecoderStack
+from regard.nn.recurrence import RNNState
 
 
 @dataclass
-class Read:
+class RecurrentLMState:
     """What the model remembers of the texts it goes on with, one in each row."""
 
-    states: list[State]
-    vocabulary: FixedProduct
+    states: list[RNNState]
+    output_projection: PrepackedLinear
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
         """Go on with these rows, in this order; a row may be taken several times or not at all."""
         self.states = [tuple(part[rows.flatten()] for part in state) for state in self.states]
 
 
-class RecurrentLanguageModel(NextModel):
+class RecurrentLM(CausalLM):
     """Reads a text from the left; gives scores of every next token."""
 
-    config: RecurrentNextConfig
+    config: RecurrentLMConfig
 
-    def __init__(self, config: RecurrentNextConfig, vocabulary: int) -> None:
+    def __init__(self, config: RecurrentLMConfig, vocabulary_size: int) -> None:
         super().__init__()
         self.config = config
-        self.embedding = embedding(config, vocabulary)
+        self.embedding = build_recurrent_embedding(config, vocabulary_size)
         new, width = CELLS[config.cell], config.d_model
         dropouts = (config.dropout if number else 0.0 for number in range(config.n_layers))
-        self.decoder = RecurrentDecoder(RecurrentDecoderLayer(new(width, width), dropout) for dropout in dropouts)
+        self.decoder = RecurrentDecoderStack(RecurrentDecoderLayer(new(width, width), dropout) for dropout in dropouts)
         self.n_states = new.n_states
         self.dropout = Dropout(config.dropout)
-        self.softmax_embedding = nn.Embedding(vocabulary, width)
+        self.softmax_embedding = nn.Embedding(vocabulary_size, width)
         if config.tied:
             self.softmax_embedding.weight = self.embedding.tokens.weight
 
-    def hidden(self, rows: Rows) -> Float[Tensor, "B T D"]:
-        read = self.decoder(self.embedding(rows.ids, rows.position), self._nothing(len(rows.ids)))[0]
+    def hidden_states(self, rows: Rows) -> Float[Tensor, "B T D"]:
+        read = self.decoder(self.embedding(rows.ids, rows.position), self._zero_states(len(rows.ids)))[0]
         dropped: Tensor = self.dropout(read)
         return dropped
 
-    def start(self, rows: Rows) -> Read:
+    def start(self, rows: Rows) -> RecurrentLMState:
         """Texts of one length are read together."""
         lengths = (rows.segment > 0).sum(1)
-        states = self._nothing(len(lengths))
+        states = self._zero_states(len(lengths))
         for length in sorted(set(lengths.tolist()) - {0}):
             (chosen,) = (lengths == length).nonzero(as_tuple=True)
             x = self.embedding(rows.ids[chosen, :length], rows.position[chosen, :length])
-            found = self.decoder(x, self._nothing(len(chosen)))[1]
+            found = self.decoder(x, self._zero_states(len(chosen)))[1]
             for state, part in zip(states, found, strict=True):
                 for whole, own in zip(state, part, strict=True):
                     whole[chosen] = own
-        return Read(states, FixedProduct(self.softmax_embedding.weight))
+        return RecurrentLMState(states, PrepackedLinear(self.softmax_embedding.weight))
 
-    def step(self, tokens: Int[Tensor, " N"], state: Read) -> Float[Tensor, "N V"]:
+    def step(self, tokens: Int[Tensor, " N"], state: RecurrentLMState) -> Float[Tensor, "N V"]:
         x = self.embedding(tokens[:, None], torch.zeros_like(tokens)[:, None])
         read, state.states = self.decoder(x, state.states)
-        return state.vocabulary(self.dropout(read)[:, 0])
+        return state.output_projection(self.dropout(read)[:, 0])
 
-    def _nothing(self, n_rows: int) -> list[State]:
+    def _zero_states(self, n_rows: int) -> list[RNNState]:
         """The states of all layers before the first token."""
         like = self.embedding.tokens.weight
         return [tuple(like.new_zeros(n_rows, self.config.d_model) for _ in range(self.n_states)) for _ in self.decoder]

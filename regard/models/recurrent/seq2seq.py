@@ -15,37 +15,44 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
-from regard.models.interfaces import PairModel
-from regard.models.recurrent.blocks import CELLS, SCORES, embedding, encoder, sight, text_lengths
-from regard.models.recurrent.config import RecurrentPairConfig
-from regard.models.seq2seq import rows_of
+from regard.models.interfaces import Seq2SeqModel
+from regard.models.recurrent.blocks import (
+    ATTENTION_SCORES,
+    CELLS,
+    build_recurrent_embedding,
+    build_recurrent_encoder,
+    make_source_mask,
+    text_lengths,
+)
+from regard.models.recurrent.config import RecurrentSeq2SeqConfig
+from regard.models.seq2seq import select_mask_rows
 from regard.nn import (
-    AttentiveLayer,
+    AttentionalDecoderLayer,
+    AttentionMask,
     Dropout,
-    FedDecoder,
-    FixedProduct,
+    InputFeedingDecoderStack,
     KeyValue,
     Linear,
-    RecurrentDecoder,
+    PrepackedLinear,
+    RecurrentCrossAttention,
     RecurrentDecoderLayer,
-    RecurrentLayer,
-    Sight,
-    StateAttention,
+    RecurrentDecoderStack,
+    RecurrentEncoderLayer,
 )
-from regard.nn.recurrence import State
+from regard.nn.recurrence import RNNState
 
-DECODERS = {False: RecurrentDecoder, True: FedDecoder}
+DECODERS = {False: RecurrentDecoderStack, True: InputFeedingDecoderStack}
 """By whether what it made of one token enters with the next."""
 
 
 @dataclass
-class Written:
+class RecurrentSeq2SeqState:
     """What is remembered of B sentences and of W continuations of each, which lie side by side in the states."""
 
-    memory: KeyValue | None
-    sight: Sight
-    states: list[State]
-    vocabulary: FixedProduct
+    cross_kv: KeyValue | None
+    cross_attention_mask: AttentionMask
+    states: list[RNNState]
+    output_projection: PrepackedLinear
     n_sentences: int
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
@@ -54,31 +61,35 @@ class Written:
         sentences, chosen = rows[:, 0] // width, rows.flatten()
         self.states = [tuple(part[chosen] for part in state) for state in self.states]
         if not torch.equal(sentences, torch.arange(self.n_sentences, device=rows.device)):
-            self.memory = None if self.memory is None else self.memory.select(sentences)
-            self.sight = rows_of(self.sight, sentences)
+            self.cross_kv = None if self.cross_kv is None else self.cross_kv.select(sentences)
+            self.cross_attention_mask = select_mask_rows(self.cross_attention_mask, sentences)
         self.n_sentences = len(rows)
 
 
-class RecurrentSeq2Seq(PairModel):
+class RecurrentSeq2Seq(Seq2SeqModel):
     """An encoder reads the source; a decoder writes the target from the vector it made, or looking back at it."""
 
-    config: RecurrentPairConfig
+    config: RecurrentSeq2SeqConfig
 
     def __init__(
-        self, config: RecurrentPairConfig, source_vocabulary: int, target_vocabulary: int, *, joint: bool
+        self, config: RecurrentSeq2SeqConfig, source_vocabulary_size: int, target_vocabulary_size: int, *, joint: bool
     ) -> None:
         super().__init__()
-        same = source_vocabulary == target_vocabulary
-        assert same or not joint, f"one vocabulary, two sizes: source {source_vocabulary}, target {target_vocabulary}"
+        same = source_vocabulary_size == target_vocabulary_size
+        assert same or not joint, (
+            f"one vocabulary, two sizes: source {source_vocabulary_size}, target {target_vocabulary_size}"
+        )
         self.config = config
-        self.source_embedding = embedding(config, source_vocabulary)
-        self.target_embedding = embedding(config, target_vocabulary)
-        self.encoder = encoder(config, config.directions)
-        self.decoder = DECODERS[config.input_feeding](_layer(config, i) for i in range(config.n_decoder_layers))
+        self.source_embedding = build_recurrent_embedding(config, source_vocabulary_size)
+        self.target_embedding = build_recurrent_embedding(config, target_vocabulary_size)
+        self.encoder = build_recurrent_encoder(config, config.directions)
+        self.decoder = DECODERS[config.input_feeding](
+            _build_decoder_layer(config, i) for i in range(config.n_decoder_layers)
+        )
         self.n_states = CELLS[config.cell].n_states
         self.bridge = Linear(config.d_model, config.n_decoder_layers * self.n_states * config.d_model)
         self.dropout = Dropout(config.dropout)
-        self.softmax_embedding = nn.Embedding(target_vocabulary, config.d_model)
+        self.softmax_embedding = nn.Embedding(target_vocabulary_size, config.d_model)
         self.output_bias = None
         if config.tied:
             self.softmax_embedding.weight = self.target_embedding.tokens.weight
@@ -91,39 +102,49 @@ class RecurrentSeq2Seq(PairModel):
 
     def decode(self, encoded: Float[Tensor, "B S D"], source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
         x = self.target_embedding(target_in.ids, target_in.position)
-        written = self.decoder(x, self._begin(encoded, source), self._remember(encoded), sight(source))[0]
+        written = self.decoder(
+            x, self._init_states(encoded, source), self._project_kv(encoded), make_source_mask(source)
+        )[0]
         dropped: Tensor = self.dropout(written)
         return dropped
 
-    def start(self, source: Rows) -> Written:
+    def start(self, source: Rows) -> RecurrentSeq2SeqState:
         encoded = self.encode(source)
-        vocabulary = FixedProduct(self.softmax_embedding.weight)
-        states = self._begin(encoded, source)
-        return Written(self._remember(encoded), sight(source), states, vocabulary, len(source.ids))
+        vocabulary = PrepackedLinear(self.softmax_embedding.weight)
+        states = self._init_states(encoded, source)
+        return RecurrentSeq2SeqState(
+            self._project_kv(encoded), make_source_mask(source), states, vocabulary, len(source.ids)
+        )
 
-    def step(self, tokens: Int[Tensor, " N"], state: Written) -> Float[Tensor, "N V"]:
+    def step(self, tokens: Int[Tensor, " N"], state: RecurrentSeq2SeqState) -> Float[Tensor, "N V"]:
         x = self.target_embedding(tokens[:, None], torch.zeros_like(tokens)[:, None])
-        written, state.states = self.decoder(x, state.states, state.memory, state.sight)
-        return state.vocabulary(self.dropout(written)[:, 0])
+        written, state.states = self.decoder(x, state.states, state.cross_kv, state.cross_attention_mask)
+        return state.output_projection(self.dropout(written)[:, 0])
 
-    def _begin(self, encoded: Float[Tensor, "B S D"], source: Rows) -> list[State]:
+    def _init_states(self, encoded: Float[Tensor, "B S D"], source: Rows) -> list[RNNState]:
         """The states of all layers of the decoder, made of the last states of the encoder (Bahdanau et al. 2015)."""
         top = self.encoder[-1]
-        assert isinstance(top, RecurrentLayer)
-        parts = self.bridge(top.last(encoded, text_lengths(source))).tanh().chunk(len(self.decoder) * self.n_states, -1)
+        assert isinstance(top, RecurrentEncoderLayer)
+        parts = (
+            self.bridge(top.final_outputs(encoded, text_lengths(source)))
+            .tanh()
+            .chunk(len(self.decoder) * self.n_states, -1)
+        )
         layers = range(0, len(parts), self.n_states)
-        return self.decoder.begin([tuple(parts[first : first + self.n_states]) for first in layers])
+        return self.decoder.init_states([tuple(parts[first : first + self.n_states]) for first in layers])
 
-    def _remember(self, encoded: Float[Tensor, "B S D"]) -> KeyValue | None:
+    def _project_kv(self, encoded: Float[Tensor, "B S D"]) -> KeyValue | None:
         top = self.decoder[-1]
-        return top.cross_attention.remember(encoded) if isinstance(top, AttentiveLayer) else None
+        return top.cross_attention.project_kv(encoded) if isinstance(top, AttentionalDecoderLayer) else None
 
 
-def _layer(config: RecurrentPairConfig, number: int) -> RecurrentDecoderLayer:
+def _build_decoder_layer(config: RecurrentSeq2SeqConfig, number: int) -> RecurrentDecoderLayer:
     """A layer of the decoder; the last one looks at the source, where anything does."""
     width, dropout = config.d_model, config.dropout if number else 0.0
     fed = config.input_feeding and number == 0
     recurrence = CELLS[config.cell](2 * width if fed else width, width)
     if config.attention == "none" or number + 1 < config.n_decoder_layers:
         return RecurrentDecoderLayer(recurrence, dropout)
-    return AttentiveLayer(recurrence, StateAttention(SCORES[config.attention](width), width, width), dropout)
+    return AttentionalDecoderLayer(
+        recurrence, RecurrentCrossAttention(ATTENTION_SCORES[config.attention](width), width, width), dropout
+    )

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import PartedRows, Rows, lay, lay_parts
+from regard.data.batches import Rows, SegmentedRows, build_rows, build_segmented_rows
 from regard.data.order import Placement
 from regard.data.store import Column
-from regard.models.encoder import TextEncoder
-from regard.models.language_model import LanguageModel
-from regard.models.seq2seq import Seq2Seq
+from regard.models.encoder import TransformerEncoder
+from regard.models.language_model import TransformerLM
+from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import record
-from regard.text.framing import Frame, Framed
+from regard.text.framing import EncodedInput, SpecialTokenTemplate
 
 Ids = Sequence[int]
 
@@ -32,13 +32,13 @@ class Gap(NamedTuple):
     logits: float
 
 
-def texts(frame: Frame, size: int, specials: frozenset[int], seed: int = 0) -> list[Framed]:
+def texts(frame: SpecialTokenTemplate, size: int, specials: frozenset[int], seed: int = 0) -> list[EncodedInput]:
     """Single texts and pairs of random tokens."""
     draw = np.random.default_rng(seed)
     usual = np.array([index for index in range(size) if index not in specials])
     pairs = [(draw.choice(usual, 4).tolist(), None), (draw.choice(usual, 3).tolist(), draw.choice(usual, 9).tolist())]
     pairs += [(draw.choice(usual, 1).tolist(), None), (draw.choice(usual, 11).tolist(), draw.choice(usual, 2).tolist())]
-    return [frame.around(*pair) for pair in pairs]
+    return [frame.wrap(*pair) for pair in pairs]
 
 
 def sentences(size: int, specials: frozenset[int], lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
@@ -54,15 +54,18 @@ def placed(n_texts: int, width: int) -> Placement:
     return Placement(np.arange(n_texts), rows, 2, (width,))
 
 
-def packed(inputs: Sequence[Framed], pad: int) -> PartedRows:
-    column, turn = Column.of([each.ids for each in inputs]), Column.of([[each.turn] for each in inputs])
+def packed(inputs: Sequence[EncodedInput], pad: int) -> SegmentedRows:
+    column, turn = (
+        Column.from_sentences([each.ids for each in inputs]),
+        Column.from_sentences([[each.token_type_boundary] for each in inputs]),
+    )
     width = sum(len(each.ids) for each in inputs)
-    return lay_parts(column, turn, placed(len(inputs), width), width, pad=pad)
+    return build_segmented_rows(column, turn, placed(len(inputs), width), width, pad_id=pad)
 
 
 def packed_sentences(ids: Sequence[Ids], pad: int) -> Rows:
     width = sum(map(len, ids))
-    return lay(Column.of(ids), placed(len(ids), width), width, pad=pad)
+    return build_rows(Column.from_sentences(ids), placed(len(ids), width), width, pad_id=pad)
 
 
 def by_text(rows: Rows, values: Tensor) -> list[Tensor]:
@@ -95,18 +98,24 @@ def inner(ours: dict[str, Tensor], rows: Rows, theirs: Sequence[Tensor]) -> floa
 
 
 @torch.no_grad()
-def encoder_gap(ours: TextEncoder, theirs: nn.Module, inputs: Sequence[Framed], pad: int, *, typed: bool) -> Gap:
+def encoder_gap(
+    ours: TransformerEncoder, theirs: nn.Module, inputs: Sequence[EncodedInput], pad: int, *, typed: bool
+) -> Gap:
     """The difference for an encoder; `typed` says that it tells parts apart."""
     rows = packed(inputs, pad)
     ids, mask = padded([each.ids for each in inputs], pad)
-    types = {"token_type_ids": torch.tensor([[int(i >= each.turn) for i in range(ids.shape[1])] for each in inputs])}
+    types = {
+        "token_type_ids": torch.tensor(
+            [[int(i >= each.token_type_boundary) for i in range(ids.shape[1])] for each in inputs]
+        )
+    }
     found = theirs(ids, attention_mask=mask, output_hidden_states=True, **(types if typed else {}))
     with record(ours, "embedding.out", "encoder.*.out") as heard:
         hidden = ours(rows)
     return Gap(inner(heard, rows, found.hidden_states), max(_heads(ours, hidden, rows, found), default=0.0))
 
 
-def _heads(ours: TextEncoder, hidden: Tensor, rows: PartedRows, found: Any) -> list[float]:
+def _heads(ours: TransformerEncoder, hidden: Tensor, rows: SegmentedRows, found: Any) -> list[float]:
     """The difference of each output they give."""
     n_texts = int(rows.segment.max())
     there = [[row, number] for row in range(2) for number in range(int(rows.segment[row].max()))]
@@ -132,11 +141,11 @@ def _heads(ours: TextEncoder, hidden: Tensor, rows: PartedRows, found: Any) -> l
 
 
 @torch.no_grad()
-def language_gap(ours: LanguageModel, theirs: nn.Module, ids: Sequence[Ids]) -> Gap:
+def language_gap(ours: TransformerLM, theirs: nn.Module, ids: Sequence[Ids]) -> Gap:
     rows, (filled, mask) = packed_sentences(ids, 0), padded(ids, 0)
     found = theirs(filled, attention_mask=mask, output_hidden_states=True)
     with record(ours, "embedding.out", "decoder.*.out") as heard:
-        hidden = ours.hidden(rows)
+        hidden = ours.hidden_states(rows)
     *_, last = heard
     heard[last] = hidden  # theirs is after the last norm
     logits = found.logits if hasattr(found, "logits") else found.last_hidden_state @ theirs.wte.weight.T
@@ -144,7 +153,9 @@ def language_gap(ours: LanguageModel, theirs: nn.Module, ids: Sequence[Ids]) -> 
 
 
 @torch.no_grad()
-def pair_gap(ours: Seq2Seq, theirs: nn.Module, sources: Sequence[Ids], targets: Sequence[Ids], pad: int) -> Gap:
+def pair_gap(
+    ours: TransformerSeq2Seq, theirs: nn.Module, sources: Sequence[Ids], targets: Sequence[Ids], pad: int
+) -> Gap:
     rows, target_rows = packed_sentences(sources, pad), packed_sentences(targets, pad)
     (source, mask), (target, target_mask) = padded(sources, pad), padded(targets, pad)
     read = {"attention_mask": mask, "decoder_input_ids": target, "decoder_attention_mask": target_mask}
@@ -171,10 +182,10 @@ def in_double(theirs: nn.Module) -> nn.Module:
 
 def gap(ours: nn.Module, theirs: nn.Module, task: Any) -> Gap:
     """The difference for a model of any kind, on random texts; `task` is the one it was imported for."""
-    if isinstance(ours, TextEncoder):
+    if isinstance(ours, TransformerEncoder):
         inputs = texts(task.frame, task.vocabulary, task.tokenizer.specials)
         return encoder_gap(ours, theirs, inputs, task.frame.pad, typed=ours.config.n_parts > 1)
-    assert isinstance(ours, Seq2Seq)
+    assert isinstance(ours, TransformerSeq2Seq)
     specials = task.tokenizers.target.specials
     size = min(len(task.tokenizers.source), len(task.tokenizers.target))
     sources = [task.signs.source(ids) for ids in sentences(size, specials, (5, 1, 9, 3))]

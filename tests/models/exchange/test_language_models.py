@@ -15,15 +15,15 @@ from theirs import CASES, Case, save
 from writers import BYTES, LETTERS, TEXTS, small, task
 
 import regard
-from regard.api import Writer
+from regard.api import LanguageModel
 from regard.errors import CheckpointError
-from regard.generate import Manner
-from regard.models.language_model import LanguageModel
-from regard.models.weights import weights_of
-from regard.tasks.lm import Lm
+from regard.generate import GenerationConfig
+from regard.models.language_model import TransformerLM
+from regard.models.weights import collect_weights
+from regard.tasks.lm import LanguageModelTask
 from regard.train.exchange import export_model, import_model
 from regard.train.run import open_model
-from regard.train.start import start_from
+from regard.train.start import load_pretrained
 
 CPU = torch.device("cpu")
 LANGUAGE = [case for case in CASES if case.family == "GPT-2" and case.model == "GPT2LMHeadModel"]
@@ -36,10 +36,10 @@ VARIANTS = [
 PROMPTS = ["the cat", "a", "Hello, world!\nIt is the", "the " * 12]
 
 
-def opened(folder: Path) -> tuple[Lm, LanguageModel]:
+def opened(folder: Path) -> tuple[LanguageModelTask, TransformerLM]:
     _, found, model = open_model(folder)
-    assert isinstance(found, Lm)
-    assert isinstance(model, LanguageModel)
+    assert isinstance(found, LanguageModelTask)
+    assert isinstance(model, TransformerLM)
     return found, model
 
 
@@ -60,9 +60,11 @@ def test_greedy_writes_the_same(case: Case, tmp_path: Path) -> None:
         ids = of.tokenizer.encode(prompt)
         n_tokens = min(25, 43 - len(ids))
         expected = theirs_written(theirs, ids, n_tokens)
-        ((found,),) = of.write(ours, [prompt], Manner(temperature=0.0, max_tokens=n_tokens), CPU)
-        if of.end in expected and "eos_token_id" not in case.options:
-            expected = expected[: expected.index(of.end) + 1]  # their config does not know the end of this vocabulary
+        ((found,),) = of.generate(ours, [prompt], GenerationConfig(temperature=0.0, max_tokens=n_tokens), CPU)
+        if of.end_id in expected and "eos_token_id" not in case.options:
+            expected = expected[
+                : expected.index(of.end_id) + 1
+            ]  # their config does not know the end of this vocabulary
         assert list(found.ids) == expected
         assert found.text == of.tokenizer.decode(expected)
 
@@ -73,27 +75,27 @@ def test_repetition_is_penalised_as_over_there(tmp_path: Path) -> None:
     for prompt in PROMPTS[:3]:
         ids = of.tokenizer.encode(prompt)
         expected = theirs_written(theirs, ids, 15, repetition_penalty=1.4)
-        manner = Manner(temperature=0.0, max_tokens=15, repetition_penalty=1.4)
-        assert list(of.write(ours, [prompt], manner, CPU)[0][0].ids) == expected
+        manner = GenerationConfig(temperature=0.0, max_tokens=15, repetition_penalty=1.4)
+        assert list(of.generate(ours, [prompt], manner, CPU)[0][0].ids) == expected
 
 
 @pytest.mark.parametrize("case", [*VARIANTS, CASES[[c.name for c in CASES].index("GPT-2 body")]], ids=lambda c: c.name)
 def test_nothing_is_lost(case: Case, tmp_path: Path) -> None:
     save(case, tmp_path / "theirs")
     first, of, model = open_model(tmp_path / "theirs")
-    assert isinstance(of, Lm)
+    assert isinstance(of, LanguageModelTask)
     run = import_model(tmp_path / "theirs", tmp_path / "run")
     exported = export_model(run, tmp_path / "exported", "hf")
     for folder in (run, exported):
         settings, again, other = open_model(folder)
         assert settings == first
-        assert isinstance(again, Lm)
+        assert isinstance(again, LanguageModelTask)
         assert all(again.tokenizer.encode(text) == of.tokenizer.encode(text) for text in PROMPTS)
-        one, two = weights_of(model), weights_of(other)
+        one, two = collect_weights(model), collect_weights(other)
         assert one.keys() == two.keys()
         assert all(torch.equal(one[name], two[name]) for name in one)
     loaded = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
-    assert isinstance(model, LanguageModel)
+    assert isinstance(model, TransformerLM)
     ids = sentences(290, frozenset({0}), (7, 1, 12, 4))
     assert max(language_gap(model, loaded, ids)) <= 1e-4
     assert max(language_gap(model.double(), loaded.double(), ids)) <= 1e-9
@@ -112,21 +114,24 @@ def test_our_own_over_there(tokenizer: Any, prompts: str, tmp_path: Path) -> Non
     again, ours = opened(exported)
     assert again.config == of.config
     for text in (*TEXTS[:3], "the  cat\n sat "):
-        ids = of.begun(of.tokenizer.encode(text))
+        ids = of.make_prompt_ids(of.tokenizer.encode(text))
         assert read(text)["input_ids"] == ids
         assert read.decode(ids, skip_special_tokens=True) == text
     for prompt in ("the cat", "a dog\n"):
-        ids = of.begun(of.tokenizer.encode(prompt))
-        never = [[token] for token in tokenizer.specials - {of.end}]
+        ids = of.make_prompt_ids(of.tokenizer.encode(prompt))
+        never = [[token] for token in tokenizer.specials - {of.end_id}]
         expected = theirs_written(theirs, ids, 12, **({"bad_words_ids": never} if never else {}))
         for one, network in ((of, model), (again, ours)):
-            assert list(one.write(network, [prompt], Manner(temperature=0.0, max_tokens=12), CPU)[0][0].ids) == expected
+            assert (
+                list(one.generate(network, [prompt], GenerationConfig(temperature=0.0, max_tokens=12), CPU)[0][0].ids)
+                == expected
+            )
 
 
 def test_loading_is_for_writing(tmp_path: Path) -> None:
     save(LANGUAGE[0], tmp_path)
     model = regard.load(tmp_path, device="cpu")
-    assert isinstance(model, Writer)
+    assert isinstance(model, LanguageModel)
     assert model.config.task.prompts == "bare"
     assert model.config.task.length == 43
     assert model.generate("the cat", max_tokens=3)[0].tokens
@@ -142,10 +147,10 @@ def test_the_tokens_around_documents_are_those_of_the_config(tmp_path: Path) -> 
     save(LANGUAGE[0], tmp_path)
     changed(tmp_path, "config.json", bos_token_id=7, eos_token_id=5)
     of, _ = opened(tmp_path)
-    assert (of.start, of.end) == (7, 5)
-    assert (of.config.start, of.config.end) == (of.tokenizer.name(7), of.tokenizer.name(5))
+    assert (of.start_id, of.end_id) == (7, 5)
+    assert (of.config.start, of.config.end) == (of.tokenizer.id_to_token(7), of.tokenizer.id_to_token(5))
     run = import_model(tmp_path, tmp_path / "run")
-    assert opened(run)[0].end == 5
+    assert opened(run)[0].end_id == 5
     settings = open_model(export_model(run, tmp_path / "out", "hf"))[0]
     assert settings.task == of.config
 
@@ -164,7 +169,7 @@ def test_a_vocabulary_that_frames_texts_in_another_way(tmp_path: Path) -> None:
 
 def test_training_can_start_from_one(tmp_path: Path) -> None:
     save(LANGUAGE[0], tmp_path)
-    start = start_from({"start": str(tmp_path)}, Lm)
-    tables = start.adopted({"model": {"start": str(tmp_path)}, "tokenizer": {}, "task": {"name": "lm"}}, "test")
+    start = load_pretrained({"start": str(tmp_path)}, LanguageModelTask)
+    tables = start.complete_recipe({"model": {"start": str(tmp_path)}, "tokenizer": {}, "task": {"name": "lm"}}, "test")
     assert tables["task"] == {"name": "lm", "prompts": "bare", "start": "", "end": "", "length": 43}
     assert tables["tokenizer"]["kind"] == "ready"

@@ -11,11 +11,11 @@ import transformers
 from parity import encoder_gap
 from torch import Tensor
 
-from regard.models.encoder import TextEncoder
+from regard.models.encoder import TransformerEncoder
 from regard.models.heads import Pooling
-from regard.models.weights import weights_of
-from regard.tasks.pretrain import Pretrain
-from regard.tasks.reading import framed_rows
+from regard.models.weights import collect_weights
+from regard.tasks.pretrain import PretrainingTask
+from regard.tasks.reading import inputs_to_rows
 from regard.train.exchange import export_model
 from regard.train.run import open_model
 
@@ -33,10 +33,10 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def ours() -> tuple[Pretrain, TextEncoder]:
+def ours() -> tuple[PretrainingTask, TransformerEncoder]:
     _, task, model = open_model(PLACE)
-    assert isinstance(task, Pretrain)
-    assert isinstance(model, TextEncoder)
+    assert isinstance(task, PretrainingTask)
+    assert isinstance(model, TransformerEncoder)
     return task, model
 
 
@@ -45,24 +45,24 @@ def theirs() -> Any:
     return transformers.AutoModel.from_pretrained(PLACE).eval()
 
 
-def test_hidden_states_and_pooler(ours: tuple[Pretrain, TextEncoder], theirs: Any) -> None:
+def test_hidden_states_and_pooler(ours: tuple[PretrainingTask, TransformerEncoder], theirs: Any) -> None:
     task, model = ours
     ids = [task.tokenizer.encode(text) for text in TEXTS]
-    inputs = [task.frame.around(*pair) for pair in ((ids[0],), (ids[1], ids[2]), (ids[3],), (ids[4], ids[0]))]
-    found = encoder_gap(model, theirs, inputs, task.frame.pad, typed=True)
+    inputs = [task.template.wrap(*pair) for pair in ((ids[0],), (ids[1], ids[2]), (ids[3],), (ids[4], ids[0]))]
+    found = encoder_gap(model, theirs, inputs, task.template.pad_id, typed=True)
     assert max(found) <= 1e-4
 
 
 @torch.no_grad()
-def vectors(task: Pretrain, model: TextEncoder) -> Tensor:
+def vectors(task: PretrainingTask, model: TransformerEncoder) -> Tensor:
     """The vectors of texts, as the directory says they are made."""
     assert (task.config.pooling, task.config.normalised) == ("mean", True)
-    rows = framed_rows([task.frame.around(task.tokenizer.encode(text)) for text in TEXTS], task.frame.pad)
+    rows = inputs_to_rows([task.template.wrap(task.tokenizer.encode(text)) for text in TEXTS], task.template.pad_id)
     pooled: Tensor = Pooling(task.config.pooling, model.config.d_model)(model(rows), rows, 1)[:, 0]
     return torch.nn.functional.normalize(pooled, dim=-1)
 
 
-def test_sentence_vectors(ours: tuple[Pretrain, TextEncoder], theirs: Any, tmp_path: Path) -> None:
+def test_sentence_vectors(ours: tuple[PretrainingTask, TransformerEncoder], theirs: Any, tmp_path: Path) -> None:
     read = transformers.AutoTokenizer.from_pretrained(PLACE)(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
         hidden = theirs(**read).last_hidden_state
@@ -76,13 +76,13 @@ def test_sentence_vectors(ours: tuple[Pretrain, TextEncoder], theirs: Any, tmp_p
 
     settings, task, model = open_model(export_model(PLACE, tmp_path / "out", "hf"))
     assert settings == open_model(PLACE)[0]
-    assert isinstance(task, Pretrain)
-    assert isinstance(model, TextEncoder)
-    assert all(torch.equal(weight, ours[1].get_parameter(name)) for name, weight in weights_of(model).items())
+    assert isinstance(task, PretrainingTask)
+    assert isinstance(model, TransformerEncoder)
+    assert all(torch.equal(weight, ours[1].get_parameter(name)) for name, weight in collect_weights(model).items())
     assert torch.equal(vectors(task, model), found)
 
 
-def test_the_limits_in_its_vocabulary_are_not_ours(ours: tuple[Pretrain, TextEncoder]) -> None:
+def test_the_limits_in_its_vocabulary_are_not_ours(ours: tuple[PretrainingTask, TransformerEncoder]) -> None:
     """tokenizer.json would cut at 128 tokens and pad to them."""
     task, _ = ours
     ids = task.tokenizer.encode("speed " * 300)

@@ -15,16 +15,16 @@ from torch import nn
 
 from regard.errors import InputError
 from regard.models import exchange
-from regard.models.blocks import initialise
-from regard.models.encoder import TextEncoder
-from regard.models.heads import MaskedHead, Pooler
-from regard.models.language_model import LanguageModel
-from regard.models.presets import EncoderConfig, LanguageModelConfig, Seq2SeqConfig
-from regard.models.seq2seq import Seq2Seq
+from regard.models.blocks import initialise_weights
+from regard.models.encoder import TransformerEncoder
+from regard.models.heads import MaskedLMHead, Pooler
+from regard.models.language_model import TransformerLM
+from regard.models.presets import TransformerEncoderConfig, TransformerLMConfig, TransformerSeq2SeqConfig
+from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import Linear
-from regard.tasks.pretrain import Pretrain, PretrainConfig
-from regard.tasks.translate import Signs, Translate
-from regard.text.tokenizer import READING, Tokenizers
+from regard.tasks.pretrain import PretrainConfig, PretrainingTask
+from regard.tasks.translate import Seq2SeqSpecialTokens, TranslationTask
+from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TokenizerPair
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 from regard.train.run import open_model
 
@@ -35,14 +35,16 @@ TRANSLATE = {"name": "translate", "start": "", "first": ""}
 PAIR = {**SMALL, "n_decoder_layers": 1, "norm": "post"}
 
 
-def vocabulary(kind: Any = "bpe", specials: tuple[str, ...] = READING, text: str = "the cat") -> Tokenizers:
+def vocabulary(
+    kind: Any = "bpe", specials: tuple[str, ...] = ENCODER_SPECIAL_TOKENS, text: str = "the cat"
+) -> TokenizerPair:
     tokenizer = train_tokenizer([text, *TEXTS], TokenizerConfig(kind=kind, vocabulary=300), specials)
-    return Tokenizers(tokenizer, tokenizer)
+    return TokenizerPair(tokenizer, tokenizer)
 
 
 def drawn(model: nn.Module) -> nn.Module:
     """With every weight drawn, also those that are constant at first."""
-    initialise(model, torch.Generator().manual_seed(1))
+    initialise_weights(model, torch.Generator().manual_seed(1))
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight), alpha=0.1)
@@ -55,21 +57,23 @@ def drawn(model: nn.Module) -> nn.Module:
 )
 def test_a_bert_of_ours(kind: str, objective: Any, name: str, tmp_path: Path) -> None:
     tokenizers = vocabulary(kind)
-    task = Pretrain(PretrainConfig(objective=objective), tokenizers.source)
-    model = drawn(task.build(EncoderConfig(**SMALL, n_positions=43)))
-    assert isinstance(model, TextEncoder)
-    exchange.write(tmp_path, model, PRETRAIN, tokenizers)
+    task = PretrainingTask(PretrainConfig(objective=objective), tokenizers.source)
+    model = drawn(task.build_model(TransformerEncoderConfig(**SMALL, n_positions=43)))
+    assert isinstance(model, TransformerEncoder)
+    exchange.write_hf_directory(tmp_path, model, PRETRAIN, tokenizers)
     config = transformers.AutoConfig.from_pretrained(tmp_path)
     assert config.architectures == [name]
     bare = {"add_pooling_layer": False} if objective == "none" else {}
     theirs = getattr(transformers, name).from_pretrained(tmp_path, **bare).eval()
-    inputs = texts(task.frame, task.vocabulary, tokenizers.source.specials)
-    assert max(encoder_gap(model, theirs, inputs, task.frame.pad, typed=True)) <= 1e-4
+    inputs = texts(task.template, task.vocabulary_size, tokenizers.source.special_ids)
+    assert max(encoder_gap(model, theirs, inputs, task.template.pad_id, typed=True)) <= 1e-4
     read = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for first, second in zip(TEXTS, reversed(TEXTS), strict=True):
-        framed = task.frame.around(*map(tokenizers.source.encode, (first, second)))
+        framed = task.template.wrap(*map(tokenizers.source.encode, (first, second)))
         assert read(first, second)["input_ids"] == framed.ids
-        assert read(first, second)["token_type_ids"] == [int(i >= framed.turn) for i in range(len(framed.ids))]
+        assert read(first, second)["token_type_ids"] == [
+            int(i >= framed.token_type_boundary) for i in range(len(framed.ids))
+        ]
 
 
 HALVES = {"positions": "sinusoidal-halves"}
@@ -88,33 +92,37 @@ LEARNED = {"positions": "learned", "first_position": 2}
 )
 def test_a_translator_of_ours(shape: dict[str, Any], tmp_path: Path) -> None:
     tokenizers = vocabulary(specials=("<pad>", "<sos>", "<eos>"))
-    config = Seq2SeqConfig(**PAIR, **shape, n_positions=43)
+    config = TransformerSeq2SeqConfig(**PAIR, **shape, n_positions=43)
     size = len(tokenizers.source)
-    model = drawn(Seq2Seq(config, size, size, joint=True))
-    assert isinstance(model, Seq2Seq)
-    exchange.write(tmp_path, model, TRANSLATE, tokenizers)
+    model = drawn(TransformerSeq2Seq(config, size, size, joint=True))
+    assert isinstance(model, TransformerSeq2Seq)
+    exchange.write_hf_directory(tmp_path, model, TRANSLATE, tokenizers)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
     assert (theirs.config.decoder_start_token_id, theirs.config.eos_token_id) == (1, 2)
-    sources = [Signs().source(ids) for ids in sentences(size, frozenset({0, 1, 2}), (5, 1, 9, 3))]
-    targets = [Signs().target(ids) for ids in sentences(size, frozenset({0, 1, 2}), (2, 11, 4, 1), 1)]
+    sources = [Seq2SeqSpecialTokens().wrap_source(ids) for ids in sentences(size, frozenset({0, 1, 2}), (5, 1, 9, 3))]
+    targets = [
+        Seq2SeqSpecialTokens().wrap_target_in(ids) for ids in sentences(size, frozenset({0, 1, 2}), (2, 11, 4, 1), 1)
+    ]
     assert max(pair_gap(model, theirs, sources, targets, 0)) <= 1e-4
     settings, task, again = open_model(tmp_path)
     assert settings.model == config
-    assert isinstance(task, Translate)
-    assert task.signs == Signs()
+    assert isinstance(task, TranslationTask)
+    assert task.special_tokens == Seq2SeqSpecialTokens()
     assert all(torch.equal(weight, again.get_parameter(name)) for name, weight in model.named_parameters())
 
 
-def refusal(model: nn.Module, task: dict[str, Any], tokenizers: Tokenizers, folder: Path) -> str:
+def refusal(model: nn.Module, task: dict[str, Any], tokenizers: TokenizerPair, folder: Path) -> str:
     with pytest.raises(InputError) as error:
-        exchange.write(folder / "out", model, task, tokenizers)
+        exchange.write_hf_directory(folder / "out", model, task, tokenizers)
     assert not (folder / "out").exists()
     return str(error.value)
 
 
-def encoder(heads: Callable[[EncoderConfig], dict[str, nn.Module]] = lambda _: {}, **shape: Any) -> TextEncoder:
-    config = EncoderConfig(**SMALL | shape)
-    return TextEncoder(config, 300, heads(config))
+def encoder(
+    heads: Callable[[TransformerEncoderConfig], dict[str, nn.Module]] = lambda _: {}, **shape: Any
+) -> TransformerEncoder:
+    config = TransformerEncoderConfig(**SMALL | shape)
+    return TransformerEncoder(config, 300, heads(config))
 
 
 def unlike(key: str, value: str, family: str, there: str) -> str:
@@ -144,7 +152,7 @@ def unlike(key: str, value: str, family: str, there: str) -> str:
             "so this model cannot be exported as one",
         ),
         (
-            encoder(lambda c: {"masked": MaskedHead(c, 300)}, first_position=1, activation="relu"),
+            encoder(lambda c: {"masked": MaskedLMHead(c, 300)}, first_position=1, activation="relu"),
             'model.activation = "relu": RoBERTa finds words with a "gelu"',
         ),
     ],
@@ -164,19 +172,21 @@ def test_encoders_without_an_equal(model: nn.Module, said: str, tmp_path: Path) 
     ids=["norm", "positions", "embedding"],
 )
 def test_translators_without_an_equal(shape: dict[str, Any], said: str, tmp_path: Path) -> None:
-    model = Seq2Seq(Seq2SeqConfig(**PAIR | shape), 300, 300, joint=True)
+    model = TransformerSeq2Seq(TransformerSeq2SeqConfig(**PAIR | shape), 300, 300, joint=True)
     assert refusal(model, TRANSLATE, vocabulary(specials=("<pad>", "<sos>", "<eos>")), tmp_path) == said
 
 
 def test_a_bart_has_one_vocabulary(tmp_path: Path) -> None:
-    model = Seq2Seq(Seq2SeqConfig(**PAIR | LEARNED | {"embedding": "normed"}), 300, 300, joint=False)
+    model = TransformerSeq2Seq(
+        TransformerSeq2SeqConfig(**PAIR | LEARNED | {"embedding": "normed"}), 300, 300, joint=False
+    )
     one, other = (vocabulary(specials=("<pad>", "<sos>", "<eos>"), text=text).source for text in ("the cat", "a dog"))
     said = "tokenizer.joint = false: BART has one vocabulary, so this model cannot be exported as one"
-    assert refusal(model, TRANSLATE, Tokenizers(one, other), tmp_path) == said
+    assert refusal(model, TRANSLATE, TokenizerPair(one, other), tmp_path) == said
 
 
 def test_a_language_model_without_an_equal(tmp_path: Path) -> None:
-    model = LanguageModel(LanguageModelConfig(**SMALL, norm="post"), 300)
+    model = TransformerLM(TransformerLMConfig(**SMALL, norm="post"), 300)
     said = unlike("norm", '"post"', "GPT-2", 'only "pre"')
     table = {"name": "lm", "prompts": "begin", "start": "", "end": ""}
     assert refusal(model, table, vocabulary(specials=("<pad>", "<sos>", "<eos>")), tmp_path) == said
@@ -185,6 +195,6 @@ def test_a_language_model_without_an_equal(tmp_path: Path) -> None:
 def test_every_field_is_accounted_for() -> None:
     """What a config of ours says is either a key of theirs or must have one value, in every family."""
     elsewhere = {"preset", "start", "pooler", "output_bias", "spread"}
-    for family in exchange.FAMILIES:
-        told = {key.ours for key in family.keys} | set(family.always)
+    for family in exchange.HF_FAMILIES:
+        told = {key.field_name for key in family.config_keys} | set(family.constant_fields)
         assert {field.name for field in fields(family.Config)} - elsewhere == told, family.name

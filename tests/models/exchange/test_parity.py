@@ -10,8 +10,8 @@ from parity import gap, in_double, language_gap, sentences
 from theirs import CASES, SIZE, Case, save
 
 from regard.models import exchange
-from regard.models.language_model import LanguageModel
-from regard.models.presets import LanguageModelConfig
+from regard.models.language_model import TransformerLM
+from regard.models.presets import TransformerLMConfig
 from regard.train.run import open_model
 
 SINGLE, DOUBLE = 1e-4, 1e-9
@@ -31,11 +31,11 @@ def test_the_same_numbers(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", LANGUAGE, ids=lambda case: case.name)
 def test_the_same_numbers_of_a_language_model(case: Case, tmp_path: Path) -> None:
     theirs = save(case, tmp_path)
-    found = exchange.read(tmp_path)
-    assert isinstance(found.config, LanguageModelConfig)
-    ours = LanguageModel(found.config, len(found.tokenizers.source)).eval()
-    found.fill(ours)
-    ids = sentences(SIZE, found.tokenizers.source.specials, (7, 1, 12, 4))
+    found = exchange.read_hf_directory(tmp_path)
+    assert isinstance(found.config, TransformerLMConfig)
+    ours = TransformerLM(found.config, len(found.tokenizers.source)).eval()
+    found.load_into(ours)
+    ids = sentences(SIZE, found.tokenizers.source.special_ids, (7, 1, 12, 4))
     assert max(language_gap(ours, theirs, ids)) <= SINGLE
     assert max(language_gap(ours.double(), theirs.double(), ids)) <= DOUBLE
 

@@ -223,7 +223,7 @@ def test_files(folder: Folder, tmp_path: Path) -> None:
     (path / "config.json").unlink()
     assert refusal(path).startswith("DIR: not a run directory: it has no config.toml; name one that ")
     with pytest.raises(CheckpointError, match=r"not a Hugging Face directory: it has no config.json"):
-        exchange.read(path)
+        exchange.read_hf_directory(path)
     weights = folder() / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     assert refusal(path).startswith("DIR/model.safetensors: damaged or not a safetensors file (")

@@ -14,8 +14,8 @@ from theirs import CASES, SIZE, Case, save
 from torch import Tensor, nn
 
 from regard.models import exchange
-from regard.models.language_model import LanguageModel
-from regard.models.weights import read_tensors, weights_of
+from regard.models.language_model import TransformerLM
+from regard.models.weights import collect_weights, read_tensors
 from regard.train.exchange import export_model, import_model
 from regard.train.run import open_model
 
@@ -47,12 +47,12 @@ def test_nothing_is_lost(case: Case, tmp_path: Path) -> None:
     again, task_again, model_again = open_model(run)
     assert again == first
     assert task_again.fingerprint == task.fingerprint
-    assert same(weights_of(model), weights_of(model_again))
+    assert same(collect_weights(model), collect_weights(model_again))
 
     exported = export_model(run, tmp_path / "exported", "hf")
     settings, last_task, last = open_model(exported)
     assert settings == first
-    assert same(weights_of(model), weights_of(last))
+    assert same(collect_weights(model), collect_weights(last))
     assert labels(last_task) == labels(task)
     loaded = theirs_again(exported, **case.more)
     assert max(gap(model, loaded, task)) <= 1e-4
@@ -76,15 +76,15 @@ def test_nothing_of_a_language_model_is_lost(case: Case, tmp_path: Path) -> None
     save(case, tmp_path / "theirs")
     models, configs = [], []
     for name in ("theirs", "exported"):
-        found = exchange.read(tmp_path / name)
-        model = LanguageModel(found.config, len(found.tokenizers.source)).eval()  # type: ignore[arg-type]
-        found.fill(model)
+        found = exchange.read_hf_directory(tmp_path / name)
+        model = TransformerLM(found.config, len(found.tokenizers.source)).eval()  # type: ignore[arg-type]
+        found.load_into(model)
         models.append(model)
         configs.append(found.config)
         if name == "theirs":
-            exchange.write(tmp_path / "exported", model, found.task, found.tokenizers)
+            exchange.write_hf_directory(tmp_path / "exported", model, found.task, found.tokenizers)
     assert configs[0] == configs[1]
-    assert same(weights_of(models[0]), weights_of(models[1]))
+    assert same(collect_weights(models[0]), collect_weights(models[1]))
     ids = sentences(SIZE, frozenset({0}), (7, 1, 12, 4))
     loaded = theirs_again(tmp_path / "exported")
     assert max(language_gap(models[0], loaded, ids)) <= 1e-4

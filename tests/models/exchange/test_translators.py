@@ -11,40 +11,40 @@ from parity import padded, sentences
 from theirs import CASES, Case, save
 
 from regard.errors import ConfigError
-from regard.generate import Search
-from regard.models.seq2seq import Seq2Seq
-from regard.tasks.translate import Translate
+from regard.generate import DecodingConfig
+from regard.models.seq2seq import TransformerSeq2Seq
+from regard.tasks.translate import TranslationTask
 from regard.train.run import open_model
-from regard.train.start import start_from
+from regard.train.start import load_pretrained
 
 CPU = torch.device("cpu")
 WRITTEN = 10
 PAIRS = [case for case in CASES if case.model in ("MarianMTModel", "BartForConditionalGeneration")]
 
 
-def opened(case: Case, folder: Path) -> tuple[Any, Translate, Seq2Seq]:
+def opened(case: Case, folder: Path) -> tuple[Any, TranslationTask, TransformerSeq2Seq]:
     theirs = save(case, folder)
     _, task, ours = open_model(folder)
-    assert isinstance(task, Translate)
-    assert isinstance(ours, Seq2Seq)
+    assert isinstance(task, TranslationTask)
+    assert isinstance(ours, TransformerSeq2Seq)
     return theirs, task, ours
 
 
 @pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
 def test_greedy_search_writes_the_same(case: Case, tmp_path: Path) -> None:
     theirs, task, ours = opened(case, tmp_path)
-    signs, sources = task.signs, sentences(290, frozenset(range(5)), (5, 1, 9, 3))
-    ids, mask = padded([signs.source(each) for each in sources], signs.pad)
+    signs, sources = task.special_tokens, sentences(290, frozenset(range(5)), (5, 1, 9, 3))
+    ids, mask = padded([signs.wrap_source(each) for each in sources], signs.pad_id)
     usual = {"num_beams": 1, "do_sample": False, "max_new_tokens": WRITTEN, "forced_eos_token_id": None}
-    never = [[token] for token in signs.marks.never]
-    first = {"forced_bos_token_id": signs.first[0]} if signs.first else {}
+    never = [[token] for token in signs.decoding_tokens.suppressed_ids]
+    first = {"forced_bos_token_id": signs.prefix_ids[0]} if signs.prefix_ids else {}
     written = theirs.generate(ids, attention_mask=mask, bad_words_ids=never, **usual, **first)
-    found = task.search(ours, sources, Search(beam=1), CPU)
+    found = task.generate(ours, sources, DecodingConfig(beam=1), CPU)
     for (best,), row in zip(found, written.tolist(), strict=True):
-        text = row[1 + len(signs.first) :]
-        expected = text[: text.index(signs.end) + 1] if signs.end in text else text
+        text = row[1 + len(signs.prefix_ids) :]
+        expected = text[: text.index(signs.eos_id) + 1] if signs.eos_id in text else text
         assert list(best.ids)[: len(expected)] == expected
-        assert signs.end not in best.ids[:-1]
+        assert signs.eos_id not in best.ids[:-1]
 
 
 @pytest.mark.parametrize("case", [PAIRS[0], PAIRS[-1]], ids=lambda case: case.name)
@@ -52,12 +52,12 @@ def test_forced_scores_are_those_of_the_search(case: Case, tmp_path: Path) -> No
     """One token at a time, with the bias of the logits, and all at once."""
     _, task, ours = opened(case, tmp_path)
     sources = sentences(290, frozenset(range(5)), (5, 1, 9))
-    found = [best for best, *_ in task.search(ours, sources, Search(beam=2), CPU)]
+    found = [best for best, *_ in task.generate(ours, sources, DecodingConfig(beam=2), CPU)]
     pairs = [(source, best.ids[:-1]) for source, best in zip(sources, found, strict=True)]
-    for forced, best, source in zip(task.force(ours, pairs, CPU), found, sources, strict=True):
+    for forced, best, source in zip(task.force_decode(ours, pairs, CPU), found, sources, strict=True):
         assert forced.hypothesis.ids == best.ids
         assert forced.hypothesis.token_scores == pytest.approx(best.token_scores, abs=1e-4)
-        assert forced.attention.shape[2:] == (len(best.ids), len(task.signs.source(source)))
+        assert forced.attention.shape[2:] == (len(best.ids), len(task.special_tokens.wrap_source(source)))
         assert forced.attention.sum(-1) == pytest.approx(1.0, abs=1e-5)
 
 
@@ -67,11 +67,11 @@ def test_the_loss_is_theirs(case: Case, tmp_path: Path) -> None:
     pairs = list(
         zip(sentences(290, frozenset(range(5)), (5, 1, 9)), sentences(290, frozenset(range(5)), (2, 7, 4)), strict=True)
     )
-    ids, mask = padded([task.signs.source(source) for source, _ in pairs], task.signs.pad)
-    labels, _ = padded([task.signs.wanted(target) for _, target in pairs], -100)
+    ids, mask = padded([task.special_tokens.wrap_source(source) for source, _ in pairs], task.special_tokens.pad_id)
+    labels, _ = padded([task.special_tokens.wrap_target_out(target) for _, target in pairs], -100)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=mask, labels=labels).loss
-    nll, n_tokens = task.likelihood(ours, pairs, CPU)
+    nll, n_tokens = task.compute_nll(ours, pairs, CPU)
     assert nll / n_tokens == pytest.approx(float(expected), abs=1e-4)
 
 
@@ -80,7 +80,7 @@ def test_what_training_reads(name: str, tmp_path: Path) -> None:
     """The stored ids of a pair, laid into rows, are those of the same pair by itself."""
     _, task, _ = opened(next(case for case in CASES if case.name == name), tmp_path)
     stored = task.encode([("the cat", "a cat")])
-    whole = task.pairs(
+    whole = task.make_pair_batch(
         [
             tuple(
                 side.encode(text)
@@ -90,17 +90,17 @@ def test_what_training_reads(name: str, tmp_path: Path) -> None:
             )
         ]
     )
-    signs = task.signs
-    assert [*stored[0][0], signs.end] == whole.source.ids[0].tolist()
-    assert [signs.start, *stored[1][0]] == whole.target_in.ids[0].tolist()
-    assert [*stored[1][0], signs.end] == whole.target_out[0].tolist()
+    signs = task.special_tokens
+    assert [*stored[0][0], signs.eos_id] == whole.source.ids[0].tolist()
+    assert [signs.decoder_start_id, *stored[1][0]] == whole.target_in.ids[0].tolist()
+    assert [*stored[1][0], signs.eos_id] == whole.target_out[0].tolist()
 
 
 def test_text_in_text_out(tmp_path: Path) -> None:
     """Nothing of the special tokens is left in what is written, and words are aligned to words."""
     for name in ("Marian", "BART"):
         _, task, ours = opened(next(case for case in CASES if case.name == name), tmp_path / name)
-        (text, (best, *_)), *_ = task.translate(ours, [["the cat"]], Search(beam=1), CPU, attention=True)
+        (text, (best, *_)), *_ = task.translate(ours, [["the cat"]], DecodingConfig(beam=1), CPU, with_attention=True)
         assert text == "the cat"
         assert "</s>" not in best.text
         assert best.source_tokens[-1] == "</s>"
@@ -113,8 +113,10 @@ def test_text_in_text_out(tmp_path: Path) -> None:
 def test_training_can_start_from_one(name: str, signs: tuple[str, str], tmp_path: Path) -> None:
     """It goes on with the same special tokens."""
     save(next(case for case in CASES if case.name == name), tmp_path)
-    start = start_from({"start": str(tmp_path)}, Translate)
-    tables = start.adopted({"model": {"start": str(tmp_path)}, "tokenizer": {}, "task": {"name": "translate"}}, "test")
+    start = load_pretrained({"start": str(tmp_path)}, TranslationTask)
+    tables = start.complete_recipe(
+        {"model": {"start": str(tmp_path)}, "tokenizer": {}, "task": {"name": "translate"}}, "test"
+    )
     assert tables["task"] == {"name": "translate", "start": signs[0], "first": signs[1]}
     assert tables["tokenizer"]["kind"] == "ready"
 
@@ -122,4 +124,4 @@ def test_training_can_start_from_one(name: str, signs: tuple[str, str], tmp_path
 def test_training_cannot_start_from_two_vocabularies(tmp_path: Path) -> None:
     save(next(case for case in CASES if case.vocabulary == "two"), tmp_path)
     with pytest.raises(ConfigError, match=r": has a vocabulary for each side; training cannot start from it; leave "):
-        start_from({"start": str(tmp_path)}, Translate)
+        load_pretrained({"start": str(tmp_path)}, TranslationTask)

@@ -11,8 +11,8 @@ import transformers
 from theirs import BERT, CASES, SIZE, Case, save, words
 
 from regard.errors import CheckpointError, ConfigError
-from regard.text.foreign import Template, read_vocabulary, write_vocabulary
-from regard.text.tokenizer import READING, Tokenizer
+from regard.text.foreign import PostProcessorTemplate, read_hf_tokenizer, write_hf_tokenizer
+from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, Tokenizer
 from regard.text.vocabulary import TokenizerConfig, train_tokenizer
 from regard.train.exchange import export_model
 from regard.train.run import open_model
@@ -61,13 +61,13 @@ def test_sources_are_framed_as_theirs(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
 def test_a_vocabulary_of_ours_over_there(kind: Any, tmp_path: Path) -> None:
     config = TokenizerConfig(kind=kind, vocabulary=300, lowercase=kind == "wordpiece")
-    tokenizer = train_tokenizer(TEXTS * 3, config, READING)
+    tokenizer = train_tokenizer(TEXTS * 3, config, ENCODER_SPECIAL_TOKENS)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    template = Template("[CLS] $A [SEP]", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
-    write_vocabulary(tmp_path, tokenizer, template, names, {})
+    template = PostProcessorTemplate("[CLS] $A [SEP]", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    write_hf_tokenizer(tmp_path, tokenizer, template, names, {})
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     assert len(theirs) == len(tokenizer)
-    first, last = tokenizer.special("first"), tokenizer.special("parting")
+    first, last = tokenizer.special_id("first"), tokenizer.special_id("parting")
     for text in TEXTS:
         ids = tokenizer.encode(text)
         assert theirs(text)["input_ids"] == [first, *ids, last]
@@ -83,11 +83,11 @@ def test_words_alone(settings: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").unlink()
     if settings:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    ours = read_vocabulary(tmp_path, SIZE)
+    ours = read_hf_tokenizer(tmp_path, SIZE)
     theirs = transformers.BertTokenizer(vocab=str(tmp_path / "vocab.txt"), **settings)
     for text in TEXTS:
         assert ours.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
-    assert [ours.name(index) for index in sorted(ours.specials)] == list(BERT)
+    assert [ours.id_to_token(index) for index in sorted(ours.special_ids)] == list(BERT)
 
 
 def test_a_ready_vocabulary_is_not_learned() -> None:
@@ -99,17 +99,17 @@ def test_a_ready_vocabulary_is_not_learned() -> None:
 def test_more_vectors_than_tokens(tmp_path: Path) -> None:
     """Tables are often a little larger than the vocabulary: the rest gets tokens that no text can have."""
     words(tmp_path, SIZE - 3)
-    tokenizer = read_vocabulary(tmp_path, SIZE)
+    tokenizer = read_hf_tokenizer(tmp_path, SIZE)
     assert len(tokenizer) == SIZE
-    assert SIZE - 1 in tokenizer.specials
-    assert SIZE - 1 not in tokenizer.encode(tokenizer.name(SIZE - 1))
+    assert SIZE - 1 in tokenizer.special_ids
+    assert SIZE - 1 not in tokenizer.encode(tokenizer.id_to_token(SIZE - 1))
     tokenizer.save(tmp_path / "tokenizer.json")
-    assert read_vocabulary(tmp_path, SIZE).to_json() == tokenizer.to_json()
+    assert read_hf_tokenizer(tmp_path, SIZE).to_json() == tokenizer.to_json()
 
 
 def refusal(folder: Path, size: int = SIZE) -> str:
     with pytest.raises(CheckpointError) as error:
-        read_vocabulary(folder, size)
+        read_hf_tokenizer(folder, size)
     return str(error.value).replace(str(folder), "DIR")
 
 
@@ -147,7 +147,7 @@ def test_refusals(tmp_path: Path) -> None:
 
 def test_ids_without_a_token_in_between(tmp_path: Path) -> None:
     words(tmp_path)
-    rust = json.loads(read_vocabulary(tmp_path, SIZE).to_json())
+    rust = json.loads(read_hf_tokenizer(tmp_path, SIZE).to_json())
     rust["model"]["vocab"]["word3"] = 400
     (tmp_path / "tokenizer.json").write_text(json.dumps(rust))
     assert refusal(tmp_path, 401) == "DIR/tokenizer.json: 100 of the ids up to 400 have no token"
