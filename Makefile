@@ -36,4 +36,4 @@ bench: setup
 	$(RUN)python bench/loader.py
 	$(RUN)python bench/train.py
 	$(RUN)python bench/decode.py
-	$(RUN)python bench/parity.py
+	$(RUN)python bench/transformers_parity.py

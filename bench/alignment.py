@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.tasks.alignment import SMOOTHING, aggregate_word_attention, normalise_word_attention
+from regard.tasks.shared.word_alignment import SMOOTHING, aggregate_word_attention, normalise_word_attention
 from regard.text.pairs import Pair, read_pairs
 
 N_EM_ITERATIONS = 6

@@ -20,7 +20,7 @@ from train import build_marian  # bench/train.py
 from regard.data.batches import sentences_to_rows
 from regard.generate import SpecialTokens, beam_search, generate, select_greedy_tokens
 from regard.models.blocks import initialise_weights
-from regard.models.presets import TransformerSeq2SeqConfig, apply_preset
+from regard.models.config import TransformerSeq2SeqConfig, apply_preset
 from regard.models.seq2seq import Seq2SeqDecoderState, TransformerSeq2Seq
 from regard.text.tokenizer import EOS, PAD, SOS
 

@@ -21,7 +21,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import regard
-from regard.models.presets import TransformerLMConfig, apply_preset
+from regard.models.config import TransformerLMConfig, apply_preset
 
 END_OF_TEXT = "<|endoftext|>"
 PROMPT_TEXT = "The quick brown fox jumps over the lazy dog, while all the others sit and watch the sea. "

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from lengths import sample_pair_lengths
+from synthetic_lengths import sample_pair_lengths
 
 from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch
 from regard.data.order import Cursor, Order, PackedOrder

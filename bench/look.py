@@ -19,15 +19,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import jacrev
 
-from regard.look.attribution import compute_attribution
-from regard.look.effective import compact_head_values, effective_attention
-from regard.look.seen import Inspection
-from regard.look.subject import LookTarget, Side
-from regard.look.tangents import freeze_parameters, linearised_pushforward, record_inputs, replace_inputs
+from regard.look.compute.attribution import compute_attribution
+from regard.look.compute.effective_attention import compact_head_values, effective_attention
+from regard.look.compute.jvp import freeze_parameters, linearised_pushforward, record_inputs, replace_inputs
+from regard.look.compute.look_target import LookTarget, Side
+from regard.look.inspection import Inspection
 from regard.models.blocks import build_embedding, build_encoder_layer, initialise_weights
-from regard.models.presets import TransformerSeq2SeqConfig, apply_preset
+from regard.models.config import TransformerSeq2SeqConfig, apply_preset
 from regard.nn import EncoderStack, PackedPositions, make_mask, record
-from regard.text.pieces import Word
+from regard.text.subwords import Word
 
 
 class BareEncoder(nn.Module):

@@ -27,13 +27,14 @@ from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.models.blocks import initialise_weights
-from regard.models.presets import TransformerEncoderConfig, apply_preset
+from regard.models.config import TransformerEncoderConfig, apply_preset
+from regard.runs.recipe import RunConfig, TrainConfig
+from regard.runs.run_directory import RunDirectory
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, Tokenizer
-from regard.text.vocabulary import TokenizerConfig
-from regard.train.loop import Trainer
-from regard.train.prepare import PreparedRun
-from regard.train.run import RunConfig, RunDirectory, TrainConfig
+from regard.text.tokenizer_training import TokenizerConfig
+from regard.training.loop import Trainer
+from regard.training.prepare import PreparedRun
 
 IGNORE = -100
 

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from lengths import sample_pair_lengths
+from synthetic_lengths import sample_pair_lengths
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORE
@@ -27,13 +27,14 @@ from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.models.blocks import initialise_weights
-from regard.models.presets import TransformerSeq2SeqConfig, apply_preset
+from regard.models.config import TransformerSeq2SeqConfig, apply_preset
+from regard.runs.recipe import RunConfig, TrainConfig
+from regard.runs.run_directory import RunDirectory
 from regard.tasks.translate import TranslateConfig, TranslationTask
 from regard.text.tokenizer import EOS, PAD, SEQ2SEQ_SPECIAL_TOKENS, SOS
-from regard.text.vocabulary import TokenizerConfig
-from regard.train.loop import Trainer
-from regard.train.prepare import PreparedRun
-from regard.train.run import RunConfig, RunDirectory, TrainConfig
+from regard.text.tokenizer_training import TokenizerConfig
+from regard.training.loop import Trainer
+from regard.training.prepare import PreparedRun
 
 NEVER = 10**9
 """Steps until something that is not to happen."""

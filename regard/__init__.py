@@ -17,6 +17,6 @@ __all__ = ["__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("load", "train"):  # the subpackage `train` is callable once regard.api is imported
+    if name in ("load", "train"):
         return getattr(importlib.import_module("regard.api"), name)
     raise AttributeError(f"module 'regard' has no attribute '{name}'")

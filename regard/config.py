@@ -1,6 +1,6 @@
 """Recipes: TOML tables and ``--set a.b=c`` into frozen dataclasses, strictly.
 
-Each table's dataclass lives beside what it configures; ``train/run.py`` gathers them. A recipe may leave out
+Each table's dataclass lives beside what it configures; ``runs/recipe.py`` gathers them. A recipe may leave out
 any key: `check` looks only at what is there. `build` makes the dataclass once every key has a value, and
 `dump` writes it back, so the resolved recipe of a run can be read and run again.
 """

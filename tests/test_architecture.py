@@ -13,10 +13,10 @@ import torch
 import regard.nn
 from regard import config
 from regard.errors import RegardError
-from regard.models.presets import apply_preset
+from regard.models.config import apply_preset
+from regard.runs.recipe import get_task_class, recipe_schema
 from regard.tasks.task import TrainingScale
-from regard.train import choose
-from regard.train.run import get_task_class, recipe_schema
+from regard.training import defaults as choose
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "regard"
@@ -32,9 +32,10 @@ ORDER = [
     ("models",),
     ("generate",),
     ("tasks",),
-    ("train",),
-    ("look",),
+    ("runs",),
+    ("training", "look"),
     ("api",),
+    ("demo",),
     ("compare",),
     ("cli", "serve"),
 ]

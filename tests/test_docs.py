@@ -20,7 +20,7 @@ from shell import Shell
 pytest.importorskip("babel")
 
 from regard.cli import VERBS
-from regard.text import cldr
+from regard.demo import cldr_corpus as cldr
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["help", "README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]

@@ -11,23 +11,20 @@ regard.load(run.path)
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from itertools import count
+import importlib
 from pathlib import Path
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from regard import config
-from regard.api.encoder import Classifier, MaskedLanguageModel, Tagger
+from regard.api.encoders import Classifier, MaskedLanguageModel, Tagger
+from regard.api.language_model import LanguageModel
 from regard.api.model import Model
 from regard.api.translator import Translator
-from regard.api.writer import LanguageModel
 from regard.errors import InputError
-from regard.train.device import select_device
-from regard.train.loop import Trainer, TrainingEvent
-from regard.train.prepare import PreparedRun, prepare_run
-from regard.train.run import open_model
+from regard.runs.device import select_device
+from regard.runs.model_loading import open_model
+
+if TYPE_CHECKING:
+    from regard.api.training_run import TrainingRun, train
 
 __all__ = [
     "Classifier",
@@ -69,57 +66,8 @@ def load_as(model_class: type[ModelT], model: str | Path, device: str, verb: str
     return found
 
 
-def train(
-    recipe: str | Path | config.Tables,
-    *,
-    out: str | Path | None = None,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    resume: bool = False,
-    where: str = "recipe",
-) -> TrainingRun:
-    """Prepare a run. Iterating over it trains and yields events; asking for its `path` trains to the end."""
-    if isinstance(recipe, dict):
-        tables = recipe
-    else:
-        tables, where = config.read(Path(recipe)), str(recipe)
-    tables = config.override(tables, list(overrides))
-    place = Path(out) if out is not None else next_run_directory(Path("runs"), tables)
-    return TrainingRun(prepare_run(tables, place, select_device(device), where=where, resume=resume))
-
-
-def next_run_directory(parent: Path, tables: config.Tables) -> Path:
-    """The first of ``runs/translate-1``, ``runs/translate-2``, ... that is not there yet."""
-    name = tables.get("task", {}).get("name", "run")
-    return next(path for n in count(1) if not (path := parent / f"{name}-{n}").exists())
-
-
-class TrainingRun:
-    """A training run: iterate over it to train and to see what happens."""
-
-    def __init__(self, prepared: PreparedRun) -> None:
-        self.prepared = prepared
-        self.trainer = Trainer(prepared)
-        self._started = False
-
-    def __iter__(self) -> Iterator[TrainingEvent]:
-        self._started = True
-        return self.trainer.train()
-
-    @property
-    def path(self) -> Path:
-        """The run directory; trains to the end first if nobody has iterated over the run."""
-        if not self._started:
-            for _ in self:
-                pass
-        return self.prepared.directory.path
-
-
-class _CallableModule(ModuleType):
-    """`regard.train` is the subpackage; calling it is `train` above, whichever was imported first."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> TrainingRun:
-        return train(*arguments, **options)
-
-
-sys.modules["regard.train"].__class__ = _CallableModule
+def __getattr__(name: str) -> Any:
+    """Import training only when it is asked for: using a model needs none of it."""
+    if name in ("TrainingRun", "train"):
+        return getattr(importlib.import_module("regard.api.training_run"), name)
+    raise AttributeError(f"module 'regard.api' has no attribute '{name}'")

@@ -15,22 +15,23 @@ import torch
 from torch import nn
 
 from regard.errors import DataError, InputError, did_you_mean
-from regard.look.identify import (
+from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
+from regard.look.compute.probes import PROBE_FITTERS
+from regard.look.corpus.identify import (
     DEFAULT_N_SENTENCES,
     TokenIdentifiability,
     check_probe_names,
     measure_token_identifiability,
 )
-from regard.look.probes import PROBE_FITTERS
-from regard.look.sentences import filter_examples, sample_examples
-from regard.look.subject import ATTENTION_KINDS, LookTarget
-from regard.look.survey import IdentifiabilitySurvey, survey_identifiability
+from regard.look.corpus.sentences import filter_examples, sample_examples
+from regard.look.corpus.survey import IdentifiabilitySurvey, survey_identifiability
 from regard.progress import print_message, warn
+from regard.runs.recipe import RunConfig
+from regard.runs.run_directory import RunDirectory
 from regard.tasks import Task
 from regard.text.files import file_format as file_kind
 from regard.text.files import read_lines
 from regard.text.pairs import pair_paths, read_pairs
-from regard.train.run import RunConfig, RunDirectory
 
 TokenIds = list[int]
 
@@ -87,7 +88,7 @@ class Model(ABC):
         seed: int = 0,
         out: str | Path | None = None,
     ) -> TokenIdentifiability:
-        """How many tokens can be told from their hidden vectors, layer by layer (look/identify.py).
+        """How many tokens can be told from their hidden vectors, layer by layer (look/corpus/identify.py).
 
         `data` is one file of texts, which only the encoder reads, or pairs as `evaluate` takes them, for the decoder
         as well. So many `sentences` are drawn from it. With `out`, results and a figure are kept in that directory,
@@ -109,7 +110,7 @@ class Model(ABC):
     def survey(
         self, data: Sequence[str], *, kind: str | None = None, sentences: int = DEFAULT_N_SENTENCES, seed: int = 0
     ) -> IdentifiabilitySurvey:
-        """How attention and what of it is identifiable differ as texts grow (look/survey.py); data as in `identify`."""
+        """How attention and what of it is identifiable differ as texts grow (look/corpus/survey.py); data as in `identify`."""
         kinds = list(ATTENTION_KINDS) if _has_pairs(data) and len(self.stacks) > 1 else list(self.stacks[:1])
         if kind is not None and kind not in kinds:
             raise InputError(f"{kind} attention cannot be surveyed on {' '.join(data)}; there are: {', '.join(kinds)}")

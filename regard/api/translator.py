@@ -14,16 +14,16 @@ from regard.api.model import Model, TokenIds, check_options, check_text
 from regard.data.buckets import buffered_read
 from regard.errors import InputError
 from regard.generate import DecodingConfig
-from regard.look.seen import Inspection
-from regard.look.subject import LookTarget, Side
+from regard.look.compute.look_target import LookTarget, Side
+from regard.look.inspection import Inspection
 from regard.metrics import perplexity, translation_score
 from regard.models.interfaces import Seq2SeqModel
 from regard.progress import track
+from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.translate import ForcedDecoding, Translation, TranslationTask
 from regard.text.pairs import read_pairs
 from regard.text.tokenizer import Tokenizer
-from regard.train.run import RunConfig
 
 
 class Translator(Model):

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.lines import LinesFileArgument, SkipEmptyLinesOption, read_numbered_lines
+from regard.cli.line_inputs import LinesFileArgument, SkipEmptyLinesOption, read_numbered_lines
 from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOption, print_json
 from regard.errors import InputError
 from regard.progress import print_message
 
 if TYPE_CHECKING:
-    from regard.look.clusters import Clusters
+    from regard.look.corpus.clusters import Clusters
 
 
 def cluster(
@@ -36,8 +36,8 @@ def cluster(
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import load_as
-    from regard.api.encoder import TextEncoder
-    from regard.look.save import check_output_path
+    from regard.api.encoders import TextEncoder
+    from regard.look.render.save import check_output_path
 
     if k < 1:
         raise InputError(f"--k {k}: expected at least 1 group")

@@ -27,7 +27,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.options import DeviceOption, SeedOption, split_commas
-from regard.cli.program import program_name
+from regard.cli.program_name import program_name
 from regard.errors import InputError
 from regard.progress import print_message
 
@@ -52,8 +52,8 @@ def compare(
 ) -> None:
     from regard.compare import EXPERIMENTS
     from regard.compare import run_comparison as measure
-    from regard.compare.part import ComparisonSettings
-    from regard.compare.plain import format_experiment
+    from regard.compare.experiment import ComparisonSettings
+    from regard.compare.terminal import format_experiment
 
     setting = ComparisonSettings(Path(out), "quick" if quick else "full", seed, device, data or (), tagged)
     command = f"{program_name()} {shlex.join(sys.argv[1:])}"

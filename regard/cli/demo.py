@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import DeviceOption
-from regard.cli.program import program_name
+from regard.cli.program_name import program_name
 from regard.errors import ConfigError
 from regard.progress import console, print_message
 
@@ -50,7 +50,7 @@ def demo(
     device: DeviceOption = "auto",
 ) -> None:
     import regard
-    from regard.cli.watch import train_and_display
+    from regard.cli.training_display import train_and_display
 
     folder = Path(out)
     if (folder / "run").exists():
@@ -73,7 +73,7 @@ def demo(
 def _write_corpus_and_recipe(folder: Path, n_pairs: int, steps: int) -> Path:
     """The corpus, and the recipe that trains on it."""
     from regard import config
-    from regard.text import cldr
+    from regard.demo import cldr_corpus as cldr
 
     print_message(
         "1. a corpus: dates, times, durations, money and quantities, in English and in French (from CLDR, by Babel)"
@@ -112,8 +112,8 @@ def _show_translations(model: Translator, folder: Path) -> None:
 
 def _draw_clearest_alignment(model: Translator, sources: list[str], folder: Path) -> Path:
     """The heat map of the translation whose word alignment is the clearest, as the alignment reads it."""
-    from regard.look.figures import draw_heat_map
-    from regard.tasks.alignment import normalise_word_attention
+    from regard.look.render.figures import draw_heat_map
+    from regard.tasks.shared.word_alignment import normalise_word_attention
 
     tokenizers, maps = model.task.tokenizers, []
     for source, (best,) in zip(sources, model.translate(sources, attention=True), strict=True):

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.lines import LinesFileArgument, NumberedLines, SkipEmptyLinesOption, read_numbered_lines
+from regard.cli.line_inputs import LinesFileArgument, NumberedLines, SkipEmptyLinesOption, read_numbered_lines
 from regard.cli.options import DeviceOption, JsonOption, ModelArgument, print_json, split_commas
 from regard.errors import InputError
 from regard.progress import print_message, progress_bar
 
 if TYPE_CHECKING:
-    from regard.data.vectors import VectorMetadata, Vectors
-    from regard.tasks.vectors import Embedder
+    from regard.data.vector_files import VectorMetadata, Vectors
+    from regard.tasks.shared.embedder import Embedder
 
 
 def embed(
@@ -47,8 +47,8 @@ def embed(
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import load_as
-    from regard.api.encoder import TextEncoder
-    from regard.data.vectors import TEXT_VECTOR_COLUMNS, check_vector_path, open_vector_file
+    from regard.api.encoders import TextEncoder
+    from regard.data.vector_files import TEXT_VECTOR_COLUMNS, check_vector_path, open_vector_file
 
     if bool(out) == as_json:
         raise InputError("give --out vectors.npy, --out vectors.parquet, or --json, which prints vectors")

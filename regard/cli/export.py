@@ -22,6 +22,6 @@ def export(
 ) -> None:
     from pathlib import Path
 
-    from regard.train.exchange import export_model
+    from regard.runs.import_export import export_model
 
     print(export_model(Path(model), Path(out), to))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelArgument, print_json
-from regard.cli.texts import FileOption, TextArguments, read_texts
+from regard.cli.text_inputs import FileOption, TextArguments, read_texts
 from regard.errors import InputError
 from regard.progress import track
 

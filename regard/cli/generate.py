@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOption, drop_none, print_json
-from regard.cli.texts import read_texts
+from regard.cli.text_inputs import read_texts
 from regard.errors import InputError
 from regard.progress import track
 
 if TYPE_CHECKING:
     from regard.api import LanguageModel
-    from regard.tasks.writing import Continuation
+    from regard.tasks.shared.text_generation import Continuation
 
 JSON_KEYS = ("text", "score", "tokens", "token_scores", "ended")
 """What --json says of a continuation."""

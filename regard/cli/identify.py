@@ -33,7 +33,7 @@ from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOpti
 from regard.progress import print_message
 
 if TYPE_CHECKING:
-    from regard.look.identify import RecoveryResult, TokenIdentifiability
+    from regard.look.corpus.identify import RecoveryResult, TokenIdentifiability
 
 
 def identify(

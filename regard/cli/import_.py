@@ -21,6 +21,6 @@ def import_(
 ) -> None:
     from pathlib import Path
 
-    from regard.train.exchange import import_model
+    from regard.runs.import_export import import_model
 
     print(import_model(Path(directory), Path(out)))

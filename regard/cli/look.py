@@ -28,8 +28,8 @@ from regard.errors import InputError, did_you_mean
 from regard.progress import print_message
 
 if TYPE_CHECKING:
-    from regard.api.encoder import TextEncoder
-    from regard.look.shown import RenderableView
+    from regard.api.encoders import TextEncoder
+    from regard.look.render.renderable import RenderableView
 
 VIEWS = (
     "attention effective norms identifiability attribution similarity rollout gradients faithfulness pooling positions"
@@ -67,7 +67,7 @@ def look(
     device: DeviceOption = "auto",
 ) -> None:
     import regard
-    from regard.look.save import check_output_path, show_view
+    from regard.look.render.save import check_output_path, show_view
 
     known = [*VIEWS.split(), "all", *COMPARISON_VIEWS]
     if view and view not in known:
@@ -163,7 +163,7 @@ def _show_senses(
 def _load_encoder(model: str, device: str, view: str) -> TextEncoder:
     """The model, which must be an encoder to have a view of several texts."""
     import regard
-    from regard.api.encoder import TextEncoder
+    from regard.api.encoders import TextEncoder
 
     found = regard.load(model, device=device)
     if not isinstance(found, TextEncoder):
@@ -172,7 +172,7 @@ def _load_encoder(model: str, device: str, view: str) -> TextEncoder:
 
 
 def _show_or_save(view: RenderableView, out: str, **options: Any) -> None:
-    from regard.look.save import show_view
+    from regard.look.render.save import show_view
 
     if out:
         print_message(f"written: {view.save(out, **options)}")
@@ -187,7 +187,7 @@ def _survey_corpus(
 ) -> None:
     """Identifiability by length over files; it takes no other options."""
     import regard
-    from regard.look import survey
+    from regard.look.corpus import survey
 
     if unsupported_options:
         raise InputError(

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.lines import NumberedLines, SkipEmptyLinesOption, read_numbered_lines
+from regard.cli.line_inputs import NumberedLines, SkipEmptyLinesOption, read_numbered_lines
 from regard.cli.options import DeviceOption, JsonOption, ModelArgument, print_json
 from regard.errors import InputError
 from regard.progress import progress_bar
@@ -33,7 +33,7 @@ def match(
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import load_as
-    from regard.api.encoder import TextEncoder
+    from regard.api.encoders import TextEncoder
 
     if (other is None) == (not search_file):
         raise InputError("give two texts, or a text and a file with --in")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelArgument, print_json
-from regard.cli.texts import FileOption, TextArguments, read_texts
+from regard.cli.text_inputs import FileOption, TextArguments, read_texts
 from regard.progress import track
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ def train(
 ) -> None:
     from regard import config
     from regard.api import train as begin
-    from regard.cli.watch import train_and_display
+    from regard.cli.training_display import train_and_display
 
     if resume and not out:
         raise ConfigError("--resume: which run? pass its directory with --out")

@@ -26,7 +26,7 @@ from regard.cli.options import (
     drop_none,
     print_json,
 )
-from regard.cli.texts import FileOption, TextArguments, read_texts
+from regard.cli.text_inputs import FileOption, TextArguments, read_texts
 from regard.errors import InputError
 from regard.progress import track
 

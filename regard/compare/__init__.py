@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterator, Sequence
 
 from regard.compare import corpora, cost, flops, positions, recall, translation
-from regard.compare.folder import ComparisonDirectory, ExperimentResult
-from regard.compare.machine import collect_environment
-from regard.compare.part import ComparisonSettings, Experiment
+from regard.compare.directory import ComparisonDirectory, ExperimentResult
+from regard.compare.environment import collect_environment
+from regard.compare.experiment import ComparisonSettings, Experiment
 from regard.errors import InputError, MissingExtra, did_you_mean
 from regard.progress import print_message
-from regard.train.device import select_device
+from regard.runs.device import select_device
 
 EXPERIMENTS: dict[str, Experiment] = {
     "cost": cost.EXPERIMENT,

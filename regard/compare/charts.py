@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.look.figures import LINE_STYLES, AxisLimits, draw_panels, style_axes
+from regard.look.render.figures import LINE_STYLES, AxisLimits, draw_panels, style_axes
 
 PANEL_SIZE = 3.5, 2.7
 """Inches."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from regard.compare.part import ComparisonSettings
+from regard.compare.experiment import ComparisonSettings
 from regard.disk import json_text
 from regard.errors import DataError
 from regard.text.files import check_readable
@@ -64,14 +64,14 @@ def check_data_files(settings: ComparisonSettings, experiments: Sequence[str]) -
     if tags and settings.tagged:
         _read_user_tagged(settings)
     if (translates and not settings.data) or (tags and not settings.tagged):
-        import regard.compare.made_up  # noqa: F401  says what to install where it cannot be made
+        import regard.compare.synthetic  # noqa: F401  says what to install where it cannot be made
 
 
 def prepare_pairs(settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path) -> CorpusSplit:
     """Pairs of texts."""
     if settings.data:
         return _write_split(*_read_user_pairs(settings), settings, corpus_size, folder)
-    from regard.compare import made_up
+    from regard.compare import synthetic as made_up
 
     what = f"made-up lists of one to {corpus_size.max_facts} dates, times, amounts and quantities, English to French"
     found = made_up.generate_pairs(corpus_size.n_examples, corpus_size.max_facts, settings.seed)
@@ -82,7 +82,7 @@ def prepare_tagged(settings: ComparisonSettings, corpus_size: CorpusSize, folder
     """Sentences of tagged words."""
     if settings.tagged:
         return _write_split(*_read_user_tagged(settings), settings, corpus_size, folder)
-    from regard.compare import made_up
+    from regard.compare import synthetic as made_up
 
     what = f"made-up lists of one to {corpus_size.max_facts} facts, every word tagged by the kind of fact it stands in"
     found = made_up.generate_tagged(corpus_size.n_examples, corpus_size.max_facts, settings.seed)

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from regard.compare.charts import Chart, Series, plot_charts
 from regard.compare.cost_claims import describe_faster_lengths, judge_claims
+from regard.compare.experiment import ComparisonSettings, Experiment, ExperimentSummary, Measurements, ResultTable
+from regard.compare.layer_times import ATTENTION_ONLY, ENCODER_LAYER, SELF_ATTENTION, LayerTimes
 from regard.compare.layers import COMPLEXITY, LAYERS, count_sequential_matmuls
-from regard.compare.measured import ATTENTION_ONLY, ENCODER_LAYER, SELF_ATTENTION, LayerTimes
-from regard.compare.part import ComparisonSettings, Experiment, ExperimentSummary, Measurements, ResultTable
 from regard.compare.timing import PASSES, TimingCase, time_cases
-from regard.train.device import select_device
+from regard.runs.device import select_device
 
 CHAIN_LENGTHS = (4, 8, 16, 32)
 """Lengths at which sequential products are counted."""

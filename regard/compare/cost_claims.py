@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import groupby, product
 
+from regard.compare.experiment import Finding, Measurements, combine_verdicts, weigh_evidence
+from regard.compare.layer_times import ATTENTION_ONLY, ENCODER_LAYER, LSTM_LAYER, SELF_ATTENTION, LayerTimes
 from regard.compare.layers import OPERATION_COUNTS
-from regard.compare.measured import ATTENTION_ONLY, ENCODER_LAYER, LSTM_LAYER, SELF_ATTENTION, LayerTimes
-from regard.compare.part import Finding, Measurements, combine_verdicts, weigh_evidence
 from regard.compare.timing import PASSES
 
 EXPONENT_TOLERANCE = 0.25

@@ -1,7 +1,7 @@
 """What training costs, in floating-point operations, beside the published table (SPEC 9.3).
 
 The runs are those of the part before (translation.py); their operations are estimated from a few batches of each, in
-which they are counted (train/plan.py). Published numbers are data here, from Vaswani et al. 2017, table 2.
+which they are counted (training/plan.py). Published numbers are data here, from Vaswani et al. 2017, table 2.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.compare.charts import Chart, Series, plot_charts
-from regard.compare.contenders import BASELINE_TRANSFORMER
-from regard.compare.part import (
+from regard.compare.compared_models import BASELINE_TRANSFORMER
+from regard.compare.experiment import (
     ComparisonSettings,
     Experiment,
     ExperimentSummary,
@@ -22,7 +22,7 @@ from regard.compare.part import (
     weigh_evidence,
 )
 from regard.compare.translation import POOR_SCORE, min_significant_difference, undecided_note
-from regard.train.plan import N_PROFILED_BATCHES
+from regard.training.plan import N_PROFILED_BATCHES
 
 PUBLISHED_SOURCE = "Vaswani et al. 2017, table 2: newstest2014, BLEU and floating-point operations of training"
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from regard import api
-from regard.compare import corpora, runs
+from regard.compare import corpora
+from regard.compare import training_runs as runs
 from regard.compare.charts import Chart, Series, plot_charts
-from regard.compare.contenders import POSITION_SCHEMES, RecipeTable
+from regard.compare.compared_models import POSITION_SCHEMES, RecipeTable
 from regard.compare.corpora import CorpusSize, CorpusSplit
-from regard.compare.part import (
+from regard.compare.experiment import (
     ComparisonSettings,
     Experiment,
     ExperimentSummary,

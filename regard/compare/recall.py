@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from regard.compare.charts import Chart, Series, plot_charts
-from regard.compare.contenders import (
+from regard.compare.compared_models import (
     BASELINE_TRANSFORMER,
     LANGUAGE_MODELS,
     MODEL_ARCHITECTURES,
@@ -29,8 +29,8 @@ from regard.compare.contenders import (
     count_parameters,
     match_parameter_count,
 )
-from regard.compare.copying import CopyTaskSetup, CopyTaskTrainer, single_thread
-from regard.compare.part import (
+from regard.compare.copy_task import CopyTaskSetup, CopyTaskTrainer, single_thread
+from regard.compare.experiment import (
     ComparisonSettings,
     Experiment,
     ExperimentSummary,
@@ -39,10 +39,10 @@ from regard.compare.part import (
     ResultTable,
     weigh_evidence,
 )
+from regard.models.architectures import CAUSAL_LMS
 from regard.models.blocks import initialise_weights
-from regard.models.families import CAUSAL_LMS
 from regard.progress import progress_bar
-from regard.train.device import select_device
+from regard.runs.device import select_device
 
 MIN_ACCURACY_DIFFERENCE = 0.05
 """Accuracies must be so far apart, and further than three standard errors, to be told apart."""

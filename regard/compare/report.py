@@ -9,9 +9,9 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from regard.compare.folder import ExperimentResult
-from regard.compare.part import Experiment, ExperimentSummary, Finding, ResultTable
-from regard.compare.plain import is_numeric
+from regard.compare.directory import ExperimentResult
+from regard.compare.experiment import Experiment, ExperimentSummary, Finding, ResultTable
+from regard.compare.terminal import is_numeric
 
 FinishedExperiments = Mapping[str, tuple[Experiment, ExperimentResult, Path]]
 """Parts that have ended, with the places of their figures."""

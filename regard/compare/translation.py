@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from regard import api
-from regard.compare import corpora, runs
+from regard.compare import corpora
+from regard.compare import training_runs as runs
 from regard.compare.charts import Chart, Series, plot_charts
-from regard.compare.contenders import (
+from regard.compare.compared_models import (
     BASELINE_TRANSFORMER,
     RNN_ADDITIVE_ATTENTION,
     RNN_MODELS,
@@ -26,7 +27,7 @@ from regard.compare.contenders import (
     match_parameter_count,
 )
 from regard.compare.corpora import CorpusSize
-from regard.compare.part import (
+from regard.compare.experiment import (
     ComparisonSettings,
     Experiment,
     ExperimentSummary,
@@ -37,7 +38,7 @@ from regard.compare.part import (
 )
 from regard.data.buckets import buffered_read
 from regard.metrics import translation_score
-from regard.models.families import SEQ2SEQ_MODELS
+from regard.models.architectures import SEQ2SEQ_MODELS
 from regard.text.pairs import read_pairs
 
 N_BUCKETS = 5

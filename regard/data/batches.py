@@ -21,10 +21,10 @@ import torch
 from jaxtyping import Bool, Int, Integer, Shaped
 from torch import Tensor
 
+from regard.data.lm_windows import LanguageModelWindows
 from regard.data.order import Placement
 from regard.data.packing import concatenate_ranges
 from regard.data.store import Column, TokenStore
-from regard.data.windows import LanguageModelWindows
 
 IGNORE = -100
 """The target id at a position where nothing is to be predicted (the default of `cross_entropy`)."""

@@ -1,6 +1,6 @@
 """From examples of text to token stores: counting, holding out, encoding.
 
-An example is a tuple of texts, one per column; what the columns mean is the task's business. `train/prepare.py`
+An example is a tuple of texts, one per column; what the columns mean is the task's business. `training/prepare.py`
 makes a `Corpus` and hands it to the task; readers are in text/, the files on disk in data/store.py.
 """
 

@@ -5,8 +5,8 @@ tokenizer, a batch of text or a layer.
 """
 
 from regard.generate.beam import beam_search
+from regard.generate.config import GenerationConfig
 from regard.generate.hypothesis import Hypothesis, SpecialTokens, length_penalty, make_hypothesis
-from regard.generate.manner import GenerationConfig
 from regard.generate.sampling import (
     DecodingLoopOptions,
     GenerationStep,

@@ -1,4 +1,4 @@
-"""The derivative of attention in one kernel, for half precision on a CUDA device; look/tangents.py has it in torch.
+"""The derivative of attention in one kernel, for half precision on a CUDA device; look/compute/jvp.py has it in torch.
 
 For each direction and head, how the scores move never leaves the chip: of a layer's directions only queries, keys and
 values are read, and what is mixed of them is written.
@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.nn.kernels import kernel, runnable, tl
 
 if TYPE_CHECKING:
-    from regard.look.tangents import LinearisedAttention
+    from regard.look.compute.jvp import LinearisedAttention
 
 BLOCK = 64
 """Queries, and keys, that a program works on at once."""

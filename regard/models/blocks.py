@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.presets import TransformerConfig
+from regard.models.config import TransformerConfig
 from regard.nn import (
     AttentionPooling,
     DecoderLayer,

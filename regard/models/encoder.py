@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from regard.data.batches import SegmentedRows
 from regard.models.blocks import build_embedding, build_encoder_layer, build_final_norm
+from regard.models.config import TransformerEncoderConfig
 from regard.models.interfaces import EncoderModel
-from regard.models.presets import TransformerEncoderConfig
 from regard.nn import AttentionMask, EncoderStack, PackedPositions, make_mask
 
 

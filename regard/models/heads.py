@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Rows
 from regard.models.blocks import ACTIVATIONS
-from regard.models.presets import EncoderModelConfig, TransformerEncoderConfig
+from regard.models.config import EncoderModelConfig, TransformerEncoderConfig
 from regard.nn import AttentionPooling, Dropout, Linear, Loss, Tap, linear_cross_entropy
 
 POOLINGS = ("cls", "mean", "attention", "max", "last")

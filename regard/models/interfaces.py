@@ -2,7 +2,7 @@
 
 Tasks, generation, the viewer and the API know models by these alone. They also know the names of some of their parts:
 `encoder` and `decoder` are lists of layers, each with a tap `out`, and a layer's attention is called `attention` or
-`cross_attention` (look/subject.py).
+`cross_attention` (look/compute/look_target.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows, SegmentedRows
-from regard.models.presets import EncoderModelConfig, ModelConfig
+from regard.models.config import EncoderModelConfig, ModelConfig
 from regard.nn import Loss, TokenEmbedding, linear_cross_entropy
 
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from regard.data.batches import Rows, sentences_to_rows
 from regard.models.blocks import build_embedding, build_encoder_layer, build_final_norm
-from regard.models.context import DecoderState, GraphedDecoderState, unpad
+from regard.models.config import TransformerLMConfig
+from regard.models.decoder_state import DecoderState, GraphedDecoderState, unpad
 from regard.models.interfaces import CausalLM
-from regard.models.presets import TransformerLMConfig
 from regard.nn import EncoderStack, KVCache, KVCacheLike, PackedPositions, PrepackedLinear, make_mask, taps
 
 

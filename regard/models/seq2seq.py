@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from regard.data.batches import Rows
 from regard.models.blocks import build_decoder_layer, build_embedding, build_encoder_layer, build_final_norm
+from regard.models.config import TransformerSeq2SeqConfig
 from regard.models.interfaces import Seq2SeqModel
-from regard.models.presets import TransformerSeq2SeqConfig
 from regard.nn import (
     AttentionMask,
     DecoderStack,

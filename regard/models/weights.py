@@ -1,7 +1,7 @@
 """The weights of a model as files: safetensors, read and written whole, never unpickled.
 
-A file of ours holds exactly the parameters of one model, under their names. Run directories (train/run.py),
-checkpoints (train/checkpoint.py) and the directories of other libraries (models/exchange) are read and written here.
+A file of ours holds exactly the parameters of one model, under their names. Run directories (runs/recipe.py),
+checkpoints (training/checkpoint.py) and the directories of other libraries (models/exchange) are read and written here.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from regard.nn.attention import (
     ScaledDotAttention,
     redundancy_penalty,
 )
-from regard.nn.cache import KeyValue, KVCache, KVCacheLike, StaticKVCache
 from regard.nn.dropout import Dropout
+from regard.nn.kv_cache import KeyValue, KVCache, KVCacheLike, StaticKVCache
 from regard.nn.layers import (
     DecoderLayer,
     DecoderStack,
@@ -35,8 +35,9 @@ from regard.nn.layers import (
     PreNorm,
     TokenEmbedding,
 )
-from regard.nn.linear import Linear, PrepackedLinear, linear
+from regard.nn.linear_layers import Linear, PrepackedLinear, linear
 from regard.nn.loss import Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
+from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import (
     LearnedPositions,
@@ -47,8 +48,8 @@ from regard.nn.positions import (
     SinusoidalPositions,
 )
 from regard.nn.recording import Recording
-from regard.nn.recurrence import GRU, LSTM, RNNBase, force_unfused_rnn
-from regard.nn.recurrent import (
+from regard.nn.rnn import GRU, LSTM, RNNBase, force_unfused_rnn
+from regard.nn.rnn_layers import (
     AttentionalDecoderLayer,
     InputFeedingDecoderStack,
     RecurrentDecoderLayer,
@@ -57,7 +58,6 @@ from regard.nn.recurrent import (
     RecurrentEncoderStack,
     reverse_sequences,
 )
-from regard.nn.sight import AttentionMask, PackedPositions, make_mask
 from regard.nn.tap import Tap, edit, record, taps
 
 __all__ = [

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.nn.cache import KeyValue
-from regard.nn.linear import Linear
+from regard.nn.kv_cache import KeyValue
+from regard.nn.linear_layers import Linear
+from regard.nn.mask import AttentionMask
 from regard.nn.positions import NoPositions, Positions
-from regard.nn.sight import AttentionMask
 from regard.nn.tap import Tap
 
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn.cache import KeyValue, KVCacheLike
 from regard.nn.dropout import Dropout
-from regard.nn.linear import Linear
+from regard.nn.kv_cache import KeyValue, KVCacheLike
+from regard.nn.linear_layers import Linear
+from regard.nn.mask import AttentionMask
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import Positions
-from regard.nn.sight import AttentionMask
 from regard.nn.tap import Tap
 
 Activation = Callable[[Tensor], Tensor]

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.nn.kernels import BITS, HALF, LOWEST, TensorDescriptor, block_of, kernel, runnable, tl
-from regard.nn.sight import SelfAttentionLayout
+from regard.nn.mask import SelfAttentionLayout
 
 SHORTEST, LONGEST, WIDEST = 129, 4096, 128
 """Tokens of a row, and the width of a head, that are taken: longer rows were not tried."""

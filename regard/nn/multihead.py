@@ -18,10 +18,10 @@ from torch import Tensor
 
 from regard.nn import long_rows, one_query, short_rows
 from regard.nn.attention import InspectableAttention, masked_softmax
-from regard.nn.cache import KeyValue, KVCacheLike
-from regard.nn.linear import Linear, linear
+from regard.nn.kv_cache import KeyValue, KVCacheLike
+from regard.nn.linear_layers import Linear, linear
+from regard.nn.mask import AttentionMask
 from regard.nn.positions import NoPositions, Positions
-from regard.nn.sight import AttentionMask
 
 
 class MultiHeadAttention(InspectableAttention):

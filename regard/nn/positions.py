@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.nn.sight import AttentionMask
+from regard.nn.mask import AttentionMask
 
 
 class Positions(nn.Module):

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.nn.kernels import BITS, HALF, LOWEST, block_of, kernel, runnable, tl
-from regard.nn.sight import SelfAttentionLayout
+from regard.nn.mask import SelfAttentionLayout
 
 LONGEST, WIDEST = 128, 64
 """Tokens of a row, and the width of a head, that still fit on the chip."""

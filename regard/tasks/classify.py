@@ -26,19 +26,25 @@ from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, DataError, InputError
 from regard.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman
+from regard.models.config import EncoderModelConfig
 from regard.models.heads import Pooler, make_text_mask
 from regard.models.interfaces import EncoderModel
-from regard.models.presets import EncoderModelConfig
 from regard.nn import Linear, Loss, redundancy_penalty
-from regard.tasks.classes import collect_labels, compute_class_weights, describe_invalid_score
-from regard.tasks.labels import Labels
-from regard.tasks.reading import INPUT_LENGTHS, LabelledTask, max_texts_per_row, read_scalar_column, read_stored_inputs
-from regard.tasks.single import check_length
+from regard.tasks.shared.encoder_task import (
+    INPUT_LENGTHS,
+    LabelledTask,
+    max_texts_per_row,
+    read_scalar_column,
+    read_stored_inputs,
+)
+from regard.tasks.shared.label_collection import collect_labels, compute_class_weights, describe_invalid_score
+from regard.tasks.shared.labels import Labels
+from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
-from regard.text.framing import EncodedInput, SpecialTokenTemplate, split_into_windows
 from regard.text.labelled import LabelledExample, labelled_paths, read_labelled_examples
+from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate, split_into_windows
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
 TextPair = tuple[str, str]
 """A text and the one it is paired with, or the empty text."""

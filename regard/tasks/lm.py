@@ -2,14 +2,14 @@
 
 A document begins behind the token that ends documents, and ends with it. Long ones are read in windows of
 `task.length` tokens, each beginning with the token that the one before predicts last, so every token is predicted
-exactly once in an epoch; later epochs cut at other places (data/windows.py):
+exactly once in an epoch; later epochs cut at other places (data/lm_windows.py):
 
     document    <|endoftext|>  The  cat  sat  on  the  mat  <|endoftext|>
     window 1    <|endoftext|>  The  cat  sat                                  predicts  The cat sat on
     window 2                                  on  the  mat                    predicts  the mat <|endoftext|>
 
-Of the model this asks for `loss`, `start` and `step`, whatever it is made of. tasks/writing.py goes on with prompts,
-tasks/likelihood.py evaluates.
+Of the model this asks for `loss`, `start` and `step`, whatever it is made of. tasks/shared/text_generation.py goes on with prompts,
+tasks/shared/perplexity.py evaluates.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from jaxtyping import Int
 from regard.config import Table, Tables
 from regard.data.batches import CausalLMBatch, build_causal_lm_batch
 from regard.data.corpus import MIN_ROW_WIDTH, Corpus, DataConfig, Example, ExampleReader
+from regard.data.lm_windows import cut_windows
 from regard.data.order import Placement
 from regard.data.store import TokenStore
-from regard.data.windows import cut_windows
 from regard.errors import ConfigError, InputError
 from regard.generate import GenerationConfig, SpecialTokens
+from regard.models.architectures import CAUSAL_LMS, architecture_of
+from regard.models.config import ModelConfig, apply_preset
 from regard.models.exchange import HFCheckpoint
-from regard.models.families import CAUSAL_LMS, architecture_of
 from regard.models.interfaces import CausalLM
-from regard.models.presets import ModelConfig, apply_preset
 from regard.nn import Loss
 from regard.progress import warn
-from regard.tasks.likelihood import PerplexityResult, measure_perplexity
-from regard.tasks.single import SingleTokenizerTask, check_length, refuse_columns
+from regard.tasks.shared.perplexity import PerplexityResult, measure_perplexity
+from regard.tasks.shared.single_tokenizer import SingleTokenizerTask, check_length, refuse_columns
+from regard.tasks.shared.text_generation import Continuation, Ids, Prompt, TextGenerator
+from regard.tasks.shared.unknown_tokens import UnknownTokenCounter, warn_about_unknown_tokens
 from regard.tasks.task import TrainingScale, ValidationMetric
-from regard.tasks.unknown import UnknownTokenCounter, warn_about_unknown_tokens
-from regard.tasks.writing import Continuation, Ids, Prompt, TextGenerator
 from regard.text.documents import DocumentChunk, document_paths, read_document_chunks
 from regard.text.tokenizer import LM_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
-from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
 WINDOW_LENGTHS = range(MIN_ROW_WIDTH, 1 << 15)
 """What ``task.length`` may be."""

@@ -30,19 +30,13 @@ from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
 from regard.metrics import perplexity
+from regard.models.architectures import MASKED_LMS
+from regard.models.config import EncoderModelConfig, TransformerEncoderConfig
 from regard.models.exchange import HFCheckpoint
-from regard.models.families import MASKED_LMS
 from regard.models.heads import POOLINGS, MaskedLMHead, Pooler
 from regard.models.interfaces import EncoderModel
-from regard.models.presets import EncoderModelConfig, TransformerEncoderConfig
 from regard.nn import Linear, Loss, cross_entropy
-from regard.tasks.next_sentences import (
-    pair_adjacent_blocks,
-    sample_next_sentence_pairs,
-    split_into_blocks,
-    warn_about_few_negatives,
-)
-from regard.tasks.reading import (
+from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     REQUIRED_ROLES,
     EncoderTask,
@@ -51,12 +45,18 @@ from regard.tasks.reading import (
     read_scalar_column,
     read_stored_inputs,
 )
-from regard.tasks.single import check_length, refuse_columns
+from regard.tasks.shared.next_sentence_prediction import (
+    pair_adjacent_blocks,
+    sample_next_sentence_pairs,
+    split_into_blocks,
+    warn_about_few_negatives,
+)
+from regard.tasks.shared.single_tokenizer import check_length, refuse_columns
 from regard.tasks.task import TrainingScale, ValidationMetric
 from regard.text.documents import document_paths, read_documents
-from regard.text.framing import EncodedInput
+from regard.text.special_tokens import EncodedInput
 from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer
-from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
 OBJECTIVES = {
     "masked+next": ("masked", "pooler", "next"),

@@ -25,18 +25,18 @@ from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
 from regard.metrics import accuracy, entity_scores
+from regard.models.config import EncoderModelConfig
 from regard.models.heads import TokenClassificationHead
 from regard.models.interfaces import EncoderModel
-from regard.models.presets import EncoderModelConfig
 from regard.nn import Loss, cross_entropy
-from regard.tasks.labels import Labels
-from regard.tasks.reading import INPUT_LENGTHS, LabelledTask, check_labels, read_stored_inputs
-from regard.tasks.single import check_length
+from regard.tasks.shared.encoder_task import INPUT_LENGTHS, LabelledTask, check_labels, read_stored_inputs
+from regard.tasks.shared.labels import Labels
+from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
-from regard.text.framing import EncodedInput, max_context_window, split_into_windows
+from regard.text.special_tokens import EncodedInput, max_context_window, split_into_windows
 from regard.text.tagged import LabelSequenceValidator, is_entity_scheme, read_tagged_sentences, tagged_paths, to_iob2
 from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 from regard.text.words import WordSplitter, find_words
 
 NO_LABEL = 0

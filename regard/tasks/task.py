@@ -23,12 +23,12 @@ from regard.data.order import Placement
 from regard.data.prefetch import Movable
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError
+from regard.models.architectures import Architectures
 from regard.models.exchange import HFCheckpoint
-from regard.models.families import Architectures
 from regard.nn import Loss
-from regard.tasks.labels import Labels
+from regard.tasks.shared.labels import Labels
 from regard.text.tokenizer import SEQ2SEQ_SPECIAL_TOKENS, Tokenizer, TokenizerPair
-from regard.text.vocabulary import TokenizerConfig
+from regard.text.tokenizer_training import TokenizerConfig
 
 
 @runtime_checkable

@@ -27,18 +27,18 @@ from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
 from regard.generate import DecodingConfig, Hypothesis, make_hypothesis
 from regard.metrics import translation_score
+from regard.models.architectures import SEQ2SEQ_MODELS
+from regard.models.config import ModelConfig
 from regard.models.exchange import HFCheckpoint
-from regard.models.families import SEQ2SEQ_MODELS
 from regard.models.interfaces import Seq2SeqModel
-from regard.models.presets import ModelConfig
 from regard.nn import Loss, cross_entropy, linear_cross_entropy, record, symmetric_kl_divergence
 from regard.progress import warn
-from regard.tasks.alignment import align_words
-from regard.tasks.signs import Ids, Seq2SeqSpecialTokens, pairs_to_rows, start_decoder
+from regard.tasks.shared.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, pairs_to_rows, start_decoder
+from regard.tasks.shared.word_alignment import align_words
 from regard.tasks.task import Task, ValidationMetric
 from regard.text.pairs import pair_paths, read_pairs
 from regard.text.tokenizer import Tokenizer, TokenizerPair
-from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
 MAX_ATTENTION_CELLS = 1 << 18
 """Pairs of a target and a source token whose attention is recorded at once, in every layer and head."""

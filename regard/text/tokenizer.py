@@ -2,7 +2,7 @@
 
 The one home of the special tokens. No sequence starts or ends here: adding special tokens is the task's work, and a
 text that spells one, as "<eos>", is text. Called by the tasks, the data store and everything that looks inside;
-text/vocabulary.py learns vocabularies, text/pieces.py shows them.
+text/tokenizer_training.py learns vocabularies, text/subwords.py shows them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tokenizers
 
 from regard.disk import write_text
 from regard.errors import CheckpointError, InputError
-from regard.text.pieces import ByteLevel, SubwordFormat, Word, detect_subword_format
+from regard.text.subwords import ByteLevel, SubwordFormat, Word, detect_subword_format
 
 TOKENIZER_FILE = "tokenizer.json"
 """What the file of a vocabulary is called, here and elsewhere; of two, that of the source."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import recipe, trained
+from tiny_runs import recipe, trained
 
 from regard.cli import main
 

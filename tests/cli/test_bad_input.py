@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import digits, recipe, write_pairs, written
+from tiny_runs import digits, recipe, write_pairs, written
 
 from regard.cli import main
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import tokenizers
 import torch
-from runs import recipe, written
 from safetensors.torch import load_file, save_file
+from tiny_runs import recipe, written
 
 from regard.cli import main
 

@@ -11,7 +11,7 @@ from shell import Shell
 
 from regard import config
 from regard.cli.demo import RECIPE
-from regard.cli.program import program_name
+from regard.cli.program_name import program_name
 
 
 @pytest.fixture(scope="module")

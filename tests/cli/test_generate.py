@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from encoders import documents
-from kept import kept
-from writers import LETTERS, small, task
+from language_models import LETTERS, small, task
+from saved_runs import kept
 
 Called = Callable[..., tuple[int, str, str]]
 Regard = Callable[..., tuple[str, str]]

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import digits, write_pairs
+from tiny_runs import digits, write_pairs
 
 from regard.cli import main
-from regard.look import identify as module
-from regard.look import probes
+from regard.look.compute import probes
+from regard.look.corpus import identify as module
 
 Fail = Callable[..., str]
 Done = Callable[..., tuple[str, str]]

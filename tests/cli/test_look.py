@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import digits, trained, write_pairs
+from tiny_runs import digits, trained, write_pairs
 
 import regard
 from regard.cli import look, main
-from regard.look.views import VIEWS
+from regard.look.views.registry import VIEWS
 
 Fail = Callable[..., str]
 Done = Callable[..., tuple[str, str]]

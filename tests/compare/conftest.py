@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from comparisons import TINY
 
-from regard.compare import charts, contenders, runs
+from regard.compare import charts
+from regard.compare import compared_models as contenders
+from regard.compare import training_runs as runs
 from regard.tasks import translate
-from regard.train import plan
+from regard.training import plan
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.compare.charts import Chart, Series, plot_charts
-from regard.look.figures import Curve, CurvePanel, draw_curves
+from regard.look.render.figures import Curve, CurvePanel, draw_curves
 
 
 def test_curves_and_charts_are_laid_out_alike(tmp_path: Path, saved: list[Any]) -> None:

@@ -19,9 +19,9 @@ import regard.compare as comparing
 from regard import config
 from regard.cli import main
 from regard.compare import EXPERIMENTS
-from regard.compare.contenders import LANGUAGE_MODELS, POSITION_SCHEMES, RNN_MODELS, TRANSFORMER_MODELS
-from regard.compare.part import ComparisonSettings, Experiment, Measurements
-from regard.text import cldr
+from regard.compare.compared_models import LANGUAGE_MODELS, POSITION_SCHEMES, RNN_MODELS, TRANSFORMER_MODELS
+from regard.compare.experiment import ComparisonSettings, Experiment, Measurements
+from regard.demo import cldr_corpus as cldr
 
 
 class Finished(NamedTuple):

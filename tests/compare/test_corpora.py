@@ -9,7 +9,7 @@ import pytest
 
 from regard.compare import corpora
 from regard.compare.corpora import CorpusSize, CorpusSplit
-from regard.compare.part import ComparisonSettings
+from regard.compare.experiment import ComparisonSettings
 from regard.errors import DataError
 from regard.text.pairs import Pair, read_pairs
 from regard.text.tagged import TaggedSentence, read_tagged_sentences

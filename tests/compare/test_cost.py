@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from regard.compare.cost_claims import describe_faster_lengths, judge_claims
+from regard.compare.experiment import Measurements
+from regard.compare.layer_times import LayerTimes
 from regard.compare.layers import LAYERS, count_operations
-from regard.compare.measured import LayerTimes
-from regard.compare.part import Measurements
 from regard.compare.timing import PASSES
 
 WIDTHS, LENGTHS = [64, 256], [16, 32, 64, 128, 256, 512, 1024]

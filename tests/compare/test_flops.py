@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.compare import flops
-from regard.compare.contenders import BASELINE_TRANSFORMER, RNN_WITHOUT_ATTENTION
+from regard.compare.compared_models import BASELINE_TRANSFORMER, RNN_WITHOUT_ATTENTION
+from regard.compare.experiment import ComparisonSettings, Finding, Measurements
 from regard.compare.flops import PUBLISHED_RESULTS, flops_to_reach
-from regard.compare.part import ComparisonSettings, Finding, Measurements
 
 SPEC = """
 | ByteNet | 23.75 | | | |

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from regard.compare import positions
-from regard.compare.contenders import POSITION_SCHEMES
-from regard.compare.part import Measurements
+from regard.compare.compared_models import POSITION_SCHEMES
+from regard.compare.experiment import Measurements
 
 pytest.importorskip("babel")
 
-from regard.compare import made_up
+from regard.compare import synthetic as made_up
 from regard.text.tagged import is_entity_scheme
 
 

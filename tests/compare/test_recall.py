@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.compare import recall
-from regard.compare.contenders import (
+from regard.compare.compared_models import (
     BASELINE_TRANSFORMER,
     LANGUAGE_MODELS,
     MODEL_ARCHITECTURES,
@@ -19,10 +19,10 @@ from regard.compare.contenders import (
     TRANSFORMER_LM,
     TRANSFORMER_MODELS,
 )
-from regard.compare.copying import SOS, CopyTaskSetup, CopyTaskTrainer, sample_copy_batch
-from regard.compare.part import Finding, Measurements
+from regard.compare.copy_task import SOS, CopyTaskSetup, CopyTaskTrainer, sample_copy_batch
+from regard.compare.experiment import Finding, Measurements
 from regard.data.batches import Rows
-from regard.models.families import CAUSAL_LMS
+from regard.models.architectures import CAUSAL_LMS
 
 NAMES = [*RNN_MODELS, *TRANSFORMER_MODELS, *LANGUAGE_MODELS]
 SIZE = CopyTaskSetup(6, (1, 3, 6), 9, 2, 4, 50, 1e-3, 16, 1)

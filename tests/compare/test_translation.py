@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from regard.compare import translation
-from regard.compare.contenders import BASELINE_TRANSFORMER, RNN_ADDITIVE_ATTENTION, RNN_WITHOUT_ATTENTION
-from regard.compare.part import Measurements
+from regard.compare.compared_models import BASELINE_TRANSFORMER, RNN_ADDITIVE_ATTENTION, RNN_WITHOUT_ATTENTION
+from regard.compare.experiment import Measurements
 from regard.compare.translation import N_BUCKETS, bucket_edges, score_buckets
 
 

@@ -17,9 +17,9 @@ from regard.data.batches import (
     build_seq2seq_batch,
     sentences_to_rows,
 )
+from regard.data.lm_windows import LanguageModelWindows
 from regard.data.order import PackedOrder, Placement
 from regard.data.store import Column, TokenStore
-from regard.data.windows import LanguageModelWindows
 
 PAD, SOS, EOS = 0, 1, 2
 

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from regard.data.batches import Rows, sentences_to_rows
 from regard.generate import Hypothesis, SpecialTokens, beam_search, generate, length_penalty, select_greedy_tokens
 from regard.models.blocks import initialise_weights
-from regard.models.presets import TransformerSeq2SeqConfig
+from regard.models.config import TransformerSeq2SeqConfig
 from regard.models.seq2seq import TransformerSeq2Seq
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opened import Mount, Opened, OpenFile
-from sheets import sheet
+from page_driver import Mount, Opened, OpenFile
+from sample_view_data import sheet
 
 from regard.disk import json_text
-from regard.look.page import build_page_data, bundle_script, read_stylesheet
-from regard.look.plots import plot_view
-from regard.look.view import ViewData
+from regard.look.render.page import build_page_data, bundle_script, read_stylesheet
+from regard.look.render.plots import plot_view
+from regard.look.views.view_data import ViewData
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = ("gpu", "quic", "background-networking", "component-update", "sync")

@@ -15,15 +15,15 @@ from torch.testing import assert_close
 
 from regard.data.batches import SegmentedRows, sentences_to_rows
 from regard.errors import InputError
-from regard.look.page import render_page
-from regard.look.seen import Inspection
-from regard.look.subject import LookTarget, Side
-from regard.look.tangents import record_inputs, replace_inputs
-from regard.look.terminal import render_text
+from regard.look.compute.jvp import record_inputs, replace_inputs
+from regard.look.compute.look_target import LookTarget, Side
+from regard.look.inspection import Inspection
+from regard.look.render.page import render_page
+from regard.look.render.terminal import render_text
 from regard.models.recurrent.config import RecurrentEncoderConfig
 from regard.models.recurrent.encoder import RecurrentEncoder
 from regard.nn import Linear, record
-from regard.text.pieces import Word
+from regard.text.subwords import Word
 
 SOURCE, TARGET, WRITTEN = [3, 4, 5, 6, 7, 2], [1, 3, 4, 5], [3, 4, 5, 2]
 

@@ -8,7 +8,7 @@ import torch
 
 from regard.data.batches import Rows
 from regard.models.blocks import initialise_weights
-from regard.models.presets import TransformerSeq2SeqConfig
+from regard.models.config import TransformerSeq2SeqConfig
 from regard.models.seq2seq import TransformerSeq2Seq
 
 VOCABULARY = 13

@@ -18,8 +18,8 @@ from regard.models.blocks import (
     build_feed_forward,
     initialise_weights,
 )
+from regard.models.config import TransformerEncoderConfig, apply_preset
 from regard.models.encoder import TransformerEncoder
-from regard.models.presets import TransformerEncoderConfig, apply_preset
 from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import (
     AdditiveAttention,

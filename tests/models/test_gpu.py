@@ -7,11 +7,11 @@ import torch
 from torch.testing import assert_close
 
 from regard.data.batches import sentences_to_rows
-from regard.models import context
+from regard.models import decoder_state as context
 from regard.models.blocks import initialise_weights
-from regard.models.context import DecoderState, GraphedDecoderState
+from regard.models.config import TransformerLMConfig, apply_preset
+from regard.models.decoder_state import DecoderState, GraphedDecoderState
 from regard.models.language_model import TransformerLM
-from regard.models.presets import TransformerLMConfig, apply_preset
 from regard.nn import record
 
 pytestmark = pytest.mark.gpu

@@ -12,11 +12,11 @@ from sentences import POSITIONS, packed
 from torch.testing import assert_close
 
 from regard.data.batches import IGNORE, sentences_to_rows
-from regard.models import context
+from regard.models import decoder_state as context
 from regard.models.blocks import initialise_weights
-from regard.models.context import DecoderState, GraphedDecoderState
+from regard.models.config import TransformerLMConfig, apply_preset
+from regard.models.decoder_state import DecoderState, GraphedDecoderState
 from regard.models.language_model import TransformerLM
-from regard.models.presets import TransformerLMConfig, apply_preset
 from regard.nn import cross_entropy, record
 
 Begin = Callable[[TransformerLM, list[list[int]]], DecoderState | GraphedDecoderState]

@@ -16,9 +16,9 @@ from torch.testing import assert_close
 from regard import config
 from regard.data.batches import Rows, SegmentedRows
 from regard.errors import ConfigError
+from regard.models.architectures import CAUSAL_LMS, ENCODER_MODELS, SEQ2SEQ_MODELS, Architecture, architecture_of
 from regard.models.blocks import initialise_weights
-from regard.models.families import CAUSAL_LMS, ENCODER_MODELS, SEQ2SEQ_MODELS, Architecture, architecture_of
-from regard.models.presets import apply_preset
+from regard.models.config import apply_preset
 from regard.models.recurrent.config import RecurrentEncoderConfig, RecurrentSeq2SeqConfig, StaticEncoderConfig
 from regard.models.recurrent.encoder import RecurrentEncoder, StaticEncoder, unpack_row
 from regard.models.recurrent.seq2seq import RecurrentSeq2Seq

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from regard.data.batches import Rows
 from regard.models.blocks import initialise_weights
-from regard.models.presets import TransformerSeq2SeqConfig, apply_preset
+from regard.models.config import TransformerSeq2SeqConfig, apply_preset
 from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import record, taps
 

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 def warm_up() -> None:
     """Train once, in silence: whatever is imported on the way, no child imports again."""
     from regard.cli import main
-    from regard.text import cldr
+    from regard.demo import cldr_corpus as cldr
 
     sizes = ["tokenizer.vocabulary=300", "model.d_model=16", "train.steps=1", "train.batch_tokens=64"]
     settings = [part for size in sizes for part in ("--set", size)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.compare import cost, positions, recall, translation
-from regard.compare.copying import CopyTaskSetup as CopyingSize
+from regard.compare.copy_task import CopyTaskSetup as CopyingSize
 from regard.compare.corpora import CorpusSize
 
 SHAPE = {"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "n_layers": 1, "dropout": 0.0}

@@ -75,7 +75,7 @@ def _serve(address: str) -> None:
     from commands import warm_up
     from comparisons import shrink
 
-    from regard.look import faithfulness, gradients, probes
+    from regard.look.compute import faithfulness, gradients, probes
     from regard.tasks import translate
 
     warm_up()

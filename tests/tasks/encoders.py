@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from regard.models.blocks import initialise_weights
+from regard.models.config import TransformerEncoderConfig
 from regard.models.encoder import TransformerEncoder
-from regard.models.presets import TransformerEncoderConfig
-from regard.tasks.reading import EncoderTask
+from regard.tasks.shared.encoder_task import EncoderTask
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, Tokenizer
-from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
 WORDS = ["cat", "dog", "plane", "lands", "sits", "in", "tokyo", "the", "a", "red", "slow", "seven", "runs", "on", "mat"]
 CPU = torch.device("cpu")

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from encoders import CPU, DISTINCT, distinct_words, sentences, small, vocabulary
-from kept import kept
-from runs import merged, ready, trained
+from saved_runs import kept
+from tiny_runs import merged, ready, trained
 from torch.testing import assert_close
 
 from regard.data.batches import IGNORE
@@ -22,13 +22,14 @@ from regard.data.corpus import Corpus, write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, InputError
+from regard.runs.import_export import export_model
+from regard.runs.model_loading import open_model
+from regard.runs.run_directory import RunDirectory
 from regard.tasks import classify
-from regard.tasks.classes import compute_class_weights
 from regard.tasks.classify import ClassificationTask, ClassifyConfig, _wrap_windows
-from regard.tasks.labels import Labels, ScoreScaler
-from regard.tasks.reading import inputs_to_rows
-from regard.train.exchange import export_model
-from regard.train.run import RunDirectory, open_model
+from regard.tasks.shared.encoder_task import inputs_to_rows
+from regard.tasks.shared.label_collection import compute_class_weights
+from regard.tasks.shared.labels import Labels, ScoreScaler
 
 VOCABULARY = vocabulary()
 LABELS = Labels(("neg", "neutral", "pos"), (50, 30, 20))

@@ -15,11 +15,11 @@ from encoders import documents, sentences, small, vocabulary
 from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
 from regard.tasks.classify import Classify, ClassifyConfig
-from regard.tasks.labels import Labels
+from regard.tasks.shared.labels import Labels
 from regard.tasks.pretrain import Pretrain, PretrainConfig
 from regard.tasks.tag import Tag, TagConfig
 from regard.text.documents import Stretch
-from writers import LETTERS, small as small_writer, task as writer
+from language_models import LETTERS, small as small_writer, task as writer
 
 torch._dynamo.config.error_on_recompile = True
 words = vocabulary()

@@ -12,27 +12,27 @@ import numpy as np
 import pytest
 import torch
 from encoders import CPU, documents, sentences
-from runs import contents, merged, ready, trained
+from language_models import BYTES, LETTERS, TEXTS, small, task
+from tiny_runs import contents, merged, ready, trained
 from torch.testing import assert_close
-from writers import BYTES, LETTERS, TEXTS, small, task
 
 from regard import config
 from regard.data import corpus
 from regard.data.batches import IGNORE, sentences_to_rows
 from regard.data.corpus import DataConfig, write_store
+from regard.data.lm_windows import cut_windows
 from regard.data.order import BucketOrder, PackedOrder, Placement
 from regard.data.store import TokenStore
-from regard.data.windows import cut_windows
 from regard.errors import ConfigError, InputError
 from regard.generate import GenerationConfig, sampling
-from regard.models.presets import apply_preset
+from regard.models.config import apply_preset
 from regard.models.recurrent.config import RecurrentLMConfig
+from regard.runs.run_directory import RunDirectory
 from regard.tasks.lm import LanguageModelTask, LmConfig
 from regard.tasks.task import TrainingScale
 from regard.text import documents as reading
 from regard.text.documents import DocumentChunk, read_document_chunks
-from regard.train.loop import Trainer
-from regard.train.run import RunDirectory
+from regard.training.loop import Trainer
 
 END = BYTES.special_id("end")
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from encoders import CPU, documents, sentences, small, vocabulary
-from kept import kept
-from runs import contents, merged, ready, trained
+from saved_runs import kept
+from tiny_runs import contents, merged, ready, trained
 from torch.testing import assert_close
 
 from regard.data import corpus
@@ -21,17 +21,17 @@ from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
-from regard.tasks.next_sentences import (
+from regard.tasks.pretrain import PretrainConfig, PretrainingTask
+from regard.tasks.shared.encoder_task import inputs_to_rows
+from regard.tasks.shared.next_sentence_prediction import (
     SentencePair,
     pair_adjacent_blocks,
     sample_next_sentence_pairs,
     split_into_blocks,
 )
-from regard.tasks.pretrain import PretrainConfig, PretrainingTask
-from regard.tasks.reading import inputs_to_rows
-from regard.text.framing import EncodedInput
-from regard.train import start
-from regard.train.loop import Trainer
+from regard.text.special_tokens import EncodedInput
+from regard.training import pretrained as start
+from regard.training.loop import Trainer
 
 VOCABULARY = vocabulary()
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 from encoders import CPU, DISTINCT, WORDS, distinct_words, sentences, small, vocabulary
-from kept import kept
-from runs import merged, ready, trained
+from saved_runs import kept
+from tiny_runs import merged, ready, trained
 
 import regard
 from regard.data.batches import IGNORE
 from regard.data.corpus import Corpus, write_store
 from regard.data.order import PackedOrder
 from regard.errors import ConfigError, DataError, InputError
-from regard.tasks.labels import Labels
+from regard.runs.run_directory import RunDirectory
+from regard.tasks.shared.labels import Labels
 from regard.tasks.tag import NO_LABEL, TagConfig, TaggingTask
 from regard.text.words import find_whitespace_words
-from regard.train.run import RunDirectory
 
 VOCABULARY = vocabulary(size=40)  # so small that words have several pieces
 NAMES = Labels(("B-LOC", "B-PER", "I-PER", "O"))

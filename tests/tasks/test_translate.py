@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from runs import CPU, EIGHT, digits, learned, ready, recipe
+from tiny_runs import CPU, EIGHT, digits, learned, ready, recipe
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -18,9 +18,9 @@ from regard.data.buckets import buffered_read
 from regard.errors import ConfigError, InputError
 from regard.generate import DecodingConfig, length_penalty
 from regard.models.seq2seq import TransformerSeq2Seq
+from regard.runs.run_directory import RunDirectory
 from regard.tasks.translate import EMPTY_TRANSLATION, TranslateConfig, Translation, TranslationTask
 from regard.text.tokenizer import EOS
-from regard.train.run import RunDirectory
 
 
 class Fresh:
@@ -112,6 +112,9 @@ def test_a_search_that_cannot_be(wrong: dict[str, float], message: str) -> None:
     assert str(caught.value) == message
 
 
+DEFAULT_DECODING = DecodingConfig()
+
+
 class Learned:
     """A model that knows eight pairs by heart."""
 
@@ -120,7 +123,7 @@ class Learned:
         _, self.task, self.model = run.load()
 
     def translate(
-        self, texts: list[str], search: DecodingConfig = DecodingConfig(), **options: bool
+        self, texts: list[str], search: DecodingConfig = DEFAULT_DECODING, **options: bool
     ) -> list[list[Translation]]:
         found = list(self.task.translate(self.model, buffered_read(texts), search, CPU, **options))
         assert [text for text, _ in found] == texts

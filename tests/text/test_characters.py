@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.errors import ConfigError, InputError
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, LM_SPECIAL_TOKENS, SEQ2SEQ_SPECIAL_TOKENS, Tokenizer
-from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
 TEXTS = ["The cat sat\n\n  on the\tmat.", "née à Zürich, 你好 😀!", "<|endoftext|> <unk>"] * 3
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from regard.config import build, check
 from regard.errors import CheckpointError, ConfigError, DataError, InputError
-from regard.text.pieces import Word, bytes_to_unicode
+from regard.text.subwords import Word, bytes_to_unicode
 from regard.text.tokenizer import EOS, LM_SPECIAL_TOKENS, PAD, SEQ2SEQ_SPECIAL_TOKENS, SOS, Tokenizer, TokenizerPair
-from regard.text.vocabulary import TokenizerConfig, choose_vocabulary_size, min_vocabulary_size, train_tokenizer
+from regard.text.tokenizer_training import TokenizerConfig, choose_vocabulary_size, min_vocabulary_size, train_tokenizer
 
 TEXTS = [
     "the cat sat on the mat, and the dog lay down beside the cat.",
@@ -150,7 +150,7 @@ class TestTraining:
     def test_the_same_text_gives_the_same_file(self, kind: str) -> None:
         """In other processes too: the library's hashes are seeded anew in each."""
         code = (
-            "import json, sys; from regard.text.vocabulary import *; kind, size, texts = json.load(sys.stdin);"
+            "import json, sys; from regard.text.tokenizer_training import *; kind, size, texts = json.load(sys.stdin);"
             "print(train_tokenizer(texts, TokenizerConfig(kind=kind, vocabulary=size)).fingerprint)"
         )
         again = [train_tokenizer(iter(TEXTS), CONFIGS[kind]).to_json() for _ in range(5)]

@@ -10,9 +10,9 @@ import pytest
 from encoders import sentences, vocabulary
 
 from regard.errors import ConfigError, InputError
-from regard.text.pieces import Word
+from regard.text.subwords import Word
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS
-from regard.text.vocabulary import TokenizerConfig, train_tokenizer
+from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
 TEXTS = ["The café sat, on the Mat.", "the cafés were unmatched; the mats too!"] * 3
 CASED = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90), ENCODER_SPECIAL_TOKENS)
@@ -21,7 +21,7 @@ SAME = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90, l
 
 def test_the_same_text_gives_the_same_file_in_another_process_too() -> None:
     code = (
-        "import json, sys; from regard.text.vocabulary import *; from regard.text.tokenizer import READING;"
+        "import json, sys; from regard.text.tokenizer_training import *; from regard.text.tokenizer import READING;"
         "config = TokenizerConfig(kind='wordpiece', vocabulary=60);"
         "print(train_tokenizer(json.load(sys.stdin), config, READING).fingerprint)"
     )

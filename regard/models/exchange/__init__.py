@@ -5,11 +5,11 @@
     write(...)          a model of ours as a directory that their library loads
 
 Both ways go through the same tables, one file for each family: names of keys (options.py) and tensors (tensors.py).
-Numbers are the same on both sides (bench/parity.py). What we do not have is refused by its name, never half-loaded.
+Numbers are the same on both sides (bench/transformers_parity.py). What we do not have is refused by its name, never half-loaded.
 """
 
-from regard.models.exchange.reading import HF_FAMILIES, HFCheckpoint, is_hf_directory, read_hf_directory
-from regard.models.exchange.writing import choose_hf_family, write_hf_directory
+from regard.models.exchange.exporting import choose_hf_family, write_hf_directory
+from regard.models.exchange.importing import HF_FAMILIES, HFCheckpoint, is_hf_directory, read_hf_directory
 
 __all__ = [
     "HF_FAMILIES",

@@ -12,8 +12,8 @@ from regard.models.exchange.encoders import (
     POOLER_WEIGHT,
     HFEncoderFamily,
 )
-from regard.models.exchange.options import HF_ACTIVATIONS, ConfigKey, choice_key
-from regard.models.exchange.tensors import ModuleMapping
+from regard.models.exchange.hf_config import HF_ACTIVATIONS, ConfigKey, choice_key
+from regard.models.exchange.weight_mapping import ModuleMapping
 
 KEYS = (
     ConfigKey("hidden_size", "d_model", 768),

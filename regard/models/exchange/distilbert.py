@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from regard.models.exchange.encoders import CONSTANT_FIELDS, IGNORED_TENSORS, HFEncoderFamily
-from regard.models.exchange.options import HF_ACTIVATIONS, ConfigKey, choice_key
-from regard.models.exchange.tensors import ModuleMapping
+from regard.models.exchange.hf_config import HF_ACTIVATIONS, ConfigKey, choice_key
+from regard.models.exchange.weight_mapping import ModuleMapping
 
 KEYS = (
     ConfigKey("dim", "d_model", 768),

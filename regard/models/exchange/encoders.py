@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from regard.errors import InputError
+from regard.models.config import TransformerConfig, TransformerEncoderConfig
 from regard.models.encoder import TransformerEncoder
-from regard.models.exchange.family import HFModelFamily
-from regard.models.exchange.options import HFConfig
-from regard.models.exchange.tensors import ModuleMapping, WeightMapping, map_modules, map_weights
+from regard.models.exchange.hf_config import HFConfig
+from regard.models.exchange.hf_family import HFModelFamily
+from regard.models.exchange.weight_mapping import ModuleMapping, WeightMapping, map_modules, map_weights
 from regard.models.heads import Pooler
-from regard.models.presets import TransformerConfig, TransformerEncoderConfig
 
 POOLER_MODULES = {"heads.pooler.dense": "pooler.dense"}
 POOLER_WEIGHT = "pooler.dense.weight"

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from regard.models.exchange.family import HFModelFamily
-from regard.models.exchange.options import HF_ACTIVATIONS, ConfigKey, choice_key
-from regard.models.exchange.tensors import TRANSPOSE, WeightMapping, map_modules, map_weights
+from regard.models.config import TransformerConfig, TransformerLMConfig
+from regard.models.exchange.hf_config import HF_ACTIVATIONS, ConfigKey, choice_key
+from regard.models.exchange.hf_family import HFModelFamily
+from regard.models.exchange.weight_mapping import TRANSPOSE, WeightMapping, map_modules, map_weights
 from regard.models.language_model import TransformerLM
-from regard.models.presets import TransformerConfig, TransformerLMConfig
 
 DEFAULT_WIDTH = 768
 """Their default."""

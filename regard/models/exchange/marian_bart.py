@@ -13,10 +13,17 @@ from typing import Any, ClassVar
 import torch
 
 from regard.errors import CheckpointError
-from regard.models.exchange.family import HFModelFamily
-from regard.models.exchange.options import HF_ACTIVATIONS, ConfigKey, HFConfig, choice_key
-from regard.models.exchange.tensors import UNSQUEEZE, HFWeights, ModuleMapping, WeightMapping, map_modules, map_weights
-from regard.models.presets import TransformerConfig, TransformerSeq2SeqConfig
+from regard.models.config import TransformerConfig, TransformerSeq2SeqConfig
+from regard.models.exchange.hf_config import HF_ACTIVATIONS, ConfigKey, HFConfig, choice_key
+from regard.models.exchange.hf_family import HFModelFamily
+from regard.models.exchange.weight_mapping import (
+    UNSQUEEZE,
+    HFWeights,
+    ModuleMapping,
+    WeightMapping,
+    map_modules,
+    map_weights,
+)
 from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import SinusoidalPositions
 

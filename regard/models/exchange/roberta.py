@@ -10,7 +10,7 @@ from regard.errors import InputError
 from regard.models.encoder import TransformerEncoder
 from regard.models.exchange.bert import EMBEDDING, KEYS, LAYER
 from regard.models.exchange.encoders import CONSTANT_FIELDS, HEADS_BY_SUFFIX, IGNORED_TENSORS, HFEncoderFamily
-from regard.models.exchange.options import ConfigKey, HFConfig
+from regard.models.exchange.hf_config import ConfigKey, HFConfig
 
 DEFAULT_PAD_ID = 1
 """Their default id of the pad token: the first token of a text has the position after it."""

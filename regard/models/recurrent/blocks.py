@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.data.batches import Rows
-from regard.models.presets import ModelConfig
+from regard.models.config import ModelConfig
 from regard.models.recurrent.config import Directions, RecurrentConfig
 from regard.nn import (
     GRU,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from regard.errors import ConfigError
-from regard.models.presets import ConfigTable, EncoderModelConfig, ModelConfig
+from regard.models.config import ConfigTable, EncoderModelConfig, ModelConfig
 
 CellName = Literal["lstm", "gru"]
 Directions = Literal["both", "forward", "backward"]

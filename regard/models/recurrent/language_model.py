@@ -17,7 +17,7 @@ from regard.models.interfaces import CausalLM
 from regard.models.recurrent.blocks import CELLS, build_recurrent_embedding
 from regard.models.recurrent.config import RecurrentLMConfig
 from regard.nn import Dropout, PrepackedLinear, RecurrentDecoderLayer, RecurrentDecoderStack
-from regard.nn.recurrence import RNNState
+from regard.nn.rnn import RNNState
 
 
 @dataclass

@@ -39,7 +39,7 @@ from regard.nn import (
     RecurrentDecoderStack,
     RecurrentEncoderLayer,
 )
-from regard.nn.recurrence import RNNState
+from regard.nn.rnn import RNNState
 
 DECODERS = {False: RecurrentDecoderStack, True: InputFeedingDecoderStack}
 """By whether what it made of one token enters with the next."""

@@ -20,7 +20,7 @@ from regard.models.encoder import TransformerEncoder
 from regard.models.language_model import TransformerLM
 from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import record
-from regard.text.framing import EncodedInput, SpecialTokenTemplate
+from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate
 
 Ids = Sequence[int]
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from kept import kept
+from language_models import BYTES, LETTERS, TEXTS, small, task
 from parity import language_gap, sentences
+from saved_runs import kept
 from theirs import CASES, Case, save
-from writers import BYTES, LETTERS, TEXTS, small, task
 
 import regard
 from regard.api import LanguageModel
@@ -20,10 +20,10 @@ from regard.errors import CheckpointError
 from regard.generate import GenerationConfig
 from regard.models.language_model import TransformerLM
 from regard.models.weights import collect_weights
+from regard.runs.import_export import export_model, import_model
+from regard.runs.model_loading import open_model
 from regard.tasks.lm import LanguageModelTask
-from regard.train.exchange import export_model, import_model
-from regard.train.run import open_model
-from regard.train.start import load_pretrained
+from regard.training.pretrained import load_pretrained
 
 CPU = torch.device("cpu")
 LANGUAGE = [case for case in CASES if case.family == "GPT-2" and case.model == "GPT2LMHeadModel"]

@@ -16,17 +16,17 @@ from torch import nn
 from regard.errors import InputError
 from regard.models import exchange
 from regard.models.blocks import initialise_weights
+from regard.models.config import TransformerEncoderConfig, TransformerLMConfig, TransformerSeq2SeqConfig
 from regard.models.encoder import TransformerEncoder
 from regard.models.heads import MaskedLMHead, Pooler
 from regard.models.language_model import TransformerLM
-from regard.models.presets import TransformerEncoderConfig, TransformerLMConfig, TransformerSeq2SeqConfig
 from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import Linear
+from regard.runs.model_loading import open_model
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 from regard.tasks.translate import Seq2SeqSpecialTokens, TranslationTask
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TokenizerPair
-from regard.text.vocabulary import TokenizerConfig, train_tokenizer
-from regard.train.run import open_model
+from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
 TEXTS = ["The cat sat, didn't it?", "thé  CAT", "a", "zebra! 7"]
 SMALL = {"preset": "", "d_model": 16, "n_layers": 2, "n_heads": 2, "d_ff": 20, "dropout": 0.1}

@@ -10,9 +10,9 @@ from parity import gap, in_double, language_gap, sentences
 from theirs import CASES, SIZE, Case, save
 
 from regard.models import exchange
+from regard.models.config import TransformerLMConfig
 from regard.models.language_model import TransformerLM
-from regard.models.presets import TransformerLMConfig
-from regard.train.run import open_model
+from regard.runs.model_loading import open_model
 
 SINGLE, DOUBLE = 1e-4, 1e-9
 

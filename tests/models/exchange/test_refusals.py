@@ -17,7 +17,7 @@ from torch import nn
 
 from regard.errors import CheckpointError
 from regard.models import exchange
-from regard.train.run import open_model
+from regard.runs.model_loading import open_model
 
 NAMED = {case.name: case for case in CASES}
 

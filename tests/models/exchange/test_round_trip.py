@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from regard.models import exchange
 from regard.models.language_model import TransformerLM
 from regard.models.weights import collect_weights, read_tensors
-from regard.train.exchange import export_model, import_model
-from regard.train.run import open_model
+from regard.runs.import_export import export_model, import_model
+from regard.runs.model_loading import open_model
 
 LANGUAGE = [case for case in CASES if case.family == "GPT-2"]
 OTHERS = [case for case in CASES if case.family != "GPT-2"]

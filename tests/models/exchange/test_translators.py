@@ -13,9 +13,9 @@ from theirs import CASES, Case, save
 from regard.errors import ConfigError
 from regard.generate import DecodingConfig
 from regard.models.seq2seq import TransformerSeq2Seq
+from regard.runs.model_loading import open_model
 from regard.tasks.translate import TranslationTask
-from regard.train.run import open_model
-from regard.train.start import load_pretrained
+from regard.training.pretrained import load_pretrained
 
 CPU = torch.device("cpu")
 WRITTEN = 10

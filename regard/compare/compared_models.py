@@ -1,0 +1,83 @@
+"""The models that are compared, each a ``[model]`` table and nothing more, and models of about one size from them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard import config
+from regard.models.architectures import CAUSAL_LMS, SEQ2SEQ_MODELS, Architectures
+from regard.models.config import apply_preset
+
+RecipeTable = dict[str, Any]
+
+RNN_WITHOUT_ATTENTION, RNN_ADDITIVE_ATTENTION, RNN_DOT_ATTENTION = (
+    "RNN, one fixed vector",
+    "RNN, additive attention",
+    "RNN, dot attention",
+)
+
+RNN_MODELS: dict[str, RecipeTable] = {
+    RNN_WITHOUT_ATTENTION: {"architecture": "rnn", "attention": "none"},
+    RNN_ADDITIVE_ATTENTION: {"architecture": "rnn", "attention": "additive"},
+    RNN_DOT_ATTENTION: {"architecture": "rnn", "attention": "dot"},
+}
+"""Sutskever et al. 2014, Bahdanau et al. 2015, Luong et al. 2015."""
+
+POSITION_SCHEMES = ("sinusoidal", "learned", "relative", "rotary", "none")
+
+TRANSFORMER_MODELS: dict[str, RecipeTable] = {
+    f"Transformer, {scheme}": {"architecture": "transformer", "positions": scheme} for scheme in POSITION_SCHEMES
+}
+"""By how they know the order of their tokens (SPEC 2)."""
+
+BASELINE_TRANSFORMER = "Transformer, sinusoidal"
+"""Vaswani et al. 2017."""
+
+TRANSFORMER_LM, RNN_LM = "Transformer language model", "recurrent language model"
+
+LANGUAGE_MODELS: dict[str, RecipeTable] = {
+    TRANSFORMER_LM: {"architecture": "transformer"},
+    RNN_LM: {"architecture": "rnn"},
+}
+
+CANDIDATE_WIDTHS = range(16, 1025, 4)
+"""Widths to choose from where models are made to one size."""
+
+
+def build_model(architectures: Architectures, model_table: RecipeTable, vocabulary_size: int) -> Any:
+    """A model of a shape, which may leave out what the smallest preset has; its weights are not drawn yet."""
+    family = architectures[model_table["architecture"]]
+    complete = config.build(family.Config, apply_preset({"preset": "tiny", **model_table}, family.Config))
+    if architectures is SEQ2SEQ_MODELS:
+        return family.Model(complete, vocabulary_size, vocabulary_size, joint=True)
+    return family.Model(complete, vocabulary_size)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Weights, each counted once."""
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def match_parameter_count(
+    architectures: Architectures, model_table: RecipeTable, vocabulary_size: int, target_count: int
+) -> RecipeTable:
+    """The shape, as wide as gives about so many parameters."""
+
+    def counted(width: int) -> int:
+        with torch.device("meta"):
+            return count_parameters(build_model(architectures, {**model_table, "d_model": width}, vocabulary_size))
+
+    above = min(bisect_left(CANDIDATE_WIDTHS, target_count, key=counted), len(CANDIDATE_WIDTHS) - 1)
+    near = CANDIDATE_WIDTHS[max(0, above - 1) : above + 1]
+    return {**model_table, "d_model": min(near, key=lambda width: abs(counted(width) - target_count))}
+
+
+MODEL_ARCHITECTURES: dict[str, Architectures] = {
+    **dict.fromkeys([*RNN_MODELS, *TRANSFORMER_MODELS], SEQ2SEQ_MODELS),
+    **dict.fromkeys(LANGUAGE_MODELS, CAUSAL_LMS),
+}
+"""Encoder-decoders, and language models."""

@@ -1,0 +1,35 @@
+"""The machine and the versions that numbers were measured with: without them a time says nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from regard.runs.device import describe_device, select_device
+
+
+def collect_environment(device: str) -> dict[str, str]:
+    """What the numbers depend on, in words."""
+    return {
+        "processor": _processor_name(),
+        "cores": str(os.cpu_count()),
+        "device": describe_device(select_device(device)),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "regard": version("regard"),
+        "date": datetime.now().astimezone().isoformat(" ", "minutes"),
+    }
+
+
+def _processor_name() -> str:
+    """Its name, where the system tells."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(iter(names), platform.processor() or platform.machine())

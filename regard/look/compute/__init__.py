@@ -1,0 +1,1 @@
+"""Quantities computed from one text in one model: tensors in, tensors out."""

@@ -1,0 +1,171 @@
+"""Hidden token attribution (SPEC 8.4; Brunner et al. 2020): how much of each input token is in each hidden vector.
+
+    attr(i, j) = || d h_j / d x_i ||_F          contribution(i, j) = attr(i, j) / sum_k attr(k, j)
+
+Directions at the inputs are sent forward (look/compute/jvp.py), many at once, and every layer is read on the way: the d
+directions of a token give its attribution to all outputs of all layers. K random ones of them give an estimate.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.look.compute.jvp import (
+    CHUNK_ELEMENTS,
+    Pushforward,
+    autodiff_pushforward,
+    finite_difference,
+    linearised_pushforward,
+    record_inputs,
+)
+from regard.look.compute.look_target import LookTarget
+from regard.progress import track
+
+MIN_LINEARISED_RATIO = 3
+"""So many times more directions than a token is wide, and its matrices are worth finding."""
+
+MAX_LINEARISED_BYTES = 4 << 30
+"""What the matrices may take, on a GPU half of what is free; a longer text is sent through the model itself."""
+
+
+class TokenAttribution(NamedTuple):
+    """The contribution of every input token to every output of every layer, and its standard error in an estimate.
+
+    The inputs are the tokens of all sides of the subject, one side after another; those a stack never sees have 0.
+    Of each output the contributions sum to 1.
+    """
+
+    contribution: Float[Tensor, "L inputs T"]
+    error: Float[Tensor, "L inputs T"] | None = None
+
+
+def compute_attribution(
+    look_target: LookTarget, stack: str, *, estimate: int | None = None, seed: int = 0
+) -> TokenAttribution:
+    """Exact, or estimated from so many random directions of each token."""
+    inputs = {side: x[0] for side, x in record_inputs(look_target).items()}
+    width = inputs[stack].shape[-1]
+    if estimate is not None and not estimate >= 2:
+        raise InputError(f"an estimate from {estimate} directions has no error to report; give at least 2")
+    count = min(estimate or width, width)
+    sides = list(inputs)
+    seen = sides[: sides.index(stack) + 1]
+    n_tokens = sum(len(inputs[side]) for side in seen)
+    push, at_once = _choose_pushforward(look_target, stack, n_tokens * count, {side: inputs[side] for side in seen})
+    generator = torch.Generator().manual_seed(seed)
+    found = [_squared_jacobian_norms(push, side, inputs[side], count, at_once, generator) for side in seen]
+    mean, error = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    unseen = mean.new_zeros(len(mean), sum(len(inputs[side]) for side in sides) - n_tokens, mean.shape[-1])
+    mean, error = (torch.cat((part, unseen), 1) for part in (mean, error))
+    return _normalise_contributions(mean, error if count < width else None)
+
+
+def self_contribution_summary(
+    contribution: Float[Tensor, "L inputs T"],
+) -> tuple[Float[Tensor, "L T"], Float[Tensor, " L"]]:
+    """How much of each token is itself, layer by layer, and to what share of the tokens another contributes more.
+
+    The tokens of the stack are the last of the inputs.
+    """
+    before = contribution.shape[1] - contribution.shape[2]
+    itself = torch.arange(before, contribution.shape[1], device=contribution.device)
+    return contribution[:, before:].diagonal(dim1=1, dim2=2), (contribution.argmax(1) != itself).double().mean(-1)
+
+
+def _choose_pushforward(
+    look_target: LookTarget, stack: str, n_directions: int, inputs: dict[str, Tensor]
+) -> tuple[Pushforward, int]:
+    """The cheaper way of sending so many directions, and how many numbers of a layer to send at once.
+
+    The matrices serve only where they say what the model itself says; there, larger parts are faster on a CPU.
+    """
+    some = inputs[stack]
+    at_once = CHUNK_ELEMENTS.get(some.device.type, CHUNK_ELEMENTS["cpu"])
+    most = torch.cuda.mem_get_info(some.device)[0] // 2 if some.is_cuda else MAX_LINEARISED_BYTES
+    pays = n_directions >= MIN_LINEARISED_RATIO * some.shape[-1] and _mixes_only_in_attention(look_target, stack)
+    if not pays or _linearised_bytes(look_target, inputs) > most:
+        return autodiff_pushforward(look_target, stack), at_once
+    generator = torch.Generator().manual_seed(0)
+    trial = {side: torch.randn(1, *x.shape, generator=generator).to(x) for side, x in inputs.items()}
+    expected = finite_difference(look_target, stack, trial)
+    # Half precision has the ten bits of the tensor cores' float32, in half the time; it overflows where that does not.
+    for dtype in (torch.float16, some.dtype) if some.is_cuda and some.dtype == torch.float32 else (some.dtype,):
+        push = linearised_pushforward(look_target, stack, dtype)
+        if torch.allclose(push(trial)[0], expected, rtol=0.05, atol=0.01 * float(expected.max())):
+            return push, at_once if some.is_cuda else 2 * at_once
+    return autodiff_pushforward(look_target, stack), at_once
+
+
+def _mixes_only_in_attention(look_target: LookTarget, stack: str) -> bool:
+    """Whether every layer has self-attention, without which tokens of a recurrent model would still meet."""
+    sides = list(look_target.sides)[: list(look_target.sides).index(stack) + 1]
+    kinds = look_target.kinds()
+    return all(side in kinds and len(look_target.attentions(side)) == look_target.n_layers(side) for side in sides)
+
+
+def _linearised_bytes(look_target: LookTarget, inputs: dict[str, Tensor]) -> int:
+    """About what the matrices of all tokens take: five of d x d, and as many again where a layer looks elsewhere."""
+    return sum(
+        5 * (number + 1) * look_target.n_layers(side) * x.shape[0] * x.shape[1] ** 2 * x.element_size()
+        for number, (side, x) in enumerate(inputs.items())
+    )
+
+
+def _squared_jacobian_norms(
+    pushforward: Pushforward,
+    side: str,
+    x: Float[Tensor, "S D"],
+    n_directions: int,
+    chunk_elements: int,
+    generator: torch.Generator,
+) -> tuple[Float[Tensor, "L S T"], Float[Tensor, "L S T"]]:
+    """The squared norms of the Jacobian's blocks from `count` directions of each token, and their standard errors.
+
+    Fewer than all are orthogonal and drawn without preference. Then the mean of their squared lengths, times d, has
+    the block's norm for its expectation, and the error of a sample without replacement.
+    """
+    n_tokens, width = x.shape
+    parts = torch.arange(n_tokens * n_directions).split(max(1, chunk_elements // x.numel()))
+    frames = torch.stack(
+        [
+            _orthonormal_directions(n_directions, width, generator)
+            for _ in range(n_tokens if n_directions < width else 1)
+        ]
+    ).to(x)
+    lengths = []
+    for chosen in track(parts, "attribution", len(parts)):
+        token = chosen // n_directions
+        directions = x.new_zeros(len(chosen), n_tokens, width)
+        directions[torch.arange(len(chosen)), token] = frames[token % len(frames), chosen % n_directions]
+        lengths.append(pushforward({side: directions}))
+    by_direction = torch.cat(lengths).unflatten(0, (n_tokens, n_directions)) * width  # (S, count, L, T)
+    mean, spread = by_direction.mean(1), by_direction.std(1)
+    error = spread * (max(0, width - n_directions) / (width * n_directions)) ** 0.5
+    return mean.transpose(0, 1), error.transpose(0, 1)
+
+
+def _orthonormal_directions(n_directions: int, width: int, generator: torch.Generator) -> Float[Tensor, "count D"]:
+    """Orthonormal directions: all of them, or some drawn at random."""
+    if n_directions == width:
+        return torch.eye(width)
+    frame: Tensor = torch.linalg.qr(torch.randn(width, n_directions, generator=generator)).Q
+    return frame.mT
+
+
+def _normalise_contributions(
+    squared_norms: Float[Tensor, "L inputs T"], error: Float[Tensor, "L inputs T"] | None
+) -> TokenAttribution:
+    """From squared norms to contributions; errors go along to first order."""
+    size = squared_norms.sqrt()
+    share = size / size.sum(1, keepdim=True)
+    if error is None:
+        return TokenAttribution(share)
+    relative = torch.where(squared_norms > 0, error / squared_norms.clamp(min=1e-30) / 2, 0.0)
+    part = (share * relative).square()
+    others = part.sum(1, keepdim=True) - part
+    return TokenAttribution(share, (((1 - share) * share * relative).square() + share.square() * others).sqrt())

@@ -1,0 +1,361 @@
+"""How a small change of what enters a model moves the output of every layer: Jacobian-vector products, many at once.
+
+There are two ways. `direct` sends directions through the model itself, by forward differentiation. `linearised`
+first asks the model what it does to each token: between two attentions a Transformer works on every token by itself,
+so all of that is one matrix for each token, found by sending d directions to all tokens at once. A direction then
+costs 5 d^2 multiplications per token and layer of an encoder, instead of 12 d^2:
+
+    x ──┬── matrices ── query, key, value ── attention, by its derivative ── mixed ── matrices ──┐
+        └── matrices ─────────────────────────────────────────────────────────────────────────── + ── out
+
+Both give the same numbers. The first serves any model, the second pays when there are several times more directions
+than a token is wide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import jvp, vmap
+
+from regard.look import fused
+from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
+from regard.nn import AttentionMask, Positions, RelativePositions, edit, force_unfused_rnn, record
+
+Tangents = Mapping[str, Float[Tensor, "N _ D"]]
+"""N directions at the entrance of each side; a side that is not named does not move."""
+
+CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Numbers of a layer's output that all directions sent at once have: what stays near a CPU, or keeps a GPU busy."""
+
+Pushforward = Callable[[Tangents], Float[Tensor, "N L T"]]
+"""From directions at the entrances to the squared lengths by which the outputs of all layers of a stack move."""
+
+
+def record_inputs(look_target: LookTarget) -> dict[str, Float[Tensor, "1 T D"]]:
+    """The vectors that enter the layers on each side."""
+    heard = _record_taps(look_target, [side.input_tap for side in look_target.sides.values()])
+    return {name: heard[side.input_tap] for name, side in look_target.sides.items()}
+
+
+@contextmanager
+def replace_inputs(look_target: LookTarget, inputs: Mapping[str, Float[Tensor, "1 T D"]]) -> Iterator[None]:
+    """These vectors enter the layers instead of those of the text; whatever they go through can be differentiated."""
+    entrances = {look_target.sides[name].input_tap: value for name, value in inputs.items()}
+    with override_taps(look_target.model, entrances), force_unfused_rnn(look_target.model):
+        yield
+
+
+@contextmanager
+def override_taps(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
+    """These values flow through the taps of these names, whatever comes."""
+    with ExitStack() as changed:
+        for name, value in values.items():
+            changed.enter_context(edit(model, name, partial(_return_override, value)))
+        yield
+
+
+def _return_override(value: Tensor, _flowing: Tensor) -> Tensor:
+    return value
+
+
+@contextmanager
+def freeze_parameters(model: nn.Module) -> Iterator[None]:
+    """Weights that ask for no gradient, so that no graph is kept for them; as they were afterwards."""
+    asking = [weight for weight in model.parameters() if weight.requires_grad]
+    for weight in asking:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in asking:
+            weight.requires_grad_(True)
+
+
+def autodiff_pushforward(look_target: LookTarget, stack: str) -> Pushforward:
+    """Through the model itself: for any model, whatever it is made of."""
+    inputs, outs = record_inputs(look_target), _layer_output_taps(look_target, stack)
+    last = _record_taps(look_target, outs[-1:])  # what comes after it need not move
+
+    def layers(values: dict[str, Tensor]) -> Tensor:
+        # The weights are listened to because fused attention has no forward derivative.
+        with (
+            replace_inputs(look_target, values),
+            record(look_target.model, *outs, "*.weights", required=False) as heard,
+        ):
+            with override_taps(look_target.model, last):
+                look_target.run_layers()
+            return torch.stack([heard[name][0] for name in outs])
+
+    def push(tangents: Tangents) -> Float[Tensor, "N L T"]:
+        moving = {name: inputs[name] for name in tangents}
+
+        def one(directions: dict[str, Tensor]) -> Tensor:
+            moved: Tensor = jvp(layers, (moving,), ({name: each[None] for name, each in directions.items()},))[1]
+            return moved.square().sum(-1)
+
+        with freeze_parameters(look_target.model), torch.enable_grad():
+            found: Tensor = vmap(one)(dict(tangents))
+        return found
+
+    return push
+
+
+@torch.no_grad()
+def finite_difference(look_target: LookTarget, stack: str, tangents: Tangents) -> Float[Tensor, "L T"]:
+    """What one direction on each side does, by the difference of two runs near the text: rough, and beyond doubt."""
+    outs, inputs = _layer_output_taps(look_target, stack), record_inputs(look_target)
+    step = 1e-3 * min(float(inputs[side].norm() / direction.norm()) for side, direction in tangents.items())
+    ends = []
+    for way in (step, -step):
+        near = {side: inputs[side] + way * direction for side, direction in tangents.items()}
+        with replace_inputs(look_target, near), record(look_target.model, *outs) as heard:
+            look_target.run_layers()
+        ends.append(torch.stack([heard[name][0] for name in outs]))
+    return ((ends[0] - ends[1]) / (2 * step)).square().sum(-1)
+
+
+def _layer_output_taps(look_target: LookTarget, stack: str) -> list[str]:
+    return [f"{stack}.{layer}.out" for layer in range(look_target.n_layers(stack))]
+
+
+def _record_taps(look_target: LookTarget, names: Sequence[str]) -> dict[str, Tensor]:
+    """What flows through taps while the model takes the text."""
+    with torch.no_grad(), record(look_target.model, *names) as heard:
+        look_target.run_layers()
+    return heard
+
+
+@dataclass(frozen=True)
+class LinearisedAttention:
+    """One attention, linearised: from how queries, keys and values move to how what it mixes of them moves."""
+
+    positions: Positions
+    query: Float[Tensor, "H Q E"]
+    key: Float[Tensor, "H K E"]
+    value: Float[Tensor, "H K E2"]
+    weights: Float[Tensor, "H Q K"]
+    mixed: Float[Tensor, "H Q E2"]
+
+    def pushforward(
+        self,
+        query: Float[Tensor, "Q N HE"],
+        key: Float[Tensor, "K N HE"] | None,
+        value: Float[Tensor, "K N HE2"] | None,
+    ) -> Float[Tensor, "Q N HE2"]:
+        """``dz = (A ds) V - (sum of A ds) z + A dV``: the derivative of a softmax without a matrix of its own.
+
+        Keys and values that are None do not move.
+        """
+        if fused.usable(query, max(self.query.shape[-1], self.value.shape[-1])) and not isinstance(
+            self.positions, RelativePositions
+        ):
+            return fused.push(self, query, key, value)
+        by_head, sight = self._split_heads(query), self._make_mask(query.shape[1])
+        scores = (by_head.flatten(1, 2) @ self.key.mT).unflatten(1, query.shape[:2])  # (H, Q, N, K)
+        if key is not None:
+            back = self._split_heads(key).flatten(1, 2) @ self.query.mT
+            scores += back.unflatten(1, key.shape[:2]).transpose(1, 3)
+        if (added := self.positions.score_bias(by_head.permute(2, 0, 1, 3), sight)) is not None:
+            scores += added.permute(1, 2, 0, 3)
+        scores *= self.weights[:, :, None] / math.sqrt(self.query.shape[-1])
+        out = (scores.flatten(1, 2) @ self.value).unflatten(1, query.shape[:2])  # (H, Q, N, E2)
+        out.addcmul_(scores.sum(-1, keepdim=True), self.mixed[:, :, None], value=-1)
+        if value is not None:
+            out += (self.weights @ self._split_heads(value).flatten(2)).view_as(out)
+        if (added := self.positions.value_bias(scores.permute(2, 0, 1, 3), sight)) is not None:
+            out += added.permute(1, 2, 0, 3)
+        by_token: Tensor = out.permute(1, 2, 0, 3)
+        return by_token.flatten(2)
+
+    def _make_mask(self, n_rows: int) -> AttentionMask:
+        """Where the tokens of a text stand that is alone in its row."""
+        query, key = (torch.arange(x.shape[1], device=x.device).expand(n_rows, -1) for x in (self.query, self.key))
+        return AttentionMask(query, key)
+
+    @property
+    def widths(self) -> list[int]:
+        """Of the queries, keys and values of all heads together."""
+        return [len(part) * part.shape[-1] for part in (self.query, self.key, self.value)]
+
+    def to(self, dtype: torch.dtype) -> LinearisedAttention:
+        parts = (self.query, self.key, self.value, self.weights, self.mixed)
+        return LinearisedAttention(deepcopy(self.positions).to(dtype), *(part.to(dtype).contiguous() for part in parts))
+
+    def _split_heads(self, x: Float[Tensor, "T N HE"]) -> Float[Tensor, "H T N E"]:
+        by_head: Tensor = x.unflatten(-1, (len(self.query), -1))
+        return by_head.permute(2, 0, 1, 3)
+
+
+@dataclass(frozen=True)
+class LinearisedLayer:
+    """One layer, linearised: its attentions, and for every token the matrices that lead to them and to what leaves it.
+
+    Attention i, and last of all the output, take the sum of what comes by a matrix from the layer's input and from
+    each attention before: ``matrices[i]`` are those. An attention that looks at another side has in `memory` the
+    matrices from the end of that side to its keys and values.
+    """
+
+    attentions: Sequence[LinearisedAttention]
+    matrices: Sequence[Sequence[Float[Tensor, "T _ _"]]]
+    memory_matrices: Sequence[Float[Tensor, "S _ _"] | None]
+
+    def pushforward(
+        self, x: Float[Tensor, "T N D"], memory_tangents: Float[Tensor, "S N D"] | None
+    ) -> Float[Tensor, "T N D"]:
+        """From how the input of the layer moves, and the side it looks at, to how its output does."""
+        flowing = [x]
+        for mix, matrices, memory in zip(self.attentions, self.matrices, self.memory_matrices, strict=False):
+            moved, key, value = _sum_products(flowing, matrices), None, None
+            if memory is None:
+                moved, key, value = moved.split(mix.widths, -1)
+            elif memory_tangents is not None:
+                key, value = torch.bmm(memory_tangents, memory).split(mix.widths[1:], -1)
+            flowing.append(mix.pushforward(moved, key, value))
+        return _sum_products(flowing, self.matrices[-1])
+
+
+def _sum_products(tangents: Sequence[Tensor], matrices: Sequence[Tensor]) -> Tensor:
+    total = torch.bmm(tangents[0], matrices[0])
+    for moved, matrix in zip(tangents[1:], matrices[1:], strict=True):
+        total.baddbmm_(moved, matrix)
+    return total
+
+
+def linearised_pushforward(look_target: LookTarget, stack: str, dtype: torch.dtype) -> Pushforward:
+    """By the matrices of every token, in `dtype`: for models whose tokens meet nowhere but in multi-head attention."""
+    sides = list(look_target.sides)[: list(look_target.sides).index(stack) + 1]
+    with freeze_parameters(look_target.model), _allow_tf32_for(dtype):
+        layers = _linearise_stacks(look_target, sides, dtype)
+
+    exact = torch.promote_types(dtype, torch.float32)
+
+    @torch.no_grad()
+    def push(tangents: Tangents) -> Float[Tensor, "N L T"]:
+        moved: Tensor | None = None
+        lengths: list[Tensor] = []
+        for side in sides:
+            if side in tangents:
+                x = tangents[side].to(dtype).transpose(0, 1)
+            elif moved is not None:
+                x = moved.new_zeros(len(look_target.sides[side].tokens), *moved.shape[1:])
+            else:
+                continue
+            lengths = []
+            for layer in layers[side]:
+                x = layer.pushforward(x, moved)
+                lengths.append(torch.linalg.vector_norm(x, dim=-1, dtype=exact))
+            moved = x
+        return torch.stack(lengths).square().permute(2, 0, 1)
+
+    return push
+
+
+@contextmanager
+def _allow_tf32_for(dtype: torch.dtype) -> Iterator[None]:
+    """Matrices that end in half precision need no products more exact than that: the tensor cores' float32 will do."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = before or dtype == torch.float16
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _linearise_stacks(
+    look_target: LookTarget, stacks: Sequence[str], dtype: torch.dtype
+) -> dict[str, list[LinearisedLayer]]:
+    """The layers of these sides: one pass finds all that comes from their inputs, one each all that attentions mix."""
+    fixed = _record_taps(look_target, ["*"])
+    kinds = [kind for kind in look_target.kinds() if ATTENTION_KINDS[kind].query_side in stacks]
+    attentions = {kind: look_target.attentions(kind) for kind in kinds}
+    outs = [out for side in stacks for out in _layer_output_taps(look_target, side)]
+    parts = [f"{name}.{part}" for kind in kinds for name in attentions[kind] for part in ("query", "key", "value")]
+    queries = [part for part in parts if part.endswith("query")] if "cross" in kinds else []
+    entrances = [look_target.sides[side].input_tap for side in stacks]
+    respond = partial(_token_jacobians, look_target, fixed, dtype)
+    moved_by = {"": respond([*entrances, *outs[:-1]], [*parts, *outs])}
+    for kind in kinds:
+        moved_by[kind] = respond([f"{name}.mixed" for name in attentions[kind]], [*queries, *outs])
+    return {
+        side: [
+            _linearise_layer(look_target, side, number, fixed, moved_by) for number in range(look_target.n_layers(side))
+        ]
+        for side in stacks
+    }
+
+
+def _linearise_layer(
+    look_target: LookTarget,
+    side: str,
+    index: int,
+    activations: Mapping[str, Tensor],
+    jacobians: Mapping[str, Mapping[str, Tensor]],
+) -> LinearisedLayer:
+    """One layer, from what flows through its taps and how they answer to its input ("") and to what is mixed."""
+    mixes: list[LinearisedAttention] = []
+    matrices: list[list[Tensor]] = []
+    memory: list[Tensor | None] = []
+    before = [jacobians[""]]
+    for kind in [kind for kind in jacobians if kind and ATTENTION_KINDS[kind].query_side == side]:
+        name, module = list(look_target.attentions(kind).items())[index]
+        own = ATTENTION_KINDS[kind].key_side == side
+        parts = ("query", "key", "value") if own else ("query",)
+        query, key, value, weights = (activations[f"{name}.{part}"][0] for part in ("query", "key", "value", "weights"))
+        mixed = activations[f"{name}.mixed"][0].unflatten(-1, (module.n_heads, -1)).transpose(0, 1)
+        mixes.append(
+            LinearisedAttention(module.positions, query, key, value, weights, mixed).to(
+                before[0][f"{name}.query"].dtype
+            )
+        )
+        matrices.append([torch.cat([way[f"{name}.{part}"] for part in parts], -1) for way in before])
+        memory.append(None if own else torch.cat([jacobians[""][f"{name}.{part}"] for part in ("key", "value")], -1))
+        before.append(jacobians[kind])
+    matrices.append([way[f"{side}.{index}.out"] for way in before])
+    return LinearisedLayer(mixes, matrices, memory)
+
+
+def _token_jacobians(
+    look_target: LookTarget,
+    activations: Mapping[str, Tensor],
+    dtype: torch.dtype,
+    input_taps: Sequence[str],
+    output_taps: Sequence[str],
+) -> dict[str, Float[Tensor, "T D _"]]:
+    """How taps answer, token by token, when each dimension of the moving taps is changed by itself in all tokens.
+
+    Every other place where tokens enter, leave or meet stays as it is, so that no change goes further than that.
+    """
+    places = [name for name in activations if not name.endswith(".weights")]
+
+    def run(change: Float[Tensor, " D"]) -> list[Tensor]:
+        values = {name: activations[name] + change if name in input_taps else activations[name] for name in places}
+        with record(look_target.model, *output_taps) as found, override_taps(look_target.model, values):
+            look_target.run_layers()
+        return [_flatten_heads(found[name]) for name in output_taps]
+
+    width, like = activations[input_taps[0]].shape[-1], activations[input_taps[0]]
+
+    def one(direction: Float[Tensor, " D"]) -> list[Tensor]:
+        answers: list[Tensor] = jvp(run, (like.new_zeros(width),), (direction,))[1]
+        return answers
+
+    at_once = max(1, CHUNK_ELEMENTS.get(like.device.type, CHUNK_ELEMENTS["cpu"]) // like.numel())
+    with torch.enable_grad():
+        answers = vmap(one, chunk_size=at_once)(torch.eye(width, dtype=like.dtype, device=like.device))
+    return {
+        name: answer.to(dtype).transpose(0, 1).contiguous() for name, answer in zip(output_taps, answers, strict=True)
+    }
+
+
+def _flatten_heads(x: Tensor) -> Float[Tensor, "T _"]:
+    """Of what flows through a tap, one row for each token, all heads side by side."""
+    return x[0] if x.ndim == 3 else x[0].transpose(0, 1).flatten(1)

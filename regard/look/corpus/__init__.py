@@ -1,0 +1,1 @@
+"""Measurements over many texts: token identifiability, surveys, clusters, matches and word senses."""

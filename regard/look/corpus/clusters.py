@@ -1,0 +1,164 @@
+"""Texts in groups of like meaning: k-means over the directions of their vectors, and a map of them.
+
+Vectors are set to length 1, so that near means what a cosine means by it. Centres begin by k-means++ (Arthur and
+Vassilvitskii 2007) and move until no text changes its group; of several beginnings the best is kept, and the same seed
+gives the same groups. Groups are numbered from the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from regard.errors import InputError
+from regard.look.compute.pca import PCAProjection, project_to_plane
+from regard.look.render.renderable import RenderableView
+from regard.look.views.view_data import Axis, ViewArray, ViewData
+
+N_INIT = 8
+MAX_ITERATIONS = 300
+"""Moves of the centres, at most."""
+
+N_REPRESENTATIVES = 3
+"""Texts nearest to a centre that stand for its group."""
+
+MAX_TEXT_CHARACTERS = 80
+"""Letters of a text that stands for its group."""
+
+DUPLICATE_TOLERANCE = 1e-10
+"""Squared distance of vectors of length 1 that differ by rounding alone."""
+
+PointArray = Float[np.ndarray, "N D"]
+
+
+class KMeansResult(NamedTuple):
+    """The group of each point, the centres, and the squared distance of each point from its own."""
+
+    labels: Int[np.ndarray, " N"]
+    centres: Float[np.ndarray, "K D"]
+    squared_distances: Float[np.ndarray, " N"]
+
+
+@dataclass(frozen=True)
+class Clusters(RenderableView):
+    """Texts in groups, the centres of the groups, and where the texts lie in a plane."""
+
+    texts: Sequence[str]
+    labels: Int[np.ndarray, " N"]
+    centres: Float[np.ndarray, "K D"]
+    squared_distances: Float[np.ndarray, " N"]
+    projection: PCAProjection
+    about: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def coordinates(self) -> Float[np.ndarray, "N 2"]:
+        """The texts along the first two principal components of their vectors."""
+        points: np.ndarray = self.projection.points.numpy()
+        return points
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many texts each group has."""
+        return [int(count) for count in np.bincount(self.labels, minlength=len(self.centres))]
+
+    def nearest_indices(self, cluster: int, top: int = N_REPRESENTATIVES) -> list[int]:
+        """The numbers of the texts nearest to a centre, the nearest first; equal texts once."""
+        own = np.flatnonzero(self.labels == cluster)
+        different: dict[str, int] = {}
+        for number in own[np.argsort(self.squared_distances[own], kind="stable")]:
+            different.setdefault(self.texts[number], int(number))
+        return list(different.values())[:top]
+
+    def summary_lines(self) -> list[str]:
+        """How much the map shows; each group by its size and the texts nearest to its centre."""
+        found = [f"the map shows {self.projection.explained_variance_ratio:.0%} of how the texts differ"]
+        for cluster, size in enumerate(self.sizes):
+            shown = " | ".join(self.texts[number][:MAX_TEXT_CHARACTERS] for number in self.nearest_indices(cluster))
+            found.append(f"cluster {cluster}, {size:,} text{'s' if size > 1 else ''}: {shown}")
+        return found
+
+    def view_data(self) -> ViewData:
+        """The map, and the group of each text."""
+        text = Axis("text", labels=tuple(self.texts))
+        names = tuple(self.texts[self.nearest_indices(cluster, 1)[0]] for cluster in range(len(self.centres)))
+        return ViewData(
+            {},
+            [
+                ViewArray("clusters", "", "map", (text, Axis("coordinate", labels=("x", "y"))), self.projection.points),
+                ViewArray("clusters", "", "cluster", (text,), torch.from_numpy(self.labels), "label", names),
+            ],
+            {"clusters": self.summary_lines()},
+            {**self.about, "map_share": self.projection.explained_variance_ratio},
+        )
+
+
+def cluster_texts(
+    texts: Sequence[str], vectors: PointArray, k: int, seed: int, about: Mapping[str, object] | None = None
+) -> Clusters:
+    """Texts in k groups, by their vectors."""
+    check_n_clusters(k, len(texts))
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+    groups = k_means(unit, k, seed)
+    return Clusters(texts, *groups, project_to_plane(torch.from_numpy(unit)), about or {})
+
+
+def check_n_clusters(k: int, n_texts: int) -> None:
+    """Refuse a number of groups that there cannot be."""
+    if k < 1:
+        raise InputError(f"k = {k}: expected at least 1 group")
+    if k > n_texts:
+        raise InputError(f"k = {k}: there are only {n_texts:,} texts; ask for fewer groups")
+
+
+def k_means(points: PointArray, k: int, seed: int) -> KMeansResult:
+    """The best of several beginnings; groups are numbered by their size."""
+    random = np.random.default_rng(seed)
+    found = [_run_lloyd(points, _init_centres(points, k, random)) for _ in range(N_INIT)]
+    best = min(found, key=lambda groups: float(groups.squared_distances.sum()))
+    order = np.argsort(-np.bincount(best.labels, minlength=k), kind="stable")
+    rank = np.empty(k, dtype=np.int64)
+    rank[order] = np.arange(k)
+    return KMeansResult(rank[best.labels], best.centres[order], best.squared_distances)
+
+
+def _init_centres(points: PointArray, k: int, rng: np.random.Generator) -> Float[np.ndarray, "K D"]:
+    """Points to begin with, each drawn the more likely the farther it is from those before it."""
+    chosen = [int(rng.integers(len(points)))]
+    away = np.full(len(points), np.inf)
+    while True:
+        away = np.minimum(away, np.square(points - points[chosen[-1]]).sum(1, dtype=np.float64))
+        if len(chosen) == k:
+            return points[chosen].astype(np.float64)
+        away[away < DUPLICATE_TOLERANCE] = 0.0
+        if not away.any():
+            raise InputError(f"k = {k}: only {len(chosen):,} texts differ from each other; ask for fewer groups")
+        chosen.append(int(rng.choice(len(points), p=away / away.sum())))
+
+
+def _run_lloyd(points: PointArray, centres: Float[np.ndarray, "K D"]) -> KMeansResult:
+    """Centres moved to the mean of their points until none changes its group."""
+    labels = np.full(len(points), -1)
+    for _ in range(MAX_ITERATIONS):
+        squared = _squared_distances(points, centres)
+        nearest = squared.argmin(1)
+        away = squared[np.arange(len(points)), nearest]
+        for empty in np.flatnonzero(np.bincount(nearest, minlength=len(centres)) == 0):
+            farthest = int(away.argmax())  # a group without points takes the one that fits its own least
+            nearest[farthest], away[farthest] = empty, 0.0
+        if (nearest == labels).all():
+            break
+        labels = nearest
+        centres = np.stack([points[labels == group].mean(0, dtype=np.float64) for group in range(len(centres))])
+    return KMeansResult(labels, centres, away)
+
+
+def _squared_distances(points: PointArray, centres: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "N K"]:
+    """Squared distances, to within rounding 0 or more."""
+    to = centres.astype(points.dtype)
+    found: np.ndarray = np.square(points).sum(1)[:, None] - 2 * points @ to.T + np.square(to).sum(1)
+    return found.clip(min=0.0)

@@ -1,0 +1,219 @@
+"""Many texts to measure a model on: drawn from files, parted into train, valid and test, read layer by layer.
+
+For views of a model rather than of one text (`look/corpus/identify.py`). The API reads the files and makes the subjects.
+Sentences are the units: no two are alike, and each is in one part alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.look.compute.look_target import LookTarget
+from regard.look.compute.probes import ProbeExamples
+from regard.nn import edit, record
+from regard.progress import track, warn
+
+SPLITS = ("train", "valid", "test")
+
+MIN_SENTENCES = 4
+"""Sentences without which there is nothing to part."""
+
+MAX_VECTOR_BYTES = 2 << 30
+"""Bytes of vectors kept at once: those that enter, and those of as many layers as fit beside them."""
+
+TokenIds = list[int]
+
+
+def hash_to_int(text: str) -> int:
+    """A number that looks drawn at random, the same for the same text: a seed, or a place in an order."""
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()) >> 1
+
+
+class SampledExamples(NamedTuple):
+    """Some of the examples there were; an example is a text, or a source and its target."""
+
+    examples: list[tuple[str, ...]]
+    n_examples_read: int
+
+
+def sample_examples(examples: Iterable[tuple[str, ...]], max_examples: int, seed: int) -> SampledExamples:
+    """At most so many examples, in random order, no first text twice, however many are read.
+
+    They are those whose first texts have the smallest hashes, so that every different text is as likely as any other.
+    """
+    if max_examples < MIN_SENTENCES:
+        raise InputError(f"sentences {max_examples}: expected at least {MIN_SENTENCES}")
+    kept: dict[int, tuple[str, ...]] = {}
+    largest_first: list[int] = []
+    n_read = 0
+    for example in track(examples, "reading"):
+        n_read += 1
+        place = hash_to_int(f"{seed} {example[0]}")
+        if place in kept or (len(kept) == max_examples and place > -largest_first[0]):
+            continue
+        kept[place] = example
+        heapq.heappush(largest_first, -place)
+        if len(kept) > max_examples:
+            del kept[-heapq.heappop(largest_first)]
+    return SampledExamples([kept[place] for place in sorted(kept)], n_read)
+
+
+def filter_examples(examples: Sequence[list[TokenIds]], max_tokens: int) -> list[list[TokenIds]]:
+    """Those the model can take whole, and of which no side was there before; a warning counts the others."""
+    short = [example for example in examples if max(map(len, example)) <= max_tokens]
+    kept: list[list[TokenIds]] = []
+    seen: set[tuple[int, ...]] = set()
+    for example in short:
+        sides = {(place, *side) for place, side in enumerate(example)}
+        if seen.isdisjoint(sides):
+            kept.append(example)
+            seen |= sides
+    longest = max((len(side) for example in examples for side in example), default=0)
+    because = {
+        f"longer than {max_tokens:,} tokens (the longest has {longest:,})": len(examples) - len(short),
+        "like another on a side": len(short) - len(kept),
+    }
+    left_out = ", ".join(f"{n:,} {why}" for why, n in because.items() if n)
+    if len(kept) < MIN_SENTENCES:
+        found = f"{len(kept)} different sentences; expected at least {MIN_SENTENCES}"
+        raise InputError(f"{found} (left out: {left_out})" if left_out else found)
+    if left_out:
+        warn(f"of {len(examples):,} sentences are left out: {left_out}")
+    return kept
+
+
+def split_sentences(n_sentences: int, seed: int) -> list[list[int]]:
+    """The numbers of the sentences to train, to stop and to test with: 70, 15 and 15 %, one at least."""
+    generator = torch.Generator().manual_seed(hash_to_int(f"{seed} split"))
+    order = torch.randperm(n_sentences, generator=generator).tolist()
+    n_held = max(1, round(0.15 * n_sentences))
+    return [order[2 * n_held :], order[:n_held], order[n_held : 2 * n_held]]
+
+
+class SplitVectors(NamedTuple):
+    """The vectors of one layer: all tokens to train with, all to stop by, and those to test, sentence by sentence."""
+
+    train: ProbeExamples
+    valid: ProbeExamples
+    test: list[ProbeExamples]
+
+
+class LayerRef(NamedTuple):
+    """Where vectors are read: at layer 0 as they enter a stack, at layer l as they leave its l-th layer."""
+
+    stack: str
+    layer: int
+
+    def tap_name(self, look_target: LookTarget) -> str:
+        return f"{self.stack}.{self.layer - 1}.out" if self.layer else look_target.sides[self.stack].input_tap
+
+
+class SentenceSet:
+    """Subjects of one model in the order of their parts, as many as the memory has room for."""
+
+    def __init__(self, look_targets: Sequence[LookTarget], stacks: Sequence[str], seed: int) -> None:
+        self.model = look_targets[0].model
+        first = collect_hidden_states(look_targets[:1], [LayerRef(stack, 0) for stack in stacks])
+        self._bytes_per_token = {place.stack: vector[0].nbytes for place, vector in first.items()}
+        n_used = min(self._n_fitting(look_targets, stack) for stack in stacks)
+        if n_used < len(look_targets):
+            many = f"{n_used:,} of {len(look_targets):,} sentences"
+            warn(f"{many} are used: the vectors of more would take over {MAX_VECTOR_BYTES / 2**30:.3g} GiB")
+        parts = split_sentences(n_used, seed)
+        self.look_targets = [look_targets[number] for part in parts for number in part]
+        self.split_sizes = dict(zip(SPLITS, map(len, parts), strict=True))
+
+    def _n_fitting(self, look_targets: Sequence[LookTarget], stack: str) -> int:
+        """How many sentences can be kept as they enter and as they leave one layer."""
+        most = MAX_VECTOR_BYTES // (2 * self._bytes_per_token[stack])
+        return max(MIN_SENTENCES, sum(n_tokens <= most for n_tokens in accumulate(count_tokens(look_targets, stack))))
+
+    @property
+    def digest(self) -> str:
+        """The same for the same tokens in the same order."""
+        tokens = [[side.tokens for side in subject.sides.values()] for subject in self.look_targets]
+        return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
+
+    def token_counts_by_split(self, stack: str) -> dict[str, list[int]]:
+        """The tokens of each sentence, part by part."""
+        sizes = iter(count_tokens(self.look_targets, stack))
+        return {part: [next(sizes) for _ in range(n)] for part, n in self.split_sizes.items()}
+
+    def fits_in_memory(self, layers: Iterable[LayerRef]) -> bool:
+        """Whether the vectors of all these places can be kept at once."""
+        return (
+            sum(self._bytes_per_token[stack] * sum(count_tokens(self.look_targets, stack)) for stack, _ in layers)
+            <= MAX_VECTOR_BYTES
+        )
+
+    def read_hidden_states(self, layers: Collection[LayerRef]) -> dict[LayerRef, Float[Tensor, "N D"]]:
+        """The vectors of all tokens at these places."""
+        return collect_hidden_states(self.look_targets, layers)
+
+    def split_vectors(self, stack: str, hidden: Float[Tensor, "N D"], inputs: Float[Tensor, "N D"]) -> SplitVectors:
+        """The vectors of all tokens of a stack, part by part."""
+        sizes = self.token_counts_by_split(stack)
+        both = [each.split([sum(part) for part in sizes.values()]) for each in (hidden, inputs)]
+        train, valid, test = (ProbeExamples(*part) for part in zip(*both, strict=True))
+        by_sentence = zip(*(each.split(sizes["test"]) for each in test), strict=True)
+        return SplitVectors(train, valid, [ProbeExamples(*each) for each in by_sentence])
+
+
+def count_tokens(look_targets: Sequence[LookTarget], stack: str) -> list[int]:
+    """The tokens of each subject."""
+    return [len(subject.sides[stack].tokens) for subject in look_targets]
+
+
+@torch.no_grad()
+def collect_hidden_states(
+    look_targets: Sequence[LookTarget], layers: Collection[LayerRef]
+) -> dict[LayerRef, Float[Tensor, "N D"]]:
+    """What every token is at these places, one text after another."""
+    ends = {place: list(accumulate(count_tokens(look_targets, place.stack), initial=0)) for place in layers}
+    found: dict[LayerRef, Tensor] = {}
+    for number, heard in enumerate(track(_iterate_passes(look_targets, layers), "reading", len(look_targets))):
+        for place, value in heard.items():
+            if not number:
+                found[place] = torch.empty(ends[place][-1], value.shape[-1])
+            found[place][ends[place][number] : ends[place][number + 1]] = value
+    for place, value in found.items():
+        if not value.isfinite().all():
+            raise InputError(f"{place.tap_name(look_targets[0])}: vectors that are not finite; is the model damaged?")
+    return found
+
+
+class _StopForward(Exception):
+    """Everything there was to hear in a pass has been heard."""
+
+
+def _iterate_passes(
+    look_targets: Sequence[LookTarget], layers: Collection[LayerRef]
+) -> Iterator[dict[LayerRef, Float[Tensor, "T D"]]]:
+    """What flows through the places for each subject; a pass ends where the last of them has been reached."""
+    names = {place: place.tap_name(look_targets[0]) for place in layers}
+    with ExitStack() as listening:
+        heard = listening.enter_context(record(look_targets[0].model, *names.values()))
+
+        def enough(flowing: Tensor) -> Tensor:
+            if len(heard) == len(names):
+                raise _StopForward
+            return flowing
+
+        for name in names.values():
+            listening.enter_context(edit(look_targets[0].model, name, enough))
+        for subject in look_targets:
+            heard.clear()
+            with suppress(_StopForward):
+                subject.run_layers()
+            yield {place: heard[name][0] for place, name in names.items()}

@@ -1,0 +1,145 @@
+"""Identifiability over many texts (SPEC 8.2): how far effective attention is from the weights, as texts grow.
+
+While a query sees no more keys than the values are wide, its weights are what its output tells; beyond that, less
+and less. For every text and head: Pearson's correlation of weights and effective weights over all visible keys, and
+the share of the weights' norm that does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.look.compute.look_target import LookTarget
+from regard.look.inspection import Inspection
+from regard.look.render.figures import Curve, CurvePanel, draw_curves
+from regard.look.render.save import check_output_path, save_view
+from regard.look.views.view_data import Axis, ViewArray, ViewData
+from regard.progress import track
+
+MAX_BINS = 12
+"""Groups of texts of about the same length, at most, that a curve is drawn through."""
+
+
+@dataclass(frozen=True)
+class KindSurvey:
+    """Of one kind of attention, text by text: most keys a query sees, and two numbers for every head."""
+
+    d_value: int
+    keys: Int[Tensor, " N"]
+    correlation: Float[Tensor, "N L H"]
+    share: Float[Tensor, "N L H"]
+
+    def length_bins(self) -> Iterator[Int[Tensor, " n"]]:
+        """Texts of about the same length, shortest first: equal steps of length, so that the few long texts count."""
+        step = int(self.keys.max() - self.keys.min()) // MAX_BINS + 1
+        place = (self.keys - self.keys.min()) // step
+        return ((place == number).nonzero()[:, 0] for number in place.unique())
+
+    def build_curve(self, values: Float[Tensor, "N L H"]) -> Curve:
+        """The mean over heads and texts of each bin, with the 95 % interval of the mean over texts."""
+        x, y, spread = [], [], []
+        for texts in self.length_bins():
+            by_text = values[texts].mean((1, 2)).double()
+            x.append(float(self.keys[texts].double().mean()))
+            y.append(float(by_text.mean()))
+            spread.append(1.96 * float(by_text.std()) / len(texts) ** 0.5 if len(texts) > 1 else 0.0)
+        low, high = ([min(1.0, max(0.0, a + sign * b)) for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
+        return Curve(x, y, low, high)
+
+
+@dataclass(frozen=True)
+class IdentifiabilitySurvey:
+    """What was found, by kind of attention."""
+
+    kinds: Mapping[str, KindSurvey]
+    about: Mapping[str, Any]
+
+    def summary_lines(self) -> Iterator[str]:
+        """A table: texts by length."""
+        for name, kind in self.kinds.items():
+            yield f"{name}: values are {kind.d_value} wide; more keys than that are not identifiable"
+            yield f"{'keys':>8}{'texts':>8}{'correlation':>14}{'not shown':>12}"
+            for texts in kind.length_bins():
+                keys, correlation = kind.keys[texts], kind.correlation[texts].mean()
+                span = "-".join(str(int(end)) for end in keys.unique()[[0, -1]].unique())
+                yield f"{span:>8}{len(texts):>8}{float(correlation):>14.4f}{float(kind.share[texts].mean()):>12.1%}"
+
+    def view_data(self) -> ViewData:
+        """All numbers, for JSON and CSV."""
+        arrays = []
+        for name, kind in self.kinds.items():
+            text, heads = Axis("text"), (Axis("layer"), Axis("head"))
+            arrays.append(ViewArray("identifiability", name, "keys", (text,), kind.keys))
+            arrays.append(ViewArray("identifiability", name, "correlation", (text, *heads), kind.correlation))
+            arrays.append(ViewArray("identifiability", name, "share", (text, *heads), kind.share))
+        return ViewData({}, arrays, {"identifiability": list(self.summary_lines())}, self.about)
+
+    def save(self, path: str | Path) -> Path:
+        """As its suffix says: all numbers (.json, .csv), or a figure (.png, .svg, .pdf)."""
+        return save_view(self.view_data, check_survey_path(path), write_figure=lambda _, place: self.draw(place))
+
+    def draw(self, path: Path) -> Path:
+        """Correlation and share over the number of keys, a panel for each kind of attention."""
+        panels = [
+            CurvePanel(
+                f"{name} attention",
+                {
+                    "correlation of weights and effective weights": kind.build_curve(kind.correlation),
+                    "share of the norm that does not show": kind.build_curve(kind.share),
+                },
+                vertical_lines={"width of the values": float(kind.d_value)},
+            )
+            for name, kind in self.kinds.items()
+        ]
+        return draw_curves(panels, path, xlabel="keys", ylabel="mean over heads", limits=(-0.02, 1.04))
+
+
+def check_survey_path(path: str | Path) -> Path:
+    """The path, if a survey can be written there."""
+    if Path(path).suffix.lower() == ".html":
+        raise InputError(f"{path}: a page shows one text; write .png, .svg, .pdf, .json or .csv")
+    return check_output_path(path)
+
+
+def survey_identifiability(
+    look_targets: Sequence[LookTarget], kinds: Sequence[str], about: Mapping[str, Any]
+) -> IdentifiabilitySurvey:
+    """Look at every subject, at these kinds of attention."""
+    found: dict[str, list[tuple[int, Tensor, Tensor]]] = {kind: [] for kind in kinds}
+    for subject in track(look_targets, "looking", len(look_targets)):
+        seen = Inspection(subject)
+        for kind in kinds:
+            effective, about_it = seen.effective_with_identifiability(kind)
+            likeness = head_correlation(seen.attention(kind), effective, seen.attention_mask(kind))
+            found[kind].append((int(about_it.keys.max()), likeness.cpu(), about_it.share.mean(-1).cpu()))
+    width = {kind: next(iter(look_targets[0].attentions(kind).values())).d_value for kind in kinds}
+    return IdentifiabilitySurvey(
+        {
+            kind: KindSurvey(
+                width[kind],
+                torch.tensor([keys for keys, _, _ in rows]),
+                *map(torch.stack, [*zip(*rows, strict=True)][1:]),
+            )
+            for kind, rows in found.items()
+        },
+        about,
+    )
+
+
+def head_correlation(
+    first: Float[Tensor, "L H Q K"], second: Float[Tensor, "L H Q K"], mask: Bool[Tensor, "Q K"]
+) -> Float[Tensor, "L H"]:
+    """Pearson's, of each head, over the visible keys of all queries; 1 where the two are the same."""
+    one, other = (part[..., mask].double() for part in (first, second))
+    one, other = (part - part.mean(-1, keepdim=True) for part in (one, other))
+    both = one.norm(dim=-1) * other.norm(dim=-1)
+    same = (first - second).abs().amax((-2, -1)) <= 1e-6
+    return torch.where(same | (both == 0), same.double(), (one * other).sum(-1) / both.clamp(min=1e-300)).float()

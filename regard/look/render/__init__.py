@@ -1,0 +1,1 @@
+"""Rendering of views: interactive page, figures, terminal, JSON and CSV."""

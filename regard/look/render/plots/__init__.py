@@ -1,0 +1,131 @@
+"""A sheet as a figure for paper or screen: one view, a row of panels for each kind. Needs the extra `plot`.
+
+    panel.py     what panels share: size, names, headings        maps.py     numbers over two axes, in colours
+    caption.py   what was looked at, over the figure             lines.py    curves and bars
+                                                                 points.py   maps of points and their legend
+                                                                 labels.py   where the names of points go
+
+Arrays over two texts are maps (small multiples by layer and head, one large map where one is chosen), numbers of
+heads a map of heads, what changes with the layer a curve. Standard errors are drawn where they belong to bars only.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from regard.disk import write_atomically
+from regard.errors import InputError
+from regard.look.render.figures import new_figure
+from regard.look.render.plots import heat_maps as maps
+from regard.look.render.plots import lines
+from regard.look.render.plots import scatter as points
+from regard.look.render.plots.caption import CAPTION_LINE_HEIGHT, build_caption
+from regard.look.render.plots.panel import ArrayPanel, panel_heading
+from regard.look.views.view_data import ViewArray, ViewData
+from regard.progress import warn
+
+MAX_ROW_WIDTH = 11.0
+"""Inches of panels beside each other; one alone may be wider."""
+
+FALLBACK_FONTS = [
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Arial Unicode MS", "PingFang SC", "Hiragino Sans", "Microsoft YaHei"),
+    *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Thai", "Nirmala UI", "Segoe UI Emoji", "Noto Emoji"),
+]
+"""For letters that matplotlib's own font does not have, where one of these is installed."""
+
+
+def plot_view(view_data: ViewData, path: Path) -> Path:
+    """Draw the view of a sheet; the suffix says the form: .png, .svg or .pdf."""
+    views = list(dict.fromkeys(array.view for array in view_data.arrays))
+    if len(views) > 1:
+        raise InputError(single_view_message(path, views))
+    rows = _arrange_rows(
+        [panel for array in view_data.arrays if (panel := _choose_panel(view_data, array)) is not None]
+    )
+    width = max(sum(panel.width for panel in row) for row in rows)
+    heights = [max(panel.height for panel in row) for row in rows]
+    said = build_caption(view_data.about, width)
+    figure = new_figure(width, sum(heights) + CAPTION_LINE_HEIGHT * len(said))
+    with _figure_style():
+        if said:
+            figure.suptitle("\n".join(said), x=0.1 / width, ha="left", fontsize=9)
+        parts = figure.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for part, row in zip(parts, rows, strict=True):
+            _draw_row(part, row, width, view_data)
+        write_atomically(path, lambda aside: figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=300))
+    return path
+
+
+def single_view_message(path: Path, views: Sequence[str]) -> str:
+    """What to say where several views are to be drawn."""
+    return f"{path}: a figure shows one view; choose one of: {', '.join(views)}, or write {path.stem}.html"
+
+
+def _arrange_rows(panels: Sequence[ArrayPanel]) -> list[list[ArrayPanel]]:
+    """Panels of one kind stand beside each other, as far as there is room."""
+    rows: list[list[ArrayPanel]] = []
+    for panel in panels:
+        room = MAX_ROW_WIDTH - sum(other.width for other in rows[-1]) if rows else 0.0
+        if panel.width <= room and rows[-1][0].array.kind == panel.array.kind:
+            rows[-1].append(panel)
+        else:
+            rows.append([panel])
+    return rows
+
+
+def _draw_row(subfigure: Any, row: Sequence[ArrayPanel], width: float, view_data: ViewData) -> None:
+    """Panels beside each other, from the left, each under its heading."""
+    rest = width - sum(panel.width for panel in row) + 0.01
+    cells = subfigure.subfigures(1, len(row) + 1, width_ratios=[*(panel.width for panel in row), rest])
+    headings = [panel_heading(panel.array, panel.width) for panel in row]
+    n_lines = max(said.count("\n") for said in headings)
+    for cell, panel, said in zip(cells, row, headings, strict=False):
+        cell.suptitle(said + "\n" * (n_lines - said.count("\n")), fontsize=8)  # so that panels begin at one height
+        panel.draw(cell, view_data, panel.array)
+
+
+@contextmanager
+def _figure_style() -> Iterator[None]:
+    """Sizes and fonts for everything that is drawn; letters that no font has are counted as one warning."""
+    import matplotlib
+    from matplotlib import font_manager
+
+    there = set(font_manager.get_font_names())
+    fonts = ["DejaVu Sans", *(font for font in FALLBACK_FONTS if font in there)]
+    settings: Any = {"font.family": fonts, "font.size": 8, "figure.labelsize": 8, "text.parse_math": False}
+    settings |= {f"{part}.labelsize": 7 for part in ("xtick", "ytick")} | {"axes.labelsize": 8, "legend.fontsize": 7}
+    with matplotlib.rc_context(settings), warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", message="Glyph")
+        yield
+    if any("Glyph" in str(warning.message) for warning in caught):
+        warn("some letters are in no font that is installed here; the figure has boxes in their place")
+
+
+def _choose_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel | None:
+    """How an array is drawn; not at all where it is only an error, or colours."""
+    names, shape = [axis.name for axis in array.axes], array.values.shape
+    if array.value_kind in ("error", "label") or not array.values.numel():
+        return None
+    if names[-1] == "coordinate":
+        return points.scatter_panel(view_data, array)
+    if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
+        return maps.token_map_panel(view_data, array)
+    if names[-2:] == ["row", "column"]:
+        return maps.vector_map_panel(array, 3.6)
+    if names == ["position", "dimension"]:
+        return maps.vector_map_panel(array, 6.5)
+    if names == ["layer", "head", "dimension"]:
+        return lines.eigenvalue_panel(array)
+    if names[:2] == ["layer", "head"]:
+        return maps.head_map_panel(array)
+    if names == ["method", "k"]:
+        return lines.faithfulness_panel(array)
+    if names[0] == "layer":
+        return lines.layer_curve_panel(array)
+    if len(names) == 2 and shape[1] > 1:
+        return maps.large_map_panel(view_data, array)
+    return lines.bar_panel(array)

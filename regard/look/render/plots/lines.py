@@ -1,0 +1,127 @@
+"""Lines and bars: what changes with the layer, eigenvalues, what a prediction loses, a number for each token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from regard.look.render.figures import LINE_STYLES, NEGATIVE_COLOUR, POSITIVE_COLOUR
+from regard.look.render.plots.panel import GREY, ArrayPanel, axis_labels, describe_signs
+from regard.look.views.titles import is_fraction
+from regard.look.views.view_data import ViewArray, ViewData
+
+MAX_LAYER_TICKS = 13
+"""Layers that are named along an axis."""
+
+
+def eigenvalue_panel(array: ViewArray) -> ArrayPanel:
+    """A line for every head."""
+    return ArrayPanel(array, _draw_eigenvalues, 5.0, 3.0)
+
+
+def faithfulness_panel(array: ViewArray) -> ArrayPanel:
+    """A line for every view that is compared."""
+    return ArrayPanel(array, _draw_faithfulness, 5.8, 3.0)
+
+
+def layer_curve_panel(array: ViewArray) -> ArrayPanel:
+    """What changes from layer to layer."""
+    return ArrayPanel(array, _draw_layer_curve, 4.1, 2.6)
+
+
+def bar_panel(array: ViewArray) -> ArrayPanel:
+    """A bar for each token or method."""
+    return ArrayPanel(array, _draw_bars, 4.2, 0.17 * len(array.values) + 1.0 + (0.3 if _sign_label(array) else 0.0))
+
+
+def _draw_eigenvalues(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
+    """Of all heads, largest first; darker for a deeper layer."""
+    from matplotlib import colormaps
+
+    axes = subfigure.add_subplot(xlabel="rank", ylabel="eigenvalue")
+    shades = colormaps["viridis_r"](np.linspace(1.0, 0.1, len(array.values))[::-1])
+    for colour, label, heads in zip(
+        shades, view_data.labels(array.axes[0], len(array.values)), array.values, strict=True
+    ):
+        lines = axes.plot(heads.T.numpy(), color=colour, linewidth=0.8)
+        lines[0].set_label(f"layer {label}")
+    axes.axhline(0.0, color=GREY, linewidth=0.6, linestyle=":")
+    _place_legend_outside(axes)
+
+
+def _draw_faithfulness(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
+    """A line for each view over the number of inputs that are taken away."""
+    removed = [int(label) for label in array.axes[1].labels]
+    axes = subfigure.add_subplot(xlabel="inputs taken away", ylabel="log-probability lost")
+    for place, (method, values) in enumerate(zip(array.axes[0].labels, array.values.numpy(), strict=True)):
+        colour, marker = _line_style(method, place)
+        # Lines and markers at the same place stay visible, a thin one upon a thick one.
+        style = {"marker": marker, "markersize": max(4.5, 9 - 2 * place), "linewidth": max(1.0, 2.8 - 0.4 * place)}
+        if method == "random":
+            style = {"linestyle": "--", "linewidth": 1.5}
+        axes.plot(removed, values, color=colour, label=method.replace("_", " "), **style)
+    axes.set_xticks(removed)
+    _place_legend_outside(axes)
+
+
+def _draw_layer_curve(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
+    """A curve over the layers; of numbers for each token, all of them pale and their mean."""
+    values = array.values.double().numpy()
+    layers, labels = range(len(values)), view_data.labels(array.axes[0], len(values))
+    axes = subfigure.add_subplot(xlabel="layer", ylabel="share" if is_fraction(array) else "")
+    if values.ndim == 2:
+        axes.plot(layers, values, color="#999999", linewidth=0.5, alpha=0.6, marker=".", markersize=2)
+        values = values.mean(-1)
+    axes.plot(layers, values, color=LINE_STYLES[0][0], marker="o", markersize=4, label="mean")
+    if is_fraction(array):
+        axes.set_ylim(-0.02, 1.02)
+    every = -(-len(layers) // MAX_LAYER_TICKS)
+    axes.set_xticks(layers[::every], labels[::every])
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_bars(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
+    """A number for each token or method, with its standard error where there is one."""
+    labels = axis_labels(view_data, array.axes[0], len(array.values))
+    values = array.values.flatten().numpy()
+    error = next(
+        (
+            other.values
+            for other in view_data.arrays_of(array.view)
+            if (other.value_kind, other.axes) == ("error", array.axes)
+        ),
+        None,
+    )
+    axes = subfigure.add_subplot(xlabel=_sign_label(array))
+    spread = None if error is None else error.flatten().numpy()
+    axes.barh(range(len(labels)), values, color=_bar_colours(array, labels), xerr=spread)
+    axes.set_yticks(range(len(labels)), [label.replace("_", " ") for label in labels])
+    axes.set_ylim(len(labels) - 0.4, -0.6)  # not a margin: of many bars that would be several wide
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    if (values < 0).any():
+        axes.axvline(0.0, color=GREY, linewidth=0.6)
+
+
+def _bar_colours(array: ViewArray, labels: Sequence[str]) -> list[str]:
+    """Methods in the colours of their lines; of other numbers blue is above zero and orange below."""
+    if array.axes[0].name == "method":
+        return [_line_style(label, place)[0] for place, label in enumerate(labels)]
+    return [POSITIVE_COLOUR if value >= 0 else NEGATIVE_COLOUR for value in array.values.flatten().tolist()]
+
+
+def _sign_label(array: ViewArray) -> str:
+    """What the colours of bars mean; those of methods only tell them apart."""
+    return "" if array.axes[0].name == "method" else describe_signs(array)
+
+
+def _line_style(method: str, index: int) -> tuple[str, str]:
+    return (GREY, "") if method == "random" else LINE_STYLES[index % len(LINE_STYLES)]
+
+
+def _place_legend_outside(axes: Any) -> None:
+    """A legend that covers nothing."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,68 @@
+"""What all panels of a figure share: their size, the names along their axes, and what they are called.
+
+A panel shows one array of a sheet; maps.py, lines.py and points.py draw it, and plots/__init__.py sets them in rows.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from regard.look.views.titles import array_title
+from regard.look.views.view_data import Axis, ViewArray, ViewData
+
+MAX_LABEL_LENGTH = 24
+"""Letters of a name that are written."""
+TITLE_CHARACTERS_PER_INCH = 14
+"""Letters of a title on an inch."""
+GREY = "#666666"
+
+SIGN_DESCRIPTIONS = {
+    **dict.fromkeys(("gradient_x_input", "integrated_gradients"), ("raises the {}", "lowers it")),
+    **dict.fromkeys(("evidence", "of_text", "of_pair"), ("adds to the cosine", "takes from it")),
+}
+"""What a number above zero says and what one below, by the name of an array, where that is more than its sign."""
+
+DrawArray = Callable[[Any, ViewData, ViewArray], None]
+
+
+class ArrayPanel(NamedTuple):
+    """An array, how to draw it, and the size of that in inches."""
+
+    array: ViewArray
+    draw: DrawArray
+    width: float
+    height: float
+
+
+def panel_heading(array: ViewArray, width: float) -> str:
+    """What a panel of so many inches shows, and of which layer and head where they are chosen; in lines of a length."""
+    one = [axis for axis in array.axes if axis.name in ("layer", "head") and len(axis.labels) == 1]
+    said, letters = (
+        ", ".join([array_title(array), *(f"{axis.name} {axis.labels[0]}" for axis in one)]),
+        int(TITLE_CHARACTERS_PER_INCH * width),
+    )
+    n_lines = len(textwrap.wrap(said, letters))
+    even = (textwrap.wrap(said, narrower) for narrower in range(max(1, len(said) // n_lines), letters + 1))
+    return "\n".join(next(lines for lines in even if len(lines) == n_lines))
+
+
+def describe_signs(array: ViewArray) -> str:
+    """What the colours of its numbers mean, a line for each; nothing where one colour says but how much there is."""
+    above, below = SIGN_DESCRIPTIONS.get(array.name, ("above zero", "below"))
+    explained = "score" if array.axes[-1].labels == ("score",) else "log-probability"
+    said = f"blue {above.format(explained)}"
+    if bool((array.values < 0).any()):
+        return f"{said},\norange {below}"
+    return said if array.name in SIGN_DESCRIPTIONS else ""
+
+
+def axis_labels(view_data: ViewData, axis: Axis, length: int = 0) -> list[str]:
+    """What stands along an axis, as far as there is room for it."""
+    return [truncate(name, MAX_LABEL_LENGTH) for name in view_data.labels(axis, length)]
+
+
+def truncate(text: str, max_length: int) -> str:
+    """The text, or as much of it as there is room for."""
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"

@@ -1,0 +1,269 @@
+"""A sheet in a terminal: maps of shaded cells, small tables and bars, and the sentences; no line is too wide.
+
+A reader takes in a map, not fifty: heads are averaged, and of what builds up from layer to layer the last is shown.
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from unicodedata import category, east_asian_width
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.look.views.titles import array_title, is_fraction
+from regard.look.views.view_data import Axis, ViewArray, ViewData
+
+SHADES = " ░▒▓█"
+CELL_WIDTH = 3
+INDENT = "  "
+NUMBER_WIDTH = 8
+MAX_TOKEN_WIDTH = 14
+"""Columns that the name of a token may take."""
+MAX_NAME_WIDTH = 22
+"""Columns that the name of anything else may take."""
+MAX_HEADING_HEIGHT = 8
+"""Lines that the name of a column may take."""
+MAX_MAP_ROWS = 60
+"""Rows of a map that are shown; a page shows them all."""
+BAR_WIDTH, ZERO_LINE = 20, "│"
+"""Cells of a full bar, and where bars begin that go both ways."""
+SCIENTIFIC_BELOW = 0.01
+"""Where all numbers are smaller, three decimals tell nothing of them."""
+SCATTER_SIZE = (60, 15)
+"""Columns and lines of a map of points."""
+
+
+def render_text(view_data: ViewData, width: int | None = None) -> str:
+    """All arrays worth a look, then what there is to say."""
+    columns = width or shutil.get_terminal_size().columns
+    parts = [line for array in view_data.arrays for line in _render_array(view_data, array, columns)]
+    notes = [textwrap.fill(note, columns) for notes in view_data.notes.values() for note in notes]
+    return "\n".join([*parts, *notes])
+
+
+def _render_array(view_data: ViewData, array: ViewArray, terminal_width: int) -> Iterator[str]:
+    """The lines of one array, with a title; none where they would be nothing but numbers."""
+    names, shape = [axis.name for axis in array.axes], array.values.shape
+    labels = [view_data.labels(axis, size) for axis, size in zip(array.axes, shape, strict=True)]
+    values, said = array.values.double(), array_title(array)
+    rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
+    lines: Iterator[str] = iter(())
+    along: list[str] = []
+    whole = 1.0 if is_fraction(array) else 0.0
+    if array.value_kind in ("error", "label") or values.numel() == 0 or names == ["layer", "head", "dimension"]:
+        return
+    if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
+        values, how = _reduce_to_matrix(array, labels)
+        (down, across), sides = labels[-2:], array.axes[-2:]
+        if names[-1] == "output":  # inputs by outputs: a row for each output reads like a text
+            values, down, across, sides = values.mT, across, down, sides[::-1]
+        lines, said = _render_heat_map(values, down, across, terminal_width), f"{said}{how}"
+        along = _wrap_indented("rows: {}; columns: {}".format(*map(_describe_axis, sides)), terminal_width)
+    elif names[-1] == "coordinate":
+        where = f", layer {labels[0][-1]}" if names[0] == "layer" else ""
+        lines, said = (
+            _render_scatter(values.flatten(0, -3)[-1] if values.ndim > 2 else values, terminal_width),
+            f"{said}{where}",
+        )
+    elif names[-1] in ("dimension", "column"):
+        lines = _render_sampled_map(values.reshape(shape[-2:]), labels[-2:], terminal_width)
+        said += f", some of {shape[-1]} {names[-1]}s" if shape[-1] > _n_cells_per_line(terminal_width) else ""
+    elif names[:2] == ["layer", "head"]:
+        values = _reduce_by_head(array)
+        if bool((values == values[0, 0]).all()):
+            where = "in every head" if values.numel() > 1 else f"in {rows[0]}, head {labels[1][0]}"
+            said = f"{said}: {values[0, 0]:.3g} {where}"
+        else:
+            lines = _render_table(values, rows, [f"head {label}" for label in labels[1]], terminal_width)
+    elif names == ["method", "k"]:
+        lines = _render_table(values, rows, [f"k {label}" for label in labels[1]], terminal_width)
+    elif values.ndim == 2:
+        lines, said = (
+            _render_bars(values.mean(-1), rows, terminal_width, whole),
+            f"{said}, mean" if shape[1] > 1 else said,
+        )
+    else:
+        lines = _render_bars(values, rows, terminal_width, whole)
+    yield from textwrap.wrap(said, terminal_width)
+    yield from along
+    yield from lines
+    yield ""
+
+
+def _describe_axis(axis: Axis) -> str:
+    """What lies along an axis, and of which sides."""
+    return axis.name if axis.over == (axis.name,) else f"{axis.name} ({', then '.join(axis.over)})"
+
+
+def _wrap_indented(text: str, terminal_width: int) -> list[str]:
+    """A text under a title, which is not to be taken for a row of what follows."""
+    return textwrap.wrap(text, terminal_width, initial_indent=INDENT, subsequent_indent=INDENT)
+
+
+def _reduce_by_head(array: ViewArray) -> Float[Tensor, "L H"]:
+    """A number for every head, to three digits: of its queries the most keys, the mean of anything else."""
+    values = array.values.double()
+    if values.ndim > 2:
+        values = values.amax(-1) if array.value_kind == "count" else values.mean(-1)
+    return values.round(decimals=3)
+
+
+def _reduce_to_matrix(array: ViewArray, labels: Sequence[Sequence[str]]) -> tuple[Float[Tensor, "R C"], str]:
+    """One map for an array, and which: the mean over heads and layers, or the last layer of what builds up."""
+    values, names = array.values.double(), [axis.name for axis in array.axes[:-2]]
+    if names == ["layer"]:
+        return values[-1], f", layer {labels[0][-1]}"
+    chosen = [f"{name} {label[0]}" for name, label in zip(names, labels, strict=False) if len(label) == 1]
+    means = [f"{len(label)} {name}s" for name, label in zip(names, labels, strict=False) if len(label) > 1]
+    how = ", ".join([*chosen, *(["mean of " + " and ".join(means)] if means else [])])
+    return values.flatten(0, -3).mean(0) if names else values, f", {how}" if how else ""
+
+
+def _render_heat_map(
+    values: Float[Tensor, "R C"], row_labels: Sequence[str], column_labels: Sequence[str], terminal_width: int
+) -> Iterator[str]:
+    """Rows of shaded cells under the names of the columns, which stand upright; in parts where it is too wide."""
+    limit = float(values.abs().max()) or 1.0
+    margin = max(_display_width(_truncate(row)) for row in row_labels) + 1
+    at_once = max(1, (terminal_width - margin) // CELL_WIDTH)
+    headings = _column_headings(column_labels)
+    for start in range(0, len(column_labels), at_once):
+        names = headings[start : start + at_once]
+        height = max(map(len, names))
+        for line in range(height):
+            letters = (name[line - height] if height - line <= len(name) else " " for name in names)
+            yield " " * margin + "".join(" " + _pad(letter, CELL_WIDTH - 1) for letter in letters).rstrip()
+        for row, cells in zip(
+            row_labels[:MAX_MAP_ROWS], values[:MAX_MAP_ROWS, start : start + at_once].tolist(), strict=True
+        ):
+            yield (_pad(_truncate(row), margin) + "".join(_shade_cell(cell / limit) for cell in cells)).rstrip()
+        if len(row_labels) > MAX_MAP_ROWS:
+            yield f"... {len(row_labels) - MAX_MAP_ROWS} more rows; --out F.html shows all"[:terminal_width]
+    yield from textwrap.wrap(_shade_legend(limit, signed=bool((values < 0).any())), terminal_width)
+
+
+def _column_headings(names: Sequence[str]) -> list[list[str]]:
+    """The letters over each column: of names that begin with their numbers (look/corpus/senses.py) only these."""
+    firsts = [name.partition(" ")[0] for name in names]
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    letters = [_split_graphemes(name) for name in (numbers if firsts == numbers else names)]
+    return [each if len(each) <= MAX_HEADING_HEIGHT else [*each[: MAX_HEADING_HEIGHT - 1], "…"] for each in letters]
+
+
+def _shade_cell(fraction: float) -> str:
+    shade = SHADES[min(len(SHADES) - 1, int(abs(fraction) * len(SHADES)))]
+    return f"{'-' if fraction < 0 and shade != ' ' else ' '}{shade * 2}"
+
+
+def _shade_legend(limit: float, *, signed: bool) -> str:
+    steps = [f"{shade * 2} {limit * step / len(SHADES):.2g}" for step, shade in enumerate(SHADES) if step]
+    return f"{'  '.join(steps)} to {limit:.2g}" + (", - below zero" if signed else "")
+
+
+def _render_sampled_map(
+    values: Float[Tensor, "R C"], labels: Sequence[Sequence[str]], terminal_width: int
+) -> Iterator[str]:
+    """A map of as many rows and columns as fit, at equal distances."""
+    (rows, across), most = labels, (MAX_MAP_ROWS, _n_cells_per_line(terminal_width))
+    down, right = (
+        torch.linspace(0, len(names) - 1, min(len(names), fits)).round().long().tolist()
+        for names, fits in zip(labels, most, strict=True)
+    )
+    some = values[down][:, right]
+    yield from _render_heat_map(
+        some, [rows[place] for place in down], [across[place] for place in right], terminal_width
+    )
+
+
+def _render_scatter(points: Float[Tensor, "N 2"], terminal_width: int) -> Iterator[str]:
+    """Points by their numbers, from 1, where they lie; of several at one place the first is seen."""
+    width, height = min(SCATTER_SIZE[0], terminal_width), SCATTER_SIZE[1]
+    span = float((points.amax(0) - points.amin(0)).max()) or 1.0
+    middle = (points.amax(0) + points.amin(0)) / 2
+    lines = [[" "] * width for _ in range(height)]
+    for number in range(len(points), 0, -1):
+        across, up = ((points[number - 1] - middle) / span + 0.5).tolist()
+        text, line = str(number), lines[round((1 - up) * (height - 1))]
+        start = min(round(across * (width - 1)), width - len(text))
+        line[start : start + len(text)] = text
+    yield from "\n".join("".join(line).rstrip() for line in lines).strip("\n").splitlines()
+
+
+def _n_cells_per_line(terminal_width: int) -> int:
+    """Cells of a map that fit beside the longest name."""
+    return max(1, (terminal_width - MAX_TOKEN_WIDTH - 2) // CELL_WIDTH)
+
+
+def _render_table(
+    values: Float[Tensor, "R C"], row_labels: Sequence[str], column_labels: Sequence[str], terminal_width: int
+) -> Iterator[str]:
+    """Numbers in a grid; in parts where it is too wide."""
+    names = [row.replace("_", " ") for row in row_labels]
+    margin = min(MAX_NAME_WIDTH, max(map(_display_width, names))) + 1
+    at_once = max(1, (terminal_width - margin) // NUMBER_WIDTH)
+    whole = bool((values == values.round()).all())
+    for start in range(0, len(column_labels), at_once):
+        yield " " * margin + "".join(f"{name:>{NUMBER_WIDTH}}" for name in column_labels[start : start + at_once])
+        for name, cells in zip(names, values[:, start : start + at_once].tolist(), strict=True):
+            numbers = "".join(f"{cell:{NUMBER_WIDTH}.0f}" if whole else f"{cell:{NUMBER_WIDTH}.3f}" for cell in cells)
+            yield _pad(_truncate(name, MAX_NAME_WIDTH), margin) + numbers
+
+
+def _render_bars(
+    values: Float[Tensor, " N"], row_labels: Sequence[str], terminal_width: int, limit: float = 0.0
+) -> Iterator[str]:
+    """A number and a bar a line, to the left of zero or to its right; a full bar is the limit or the largest number.
+
+    One number alone has no bar: it would always be a full one.
+    """
+    names = [row.replace("_", " ") for row in row_labels]
+    margin = min(MAX_NAME_WIDTH, max(map(_display_width, names))) + 1
+    most, least = float(values.abs().max()), float(values.min())
+    room = terminal_width - margin - NUMBER_WIDTH - 2
+    full = max(0, min(BAR_WIDTH, room if least >= 0 else (room - 1) // 2)) if len(names) > 1 or limit else 0
+    by_one = full / (max(limit, most) or 1.0)
+    left = round(max(0.0, -least) * by_one)
+    written = ".3f" if most >= SCIENTIFIC_BELOW or most == 0 else ".1e"
+    for name, value in zip(names, values.tolist(), strict=True):
+        bar = "█" * round(abs(value) * by_one)
+        if least < 0 and full:
+            bar = f"{bar if value < 0 else '':>{left}}{ZERO_LINE}{bar if value >= 0 else ''}"
+        yield f"{_pad(_truncate(name, MAX_NAME_WIDTH), margin)}{value:{NUMBER_WIDTH}{written}}  {bar}".rstrip()
+
+
+def _truncate(text: str, max_width: int = MAX_TOKEN_WIDTH) -> str:
+    """The text, or as much of it as there is room for."""
+    if _display_width(text) <= max_width:
+        return text
+    kept = ""
+    for letter in _split_graphemes(text):
+        if _display_width(kept + letter) >= max_width:
+            break
+        kept += letter
+    return kept + "…"
+
+
+def _split_graphemes(text: str) -> list[str]:
+    """The letters of a text, each with the marks upon it."""
+    letters: list[str] = []
+    for character in text:
+        if letters and not _display_width(character):
+            letters[-1] += character
+        else:
+            letters.append(character)
+    return letters
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * max(0, width - _display_width(text))
+
+
+def _display_width(text: str) -> int:
+    """How many columns a text takes in a terminal."""
+    return sum(
+        0 if category(letter) in ("Mn", "Me", "Cf") else 2 if east_asian_width(letter) in "WF" else 1 for letter in text
+    )

@@ -1,0 +1,1 @@
+"""Views: named arrays over the tokens of a text, built from what look/compute computes."""

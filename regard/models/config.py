@@ -1,0 +1,225 @@
+"""The shape of a model: the recipe's ``[model]`` table and the named shapes it may start from.
+
+There is one config for each family and kind of work (models/architectures.py); what all have stands in `ModelConfig`, and
+what all Transformers have in `TransformerConfig`. A preset fills the keys a recipe leaves out; each key can still be
+set by itself. Names that stand for modules (``positions = "rotary"``) become those modules in models/blocks.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from regard.errors import ConfigError, did_you_mean
+
+PositionScheme = Literal["sinusoidal", "sinusoidal-halves", "learned", "relative", "relative-values", "rotary", "none"]
+NormPlacement = Literal["post", "pre"]
+ActivationName = Literal["relu", "gelu", "gelu-tanh", "silu", "gated-gelu", "gated-silu"]
+EmbeddingName = Literal["scaled", "normed", "plain"]
+
+ConfigTable = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """What every family has.
+
+    `start` is where the weights come from: a run or another library's directory; nowhere if it is empty. A text has
+    `n_positions` tokens at most. `spread` times ``d_model^-0.5`` is the standard deviation of the weights that training
+    begins with; 0 leaves it to their shapes (Glorot). BERT's and GPT-2's 0.02 is 0.55 for 768.
+    """
+
+    presets: ClassVar[Mapping[str, ConfigTable]]
+    largest_cpu_preset: ClassVar[str] = "small"
+    """What is chosen for a CPU where nobody asks for more."""
+    uses_packing: ClassVar[bool] = True
+    """Texts share rows, and all batches have one shape; else each has a row, and those of like length are together."""
+    training_defaults: ClassVar[Mapping[str, ConfigTable]] = {}
+    """Keys of other tables, by table, that suit these models where a recipe leaves them out."""
+
+    preset: str
+    start: str = ""
+    architecture: str
+    d_model: int
+    dropout: float
+    n_positions: int = 1024
+    spread: float = 0.0
+
+    @property
+    def init_std(self) -> float:
+        """The standard deviation of the first weights; 0 leaves it to their shapes."""
+        deviation: float = self.spread * self.d_model**-0.5
+        return deviation
+
+    def __post_init__(self) -> None:
+        self._check_at_least("d_model", 1)
+        self._check_at_least("n_positions", 1)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"model.dropout = {self.dropout}; expected 0 or more and less than 1")
+        if not 0 <= self.spread <= 2:
+            raise ConfigError(f"model.spread = {self.spread}; expected 0 to 2")
+
+    @classmethod
+    def fit_to_length(cls, table: ConfigTable, max_length: int) -> ConfigTable:
+        """A ``[model]`` table for texts that are at most so long in training."""
+        return table
+
+    @property
+    def is_length_limited(self) -> bool:
+        """Whether no text can be longer than `n_positions`, for there are no weights for what would stand there."""
+        return False
+
+    def _check_at_least(self, name: str, least: int) -> None:
+        if getattr(self, name) < least:
+            raise ConfigError(f"model.{name} = {getattr(self, name)}; expected at least {least}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderModelConfig(ModelConfig):
+    """What reads texts and has heads.
+
+    `n_parts` are the kinds of text that are told apart in one input, as sentence A and B; 0 and 1 tell none apart.
+    `pooler` is what the vector of a text goes through.
+    """
+
+    n_parts: int = 2
+    pooler: Literal["tanh", "relu"] = "tanh"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_at_least("n_parts", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(ModelConfig):
+    """What every Transformer has.
+
+    `embedding` says what becomes of token vectors: times ``sqrt(d_model)`` (Vaswani), normed with their positions
+    (BERT), or nothing (GPT-2). `first_position` is the row of the learned positions that belongs to the first token.
+    """
+
+    architecture: str = "transformer"
+    n_layers: int
+    n_heads: int
+    d_ff: int
+    positions: PositionScheme = "sinusoidal"
+    first_position: int = 0
+    norm: NormPlacement
+    norm_eps: float = 1e-5
+    activation: ActivationName = "relu"
+    embedding: EmbeddingName = "scaled"
+    tied: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("n_layers", "n_heads", "d_ff"):
+            self._check_at_least(name, 1)
+        self._check_at_least("first_position", 0)
+        if self.d_model % self.n_heads:
+            raise ConfigError(
+                f"model.n_heads = {self.n_heads} does not divide model.d_model = {self.d_model}; "
+                "choose a number of heads that does"
+            )
+        if not self.norm_eps > 0:
+            raise ConfigError(f"model.norm_eps = {self.norm_eps}; expected more than 0")
+        if self.positions.startswith("sinusoidal") and self.d_model % 2:
+            raise ConfigError(f"model.d_model = {self.d_model} is odd; sinusoidal positions need an even width")
+        if self.positions == "rotary" and self.d_model // self.n_heads % 2:
+            raise ConfigError("model.positions = 'rotary' needs an even width per head; change d_model or n_heads")
+
+    @classmethod
+    def fit_to_length(cls, table: ConfigTable, max_length: int) -> ConfigTable:
+        """Beyond the widest row learned positions would never be trained."""
+        learned = table.get("positions", cls.positions) == "learned"
+        return {"n_positions": max_length, **table} if learned else table
+
+    @property
+    def is_length_limited(self) -> bool:
+        return self.positions == "learned"
+
+
+def _transformer_preset(d_model: int, n_layers: int, n_heads: int, dropout: float = 0.1, **more: Any) -> ConfigTable:
+    shape = {"d_model": d_model, "n_layers": n_layers, "n_heads": n_heads, "d_ff": 4 * d_model, "dropout": dropout}
+    return shape | more
+
+
+def _seq2seq_preset(
+    d_model: int, layers: tuple[int, int], n_heads: int, d_ff: int, dropout: float, norm: str
+) -> ConfigTable:
+    return _transformer_preset(d_model, layers[0], n_heads, dropout, n_decoder_layers=layers[1], d_ff=d_ff, norm=norm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerSeq2SeqConfig(TransformerConfig):
+    """An encoder-decoder; ``base`` and ``big`` are Vaswani et al. 2017, ``deep-*`` Kasai et al. 2021's idea."""
+
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _seq2seq_preset(128, (2, 2), 4, 512, 0.1, "pre"),
+        "mini": _seq2seq_preset(192, (4, 4), 4, 512, 0.3, "pre"),
+        "small": _seq2seq_preset(256, (3, 3), 4, 1024, 0.1, "pre"),
+        "medium": _seq2seq_preset(384, (6, 6), 6, 1536, 0.1, "pre"),
+        "base": _seq2seq_preset(512, (6, 6), 8, 2048, 0.1, "post"),
+        "big": _seq2seq_preset(1024, (6, 6), 16, 4096, 0.3, "post"),
+        "deep-small": _seq2seq_preset(256, (8, 2), 4, 1024, 0.1, "pre"),
+        "deep-base": _seq2seq_preset(512, (12, 2), 8, 2048, 0.1, "pre"),
+    }
+
+    n_decoder_layers: int
+    output_bias: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_at_least("n_decoder_layers", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerEncoderConfig(TransformerConfig, EncoderModelConfig):
+    """An encoder alone; the presets are the sizes of BERT (Devlin et al. 2019, Turc et al. 2019)."""
+
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _transformer_preset(128, 2, 2),
+        "mini": _transformer_preset(256, 4, 4),
+        "small": _transformer_preset(512, 4, 8),
+        "medium": _transformer_preset(512, 8, 8),
+        "base": _transformer_preset(768, 12, 12),
+    }
+
+    positions: PositionScheme = "learned"
+    n_positions: int = 512
+    norm: NormPlacement = "post"
+    norm_eps: float = 1e-12
+    activation: ActivationName = "gelu"
+    embedding: EmbeddingName = "normed"
+    spread: float = 0.55
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerLMConfig(TransformerConfig):
+    """A decoder alone, as GPT-2 (Radford et al. 2019), whose smallest is ``base``, also called ``gpt2-small``."""
+
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _transformer_preset(128, 2, 2),
+        "mini": _transformer_preset(256, 4, 4),
+        "small": _transformer_preset(384, 6, 6),
+        "medium": _transformer_preset(512, 8, 8),
+        "base": _transformer_preset(768, 12, 12),
+        "gpt2-small": _transformer_preset(768, 12, 12, n_positions=1024),
+    }
+    largest_cpu_preset: ClassVar[str] = "tiny"
+
+    positions: PositionScheme = "learned"
+    norm: NormPlacement = "pre"
+    activation: ActivationName = "gelu-tanh"
+    embedding: EmbeddingName = "plain"
+    spread: float = 0.55
+
+
+def apply_preset(table: ConfigTable, config_class: type[ModelConfig] = TransformerSeq2SeqConfig) -> ConfigTable:
+    """A ``[model]`` table with the keys its preset gives to those left out; a model from elsewhere has none."""
+    name = table["preset"]
+    if not name:
+        return dict(table)
+    if name not in config_class.presets:
+        raise ConfigError(f"model.preset = '{name}' is unknown; {did_you_mean(name, config_class.presets)}")
+    return {**config_class.presets[name], **table}

@@ -1,0 +1,176 @@
+"""A model of ours becomes a directory of theirs, which their library loads and which gives the same numbers.
+
+Whatever has no equal there is refused by its name before anything is written. config.json comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from regard.disk import write_json
+from regard.errors import InputError
+from regard.models.encoder import TransformerEncoder
+from regard.models.exchange.bert import BERT
+from regard.models.exchange.distilbert import DISTILBERT
+from regard.models.exchange.encoders import BASE_MODEL_SUFFIX
+from regard.models.exchange.gpt2 import GPT2
+from regard.models.exchange.hf_family import HFModelFamily
+from regard.models.exchange.marian_bart import BART, MARIAN
+from regard.models.exchange.roberta import ROBERTA, XLM_ROBERTA
+from regard.models.exchange.sentence_transformers import SentenceTransformersConfig, write_sentence_transformers_config
+from regard.models.exchange.weight_files import CONFIG_FILE, WEIGHTS_FILE
+from regard.models.exchange.weight_mapping import to_hf_tensors
+from regard.models.language_model import TransformerLM
+from regard.models.seq2seq import TransformerSeq2Seq
+from regard.models.weights import write_tensors
+from regard.text.hf_tokenizer import PostProcessorTemplate, write_hf_tokenizer
+from regard.text.special_tokens import SpecialTokenTemplate
+from regard.text.tokenizer import Tokenizer, TokenizerPair
+
+SAFETENSORS_METADATA = {"format": "pt"}
+"""Without it their library does not know whose tensors these are."""
+
+MODEL_INPUTS = ("input_ids", "attention_mask")
+TOKEN_TYPE_IDS = "token_type_ids"
+
+TaskTable = Mapping[str, Any]
+"""The ``[task]`` table of a run."""
+
+
+class TokenizerExport(NamedTuple):
+    """What depends on the vocabulary: keys of the config, its special tokens, those around texts, what models take."""
+
+    config_values: dict[str, Any]
+    special_ids: dict[str, int | None]
+    template: PostProcessorTemplate
+    model_inputs: Sequence[str] = MODEL_INPUTS
+
+
+def choose_hf_family(model: Any, tokenizers: TokenizerPair) -> HFModelFamily:
+    """The family of theirs that is nearest to a model of ours."""
+    if isinstance(model, TransformerLM):
+        return GPT2
+    if isinstance(model, TransformerSeq2Seq):
+        return BART if model.config.positions == "learned" else MARIAN
+    if not isinstance(model, TransformerEncoder):
+        raise InputError(f"model.architecture = {model.config.architecture!r} has no counterpart there; not exported")
+    if model.config.n_parts == 0:
+        return DISTILBERT
+    if model.config.first_position == 0:
+        return BERT
+    return ROBERTA if tokenizers.source.is_byte_level else XLM_ROBERTA
+
+
+def write_hf_directory(
+    directory: Path, model: Any, task: TaskTable, tokenizers: TokenizerPair, labels: Sequence[str] = ()
+) -> None:
+    """Write a model with its vocabulary and the labels it knows."""
+    family = choose_hf_family(model, tokenizers)
+    words = _tokenizer_export(model, family, task, tokenizers)
+    table = {**family.to_hf_config(model), **words.config_values, **_label_values(task, labels)}
+    prefix = "" if table["architectures"][0].endswith(BASE_MODEL_SUFFIX) else family.prefix
+    directory.mkdir(parents=True, exist_ok=True)
+    write_tensors(
+        directory / WEIGHTS_FILE, to_hf_tensors(model, family.weight_mappings(model), prefix), SAFETENSORS_METADATA
+    )
+    _write_tokenizers(directory, words, tokenizers, model.config.n_positions)
+    if task["name"] == "pretrain":
+        said = SentenceTransformersConfig(directory, task["pooling"], task["normalised"], task["length"])
+        write_sentence_transformers_config(directory, said, model.config.d_model)
+    write_json(directory / CONFIG_FILE, table)
+
+
+def _tokenizer_export(
+    model: nn.Module, family: HFModelFamily, task: TaskTable, tokenizers: TokenizerPair
+) -> TokenizerExport:
+    if isinstance(model, TransformerEncoder):
+        return _encoder_export(model, tokenizers.source)
+    if isinstance(model, TransformerSeq2Seq):
+        return _seq2seq_export(task, tokenizers, family)
+    return _language_model_export(task, tokenizers.source)
+
+
+def _encoder_export(model: TransformerEncoder, tokenizer: Tokenizer) -> TokenizerExport:
+    frame = SpecialTokenTemplate.from_tokenizer(tokenizer)
+    config, one_part = model.config, len(frame.pair_separator_ids) > 1
+    if config.first_position not in (0, frame.pad_id + 1):
+        found = f"model.first_position = {config.first_position}, but the pad token has the id {frame.pad_id}"
+        raise InputError(f"{found}: RoBERTa counts positions from there on, so this model cannot be exported as one")
+    first, parting = (tokenizer.id_to_token(index) for index in (frame.cls_id, frame.sep_id))
+    pair = f"{parting}:0 $B:0 {parting}:0" if one_part else f"$B:1 {parting}:1"
+    specials = {
+        "pad_token": frame.pad_id,
+        "unk_token": tokenizer.find_special_id("unknown"),
+        "cls_token": frame.cls_id,
+        "sep_token": frame.sep_id,
+        "mask_token": tokenizer.find_special_id("mask"),
+    }
+    ends = {"bos_token": frame.cls_id, "eos_token": frame.sep_id} if one_part else {}
+    return TokenizerExport(
+        {"vocab_size": len(tokenizer), "pad_token_id": frame.pad_id, **_special_id_values(ends)},
+        {**specials, **ends},
+        PostProcessorTemplate(f"{first} $A {parting}", f"{first}:0 $A:0 {parting}:0 {pair}"),
+        MODEL_INPUTS if one_part or config.n_parts < 2 else (*MODEL_INPUTS, TOKEN_TYPE_IDS),
+    )
+
+
+def _seq2seq_export(task: TaskTable, tokenizers: TokenizerPair, family: HFModelFamily) -> TokenizerExport:
+    source, target = tokenizers.source, tokenizers.target
+    pad, end, begin = target.special_id("pad"), target.special_id("end"), target.find_special_id("start")
+    start = target.token_to_id(task["start"]) if task["start"] else target.special_id("start")
+    if family is BART and not tokenizers.is_joint:
+        raise InputError("tokenizer.joint = false: BART has one vocabulary, so this model cannot be exported as one")
+    separate = {"decoder_vocab_size": len(target), "share_encoder_decoder_embeddings": tokenizers.is_joint}
+    keys = {
+        "vocab_size": len(source),
+        **(separate if family is MARIAN else {}),
+        "decoder_start_token_id": start,
+        "forced_eos_token_id": end,
+        "forced_bos_token_id": target.token_to_id(task["first"]) if task["first"] else None,
+    }
+    specials = {"pad_token": pad, "bos_token": begin, "eos_token": end, "unk_token": target.find_special_id("unknown")}
+    ids = _special_id_values({name: specials[name] for name in ("pad_token", "bos_token", "eos_token")})
+    return TokenizerExport(
+        {**keys, **ids}, specials, PostProcessorTemplate(f"{task['first']} $A {target.id_to_token(end)}".strip())
+    )
+
+
+def _language_model_export(task: TaskTable, tokenizer: Tokenizer) -> TokenizerExport:
+    end = tokenizer.token_to_id(task["end"]) if task["end"] else tokenizer.special_id("end")
+    start = tokenizer.token_to_id(task["start"]) if task["start"] else end
+    specials = {"bos_token": start, "eos_token": end, "unk_token": tokenizer.find_special_id("unknown")}
+    keys = {"vocab_size": len(tokenizer), "bos_token_id": start, "eos_token_id": end}
+    return TokenizerExport(
+        keys,
+        specials,
+        PostProcessorTemplate("$A" if task["prompts"] == "bare" else f"{tokenizer.id_to_token(start)} $A"),
+    )
+
+
+def _special_id_values(specials: Mapping[str, int | None]) -> dict[str, int | None]:
+    return {f"{name}_id": index for name, index in specials.items()}
+
+
+def _label_values(task: TaskTable, labels: Sequence[str]) -> dict[str, Any]:
+    """The labels by number, and what they are for."""
+    if task["name"] not in ("classify", "tag"):
+        return {}
+    score = task.get("kind") == "score"
+    names = ["LABEL_0"] if score else list(labels)
+    numbers = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+    kind = "regression" if score else "single_label_classification"
+    return numbers if task["name"] == "tag" else {**numbers, "problem_type": kind}
+
+
+def _write_tokenizers(directory: Path, export: TokenizerExport, tokenizers: TokenizerPair, n_positions: int) -> None:
+    """One file, or one more for a target vocabulary of its own, which their library knows nothing of."""
+    source = tokenizers.source
+    names = {name: source.id_to_token(index) for name, index in export.special_ids.items() if index is not None}
+    settings = {"model_max_length": n_positions, "model_input_names": list(export.model_inputs)}
+    write_hf_tokenizer(directory, source, export.template, names, settings)
+    if not tokenizers.is_joint:
+        tokenizers.target.save(directory / TokenizerPair.TARGET_FILE)

@@ -1,0 +1,119 @@
+"""The recipe schema: the dataclass of each TOML table, and a resolved recipe, in which every key has a value.
+
+Used by training and inference alike; which keys a recipe may leave open is training/defaults.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from regard import config
+from regard.data.corpus import DataConfig
+from regard.errors import ConfigError, did_you_mean
+from regard.models.architectures import architecture_of
+from regard.models.config import ModelConfig
+from regard.tasks import TASKS, Task
+from regard.text.tokenizer_training import TokenizerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The recipe's ``[train]`` table."""
+
+    steps: int
+    batch_tokens: int
+    accumulate: int = 1
+    learning_rate: float
+    schedule: Literal["inverse-sqrt", "linear", "cosine", "constant"] = "inverse-sqrt"
+    warmup: int
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    seed: int = 1
+    log_every: int
+    validate_every: int
+    save_every: int
+    patience: int = 10
+    average: int = 5
+    layer_decay: float = 1.0
+    precision: Literal["float32", "bfloat16"]
+    compiled: bool
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_tokens", "accumulate", "log_every", "validate_every", "save_every", "average"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"train.{name} = {getattr(self, name)}; expected at least 1")
+        for name in ("warmup", "patience", "seed", "weight_decay"):
+            if not 0 <= getattr(self, name) < 2**63:
+                raise ConfigError(f"train.{name} = {getattr(self, name)}; expected 0 or more")
+        for name in ("learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"train.{name} = {getattr(self, name)}; expected more than 0")
+        if not 0 < self.layer_decay <= 1:
+            raise ConfigError(f"train.layer_decay = {self.layer_decay}; expected more than 0 and at most 1")
+
+
+PLACEHOLDER_TRAIN_CONFIG = TrainConfig(
+    steps=1,
+    batch_tokens=1,
+    learning_rate=1e-3,
+    warmup=0,
+    log_every=1,
+    validate_every=1,
+    save_every=1,
+    precision="float32",
+    compiled=False,
+)
+"""The table of a model that was not trained here; it says nothing."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A resolved recipe: every key of every table has a value."""
+
+    task: Any
+    data: DataConfig
+    tokenizer: TokenizerConfig
+    model: ModelConfig
+    train: TrainConfig
+
+    def __post_init__(self) -> None:
+        if self.train.compiled and not self.model.uses_packing:
+            shapes = f"model.architecture = {self.model.architecture} has batches of many shapes"
+            raise ConfigError(f"train.compiled = true, but {shapes}; leave it out")
+
+    def tables(self) -> config.Tables:
+        """As plain tables, in the order of the recipe."""
+        return config.to_tables(vars(self))
+
+
+def get_task_class(tables: config.Tables, where: str) -> type[Task]:
+    """The task a recipe names."""
+    name = tables.get("task", {}).get("name")
+    if name is None:
+        raise ConfigError(f'{where}: no task; add name = "translate" under [task]; known: {", ".join(TASKS)}')
+    if not isinstance(name, str) or name not in TASKS:
+        raise ConfigError(f"{where}: task.name = {name!r} is unknown; {did_you_mean(str(name), TASKS)}")
+    return TASKS[name]
+
+
+def recipe_schema(task_class: type[Task], tables: config.Tables, where: str) -> dict[str, type]:
+    """The dataclass of each table of a recipe for this task, and for the architecture that it names."""
+    return {
+        "task": task_class.Config,
+        "data": DataConfig,
+        "tokenizer": TokenizerConfig,
+        "model": architecture_of(task_class.architectures, tables.get("model", {}), where).Config,
+        "train": TrainConfig,
+    }
+
+
+def build_run_config(tables: config.Tables, where: str) -> RunConfig:
+    """The complete tables as one config."""
+    kinds = recipe_schema(get_task_class(tables, where), tables, where)
+    checked = config.check(tables, kinds, where)
+    for name, kind in kinds.items():
+        missing = config.missing_keys(kind, checked.get(name, {}))
+        if missing:
+            raise ConfigError(f"{where}: no value for {name}.{missing[0]}; was this file cut short?")
+    return RunConfig(**{name: config.build(kind, checked[name]) for name, kind in kinds.items()})

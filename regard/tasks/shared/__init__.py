@@ -1,0 +1,1 @@
+"""Building blocks that several tasks share; the tasks themselves are the files one level up."""

@@ -1,0 +1,251 @@
+"""Vectors of texts, words and tokens, from any encoder (SPEC 4.11).
+
+A layer is counted as in `identify`: 0 is what enters the layers, l what leaves the l-th; several give their mean.
+`STATIC` are the vectors of tokens before anything is added to them, the same wherever a token stands. A text longer
+than the model is read in overlapping windows: its vector is their mean, each by its tokens, and a token or word counts
+where most of the text is around it. A word is the mean of its pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.data.batches import SegmentedRows
+from regard.errors import InputError, did_you_mean
+from regard.models.heads import POOLINGS, Pooler, Pooling, make_text_mask
+from regard.models.interfaces import EncoderModel
+from regard.tasks.shared.encoder_task import (
+    EncoderTask,
+    inputs_to_rows,
+    make_inference_batches,
+    map_batches_in_threads,
+    unpad_rows,
+)
+from regard.text.special_tokens import TextWindow, max_context_window, split_into_windows
+
+LEVELS = ("text", "word", "token")
+STATIC_LAYERS: tuple[int, ...] = ()
+"""In the place of layers: the vectors of tokens by themselves."""
+
+Ids = list[int]
+VectorArray = Float[np.ndarray, "N D"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions:
+    """How vectors are made; layers are counted from 0, what enters them; `length` tokens are read at once, at most."""
+
+    level: str = "text"
+    layers: tuple[int, ...]
+    pooling: str
+    normalised: bool
+    max_length: int
+
+
+def resolve_embedding_options(
+    task: EncoderTask,
+    model: EncoderModel,
+    *,
+    level: str = "text",
+    layers: Sequence[int] = (-1,),
+    pooling: str | None = None,
+    normalised: bool | None = None,
+) -> EmbeddingOptions:
+    """How to make vectors, where this model has what is asked for; what nobody asks for, its task says."""
+    if level not in LEVELS:
+        raise InputError(f"no level is called '{level}'; {did_you_mean(level, LEVELS)}")
+    if pooling is not None and level != "text":
+        raise InputError(f"pooling makes one vector of a text; leave it out at the level of {level}s")
+    return EmbeddingOptions(
+        level=level,
+        layers=tuple(_resolve_layer(layer, len(model.encoder)) for layer in layers),
+        pooling=_check_pooling(model, pooling or task.pooling),
+        normalised=task.normalised if normalised is None else normalised,
+        max_length=min(task.max_length, model.config.n_positions),
+    )
+
+
+def _resolve_layer(layer: int, n_layers: int) -> int:
+    if not -n_layers - 1 <= layer <= n_layers:
+        raise InputError(f"layer {layer}: this model has {n_layers} layers; 0 is what enters them, -1 the last")
+    return layer % (n_layers + 1)
+
+
+def _check_pooling(model: EncoderModel, name: str) -> str:
+    if name not in POOLINGS:
+        raise InputError(f"no pooling is called '{name}'; {did_you_mean(name, POOLINGS)}")
+    if name == "attention" and _find_learned_pooling(model) is None:
+        others = ", ".join(other for other in POOLINGS if other != name)
+        raise InputError(f"this model has learned no attention over the tokens of a text; accepted: {others}")
+    return name
+
+
+def _find_learned_pooling(model: EncoderModel) -> Pooling | None:
+    """The attention over the tokens of a text that a model has learned, if it has."""
+    pooler = dict(model.heads).get("pooler")
+    return pooler.pooling if isinstance(pooler, Pooler) and pooler.pooling.kind == "attention" else None
+
+
+class NamedVectors(NamedTuple):
+    """The words or tokens of a text, and their vectors."""
+
+    names: list[str]
+    vectors: VectorArray
+
+
+class WeightedTokens(NamedTuple):
+    """A text as it was read, special tokens included, and how much each token counts in the vector of the text."""
+
+    ids: Ids
+    hidden: Float[Tensor, "T D"]
+    weights: Float[Tensor, " T"]
+
+
+class IndexedWindow(NamedTuple):
+    """A window of a text."""
+
+    text_index: int
+    window: TextWindow
+
+
+class Embedder:
+    """Makes vectors of texts with one model, in one way."""
+
+    def __init__(self, task: EncoderTask, model: EncoderModel, options: EmbeddingOptions, device: torch.device) -> None:
+        self.task, self.model, self.options, self.device = task, model, options, device
+        self.max_tokens = options.max_length - task.template.n_special_tokens(is_pair=False)
+        learned = _find_learned_pooling(model) if options.pooling == "attention" else None
+        self.pooling = learned or Pooling(options.pooling, model.config.d_model)
+
+    def embed_texts(self, texts: Sequence[str]) -> VectorArray:
+        """The vector of each text."""
+        encoded = self.task.tokenizer.encode_batch(texts)
+        pieces, share = _split_into_windows(encoded, self.max_tokens)
+        found = torch.zeros(len(texts), self.model.config.d_model)
+
+        def pool(hidden: Float[Tensor, "B T D"], rows: SegmentedRows) -> Float[Tensor, "texts D"]:
+            return self.pooling.text_vectors(hidden, rows, int(rows.segment.amax())).flatten(0, 1)
+
+        for chosen, vectors in self._forward_windows(encoded, pieces, pool):
+            owner = torch.tensor([pieces[number].text_index for number in chosen])
+            found.index_add_(0, owner, vectors * share[chosen, None])
+        return self._finalise_vectors(found)
+
+    def embed_words_or_tokens(self, texts: Sequence[str]) -> list[NamedVectors]:
+        """The words or the tokens of each text, special tokens left out."""
+        encoded = self.task.tokenizer.encode_batch(texts)
+        pieces, _ = _split_into_windows(encoded, self.max_tokens)
+        found = [torch.zeros(len(ids), self.model.config.d_model) for ids in encoded]
+        taken, extra = _assign_tokens(pieces), self.task.template.n_special_tokens(is_pair=False)
+        for chosen, tokens in self._forward_windows(encoded, pieces, lambda hidden, rows: hidden[rows.segment > 0]):
+            lengths = [end - start + extra for _, (start, end) in (pieces[number] for number in chosen)]
+            for number, vectors in zip(chosen, tokens.split(lengths), strict=True):
+                text, (start, _) = pieces[number]
+                found[text][taken[number]] = vectors[1 + taken[number] - start]
+        return [self._name_vectors(ids, vectors) for ids, vectors in zip(encoded, found, strict=True)]
+
+    def weigh_tokens(self, text: str) -> WeightedTokens:
+        """A text that the model takes whole, token by token, with what makes its vector: ``weights @ hidden``."""
+        if self.options.pooling == "max":
+            raise InputError("a vector of largest values is no sum over tokens, so there is no evidence to show")
+        ids = self.task.tokenizer.encode(text)
+        if len(ids) > self.max_tokens:
+            raise InputError(
+                f"the text has {len(ids):,} tokens; this model reads {self.max_tokens:,} at once; split it"
+            )
+        framed = self.task.template.wrap(ids)
+        rows = inputs_to_rows([framed], self.task.template.pad_id).to(self.device)
+        with torch.inference_mode():
+            hidden = self._average_layers(rows, [])
+            weights = self.pooling.token_weights(hidden, rows, make_text_mask(rows, 1))
+        return WeightedTokens(framed.ids, hidden[0].double().cpu(), weights[0, 0].double().cpu())
+
+    def hidden_states(self, ids: Ids) -> Float[Tensor, "L T D"]:
+        """The tokens of a text that the model takes whole: static, as they enter the layers, as they leave each."""
+        rows = inputs_to_rows([self.task.template.wrap(ids)], self.task.template.pad_id).to(self.device)
+        with torch.inference_mode():
+            found = [self._embed_statically(rows), *self.model.iter_hidden_states(rows)]
+        return torch.cat(found)[:, 1:-1].double().cpu()
+
+    def _forward_windows(
+        self,
+        encoded: Sequence[Ids],
+        text_windows: Sequence[IndexedWindow],
+        readout: Callable[[Tensor, SegmentedRows], Tensor],
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """What `make` makes of all pieces, by their numbers, those of like length together; on a CPU in one row."""
+        inputs = [self.task.template.wrap(encoded[text][start:end]) for text, (start, end) in text_windows]
+
+        def one(chosen: list[int]) -> Tensor:
+            rows = inputs_to_rows([inputs[number] for number in chosen], self.task.template.pad_id).to(self.device)
+            lengths: list[int] = []
+            if self.device.type == "cpu":
+                rows, lengths = unpad_rows(rows)
+            with torch.inference_mode():
+                return readout(self._average_layers(rows, lengths), rows).float().cpu()
+
+        return map_batches_in_threads(
+            one, make_inference_batches([len(each.ids) for each in inputs], self.device), self.device
+        )
+
+    def _average_layers(self, rows: SegmentedRows, lengths: Sequence[int]) -> Float[Tensor, "B T D"]:
+        """The mean of the layers asked for; those behind the last of them are not computed."""
+        layers = self.options.layers
+        if not layers:
+            return self._embed_statically(rows)
+        states = self.model.iter_hidden_states(rows, lengths)
+        kept = {layer: state for layer, state in zip(range(max(layers) + 1), states, strict=False) if layer in layers}
+        return sum((kept[layer] for layer in layers[1:]), kept[layers[0]]) / len(layers)
+
+    def _embed_statically(self, rows: SegmentedRows) -> Float[Tensor, "B T D"]:
+        embedding = self.model.embedding
+        found: Tensor = embedding.tokens(rows.ids) * embedding.scale
+        return found
+
+    def _name_vectors(self, ids: Ids, vectors: Float[Tensor, "T D"]) -> NamedVectors:
+        if self.options.level == "token":
+            return NamedVectors(self.task.tokenizer.display_tokens(ids), self._finalise_vectors(vectors))
+        words = self.task.tokenizer.words(ids)
+        means = [vectors[list(word.token_indices)].mean(0) for word in words]
+        return NamedVectors(
+            [word.text for word in words], self._finalise_vectors(torch.stack(means) if means else vectors)
+        )
+
+    def _finalise_vectors(self, vectors: Float[Tensor, "N D"]) -> VectorArray:
+        made = torch.nn.functional.normalize(vectors, dim=-1) if self.options.normalised else vectors
+        found: np.ndarray = made.numpy()
+        return found
+
+
+def _split_into_windows(
+    encoded: Sequence[Ids], max_tokens: int
+) -> tuple[list[IndexedWindow], Float[Tensor, " pieces"]]:
+    """The windows of all texts, and what share of its text's tokens each has."""
+    pieces = [
+        IndexedWindow(text, window)
+        for text, ids in enumerate(encoded)
+        for window in split_into_windows(len(ids), max_tokens)
+    ]
+    lengths = torch.tensor([float(max(1, end - start)) for _, (start, end) in pieces])
+    owner = torch.tensor([piece.text_index for piece in pieces], dtype=torch.long)
+    return pieces, lengths / torch.zeros(len(encoded)).index_add(0, owner, lengths)[owner]
+
+
+def _assign_tokens(text_windows: Sequence[IndexedWindow]) -> list[Int[Tensor, " tokens"]]:
+    """The tokens that count in each window: all of them where it is the only one of its text."""
+    by_text: dict[int, list[int]] = {}
+    for number, piece in enumerate(text_windows):
+        by_text.setdefault(piece.text_index, []).append(number)
+    taken: list[list[int]] = [[] for _ in text_windows]
+    for numbers in by_text.values():
+        found = [text_windows[number].window for number in numbers]
+        for token in range(found[-1].end):
+            taken[numbers[max_context_window(found, token) if len(found) > 1 else 0]].append(token)
+    return [torch.tensor(tokens, dtype=torch.long) for tokens in taken]

@@ -1,0 +1,247 @@
+"""What the tasks on an encoder share: inputs between special tokens, rows of them.
+
+Each text is stored as it enters the model, special ids included, with the place where its second part begins; what
+is to be said of it is the task's own. `pretrain.py` builds on this, `classify.py` and `tag.py` on `Labelling`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.data.batches import SegmentedRows, build_segmented_rows
+from regard.data.buckets import batch_by_tokens
+from regard.data.order import Placement
+from regard.data.store import Column, TokenStore
+from regard.errors import ConfigError
+from regard.models.architectures import ENCODER_MODELS
+from regard.models.config import EncoderModelConfig
+from regard.models.exchange import HFCheckpoint
+from regard.models.interfaces import EncoderModel
+from regard.progress import warn
+from regard.tasks.shared.labels import Labels
+from regard.tasks.shared.single_tokenizer import SingleTokenizerTask
+from regard.tasks.task import Task, TrainingScale
+from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate
+from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
+from regard.text.tokenizer_training import TokenizerConfig
+
+MIN_STORED_VALUE_LIMIT = 1 << 16
+"""Places in a text, and halves of a real number, are stored beside ids: all are below this."""
+
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = (1 << 8, 1 << 10), 1 << 14
+"""Positions that are read at once outside of training: few on a CPU, where what a layer makes of them stays near."""
+
+INPUT_LENGTHS = range(16, 1 << 15)
+"""What ``task.length`` may be."""
+
+MIN_EXAMPLES_FOR_LABEL_WARNING = 20
+"""Examples from which on labels that are hardly ever the same look like another column."""
+
+REQUIRED_ROLES = ("pad", "first", "parting")
+
+ResultT = TypeVar("ResultT")
+
+
+class EncoderTask(SingleTokenizerTask):
+    """A task on an encoder.
+
+    Inputs are cut to `length` tokens, special ones included. `pooling` and `normalised` say how texts become vectors
+    where nobody asks (vectors.py).
+    """
+
+    architectures = ENCODER_MODELS
+    default_tokenizer_kind = "wordpiece"
+    special_token_names = ENCODER_SPECIAL_TOKENS
+    pooling: str = "mean"
+    normalised: bool = False
+
+    def __init__(self, config: Any, tokenizer: Tokenizer, labels: Labels = Task.labels) -> None:
+        super().__init__(config, tokenizer)
+        self.labels = labels
+
+    @classmethod
+    def from_hf_checkpoint(cls, checkpoint: HFCheckpoint) -> EncoderTask:
+        return cls(cls.Config(**checkpoint.task), checkpoint.tokenizers.source, Labels(checkpoint.labels))
+
+    @cached_property
+    def template(self) -> SpecialTokenTemplate:
+        return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
+
+    @property
+    def stored_value_limit(self) -> int:
+        return max(MIN_STORED_VALUE_LIMIT, self.vocabulary_size)
+
+    def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
+        return store.lengths("text")
+
+    @abstractmethod
+    def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
+        """What this task puts on the encoder."""
+
+    def build_model(self, config: EncoderModelConfig) -> EncoderModel:
+        model: EncoderModel = self.architectures[config.architecture].Model(
+            config, self.vocabulary_size, self.build_heads(config)
+        )
+        return model
+
+    def pack_rows(self, store: TokenStore, placement: Placement) -> SegmentedRows:
+        """The texts of a placement, packed."""
+        return build_segmented_rows(
+            store["text"], store["turn"], placement, placement.widths[0], pad_id=self.template.pad_id
+        )
+
+    def forward_batches(
+        self,
+        model: EncoderModel,
+        inputs: Sequence[EncodedInput],
+        readout: Callable[[Float[Tensor, "B T D"], SegmentedRows], Float[Tensor, "B _"]],
+        device: torch.device,
+    ) -> Iterator[tuple[int, Tensor]]:
+        """What `make` makes of each input, alone in its row, with the input's number; those of like length together."""
+
+        def one(chosen: list[int]) -> Tensor:
+            rows = inputs_to_rows([inputs[i] for i in chosen], self.template.pad_id).to(device)
+            with torch.inference_mode():
+                return readout(compute_hidden_states(model, rows), rows).cpu()
+
+        for chosen, made in map_batches_in_threads(
+            one, make_inference_batches([len(each.ids) for each in inputs], device), device
+        ):
+            yield from zip(chosen, made, strict=True)
+
+
+class LabelledTask(EncoderTask):
+    """A task that learns labels: few examples, or as many as somebody could label."""
+
+    has_perplexity = False
+
+    @classmethod
+    def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
+        return fine_tuning_defaults(scale)
+
+    @classmethod
+    def load(cls, config: Any, tokenizer_config: TokenizerConfig, directory: Path) -> LabelledTask:
+        return cls(config, Tokenizer.load(directory / TOKENIZER_FILE, REQUIRED_ROLES), Labels.load(directory))
+
+    def save(self, directory: Path) -> None:
+        super().save(directory)
+        self.labels.save(directory)
+
+
+def check_labels(labels: Labels) -> None:
+    """Refuse labels of which there is only one; warn of those that are hardly ever the same."""
+    if len(labels) < 2:
+        raise ConfigError(f"only one label, '{labels.format_names()}': nothing to tell apart; is it the right column?")
+    if 2 * len(labels) > sum(labels.counts) > MIN_EXAMPLES_FOR_LABEL_WARNING:
+        warn(f"{len(labels):,} labels for {sum(labels.counts):,} examples; is it the right column?")
+
+
+def inputs_to_rows(inputs: Sequence[EncodedInput], pad: int) -> SegmentedRows:
+    """Inputs as the model takes them, one per row."""
+    alone, width = np.arange(len(inputs)), max(len(each.ids) for each in inputs)
+    placement = Placement(alone, alone, len(inputs), (width,))
+    column, turn = (
+        Column.from_sentences([each.ids for each in inputs]),
+        Column.from_sentences([[each.token_type_boundary] for each in inputs]),
+    )
+    return build_segmented_rows(column, turn, placement, width, pad_id=pad)
+
+
+def make_inference_batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
+    """Texts of like length, as many as a device reads fastest; on a CPU so that all cores are done about together."""
+    by_all_cores = sum(lengths) // (8 * torch.get_num_threads())
+    return batch_by_tokens(
+        lengths,
+        min(max(by_all_cores, CPU_BATCH_TOKENS[0]), CPU_BATCH_TOKENS[1]) if device.type == "cpu" else GPU_BATCH_TOKENS,
+    )
+
+
+def map_batches_in_threads(
+    function: Callable[[list[int]], ResultT], batches: Iterable[list[int]], device: torch.device
+) -> Iterator[tuple[list[int], ResultT]]:
+    """What `work` makes of each batch; on a CPU every core has a batch of its own, and none waits for another.
+
+    There the cores would else share each product, and meet after it: slower, and far slower where a core is busy.
+    """
+    every, n_threads = list(batches), torch.get_num_threads()
+    n_workers = min(n_threads, len(every)) if device.type == "cpu" else 1
+    if n_workers <= 1:
+        yield from ((batch, function(batch)) for batch in every)
+        return
+    try:
+        with ThreadPoolExecutor(n_workers, "regard-read", torch.set_num_threads, (1,)) as pool:
+            yield from zip(every, pool.map(function, every), strict=True)
+    finally:
+        torch.set_num_threads(n_threads)  # the workers set theirs, but new threads would start with it
+
+
+def unpad_rows(rows: SegmentedRows) -> tuple[SegmentedRows, list[int]]:
+    """Texts that have rows to themselves, all in one row without padding, and how long each is."""
+    there = rows.segment > 0
+    lengths = there.sum(1)
+    number = torch.arange(1, len(lengths) + 1, dtype=rows.segment.dtype).repeat_interleave(lengths)
+    ids, position, part = (each[there][None] for each in (rows.ids, rows.position, rows.token_type_ids))
+    return SegmentedRows(ids, number[None], position, part), lengths.tolist()
+
+
+def compute_hidden_states(model: EncoderModel, rows: SegmentedRows) -> Float[Tensor, "B T D"]:
+    """What the encoder makes of texts that have rows to themselves; on a CPU it does not read their padding."""
+    cpu = rows.ids.device.type == "cpu"
+    hidden: Tensor = model(*unpad_rows(rows)) if cpu else model(rows)
+    if not cpu:
+        return hidden
+    padded = hidden.new_zeros(*rows.ids.shape, hidden.shape[-1])
+    padded[rows.segment > 0] = hidden[0]
+    return padded
+
+
+def max_texts_per_row(placement: Placement) -> int:
+    """Texts that a row may hold: the shortest takes two positions."""
+    return 1 if placement.one_item_per_row else max(1, placement.widths[0] // 2)
+
+
+def read_stored_inputs(store: TokenStore, items: Int[np.ndarray, " items"]) -> list[EncodedInput]:
+    """Inputs as they were stored."""
+    turns = read_scalar_column(store, "turn", items).tolist()
+    return [
+        EncodedInput(store["text"][i].tolist(), turn, 1, turn) for i, turn in zip(items.tolist(), turns, strict=True)
+    ]
+
+
+def read_scalar_column(store: TokenStore, column: str, items: Int[np.ndarray, " items"]) -> Any:
+    """The single number that a column holds for each item."""
+    found = store[column]
+    return found.ids[found.offsets[items]]
+
+
+def fine_tuning_defaults(scale: TrainingScale) -> dict[str, Any]:
+    """How labelled texts are learned: few passes over the data at a low rate from a trained model, many from none.
+
+    About 32 texts a step; narrow models bear higher rates, and small data needs more passes to be stable.
+    """
+    mean = scale.n_tokens / max(1, scale.n_examples)
+    batch_tokens = 512 * max(1, round(32 * mean / 512))
+    epochs, rate = 20, min(1e-3, 0.1 / scale.d_model)
+    if scale.is_finetuning:
+        epochs, rate = 10 if scale.n_examples < 10_000 else 4, 0.023 / scale.d_model
+    return {
+        "batch_tokens": batch_tokens,
+        "steps": lambda batch: max(100, round(epochs * scale.n_tokens / batch)),
+        "learning_rate": round(rate, 6),
+        "schedule": "linear",
+        "warmup": lambda steps: max(1, steps // 10),
+        "weight_decay": 0.01,
+        "validate_every": lambda steps: max(20, steps // (2 * epochs)),
+        "average": 1,
+        "patience": 0 if scale.is_finetuning else 10,
+    }

@@ -1,0 +1,95 @@
+"""What labelled texts are labelled with: classes and how much each counts, or scores on a scale.
+
+classify.py learns these from its files before it learns anything else; labels.py keeps them with the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.data.corpus import Corpus
+from regard.errors import ConfigError
+from regard.tasks.shared.encoder_task import check_labels
+from regard.tasks.shared.labels import Labels, ScoreScaler
+from regard.text.labelled import LabelledExample, LabelValidator, read_labelled_examples
+
+MAX_NUMERIC_CLASSES = 100
+"""Different labels that are all numbers: more are a scale, not classes."""
+
+MAX_SCORE = float(np.finfo(np.float32).max)
+"""Scores beyond it are not finite where they are stored."""
+
+
+def collect_labels(corpus: Corpus, *, is_regression: bool) -> Labels:
+    """The labels of all training files, those of examples that are held out too; other files may have no others."""
+
+    def read(data: Sequence[str], problem: LabelValidator) -> Iterator[LabelledExample]:
+        return read_labelled_examples(
+            data, corpus.data.columns, skip_empty=corpus.data.skip_empty, validate_label=problem
+        )
+
+    counted, paired = Counter[str](), False
+    for each in read(corpus.data.train, describe_invalid_score if is_regression else lambda _: ""):
+        counted[each.label] += 1
+        paired = bool(each.pair)
+    labels = _make_score_labels(counted, paired) if is_regression else _make_class_labels(counted, paired)
+    if corpus.data.valid:
+        for _ in read(corpus.data.valid, describe_invalid_score if is_regression else labels.describe_unknown):
+            pass
+    return labels
+
+
+def _make_class_labels(counts: Counter[str], paired: bool) -> Labels:
+    labels = Labels.from_occurrences(counts, paired=paired)
+    if len(labels) > MAX_NUMERIC_CLASSES and all(map(_is_number, labels.names)):
+        raise ConfigError(f"{len(labels)} different numbers as labels; for a scale pass --set task.kind=score")
+    check_labels(labels)
+    return labels
+
+
+def _make_score_labels(counts: Counter[str], paired: bool) -> Labels:
+    scores = Counter[float]()
+    for label, times in counts.items():
+        scores[float(label)] += times
+    scale = ScoreScaler.from_counts(scores)
+    if scale.deviation == 0:
+        raise ConfigError(f"every text has the score {next(iter(counts))}: nothing to tell apart; the right column?")
+    return Labels(paired=paired, scale=scale)
+
+
+def describe_invalid_score(label: str) -> str:
+    """What to say of a label that is no score; nothing of one that is."""
+    if _is_number(label):
+        return ""
+    return f"the label '{label[:40]}' is no finite number, but task.kind is score; correct it, or drop the line"
+
+
+def _is_number(label: str) -> bool:
+    try:
+        return abs(float(label)) <= MAX_SCORE
+    except ValueError:
+        return False
+
+
+def compute_class_weights(scheme: str, labels: Labels) -> Float[Tensor, " C"]:
+    """How much each class counts; where "balanced", on average over the training texts 1, and all classes alike."""
+    if scheme == "equal":
+        return torch.ones(len(labels))
+    if scheme == "balanced":
+        counts = torch.tensor(labels.counts or [1.0] * len(labels)).float()
+        return counts.sum() / (len(labels) * counts)
+    weights = torch.ones(len(labels))
+    for part in scheme.split(","):
+        name, _, value = part.rpartition("=")
+        if name not in labels.names or not _is_number(value) or float(value) <= 0:
+            raise ConfigError(
+                f"task.class_weights: '{part}'; accepted: equal, balanced, or LABEL=WEIGHT,... for {labels.format_names()}"
+            )
+        weights[labels.index(name)] = float(value)
+    return weights

@@ -1,0 +1,50 @@
+"""What a vocabulary does not know: characters that its text never had (text/tokenizer_training.py, "characters").
+
+A text may come in any number of parts; what is said of it is said once, and counts all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regard.progress import warn
+from regard.text.tokenizer import Tokenizer
+
+MAX_NAMED_CHARACTERS = 5
+"""Unknown characters that a warning names."""
+
+
+class UnknownTokenCounter:
+    """Encodes texts and counts what is unknown of them; where every character is a token, remembers some of them."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer, self.unknown_id = tokenizer, tokenizer.find_special_id("unknown")
+        self.n_unknown = self.n_tokens = 0
+        self.characters: dict[str, None] = {}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of texts."""
+        found = self.tokenizer.encode_batch(texts)
+        self.n_tokens += sum(map(len, found))
+        for text, ids in zip(texts, found, strict=True):
+            if self.unknown_id is not None and (count := ids.count(self.unknown_id)):
+                self.n_unknown += count
+                self._collect_characters(text, ids)
+        return found
+
+    def _collect_characters(self, text: str, ids: Sequence[int]) -> None:
+        if len(ids) == len(text) and len(self.characters) <= MAX_NAMED_CHARACTERS:
+            unknown = (character for character, index in zip(text, ids, strict=True) if index == self.unknown_id)
+            self.characters |= dict.fromkeys(unknown)
+
+    def warn(self, detail: str = "") -> None:
+        """Say what was unknown, if anything was, and what follows from it."""
+        named = ": " + " ".join(map(repr, list(self.characters)[:MAX_NAMED_CHARACTERS])) if self.characters else ""
+        more = " ..." if len(self.characters) > MAX_NAMED_CHARACTERS else ""
+        warn_about_unknown_tokens(self.n_unknown, self.n_tokens, named + more + detail)
+
+
+def warn_about_unknown_tokens(n_unknown: int, n_tokens: int, detail: str = "", scope: str = "") -> None:
+    """One line that counts them."""
+    if n_unknown:
+        warn(f"{n_unknown:,} of {n_tokens:,} tokens{scope} are unknown to the vocabulary, which never saw them{detail}")

@@ -1,0 +1,135 @@
+"""What a run will cost, computed before its first step and printed for the user to judge.
+
+Work and memory are not estimated by formula: a training batch is run through the model on torch's meta device, which
+has shapes but no numbers, while the products are counted and the tensors kept for the backward pass are weighed. That
+holds for any model to come. Where batches differ in shape, a few stand for all. Compiled graphs keep less than this
+eager count says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.data.order import Placement
+from regard.runs.device import available_memory, describe_device
+from regard.training.prepare import PreparedRun
+from regard.training.step import Objective
+
+BYTES_PER_PARAMETER = 16
+"""A float32 weight, its gradient and Adam's two moments."""
+
+N_PROFILED_BATCHES = 5
+"""Batches whose operations are counted, from narrow to wide ones, where not all are of one shape."""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The size of a run."""
+
+    n_parameters: int
+    n_examples: int
+    n_tokens: int
+    packing_efficiency: float
+    batches_per_epoch: int
+    steps: int
+    epochs: float
+    flops: float
+    memory_bytes: int
+    available_memory_bytes: int
+    device: str
+    chosen_settings: dict[str, Any]
+
+    def lines(self) -> list[str]:
+        """The plan in words."""
+        lines = [
+            f"model      {self.n_parameters:,} parameters",
+            f"data       {self.n_examples:,} examples, {self.n_tokens:,} tokens, rows {self.packing_efficiency:.1%} full",
+            f"training   {self.steps:,} steps, {self.batches_per_epoch:,} batches an epoch, {self.epochs:.1f} epochs",
+            f"work       {self.flops:.2e} floating-point operations",
+            f"memory     about {_format_bytes(self.memory_bytes)} of {_format_bytes(self.available_memory_bytes)} free ({self.device})",
+        ]
+        if self.chosen_settings:
+            lines.append(
+                "chosen     "
+                + ", ".join(f"{key} {_format_value(value)}" for key, value in self.chosen_settings.items())
+            )
+            lines.append("           (config.toml in the run directory holds the whole recipe)")
+        return lines
+
+
+def make_plan(prepared: PreparedRun) -> TrainingPlan:
+    """The plan of a prepared run."""
+    train = prepared.config.train
+    estimate = prepared.train_order.estimate()
+    lengths = prepared.task.example_lengths(prepared.train_store)
+    flops, activations = _profile_batches(prepared)
+    parameters = sum(weight.numel() for weight in prepared.model.parameters())
+    return TrainingPlan(
+        n_parameters=parameters,
+        n_examples=len(prepared.train_store),
+        n_tokens=int(lengths[:, -1].sum()),
+        packing_efficiency=estimate.packing_efficiency[-1],
+        batches_per_epoch=estimate.n_batches,
+        steps=train.steps,
+        epochs=train.steps * train.accumulate / estimate.n_batches,
+        flops=flops * train.steps * train.accumulate,
+        memory_bytes=BYTES_PER_PARAMETER * parameters + activations,
+        available_memory_bytes=available_memory(prepared.device),
+        device=describe_device(prepared.device),
+        chosen_settings=prepared.chosen_settings,
+    )
+
+
+def _profile_batches(prepared: PreparedRun) -> tuple[float, int]:
+    """Floating-point operations of a batch, on average, and bytes kept for its backward pass, at most."""
+    batches = sorted(
+        prepared.train_order.pool_batches(0, 0), key=lambda each: (max(each.widths), each.n_rows, each.widths)
+    )
+    typical = [batches[(2 * part + 1) * len(batches) // (2 * N_PROFILED_BATCHES)] for part in range(N_PROFILED_BATCHES)]
+    with torch.device("meta"):
+        model = prepared.task.build_model(prepared.config.model)
+    model = model.to(getattr(torch, prepared.config.train.precision))
+    shapes = {(each.n_rows, each.widths): each for each in (*typical, batches[-1])}
+    weighed = {shape: _profile_batch(model, prepared, each) for shape, each in shapes.items()}
+    flops = fmean(weighed[each.n_rows, each.widths][0] for each in typical)
+    return flops, max(kept for _, kept in weighed.values())
+
+
+def _profile_batch(model: nn.Module, prepared: PreparedRun, placement: Placement) -> tuple[float, int]:
+    batch = prepared.task.make_batch(prepared.train_store, placement).to(torch.device("meta"))
+    objective, kept = Objective(model, prepared.task.compute_loss), _SavedTensors()
+    with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(kept.add, lambda x: x):
+        objective(batch).total.backward()
+    return float(counter.get_total_flops()), kept.n_bytes(model)
+
+
+class _SavedTensors:
+    """The storages of tensors kept for the backward pass, each counted once."""
+
+    def __init__(self) -> None:
+        self._storage_bytes: dict[int, int] = {}
+        self._references: list[Tensor] = []
+
+    def add(self, tensor: Tensor) -> Tensor:
+        self._storage_bytes[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+        self._references.append(tensor)
+        return tensor
+
+    def n_bytes(self, model: nn.Module) -> int:
+        """All but the weights themselves."""
+        weights = {weight.untyped_storage()._cdata for weight in model.parameters()}
+        return sum(size for storage, size in self._storage_bytes.items() if storage not in weights)
+
+
+def _format_bytes(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
+
+
+def _format_value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

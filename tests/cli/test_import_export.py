@@ -1,0 +1,83 @@
+"""`regard import` and `regard export`, from the shell's side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import transformers
+from theirs import CASES, save
+
+from regard.cli import main
+from regard.runs.model_loading import open_model
+
+Fail = Callable[..., str]
+
+NAMED = {case.name: case for case in CASES}
+
+
+def called(*arguments: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code == 0
+
+
+def test_there_and_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(NAMED["BERT classes"], folder / "theirs")
+    called("import", "theirs", "--out", "runs/ours")
+    assert capsys.readouterr().out == "runs/ours\n"
+    files = {path.name for path in Path("runs/ours").iterdir()}
+    assert files == {"config.toml", "tokenizer.json", "labels.json", "model.safetensors"}
+    called("export", "runs/ours", "--to", "hf", "--out", "back")
+    assert capsys.readouterr().out == "back\n"
+    files = {path.name for path in Path("back").iterdir()}
+    assert files == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "vocab.txt",
+    }
+    assert open_model(Path("back"))[0] == open_model(Path("theirs"))[0]
+    model = transformers.AutoModelForSequenceClassification.from_pretrained("back")
+    assert model.config.id2label == {0: "no", 1: "maybe", 2: "yes"}
+
+
+def test_sentence_files(folder: Path) -> None:
+    save(NAMED["BERT body"], folder / "theirs")
+    called("export", "theirs", "--out", "back")
+    assert json.loads(Path("back/1_Pooling/config.json").read_text()) == {
+        "word_embedding_dimension": 30,
+        "pooling_mode_cls_token": False,
+        "pooling_mode_mean_tokens": True,
+    }
+    kinds = [each["type"].rpartition(".")[2] for each in json.loads(Path("back/modules.json").read_text())]
+    assert kinds == ["Transformer", "Pooling"]
+
+
+def test_refusals(fail: Fail, run: Path) -> None:
+    assert fail("import", "nowhere", "--out", "x") == (
+        "nowhere: no such directory; name one with config.json and model.safetensors"
+    )
+    assert fail("import", "run", "--out", "x") == "run: already a run directory; use it as it is"
+    Path("empty").mkdir()
+    assert fail("import", "empty", "--out", "x") == "empty: not a Hugging Face directory: it has no config.json"
+    save(NAMED["BERT body"], Path("theirs"))
+    taken = "already there, and not empty; choose another --out"
+    assert fail("import", "theirs", "--out", "run") == f"run: {taken}"
+    assert fail("export", "theirs", "--out", "run") == f"run: {taken}"
+    assert fail("export", "theirs", "--to", "onnx", "--out", "x") == "--to onnx: accepted: hf"
+    assert fail("export", "nowhere", "--out", "x") == "nowhere: no such run directory; `regard train` makes one"
+    Path("file").write_text("")
+    assert fail("import", "theirs", "--out", "file") == f"file: {taken}"
+    assert fail("import", "theirs", "--out", "file/x").startswith("file/x: cannot be written (")
+    assert not Path("x").exists()
+
+
+def test_our_own_translator_has_no_equal(fail: Fail, run: Path) -> None:
+    said = 'model.norm = "pre": Marian has only "post", so this model cannot be exported as one'
+    assert fail("export", "run", "--out", "x") == said
+    assert not Path("x").exists()

@@ -1,0 +1,70 @@
+"""Maps of points on the page: every point where it lies, its name under the pointer, its group in its colour."""
+
+from __future__ import annotations
+
+import torch
+from page_driver import Mount, Opened
+
+from regard.look.views.view_data import Axis, ViewArray, ViewData
+
+POINTS = torch.tensor([[0.0, 0.0], [4.0, 0.0], [4.0, 2.0], [0.0, 2.0]])
+COORDINATE = Axis("coordinate", labels=("x", "y"))
+
+
+def grouped() -> ViewData:
+    text = Axis("text", labels=("first text", "second text", "third text", "<b>fourth</b>"))
+    return ViewData(
+        {},
+        [
+            ViewArray("clusters", "", "map", (text, COORDINATE), POINTS),
+            ViewArray("clusters", "", "cluster", (text,), torch.tensor([0, 1, 1, 0]), "label"),
+        ],
+        {"clusters": ["two groups"]},
+        {"model": "m"},
+    )
+
+
+def layered() -> ViewData:
+    layer = Axis("layer", labels=("static", "0", "1"))
+    values = torch.stack([torch.zeros(4, 2), POINTS, POINTS.flip(0)])
+    side = {"occurrence": ["1 a cat", "2 the cat", "3 cats", "4 cat"]}
+    return ViewData(
+        side, [ViewArray("senses", "", "map", (layer, Axis("occurrence", ("occurrence",)), COORDINATE), values)]
+    )
+
+
+def point_at(opened: Opened, across: float, up: float) -> str:
+    """Move the pointer into a map, by shares of its sides; what the page then says."""
+    field = opened.tab.locator("[data-map]")
+    field.scroll_into_view_if_needed()
+    box = field.bounding_box()
+    opened.tab.mouse.move(box["x"] + across * box["width"], box["y"] + (1 - up) * box["height"])
+    return "\n".join(opened.tab.locator(".tip:visible").all_inner_texts())
+
+
+def places(opened: Opened) -> tuple[float, float, float]:
+    """Where the least and the most lie along the longer side, and by how much the shorter one is off the middle."""
+    size = opened.tab.locator("[data-map]").bounding_box()["width"]
+    room = 26 / size
+    return room, 1 - room, (1 - 2 * room) / 4
+
+
+def test_points_have_their_names_and_groups(mount: Mount) -> None:
+    opened = mount(grouped())
+    assert opened.marked("[data-chart]") == 0, "labels are colours, not bars"
+    low, high, half = places(opened)
+    assert point_at(opened, low, 0.5 - half).split() == ["first", "text", "cluster", "0"]
+    assert point_at(opened, high, 0.5 - half).split() == ["second", "text", "cluster", "1"]
+    assert point_at(opened, low, 0.5 + half).split() == ["<b>fourth</b>", "cluster", "0"]
+    assert point_at(opened, 0.5, 0.95) == ""
+
+
+def test_the_map_of_every_layer(mount: Mount) -> None:
+    opened = mount(layered())
+    low, _, half = places(opened)
+    assert "4 cat" in point_at(opened, low, 0.5 - half), "the last layer is shown first"
+    assert opened.marked(".token.on") == 1
+    slider = opened.tab.locator("input[type=range]")
+    slider.fill("1")
+    slider.dispatch_event("input")
+    assert "1 a cat" in point_at(opened, low, 0.5 - half + 0.001)

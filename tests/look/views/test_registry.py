@@ -1,0 +1,224 @@
+"""The views: shapes and names fit for every model, sentences say what the numbers say, and mistakes are named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from sample_targets import one_stack, translator
+from torch.testing import assert_close
+
+from regard.errors import InputError
+from regard.look.compute.effective_attention import AttentionIdentifiability
+from regard.look.compute.look_target import LookTarget
+from regard.look.inspection import Inspection
+from regard.look.views.registry import VIEWS, ViewRequest, build_view_data, check_request, describe_identifiability
+from regard.look.views.titles import FRACTION_ARRAYS, is_fraction
+from regard.look.views.view_data import ViewArray, ViewData
+from regard.text.subwords import Word
+
+SUBJECTS: dict[str, Callable[[], LookTarget]] = {
+    "translator": lambda: translator(5, 4),
+    "encoder": lambda: one_stack("encoder", 4),
+    "decoder": lambda: one_stack("decoder", 4),
+    "one token": lambda: one_stack("decoder", 1),
+    "one word": lambda: translator(2, 1, n_layers=1, n_decoder_layers=1),
+}
+
+
+def in_words(subject: LookTarget) -> LookTarget:
+    """The same text, its second and third piece one word: as ``<sos>``, the first is one by itself."""
+
+    def merged(tokens: list[str]) -> list[Word]:
+        places = [(0,), (1, 2), *((place,) for place in range(3, len(tokens)))]
+        if len(tokens) < 3:
+            places = [(place,) for place in range(len(tokens))]
+        return [Word("".join(tokens[place] for place in pieces), pieces) for pieces in places]
+
+    sides = {name: replace(side, words=merged(side.tokens)) for name, side in subject.sides.items()}
+    return replace(subject, sides=sides)
+
+
+@pytest.fixture(scope="module", params=SUBJECTS)
+def seen(request: pytest.FixtureRequest) -> Inspection:
+    return Inspection(in_words(SUBJECTS[request.param]()))
+
+
+def find(found: ViewData, view: str, kind: str, name: str) -> ViewArray:
+    (array,) = (array for array in found.arrays_of(view) if (array.kind, array.name) == (kind, name))
+    return array
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_all_views_of_every_model(seen: Inspection, words: bool) -> None:
+    found = seen.view_data("all", words=words)
+    assert list(dict.fromkeys(array.view for array in found.arrays)) == [view for view in VIEWS if view != "pooling"]
+    for array in found.arrays:
+        for axis, size in zip(array.axes, array.values.shape, strict=True):
+            assert len(found.labels(axis, size)) == size, array.qualified_name
+        assert array.values.isfinite().all(), array.qualified_name
+    sides = seen.look_target.sides
+    assert found.sides == {name: [w.text for w in side.words] if words else side.tokens for name, side in sides.items()}
+    for array in found.arrays_of("attention"):
+        assert_close(array.values.sum(-1), torch.ones_like(array.values[..., 0]))
+    for array in found.arrays_of("attribution"):
+        if array.name == "share":
+            assert_close(array.values.sum(1), torch.ones_like(array.values[:, 0]))
+
+
+def test_shares_are_shares_of_one(seen: Inspection) -> None:
+    shares = [array for array in seen.view_data("all").arrays if is_fraction(array)]
+    assert {f"{array.view}.{array.name}" for array in shares} == FRACTION_ARRAYS, "no name that nothing has"
+    for array in shares:
+        assert array.values.min() >= -1e-9, array.qualified_name
+        assert array.values.max() <= 1 + 1e-6, array.qualified_name
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_own_share_and_straying_are_read_off_the_map(seen: Inspection, words: bool) -> None:
+    found = seen.view_data("attribution", words=words)
+    for stack in seen.tokens:
+        share, own = (find(found, "attribution", stack, name).values for name in ("share", "own_share"))
+        n_layers, n_inputs, n_outputs = share.shape
+        before = n_inputs - n_outputs
+        strayed = torch.zeros(n_layers, dtype=torch.float64)
+        for layer in range(n_layers):
+            for output in range(n_outputs):
+                column = share[layer, :, output].tolist()
+                assert math.isclose(own[layer, output], column[before + output], rel_tol=1e-9)
+                strayed[layer] += any(other > column[before + output] for other in column) / n_outputs
+        assert_close(find(found, "attribution", stack, "strayed").values, strayed)
+        said = next(note for note in found.notes["attribution"] if note.startswith(stack))
+        token = "word" if words else "token"
+        assert said == (
+            f"{stack}: in the last layer a {token} is {own[-1].mean():.0%} itself; "
+            f"to {strayed[-1]:.0%} of the {token}s another one contributes more"
+        )
+
+
+def test_an_estimate_comes_with_its_error() -> None:
+    found = Inspection(translator(5, 4)).view_data("attribution", estimate=4, kind="encoder")
+    share, error = (find(found, "attribution", "encoder", name).values for name in ("share", "error"))
+    relative = (error / share)[share > 0.01].mean()
+    assert found.notes["attribution"][0] == (
+        f"encoder: estimated from 4 directions of each token; standard error about {relative:.1%}"
+    )
+
+
+def test_one_kind_one_layer_one_head() -> None:
+    seen = Inspection(translator(5, 4))
+    (array,) = seen.view_data("attention", kind="cross", layer=-1, head=0).arrays
+    assert_close(array.values, seen.attention("cross")[1:, :1])
+    assert [axis.labels for axis in array.axes[:2]] == [("1",), ("0",)]
+    assert {array.kind for array in seen.view_data("rollout", kind="cross").arrays} == {"decoder"}
+    assert {array.kind for array in seen.view_data("positions", kind="decoder").arrays} == {"decoder"}
+    found = seen.view_data("similarity", kind="encoder", layer=-2, head=1)
+    form = find(found, "similarity", "encoder", "form")
+    assert [axis.name for axis in form.axes] == ["layer", "head", "row", "column"]
+    assert [axis.labels for axis in form.axes[:2]] == [("0",), ("1",)]
+    assert_close(form.values[0, 0], seen.similarity(0, 1, "encoder").form)
+    parts = [find(found, "similarity", "encoder", name).values for name in ("symmetric", "antisymmetric")]
+    assert_close(sum(parts), form.values)
+
+
+def test_similarity_counts_metrics() -> None:
+    seen = Inspection(translator(5, 4))
+    for module in seen.look_target.attentions("encoder").values():
+        query, key, _ = module.projection.weight.data.split(module.widths)
+        key[: module.d_key] = query[: module.d_key]  # W_Q W_Q^T: head 0 of every layer measures by a metric
+    found = seen.view_data("similarity", kind="encoder")
+    assert find(found, "similarity", "encoder", "positive").values.tolist() == [[1, 0], [1, 0]]
+    assert found.notes["similarity"][0].startswith("encoder: 2 of 4 heads measure by a metric")
+    assert_close(find(found, "similarity", "encoder", "mutual").values[:, 0], torch.ones(2, dtype=torch.float64))
+
+
+def test_identifiability_in_words_counts_heads() -> None:
+    keys = torch.tensor([[[3, 5], [3, 5]]])
+    rank = torch.tensor([[[3, 4], [3, 5]]])
+    share = torch.tensor([[[0.0, 0.5], [0.0, 0.0]]])
+    assert describe_identifiability("cross", AttentionIdentifiability(keys, rank, keys - rank, share)) == (
+        "cross: 1 of 2 heads here is not identifiable: 5 keys, rank 4 to 5; "
+        "25% of the norm of its weights does not show in its output"
+    )
+    assert describe_identifiability("cross", AttentionIdentifiability(keys, keys, keys - keys, 0 * share)) == (
+        "cross: all 2 heads here are identifiable: 5 keys, rank 5; their outputs tell their weights"
+    )
+
+
+def test_identifiability_in_words_of_one_head() -> None:
+    keys, share = torch.tensor([[[3, 5]]]), torch.tensor([[[0.0, 0.5]]])
+    assert describe_identifiability("cross", AttentionIdentifiability(keys, keys - 2, keys - keys + 2, share)) == (
+        "cross: the one head here is not identifiable: 5 keys, rank 3; "
+        "25% of the norm of its weights does not show in its output"
+    )
+    one = torch.ones_like(keys)
+    assert describe_identifiability("cross", AttentionIdentifiability(one, one, one - one, 0 * share)) == (
+        "cross: the one head here is identifiable: 1 key, rank 1; its output tells its weights"
+    )
+
+
+def test_the_sentences_of_a_real_model_count_what_is_in_the_arrays() -> None:
+    found = Inspection(translator(7, 6)).view_data("identifiability")
+    for note, kind in zip(found.notes["identifiability"], ("encoder", "decoder", "cross"), strict=True):
+        null = find(found, "identifiability", kind, "null").values
+        lost = sum(bool((null[layer, head] > 0).any()) for layer in range(2) for head in range(2))
+        assert lost > 0
+        assert note.startswith(f"{kind}: {lost} of 4 heads here are not identifiable")
+
+
+def test_faithfulness_says_which_view_to_trust_and_what_is_had_by_chance() -> None:
+    seen = Inspection(translator(5, 4))
+    found, (note,) = seen.faithfulness(), seen.view_data("faithfulness").notes["faithfulness"]
+    if found.best is None:
+        assert note.startswith("no view is clearly better than removing inputs at random, for this prediction: ")
+        assert note.endswith("; only 3 times ± above that would be clear")
+    else:
+        assert found.best.replace("_", " ") in note
+    assert "only one input" in Inspection(one_stack("decoder", 1)).view_data("faithfulness").notes["faithfulness"][0]
+
+
+def test_positions_that_are_not_added() -> None:
+    seen = Inspection(one_stack("encoder", 2, positions="rotary"))
+    with pytest.raises(InputError, match=r"^this model has nothing to show for --view positions: no vectors are added"):
+        seen.view_data("positions")
+    assert not list(seen.view_data("all").arrays_of("positions"))
+
+
+@pytest.mark.parametrize(
+    ("view", "asked", "message"),
+    [
+        ("atention", {}, "no view is called 'atention'; did you mean 'attention'?"),
+        ("attention", {"layer": 2}, "layer 2: encoder attention has 2, counted from 0"),
+        ("all", {"head": -3}, "head -3: encoder attention has 2, counted from 0"),
+        ("effective", {"kind": "cross", "head": 9}, "head 9: cross attention has 2, counted from 0"),
+        ("rollout", {"kind": "top"}, "no kind of attention is called 'top'; there are: encoder, decoder, cross"),
+        ("rollout", {"head": 0}, "rollout has no head to choose; leave it out, or look at: attention, effective, "),
+        ("gradients", {"layer": 0}, "gradients has no layer to choose; leave it out, or look at: attention, "),
+        ("faithfulness", {"kind": "cross"}, "faithfulness has no kind to choose; leave it out, or look at: "),
+        ("attention", {"estimate": 4}, "attention has no estimate to choose; leave it out, or look at: attribution"),
+        ("attribution", {"estimate": 1}, "an estimate from 1 directions has no error to report; give at least 2"),
+    ],
+)
+def test_what_is_not_there_is_named(view: str, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Inspection(translator()).view_data(view, **asked)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_model_without_the_kind_that_is_asked_for() -> None:
+    with pytest.raises(InputError, match=r"^this model has no cross attention; it has: encoder$"):
+        build_view_data(Inspection(one_stack("encoder")), "attention", ViewRequest(kind="cross"))
+
+
+def test_layers_are_checked_before_any_work() -> None:
+    """A subject that cannot be run is asked for its modules alone."""
+
+    def never() -> torch.Tensor:
+        raise AssertionError
+
+    with pytest.raises(InputError, match=r"^layer 7: "):
+        check_request(Inspection(replace(translator(), body=never)), "attribution", ViewRequest(layer=7))

@@ -1,0 +1,245 @@
+"""Vectors against their plain definitions: layers, pooling, words, windows; alone as in company; mistakes are named."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from encoders import CPU, sentences, small, vocabulary
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.models.encoder import TransformerEncoder
+from regard.nn import record
+from regard.tasks.classify import ClassificationTask, ClassifyConfig
+from regard.tasks.pretrain import PretrainConfig, PretrainingTask
+from regard.tasks.shared import encoder_task as reading
+from regard.tasks.shared.embedder import STATIC_LAYERS, Embedder, resolve_embedding_options
+from regard.tasks.shared.encoder_task import EncoderTask, compute_hidden_states, inputs_to_rows, unpad_rows
+from regard.tasks.shared.labels import Labels
+from regard.tasks.tag import TagConfig, TaggingTask
+from regard.text.special_tokens import max_context_window, split_into_windows
+
+VOCABULARY = vocabulary()
+TEXTS = [*sentences(12, most=14), "cat"]
+LONG = sentences(1, least=60, most=60)[0]
+LENGTH = 32
+
+
+def pretrained(**more: Any) -> PretrainingTask:
+    return PretrainingTask(PretrainConfig(length=LENGTH, **more), VOCABULARY)
+
+
+def classifier(pooling: Any) -> ClassificationTask:
+    return ClassificationTask(ClassifyConfig(length=LENGTH, pooling=pooling), VOCABULARY, Labels(("no", "yes")))
+
+
+TASK = pretrained()
+MODEL = small(TASK)
+
+
+def made(task: Any = TASK, model: TransformerEncoder = MODEL, **asked: Any) -> Embedder:
+    return Embedder(task, model, resolve_embedding_options(task, model, **asked), CPU)
+
+
+def layers_of(task: EncoderTask, model: TransformerEncoder, ids: list[int]) -> list[Tensor]:
+    """What enters the layers and what leaves each of them, by the taps of a text alone in its row."""
+    rows = inputs_to_rows([task.template.wrap(ids)], task.template.pad_id)
+    with torch.no_grad(), record(model, "embedding.out", "encoder.*.out") as heard:
+        last = model(rows)[0]
+    found = [heard["embedding.out"][0], *(heard[f"encoder.{n}.out"][0] for n in range(len(model.encoder)))]
+    return [*(each.double() for each in found[:-1]), last.double()]
+
+
+def mean_of(vectors: Tensor) -> np.ndarray:
+    """By loops, in float64."""
+    total = [0.0] * vectors.shape[1]
+    for vector in vectors.tolist():
+        for place, value in enumerate(vector):
+            total[place] += value
+    return np.array(total) / len(vectors)
+
+
+@pytest.mark.parametrize("layers", [(-1,), (0,), (1,), (2,), (0, 2), (0, 1, -1), (-2,)])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_mean_of_all_tokens_at_these_layers(layers: tuple[int, ...], norm: str) -> None:
+    model = small(TASK, norm=norm)
+    found = made(model=model, layers=layers, pooling="mean").embed_texts(TEXTS)
+    assert found.dtype == np.float32
+    for text, vector in zip(TEXTS, found, strict=True):
+        states = layers_of(TASK, model, VOCABULARY.encode(text))
+        mean = sum(states[layer] for layer in layers) / len(layers)
+        np.testing.assert_allclose(vector, mean_of(mean), atol=2e-6)
+
+
+def test_the_first_token_and_no_token_in_its_place() -> None:
+    first, static = (
+        made(pooling="cls").embed_texts(TEXTS),
+        made(layers=STATIC_LAYERS, level="token").embed_words_or_tokens(TEXTS),
+    )
+    for text, vector, tokens in zip(TEXTS, first, static, strict=True):
+        ids = VOCABULARY.encode(text)
+        np.testing.assert_allclose(vector, layers_of(TASK, MODEL, ids)[-1][0], atol=2e-6)
+        np.testing.assert_array_equal(tokens.vectors, MODEL.embedding.tokens.weight[ids].detach())
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "attention"])
+def test_a_classifier_pools_as_it_learned_to(pooling: str) -> None:
+    task = classifier(pooling)
+    model = small(task)
+    embedder = made(task, model)
+    assert embedder.options.pooling == pooling
+    for text, vector in zip(TEXTS, embedder.embed_texts(TEXTS), strict=True):
+        hidden = layers_of(task, model, VOCABULARY.encode(text))[-1]
+        query = dict(model.named_parameters()).get("heads.pooler.pooling.attention.query")
+        weights = {
+            "cls": torch.eye(len(hidden))[0].double(),
+            "mean": torch.ones(len(hidden)).double() / len(hidden),
+            "attention": (hidden @ query[0].double() / 4).softmax(0) if query is not None else torch.ones(1),
+        }[pooling]
+        np.testing.assert_allclose(vector, (weights @ hidden).detach(), atol=2e-6)
+
+
+def test_the_way_of_the_model_and_the_way_asked_for() -> None:
+    tagger = TaggingTask(TagConfig(length=LENGTH), VOCABULARY, Labels(("O", "N")))
+    own = {"cls": pretrained(pooling="cls"), "mean": tagger}
+    for pooling, task in own.items():
+        assert resolve_embedding_options(task, small(task)).pooling == pooling
+    unit = pretrained(normalised=True)
+    vectors = made(unit).embed_texts(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    plain = made(unit, normalised=False).embed_texts(TEXTS)
+    np.testing.assert_allclose(plain / np.linalg.norm(plain, axis=1, keepdims=True), vectors, atol=1e-6)
+    np.testing.assert_allclose(made().embed_texts(TEXTS), plain, atol=1e-6)
+
+
+@pytest.mark.parametrize("level", ["token", "word"])
+def test_tokens_and_words(level: str) -> None:
+    for text, found in zip(TEXTS, made(level=level, layers=(1,)).embed_words_or_tokens(TEXTS), strict=True):
+        ids = VOCABULARY.encode(text)
+        state = layers_of(TASK, MODEL, ids)[1][1:-1]
+        if level == "token":
+            assert found.names == VOCABULARY.display_tokens(ids)
+            np.testing.assert_allclose(found.vectors, state, atol=2e-6)
+        else:
+            assert found.names == text.split()
+            for word, vector in zip(VOCABULARY.words(ids), found.vectors, strict=True):
+                np.testing.assert_allclose(vector, mean_of(state[list(word.token_indices)]), atol=2e-6)
+
+
+@pytest.mark.parametrize("texts", [TEXTS, [*TEXTS, LONG]])
+def test_a_text_alone_is_the_same_text_in_company(texts: list[str]) -> None:
+    embedder, words = made(), made(level="word")
+    together, parts = embedder.embed_texts(texts), words.embed_words_or_tokens(texts)
+    backwards = embedder.embed_texts(texts[::-1])[::-1]
+    np.testing.assert_allclose(together, backwards, atol=1e-6)
+    for text, vector, part in zip(texts, together, parts, strict=True):
+        np.testing.assert_allclose(embedder.embed_texts([text])[0], vector, atol=1e-6)
+        np.testing.assert_allclose(words.embed_words_or_tokens([text])[0].vectors, part.vectors, atol=1e-6)
+
+
+def test_a_long_text_is_read_in_windows() -> None:
+    ids = VOCABULARY.encode(LONG)
+    found = split_into_windows(len(ids), LENGTH - 2)
+    assert len(found) > 2
+    states = [layers_of(TASK, MODEL, ids[start:end])[-1] for start, end in found]
+    shares = np.array([end - start for start, end in found], dtype=float)
+    expected = sum(share * mean_of(state) for share, state in zip(shares / shares.sum(), states, strict=True))
+    np.testing.assert_allclose(made().embed_texts([LONG])[0], expected, atol=2e-6)
+    tokens = made(level="token").embed_words_or_tokens([LONG])[0]
+    assert len(tokens.names) == len(ids)
+    for token, vector in enumerate(tokens.vectors):
+        chosen = max_context_window(found, token)
+        np.testing.assert_allclose(vector, states[chosen][1 + token - found[chosen].start], atol=2e-6)
+
+
+def test_what_makes_the_vector_of_a_text() -> None:
+    for pooling in ("cls", "mean"):
+        embedder = made(pooling=pooling)
+        for text, vector in zip(TEXTS, embedder.embed_texts(TEXTS), strict=True):
+            read = embedder.weigh_tokens(text)
+            assert float(read.weights.sum()) == pytest.approx(1)
+            np.testing.assert_allclose(read.weights @ read.hidden, vector, atol=2e-6)
+    with pytest.raises(InputError, match=r"this model reads 30 at once; split it"):
+        made().weigh_tokens(LONG)
+
+
+def test_all_states_of_a_text() -> None:
+    ids = VOCABULARY.encode(TEXTS[0])
+    found = made().hidden_states(ids)
+    expected = [MODEL.embedding.tokens.weight[ids].double(), *(s[1:-1] for s in layers_of(TASK, MODEL, ids))]
+    torch.testing.assert_close(found, torch.stack(expected).detach(), atol=2e-6, rtol=0)
+
+
+def test_texts_end_to_end_are_read_as_those_with_padding() -> None:
+    rows = inputs_to_rows([TASK.template.wrap(VOCABULARY.encode(text)) for text in TEXTS], TASK.template.pad_id)
+    there = rows.segment > 0
+    packed, lengths = unpad_rows(rows)
+    assert lengths == [len(VOCABULARY.encode(text)) + 2 for text in TEXTS]
+    assert torch.equal(packed.ids[0], rows.ids[there])
+    assert torch.equal(packed.position[0], rows.position[there])
+    assert packed.segment[0].tolist() == [n for n, length in enumerate(lengths, 1) for _ in range(length)]
+    with torch.no_grad():
+        masked, unpadded = MODEL(rows), compute_hidden_states(MODEL, rows)
+        *_, last = MODEL.iter_hidden_states(packed, lengths)
+    torch.testing.assert_close(unpadded[there], masked[there], atol=2e-6, rtol=0)
+    torch.testing.assert_close(last[0], masked[there], atol=2e-6, rtol=0)
+    assert not unpadded[~there].any()
+
+
+def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = made().embed_texts(TEXTS)
+    seen: set[str] = set()
+
+    def heard(*_: object) -> None:
+        seen.add(f"{threading.current_thread().name} {torch.get_num_threads()}")
+
+    listening = MODEL.embedding.out.register_forward_hook(heard)
+    monkeypatch.setattr(reading, "FEW", (16, 16))
+    torch.set_num_threads(2)
+    try:
+        together = made().embed_texts(TEXTS)
+        assert torch.get_num_threads() == 2
+        assert {each.split("_")[0] for each in seen} == {"regard-read"}
+        assert all(each.endswith(" 1") for each in seen)
+        with pytest.raises(ZeroDivisionError):
+            list(reading.map_batches_in_threads(lambda batch: [1 // 0], [[0], [1]], CPU))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+        listening.remove()
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+def test_nothing_gives_nothing() -> None:
+    assert made().embed_texts([]).shape == (0, 16)
+    assert made(level="word").embed_words_or_tokens([]) == []
+    (nothing,) = made(level="word").embed_words_or_tokens([""])
+    assert (nothing.names, nothing.vectors.shape) == ([], (0, 16))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"level": "wrd"}, "no level is called 'wrd'; did you mean 'word'?"),
+        ({"level": "sentence"}, "no level is called 'sentence'; known: text, word, token"),
+        ({"layers": (3,)}, "layer 3: this model has 2 layers; 0 is what enters them, -1 the last"),
+        ({"layers": (0, -4)}, "layer -4: this model has 2 layers; 0 is what enters them, -1 the last"),
+        ({"pooling": "sum"}, "no pooling is called 'sum'; known: cls, mean, attention, max, last"),
+        (
+            {"pooling": "attention"},
+            "this model has learned no attention over the tokens of a text; accepted: cls, mean, max, last",
+        ),
+        (
+            {"pooling": "mean", "level": "word"},
+            "pooling makes one vector of a text; leave it out at the level of words",
+        ),
+    ],
+)
+def test_what_a_model_does_not_have(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        resolve_embedding_options(TASK, MODEL, **asked)
+    assert str(refused.value) == message

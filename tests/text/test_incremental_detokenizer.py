@@ -1,0 +1,96 @@
+"""Text that is given out as its tokens come: whole characters only, and nothing that may become a stop string."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.text.incremental_detokenizer import IncrementalDetokenizer
+from regard.text.tokenizer import LM_SPECIAL_TOKENS, SEQ2SEQ_SPECIAL_TOKENS, Tokenizer
+from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
+
+TEXTS = ["the cat sat, née 你好 😀 \ufffd", "stop here", "the end."] * 3
+SMALL = TokenizerConfig(vocabulary=300)
+LETTERS = TokenizerConfig(kind="characters", vocabulary=99)
+TOKENIZERS = {
+    "bytes": train_tokenizer(TEXTS, SMALL, LM_SPECIAL_TOKENS, add_prefix_space=False),
+    "spaced": train_tokenizer(TEXTS, SMALL, SEQ2SEQ_SPECIAL_TOKENS),
+    "characters": train_tokenizer(TEXTS, LETTERS, LM_SPECIAL_TOKENS),
+}
+TOKENIZER = TOKENIZERS["bytes"]
+
+
+def pieces(tokenizer: Tokenizer, text: str, stops: tuple[str, ...] = (), before: str = "") -> list[str]:
+    """What is given out for each token behind `before`, and at the end; none after a stop string."""
+    first = tokenizer.encode(before)
+    ids = tokenizer.encode(before + text)
+    assert ids[: len(first)] == first
+    spelling = IncrementalDetokenizer(tokenizer, first, stops)
+    found = []
+    for token in ids[len(first) :]:
+        found.append(spelling.add(token))
+        if spelling.stopped:
+            break
+    found.append(spelling.end())
+    assert spelling.text == "".join(found)
+    assert spelling.end() == ""
+    assert IncrementalDetokenizer(tokenizer, first, stops).end(*ids[len(first) :]) == spelling.text
+    return found
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("before", ["", "the cat"])
+def test_the_pieces_are_the_text(kind: str, before: str) -> None:
+    for text in (" sat 你好 😀, née\n", " 😀😀", " \ufffd", " the end. \ufffd!"):
+        known = "".join(each for each in text if kind != "characters" or each in "".join(TEXTS))
+        assert "".join(pieces(TOKENIZERS[kind], known, before=before)) == known
+
+
+def test_half_a_character_waits() -> None:
+    found = pieces(TOKENIZER, "a龘b")
+    assert [each for each in found if each] == ["a", "龘", "b"]
+    assert found[1:3] == ["", ""]
+
+
+def test_what_never_becomes_a_character_is_said_at_the_end() -> None:
+    spelling = IncrementalDetokenizer(TOKENIZER)
+    given = [spelling.add(token) for token in TOKENIZER.encode("a龘")[:-1]]
+    assert "".join(given) == "a"
+    assert spelling.end() == "\ufffd"
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_the_text_ends_before_a_stop_string(kind: str) -> None:
+    tokenizer = TOKENIZERS[kind]
+    assert "".join(pieces(tokenizer, "the cat sat", (" sat",))) == "the cat"
+    assert "".join(pieces(tokenizer, "the cat sat", ("e c", "at"))) == "th"
+    assert "".join(pieces(tokenizer, "the cat sat", ("the",))) == ""
+    assert "".join(pieces(tokenizer, "the cat sat", ("sata",))) == "the cat sat"
+
+
+def test_what_may_begin_a_stop_string_waits() -> None:
+    tokenizer = TOKENIZERS["characters"]
+    assert pieces(tokenizer, "a stop", ("stone", "op")) == ["a", " ", "", "", "", "st", ""]
+    assert pieces(tokenizer, "a ston", ("stone",)) == ["a", " ", "", "", "", "", "ston"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(alphabet="the cao", max_size=20), stops=st.lists(st.text("the cao", min_size=1, max_size=3)))
+def test_the_stop_string_that_is_whole_first_wins(text: str, stops: list[str]) -> None:
+    ends = (end for end in range(len(text) + 1) if any(text[:end].endswith(stop) for stop in stops))
+    end = next(ends, None)
+    longest = max((len(stop) for stop in stops if text[:end].endswith(stop)), default=0)
+    for kind in TOKENIZERS:
+        found = "".join(pieces(TOKENIZERS[kind], text, tuple(stops)))
+        assert found == (text if end is None else text[: end - longest])
+
+
+def test_of_stop_strings_within_each_other_the_one_that_is_whole_first_wins() -> None:
+    for kind in TOKENIZERS:
+        assert "".join(pieces(TOKENIZERS[kind], "that cat", ("hat", "a"))) == "th"
+        assert "".join(pieces(TOKENIZERS[kind], "that cat", ("at", "hat"))) == "t"
+
+
+def test_a_stop_string_that_began_in_the_prompt_is_none() -> None:
+    assert "".join(pieces(TOKENIZER, " sat", ("cat sat",), before="the cat")) == " sat"

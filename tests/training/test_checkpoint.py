@@ -1,0 +1,129 @@
+"""Checkpoints: what is saved is what comes back, to the bit, and what is foreign is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.testing import assert_close
+
+from regard.data.order import Cursor
+from regard.errors import CheckpointError
+from regard.runs.run_directory import RunDirectory
+from regard.training.checkpoint import CheckpointManager, TrainingProgress
+from regard.training.optimiser import build_adamw, set_learning_rate
+
+
+def tools(seed: int = 0, width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(width, 4), nn.LayerNorm(4), nn.Linear(4, 3))
+    optimiser = build_adamw(model, weight_decay=0.1)
+    set_learning_rate(optimiser, 0.01)
+    return model, optimiser
+
+
+def walk(model: nn.Module, optimiser: torch.optim.Optimizer, steps: range) -> None:
+    for step in steps:
+        x = torch.randn(5, 4, generator=torch.Generator().manual_seed(step))
+        optimiser.zero_grad()
+        model(x).square().sum().backward()
+        optimiser.step()
+
+
+def saved(folder: Path, step: int = 3) -> tuple[CheckpointManager, TrainingProgress]:
+    model, optimiser = tools()
+    walk(model, optimiser, range(step))
+    progress = TrainingProgress(step=step, cursor=Cursor(1, 0, 2), best=0.1 + 0.2, nll_since_log=1 / 3, log_bytes=0)
+    checkpoints = CheckpointManager(RunDirectory(folder))
+    checkpoints.save(progress, model, optimiser)
+    return checkpoints, progress
+
+
+def test_going_on_from_a_checkpoint_is_going_on(tmp_path: Path) -> None:
+    checkpoints, progress = saved(tmp_path)
+    model, optimiser = tools(seed=9)
+    assert checkpoints.restore(model, optimiser) == progress
+    walk(model, optimiser, range(3, 6))
+    whole, whole_optimiser = tools()
+    walk(whole, whole_optimiser, range(6))
+    assert all(torch.equal(one, two) for one, two in zip(model.parameters(), whole.parameters(), strict=True))
+
+
+def test_people_can_read_how_far_it_is(tmp_path: Path) -> None:
+    checkpoints, progress = saved(tmp_path)
+    assert TrainingProgress.from_dict(json.loads(checkpoints.progress_json_path.read_text())) == progress
+
+
+def test_before_the_first_step_there_are_no_moments(tmp_path: Path) -> None:
+    checkpoints, progress = saved(tmp_path, step=0)
+    assert not any(name.startswith("exp_avg") for name in load_file(checkpoints.checkpoint_path))
+    model, optimiser = tools()
+    assert checkpoints.restore(model, optimiser) == progress
+    walk(model, optimiser, range(1))
+
+
+def test_no_checkpoint_is_a_fresh_start(tmp_path: Path) -> None:
+    assert CheckpointManager(RunDirectory(tmp_path)).restore(*tools()) == TrainingProgress()
+
+
+@pytest.mark.parametrize(
+    "damage", ["no progress", "other names", "other shape", "cut short", "progress of another kind"]
+)
+def test_a_foreign_or_damaged_checkpoint(tmp_path: Path, damage: str) -> None:
+    checkpoints, _ = saved(tmp_path)
+    tensors, header = load_file(checkpoints.checkpoint_path), {"progress": json.dumps(TrainingProgress().to_dict())}
+    if damage == "no progress":
+        save_file(tensors, checkpoints.checkpoint_path)
+    elif damage == "other names":
+        save_file({f"x.{name}": tensor for name, tensor in tensors.items()}, checkpoints.checkpoint_path, header)
+    elif damage == "other shape":
+        model, optimiser = tools(width=7)
+        checkpoints.save(TrainingProgress(), model, optimiser)
+    elif damage == "cut short":
+        checkpoints.checkpoint_path.write_bytes(checkpoints.checkpoint_path.read_bytes()[:-1])
+    else:
+        save_file(tensors, checkpoints.checkpoint_path, {"progress": '{"epochs": 3}'})
+    with pytest.raises(CheckpointError) as caught:
+        checkpoints.restore(*tools())
+    assert str(caught.value).startswith(f"{checkpoints.checkpoint_path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_average_is_the_mean_and_takes_no_part_in_what_is_saved(tmp_path: Path) -> None:
+    checkpoints, _ = saved(tmp_path)
+    models = [tools(seed)[0] for seed in range(3)]
+    for step, model in enumerate(models):
+        checkpoints.save_snapshot(step, model)
+    averaged, _ = tools(seed=7)
+    checkpoints.load_averaged_snapshots([0, 1, 2], averaged)
+    for weights in zip(averaged.parameters(), *(model.parameters() for model in models), strict=True):
+        mean = sum(weight.double() for weight in weights[1:]) / 3
+        assert_close(weights[0], mean.float(), rtol=0, atol=0)
+
+
+def test_snapshots_no_longer_wanted_are_removed_once_the_checkpoint_is_whole(tmp_path: Path) -> None:
+    checkpoints, _ = saved(tmp_path)
+    model, optimiser = tools()
+    for step in (1, 2, 3):
+        checkpoints.save_snapshot(step, model)
+    assert len(list(checkpoints.snapshots_path.iterdir())) == 3
+    checkpoints.save(TrainingProgress(snapshots=[2, 3]), model, optimiser)
+    assert sorted(path.name for path in checkpoints.snapshots_path.iterdir()) == [
+        "00000002.safetensors",
+        "00000003.safetensors",
+    ]
+
+
+def test_a_log_longer_than_the_checkpoint_is_cut_and_a_shorter_one_refused(tmp_path: Path) -> None:
+    checkpoints = CheckpointManager(RunDirectory(tmp_path))
+    checkpoints.truncate_log(TrainingProgress())
+    assert checkpoints.run.log_path.read_bytes() == b""
+    checkpoints.run.log_path.write_bytes(b'{"step": 1}\n{"step": 2}\n{"st')
+    checkpoints.truncate_log(TrainingProgress(log_bytes=12))
+    assert checkpoints.run.log_path.read_bytes() == b'{"step": 1}\n'
+    with pytest.raises(CheckpointError, match=r"log.jsonl: shorter than the checkpoint says; restore it from a copy$"):
+        checkpoints.truncate_log(TrainingProgress(log_bytes=13))

@@ -1,0 +1,237 @@
+"""Killed at any moment and taken up again, a run ends as if nothing had happened: weights, moments and log, to the bit.
+
+Processes are really killed (SIGKILL): before each change of a file, while a checkpoint is being written, and between
+steps. Interruptions that need no process of their own are played by leaving the loop without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+from forks import Forks
+from tiny_runs import contents, merged, ready, recipe, trained, written
+
+from regard import config
+from regard.runs.run_directory import RunDirectory
+from regard.training.loop import Trainer
+
+EVERYTHING: config.Tables = {
+    "model": {"dropout": 0.2},
+    "train": {"steps": 4, "validate_every": 2, "save_every": 3, "accumulate": 2, "average": 2, "patience": 5},
+}
+"""Several epochs, parts of batches, dropout, averaging and patience in a run of four steps."""
+
+
+def wait_for(happened: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        time.sleep(0.001)
+        assert time.monotonic() < end, "it did not happen"
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize("parity", [0, 1], ids=["even", "odd"])
+def test_killed_before_each_change_of_a_file(forks: Forks, tmp_path: Path, parity: int) -> None:
+    """From the first file of the tokenizer to the last of the run: between any two changes lies a state of the disk."""
+    recipe_file = written(tmp_path, recipe(tmp_path, EVERYTHING, n_pairs=10, n_valid=2))
+    assert forks.run("train", recipe_file, "--out", tmp_path / "whole", "--device", "cpu").status == 0
+    whole = contents(tmp_path / "whole")
+    for moment in count(2 - parity, 2):
+        out = tmp_path / f"killed-{moment}"
+        command = ["train", recipe_file, "--out", out, "--device", "cpu"]
+        killed = forks.run(*command, kill_at=moment, within=out)
+        ended = forks.run(*command, "--resume") if killed.status else killed
+        assert ended.status == 0, f"killed before change {moment}: {ended.err}"
+        assert contents(out) == whole, f"killed before change {moment}"
+        if killed.status == 0:
+            break
+        assert killed.status == -signal.SIGKILL
+    assert moment > 30, moment
+
+
+def test_killed_again_and_again(forks: Forks, tmp_path: Path) -> None:
+    """Each time after a few more changes than it takes to begin; what was done before is not done again for ever."""
+    recipe_file = written(tmp_path, recipe(tmp_path, EVERYTHING, n_pairs=10, n_valid=2))
+    command = ["train", recipe_file, "--device", "cpu", "--resume", "--out"]
+    assert forks.run(*command, tmp_path / "whole").status == 0
+    out = tmp_path / "killed"
+    for times in count(1):
+        ended = forks.run(*command, out, kill_at=21, within=out)
+        if ended.status == 0:
+            break
+        assert ended.status == -signal.SIGKILL
+        assert times < 10
+    assert times > 1
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["train.safetensors", "model.safetensors", "snapshots/00000004.safetensors"])
+def test_killed_while_a_file_is_being_written(forks: Forks, tmp_path: Path, name: str) -> None:
+    large = {"model": {"d_model": 256, "d_ff": 512}, "train": {"steps": 4, "average": 2}}
+    recipe_file = written(tmp_path, recipe(tmp_path, EVERYTHING, large))
+    command = ["train", recipe_file, "--device", "cpu", "--resume", "--out"]
+    out = tmp_path / "killed"
+    process = forks.start(*command, out)
+    wait_for((out / f"{name}.new").exists)
+    os.kill(process, signal.SIGKILL)
+    assert forks.wait().status == -signal.SIGKILL
+    assert forks.run(*command, out).status == 0
+    assert forks.run(*command, tmp_path / "whole").status == 0
+    assert contents(out) == contents(tmp_path / "whole")
+    assert not list(out.rglob("*.new"))
+
+
+def test_a_command_of_its_own_killed_between_steps(forks: Forks, tmp_path: Path) -> None:
+    """Nothing is forked or ordered here: the command a user types, killed from outside."""
+    tables = recipe(tmp_path, {"train": {"steps": 150, "save_every": 4, "validate_every": 50, "average": 3}})
+    recipe_file = written(tmp_path, tables)
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "regard", "train", str(recipe_file), "--device", "cpu", "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+        wait_for(lambda: lines(out / "log.jsonl") >= 6)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert 4 <= json.loads((out / "train.json").read_text())["step"] < 150
+    assert forks.run("train", recipe_file, "--device", "cpu", "--resume", "--out", out).status == 0
+    assert forks.run("train", recipe_file, "--device", "cpu", "--out", tmp_path / "whole").status == 0
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "kill"])
+def test_interrupted_politely_it_saves_and_says_how_to_go_on(forks: Forks, tmp_path: Path, number: int) -> None:
+    tables = recipe(tmp_path, {"train": {"steps": 150, "save_every": 200, "validate_every": 150}})
+    recipe_file = written(tmp_path, tables)
+    out = tmp_path / "interrupted run"
+    process = forks.start("train", recipe_file, "--device", "cpu", "--out", out)
+    wait_for(lambda: lines(out / "log.jsonl") >= 3)
+    os.kill(process, number)
+    ended = forks.wait()
+    assert ended.status == 130
+    assert ended.out == ""
+    step = json.loads((out / "train.json").read_text())["step"]
+    assert 3 <= step < 150
+    said = ended.err.strip().splitlines()[-1]
+    there = f"train '{out}/config.toml' --out '{out}' --resume --device cpu"
+    assert said == f"saved at step {step}; to go on: {shlex.quote(sys.executable)} -m regard {there}"
+    assert RunDirectory(out).load()
+    again = forks.run(*shlex.split(said.partition(" -m regard ")[2]))
+    assert again.status == 0
+    assert again.out == f"{out}\n"
+    assert forks.run("train", recipe_file, "--device", "cpu", "--out", tmp_path / "whole").status == 0
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+VARIANTS: dict[str, config.Tables] = {
+    "plain": {},
+    "everything": EVERYTHING,
+    "parts of batches": {"train": {"accumulate": 2, "log_every": 2}},
+    "dropout and r-drop": {"model": {"dropout": 0.3}, "task": {"r_drop": 1.0}},
+    "bfloat16": {"train": {"precision": "bfloat16", "schedule": "cosine"}},
+    "separate vocabularies": {"tokenizer": {"joint": False, "vocabulary": 262}},
+    "saved seldom": {"train": {"save_every": 100, "validate_every": 100, "log_every": 4}},
+}
+
+
+def left_after(tables: config.Tables, out: Path, events: int) -> None:
+    """Begin or go on, and leave without a word when so many things have happened."""
+    run = Trainer(ready(tables, out, resume=True)).train()
+    for _, _ in zip(range(events), run, strict=False):
+        pass
+    run.close()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_left_without_a_word(tmp_path: Path, name: str) -> None:
+    tables = recipe(tmp_path, VARIANTS[name])
+    trained(tables, tmp_path / "whole")
+    for events in (1, 4, 2):
+        left_after(tables, tmp_path / "left", events)
+    trained(tables, tmp_path / "left", resume=True)
+    assert contents(tmp_path / "left") == contents(tmp_path / "whole")
+
+
+def test_steps_count_from_the_start_when_more_are_asked_for(tmp_path: Path) -> None:
+    short, long = recipe(tmp_path), recipe(tmp_path, {"train": {"steps": 12}})
+    trained(short, tmp_path / "run")
+    events = trained(long, tmp_path / "run", resume=True)
+    assert (events[0].step, events[-1].step) == (7, 12)
+    trained(long, tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert trained(merged(long, {"train": {"steps": 9}}), tmp_path / "run", resume=True) == []
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(forks: Forks, tmp_path: Path) -> None:
+    """The limit lets the model be written but, once Adam has moments, not what is needed to go on."""
+    tables = recipe(tmp_path, {"train": {"steps": 8, "save_every": 2, "validate_every": 8}})
+    recipe_file = written(tmp_path, tables)
+    out = tmp_path / "full"
+    command = ["train", recipe_file, "--device", "cpu", "--out"]
+    assert forks.run(*command, tmp_path / "whole").status == 0
+    log = (tmp_path / "whole" / "log.jsonl").read_bytes()
+    interrupted = forks.run(*command, out, "--set", "train.steps=4")
+    assert interrupted.status == 0
+    before = contents(out)
+    size = (out / "train.safetensors").stat().st_size
+    full = forks.run(*command, out, "--resume", limit=size - 1)
+    assert full.status == 2
+    assert full.out == ""
+    errors = [line for line in full.err.splitlines() if line.startswith("error:")]
+    assert errors == [full.err.splitlines()[-1]]
+    assert errors[0].startswith(f"error: {out}: cannot be written (")
+    assert errors[0].endswith("; the checkpoint before is whole: make room, then go on with --resume")
+    after = contents(out)
+    assert {k: v for k, v in after.items() if k not in ("log", "config")} == {
+        k: v for k, v in before.items() if k not in ("log", "config")
+    }
+    assert not list(out.rglob("*.new"))
+    assert RunDirectory(out).load()
+    assert forks.run(*command, out, "--resume").status == 0
+    assert (out / "log.jsonl").read_bytes() != log  # it was validated at step 4 as well
+    assert contents(out)["model"] == contents(tmp_path / "whole")["model"]
+
+
+def test_a_disk_that_is_full_from_the_beginning(forks: Forks, tmp_path: Path) -> None:
+    recipe_file = written(tmp_path, recipe(tmp_path))
+    for limit in (3000, 20_000):  # the vocabulary is larger than the one, the first checkpoint than the other
+        out = tmp_path / f"full-{limit}"
+        ended = forks.run("train", recipe_file, "--device", "cpu", "--out", out, limit=limit)
+        assert ended.status == 2
+        assert ended.err.splitlines()[-1].startswith(f"error: {out}: cannot be written (")
+        assert "Traceback" not in ended.err
+        assert forks.run("train", recipe_file, "--device", "cpu", "--out", out, "--resume").status == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"dropout": 0.2}},
+        {"train": {"precision": "bfloat16", "accumulate": 2}},
+        {"task": {"r_drop": 1.0}, "model": {"dropout": 0.2, "positions": "rotary", "activation": "gated-gelu"}},
+    ],
+    ids=["float32", "bfloat16", "r-drop"],
+)
+def test_compiled_is_eager(forks: Forks, tmp_path: Path, changes: config.Tables) -> None:
+    """The whole step is one graph; here it is traced and then run as it is, which needs no C++ compiler."""
+    recipe_file = written(tmp_path, recipe(tmp_path, changes))
+    command = ["train", recipe_file, "--device", "cpu", "--out"]
+    assert forks.run(*command, tmp_path / "eager").status == 0
+    compiled = forks.run(*command, tmp_path / "compiled", "--set", "train.compiled=true", trace=True)
+    assert compiled.status == 0, compiled.err
+    assert "could not be compiled" not in compiled.err
+    one, other = contents(tmp_path / "eager"), contents(tmp_path / "compiled")
+    del one["config"], other["config"]
+    assert one == other
