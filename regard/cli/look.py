@@ -103,7 +103,7 @@ def look(
     seen = regard.load(model, device=device).look(text, **drop_none(target=target, pair=pair, beam=beam))
     asked = drop_none(kind=kind, layer=layer, head=head, estimate=estimate) | {"words": words}
     n_tokens = sum(map(len, seen.tokens.values()))
-    chosen = view or seen.usual(out)
+    chosen = view or seen.default_view(out)
     if chosen == "all" and estimate is None and n_tokens > MANY_TOKENS:
         print_message(
             f"all views of {n_tokens} tokens may take minutes, attribution most of them; --estimate 16 is faster"
@@ -113,7 +113,7 @@ def look(
         return
     if kind is None and not view and seen.kinds:
         asked["kind"] = seen.kinds[-1]
-    sheet = seen.sheet(chosen, **asked)
+    sheet = seen.view_data(chosen, **asked)
     _print_header(sheet.about)
     show_view(sheet)
 

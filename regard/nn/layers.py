@@ -161,7 +161,7 @@ class DecoderStack(nn.ModuleList):
 
     def project_kv(self, encoded: Float[Tensor, "B S D"], position: Int[Tensor, "B S"]) -> list[KeyValue]:
         """What each layer's cross-attention keeps of the encoded text."""
-        return [layer.cross_attention.remember(encoded, position) for layer in self]  # type: ignore[union-attr, operator]
+        return [layer.cross_attention.project_kv(encoded, position) for layer in self]  # type: ignore[union-attr, operator]
 
     def forward(
         self,

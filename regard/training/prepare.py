@@ -295,7 +295,7 @@ def _data_changed_error(path: Path) -> CheckpointError:
 
 def _architecture_defaults(schema: Mapping[str, type], table: str) -> config.Table:
     """Keys of a table that suit the models of a recipe, of those that the table has."""
-    habits = schema["model"].habits.get(table, {})  # type: ignore[attr-defined]
+    habits = schema["model"].training_defaults.get(table, {})  # type: ignore[attr-defined]
     return {key: value for key, value in habits.items() if key in {field.name for field in fields(schema[table])}}
 
 

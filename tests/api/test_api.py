@@ -14,7 +14,8 @@ from tiny_runs import EIGHT, contents, learned, recipe, trained, write_pairs, wr
 from torch.testing import assert_close
 
 import regard
-from regard.api import Translator, next_run_directory
+from regard.api import Translator
+from regard.api.training_run import next_run_directory
 from regard.errors import CheckpointError, ConfigError, InputError
 from regard.generate import length_penalty
 

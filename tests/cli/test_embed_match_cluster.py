@@ -55,7 +55,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
 
 
 def test_vectors_of_texts(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "WINDOW", 4)
+    monkeypatch.setattr(buckets, "BUFFER_SIZE", 4)
     expected = regard.load(bert, device="cpu").embed(TEXTS, layers=(0, -1), pooling="cls", normalised=True)
     how = ("--layers", "0,-1", "--pooling", "cls", "--normalised")
     assert said("embed", bert, "texts.txt", *how, "--out", "v.npy") == (
@@ -112,7 +112,7 @@ def test_a_file_is_searched(bert: Path, said: Said, monkeypatch: pytest.MonkeyPa
     scores = np.array([model.match("the red mat", text) for text in TEXTS])
     order = np.argsort(-scores, kind="stable")
     for window in (3, 1024):
-        monkeypatch.setattr(buckets, "WINDOW", window)
+        monkeypatch.setattr(buckets, "BUFFER_SIZE", window)
         out, _ = said("match", bert, "the red mat", "--in", "texts.txt", "--top", 4)
         expected = [f"{scores[i]:.4f}\t{i + 1}\t{TEXTS[i]}" for i in order[:4]]
         assert out.splitlines() == expected

@@ -26,7 +26,7 @@ FAST = ["--maps", "identity,linear", "--device", "cpu"]
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Maps of few units, trained for a few steps: quick, and worse."""
     monkeypatch.setattr(probes, "N_HIDDEN", 20)
-    monkeypatch.setattr(probes, "STEPS", 2)
+    monkeypatch.setattr(probes, "MIN_STEPS_PER_EPOCH", 2)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_ctrl_c_leaves_a_whole_file_and_the_same_command_goes_on(
             raise KeyboardInterrupt
         return measure(*arguments)
 
-    monkeypatch.setattr(module, "measure", stopping)
+    monkeypatch.setattr(module, "measure_recovery", stopping)
     out, err = done(*command, status=130)
     assert out == ""
     assert err.endswith("stopped; what was found is in out/identify.json, and the same command goes on\n")

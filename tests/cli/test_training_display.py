@@ -127,7 +127,7 @@ def test_who_stops_before_the_first_step_is_told(
 def test_a_score_of_some_of_the_pairs_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(TranslationTask, "scored", 3)
+    monkeypatch.setattr(TranslationTask, "max_scored_examples", 3)
     run = TrainingRun(ready(recipe(tmp_path, {"train": {"steps": 1}}), tmp_path / "run"))
     there = len(run.prepared.valid_store)
     assert there > 3

@@ -19,13 +19,13 @@ from regard.training import plan
 def tiny_sizes() -> Iterator[None]:
     """Every comparison takes seconds."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(translate, "LONGER", 2)  # a model of two steps writes until it must stop
+        patched.setattr(translate, "MAX_EXTRA_TOKENS", 2)  # a model of two steps writes until it must stop
         for module, name, less in ((runs, "VALIDATIONS", 1), (plan, "COUNTED", 1), (charts, "DPI", 30)):
             patched.setattr(module, name, less)
-        patched.setattr(contenders, "WIDTHS", range(16, 65, 16))
+        patched.setattr(contenders, "CANDIDATE_WIDTHS", range(16, 65, 16))
         for module, size in TINY:
-            for pace in module.SIZES:
-                patched.setitem(module.SIZES, pace, size)
+            for pace in module.SETUPS:
+                patched.setitem(module.SETUPS, pace, size)
         yield
 
 

@@ -148,7 +148,7 @@ def test_what_was_finished_stays_when_the_rest_is_interrupted(
         def draw(found: Measurements, path: Path) -> Path:
             return Path(shutil.copy(finished.path / f"{name}.png", path))
 
-        return EXPERIMENTS[name]._replace(measure=lambda *_: finished.found(name), draw=draw)
+        return EXPERIMENTS[name]._replace(measure=lambda *_: finished.read_measurements(name), plot=draw)
 
     monkeypatch.setitem(EXPERIMENTS, "cost", known("cost"))
     monkeypatch.setitem(EXPERIMENTS, "recall", EXPERIMENTS["recall"]._replace(measure=interrupted))

@@ -14,7 +14,7 @@ from regard.data.buckets import batch_by_length, batch_by_tokens, buffered_read,
 
 @pytest.fixture(autouse=True)
 def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "WINDOW", 4)
+    monkeypatch.setattr(buckets, "BUFFER_SIZE", 4)
 
 
 def test_windows_hold_all_texts_in_order() -> None:

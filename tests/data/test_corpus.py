@@ -43,7 +43,7 @@ def test_one_in_twenty_is_held_out(n: int, kept: int) -> None:
 
 
 def test_no_more_than_a_thousand_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "HELD_OUT", 10)
+    monkeypatch.setattr(corpus, "MAX_HELD_OUT", 10)
     assert sum(map(make_held_out_filter(collect_statistics(examples(1000))), examples(1000))) == 10
 
 
@@ -83,11 +83,11 @@ def test_a_vocabulary_is_learned_from_no_more_than_the_sample(
             return [tmp_path / "file"]
 
         @staticmethod
-        def read(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
             return iter(examples(n))
 
     (tmp_path / "file").touch()
-    monkeypatch.setattr(corpus, "SAMPLE", 4)
+    monkeypatch.setattr(corpus, "MAX_TOKENIZER_EXAMPLES", 4)
     found = Corpus(Lines(), DataConfig(train=("file",), valid=("file",), max_length=8), "test")
     taken = examples(n)[::every]
     assert len(taken) <= 4
@@ -95,7 +95,7 @@ def test_a_vocabulary_is_learned_from_no_more_than_the_sample(
 
 
 def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "CHUNK", 3)
+    monkeypatch.setattr(corpus, "ENCODING_CHUNK_SIZE", 3)
     assert [len(chunk) for chunk in chunk_examples(examples(7))] == [3, 3, 1]
     assert list(chunk_examples([])) == []
 
@@ -108,7 +108,7 @@ class Letters:
 
 
 def test_a_store_holds_every_example_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "CHUNK", 3)
+    monkeypatch.setattr(corpus, "ENCODING_CHUNK_SIZE", 3)
     store = write_store(tmp_path / "s", examples(7), Letters(), vocabulary_size=128, fingerprint="a")
     found = [tuple("".join(map(chr, store[side][i])) for side in Letters.store_columns) for i in range(len(store))]
     assert found == examples(7)
@@ -125,8 +125,8 @@ def test_reading_shows_what_share_of_the_files_is_read(
 ) -> None:
     import pyarrow
 
-    monkeypatch.setattr(progress, "QUIET_SECONDS", -1.0)
-    monkeypatch.setattr(files, "BLOCK", 1 << 10)
+    monkeypatch.setattr(progress, "LOG_INTERVAL_SECONDS", -1.0)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 1 << 10)
     generator = np.random.default_rng(0)
     for name in ("a", "b"):
         text = "\n".join(map(str, generator.integers(0, 1 << 62, 20_000).tolist())).encode()

@@ -123,7 +123,7 @@ def test_the_estimate_of_several_pools_is_near() -> None:
 
 
 def test_a_large_corpus_is_cut_into_pools_whose_remainders_waste_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order_module, "POOL_ITEMS", 64)
+    monkeypatch.setattr(order_module, "MIN_POOL_ITEMS", 64)
     order = PackedOrder(lengths(20_000), (64, 64), 8, seed=0)
     assert order.n_pools > 1
     empty = sum(placement.n_rows - placement.rows[-1] - 1 for placement in order.iterate_epoch())

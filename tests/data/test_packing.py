@@ -82,7 +82,7 @@ def test_the_number_of_rows_does_not_depend_on_the_order_of_the_items() -> None:
 
 
 def test_too_many_kinds_are_packed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "MOST_KINDS", 100)
+    monkeypatch.setattr(packing, "MAX_DISTINCT_LENGTHS", 100)
     lengths = pairs(3001)
     packed = pack(lengths, (128, 128))
     assert (loads(lengths, packed) <= 128).all()

@@ -90,7 +90,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def full(_: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("regard.data.vector_files.flush", full)
+    monkeypatch.setattr("regard.data.vector_files.fsync_path", full)
     expected = r"v.npy: cannot be written: no space left on device; choose another place"
     with (
         pytest.raises(InputError, match=expected),

@@ -118,7 +118,7 @@ def write(
     table: Table, limits: dict[str, int], pick: Sampler, alpha: float = 0.0, never: tuple[int, ...] = ()
 ) -> list[Hypothesis]:
     state, most = TableState(list(limits)), at_most(limits)
-    return generate(table.step, state, pick, most, MARKS._replace(never=never), alpha=alpha)
+    return generate(table.step, state, pick, most, MARKS._replace(suppressed_ids=never), alpha=alpha)
 
 
 def draw(table: Table, limits: dict[str, int], seed: int) -> list[Hypothesis]:
@@ -226,7 +226,7 @@ def test_no_rows_give_no_texts() -> None:
 
 def steps(table: Table, limits: dict[str, int], **way: object) -> list[tuple[list[int], list[int], list[float]]]:
     """What `walk` gives, token by token."""
-    asked = {"pick": select_greedy_tokens, "marks": MARKS, "limits": at_most(limits), **way}
+    asked = {"sampler": select_greedy_tokens, "special_tokens": MARKS, "max_lengths": at_most(limits), **way}
     first = torch.full((len(limits),), SOS)
     return [
         tuple(chosen)
@@ -237,7 +237,7 @@ def steps(table: Table, limits: dict[str, int], **way: object) -> list[tuple[lis
 def test_a_walk_gives_each_token_as_it_is_written() -> None:
     table, limits = Table(9), {"a": 4, "b": 2, "c": 6}
     by_row: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    for rows, tokens, _ in steps(table, limits, forced=True):
+    for rows, tokens, _ in steps(table, limits, force_eos=True):
         for row, token in zip(rows, tokens, strict=True):
             by_row[row].append(token)
     assert [tuple(ids) for ids in by_row.values()] == [
@@ -256,9 +256,9 @@ def test_a_step_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, forced: b
     """As on a GPU: rows take one more step than they are found to need, but none behind the limit of all."""
     limits = {"a": 4, "b": 2, "c": 9, "d": 6, "e": 9}
     plain, ahead = Table(9), Table(9)
-    expected = steps(plain, limits, forced=forced)
-    monkeypatch.setattr(sampling, "_goes_on", lambda x: True)
-    assert steps(ahead, limits, forced=forced) == expected
+    expected = steps(plain, limits, force_eos=forced)
+    monkeypatch.setattr(sampling, "_runs_asynchronously", lambda x: True)
+    assert steps(ahead, limits, force_eos=forced) == expected
     before = [len(rows) for rows, _, _ in expected]
     assert plain.rows_of_steps == before
     assert ahead.rows_of_steps == [before[0], *before[: len(ahead.rows_of_steps) - 1]]
@@ -266,7 +266,7 @@ def test_a_step_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, forced: b
 
 
 def test_a_row_ends_where_it_is_said_to() -> None:
-    found = steps(Table(9), {"a": 9, "b": 9}, ended=lambda row, token: row == 1)
+    found = steps(Table(9), {"a": 9, "b": 9}, stopping_criterion=lambda row, token: row == 1)
     assert [rows for rows, _, _ in found] == [[0, 1]] + [[0]] * 8
 
 
@@ -285,7 +285,9 @@ def test_repetition_is_made_less_likely() -> None:
 
 def test_a_change_chooses_and_scores_stay_the_models_own() -> None:
     table, never = Table(9, eos_bonus=30.0), (SOS, 4)
-    found = steps(table, {"a": 6}, marks=SpecialTokens(SOS, EOS, never), change=lambda logits, rows: -logits)
+    found = steps(
+        table, {"a": 6}, special_tokens=SpecialTokens(SOS, EOS, never), logits_processor=lambda logits, rows: -logits
+    )
     ids = tuple(token for _, tokens, _ in found for token in tokens)
     prefixes = [(SOS, *ids[:i]) for i in range(len(ids))]
     for prefix, token in zip(prefixes, ids, strict=True):

@@ -104,7 +104,7 @@ def test_norms_rollout_flow_and_similarity(seen: Inspection) -> None:
     assert seen.rollout("decoder").shape == (LAYERS, TARGET, SOURCE + TARGET)
     assert seen.flow(0).shape == (SOURCE,)
     x, y = torch.randn(2, 8, dtype=torch.float64)
-    query, key, _ = module.projection.weight.split(module.widths)
+    query, key, _ = module.projection.weight.split(module.qkv_widths)
     width = module.d_key
     assert_close(x @ seen.similarity(0, 1).form @ y, (query[width:] @ x) @ (key[width:] @ y))
 

@@ -138,6 +138,6 @@ def test_a_new_family_needs_nothing_but_its_line(tmp_path: Path, monkeypatch: py
     assert (settings["model"]["architecture"], settings["model"]["colour"]) == ("toy", "blue")
     assert (settings["task"]["length"], settings["train"]["weight_decay"]) == (24, 0.0)
     assert model.generate("3", temperature=0.0, max_tokens=1)[0].text == " "
-    assert len(model.look("3 4 5").sheet("gradients").arrays) == 3
+    assert len(model.look("3 4 5").view_data("gradients").arrays) == 3
     assert model.evaluate([str(tmp_path / "t.txt")])["perplexity"] < 5
     assert torch.cuda.is_available() or str(model.device) == "cpu"

@@ -38,7 +38,7 @@ def test_what_is_played_is_what_is_run(
     positions: str, dtype: torch.dtype, atol: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over the end of the room and of the positions, and while rows leave."""
-    monkeypatch.setattr(context, "ROOM", 16)
+    monkeypatch.setattr(context, "MIN_CAPACITY", 16)
     model, plain = model_of(positions, dtype), model_of(positions, dtype, "cpu")
     with torch.inference_mode():
         (played, _), (run, tokens) = begun(model, "cuda"), begun(plain, "cpu")

@@ -100,7 +100,7 @@ def slid(text: list[int], token: int, full: int = 9) -> list[int]:
 @pytest.fixture(params=["grows", "recorded"])
 def begin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Begin:
     """How a model begins to write: with memory that grows, or as a GPU does it, with so little room that it is full."""
-    monkeypatch.setattr(context, "ROOM", 4)
+    monkeypatch.setattr(context, "MIN_CAPACITY", 4)
 
     def start(model: TransformerLM, prompts: list[list[int]]) -> DecoderState | GraphedDecoderState:
         state = model.start(sentences_to_rows([prompt[:-1] for prompt in prompts], pad_id=0))

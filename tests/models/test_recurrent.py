@@ -140,11 +140,14 @@ def end_to_end(*texts: Sequence[int]) -> SegmentedRows:
 def test_texts_end_to_end_are_texts_alone(directions: str) -> None:
     config = RecurrentEncoderConfig(**SMALL, directions=directions)
     model = stirred(RecurrentEncoder(config, VOCABULARY, {}), 0)
-    hidden, states = model(text_rows(*SOURCES)), list(model.states(text_rows(*SOURCES)))
+    hidden, states = model(text_rows(*SOURCES)), list(model.iter_hidden_states(text_rows(*SOURCES)))
     assert len(states) == 3
     assert_close(states[-1], hidden)
     lengths = [len(text) for text in SOURCES]
-    together, layers = model(end_to_end(*SOURCES), lengths), list(model.states(end_to_end(*SOURCES), lengths))
+    together, layers = (
+        model(end_to_end(*SOURCES), lengths),
+        list(model.iter_hidden_states(end_to_end(*SOURCES), lengths)),
+    )
     there = alone(*SOURCES).segment > 0
     assert_close(together[0], hidden[there])
     assert all(torch.allclose(one[0], other[there]) for one, other in zip(layers, states, strict=True))
@@ -159,7 +162,7 @@ def test_static_vectors_do_not_know_their_neighbours() -> None:
     model = stirred(StaticEncoder(StaticEncoderConfig(preset="tiny", d_model=8, dropout=0.0), VOCABULARY, {}), 0)
     one, other = model(text_rows([3, 4, 5])), model(text_rows([9, 4, 8]))
     assert_close(one[:, 1], other[:, 1], rtol=0, atol=0)
-    assert len(list(model.states(text_rows([3, 4])))) == 1
+    assert len(list(model.iter_hidden_states(text_rows([3, 4])))) == 1
     assert len(model.encoder) == 0
 
 

@@ -116,7 +116,7 @@ def test_chunks_are_alike(rows, sizes, monkeypatch):
         return chunk(logits, *rest, **more)
 
     monkeypatch.setitem(loss_module.LOGITS_PER_CHUNK, "cpu", 40 * 30)
-    monkeypatch.setattr(loss_module, "_chunk", watched)
+    monkeypatch.setattr(loss_module, "_compute_chunk_loss", watched)
     linear_cross_entropy(torch.randn(rows, 4), torch.randn(30, 4), torch.zeros(rows, dtype=torch.long))
     assert seen == sizes
 

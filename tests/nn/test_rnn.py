@@ -30,7 +30,7 @@ def test_fused_is_step_by_step_in_numbers_and_gradients(cell: type[RNNBase]) -> 
         weights = [x, *recurrence.parameters()]
         found.append([read, *state, *torch.autograd.grad(read.sin().sum() + state[-1].sum(), weights)])
     assert_close(*found)
-    assert not recurrence.drive.heard
+    assert not recurrence.drive.active
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -56,7 +56,7 @@ def test_both_directions_are_torch_s_over_packed_sequences(cell: type[RNNBase]) 
     there = torch.arange(T) < LENGTHS[:, None]
     assert_close(found[there], expected[there])
     hidden = last[0] if isinstance(last, tuple) else last
-    assert_close(layer.last(found, LENGTHS), torch.cat((hidden[0], hidden[1]), -1))
+    assert_close(layer.final_outputs(found, LENGTHS), torch.cat((hidden[0], hidden[1]), -1))
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -68,7 +68,7 @@ def test_what_stands_behind_a_text_changes_nothing(cell: type[RNNBase], directio
     other = torch.where(there[..., None], x, drawn(B, T, D, seed=9))
     one, two = layer(x, LENGTHS), layer(other, LENGTHS)
     assert_close(one[there], two[there], rtol=0, atol=0)
-    assert_close(layer.last(one, LENGTHS), layer.last(two, LENGTHS), rtol=0, atol=0)
+    assert_close(layer.final_outputs(one, LENGTHS), layer.final_outputs(two, LENGTHS), rtol=0, atol=0)
     for row, length in enumerate(LENGTHS.tolist()):
         assert_close(layer(x[row : row + 1, :length], LENGTHS[row : row + 1])[0], one[row, :length])
 
@@ -87,16 +87,16 @@ def test_a_state_attention_is_that_attention_through_its_output(name: str) -> No
     query, source = drawn(B, 2, H), drawn(B, T, H, seed=2)
     there = torch.arange(T) < LENGTHS[:, None]
     sight = AttentionMask(torch.zeros(B, 2), torch.zeros(B, T), there[:, None, None])
-    memory = module.remember(source)
+    memory = module.project_kv(source)
     with record(module, "*") as heard:
-        found = module.cross(query, memory, sight)
+        found = module.cross_attend(query, memory, sight)
     assert_close(found, module.output(module.scorer(query, source, source, sight)))
     assert heard["weights"].shape == (B, 1, 2, T)
     assert not heard["weights"][~there[:, None, None].expand(-1, -1, 2, -1)].any()
     assert [each for each in taps(module) if "weights" in each] == ["weights"]
-    one_by_one = [module.cross(query[:, i : i + 1], memory, sight) for i in range(2)]
+    one_by_one = [module.cross_attend(query[:, i : i + 1], memory, sight) for i in range(2)]
     assert_close(found, torch.cat(one_by_one, 1))
-    factors = module.factors(0)
+    factors = module.bilinear_factors(0)
     if name == "general":
         expected = query @ (factors[0].T @ factors[1]) @ source.mT
         assert_close(module.scorer.score(query, source), expected)
@@ -108,8 +108,8 @@ def test_several_continuations_of_a_text_look_at_it_side_by_side() -> None:
     module = stirred(RecurrentCrossAttention(AdditiveAttention(H, H, 4), H, D))
     query, source = drawn(6, 1, H), drawn(2, T, H, seed=2)
     sight = AttentionMask(torch.zeros(2, 1), torch.zeros(2, T))
-    found = module.cross(query, module.remember(source), sight)
-    again = module.cross(query, module.remember(source.repeat_interleave(3, 0)), sight)
+    found = module.cross_attend(query, module.project_kv(source), sight)
+    again = module.cross_attend(query, module.project_kv(source.repeat_interleave(3, 0)), sight)
     assert_close(found, again)
 
 
@@ -122,7 +122,7 @@ def fed(cell: type[RNNBase]) -> InputFeedingDecoderStack:
 @pytest.mark.parametrize("cell", CELLS)
 def test_with_input_feeding_one_pass_is_one_token_at_a_time(cell: type[RNNBase]) -> None:
     decoder, x, source = fed(cell), drawn(B, T, H), drawn(B, T, H, seed=2)
-    memory, sight = decoder[-1].cross_attention.remember(source), AttentionMask(torch.zeros(B, 1), torch.zeros(B, T))
+    memory, sight = decoder[-1].cross_attention.project_kv(source), AttentionMask(torch.zeros(B, 1), torch.zeros(B, T))
     begin = decoder.init_states([(torch.zeros(B, H, dtype=torch.float64),) * cell.n_states] * 2)
     with record(decoder, "1.cross_attention.weights", "0.out", "1.out") as heard:
         whole, after = decoder(x, begin, memory, sight)
@@ -142,7 +142,7 @@ def test_with_input_feeding_one_pass_is_one_token_at_a_time(cell: type[RNNBase])
 
 def test_an_edit_of_weights_is_fed_back_too() -> None:
     decoder, x, source = fed(LSTM), drawn(B, T, H), drawn(B, T, H, seed=2)
-    memory, sight = decoder[-1].cross_attention.remember(source), AttentionMask(torch.zeros(B, 1), torch.zeros(B, T))
+    memory, sight = decoder[-1].cross_attention.project_kv(source), AttentionMask(torch.zeros(B, 1), torch.zeros(B, T))
     begin = decoder.init_states([(torch.zeros(B, H, dtype=torch.float64),) * 2] * 2)
 
     def first_alone(weights: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def test_an_edit_of_weights_is_fed_back_too() -> None:
 
     with edit(decoder, "1.cross_attention.weights", first_alone):
         found = decoder(x, begin, memory, sight)[0]
-    only = decoder[-1].cross_attention.remember(source[:, :1])
+    only = decoder[-1].cross_attention.project_kv(source[:, :1])
     assert_close(found, decoder(x, begin, only, AttentionMask(torch.zeros(B, 1), torch.zeros(B, 1)))[0])
 
 
@@ -158,7 +158,7 @@ def whole_text(decoder: InputFeedingDecoderStack) -> tuple[list[RNNState], KeyVa
     """All that the decoder needs beside the tokens: what it begins with, the source, and that all of it is seen."""
     n_states = decoder[0].recurrence.n_states
     begin = decoder.init_states([(torch.zeros(B, H, dtype=torch.float64),) * n_states] * 2)
-    memory = decoder[-1].cross_attention.remember(drawn(B, T, H, seed=2))
+    memory = decoder[-1].cross_attention.project_kv(drawn(B, T, H, seed=2))
     return begin, memory, AttentionMask(torch.zeros(B, 1), torch.zeros(B, T))
 
 

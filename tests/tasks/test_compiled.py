@@ -14,11 +14,11 @@ from encoders import documents, sentences, small, vocabulary
 
 from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
-from regard.tasks.classify import Classify, ClassifyConfig
+from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.tasks.shared.labels import Labels
-from regard.tasks.pretrain import Pretrain, PretrainConfig
-from regard.tasks.tag import Tag, TagConfig
-from regard.text.documents import Stretch
+from regard.tasks.pretrain import PretrainingTask, PretrainConfig
+from regard.tasks.tag import TaggingTask, TagConfig
+from regard.text.documents import DocumentChunk
 from language_models import LETTERS, small as small_writer, task as writer
 
 torch._dynamo.config.error_on_recompile = True
@@ -29,27 +29,27 @@ scores = [(text, "", str(i / 7)) for i, text in enumerate(texts)]
 tagged = [(text.replace(" ", "\\n"), "\\n".join("abc"[i % 3] for i, _ in enumerate(text.split()))) for text in texts]
 plain = [(text,) for text in documents(30)]
 tasks = [
-    (Pretrain(PretrainConfig(length=32), words), plain),
-    (Pretrain(PretrainConfig(length=32, objective="masked"), words), plain),
-    (Classify(ClassifyConfig(class_weights="a=2"), words, labels), labelled),
-    (Classify(ClassifyConfig(pooling="attention"), words, labels), labelled),
-    (Classify(ClassifyConfig(kind="score", pooling="mean"), words, Labels(())), scores),
-    (Tag(TagConfig(), words, labels), tagged),
+    (PretrainingTask(PretrainConfig(length=32), words), plain),
+    (PretrainingTask(PretrainConfig(length=32, objective="masked"), words), plain),
+    (ClassificationTask(ClassifyConfig(class_weights="a=2"), words, labels), labelled),
+    (ClassificationTask(ClassifyConfig(pooling="attention"), words, labels), labelled),
+    (ClassificationTask(ClassifyConfig(kind="score", pooling="mean"), words, Labels(())), scores),
+    (TaggingTask(TagConfig(), words, labels), tagged),
 ]
-tasks.append((writer(LETTERS), [Stretch(text) for text, in plain]))
+tasks.append((writer(LETTERS), [DocumentChunk(text) for text, in plain]))
 for number, (task, examples) in enumerate(tasks):
     folder = Path(tempfile.mkdtemp())
-    store = write_store(folder / "store", examples, task, vocabulary=task.limit, fingerprint="")
-    batches = PackedOrder(task.lengths(store), [64], 2, seed=0).one_epoch()
+    store = write_store(folder / "store", examples, task, vocabulary_size=task.stored_value_limit, fingerprint="")
+    batches = PackedOrder(task.example_lengths(store), [64], 2, seed=0).iterate_epoch()
     model = small_writer(task) if task.name == "lm" else small(task)
     torch._dynamo.reset()
-    compiled = torch.compile(task.loss, backend="eager", fullgraph=True, dynamic=False)
+    compiled = torch.compile(task.compute_loss, backend="eager", fullgraph=True, dynamic=False)
     for placement, _ in zip(batches, range(3)):
-        batch = task.batch(store, placement)
+        batch = task.make_batch(store, placement)
         torch.manual_seed(0)
         found = compiled(model, batch).total
         torch.manual_seed(0)
-        torch.testing.assert_close(found, task.loss(model, batch).total)
+        torch.testing.assert_close(found, task.compute_loss(model, batch).total)
     print("compiled", number)
 """
 

@@ -71,7 +71,7 @@ class TestWhatIsRead:
     def test_stretches_of_a_document_go_on_where_the_last_ended(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
     ) -> None:
-        monkeypatch.setattr(reading, "MOST_CHARACTERS", most)
+        monkeypatch.setattr(reading, "MAX_CHUNK_CHARACTERS", most)
         for tokenizer in (BYTES, LETTERS):
             of = task(tokenizer)
             path = write(tmp_path, "\n\n".join(TEXTS))
@@ -141,7 +141,7 @@ class TestWhatIsRead:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
     ) -> None:
         """However many parts it is encoded in, and though windows share a token."""
-        monkeypatch.setattr(corpus, "CHUNK", 2)
+        monkeypatch.setattr(corpus, "ENCODING_CHUNK_SIZE", 2)
         of, texts = task(LETTERS, length=8), ["the ☃☃☃☃☃☃☃☃ cat", "née", "the", "☃"]
         store = store_of(of, tmp_path, texts)
         capfd.readouterr()
@@ -155,8 +155,10 @@ class TestWhatIsRead:
         assert LanguageModelTask.make_reader(LmConfig(), data) == LanguageModelTask.make_reader(
             LmConfig(documents="parted"), data
         )
-        assert LanguageModelTask.make_reader(LmConfig(documents="files"), data).whole  # type: ignore[attr-defined]
-        assert not LanguageModelTask.make_reader(LmConfig(), DataConfig(train=("a",), valid=("b",), max_length=16)).few  # type: ignore[attr-defined]
+        assert LanguageModelTask.make_reader(LmConfig(documents="files"), data).one_per_file  # type: ignore[attr-defined]
+        assert not LanguageModelTask.make_reader(
+            LmConfig(), DataConfig(train=("a",), valid=("b",), max_length=16)
+        ).split_if_few  # type: ignore[attr-defined]
 
     def test_lengths(self) -> None:
         with pytest.raises(ConfigError, match=r"task.length = 3; expected 8 to 32,767 tokens"):
@@ -207,7 +209,7 @@ class TestWhatIsWritten:
             ["the cat", "a", "the red dog", ""],
         )
         plain = of.generate(model, texts, manner, CPU)
-        monkeypatch.setattr(sampling, "_goes_on", lambda x: True)
+        monkeypatch.setattr(sampling, "_runs_asynchronously", lambda x: True)
         assert of.generate(model, texts, manner, CPU) == plain
         assert len({len(each.ids) for (each,) in plain}) > 1
 
@@ -387,7 +389,7 @@ class TestTraining:
         of = prepared.task
         read = Counter(token for ids in predicted for token in ids)
         assert sum(read.values()) == len(text) + 1
-        assert read[of.end] == 1  # type: ignore[attr-defined]
+        assert read[of.end_id] == 1  # type: ignore[attr-defined]
         assert len(prepared.valid_store) > 0
 
     def test_validation_files_leave_documents_whole(self, tmp_path: Path) -> None:

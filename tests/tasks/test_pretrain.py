@@ -119,7 +119,7 @@ class TestWhatIsRead:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         """In as many parts as it is encoded, what is said counts all of them."""
-        monkeypatch.setattr(corpus, "CHUNK", 1)
+        monkeypatch.setattr(corpus, "ENCODING_CHUNK_SIZE", 1)
         one, examples = task(), [("\n".join(sentences(20 * n)),) for n in (1, 2, 3)]
         store = write_store(tmp_path / "store", examples, one, vocabulary_size=one.stored_value_limit, fingerprint="")
         assert capsys.readouterr().err == ""

@@ -101,8 +101,8 @@ def test_static_vectors_learn_what_words_tell(tmp_path: Path) -> None:
     assert accuracies(given, tmp_path / "run")[-1] > 0.95
     model = regard.load(tmp_path / "run", device="cpu")
     seen = model.look("ab fine cd")
-    (weights,) = seen.sheet("pooling", words=True).arrays
-    tokens = seen.sheet("pooling", words=True).sides["encoder"]
+    (weights,) = seen.view_data("pooling", words=True).arrays
+    tokens = seen.view_data("pooling", words=True).sides["encoder"]
     assert tokens[int(weights.values[:, 0].argmax())] == "fine"
     assert_close(weights.values.sum(0), torch.ones(1))
 
@@ -115,7 +115,7 @@ def test_what_comes_later_is_read_from_the_right(directions: str, least: float, 
     if directions == "both":
         model = regard.load(tmp_path / "run", device="cpu")
         assert [each.label for each in model.tag("ab cd ef")][:2] == ["C", "E"]
-        assert model.look("ab cd ef").sheet("gradients").arrays
+        assert model.look("ab cd ef").view_data("gradients").arrays
 
 
 @pytest.mark.parametrize("architecture", ["rnn", "static"])
@@ -209,7 +209,7 @@ def test_hops_that_look_at_the_same_are_penalised(tmp_path: Path) -> None:
         batch = prepared.task.make_batch(prepared.train_store, next(prepared.train_order.iterate())[0])
         losses.append(prepared.task.compute_loss(prepared.model.eval(), batch))
     pooling = prepared.model.heads["pooler"].pooling
-    hops = pooling.hops(prepared.model(batch.rows), batch.rows, make_text_mask(batch.rows, 1))[:, 0]
+    hops = pooling.hop_weights(prepared.model(batch.rows), batch.rows, make_text_mask(batch.rows, 1))[:, 0]
     assert_close(losses[1].total - losses[0].total, 0.5 * redundancy_penalty(hops).sum(), rtol=1e-4, atol=1e-4)
     assert_close(losses[0].nll, losses[1].nll)
 
@@ -238,7 +238,7 @@ def test_it_gives_vectors_of_texts_words_and_tokens(classifier: Path) -> None:
         assert np.abs(model.embed(texts, pooling=pooling) - alone).max() < 1e-5
     assert model.match("ab xx cd", "ab xx cd") == pytest.approx(1)
     assert model.match("ab xx cd", "ab yy cd") < 0.99
-    evidence = model.evidence("ab xx cd", "ef xx")
+    evidence = model.explain_match("ab xx cd", "ef xx")
     assert evidence.score == pytest.approx(model.match("ab xx cd", "ef xx"), abs=1e-4)
     assert len(model.cluster(["ab xx", "xx ab", "yy ef", "yy cd"], 2).labels) == 4
     with pytest.raises(InputError, match="layer 2: this model has 1 layers"):
@@ -253,7 +253,7 @@ def test_the_attention_over_its_words_is_what_look_shows(classifier: Path, capsy
     assert "pooling: how much each token counts in the vector of the text" in out
     assert all(word in out for word in ("ab", "xx", "cd", "yy"))
     seen = regard.load(classifier, device="cpu").look("ab xx cd yy")
-    (hops,) = seen.sheet("pooling").arrays
+    (hops,) = seen.view_data("pooling").arrays
     assert_close(hops.values.sum(0), torch.ones(2))
     assert "pooling" in seen.faithfulness().methods
 

@@ -149,7 +149,7 @@ def test_eight_pairs_learned_by_heart_are_all_exact(knowing: Learned, search: De
 
 
 def test_results_come_in_input_order_whatever_the_lengths(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.data.buckets.WINDOW", 5)
+    monkeypatch.setattr("regard.data.buckets.BUFFER_SIZE", 5)
     texts = [source for source, _ in [*EIGHT, *digits(9, seed=7, least=1, most=12)]]
     together = knowing.translate(texts, DecodingConfig(beam=2, batch=3))
     for text, best in zip(texts, together, strict=True):
@@ -174,7 +174,7 @@ def test_the_score_is_the_sum_of_its_tokens_over_the_length_penalty_and_forced_d
         if target.display_tokens([*ids, EOS]) != best.tokens:
             continue  # the model spelled the text in other pieces than the tokenizer would
         forced = next(
-            knowing.task.force(knowing.model, [(knowing.task.tokenizers.source.encode(source), ids)], CPU, alpha)
+            knowing.task.force_decode(knowing.model, [(knowing.task.tokenizers.source.encode(source), ids)], CPU, alpha)
         )
         assert forced.hypothesis.token_scores == pytest.approx(best.token_scores, abs=1e-4)
         assert forced.hypothesis.score == pytest.approx(best.score, abs=1e-4)
@@ -183,7 +183,7 @@ def test_the_score_is_the_sum_of_its_tokens_over_the_length_penalty_and_forced_d
 def test_forced_attention_has_every_layer_head_and_token_and_sums_to_1(knowing: Learned) -> None:
     tokenizer = knowing.task.tokenizers.source
     pairs = [tuple(map(tokenizer.encode, pair)) for pair in [*EIGHT, *digits(12, seed=3)]]
-    found = list(knowing.task.force(knowing.model, pairs, CPU))
+    found = list(knowing.task.force_decode(knowing.model, pairs, CPU))
     for (source, target), forced in zip(pairs, found, strict=True):
         assert forced.hypothesis.ids == (*target, EOS)
         assert forced.attention.shape == (1, 2, len(target) + 1, len(source) + 1)
@@ -193,9 +193,9 @@ def test_forced_attention_has_every_layer_head_and_token_and_sums_to_1(knowing: 
 @pytest.mark.parametrize("most", [1, 100, 10_000])
 def test_forced_decoding_in_groups_of_any_size(knowing: Learned, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     pairs = [tuple(map(knowing.task.tokenizers.source.encode, pair)) for pair in digits(9, seed=3, least=1, most=9)]
-    monkeypatch.setattr("regard.tasks.translate.FORCED", most)
-    for pair, forced in zip(pairs, knowing.task.force(knowing.model, pairs, CPU), strict=True):
-        alone = next(knowing.task.force(knowing.model, [pair], CPU))
+    monkeypatch.setattr("regard.tasks.translate.MAX_ATTENTION_CELLS", most)
+    for pair, forced in zip(pairs, knowing.task.force_decode(knowing.model, pairs, CPU), strict=True):
+        alone = next(knowing.task.force_decode(knowing.model, [pair], CPU))
         assert_close(forced.attention, alone.attention, rtol=0, atol=1e-5)
         assert forced.hypothesis.score == pytest.approx(alone.hypothesis.score, abs=1e-4)
 
@@ -214,28 +214,31 @@ def test_the_attention_of_a_translation_is_that_of_the_very_tokens_that_were_wri
     source, target = knowing.task.tokenizers.source, knowing.task.tokenizers.target
     text = EIGHT[0][0]
     drawn = DecodingConfig(sample=True, temperature=2.0, n_best=4)
-    for best in [*knowing.translate([text], attention=True)[0], *knowing.translate([text], drawn, attention=True)[0]]:
+    for best in [
+        *knowing.translate([text], with_attention=True)[0],
+        *knowing.translate([text], drawn, with_attention=True)[0],
+    ]:
         assert best.source_tokens == source.display_tokens([*source.encode(text), EOS])
         by_name = {target.display_tokens([i])[0]: i for i in range(len(target))}
         ids = [by_name[piece] for piece in best.tokens]
-        forced = next(knowing.task.force(knowing.model, [(source.encode(text), ids[:-1])], CPU))
+        forced = next(knowing.task.force_decode(knowing.model, [(source.encode(text), ids[:-1])], CPU))
         assert_close(best.attention, forced.attention, rtol=0, atol=1e-5)
         assert forced.hypothesis.token_scores == pytest.approx(best.token_scores, abs=1e-4)
     assert knowing.translate([text])[0][0].attention is None
 
 
 def test_the_likelihood_is_that_of_forced_decoding(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.tasks.translate.LIKELY", 5)
+    monkeypatch.setattr("regard.tasks.translate.LIKELIHOOD_BATCH_SIZE", 5)
     pairs = [tuple(map(knowing.task.tokenizers.source.encode, pair)) for pair in [*EIGHT, *digits(12, seed=3)]]
-    nll, n_tokens = knowing.task.likelihood(knowing.model, pairs, CPU)
-    scores = [forced.hypothesis.token_scores for forced in knowing.task.force(knowing.model, pairs, CPU)]
+    nll, n_tokens = knowing.task.compute_nll(knowing.model, pairs, CPU)
+    scores = [forced.hypothesis.token_scores for forced in knowing.task.force_decode(knowing.model, pairs, CPU)]
     assert n_tokens == sum(map(len, scores))
     assert nll == pytest.approx(-sum(map(sum, scores)), rel=1e-5)
 
 
 def test_only_text_is_ever_written(knowing: Learned) -> None:
     search = DecodingConfig(sample=True, temperature=50.0, n_best=60)
-    for best in knowing.translate(["1 2"], search, aligned=False)[0]:
+    for best in knowing.translate(["1 2"], search, with_alignment=False)[0]:
         assert not {"<pad>", "<sos>"} & set(best.tokens)
         assert "<eos>" not in best.tokens[:-1]
 
@@ -245,13 +248,13 @@ def test_alignment_names_each_target_word_once_or_is_left_out(knowing: Learned) 
         n_words = len(best[0].text.split())
         assert [t for _, t in best[0].alignment] == list(range(n_words))
         assert all(0 <= s < n_words for s, _ in best[0].alignment)
-    assert knowing.translate([EIGHT[0][0]], aligned=False)[0][0].alignment == []
+    assert knowing.translate([EIGHT[0][0]], with_alignment=False)[0][0].alignment == []
 
 
 def test_samples_follow_their_seed(knowing: Learned) -> None:
     def drawn(seed: int) -> list[str]:
         search = DecodingConfig(sample=True, temperature=1.5, n_best=2, seed=seed)
-        return [each.text for each in knowing.translate(["9"], search, aligned=False)[0]]
+        return [each.text for each in knowing.translate(["9"], search, with_alignment=False)[0]]
 
     first = drawn(1)
     assert first == drawn(1) != drawn(2)
@@ -260,9 +263,11 @@ def test_samples_follow_their_seed(knowing: Learned) -> None:
 
 def test_samples_are_the_same_however_the_texts_are_grouped(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["9", "1 2", "", "3", "4 5 6 7", "8"]
-    together = knowing.translate(texts, DecodingConfig(sample=True, temperature=1.5, seed=3), aligned=False)
-    monkeypatch.setattr("regard.data.buckets.WINDOW", 2)
-    apart = knowing.translate(texts, DecodingConfig(sample=True, temperature=1.5, seed=3, batch=1), aligned=False)
+    together = knowing.translate(texts, DecodingConfig(sample=True, temperature=1.5, seed=3), with_alignment=False)
+    monkeypatch.setattr("regard.data.buckets.BUFFER_SIZE", 2)
+    apart = knowing.translate(
+        texts, DecodingConfig(sample=True, temperature=1.5, seed=3, batch=1), with_alignment=False
+    )
     assert [best[0].tokens for best in together] == [best[0].tokens for best in apart]
 
 
@@ -271,7 +276,7 @@ def test_translations_cut_at_their_limit_are_counted(
 ) -> None:
     knowing.translate([s for s, _ in EIGHT])
     assert "cut" not in capsys.readouterr().err
-    monkeypatch.setattr("regard.tasks.translate.LONGER", -2)
+    monkeypatch.setattr("regard.tasks.translate.MAX_EXTRA_TOKENS", -2)
     knowing.translate([s for s, _ in EIGHT], DecodingConfig(beam=1))
     assert "8 of 8 translations were cut at their limit" in " ".join(capsys.readouterr().err.split())
 
@@ -309,7 +314,7 @@ def test_a_text_too_long_is_refused_not_cut(knowing: Learned) -> None:
     long, short = map(knowing.task.tokenizers.source.encode, ("1 " * 40, "1"))
     for pair in ((long, short), (short, long)):
         with pytest.raises(InputError, match=refusal):
-            knowing.task.likelihood(knowing.model, [pair], CPU)
+            knowing.task.compute_nll(knowing.model, [pair], CPU)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def test_blank_lines_part_them(tmp_path: Path) -> None:
 
 
 def test_a_very_long_one_counts_as_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "MOST_LINES", 2)
+    monkeypatch.setattr(documents, "MAX_DOCUMENT_LINES", 2)
     assert list(read_documents([write(tmp_path, "1\n2\n3\n4\n5\n\n6\n")])) == [("1\n2",), ("3\n4",), ("5",), ("6",)]
 
 
@@ -79,13 +79,13 @@ class TestStretches:
     ) -> None:
         path = write(tmp_path, f"\n{SENTENCES}\n\n{'x' * 50} {'y' * 9}\n{SENTENCES}\n")
         expected = whole(list(read_document_chunks([path], one_document_per_file=as_one)))
-        monkeypatch.setattr(documents, "MOST_CHARACTERS", most)
+        monkeypatch.setattr(documents, "MAX_CHUNK_CHARACTERS", most)
         found = list(read_document_chunks([path], one_document_per_file=as_one))
         assert whole(found) == expected
         assert all(0 < len(each.text) <= most for each in found)
 
     def test_cuts_are_between_lines_or_words(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(documents, "MOST_CHARACTERS", 12)
+        monkeypatch.setattr(documents, "MAX_CHUNK_CHARACTERS", 12)
         path = write(tmp_path, "one\ntwo\nthree\na line of several words\n")
         texts = [each.text for each in read_document_chunks([path])]
         assert texts == ["one\ntwo", "\nthree", "\na line of", " several", " words"]

@@ -71,7 +71,7 @@ def test_a_byte_order_mark_is_dropped_at_the_start_only(tmp_path: Path, rest: st
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.sampled_from("\n\r aé😀\u2028\ufeff"), max_size=30), block=st.integers(1, 7))
 def test_blocks_leave_no_seams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, block: int) -> None:
-    monkeypatch.setattr(files, "BLOCK", block)
+    monkeypatch.setattr(files, "BLOCK_BYTES", block)
     path = written(tmp_path, "a.txt", text)
     body = text.removeprefix("\ufeff")
     expected = body.removesuffix("\n").split("\n") if body else []
@@ -132,7 +132,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [4, 1 << 20])
 def test_bytes_that_are_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(files, "BLOCK", block)
+    monkeypatch.setattr(files, "BLOCK_BYTES", block)
     path = written(tmp_path, "a.txt", "eins\nzwei\nä b".encode() + "ü".encode("latin-1") + b"c\nd\n")
     assert fault(path) == ":3: byte 0xfc at column 4 is not UTF-8; convert it: iconv -f latin-1 -t utf-8"
     path = written(tmp_path, "b.txt", "cut short: é".encode()[:-1])

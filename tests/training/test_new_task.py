@@ -202,6 +202,6 @@ def test_nothing_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def read(*_: Any, **__: Any) -> Iterator[Example]:
         raise AssertionError("the text is read")
 
-    monkeypatch.setattr(Lines, "read", staticmethod(read))
+    monkeypatch.setattr(Lines, "read_examples", staticmethod(read))
     two = ready(tables, tmp_path / "run", resume=True)
     assert (len(one.train_store), len(one.valid_store)) == (len(two.train_store), len(two.valid_store)) == (57, 3)

@@ -182,7 +182,7 @@ def test_going_on_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     def read(*_: Any, **__: Any) -> None:
         raise AssertionError("text is read")
 
-    monkeypatch.setattr(TranslationTask, "read", staticmethod(read))
+    monkeypatch.setattr(TranslationTask, "read_examples", staticmethod(read))
     assert trained(tables, tmp_path / "run", resume=True)[-1].step == 3
     assert before == {path: path.read_bytes() for path in (tmp_path / "run" / "store").rglob("*.ids")}
 

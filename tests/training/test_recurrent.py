@@ -204,4 +204,4 @@ def test_a_language_model_learns_goes_on_for_ever_and_resumes_exactly(tmp_path: 
     assert (one[0].text, other[0].text) == (" 6 7 8", " 2 3 4")
     assert len(model.generate("1 2", max_tokens=50, seed=1)[0].ids) > 0  # far beyond 20 tokens
     assert model.evaluate([str(tmp_path / "t.txt")])["perplexity"] < 2
-    assert model.look("3 4 5").sheet("gradients").arrays
+    assert model.look("3 4 5").view_data("gradients").arrays

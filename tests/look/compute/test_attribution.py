@@ -45,7 +45,7 @@ def by_autograd(subject: LookTarget, stack: str) -> Tensor:
 @pytest.fixture(params=["linearised", "direct"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which way directions are sent: the cheap one has to pay, which here is left to the test."""
-    monkeypatch.setattr(module, "PAYS", 0 if request.param == "linearised" else 10**9)
+    monkeypatch.setattr(module, "MIN_LINEARISED_RATIO", 0 if request.param == "linearised" else 10**9)
     other = "direct" if request.param == "linearised" else "linearised"
     if other == "linearised":
         monkeypatch.delattr(module, "linearised")
@@ -76,7 +76,7 @@ def test_in_any_number_of_parts_it_is_the_same(monkeypatch: pytest.MonkeyPatch) 
     subject = translator()
     whole = compute_attribution(subject, "decoder").contribution
     monkeypatch.setitem(module.CHUNK_ELEMENTS, "cpu", 100)
-    monkeypatch.setattr(module, "PAYS", 0)
+    monkeypatch.setattr(module, "MIN_LINEARISED_RATIO", 0)
     assert_close(compute_attribution(subject, "decoder").contribution, whole)
 
 
@@ -107,7 +107,7 @@ def test_a_model_that_cannot_be_linearised_is_pushed_through_itself(stack: str) 
 
 
 def test_matrices_that_would_not_fit_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 1000)
+    monkeypatch.setattr(module, "MAX_LINEARISED_BYTES", 1000)
     monkeypatch.delattr(module, "linearised")
     subject = translator()
     assert_close(

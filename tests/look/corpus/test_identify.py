@@ -54,7 +54,7 @@ WIDTH, SIZE = 12, 10
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Maps that are quick to train."""
     monkeypatch.setattr(probes, "N_HIDDEN", 100)
-    monkeypatch.setattr(probes, "STEPS", 10)
+    monkeypatch.setattr(probes, "MIN_STEPS_PER_EPOCH", 10)
 
 
 def by_definition(mapped: Tensor, inputs: Tensor, distance: str) -> list[bool]:
@@ -215,7 +215,7 @@ def test_planted_noise(distance: str) -> None:
 def test_planted_a_bend_that_only_the_hidden_layer_can_straighten(
     distance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "STEPS", 50)
+    monkeypatch.setattr(probes, "MIN_STEPS_PER_EPOCH", 50)
 
     def bend(x: Tensor, _: torch.Generator) -> Tensor:
         return F.leaky_relu(x @ orthogonal(4), 0.05) @ orthogonal(4)
@@ -252,7 +252,7 @@ def test_a_probe_begins_at_the_linear_map_and_a_loss_is_a_mean_over_tokens(monke
         probe = Probe(start, vectors.train, n_hidden, seed=0)
         assert_close(probe(vectors.valid.hidden).double(), start(vectors.valid.hidden), rtol=1e-4, atol=1e-4)
     whole = mean_loss(start, vectors.valid, "cosine")
-    monkeypatch.setattr(probes, "CHUNK", 7)
+    monkeypatch.setattr(probes, "CHUNK_SIZE", 7)
     assert mean_loss(start, vectors.valid, "cosine") == pytest.approx(whole)
     assert_close(fit_ridge(vectors.train, vectors.valid, "l2").weight, start.weight)
 
@@ -270,7 +270,7 @@ def several(lengths: list[int], **shape: object) -> list[LookTarget]:
             "decoder": Side([f"t{i}" for i in [SOS, *ids]], [], "target_embedding.out"),
         }
         predicted = torch.tensor([*ids, EOS])
-        return LookTarget(model, sides, lambda: model.decoded(rows, target_in), model.logits, predicted)
+        return LookTarget(model, sides, lambda: model.hidden_states(rows, target_in), model.logits, predicted)
 
     return [subject(length) for length in lengths]
 
@@ -318,8 +318,10 @@ def test_layers_that_do_not_fit_together_are_read_one_by_one(monkeypatch: pytest
     together = measured(subjects, maps=["identity"])
     passes = []
     read = SentenceSet.read_hidden_states
-    monkeypatch.setattr(SentenceSet, "read", lambda self, places: (passes.append(places), read(self, places))[1])
-    monkeypatch.setattr(sentences, "MEMORY", 2 * sum(LENGTHS) * 8 * 4)
+    monkeypatch.setattr(
+        SentenceSet, "read_hidden_states", lambda self, places: (passes.append(places), read(self, places))[1]
+    )
+    monkeypatch.setattr(sentences, "MAX_VECTOR_BYTES", 2 * sum(LENGTHS) * 8 * 4)
     assert measured(subjects, maps=["identity"]).to_dict() == together.to_dict()
     one_by_one = [(stack, layer) for stack in ("encoder", "decoder") for layer in (1, 2)]
     assert passes == [{(stack, 0), (stack, layer)} for stack, layer in one_by_one]
@@ -328,7 +330,7 @@ def test_layers_that_do_not_fit_together_are_read_one_by_one(monkeypatch: pytest
 def test_sentences_that_do_not_fit_into_memory_are_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sentences, "MEMORY", 2 * sum(LENGTHS[:8]) * 8 * 4)
+    monkeypatch.setattr(sentences, "MAX_VECTOR_BYTES", 2 * sum(LENGTHS[:8]) * 8 * 4)
     found = measured(several(LENGTHS), maps=["identity"])
     assert sum(found.sentences.values()) == 8
     assert capsys.readouterr().err.startswith("warning: 8 of 12 sentences are used: the vectors of more would take")
@@ -347,7 +349,7 @@ class Stopped(BaseException):
 
 
 def test_stopped_after_every_number_it_goes_on_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "STEPS", 1)
+    monkeypatch.setattr(probes, "MIN_STEPS_PER_EPOCH", 1)
     monkeypatch.setattr(TokenIdentifiability, "draw", lambda self, path: path.touch())
     subjects, maps = several(LENGTHS[:4], n_layers=1, n_decoder_layers=1), ["identity", "mlp"]
     whole = measured(subjects, maps=maps, out=tmp_path / "whole")
@@ -363,7 +365,7 @@ def test_stopped_after_every_number_it_goes_on_to_the_same(tmp_path: Path, monke
         left.pop()
         return measure_recovery(*arguments)
 
-    monkeypatch.setattr(module, "measure", stopping)
+    monkeypatch.setattr(module, "measure_recovery", stopping)
     out = tmp_path / "out"
     for n_found in range(len(whole.specs)):
         with pytest.raises(Stopped):

@@ -42,7 +42,7 @@ def test_evidence_sums_to_the_cosine(table: dict[str, Any], tmp_path: Path) -> N
     model = loaded(tmp_path, **table)
     u, v = (model.embed(text).astype(float) for text in (ONE, OTHER))
     cosine = u @ v / np.linalg.norm(u) / np.linalg.norm(v)
-    found: MatchEvidence = model.evidence(ONE, OTHER)
+    found: MatchEvidence = model.explain_match(ONE, OTHER)
     assert found.score == pytest.approx(cosine, abs=1e-6)
     assert found.score == pytest.approx(model.match(ONE, OTHER), abs=1e-6)
     for words in (False, True):
@@ -61,8 +61,8 @@ def test_evidence_sums_to_the_cosine(table: dict[str, Any], tmp_path: Path) -> N
 
 
 def test_evidence_is_what_the_definition_says(model: Any) -> None:
-    found: MatchEvidence = model.evidence(ONE, OTHER)
-    tokenizer, network, frame = model.reading.tokenizer, model.network, model.reading.frame
+    found: MatchEvidence = model.explain_match(ONE, OTHER)
+    tokenizer, network, frame = model.encoder_task.tokenizer, model.network, model.encoder_task.template
     from regard.tasks.shared.encoder_task import inputs_to_rows
 
     with torch.no_grad():
@@ -79,9 +79,9 @@ def test_evidence_is_what_the_definition_says(model: Any) -> None:
 
 def test_the_two_texts_are_read_apart(model: Any) -> None:
     """What stands in one changes nothing in the other; the order of the two does not matter."""
-    turned = model.evidence(OTHER, ONE)
-    torch.testing.assert_close(model.evidence(ONE, OTHER).values, turned.values.T)
-    assert model.evidence(ONE, ONE).score == pytest.approx(1)
+    turned = model.explain_match(OTHER, ONE)
+    torch.testing.assert_close(model.explain_match(ONE, OTHER).values, turned.values.T)
+    assert model.explain_match(ONE, ONE).score == pytest.approx(1)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram", "bpe"])
@@ -122,7 +122,7 @@ def test_static_vectors_are_equal_and_contextual_ones_are_not(senses: WordSenses
     assert float(senses.mean_distances[0]) == 0
     off = ~torch.eye(4, dtype=torch.bool)
     assert (senses.distances[2:, off] > 1e-6).all()  # at 0, equal places make equal vectors still
-    words = model.parts([ONE, "a cat in tokyo"], layers=2)
+    words = model.embed_words_or_tokens([ONE, "a cat in tokyo"], layers=2)
     u, v = (vectors[names.index("cat")].astype(float) for names, vectors in words)
     assert float(senses.distances[-1, 0, 1]) == pytest.approx(
         1 - u @ v / np.linalg.norm(u) / np.linalg.norm(v), abs=1e-6
@@ -132,8 +132,8 @@ def test_static_vectors_are_equal_and_contextual_ones_are_not(senses: WordSenses
 
 
 def test_the_docs_name_every_fact_about_a_sheet(senses: WordSenses, model: Any) -> None:
-    shown = [senses, model.evidence(ONE, OTHER), model.cluster(sentences(9), 2), model.look(ONE, pair=OTHER)]
-    facts = {fact for each in shown for fact in each.sheet().about} | {
+    shown = [senses, model.explain_match(ONE, OTHER), model.cluster(sentences(9), 2), model.look(ONE, pair=OTHER)]
+    facts = {fact for each in shown for fact in each.view_data().about} | {
         fact for some in CAPTION_TEMPLATES for fact in some
     }
     named = set(re.findall(r"`(\w+)`", DOCS.read_text(encoding="utf-8").split("| `about` of |")[1].split("\n\n")[0]))
@@ -159,7 +159,7 @@ def test_the_sheet_of_senses(senses: WordSenses) -> None:
 
 def test_both_in_every_form(senses: WordSenses, model: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    for number, (shown, asked) in enumerate([(senses, {}), (model.evidence(ONE, OTHER), {"words": True})]):
+    for number, (shown, asked) in enumerate([(senses, {}), (model.explain_match(ONE, OTHER), {"words": True})]):
         for suffix in FORMS:
             assert shown.save(tmp_path / f"{number}{suffix}", **asked).stat().st_size > 500
         text = render_text(shown.view_data(**asked), 60)
@@ -170,10 +170,10 @@ def test_both_in_every_form(senses: WordSenses, model: Any, tmp_path: Path) -> N
 def test_texts_that_cannot_be_compared(model: Any) -> None:
     long = sentences(1, least=40, most=40)[0]
     with pytest.raises(InputError, match="the text has 40 tokens; this model reads 30 at once; split it"):
-        model.evidence(ONE, long)
+        model.explain_match(ONE, long)
     for text in ("", " "):
         with pytest.raises(InputError, match="the text is empty"):
-            model.evidence(ONE, text)
+            model.explain_match(ONE, text)
     for texts, message in {
         (ONE,): "'cat' occurs once in these texts; give two sentences with it, or more",
         (OTHER,): "'cat' occurs nowhere in these texts",

@@ -128,7 +128,7 @@ def test_one_kind_one_layer_one_head() -> None:
 def test_similarity_counts_metrics() -> None:
     seen = Inspection(translator(5, 4))
     for module in seen.look_target.attentions("encoder").values():
-        query, key, _ = module.projection.weight.data.split(module.widths)
+        query, key, _ = module.projection.weight.data.split(module.qkv_widths)
         key[: module.d_key] = query[: module.d_key]  # W_Q W_Q^T: head 0 of every layer measures by a metric
     found = seen.view_data("similarity", kind="encoder")
     assert find(found, "similarity", "encoder", "positive").values.tolist() == [[1, 0], [1, 0]]

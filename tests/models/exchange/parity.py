@@ -183,11 +183,11 @@ def in_double(theirs: nn.Module) -> nn.Module:
 def gap(ours: nn.Module, theirs: nn.Module, task: Any) -> Gap:
     """The difference for a model of any kind, on random texts; `task` is the one it was imported for."""
     if isinstance(ours, TransformerEncoder):
-        inputs = texts(task.frame, task.vocabulary, task.tokenizer.specials)
-        return encoder_gap(ours, theirs, inputs, task.frame.pad, typed=ours.config.n_parts > 1)
+        inputs = texts(task.template, task.vocabulary_size, task.tokenizer.special_ids)
+        return encoder_gap(ours, theirs, inputs, task.template.pad_id, typed=ours.config.n_parts > 1)
     assert isinstance(ours, TransformerSeq2Seq)
-    specials = task.tokenizers.target.specials
+    specials = task.tokenizers.target.special_ids
     size = min(len(task.tokenizers.source), len(task.tokenizers.target))
-    sources = [task.signs.source(ids) for ids in sentences(size, specials, (5, 1, 9, 3))]
-    targets = [task.signs.target(ids) for ids in sentences(size, specials, (2, 11, 4, 1), 1)]
-    return pair_gap(ours, theirs, sources, targets, task.signs.pad)
+    sources = [task.special_tokens.wrap_source(ids) for ids in sentences(size, specials, (5, 1, 9, 3))]
+    targets = [task.special_tokens.wrap_target_in(ids) for ids in sentences(size, specials, (2, 11, 4, 1), 1)]
+    return pair_gap(ours, theirs, sources, targets, task.special_tokens.pad_id)

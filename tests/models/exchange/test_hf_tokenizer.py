@@ -36,10 +36,10 @@ def test_texts_and_pairs_are_framed_as_theirs(case: Case, tmp_path: Path) -> Non
         for first in TEXTS:
             for second in (None, *TEXTS):
                 ids = [task.tokenizer.encode(text) for text in (first, second) if text is not None]
-                framed = task.frame.around(*ids)
+                framed = task.template.wrap(*ids)
                 expected = theirs(first, second)
                 assert framed.ids == expected["input_ids"]
-                parts = [int(place >= framed.turn) for place in range(len(framed.ids))]
+                parts = [int(place >= framed.token_type_boundary) for place in range(len(framed.ids))]
                 if model.config.n_parts > 1:
                     assert parts == expected.get("token_type_ids", [0] * len(parts))
 
@@ -55,7 +55,7 @@ def test_sources_are_framed_as_theirs(case: Case, tmp_path: Path) -> None:
         theirs = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
         for text in TEXTS:
             ids = task.tokenizers.source.encode(text)
-            assert task.signs.source(ids) == theirs(text, truncation=False)["input_ids"]
+            assert task.special_tokens.wrap_source(ids) == theirs(text, truncation=False)["input_ids"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])

@@ -119,7 +119,7 @@ def test_our_own_over_there(tokenizer: Any, prompts: str, tmp_path: Path) -> Non
         assert read.decode(ids, skip_special_tokens=True) == text
     for prompt in ("the cat", "a dog\n"):
         ids = of.make_prompt_ids(of.tokenizer.encode(prompt))
-        never = [[token] for token in tokenizer.specials - {of.end_id}]
+        never = [[token] for token in tokenizer.special_ids - {of.end_id}]
         expected = theirs_written(theirs, ids, 12, **({"bad_words_ids": never} if never else {}))
         for one, network in ((of, model), (again, ours)):
             assert (

@@ -198,7 +198,7 @@ def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         seen.add(f"{threading.current_thread().name} {torch.get_num_threads()}")
 
     listening = MODEL.embedding.out.register_forward_hook(heard)
-    monkeypatch.setattr(reading, "FEW", (16, 16))
+    monkeypatch.setattr(reading, "CPU_BATCH_TOKENS", (16, 16))
     torch.set_num_threads(2)
     try:
         together = made().embed_texts(TEXTS)

@@ -73,8 +73,8 @@ def test_long_documents_are_read_in_stretches_and_nothing_changes(
     path = tmp_path / "text.txt"
     path.write_text("\n\n".join(TEXTS[:6]))
     whole = of.evaluate(small(of), [str(path)], CPU, stride=5)
-    monkeypatch.setattr(documents, "MOST_CHARACTERS", most)
-    monkeypatch.setattr(likelihood, "TOGETHER", 7)
+    monkeypatch.setattr(documents, "MAX_CHUNK_CHARACTERS", most)
+    monkeypatch.setattr(likelihood, "BUFFERED_WINDOWS", 7)
     parts = of.evaluate(small(of), [str(path)], CPU, stride=5)
     assert parts.nll == pytest.approx(whole.nll, rel=1e-9)
     assert (parts.n_tokens, parts.n_words, parts.n_characters) == (whole.n_tokens, whole.n_words, whole.n_characters)
