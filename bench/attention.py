@@ -1,4 +1,4 @@
-"""Time of the kernels of long and short rows (regard/nn/) on a GPU, beside torch's, and of blocks for the long ones.
+"""Time the kernels of packed attention (regard/nn/kernels/) on a GPU, beside torch's, and blocks for long rows.
 
     python bench/attention.py           forward and backward at some shapes, in bfloat16, 12 heads of 64
     python bench/attention.py --tune    first every size of blocks below, one kernel at a time; the fastest is used
@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn import long_rows, short_rows
-from regard.nn.long_rows import Blocks
+from regard.nn.kernels import packed_attention_long, packed_attention_short
+from regard.nn.kernels.packed_attention_long import Blocks
 
 H, E = 12, 64
 
@@ -33,11 +33,17 @@ SHAPES = [
 
 SIZES = {
     "forward": [(128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 128, 4, 2, 168)],
-    "by_query": [(128, 64, 8, 3, 128), (128, 64, 4, 3), (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 32, 4, 3)],
-    "by_key": [(64, 64, 4, 2), (64, 64, 4, 2, 168), (64, 64, 4, 3, 168), (32, 64, 4, 2, 128), (64, 128, 8, 2, 128)],
+    "backward_dq": [(128, 64, 8, 3, 128), (128, 64, 4, 3), (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 32, 4, 3)],
+    "backward_dkv": [
+        (64, 64, 4, 2),
+        (64, 64, 4, 2, 168),
+        (64, 64, 4, 3, 168),
+        (32, 64, 4, 2, 128),
+        (64, 128, 8, 2, 128),
+    ],
 }
-PRODUCTS = {"forward": 2, "by_query": 3, "by_key": 4}
-OTHER = {"forward": (), "by_query": ("_by_key_kernel",), "by_key": ("_by_query_kernel",)}
+PRODUCTS = {"forward": 2, "backward_dq": 3, "backward_dkv": 4}
+OTHER = {"forward": (), "backward_dq": ("_dkv_kernel",), "backward_dkv": ("_dq_kernel",)}
 """Kernels of the same pass."""
 
 
@@ -58,18 +64,18 @@ class Rows(NamedTuple):
         torch.manual_seed(0)
         cuts = torch.randint(length, (n_rows, n_texts - 1)).sort(1).values
         segment = (torch.arange(length)[None, :, None] >= cuts[:, None, :]).sum(-1).int().cuda() + 1
-        begin, end = long_rows.bounds(segment)
+        begin, end = packed_attention_long.segment_bounds(segment)
         seen = (torch.arange(1, length + 1, device="cuda") if causal else end) - begin
         projected = torch.randn(n_rows, length, 3 * H * E, device="cuda", dtype=torch.bfloat16)
         grad = torch.randn(n_rows, length, H * E, device="cuda", dtype=torch.bfloat16)
         return cls(projected, grad, segment, begin, end, causal, H * int(seen.sum()))
 
     def forward(self, **blocks: Blocks) -> tuple[Tensor, Tensor]:
-        return long_rows._forward(self.projected, self.begin, self.end, H, self.causal, **blocks)
+        return packed_attention_long.forward(self.projected, self.begin, self.end, H, self.causal, **blocks)
 
-    def backward(self, out: Tensor, logs: Tensor, **blocks: Blocks) -> Tensor:
-        return long_rows._backward(
-            self.grad, out, logs, self.projected, self.begin, self.end, H, self.causal, **blocks
+    def backward(self, out: Tensor, lse: Tensor, **blocks: Blocks) -> Tensor:
+        return packed_attention_long.backward(
+            self.grad, out, lse, self.projected, self.begin, self.end, H, self.causal, **blocks
         )  # fmt: skip
 
 
@@ -98,14 +104,14 @@ def alone(name: str) -> Iterator[None]:
         def __getitem__(self, grid: object) -> Callable[..., None]:
             return lambda *arguments, **named: None
 
-    kept = {other: getattr(long_rows, other) for other in OTHER[name]}
+    kept = {other: getattr(packed_attention_long, other) for other in OTHER[name]}
     try:
         for other in kept:
-            setattr(long_rows, other, Nothing())
+            setattr(packed_attention_long, other, Nothing())
         yield
     finally:
         for other, kernel in kept.items():
-            setattr(long_rows, other, kernel)
+            setattr(packed_attention_long, other, kernel)
 
 
 def tune(name: str, rows: Rows) -> Blocks:
@@ -114,27 +120,27 @@ def tune(name: str, rows: Rows) -> Blocks:
     room = rows.forward()
     for blocks in (Blocks(*numbers) for numbers in SIZES[name]):
         run = rows.forward if name == "forward" else lambda **each: rows.backward(*room, **each)
-        key = "blocks" if name == "forward" else name
+        key = "blocks" if name == "forward" else f"{name.removeprefix('backward_')}_blocks"
         with alone(name):
             found[blocks] = milliseconds(lambda run=run, each={key: blocks}: run(**each))
         rate = PRODUCTS[name] * 2 * E * rows.n_pairs / found[blocks] / 1e9
-        print(f"{name:<9}{blocks!s:<66}{found[blocks]:7.3f} ms {rate:5.0f} TFLOP/s", flush=True)
+        print(f"{name:<13}{blocks!s:<66}{found[blocks]:7.3f} ms {rate:5.0f} TFLOP/s", flush=True)
     return min(found, key=found.__getitem__)
 
 
 def passes(rows: Rows) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Forward, and forward with backward, by the kernels that rows so long go through."""
-    if rows.projected.shape[1] > short_rows.LONGEST:
+    if rows.projected.shape[1] > packed_attention_short.MAX_TOKENS:
         return rows.forward, lambda: rows.backward(*rows.forward())
     position = torch.arange(rows.projected.shape[1], dtype=torch.int32, device="cuda").repeat(len(rows.projected), 1)
     given = rows.projected, rows.segment, position, H, rows.causal
 
     def forward() -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = short_rows._mix(*given)
+        found: tuple[Tensor, Tensor] = packed_attention_short._attention(*given)
         return found
 
     def both() -> Tensor:
-        found: Tensor = short_rows._mix_backward(rows.grad, forward()[1], *given)
+        found: Tensor = packed_attention_short._attention_backward(rows.grad, forward()[1], *given)
         return found
 
     return forward, both
@@ -169,7 +175,7 @@ def main() -> None:
     if parser.parse_args().tune:
         rows = Rows.drawn(*SHAPES[0])
         for name in SIZES:
-            getattr(long_rows, name.upper())[E] = tune(name, rows)
+            getattr(packed_attention_long, name.upper())[E] = tune(name, rows)
     for shape in SHAPES:
         show(*shape)
 

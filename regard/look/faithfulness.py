@@ -137,7 +137,7 @@ def _without(subject: Subject, choices: Bool[Tensor, "N inputs"]) -> Float[Tenso
         return log_probs({name: x.masked_fill(part[:, None], 0.0) for (name, x), part in sides})
 
     together = choices.split(at_once(subject))
-    # Nothing asks for a gradient; only, where one could be had, `regard.nn.product` goes the way that suits vmap.
+    # Nothing asks for a gradient; only, where one could be had, `regard.nn.Linear` goes the way that suits vmap.
     with frozen(subject.model), torch.enable_grad():
         return torch.cat([vmap(one)(chosen) for chosen in track(together, "faithfulness", len(together))])
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.nn import Cache, FixedProduct, Recording, Sight, Slots
+from regard.nn import Cache, CudaGraphRunner, PrepackedLinear, Sight, Slots
 
 Next = Callable[[Tensor, Any], Tensor]
 """Write the tokens into a context, and give the logits of those that follow."""
@@ -41,7 +41,7 @@ class Context:
     position: Int[Tensor, "N K"]
     lengths: list[int]
     caches: list[Cache]
-    vocabulary: FixedProduct
+    vocabulary: PrepackedLinear
 
     @property
     def longest(self) -> int:
@@ -102,7 +102,7 @@ class Recorded:
         self.live = torch.arange(n, device=self.ids.device)
         self.columns, self.longest = columns, other.longest
         self._tokens = torch.zeros_like(self.lengths)
-        self._recording = Recording()
+        self._graph = CudaGraphRunner()
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
         self.live = self.live[rows.flatten()]
@@ -114,7 +114,7 @@ class Recorded:
         if self.columns == self.ids.shape[1]:
             self.become(self._written())
         self._tokens[self.live] = tokens.to(self._tokens.dtype)
-        logits = self._recording(lambda: self._advance(step))[self.live]
+        logits = self._graph(lambda: self._advance(step))[self.live]
         self.columns, self.longest = self.columns + 1, self.longest + 1
         return logits
 

@@ -23,7 +23,7 @@ from regard.models.blocks import embedding, encoder_layer, final_norm
 from regard.models.context import Context, Recorded, tokens_there
 from regard.models.interfaces import NextModel
 from regard.models.presets import LanguageModelConfig
-from regard.nn import Cache, Encoder, FixedProduct, Memory, Place, taps, visible
+from regard.nn import Cache, Encoder, Memory, Place, PrepackedLinear, taps, visible
 
 
 class LanguageModel(NextModel):
@@ -75,7 +75,7 @@ class LanguageModel(NextModel):
         rows, caches = sentences_to_rows(texts, pad=0).to(device), [Cache() for _ in self.decoder]
         if rows.ids.shape[1]:
             self.hidden(rows, caches)
-        words = FixedProduct(self.softmax_embedding.weight)
+        words = PrepackedLinear(self.softmax_embedding.weight)
         return Context(rows.ids, rows.segment > 0, rows.position, list(map(len, texts)), caches, words)
 
     def _heard(self) -> bool:

@@ -6,7 +6,7 @@ per row. Both run the same layers; only the cache differs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,8 @@ from regard.data.batches import Rows
 from regard.models.blocks import decoder_layer, embedding, encoder_layer, final_norm
 from regard.models.interfaces import PairModel
 from regard.models.presets import Seq2SeqConfig
-from regard.nn import Cache, Decoder, Encoder, FixedProduct, KeyValue, Place, Sight, visible
+from regard.nn import Cache, Decoder, Encoder, KeyValue, Place, PrepackedLinear, Sight, visible
+from regard.nn.kernels.workspace import Workspace
 
 
 @dataclass
@@ -36,9 +37,10 @@ class DecoderState:
     caches: list[Cache]
     own: Bool[Tensor, "B W K"]
     position: Int[Tensor, " K"]
-    vocabulary: FixedProduct
+    vocabulary: PrepackedLinear
     length: int = 0
     branched: bool = False
+    workspace: Workspace = field(default_factory=Workspace)
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
         """Go on with these continuations, all those of a row of one sentence, counted through all sentences."""
@@ -114,7 +116,7 @@ class Seq2Seq(PairModel):
         writer = Place(torch.ones_like(first), first)
         sight = Sight(first, source.position) if full else visible(writer, _place(source))
         nothing = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
-        vocabulary = FixedProduct(self.softmax_embedding.weight, self.output_bias)
+        vocabulary = PrepackedLinear(self.softmax_embedding.weight, self.output_bias)
         return DecoderState(memories, sight, [Cache() for _ in self.decoder], nothing, first.new_zeros(0), vocabulary)
 
     def step(self, tokens: Int[Tensor, " N"], state: DecoderState) -> Float[Tensor, "N V"]:
@@ -122,8 +124,9 @@ class Seq2Seq(PairModel):
         now = sight.query_position
         x = self.target_embedding(tokens.view(now.shape), now)
         memory_sight = state.memory_sight._replace(query_position=now)
-        x = self.decoder(x, state.memories, sight, memory_sight, state.caches)
-        return state.vocabulary(self.decoder_norm(x).flatten(0, 1))
+        with state.workspace.active():  # steps run one after another, so they can share it
+            x = self.decoder(x, state.memories, sight, memory_sight, state.caches)
+            return state.vocabulary(self.decoder_norm(x).flatten(0, 1))
 
 
 def _place(rows: Rows) -> Place:

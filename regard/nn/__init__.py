@@ -10,7 +10,6 @@ A mask is boolean and True means "may attend"; masks follow from segments (`visi
 A query with nothing to attend to gets zeros, in every path.
 """
 
-from regard.nn.activations import gelu, gelu_tanh
 from regard.nn.attention import (
     AdditiveAttention,
     Attention,
@@ -23,7 +22,9 @@ from regard.nn.attention import (
     redundancy,
 )
 from regard.nn.cache import Cache, KeyValue, Memory, Slots
+from regard.nn.cuda_graph import CudaGraphRunner
 from regard.nn.dropout import Dropout
+from regard.nn.kernels.dispatch import gelu, gelu_tanh
 from regard.nn.layers import (
     Decoder,
     DecoderLayer,
@@ -35,7 +36,7 @@ from regard.nn.layers import (
     PreNorm,
     TokenEmbedding,
 )
-from regard.nn.linear import FixedProduct, Linear, product
+from regard.nn.linear import Linear, PrepackedLinear
 from regard.nn.loss import Loss, cross_entropy, divergence, linear_cross_entropy
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import (
@@ -46,7 +47,6 @@ from regard.nn.positions import (
     RotaryPositions,
     SinusoidalPositions,
 )
-from regard.nn.recording import Recording
 from regard.nn.recurrence import GRU, LSTM, Recurrence, step_by_step
 from regard.nn.recurrent import (
     AttentiveLayer,
@@ -69,6 +69,7 @@ __all__ = [
     "AttentiveLayer",
     "BilinearAttention",
     "Cache",
+    "CudaGraphRunner",
     "Decoder",
     "DecoderLayer",
     "DotAttention",
@@ -77,7 +78,6 @@ __all__ = [
     "EncoderLayer",
     "FedDecoder",
     "FeedForward",
-    "FixedProduct",
     "GatedFeedForward",
     "HeadedAttention",
     "KeyValue",
@@ -91,7 +91,7 @@ __all__ = [
     "Positions",
     "PostNorm",
     "PreNorm",
-    "Recording",
+    "PrepackedLinear",
     "Recurrence",
     "RecurrentDecoder",
     "RecurrentDecoderLayer",
@@ -112,7 +112,6 @@ __all__ = [
     "gelu",
     "gelu_tanh",
     "linear_cross_entropy",
-    "product",
     "record",
     "redundancy",
     "reversed_texts",

@@ -1,9 +1,8 @@
 """Multi-head attention (SPEC 1.6-1.10): self, masked and cross, fused or explicit.
 
-Attention runs fused (`scaled_dot_product_attention`; on a GPU nn/short_rows.py, nn/long_rows.py, nn/one_query.py)
-unless somebody listens to the tap ``weights`` or the position scheme works on the weights; then they are computed as
-written in the paper. All give the same numbers. There is no dropout on the weights, so that what is looked at is what
-was trained (docs/LOG.md).
+Attention runs fused (nn/kernels/dispatch.py chooses the kernel) unless somebody listens to the tap ``weights`` or the
+position scheme works on the weights; then they are computed as written in the paper. All give the same numbers. There
+is no dropout on the weights, so that what is looked at is what was trained (docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ import math
 from itertools import groupby
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.nn import long_rows, one_query, short_rows
 from regard.nn.attention import HeadedAttention, softmax_visible
 from regard.nn.cache import KeyValue, Memory
-from regard.nn.linear import Linear, product
+from regard.nn.kernels import dispatch
+from regard.nn.linear import Linear
 from regard.nn.positions import NoPositions, Positions
 from regard.nn.sight import Sight
 
@@ -58,10 +56,8 @@ class MultiHeadAttention(HeadedAttention):
     def forward(self, x: Float[Tensor, "B T D"], sight: Sight, cache: Memory | None = None) -> Float[Tensor, "B T D"]:
         """Self-attention: every token looks at the tokens of the same rows, and at those remembered."""
         projected = self.projection(x).contiguous()
-        if cache is None and sight.within is not None and self._plain():
-            for rows in (short_rows, long_rows):
-                if rows.usable(projected, self.d_key):
-                    return self._out(rows.within_rows(projected, sight.within, self.n_heads))
+        if cache is None and sight.within is not None and self._is_plain():
+            return self._out(dispatch.packed_self_attention(projected, sight, self.n_heads))
         query, key, value = projected.split(self.widths, dim=-1)
         memory = self._memory(key, value, sight.query_position)
         return self.attend(query, memory if cache is None else cache.append(memory), sight)
@@ -70,13 +66,13 @@ class MultiHeadAttention(HeadedAttention):
         """The keys and values of a text, for cross-attention to look at any number of times."""
         first = self.widths[0]
         weight, bias = self.projection.weight[first:], self.projection.bias[first:]
-        key, value = product(memory, weight, bias).contiguous().split(self.widths[1:], dim=-1)
+        key, value = dispatch.linear(memory, weight, bias).contiguous().split(self.widths[1:], dim=-1)
         return self._memory(key, value, position)
 
     def cross(self, x: Float[Tensor, "B Q D"], memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q D"]:
         """Cross-attention: every token looks at the remembered text."""
         first = self.widths[0]
-        query = product(x, self.projection.weight[:first], self.projection.bias[:first]).contiguous()
+        query = dispatch.linear(x, self.projection.weight[:first], self.projection.bias[:first]).contiguous()
         return self.attend(query, memory, sight)
 
     def attend(self, query: Float[Tensor, "B Q HE"], memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q D"]:
@@ -90,10 +86,10 @@ class MultiHeadAttention(HeadedAttention):
         projected: Tensor = self.output(self.mixed(mixed))
         return projected
 
-    def _plain(self) -> bool:
-        """Whether nobody listens and positions do nothing here, so that kernels of our own may take whole rows."""
+    def _is_plain(self) -> bool:
+        """Nobody listens and positions do nothing here, so that q, k and v need not be taken apart."""
         heard = any(tap.heard for tap in (self.query, self.key, self.value, self.weights))
-        return not heard and isinstance(self.positions, NoPositions) and self.d_key == self.d_value
+        return not heard and not self.positions.acts_in_attention and self.d_key == self.d_value
 
     def _mix(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "B Q HE"]:
         explicit = self.weights.heard or self.positions.needs_weights
@@ -127,10 +123,7 @@ class MultiHeadAttention(HeadedAttention):
         if added is not None:
             added = added / math.sqrt(self.d_key)
             mask = added if mask is None else added.masked_fill(~mask, -math.inf)
-        if added is None and mask is not None and one_query.usable(query, *memory, mask):
-            out = one_query.look(query, *memory, mask)
-        else:
-            out = F.scaled_dot_product_attention(query, memory.key, memory.value, attn_mask=mask)
+        out = dispatch.scaled_dot_product_attention(query, memory.key, memory.value, mask)
         return out if sight.blank is None else out.masked_fill(sight.blank, 0.0)
 
     def _explicit(self, query: Tensor, memory: KeyValue, sight: Sight) -> Float[Tensor, "B H Q E"]:

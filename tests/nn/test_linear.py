@@ -1,4 +1,4 @@
-"""The product for few rows is the ordinary product."""
+"""Linear layers, for few rows and with a vocabulary that stays, are the ordinary product."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.nn import FixedProduct, Linear, product
+from regard.nn import Linear, PrepackedLinear
+from regard.nn.kernels.dispatch import linear
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -14,12 +15,12 @@ from regard.nn import FixedProduct, Linear, product
 @pytest.mark.parametrize(
     ("rows", "out"), [((1,), 64), ((2,), 64), ((3, 5), 64), ((256,), 24), ((300,), 64), ((3,), 63)]
 )
-def test_product_is_the_linear_map(rows, out, biased, dtype):
+def test_linear_is_torchs(rows, out, biased, dtype):
     x, weight = torch.randn(*rows, 16, dtype=dtype), torch.randn(out, 16, dtype=dtype)
     bias = torch.randn(out, dtype=dtype) if biased else None
     with torch.no_grad():
-        torch.testing.assert_close(product(x, weight, bias), F.linear(x, weight, bias))
-    torch.testing.assert_close(product(x, weight, bias), F.linear(x, weight, bias), rtol=0, atol=0)
+        torch.testing.assert_close(linear(x, weight, bias), F.linear(x, weight, bias))
+    torch.testing.assert_close(linear(x, weight, bias), F.linear(x, weight, bias), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("out", [1 << 14, 10_001])
@@ -28,23 +29,23 @@ def test_product_is_the_linear_map(rows, out, biased, dtype):
 def test_a_vocabulary_and_few_rows(rows, out, mode):
     x, weight = torch.randn(rows, 64), torch.nn.Parameter(torch.randn(out, 64))
     with mode():
-        fixed = FixedProduct(weight)
-        for got in (product(x, weight), fixed(x), fixed(x)):
+        fixed = PrepackedLinear(weight)
+        for got in (linear(x, weight), fixed(x), fixed(x)):
             torch.testing.assert_close(got, x @ weight.T, rtol=1e-5, atol=1e-4)
         bias = torch.nn.Parameter(torch.randn(out))
-        torch.testing.assert_close(FixedProduct(weight, bias)(x), x @ weight.T + bias, rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(PrepackedLinear(weight, bias)(x), x @ weight.T + bias, rtol=1e-5, atol=1e-4)
 
 
 def test_a_vocabulary_in_double_precision():
     x, weight = torch.randn(20, 64, dtype=torch.float64), torch.randn(9000, 64, dtype=torch.float64)
     with torch.no_grad():
-        torch.testing.assert_close(FixedProduct(weight)(x), x @ weight.T)
+        torch.testing.assert_close(PrepackedLinear(weight)(x), x @ weight.T)
 
 
 def test_rows_that_do_not_lie_together():
     x, weight = torch.randn(16, 4).T, torch.randn(32, 16)
     with torch.no_grad():
-        torch.testing.assert_close(product(x, weight), F.linear(x, weight))
+        torch.testing.assert_close(linear(x, weight), F.linear(x, weight))
 
 
 def test_linear_learns_and_predicts_alike():

@@ -16,7 +16,7 @@ from regard.data.batches import Rows
 from regard.models.interfaces import NextModel
 from regard.models.recurrent.blocks import CELLS, embedding
 from regard.models.recurrent.config import RecurrentNextConfig
-from regard.nn import Dropout, FixedProduct, RecurrentDecoder, RecurrentDecoderLayer
+from regard.nn import Dropout, PrepackedLinear, RecurrentDecoder, RecurrentDecoderLayer
 from regard.nn.recurrence import State
 
 
@@ -25,7 +25,7 @@ class Read:
     """What the model remembers of the texts it goes on with, one in each row."""
 
     states: list[State]
-    vocabulary: FixedProduct
+    vocabulary: PrepackedLinear
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
         """Go on with these rows, in this order; a row may be taken several times or not at all."""
@@ -66,7 +66,7 @@ class RecurrentLanguageModel(NextModel):
             for state, part in zip(states, found, strict=True):
                 for whole, own in zip(state, part, strict=True):
                     whole[chosen] = own
-        return Read(states, FixedProduct(self.softmax_embedding.weight))
+        return Read(states, PrepackedLinear(self.softmax_embedding.weight))
 
     def step(self, tokens: Int[Tensor, " N"], state: Read) -> Float[Tensor, "N V"]:
         x = self.embedding(tokens[:, None], torch.zeros_like(tokens)[:, None])

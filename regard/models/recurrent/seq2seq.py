@@ -23,9 +23,9 @@ from regard.nn import (
     AttentiveLayer,
     Dropout,
     FedDecoder,
-    FixedProduct,
     KeyValue,
     Linear,
+    PrepackedLinear,
     RecurrentDecoder,
     RecurrentDecoderLayer,
     RecurrentLayer,
@@ -45,7 +45,7 @@ class Written:
     memory: KeyValue | None
     sight: Sight
     states: list[State]
-    vocabulary: FixedProduct
+    vocabulary: PrepackedLinear
     n_sentences: int
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
@@ -97,7 +97,7 @@ class RecurrentSeq2Seq(PairModel):
 
     def start(self, source: Rows) -> Written:
         encoded = self.encode(source)
-        vocabulary = FixedProduct(self.softmax_embedding.weight)
+        vocabulary = PrepackedLinear(self.softmax_embedding.weight)
         states = self._begin(encoded, source)
         return Written(self._remember(encoded), sight(source), states, vocabulary, len(source.ids))
 
