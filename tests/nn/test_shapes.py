@@ -7,19 +7,19 @@ import shapes
 import torch
 from jaxtyping import TypeCheckError, config
 
-from regard.nn import product
+from regard.nn.kernels.dispatch import linear
 
 pytest.importorskip("beartype")
 
 
 def test_a_wrong_shape_is_caught() -> None:
-    with pytest.raises(TypeCheckError, match=r"regard\.nn\.linear\.product"):
-        product(torch.zeros(2, 3), torch.zeros(4, 5))
+    with pytest.raises(TypeCheckError, match=r"regard\.nn\.kernels\.dispatch\.linear"):
+        linear(torch.zeros(2, 3), torch.zeros(4, 5))
 
 
 def test_after_many_calls_it_is_enough_until_the_next_test_begins() -> None:
     for _ in range(shapes.MOST):
-        product(torch.zeros(2, 3), torch.zeros(4, 3))
+        linear(torch.zeros(2, 3), torch.zeros(4, 3))
     assert config.jaxtyping_disable
     shapes.begin()
     test_a_wrong_shape_is_caught()

@@ -27,7 +27,7 @@ def scaled_dot_product_attention(
     q: Float[Tensor, "B H Q E"],
     k: Float[Tensor, "B H K E"],
     v: Float[Tensor, "B H K Ev"],
-    mask: Bool[Tensor, "_ _ Q K"] | Float[Tensor, "_ _ Q K"] | None,
+    mask: Bool[Tensor, "_ _ _ K"] | Float[Tensor, "_ _ _ K"] | None,
 ) -> Float[Tensor, "B H Q Ev"]:
     """Return ``softmax(q k^T / sqrt(E)) v`` under a boolean mask, True = may attend, or one that is added to scores."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
