@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.nn import AttentionMask, KVCache, PrepackedLinear, Recording, StaticKVCache
+from regard.nn import AttentionMask, CudaGraphRunner, KVCache, PrepackedLinear, StaticKVCache
 
 StepFunction = Callable[[Tensor, Any], Tensor]
 """Write the tokens into a context, and give the logits of those that follow."""
@@ -105,7 +105,7 @@ class GraphedDecoderState:
         self.active = torch.arange(n, device=self.ids.device)
         self.n_columns, self.longest_length = columns, other.longest_length
         self._input_ids = torch.zeros_like(self.lengths)
-        self._graph_runner = Recording()
+        self._graph_runner = CudaGraphRunner()
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
         self.active = self.active[rows.flatten()]

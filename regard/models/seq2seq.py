@@ -6,7 +6,7 @@ per row. Both run the same layers; only the cache differs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +26,7 @@ from regard.nn import (
     PrepackedLinear,
     make_mask,
 )
+from regard.nn.kernels.workspace import Workspace
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Seq2SeqDecoderState:
     output_projection: PrepackedLinear
     length: int = 0
     has_branched: bool = False
+    workspace: Workspace = field(default_factory=Workspace)
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
         """Go on with these continuations, all those of a row of one sentence, counted through all sentences."""
@@ -136,9 +138,10 @@ class TransformerSeq2Seq(Seq2SeqModel):
         sight = state.append_step()
         now = sight.query_position
         x = self.target_embedding(tokens.view(now.shape), now)
-        memory_sight = state.cross_attention_mask._replace(query_position=now)
-        x = self.decoder(x, state.cross_kv, sight, memory_sight, state.caches)
-        return state.output_projection(self.decoder_norm(x).flatten(0, 1))
+        cross_attention_mask = state.cross_attention_mask._replace(query_position=now)
+        with state.workspace.active():  # steps run one after another, so they can share it
+            x = self.decoder(x, state.cross_kv, sight, cross_attention_mask, state.caches)
+            return state.output_projection(self.decoder_norm(x).flatten(0, 1))
 
 
 def _packed_positions(rows: Rows) -> PackedPositions:

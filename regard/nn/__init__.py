@@ -10,7 +10,6 @@ A mask is boolean and True means "may attend"; masks follow from segments (`visi
 A query with nothing to attend to gets zeros, in every path.
 """
 
-from regard.nn.activations import gelu, gelu_tanh
 from regard.nn.attention import (
     AdditiveAttention,
     Attention,
@@ -22,7 +21,9 @@ from regard.nn.attention import (
     ScaledDotAttention,
     redundancy_penalty,
 )
+from regard.nn.cuda_graph import CudaGraphRunner
 from regard.nn.dropout import Dropout
+from regard.nn.kernels.dispatch import gelu, gelu_tanh, linear
 from regard.nn.kv_cache import KeyValue, KVCache, KVCacheLike, StaticKVCache
 from regard.nn.layers import (
     DecoderLayer,
@@ -35,7 +36,7 @@ from regard.nn.layers import (
     PreNorm,
     TokenEmbedding,
 )
-from regard.nn.linear_layers import Linear, PrepackedLinear, linear
+from regard.nn.linear_layers import Linear, PrepackedLinear
 from regard.nn.loss import Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
 from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
@@ -47,7 +48,6 @@ from regard.nn.positions import (
     RotaryPositions,
     SinusoidalPositions,
 )
-from regard.nn.recording import Recording
 from regard.nn.rnn import GRU, LSTM, RNNBase, force_unfused_rnn
 from regard.nn.rnn_layers import (
     AttentionalDecoderLayer,
@@ -69,6 +69,7 @@ __all__ = [
     "AttentionPooling",
     "AttentionalDecoderLayer",
     "BilinearAttention",
+    "CudaGraphRunner",
     "DecoderLayer",
     "DecoderStack",
     "DotAttention",
@@ -93,7 +94,6 @@ __all__ = [
     "PreNorm",
     "PrepackedLinear",
     "RNNBase",
-    "Recording",
     "RecurrentCrossAttention",
     "RecurrentDecoderLayer",
     "RecurrentDecoderStack",

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.data.batches import IGNORE
-from regard.nn.loss_rows import loss_rows, usable
+from regard.nn.kernels import dispatch, plain
 
 LOGITS_PER_CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits made at once, half as many again at most: what stays in a CPU's cache, or keeps a GPU busy."""
@@ -85,16 +85,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
         of_bias = torch.zeros(len(weight), dtype=exact, device=weight.device)
         for part, wanted in zip(hidden.split(rows), target.split(rows), strict=True):
             logits = part @ weight.T if bias is None else torch.addmm(bias, part, weight.T)
-            of_part, of_likelihood, gradient = _compute_chunk_loss(
-                logits, wanted, label_smoothing, size, needs_gradient=learning
-            )
-            total, nll = total + of_part, nll + of_likelihood
-            if gradient is not None:
+            given = logits, wanted, label_smoothing, size, IGNORE
+            if not learning:
+                of_part, of_likelihood = plain.cross_entropy(*given)
+            else:
+                of_part, of_likelihood, gradient = dispatch.cross_entropy_with_gradient(*given)
                 if bias is not None:
                     of_bias = of_bias + gradient.sum(0, dtype=exact)
                 gradient = gradient.to(hidden.dtype)
                 of_hidden.append(gradient @ weight)
                 _accumulate_matmul(of_weight, gradient.T, part)
+            total, nll = total + of_part, nll + of_likelihood
         if learning:
             ctx.save_for_backward(torch.cat(of_hidden), of_weight[:size], of_bias[:size])
             ctx.biased = bias is not None
@@ -120,55 +121,3 @@ def _accumulate_matmul(total: Tensor, left: Tensor, right: Tensor) -> None:
         total.addmm_(left, right)
     else:
         total += left @ right
-
-
-def _compute_chunk_loss(
-    logits: Float[Tensor, "N V"],
-    target: Int[Tensor, " N"],
-    label_smoothing: float,
-    vocabulary_size: int,
-    *,
-    needs_gradient: bool,
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N V"] | None]:
-    """The loss of some rows, their negative log-likelihood, and, if there is something to learn, the gradient.
-
-    A kernel rounds it to the logits' precision.
-    """
-    if needs_gradient and usable(logits):
-        gradient, sums = loss_rows(logits, target, label_smoothing, vocabulary_size)
-        return *sums.sum(1), gradient
-    chunk = _ChunkLoss(logits, target, label_smoothing, vocabulary_size)
-    return chunk.total, chunk.nll, chunk.gradient() if needs_gradient else None
-
-
-class _ChunkLoss:
-    """Some rows of logits, which are overwritten, with one exponential each; zeros behind the first `size` are none."""
-
-    def __init__(self, logits: Tensor, target: Tensor, label_smoothing: float, vocabulary_size: int) -> None:
-        self.target, self.label_smoothing, self.vocabulary_size = target, label_smoothing, vocabulary_size
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        counts = (target != IGNORE)[:, None]
-        chosen = wide.gather(1, target.clamp(min=0).long()[:, None])
-        mean = wide.sum(1, keepdim=True) / vocabulary_size if label_smoothing else 0.0
-        if wide.shape[1] > vocabulary_size:
-            wide[:, vocabulary_size:] = -torch.inf
-        top = wide.amax(1, keepdim=True)
-        self.exponentials = wide.sub_(top).exp_()
-        self.exp_sum = self.exponentials.sum(1, keepdim=True)
-        normaliser = self.exp_sum.log() + top
-        nll = normaliser - chosen
-        total = (1 - label_smoothing) * nll + label_smoothing * (normaliser - mean)
-        self.row_weight = counts.to(wide.dtype)
-        self.total, self.nll = (total * self.row_weight).sum(), (nll * self.row_weight).sum()
-
-    def gradient(self) -> Tensor:
-        """``softmax - (1 - e) onehot - e / V`` at each counted position; the exponentials are overwritten."""
-        softmax = self.exponentials.mul_(self.row_weight / self.exp_sum).sub_(
-            self.row_weight * (self.label_smoothing / self.vocabulary_size)
-        )
-        if softmax.device.type == "cpu":
-            target, less = self.target.clamp(min=0).long()[:, None], self.row_weight * (self.label_smoothing - 1)
-            return softmax.scatter_add_(1, target, less)
-        words = torch.arange(softmax.shape[1], device=self.target.device, dtype=self.target.dtype)
-        onehot = words == self.target[:, None]
-        return softmax.add_(onehot, alpha=self.label_smoothing - 1)  # a compiler makes one pass of all this

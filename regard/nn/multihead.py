@@ -1,9 +1,8 @@
 """Multi-head attention (SPEC 1.6-1.10): self, masked and cross, fused or explicit.
 
-Attention runs fused (`scaled_dot_product_attention`; on a GPU nn/short_rows.py, nn/long_rows.py, nn/one_query.py)
-unless somebody listens to the tap ``weights`` or the position scheme works on the weights; then they are computed as
-written in the paper. All give the same numbers. There is no dropout on the weights, so that what is looked at is what
-was trained (docs/LOG.md).
+Attention runs fused (nn/kernels/dispatch.py chooses the kernel) unless somebody listens to the tap ``weights`` or the
+position scheme works on the weights; then they are computed as written in the paper. All give the same numbers. There
+is no dropout on the weights, so that what is looked at is what was trained (docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ import math
 from itertools import groupby
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.nn import long_rows, one_query, short_rows
 from regard.nn.attention import InspectableAttention, masked_softmax
+from regard.nn.kernels import dispatch
 from regard.nn.kv_cache import KeyValue, KVCacheLike
-from regard.nn.linear_layers import Linear, linear
+from regard.nn.linear_layers import Linear
 from regard.nn.mask import AttentionMask
 from regard.nn.positions import NoPositions, Positions
 
@@ -60,10 +58,9 @@ class MultiHeadAttention(InspectableAttention):
     ) -> Float[Tensor, "B T D"]:
         """Self-attention: every token looks at the tokens of the same rows, and at those remembered."""
         projected = self.projection(x).contiguous()
-        if cache is None and attention_mask.layout is not None and self._can_use_packed_kernels():
-            for rows in (short_rows, long_rows):
-                if rows.usable(projected, self.d_key):
-                    return self._project_output(rows.within_rows(projected, attention_mask.layout, self.n_heads))
+        if cache is None and attention_mask.layout is not None and self._is_plain():
+            packed = dispatch.packed_self_attention(projected, attention_mask, self.n_heads)
+            return self._project_output(packed)
         query, key, value = projected.split(self.qkv_widths, dim=-1)
         memory = self._make_kv(key, value, attention_mask.query_position)
         return self.attend(query, memory if cache is None else cache.append(memory), attention_mask)
@@ -72,7 +69,7 @@ class MultiHeadAttention(InspectableAttention):
         """The keys and values of a text, for cross-attention to look at any number of times."""
         first = self.qkv_widths[0]
         weight, bias = self.projection.weight[first:], self.projection.bias[first:]
-        key, value = linear(encoded, weight, bias).contiguous().split(self.qkv_widths[1:], dim=-1)
+        key, value = dispatch.linear(encoded, weight, bias).contiguous().split(self.qkv_widths[1:], dim=-1)
         return self._make_kv(key, value, position)
 
     def cross_attend(
@@ -80,7 +77,7 @@ class MultiHeadAttention(InspectableAttention):
     ) -> Float[Tensor, "B Q D"]:
         """Cross-attention: every token looks at the remembered text."""
         first = self.qkv_widths[0]
-        query = linear(x, self.projection.weight[:first], self.projection.bias[:first]).contiguous()
+        query = dispatch.linear(x, self.projection.weight[:first], self.projection.bias[:first]).contiguous()
         return self.attend(query, kv, attention_mask)
 
     def attend(
@@ -96,10 +93,10 @@ class MultiHeadAttention(InspectableAttention):
         projected: Tensor = self.output(self.mixed(mixed))
         return projected
 
-    def _can_use_packed_kernels(self) -> bool:
-        """Whether nobody listens and positions do nothing here, so that kernels of our own may take whole rows."""
-        heard = any(tap.active for tap in (self.query, self.key, self.value, self.weights))
-        return not heard and isinstance(self.positions, NoPositions) and self.d_key == self.d_value
+    def _is_plain(self) -> bool:
+        """Return whether no tap is active and positions do not act here, so that q, k and v need not be split."""
+        active = any(tap.active for tap in (self.query, self.key, self.value, self.weights))
+        return not active and not self.positions.acts_in_attention and self.d_key == self.d_value
 
     def _attend_heads(self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask) -> Float[Tensor, "B Q HE"]:
         explicit = self.weights.active or self.positions.needs_weights
@@ -141,10 +138,7 @@ class MultiHeadAttention(InspectableAttention):
         if added is not None:
             added = added / math.sqrt(self.d_key)
             mask = added if mask is None else added.masked_fill(~mask, -math.inf)
-        if added is None and mask is not None and one_query.usable(query, *kv, mask):
-            out = one_query.look(query, *kv, mask)
-        else:
-            out = F.scaled_dot_product_attention(query, kv.key, kv.value, attn_mask=mask)
+        out = dispatch.scaled_dot_product_attention(query, kv.key, kv.value, mask)
         return out if attention_mask.fully_masked is None else out.masked_fill(attention_mask.fully_masked, 0.0)
 
     def _explicit_attention(

@@ -17,6 +17,12 @@ from regard.nn.mask import AttentionMask
 class Positions(nn.Module):
     """A scheme that does nothing anywhere; each real one overrides what it needs."""
 
+    acts_in_attention = False
+    """The scheme turns queries and keys, or adds to scores or values, so attention is more than q, k, v and a mask."""
+
+    adds_to_scores = False
+    """The scheme adds to scores, or to values; one that only turns queries and keys does not."""
+
     needs_weights = False
     """The scheme works on the weights themselves, so attention cannot run fused."""
 
@@ -88,6 +94,8 @@ class RelativePositions(Positions):
     With `d_value` they are added to the values too. Heads share the vectors.
     """
 
+    acts_in_attention = adds_to_scores = True
+
     def __init__(self, d_key: int, max_distance: int = 16, *, d_value: int | None = None) -> None:
         super().__init__()
         self.max_distance = max_distance
@@ -118,6 +126,8 @@ class RelativePositions(Positions):
 
 class RotaryPositions(Positions):
     """Each pair of coordinates (i, i + E/2) of queries and keys turned by an angle that grows with the position."""
+
+    acts_in_attention = True
 
     def __init__(self, d_key: int, base: float = 10000.0) -> None:
         super().__init__()

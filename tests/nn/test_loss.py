@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from regard.nn import cross_entropy, linear_cross_entropy, symmetric_kl_divergence
 from regard.nn import loss as loss_module
+from regard.nn.kernels import plain
 from regard.nn.loss import IGNORE
 
 
@@ -109,14 +110,14 @@ def test_the_plain_likelihood_takes_no_part_in_the_gradient() -> None:
 @pytest.mark.parametrize(("rows", "sizes"), [(32, [32]), (61, [31, 30]), (62, [31, 31]), (140, [35] * 4), (0, [0])])
 def test_chunks_are_alike(rows, sizes, monkeypatch):
     """A small rest would fill a GPU badly."""
-    seen, chunk = [], loss_module._compute_chunk_loss
+    seen, chunk = [], plain.cross_entropy
 
-    def watched(logits, *rest, **more):
+    def watched(logits, *rest):
         seen.append(len(logits))
-        return chunk(logits, *rest, **more)
+        return chunk(logits, *rest)
 
     monkeypatch.setitem(loss_module.LOGITS_PER_CHUNK, "cpu", 40 * 30)
-    monkeypatch.setattr(loss_module, "_compute_chunk_loss", watched)
+    monkeypatch.setattr(plain, "cross_entropy", watched)
     linear_cross_entropy(torch.randn(rows, 4), torch.randn(30, 4), torch.zeros(rows, dtype=torch.long))
     assert seen == sizes
 

@@ -13,7 +13,7 @@ pytest.importorskip("beartype")
 
 
 def test_a_wrong_shape_is_caught() -> None:
-    with pytest.raises(TypeCheckError, match=r"regard\.nn\.linear_layers\.linear"):
+    with pytest.raises(TypeCheckError, match=r"regard\.nn\.kernels\.dispatch\.linear"):
         linear(torch.zeros(2, 3), torch.zeros(4, 5))
 
 

@@ -141,7 +141,7 @@ def _log_probs_without(look_target: LookTarget, removed_sets: Bool[Tensor, "N in
         return log_probs({name: x.masked_fill(part[:, None], 0.0) for (name, x), part in sides})
 
     together = removed_sets.split(max_parallel_passes(look_target))
-    # Nothing asks for a gradient; only, where one could be had, `regard.nn.product` goes the way that suits vmap.
+    # Nothing needs a gradient, but with gradients enabled `regard.nn.Linear` takes the path that supports vmap.
     with freeze_parameters(look_target.model), torch.enable_grad():
         return torch.cat([vmap(one)(chosen) for chosen in track(together, "faithfulness", len(together))])
 

@@ -14,7 +14,6 @@ than a token is wide.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -26,9 +25,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import jvp, vmap
 
-from regard.look import fused
 from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
-from regard.nn import AttentionMask, Positions, RelativePositions, edit, force_unfused_rnn, record
+from regard.nn import AttentionMask, Positions, edit, force_unfused_rnn, record
+from regard.nn.kernels import dispatch
+from regard.nn.kernels.plain import by_head, output_jvp, weighted_score_jvp
 
 Tangents = Mapping[str, Float[Tensor, "N _ D"]]
 """N directions at the entrance of each side; a side that is not named does not move."""
@@ -151,30 +151,22 @@ class LinearisedAttention:
         key: Float[Tensor, "K N HE"] | None,
         value: Float[Tensor, "K N HE2"] | None,
     ) -> Float[Tensor, "Q N HE2"]:
-        """``dz = (A ds) V - (sum of A ds) z + A dV``: the derivative of a softmax without a matrix of its own.
+        """``do = (p ds) v - (sum of p ds) o + p dv``, p the weights: see kernels/plain.py.
 
         Keys and values that are None do not move.
         """
-        if fused.usable(query, max(self.query.shape[-1], self.value.shape[-1])) and not isinstance(
-            self.positions, RelativePositions
-        ):
-            return fused.push(self, query, key, value)
-        by_head, sight = self._split_heads(query), self._make_mask(query.shape[1])
-        scores = (by_head.flatten(1, 2) @ self.key.mT).unflatten(1, query.shape[:2])  # (H, Q, N, K)
-        if key is not None:
-            back = self._split_heads(key).flatten(1, 2) @ self.query.mT
-            scores += back.unflatten(1, key.shape[:2]).transpose(1, 3)
-        if (added := self.positions.score_bias(by_head.permute(2, 0, 1, 3), sight)) is not None:
-            scores += added.permute(1, 2, 0, 3)
-        scores *= self.weights[:, :, None] / math.sqrt(self.query.shape[-1])
-        out = (scores.flatten(1, 2) @ self.value).unflatten(1, query.shape[:2])  # (H, Q, N, E2)
-        out.addcmul_(scores.sum(-1, keepdim=True), self.mixed[:, :, None], value=-1)
-        if value is not None:
-            out += (self.weights @ self._split_heads(value).flatten(2)).view_as(out)
-        if (added := self.positions.value_bias(scores.permute(2, 0, 1, 3), sight)) is not None:
-            out += added.permute(1, 2, 0, 3)
-        by_token: Tensor = out.permute(1, 2, 0, 3)
-        return by_token.flatten(2)
+        if not self.positions.adds_to_scores:
+            return dispatch.attention_jvp(
+                query, key, value, self.query, self.key, self.value, self.weights, self.mixed
+            )  # fmt: skip
+        mask = self._make_mask(query.shape[1])
+        bias = self.positions.score_bias(by_head(query, len(self.query)).permute(2, 0, 1, 3), mask)
+        bias = None if bias is None else bias.permute(1, 2, 0, 3)
+        scores = weighted_score_jvp(query, key, self.query, self.key, self.weights, bias)  # (H, Q, N, K)
+        out = output_jvp(scores, value, self.value, self.weights, self.mixed)  # (H, Q, N, E2)
+        if (value_bias := self.positions.value_bias(scores.permute(2, 0, 1, 3), mask)) is not None:
+            out += value_bias.permute(1, 2, 0, 3)
+        return out.permute(1, 2, 0, 3).flatten(2)
 
     def _make_mask(self, n_rows: int) -> AttentionMask:
         """Where the tokens of a text stand that is alone in its row."""
@@ -189,10 +181,6 @@ class LinearisedAttention:
     def to(self, dtype: torch.dtype) -> LinearisedAttention:
         parts = (self.query, self.key, self.value, self.weights, self.mixed)
         return LinearisedAttention(deepcopy(self.positions).to(dtype), *(part.to(dtype).contiguous() for part in parts))
-
-    def _split_heads(self, x: Float[Tensor, "T N HE"]) -> Float[Tensor, "H T N E"]:
-        by_head: Tensor = x.unflatten(-1, (len(self.query), -1))
-        return by_head.permute(2, 0, 1, 3)
 
 
 @dataclass(frozen=True)
