@@ -32,9 +32,9 @@ def on_gpu(subject: LookTarget) -> LookTarget:
     return replace(
         subject,
         model=moved,
-        body=lambda: moved.hidden_states(source, target),
+        run_layers=lambda: moved.hidden_states(source, target),
         head=moved.logits,
-        predicted=subject.predicted_ids.cuda(),
+        predicted_ids=subject.predicted_ids.cuda(),
     )
 
 

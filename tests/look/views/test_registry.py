@@ -221,4 +221,4 @@ def test_layers_are_checked_before_any_work() -> None:
         raise AssertionError
 
     with pytest.raises(InputError, match=r"^layer 7: "):
-        check_request(Inspection(replace(translator(), body=never)), "attribution", ViewRequest(layer=7))
+        check_request(Inspection(replace(translator(), run_layers=never)), "attribution", ViewRequest(layer=7))

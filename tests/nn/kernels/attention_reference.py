@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.nn import AttentionMask, PackedPositions
+from regard.nn import AttentionMask, PackedPositions, make_mask
 
 Attend = Callable[[Tensor, AttentionMask, int], Tensor]
 

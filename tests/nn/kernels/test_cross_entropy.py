@@ -51,7 +51,7 @@ def test_the_loss_of_hidden_states_goes_through_it(biased, device, used, monkeyp
     """In several chunks, and with a vocabulary that is filled up."""
     torch.manual_seed(0)
     monkeypatch.setitem(loss_module.LOGITS_PER_CHUNK, device.type, 20 * 101)
-    monkeypatch.setitem(loss_module.EVEN, device.type, 64 if device.type == "cuda" else 8)
+    monkeypatch.setitem(loss_module.PAD_TO_MULTIPLE_OF, device.type, 64 if device.type == "cuda" else 8)
     hidden, weight = torch.randn(40, 32, device=device), torch.randn(101, 32, device=device) / 4
     bias, target = torch.randn(101, device=device), torch.randint(101, (40,), device=device)
     target[::5] = IGNORE
