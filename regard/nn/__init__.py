@@ -37,7 +37,7 @@ from regard.nn.layers import (
     TokenEmbedding,
 )
 from regard.nn.linear_layers import Linear, PrepackedLinear
-from regard.nn.loss import Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
+from regard.nn.loss import IGNORE, Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
 from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import (
@@ -62,6 +62,7 @@ from regard.nn.tap import Tap, edit, record, taps
 
 __all__ = [
     "GRU",
+    "IGNORE",
     "LSTM",
     "AdditiveAttention",
     "Attention",

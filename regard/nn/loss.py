@@ -14,8 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data.batches import IGNORE
 from regard.nn.kernels import dispatch, plain
+
+IGNORE = -100
+"""The target id of a position without a prediction: PyTorch's default `ignore_index`."""
 
 LOGITS_PER_CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits made at once, half as many again at most: what stays in a CPU's cache, or keeps a GPU busy."""

@@ -16,8 +16,6 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
-from regard.errors import InputError
-
 
 class Tap(nn.Module):
     """An identity with a name."""
@@ -36,7 +34,7 @@ def taps(model: nn.Module, pattern: str = "*", *, required: bool = True) -> dict
     every = {name: module for name, module in model.named_modules() if isinstance(module, Tap)}
     matching = {name: tap for name, tap in every.items() if fnmatchcase(name, pattern)}
     if required and not matching:
-        raise InputError(f"no tap matches '{pattern}'; this model has: {', '.join(every) or 'none'}")
+        raise LookupError(f"no tap matches '{pattern}'; this model has: {', '.join(every) or 'none'}")
     return matching
 
 

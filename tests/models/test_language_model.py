@@ -11,13 +11,13 @@ import torch
 from sentences import POSITIONS, packed
 from torch.testing import assert_close
 
-from regard.data.batches import IGNORE, sentences_to_rows
+from regard.data.batches import sentences_to_rows
 from regard.models import decoder_state as context
 from regard.models.blocks import initialise_weights
 from regard.models.config import TransformerLMConfig, apply_preset
 from regard.models.decoder_state import DecoderState, GraphedDecoderState
 from regard.models.language_model import TransformerLM
-from regard.nn import cross_entropy, record
+from regard.nn import IGNORE, cross_entropy, record
 
 Begin = Callable[[TransformerLM, list[list[int]]], DecoderState | GraphedDecoderState]
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from regard.errors import InputError
 from regard.nn import (
     EncoderLayer,
     EncoderStack,
@@ -151,21 +150,21 @@ def test_edits_stack_from_outside_in(model: Model, x: Tensor) -> None:
 
 def test_an_unknown_pattern_names_what_there_is(model: Model) -> None:
     with pytest.raises(
-        InputError, match=r"no tap matches 'enc\.\*'; this model has: encoder\.0\.attention\.query, "
+        LookupError, match=r"no tap matches 'enc\.\*'; this model has: encoder\.0\.attention\.query, "
     ) as error:
         taps(model, "enc.*")
     assert "encoder.1.out" in str(error.value)
     with (
-        pytest.raises(InputError, match="no tap matches 'weights'; this model has: none"),
+        pytest.raises(LookupError, match="no tap matches 'weights'; this model has: none"),
         record(nn.Linear(2, 2), "weights"),
     ):
         pass
 
 
 def test_an_unknown_pattern_leaves_no_ear_behind(model: Model) -> None:
-    with pytest.raises(InputError), record(model, "*.weights", "nonsense"):
+    with pytest.raises(LookupError), record(model, "*.weights", "nonsense"):
         pass
-    with pytest.raises(InputError), edit(model, "nonsense", torch.zeros_like):
+    with pytest.raises(LookupError), edit(model, "nonsense", torch.zeros_like):
         pass
     assert heard(model) == []
 
