@@ -71,7 +71,7 @@ def test_positions_act_where_they_should(name: str) -> None:
 
 def test_learned_positions_are_as_many_as_the_config_says() -> None:
     config = tiny_config(positions="learned", n_positions=77, first_position=2)
-    assert build_embedding(config, VOCABULARY).positions.vectors.weight.shape == (79, 16)
+    assert build_embedding(config, VOCABULARY).positions.embedding.weight.shape == (79, 16)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -126,7 +126,7 @@ def test_matrices_are_uniform_within_the_bounds_of_their_own_slice() -> None:
     initialise_weights(model, torch.Generator().manual_seed(0))
     attention, inner = model
     slices = attention.projection.weight.split([24, 24, 80])
-    for weight in (*slices, attention.output.weight, inner.inner.weight, inner.outer.weight):
+    for weight in (*slices, attention.output.weight, inner.up_projection.weight, inner.down_projection.weight):
         assert_glorot(weight)
 
 
@@ -147,7 +147,7 @@ def test_other_matrices_and_pooling_queries_are_drawn_too() -> None:
         initialise_weights(each, torch.Generator().manual_seed(0))
     assert_close(dict(model.named_parameters()), dict(again.named_parameters()), rtol=0, atol=0)
     additive, bilinear, linear, pooling, fixed = model
-    for weight in (additive.hidden.weight, bilinear.form.weight, linear.weight):
+    for weight in (additive.hidden.weight, bilinear.bilinear.weight, linear.weight):
         assert_glorot(weight)
     assert_normal(pooling.query, 1.0)
     assert (fixed.query == 1).all()

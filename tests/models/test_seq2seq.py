@@ -90,13 +90,13 @@ def test_it_is_the_transformer_of_torch() -> None:
         "self_attn.out_proj.": "attention.output.",
         "multihead_attn.in_proj_": "cross_attention.projection.",
         "multihead_attn.out_proj.": "cross_attention.output.",
-        "linear1.": "feed_forward.inner.",
-        "linear2.": "feed_forward.outer.",
-        "norm1.": "around_attention.norm.",
+        "linear1.": "feed_forward.up_projection.",
+        "linear2.": "feed_forward.down_projection.",
+        "norm1.": "attention_residual.norm.",
     }
     last = {
-        "encoder": {"norm2.": "around_feed_forward.norm."},
-        "decoder": {"norm2.": "around_cross.norm.", "norm3.": "around_feed_forward.norm."},
+        "encoder": {"norm2.": "feed_forward_residual.norm."},
+        "decoder": {"norm2.": "cross_attention_residual.norm.", "norm3.": "feed_forward_residual.norm."},
     }
     ours, copied = model.state_dict(), {}
     for name in theirs.state_dict():

@@ -45,7 +45,7 @@ def scaled_dot(d_query: int, d_key: int) -> tuple[Attention, Score]:
 
 def bilinear(d_query: int, d_key: int) -> tuple[Attention, Score]:
     module = BilinearAttention(d_query, d_key).double()
-    m = array(module.form.weight)
+    m = array(module.bilinear.weight)
     return module, lambda q, k: float(q @ m @ k)
 
 
@@ -121,16 +121,17 @@ def test_pooling_is_the_definition(n_hops: int, learned: bool) -> None:
     torch.manual_seed(n_hops)
     pooling = AttentionPooling(4, n_hops=n_hops, learned=learned).double()
     key, value = torch.randn(3, 5, 4, dtype=torch.float64), torch.randn(3, 5, 6, dtype=torch.float64)
-    there = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]], dtype=torch.bool)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]], dtype=torch.bool)
     with record(pooling, "weights") as recorded:
-        out = pooling(key, value, there)
+        out = pooling(key, value, mask[:, None]).squeeze(1)
+    recorded["weights"] = recorded["weights"].squeeze(1)
     for row in range(3):
         weights, expected = reference.attention(
             lambda q, k: float(k @ q) / 2.0,
             array(pooling.query),
             array(key[row]),
             array(value[row]),
-            there[row].numpy()[None].repeat(n_hops, 0),
+            mask[row].numpy()[None].repeat(n_hops, 0),
         )
         assert_close(array(recorded["weights"][row]), weights, rtol=1e-12, atol=1e-14)
         assert_close(array(out[row]), expected, rtol=1e-12, atol=1e-14)
@@ -145,10 +146,20 @@ def test_a_fixed_query_is_all_ones_and_not_trained() -> None:
     assert [p.shape for p in learned.parameters() if p.requires_grad] == [(1, 4)]
 
 
-def test_pooling_nothing_has_zero_gradients() -> None:
+def test_texts_of_one_row_are_pooled_as_texts_of_their_own() -> None:
+    pooling = AttentionPooling(4, n_hops=2).double()
+    key, value = torch.randn(1, 5, 4, dtype=torch.float64), torch.randn(1, 5, 6, dtype=torch.float64)
+    mask = torch.tensor([[[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]]], dtype=torch.bool)
+    out = pooling(key, value, mask)
+    for text, tokens in enumerate((slice(0, 2), slice(2, 5))):
+        part = pooling(key[:, tokens], value[:, tokens], mask[:, text : text + 1, tokens])
+        assert_close(out[:, text], part[:, 0], rtol=1e-12, atol=1e-14)
+
+
+def test_pooling_an_empty_text_has_zero_gradients() -> None:
     pooling = AttentionPooling(4, n_hops=2)
     key = torch.randn(1, 5, 4, requires_grad=True)
-    pooling(key, key, torch.zeros(1, 5, dtype=torch.bool)).sum().backward()
+    pooling(key, key, torch.zeros(1, 1, 5, dtype=torch.bool)).sum().backward()
     assert key.grad is not None
     assert pooling.query.grad is not None
     assert (key.grad == 0).all()
@@ -183,9 +194,9 @@ def test_a_head_is_bilinear_attention_with_its_own_form() -> None:
     """``q^T M k`` with ``M = W_Q W_K^T / sqrt(k)`` has the weights of a head without biases (SPEC 1.4, 8.5)."""
     w_q, w_k = torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 3, dtype=torch.float64)
     x = torch.randn(1, 5, 6, dtype=torch.float64)
-    form = BilinearAttention(6, 6).double()
-    form.form.weight = nn.Parameter(w_q @ w_k.T / math.sqrt(3))
-    with record(form, "weights") as recorded:
-        form(x, x, x)
+    attention = BilinearAttention(6, 6).double()
+    attention.bilinear.weight = nn.Parameter(w_q @ w_k.T / math.sqrt(3))
+    with record(attention, "weights") as recorded:
+        attention(x, x, x)
     expected = (x @ w_q @ (x @ w_k).mT / math.sqrt(3)).softmax(-1)
     assert_close(recorded["weights"], expected, rtol=1e-12, atol=1e-14)

@@ -77,7 +77,13 @@ def test_feed_forward_is_the_definition(name: str) -> None:
     activation, plain = DEFINITIONS[name]
     module, x = FeedForward(D, FF, activation).double(), normal(2, 3, D)
     w_1, b_1, w_2, b_2 = (
-        array(t) for t in (module.inner.weight, module.inner.bias, module.outer.weight, module.outer.bias)
+        array(t)
+        for t in (
+            module.up_projection.weight,
+            module.up_projection.bias,
+            module.down_projection.weight,
+            module.down_projection.bias,
+        )
     )
     out = module(x)
     for row in range(2):
@@ -90,13 +96,13 @@ def test_feed_forward_is_the_definition(name: str) -> None:
 def test_gated_feed_forward_is_the_definition(name: str) -> None:
     activation, plain = DEFINITIONS[name]
     module, x = GatedFeedForward(D, FF, activation).double(), normal(1, 4, D)
-    gate, value = array(module.inner.weight)[:FF], array(module.inner.weight)[FF:]
-    b_gate, b_value = array(module.inner.bias)[:FF], array(module.inner.bias)[FF:]
+    gate, value = array(module.up_projection.weight)[:FF], array(module.up_projection.weight)[FF:]
+    b_gate, b_value = array(module.up_projection.bias)[:FF], array(module.up_projection.bias)[FF:]
     out = module(x)
     for t in range(4):
         token = array(x[0, t])
         inner = np.array([plain(v) for v in gate @ token + b_gate]) * (value @ token + b_value)
-        expected = array(module.outer.weight) @ inner + array(module.outer.bias)
+        expected = array(module.down_projection.weight) @ inner + array(module.down_projection.bias)
         assert_close(array(out[0, t]), expected, rtol=1e-12, atol=1e-13)
 
 
@@ -134,8 +140,8 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
 
 
 def copy_rest(theirs: nn.Module, ours: EncoderLayer | DecoderLayer, norms: list[nn.LayerNorm]) -> None:
-    ours.feed_forward.inner.load_state_dict(theirs.linear1.state_dict())
-    ours.feed_forward.outer.load_state_dict(theirs.linear2.state_dict())
+    ours.feed_forward.up_projection.load_state_dict(theirs.linear1.state_dict())
+    ours.feed_forward.down_projection.load_state_dict(theirs.linear2.state_dict())
     for number, norm in enumerate(norms, 1):
         norm.load_state_dict(getattr(theirs, f"norm{number}").state_dict())
 
@@ -145,7 +151,7 @@ def test_encoder_layer_is_that_of_torch(norm: str) -> None:
     theirs = shaken(nn.TransformerEncoderLayer(D, H, FF, 0.0, batch_first=True, norm_first=norm == "pre"))
     ours = encoder_layer(norm)
     copy_attention(theirs.self_attn, ours.attention)
-    copy_rest(theirs, ours, [ours.around_attention.norm, ours.around_feed_forward.norm])
+    copy_rest(theirs, ours, [ours.attention_residual.norm, ours.feed_forward_residual.norm])
     x, padded = normal(2, 6, D), torch.tensor([[0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1]], dtype=torch.bool)
     place = PackedPositions((~padded).int(), torch.arange(6).expand(2, -1))
     expected = theirs(x, src_key_padding_mask=padded)
@@ -158,7 +164,7 @@ def test_decoder_layer_is_that_of_torch(norm: str) -> None:
     ours = decoder_layer(norm)
     copy_attention(theirs.self_attn, ours.attention)
     copy_attention(theirs.multihead_attn, ours.cross_attention)
-    norms = [ours.around_attention.norm, ours.around_cross.norm, ours.around_feed_forward.norm]
+    norms = [ours.attention_residual.norm, ours.cross_attention_residual.norm, ours.feed_forward_residual.norm]
     copy_rest(theirs, ours, norms)
     x, source = normal(2, 5, D), normal(2, 6, D)
     padded = torch.tensor([[0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1]], dtype=torch.bool)

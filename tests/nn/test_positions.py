@@ -72,7 +72,7 @@ def test_learned_adds_its_vector_by_position() -> None:
     added = positions.embed(x, place.position)
     for row in range(2):
         for t, p in enumerate(place.position[row].tolist()):
-            assert_close(added[row, t], x[row, t] + positions.vectors.weight[p], rtol=0, atol=0)
+            assert_close(added[row, t], x[row, t] + positions.embedding.weight[p], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("make", [NoPositions, lambda: RelativePositions(4), lambda: RotaryPositions(4)])

@@ -46,7 +46,7 @@ def test_texts_are_reversed_within_their_lengths() -> None:
 def test_both_directions_are_torch_s_over_packed_sequences(cell: type[RNNBase]) -> None:
     layer = stirred(RecurrentEncoderLayer(cell(D, H), cell(D, H), 0.0))
     theirs = cell.Cell(D, H, batch_first=True, bidirectional=True).double()
-    for direction, suffix in ((layer.ahead, ""), (layer.back, "_reverse")):
+    for direction, suffix in ((layer.forward_rnn, ""), (layer.backward_rnn, "_reverse")):
         for name, weight in direction.cell.named_parameters():
             getattr(theirs, f"{name}{suffix}").data.copy_(weight)
     x = drawn(B, T, D)
@@ -156,13 +156,13 @@ def test_an_edit_of_weights_is_fed_back_too() -> None:
 
 def whole_text(decoder: InputFeedingDecoderStack) -> tuple[list[RNNState], KeyValue, AttentionMask]:
     """All that the decoder needs beside the tokens: what it begins with, the source, and that all of it is seen."""
-    n_states = decoder[0].recurrence.n_states
+    n_states = decoder[0].rnn.n_states
     begin = decoder.init_states([(torch.zeros(B, H, dtype=torch.float64),) * n_states] * 2)
     memory = decoder[-1].cross_attention.project_kv(drawn(B, T, H, seed=2))
     return begin, memory, AttentionMask(torch.zeros(B, 1), torch.zeros(B, T))
 
 
-FLOWING = ["0.recurrence.drive", "0.out", "1.recurrence.drive", *(f"1.cross_attention.{x}" for x in PARTS), "1.out"]
+FLOWING = ["0.rnn.drive", "0.out", "1.rnn.drive", *(f"1.cross_attention.{x}" for x in PARTS), "1.out"]
 
 
 @pytest.mark.parametrize("name", FLOWING)

@@ -29,17 +29,17 @@ KEYS = (
 
 EMBEDDING = {
     "embedding.tokens": "embeddings.word_embeddings",
-    "embedding.positions.vectors": "embeddings.position_embeddings",
-    "embedding.parts": "embeddings.token_type_embeddings",
+    "embedding.positions.embedding": "embeddings.position_embeddings",
+    "embedding.token_types": "embeddings.token_type_embeddings",
 }
 
 LAYER: ModuleMapping = {
     "attention.projection": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.output": "attention.output.dense",
-    "around_attention.norm": "attention.output.LayerNorm",
-    "feed_forward.inner": "intermediate.dense",
-    "feed_forward.outer": "output.dense",
-    "around_feed_forward.norm": "output.LayerNorm",
+    "attention_residual.norm": "attention.output.LayerNorm",
+    "feed_forward.up_projection": "intermediate.dense",
+    "feed_forward.down_projection": "output.dense",
+    "feed_forward_residual.norm": "output.LayerNorm",
 }
 
 HEAD_MODULES = {

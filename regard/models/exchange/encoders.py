@@ -130,4 +130,4 @@ class HFEncoderFamily(HFModelFamily):
                 legacy_names=(self.bias_name,) if name != self.bias_name else (),
                 in_body=False,
             )
-            yield WeightMapping("heads.masked.words.weight", (f"{self.decoder_name}.weight",), in_body=False)
+            yield WeightMapping("heads.masked.output_embedding.weight", (f"{self.decoder_name}.weight",), in_body=False)

@@ -29,14 +29,14 @@ KEYS = (
     ConfigKey("tie_word_embeddings", "tied", True),
 )
 
-EMBEDDING = {"embedding.tokens": "wte", "embedding.positions.vectors": "wpe"}
+EMBEDDING = {"embedding.tokens": "wte", "embedding.positions.embedding": "wpe"}
 CONV1D_MODULES = {
     "attention.projection": "attn.c_attn",
     "attention.output": "attn.c_proj",
-    "feed_forward.inner": "mlp.c_fc",
-    "feed_forward.outer": "mlp.c_proj",
+    "feed_forward.up_projection": "mlp.c_fc",
+    "feed_forward.down_projection": "mlp.c_proj",
 }
-NORMS = {"around_attention.norm": "ln_1", "around_feed_forward.norm": "ln_2"}
+NORMS = {"attention_residual.norm": "ln_1", "feed_forward_residual.norm": "ln_2"}
 LM_HEAD = "lm_head.weight"
 
 

@@ -51,16 +51,16 @@ CROSS_ATTENTION_QKV = ("encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_at
 ENCODER_LAYER: ModuleMapping = {
     "attention.projection": SELF_ATTENTION_QKV,
     "attention.output": "self_attn.out_proj",
-    "around_attention.norm": "self_attn_layer_norm",
-    "feed_forward.inner": "fc1",
-    "feed_forward.outer": "fc2",
-    "around_feed_forward.norm": "final_layer_norm",
+    "attention_residual.norm": "self_attn_layer_norm",
+    "feed_forward.up_projection": "fc1",
+    "feed_forward.down_projection": "fc2",
+    "feed_forward_residual.norm": "final_layer_norm",
 }
 DECODER_LAYER: ModuleMapping = {
     **ENCODER_LAYER,
     "cross_attention.projection": CROSS_ATTENTION_QKV,
     "cross_attention.output": "encoder_attn.out_proj",
-    "around_cross.norm": "encoder_attn_layer_norm",
+    "cross_attention_residual.norm": "encoder_attn_layer_norm",
 }
 
 SOURCE_EMBEDDING, TARGET_EMBEDDING, SOFTMAX_EMBEDDING = (
@@ -102,7 +102,7 @@ class HFSeq2SeqFamily(HFModelFamily):
         lines = list(_embedding_mappings(model))
         if config.positions == "learned":
             for ours, theirs in (("source", "encoder"), ("target", "decoder")):
-                lines += map_weights({f"{ours}_embedding.positions.vectors": f"{theirs}.embed_positions"})
+                lines += map_weights({f"{ours}_embedding.positions.embedding": f"{theirs}.embed_positions"})
                 lines += map_modules({f"{ours}_embedding.norm": f"{theirs}.layernorm_embedding"})
         for i in range(config.n_layers):
             lines += map_modules(ENCODER_LAYER, f"encoder.{i}.", f"encoder.layers.{i}.")

@@ -142,9 +142,9 @@ def _build_decoder_layer(config: RecurrentSeq2SeqConfig, number: int) -> Recurre
     """A layer of the decoder; the last one looks at the source, where anything does."""
     width, dropout = config.d_model, config.dropout if number else 0.0
     fed = config.input_feeding and number == 0
-    recurrence = CELLS[config.cell](2 * width if fed else width, width)
+    rnn = CELLS[config.cell](2 * width if fed else width, width)
     if config.attention == "none" or number + 1 < config.n_decoder_layers:
-        return RecurrentDecoderLayer(recurrence, dropout)
+        return RecurrentDecoderLayer(rnn, dropout)
     return AttentionalDecoderLayer(
-        recurrence, RecurrentCrossAttention(ATTENTION_SCORES[config.attention](width), width, width), dropout
+        rnn, RecurrentCrossAttention(ATTENTION_SCORES[config.attention](width), width, width), dropout
     )
