@@ -66,13 +66,13 @@ class Pooling(nn.Module):
     def token_weights(
         self, hidden: Float[Tensor, "B T D"], rows: Rows, text_mask: Bool[Tensor, "B S T"]
     ) -> Float[Tensor, "B S T"]:
-        """Return the weight of each token in each text, averaged over hops; they sum to 1, or to 0 for an empty text."""
+        """Return the weight of each token in each text, averaged over hops; the sum is 1, or 0 for an empty text."""
         return self.hop_weights(hidden, rows, text_mask).mean(2)
 
     def hop_weights(
         self, hidden: Float[Tensor, "B T D"], rows: Rows, text_mask: Bool[Tensor, "B S T"]
     ) -> Float[Tensor, "B S R T"]:
-        """Return the weights of each hop; for `max`, the fraction of dimensions in which a token has the largest value."""
+        """Return the weights of each hop; for `max`, the fraction of dimensions in which a token is largest."""
         if self.kind == "max":
             return _max_pool_fractions(hidden, text_mask)
         if self.attention is not None:

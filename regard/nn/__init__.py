@@ -1,13 +1,14 @@
-"""Building blocks of Transformers: tensors only, no files, no configs; usable alone.
+"""Building blocks of Transformers and recurrent models: tensors only, no files, no configs; usable alone.
 
-The letters of shapes mean the same everywhere in the project:
+The legend of shape letters, which mean the same everywhere in the project:
 
-    B rows              T positions         S source positions   Q query positions   K key positions
-    D model width       H heads             E width per head     F feed-forward width
-    V vocabulary        C candidates        L layers             W beam width        N rows while decoding, items
+    B rows              T positions         S source positions, or texts of a row
+    Q query positions   K key positions     D model width        H heads             E width per head
+    F feed-forward      V vocabulary        C classes, or candidates for the next token
+    L layers            W beam width        N rows while decoding, items             R pooling hops
 
-A mask is boolean and True means "may attend"; masks follow from segments (`visible`).
-A query with nothing to attend to gets zeros, in every path.
+A mask is boolean and True means "may attend"; masks follow from segments (`make_mask`).
+A fully masked query gets zeros, in every code path.
 """
 
 from regard.nn.attention import (

@@ -201,7 +201,8 @@ class AttentionPooling(nn.Module):
         self, key: Float[Tensor, "B T D"], value: Float[Tensor, "B T Dv"], mask: Bool[Tensor, "B S T"]
     ) -> Float[Tensor, "B S R Dv"]:
         weights: Tensor = self.weights(self.hop_weights(key, mask))
-        return (weights.flatten(1, 2) @ value).unflatten(1, weights.shape[1:3])
+        pooled = weights.flatten(1, 2) @ value  # (B, S R, Dv)
+        return pooled.view(*weights.shape[:3], -1)
 
 
 def redundancy_penalty(weights: Float[Tensor, "B R T"]) -> Float[Tensor, " B"]:

@@ -216,7 +216,7 @@ class InputFeedingDecoderStack(RecurrentDecoderStack):
         cross_kv: KeyValue | None,
         cross_attention_mask: AttentionMask | None,
     ) -> tuple[Tensor, Tensor, list[RNNState]]:
-        """Return the last layer's output before and after its tap, and all states, with the output fed back as the last."""
+        """Return the last layer's output before and after its tap, and all states, the output fed back included."""
         new_states: list[RNNState] = []
         for layer, state in zip(self._layers(), states, strict=True):
             output, new_state = layer.compute_output(x, state, cross_kv, cross_attention_mask)

@@ -226,7 +226,7 @@ def test_the_recipes_that_are_compared_are_of_one_size() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"d_model": 9}, r"model\.d_model = 9 is odd; of two directions each has half of it"),
+        ({"d_model": 9}, r"model\.d_model = 9 is odd; each of two directions has half of it"),
         ({"n_layers": 0}, r"model\.n_layers = 0; expected at least 1"),
         ({"n_decoder_layers": 0}, r"model\.n_decoder_layers = 0; expected at least 1"),
         ({"dropout": 1.0}, r"model\.dropout = 1\.0; expected 0 or more and less than 1"),

@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019): BERT without parts of the input and without a pooler, but for its head of texts."""
+"""DistilBERT (Sanh et al. 2019): BERT without token types, and without a pooler except for sequence classification."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_a_vocabulary_that_frames_texts_in_another_way(tmp_path: Path) -> None:
     token = {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}}
     template = {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": token}
     path.write_text(json.dumps({**table, "post_processor": template}))
-    with pytest.raises(CheckpointError, match=r"puts special tokens as in 'a <\|endoftext\|>', expected 'a'"):
+    with pytest.raises(CheckpointError, match=r"adds special tokens as in 'a <\|endoftext\|>', expected 'a'"):
         open_model(tmp_path)
 
 

@@ -145,7 +145,7 @@ def unlike(key: str, value: str, family: str, there: str) -> str:
             encoder(lambda c: {"pooler": Pooler(c, "mean"), "label": Linear(16, 2)}),
             'task.pooling = "mean": BERT has only "cls" under a head',
         ),
-        (encoder(lambda c: {"next": Linear(16, 2)}), "no BERT has just these heads: next"),
+        (encoder(lambda c: {"next": Linear(16, 2)}), "no BERT class has exactly these heads: next"),
         (
             encoder(first_position=5),
             "model.first_position = 5, but the pad token has the id 0: RoBERTa counts positions from there on, "
@@ -153,7 +153,7 @@ def unlike(key: str, value: str, family: str, there: str) -> str:
         ),
         (
             encoder(lambda c: {"masked": MaskedLMHead(c, 300)}, first_position=1, activation="relu"),
-            'model.activation = "relu": RoBERTa finds words with a "gelu"',
+            'model.activation = "relu": the masked LM head of RoBERTa has only "gelu"',
         ),
     ],
     ids=lambda value: "" if isinstance(value, nn.Module) else value[:30],

@@ -182,7 +182,7 @@ def test_tensors(folder: Folder) -> None:
 def test_positions_that_are_not_sinusoidal(folder: Folder) -> None:
     name = "model.encoder.embed_positions.weight"
     assert refusal(tensors(folder("Marian"), lambda found: found.update({name: torch.zeros(43, 32)}))) == (
-        f"DIR: '{name}' holds other than sinusoidal positions"
+        f"DIR: '{name}' does not hold sinusoidal positions"
     )
 
 
@@ -236,7 +236,7 @@ def test_files(folder: Folder, tmp_path: Path) -> None:
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "part.safetensors"}}))
     save_file({"b": torch.zeros(1)}, path / "part.safetensors")
     assert refusal(path) == (
-        "DIR/part.safetensors: lacks the tensor 'a', which model.safetensors.index.json puts there"
+        "DIR/part.safetensors: lacks the tensor 'a', which model.safetensors.index.json assigns to it"
     )
 
 
@@ -262,15 +262,17 @@ def test_a_vocabulary_that_frames_otherwise(folder: Folder) -> None:
     rust.no_truncation()
     rust.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     rust.save(str(path / "tokenizer.json"))
-    assert refusal(path) == "DIR/tokenizer.json: puts special tokens as in '<s> a', expected '<s> a </s>'"
+    assert refusal(path) == "DIR/tokenizer.json: adds special tokens as in '<s> a', expected '<s> a </s>'"
     rust.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B:1 </s>:1", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
     rust.save(str(folder("RoBERTa words, untied") / "tokenizer.json"))
-    assert refusal(path) == ("DIR/tokenizer.json: a pair has the parts [0, 0, 0, 0, 1, 1], expected [0, 0, 0, 0, 0, 0]")
+    assert refusal(path) == (
+        "DIR/tokenizer.json: a pair has the token types [0, 0, 0, 0, 1, 1], expected [0, 0, 0, 0, 0, 0]"
+    )
     path = folder("Marian")
     piecewise(path, MARIAN, {"single": "<unk> $A </s>"}, SIZE)
-    assert refusal(path) == "DIR/tokenizer.json: puts special tokens as in '<unk> ▁a </s>', expected '▁a </s>'"
+    assert refusal(path) == "DIR/tokenizer.json: adds special tokens as in '<unk> ▁a </s>', expected '▁a </s>'"
     path = folder("BERT words")
     piecewise(path, MARIAN, {"single": "$A </s>"}, SIZE)
     assert refusal(path) == ("DIR/tokenizer.json: this vocabulary has no token for 'first'; it would be [CLS] or <s>")
