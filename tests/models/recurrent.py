@@ -27,22 +27,22 @@ SHAPES = [
 ]
 
 
-def alone(*sentences: Sequence[int]) -> Rows:
+def one_per_row(*sentences: Sequence[int]) -> Rows:
     """One sentence per row, noise behind each."""
     return packed(*([sentence] for sentence in sentences))
 
 
 def translator(seed: int = 0, **changes: object) -> RecurrentSeq2Seq:
     config = RecurrentSeq2SeqConfig(**{**SMALL, "n_decoder_layers": 2, **changes})  # type: ignore[arg-type]
-    return stirred(RecurrentSeq2Seq(config, VOCABULARY, VOCABULARY, joint=True), seed)
+    return randomise_weights(RecurrentSeq2Seq(config, VOCABULARY, VOCABULARY, joint=True), seed)
 
 
 def language_model(seed: int = 0, **changes: object) -> RecurrentLM:
     config = RecurrentLMConfig(**{**SMALL, **changes})  # type: ignore[arg-type]
-    return stirred(RecurrentLM(config, VOCABULARY), seed)
+    return randomise_weights(RecurrentLM(config, VOCABULARY), seed)
 
 
-def stirred(model: nn.Module, seed: int) -> nn.Module:
+def randomise_weights(model: nn.Module, seed: int) -> nn.Module:
     """In float64, with every parameter away from the values it starts from."""
     generator = torch.Generator().manual_seed(seed)
     initialise_weights(model, generator)

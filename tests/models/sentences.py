@@ -1,4 +1,4 @@
-"""Small models and packed rows made by hand, for the tests of regard.models."""
+"""Small models and packed rows for the tests of regard.models."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from jaxtyping import config, install_import_hook
 MOST = 1000
 """Checks in a test: several passes through a small model."""
 
-PARTS = ("data", "nn", "models", "generate", "tasks", "train", "look", "api", "compare")
+PARTS = ("data", "nn", "models", "generate", "tasks", "runs", "training", "look", "api", "compare")
 
 _left = MOST
 

@@ -1,4 +1,4 @@
-"""Models of `transformers` with random weights, and vocabularies, saved as the directories that are exchanged."""
+"""Models of `transformers` with random weights, and tokenizers, saved as Hugging Face directories."""
 
 from __future__ import annotations
 
