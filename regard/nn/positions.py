@@ -18,13 +18,13 @@ class Positions(nn.Module):
     """Base class: every method is a no-op; a scheme overrides those it needs."""
 
     acts_in_attention = False
-    """The scheme turns queries and keys, or adds to scores or values, so attention is more than q, k, v and a mask."""
+    """The scheme rotates queries and keys or adds to scores or values: attention needs more than q, k, v and a mask."""
 
     adds_to_scores = False
-    """The scheme adds to scores, or to values; one that only turns queries and keys does not."""
+    """The scheme adds to scores or values, instead of only rotating queries and keys."""
 
     needs_weights = False
-    """The scheme works on the weights themselves, so attention cannot run fused."""
+    """The scheme needs explicit attention weights, so attention cannot run fused."""
 
     def embed(self, x: Float[Tensor, "B T D"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Add absolute positions to token embeddings."""
