@@ -28,7 +28,7 @@ SHAPES = [
 
 
 def one_per_row(*sentences: Sequence[int]) -> Rows:
-    """One sentence per row, noise behind each."""
+    """Return one sentence per row, followed by noise."""
     return packed(*([sentence] for sentence in sentences))
 
 
@@ -43,7 +43,7 @@ def language_model(seed: int = 0, **changes: object) -> RecurrentLM:
 
 
 def randomise_weights(model: nn.Module, seed: int) -> nn.Module:
-    """In float64, with every parameter away from the values it starts from."""
+    """Convert to float64 and add noise to every initial weight."""
     generator = torch.Generator().manual_seed(seed)
     initialise_weights(model, generator)
     with torch.no_grad():

@@ -74,12 +74,12 @@ def test_keys_of_another_architecture_are_refused(table: dict[str, Any], message
         architecture_of(ENCODER_MODELS, table, "x")
     assert (
         architecture_of(ENCODER_MODELS, {"nonsense": 1}, "x") is ENCODER_MODELS["transformer"]
-    )  # of nobody: the check of the table names it
+    )  # an unknown key: the check of the table names it
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToyConfig(ModelConfig):
-    """A family whole in this file: the next token from the last one alone."""
+    """An architecture defined in this file: the next token depends on the last one alone."""
 
     presets: ClassVar[Any] = {"tiny": {"d_model": 16, "dropout": 0.0}}
     largest_cpu_preset: ClassVar[str] = "tiny"

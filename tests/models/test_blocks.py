@@ -168,7 +168,7 @@ def test_biases_are_zero_and_norms_the_identity() -> None:
 @pytest.mark.parametrize("activation", ["relu", "gated-silu"])
 @pytest.mark.parametrize(("tied", "norm"), [(True, "pre"), (False, "post")])
 def test_initialisation_depends_on_the_generator_alone(positions: str, activation: str, tied: bool, norm: str) -> None:
-    """Whatever the constructors drew is gone: no parameter is forgotten."""
+    """No parameter keeps the value that its constructor drew."""
 
     def build(world: int, seed: int) -> dict[str, Tensor]:
         torch.manual_seed(world)
@@ -195,7 +195,7 @@ def test_shared_weights_stay_shared() -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_initial_loss_is_near_uniform(norm: str) -> None:
-    """Its logits have a spread of about one whatever the width, so training starts near ``log V``."""
+    """Logits have a standard deviation of about one at any width, so training starts near ``log V``."""
     for d_model in (16, 64):
         model = TransformerSeq2Seq(tiny_config(d_model=d_model, norm=norm, tied=False), 300, 300, joint=False)
         initialise_weights(model, torch.Generator().manual_seed(0))

@@ -37,7 +37,7 @@ def begun(model: TransformerLM, device: str) -> tuple[DecoderState | GraphedDeco
 def test_graphed_decoding_equals_eager(
     positions: str, dtype: torch.dtype, atol: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over the end of the room and of the positions, and while rows leave."""
+    """Beyond the capacity and the positions, and while rows are dropped."""
     monkeypatch.setattr(context, "MIN_CAPACITY", 16)
     model, plain = model_of(positions, dtype), model_of(positions, dtype, "cpu")
     with torch.inference_mode():

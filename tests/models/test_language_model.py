@@ -65,7 +65,7 @@ def test_presets(name: str) -> None:
 
 
 def test_gpt2_small_has_its_size() -> None:
-    """124 million weights, with 1,024 positions and tied words."""
+    """124 million weights, with 1,024 positions and tied embeddings."""
     config = TransformerLMConfig(**apply_preset({"preset": "gpt2-small"}, TransformerLMConfig))
     with torch.device("meta"):
         model = TransformerLM(config, 50257)
@@ -82,24 +82,24 @@ def test_loss_equals_cross_entropy_of_the_logits() -> None:
 
 
 PROMPTS = [[3, 4, 5, 6, 2], [9], [5, 1, 5, 2, 1, 1, 7, 1, 4, 1, 1, 7, 8], [2, 2, 3, 4, 1, 5, 6, 7, 8]]
-"""One is longer than the nine positions of the model, one just as long."""
+"""One prompt is longer than the nine positions of the model, one just as long."""
 
 
 def sharp(positions: str, **shape: object) -> TransformerLM:
-    """In float64, sure enough of itself that what it writes depends on all that it sees."""
+    """Return a float64 model with weights so large that its output depends on the whole context."""
     model = tiny(positions=positions, **shape)
     initialise_weights(model, torch.Generator().manual_seed(3), 0.4)
     return model.double()
 
 
 def slid(text: list[int], token: int, full: int = 9) -> list[int]:
-    """What the model sees next, as its module tells it."""
+    """Return the context after one more token, as the sliding window of the model defines it."""
     return [*(text if len(text) < full else text[full - full // 2 :]), token]
 
 
 @pytest.fixture(params=["grows", "recorded"])
 def start_decoding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> StartDecoding:
-    """How a model begins to write: with memory that grows, or as a GPU does it, with so little room that it is full."""
+    """Return a function that starts decoding, with a growing state or with a graphed one of small capacity."""
     monkeypatch.setattr(context, "MIN_CAPACITY", 4)
 
     def start(model: TransformerLM, prompts: list[list[int]]) -> DecoderState | GraphedDecoderState:
@@ -114,7 +114,7 @@ def start_decoding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.inference_mode()
 def test_cached_decoding_equals_uncached(positions: str, norm: str, start_decoding: StartDecoding) -> None:
-    """Step by step, with prompts of different lengths, far beyond the positions there are."""
+    """Stepwise, with prompts of different lengths, far beyond the number of positions."""
     model = sharp(positions, norm=norm)
     state = start_decoding(model, PROMPTS)
     contexts, tokens = [prompt[-9:] for prompt in PROMPTS], torch.tensor([prompt[-1] for prompt in PROMPTS])
@@ -174,7 +174,7 @@ def test_rows_may_be_dropped_before_the_first_step(start_decoding: StartDecoding
 
 @torch.inference_mode()
 def test_decoder_state_is_independent_of_the_model(start_decoding: StartDecoding) -> None:
-    """Not only when the garbage is collected: on a GPU it is large."""
+    """The cache is freed with the state, without waiting for garbage collection: on a GPU it is large."""
     model = sharp("learned")
     state = start_decoding(model, PROMPTS)
     model.step(torch.tensor([1, 2, 3, 4]), state)

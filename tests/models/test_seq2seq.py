@@ -122,7 +122,7 @@ def test_equals_the_transformer_of_torch() -> None:
 
 
 def decode_stepwise(model: TransformerSeq2Seq, source: Rows, target: Tensor) -> Tensor:
-    """The logits of a target, one step after another."""
+    """Return the logits of a target, decoded step by step."""
     state = model.start(source)
     return torch.stack([model.step(tokens, state) for tokens in target.T], 1)
 
@@ -212,7 +212,7 @@ def test_widening_before_the_first_step() -> None:
 @pytest.mark.parametrize("active", [False, True])
 @torch.no_grad()
 def test_empty_source_gives_zero_cross_attention(active: bool) -> None:
-    """Zeros instead of not-a-number, in one pass and step by step."""
+    """Zeros instead of NaN, in one pass and stepwise."""
     model, source = tiny_model(), packed([[3, 4]], [[]])
     if not active:
         whole, steps = (
@@ -276,7 +276,7 @@ def test_cross_attention_is_recorded_during_decoding() -> None:
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-10)])
 def test_fused_equals_recorded(positions: str, norm: str, train: bool, dtype: torch.dtype, tolerance: float) -> None:
-    """Also in training with dropout: listening draws no random numbers."""
+    """Also in training with dropout: recording draws no random numbers."""
     shape = {"n_layers": 1, "n_decoder_layers": 1, "dropout": 0.2}
     model = tiny_model(positions=positions, norm=norm, **shape).to(dtype).train(train)
     source, target = batch()
@@ -324,7 +324,7 @@ for positions, norm in (("sinusoidal", "post"), ("relative-values", "pre"), ("ro
 
 @pytest.mark.slow
 def test_compiles_without_graph_breaks_and_taps_still_fire(request: pytest.FixtureRequest) -> None:
-    """In a process of its own: the shape checks of the tests are not made to be compiled."""
+    """In a subprocess, because the shape checks of the tests cannot be compiled."""
     done = subprocess.run(
         [sys.executable, "-c", COMPILED], cwd=request.path.parent, capture_output=True, text=True, check=False
     )
@@ -377,7 +377,7 @@ def test_base_has_the_published_size() -> None:
 
 
 def test_decoding_uses_updated_weights() -> None:
-    """Also with a vocabulary so large that writing uses a copy of it, and an optimiser that leaves no trace in it."""
+    """Also with a vocabulary so large that decoding uses a prepacked copy of it."""
     config = TransformerSeq2SeqConfig(
         **apply_preset({"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "dropout": 0.0})
     )

@@ -1,4 +1,4 @@
-"""Weights files of version 0.1: names of today after reading, in every model and in every file of a run."""
+"""Weights files of version 0.1 load under today's names, in every model and every file of a run."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def random_tensor(*shape: int, seed: int = 0) -> Tensor:
 
 
 def randomise_weights(module: nn.Module) -> nn.Module:
-    """In float64, every parameter drawn."""
+    """Convert a module to float64 and draw every parameter at random."""
     generator = torch.Generator().manual_seed(1)
     module.double()
     with torch.no_grad():

@@ -25,7 +25,7 @@ def array(x: Tensor) -> Array:
 
 
 def masked_softmax(scores: Array, mask: BoolArray) -> Array:
-    """Weights over the keys that are seen, zeros elsewhere and everywhere when nothing is."""
+    """Return the softmax over unmasked keys; zeros elsewhere, and everywhere if all keys are masked."""
     weights = np.zeros_like(scores)
     total = sum(math.exp(s) for s, ok in zip(scores, mask, strict=True) if ok)
     for j, (score, ok) in enumerate(zip(scores, mask, strict=True)):
@@ -37,7 +37,7 @@ def masked_softmax(scores: Array, mask: BoolArray) -> Array:
 def attention(
     score: Callable[[Array, Array], float], query: Array, key: Array, value: Array, mask: BoolArray
 ) -> tuple[Array, Array]:
-    """Weights and outputs of one row of queries, for any score of a query and a key."""
+    """Return weights and outputs of one row of queries, for any score of a query and a key."""
     weights, out = np.zeros((len(query), len(key))), np.zeros((len(query), value.shape[-1]))
     for i in range(len(query)):
         scores = np.array([score(query[i], key[j]) for j in range(len(key))])
@@ -49,7 +49,7 @@ def attention(
 
 @dataclass
 class Scheme:
-    """What a position scheme does inside attention: turn a query or key, add to a key or value by distance."""
+    """The effect of a position scheme on attention: rotate a query or key, add to a key or value by distance."""
 
     rotate: Callable[[Array, int], Array] = lambda vector, position: vector
     key: Callable[[int], Array | float] = lambda distance: 0.0
@@ -64,7 +64,7 @@ def multi_head(
     positions: tuple[Array, Array],
     scheme: Scheme,
 ) -> tuple[Array, Array]:
-    """Weights (H, Q, K) and outputs (Q, D) of one row, head by head with each head's own matrices."""
+    """Return weights (H, Q, K) and outputs (Q, D) of one row, head by head with each head's own matrices."""
     h, k, v = module.n_heads, module.d_key, module.d_value
     weight, bias = array(module.projection.weight), array(module.projection.bias)
     of_query, of_key, of_value = np.split(np.concatenate((weight, bias[:, None]), 1), [h * k, 2 * h * k])
@@ -93,7 +93,7 @@ def multi_head(
 
 
 def rotary(base: float = 10000.0) -> Scheme:
-    """Coordinates (i, i + E/2) turned in their plane by position / base^(2i/E)."""
+    """Rotate each coordinate pair (i, i + E/2) by the angle position / base^(2i/E)."""
 
     def rotate(vector: Array, position: int) -> Array:
         rotated, half = vector.copy(), len(vector) // 2
@@ -108,7 +108,7 @@ def rotary(base: float = 10000.0) -> Scheme:
 
 
 def relative(keys: Array, values: Array | None, max_distance: int) -> Scheme:
-    """Vectors by distance, clipped (Shaw et al. 2018)."""
+    """Add embeddings of the clipped distance (Shaw et al. 2018)."""
 
     def clip(distance: int) -> int:
         return max(-max_distance, min(max_distance, distance)) + max_distance
@@ -120,7 +120,7 @@ def relative(keys: Array, values: Array | None, max_distance: int) -> Scheme:
 
 
 def reference_mask(query: PackedPositions, key: PackedPositions, *, causal: bool) -> BoolArray:
-    """Who may attend to whom, (B, Q, K), token by token."""
+    """Return the mask (B, Q, K), token by token."""
     (b, q), k = query.segment.shape, key.segment.shape[1]
     mask = np.zeros((b, q, k), dtype=bool)
     for row in range(b):
@@ -133,12 +133,12 @@ def reference_mask(query: PackedPositions, key: PackedPositions, *, causal: bool
 
 
 def layer_norm(x: Array, gain: Array, shift: Array, eps: float = 1e-5) -> Array:
-    """``gain * (x - mean) / std + shift`` of one token; torch keeps eps inside the root."""
+    """Return ``gain * (x - mean) / std + shift`` of one token; as in torch, eps is inside the root."""
     return gain * (x - x.mean()) / math.sqrt(x.var() + eps) + shift
 
 
 def random_positions(seed: int, rows: int, length: int, n_segments: int = 3) -> PackedPositions:
-    """Rows of sentences of random lengths laid end to end, with empty positions at the end of most."""
+    """Return packed rows of sentences of random lengths, most with padding at the end."""
     rng = np.random.default_rng(seed)
     segment, position = np.zeros((rows, length), dtype=np.int32), np.zeros((rows, length), dtype=np.int32)
     for row in range(rows):
@@ -152,7 +152,7 @@ def random_positions(seed: int, rows: int, length: int, n_segments: int = 3) -> 
 
 
 def one_sentence(rows: int, length: int) -> PackedPositions:
-    """Rows that are one sentence each, full."""
+    """Return rows of one full sentence each."""
     return PackedPositions(
         torch.ones(rows, length, dtype=torch.int32),
         torch.arange(length, dtype=torch.int32).expand(rows, -1),

@@ -22,7 +22,7 @@ def test_dropped_fraction_and_mean(p):
 
 @pytest.mark.parametrize("bits", [16, 32])
 def test_probability_near_one_drops_nearly_all(bits):
-    """The threshold must be a number of so many bits: one more would wrap around, and nothing be dropped."""
+    """The threshold must fit in the number of bits; otherwise it would wrap around and nothing would be dropped."""
     assert _keep_threshold(1 - 1e-12, bits) == 2 ** (bits - 1) - 1
     torch.manual_seed(0)
     assert int((Dropout(1 - 1e-6)(torch.ones(1000, 10)) != 0).sum()) < 10
@@ -64,7 +64,7 @@ def test_eval_mode_and_zero_probability_return_the_input():
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_hashed_random_bits_are_uniform_and_independent(p):
-    """The share is right; neighbours, elements of one column and two calls have nothing to do with each other."""
+    """The fraction is right; neighbours, elements of one column and two calls are uncorrelated."""
     torch.manual_seed(0)
     x = torch.empty(2048, 64)
     first, second = ((_hash_random_bits(x) < _keep_threshold(p, 32)).double() for _ in range(2))

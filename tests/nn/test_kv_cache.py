@@ -51,7 +51,7 @@ def decoder(scheme: str) -> DecoderStack:
 
 
 def causal_mask(rows: int, start: int, end: int) -> AttentionMask:
-    """The sight of tokens start..end over everything up to the end, one sentence per row."""
+    """Return the causal mask of tokens start..end over all tokens up to the end, one sentence per row."""
     whole = one_sentence(rows, end)
     new = PackedPositions(whole.segment[:, start:], whole.position[:, start:])
     return make_mask(new, whole, causal=True)

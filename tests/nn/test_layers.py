@@ -52,7 +52,7 @@ def normal(*shape: int) -> Tensor:
 
 
 def randomise_norms(module: nn.Module) -> nn.Module:
-    """In float64, with norms that are not the identity."""
+    """Convert to float64 and randomise the norms, which are the identity at first."""
     with torch.no_grad():
         for norm in module.modules():
             if isinstance(norm, nn.LayerNorm):

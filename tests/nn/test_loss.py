@@ -125,7 +125,7 @@ def test_chunks_have_equal_sizes(rows, sizes, monkeypatch):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("rows_at_once", "even"), [(1, 1), (4, 1), (1000, 1), (4, 8), (1, 30)])
 def test_linear_cross_entropy_equals_cross_entropy_of_the_logits(smoothing, rows_at_once, even, monkeypatch):
-    """However many rows at once, and whatever a vocabulary is filled up to."""
+    """For any chunk size and any padding of the vocabulary."""
     monkeypatch.setitem(loss_module.LOGITS_PER_CHUNK, "cpu", rows_at_once * 30)
     monkeypatch.setitem(loss_module.PAD_TO_MULTIPLE_OF, "cpu", even)
     hidden = torch.randn(3, 7, 16, dtype=torch.float64, requires_grad=True)

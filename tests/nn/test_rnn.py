@@ -55,7 +55,7 @@ def test_stepwise_supports_batched_forward_mode_derivatives(cell: type[RNNBase])
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_meta_device_gives_shapes_and_flops(cell: type[RNNBase]) -> None:
-    """Planning must not go through every step."""
+    """The training plan must not run every step."""
     with torch.device("meta"):
         rnn, x = cell(D, H), torch.empty(B, T, D, requires_grad=True)
     gates = 4 if cell is LSTM else 3
@@ -87,7 +87,7 @@ def test_import_adds_no_warning_filters() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("cell", CELLS)
 def test_copied_weights_give_no_cudnn_warning(cell: type[RNNBase]) -> None:
-    """Warnings are errors here; what cuDNN says of weights that lie apart is no matter of the user's."""
+    """Warnings are errors in tests; cuDNN's warning about non-contiguous weights must be suppressed."""
     rnn = cell(D, H).cuda()
     narrow = {name: weight.bfloat16() for name, weight in rnn.named_parameters()}
     outputs, _ = functional_call(rnn, narrow, (torch.randn(B, T, D, device="cuda").bfloat16(),))

@@ -161,7 +161,7 @@ def test_edited_attention_weights_are_fed_back() -> None:
 
 
 def whole_text(decoder: InputFeedingDecoderStack) -> tuple[list[RNNState], KeyValue, AttentionMask]:
-    """All that the decoder needs beside the tokens: what it begins with, the source, and that all of it is seen."""
+    """Return initial states, source keys and values, and a mask that excludes nothing."""
     n_states = decoder[0].rnn.n_states
     initial = decoder.init_states([(torch.zeros(B, H, dtype=torch.float64),) * n_states] * 2)
     kv = decoder[-1].cross_attention.project_kv(random_tensor(B, T, H, seed=2))
@@ -184,7 +184,7 @@ def test_edit_of_a_sequence_equals_edit_of_every_step(cell: type[RNNBase], name:
 
     with edit(decoder, name, squared), record(decoder, name) as recorded:
         result, after = decoder(x, state, kv, attention_mask)
-    assert shapes == {T}  # nobody but who steps sees less than the whole text
+    assert shapes == {T}  # edits see whole sequences only
     for step in range(T):
         with edit(decoder, name, torch.square), record(decoder, name) as one:
             outputs, state = decoder(x[:, step : step + 1], state, kv, attention_mask)

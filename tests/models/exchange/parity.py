@@ -26,7 +26,7 @@ Ids = Sequence[int]
 
 
 class Gap(NamedTuple):
-    """The largest difference of hidden states, and of logits."""
+    """The largest differences of hidden states and of logits."""
 
     hidden: float
     logits: float
@@ -75,7 +75,7 @@ def packed_sentences(ids: Sequence[Ids], pad: int) -> Rows:
 
 
 def by_text(rows: Rows, values: Tensor) -> list[Tensor]:
-    """What stands at the tokens of each text of packed rows, in order."""
+    """Return the values at the tokens of each text of packed rows, in order."""
     return [
         values[row][rows.segment[row] == number]
         for row in range(len(rows.ids))
@@ -84,7 +84,7 @@ def by_text(rows: Rows, values: Tensor) -> list[Tensor]:
 
 
 def padded(ids: Sequence[Ids], pad: int) -> tuple[Tensor, Tensor]:
-    """Texts as they read them, and the mask."""
+    """Return padded texts and their mask."""
     width = max(map(len, ids))
     filled = torch.tensor([[*each, *[pad] * (width - len(each))] for each in ids])
     mask = torch.tensor([[1] * len(each) + [0] * (width - len(each)) for each in ids])
@@ -92,7 +92,7 @@ def padded(ids: Sequence[Ids], pad: int) -> tuple[Tensor, Tensor]:
 
 
 def max_difference(ours: Sequence[Tensor], theirs: Tensor) -> float:
-    """The largest difference between what we have of each text and what they have in the row of it."""
+    """Return the largest difference between the values of each text and the row of theirs."""
     assert len(ours) == len(theirs)
     return max(float((own - other[: len(own)]).abs().max()) for own, other in zip(ours, theirs, strict=True))
 
@@ -107,7 +107,7 @@ def inner(ours: dict[str, Tensor], rows: Rows, theirs: Sequence[Tensor]) -> floa
 def encoder_gap(
     ours: TransformerEncoder, theirs: nn.Module, inputs: Sequence[EncodedInput], pad: int, *, typed: bool
 ) -> Gap:
-    """The difference for an encoder; `typed` says that it tells parts apart."""
+    """Return the difference for an encoder; `typed` passes token types."""
     rows = packed(inputs, pad)
     ids, mask = padded([each.ids for each in inputs], pad)
     types = {
@@ -122,7 +122,7 @@ def encoder_gap(
 
 
 def _heads(ours: TransformerEncoder, hidden: Tensor, rows: SegmentedRows, outputs: Any) -> list[float]:
-    """The difference of each output they give."""
+    """Return the difference of each head's output."""
     n_texts = int(rows.segment.max())
     text_indices = [[row, number] for row in range(2) for number in range(int(rows.segment[row].max()))]
 
@@ -153,7 +153,7 @@ def language_gap(ours: TransformerLM, theirs: nn.Module, ids: Sequence[Ids]) -> 
     with record(ours, "embedding.out", "decoder.*.out") as recorded:
         hidden = ours.hidden_states(rows)
     *_, last = recorded
-    recorded[last] = hidden  # theirs is after the last norm
+    recorded[last] = hidden  # transformers returns it after the final norm
     logits = outputs.logits if hasattr(outputs, "logits") else outputs.last_hidden_state @ theirs.wte.weight.T
     return Gap(inner(recorded, rows, outputs.hidden_states), max_difference(by_text(rows, ours.logits(hidden)), logits))
 
@@ -176,7 +176,7 @@ def pair_gap(
 
 
 def in_double(theirs: nn.Module) -> nn.Module:
-    """Their model in double precision, with Marian's sinusoids, which it keeps rounded, worked out in it as well."""
+    """Return the transformers model in float64, with Marian's sinusoids recomputed in float64."""
     theirs = theirs.double()
     for module in theirs.modules():
         if type(module).__name__ == "MarianSinusoidalPositionalEmbedding":
@@ -187,7 +187,7 @@ def in_double(theirs: nn.Module) -> nn.Module:
 
 
 def gap(ours: nn.Module, theirs: nn.Module, task: Any) -> Gap:
-    """The difference for a model of any kind, on random texts; `task` is the one it was imported for."""
+    """Return the difference for a model of any kind on random texts; `task` is the one it was imported for."""
     if isinstance(ours, TransformerEncoder):
         inputs = texts(task.template, task.vocabulary_size, task.tokenizer.special_ids)
         return encoder_gap(ours, theirs, inputs, task.template.pad_id, typed=ours.config.n_parts > 1)

@@ -25,12 +25,14 @@ BY_KIND = {(case.family, case.vocabulary): case for case in ENCODERS}
 
 @pytest.mark.parametrize("case", BY_KIND.values(), ids=lambda case: f"{case.family} {case.vocabulary}")
 def test_special_tokens_of_texts_and_pairs_equal_transformers(case: Case, tmp_path: Path) -> None:
-    """By their own vocabulary, and by the one we export."""
+    """With the original tokenizer and with the exported one."""
     save(case, tmp_path / "theirs")
     _, opened, model = open_model(tmp_path / "theirs")
     task: Any = opened
     for folder in (tmp_path / "theirs", export_model(tmp_path / "theirs", tmp_path / "ours", "hf")):
-        unlike = case.model.startswith("Bert") and case.vocabulary == "bytes"  # they take every BERT's for words
+        unlike = (
+            case.model.startswith("Bert") and case.vocabulary == "bytes"
+        )  # transformers reads every BERT tokenizer as WordPiece
         kind = transformers.PreTrainedTokenizerFast if unlike else transformers.AutoTokenizer
         theirs = kind.from_pretrained(folder)
         for first in TEXTS:
@@ -97,7 +99,7 @@ def test_imported_vocabulary_is_not_retrained() -> None:
 
 
 def test_more_embeddings_than_tokens(tmp_path: Path) -> None:
-    """Tables are often a little larger than the vocabulary: the rest gets tokens that no text can have."""
+    """Embeddings often have more rows than the vocabulary; the extra rows get tokens that no text contains."""
     words(tmp_path, SIZE - 3)
     tokenizer = read_hf_tokenizer(tmp_path, SIZE)
     assert len(tokenizer) == SIZE

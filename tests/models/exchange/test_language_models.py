@@ -44,7 +44,7 @@ def opened(folder: Path) -> tuple[LanguageModelTask, TransformerLM]:
 
 
 def theirs_written(model: Any, ids: list[int], n_tokens: int, **more: Any) -> list[int]:
-    """What their library writes behind these ids, most likely token by most likely token."""
+    """Return the greedy continuation of these ids by transformers."""
     inputs = torch.tensor([ids])
     generation_options = {"do_sample": False, "num_beams": 1, "max_new_tokens": n_tokens, "pad_token_id": 0, **more}
     result = model.generate(inputs, attention_mask=torch.ones_like(inputs), **generation_options)
@@ -64,7 +64,7 @@ def test_greedy_generation_equals_transformers(case: Case, tmp_path: Path) -> No
         if language.end_id in expected and "eos_token_id" not in case.options:
             expected = expected[
                 : expected.index(language.end_id) + 1
-            ]  # their config does not know the end of this vocabulary
+            ]  # the config does not know the end token of this vocabulary
         assert list(result.ids) == expected
         assert result.text == language.tokenizer.decode(expected)
 
@@ -104,7 +104,7 @@ def test_round_trip_is_lossless(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tokenizer", [BYTES, LETTERS], ids=["bytes", "characters"])
 @pytest.mark.parametrize("prompts", ["begin", "bare"])
 def test_exported_language_model_equals_transformers(tokenizer: Any, prompts: str, tmp_path: Path) -> None:
-    """The same ids, the token before documents included, the same logits, the same text."""
+    """The same ids with the token before documents, the same logits, the same text."""
     language = task(tokenizer, prompts=prompts, length=32)
     model = small(language, n_positions=32).float()
     kept(language, model, tmp_path / "run")

@@ -55,7 +55,7 @@ def test_hidden_states_and_pooler(ours: tuple[PretrainingTask, TransformerEncode
 
 @torch.no_grad()
 def vectors(task: PretrainingTask, model: TransformerEncoder) -> Tensor:
-    """The vectors of texts, as the directory says they are made."""
+    """Return the embeddings of texts by the pooling of the directory."""
     assert (task.config.pooling, task.config.normalised) == ("mean", True)
     rows = inputs_to_rows([task.template.wrap(task.tokenizer.encode(text)) for text in TEXTS], task.template.pad_id)
     pooled: Tensor = Pooling(task.config.pooling, model.config.d_model)(model(rows), rows, 1)[:, 0]

@@ -43,7 +43,7 @@ def vocabulary(
 
 
 def randomise(model: nn.Module) -> nn.Module:
-    """With every weight drawn, also those that are constant at first."""
+    """Draw every weight at random, also those with a constant initial value."""
     initialise_weights(model, torch.Generator().manual_seed(1))
     with torch.no_grad():
         for weight in model.parameters():
@@ -193,7 +193,7 @@ def test_language_model_without_an_equivalent_is_refused(tmp_path: Path) -> None
 
 
 def test_every_config_field_is_mapped() -> None:
-    """What a config of ours says is either a key of theirs or must have one value, in every family."""
+    """In every family, a config field is mapped to a key or must have a constant value."""
     elsewhere = {"preset", "start", "pooler", "output_bias", "spread"}
     for family in exchange.HF_FAMILIES:
         mapped = {key.field_name for key in family.config_keys} | set(family.constant_fields)

@@ -41,7 +41,7 @@ def test_language_model_outputs_equal_transformers(case: Case, tmp_path: Path) -
 
 
 def test_every_weight_changes_the_output(tmp_path: Path) -> None:
-    """The comparison would notice: no weight of theirs can change without the numbers."""
+    """A change of any weight changes the outputs, so the comparison would notice it."""
     theirs = save(CASES[2], tmp_path)
     _, task, ours = open_model(tmp_path)
     for name, weight in theirs.named_parameters():

@@ -26,7 +26,7 @@ Folder = Callable[..., Path]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """A directory of theirs, with some keys of its config changed; None leaves a key out."""
+    """Return a function that saves a model with some config keys changed; None removes a key."""
 
     def make(name: str = "BERT words", **keys: Any) -> Path:
         save(NAMED[name], tmp_path)
@@ -139,7 +139,7 @@ def test_language_model_without_an_end_token_is_refused(folder: Folder) -> None:
 
 
 def tensors(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """The directory with its tensors changed."""
+    """Change the tensors of a directory and return it."""
     path = folder / "model.safetensors"
     weights = load_file(path)
     change(weights)
@@ -241,7 +241,7 @@ def test_damaged_files_are_refused(folder: Folder, tmp_path: Path) -> None:
 
 
 def test_pickles_are_never_read(folder: Folder) -> None:
-    """And the command that converts them does so."""
+    """The command in the message converts them."""
     path = folder()
     torch.save(load_file(path / "model.safetensors"), path / "pytorch_model.bin")
     (path / "model.safetensors").unlink()

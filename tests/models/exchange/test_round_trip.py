@@ -28,7 +28,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def theirs_again(directory: Path, **more: Any) -> nn.Module:
-    """What their library makes of a directory of ours; nothing may be missing or left over."""
+    """Load an exported directory by transformers; no tensor may be missing or left over."""
     name = transformers.AutoConfig.from_pretrained(directory).architectures[0]
     model, report = getattr(transformers, name).from_pretrained(directory, output_loading_info=True, **more)
     problems = {key: sorted(value) for key, value in report.items() if value}
@@ -72,7 +72,7 @@ def labels(task: Any) -> tuple[str, ...]:
 
 
 def used(exported_tensors: dict[str, Tensor], case: Case) -> set[str]:
-    """Names in what we wrote whose numbers their library reads: where it unties, it leaves some tensors without use."""
+    """Return the names of exported tensors that transformers uses; untied models leave some unused."""
     unused = {"cls.predictions.bias", "lm_head.bias", "model.shared.weight"}
     return set(exported_tensors) - (unused if case.options.get("tie_word_embeddings") is False else set())
 
@@ -105,7 +105,7 @@ def test_exported_file_names_the_framework(tmp_path: Path) -> None:
 
 
 def test_sharded_weights(tmp_path: Path) -> None:
-    """Their library cuts large models into several files."""
+    """Transformers saves large models as several files."""
     theirs = save(CASES[0], tmp_path / "whole")
     theirs.save_pretrained(tmp_path / "whole", max_shard_size="10KB")  # type: ignore[operator]
     (tmp_path / "whole" / "model.safetensors").unlink(missing_ok=True)

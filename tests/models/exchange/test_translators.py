@@ -49,7 +49,7 @@ def test_greedy_search_equals_transformers(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", [PAIRS[0], PAIRS[-1]], ids=lambda case: case.name)
 def test_forced_decoding_scores_equal_search_scores(case: Case, tmp_path: Path) -> None:
-    """One token at a time, with the bias of the logits, and all at once."""
+    """Stepwise, with the bias of the logits, and in one pass."""
     _, task, ours = opened(case, tmp_path)
     sources = sentences(290, frozenset(range(5)), (5, 1, 9))
     hypotheses = [best for best, *_ in task.generate(ours, sources, DecodingConfig(beam=2), CPU)]
@@ -77,7 +77,7 @@ def test_loss_equals_transformers(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["Marian", "BART"])
 def test_training_batches_have_the_special_tokens(name: str, tmp_path: Path) -> None:
-    """The stored ids of a pair, laid into rows, are those of the same pair by itself."""
+    """The packed ids of a pair equal those of the pair encoded separately."""
     _, task, _ = opened(next(case for case in CASES if case.name == name), tmp_path)
     stored = task.encode([("the cat", "a cat")])
     whole = task.make_pair_batch(
@@ -97,7 +97,7 @@ def test_training_batches_have_the_special_tokens(name: str, tmp_path: Path) -> 
 
 
 def test_text_in_text_out(tmp_path: Path) -> None:
-    """Nothing of the special tokens is left in what is written, and words are aligned to words."""
+    """Output text has no special tokens, and words are aligned to words."""
     for name in ("Marian", "BART"):
         _, task, ours = opened(next(case for case in CASES if case.name == name), tmp_path / name)
         (text, (best, *_)), *_ = task.translate(ours, [["the cat"]], DecodingConfig(beam=1), CPU, with_attention=True)
@@ -111,7 +111,7 @@ def test_text_in_text_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "signs"), [("Marian", ("<pad>", "")), ("BART", ("</s>", "<s>"))])
 def test_training_can_start_from_an_imported_model(name: str, signs: tuple[str, str], tmp_path: Path) -> None:
-    """It goes on with the same special tokens."""
+    """Training continues with the same special tokens."""
     save(next(case for case in CASES if case.name == name), tmp_path)
     start = load_pretrained({"start": str(tmp_path)}, TranslationTask)
     tables = start.complete_recipe(
