@@ -22,12 +22,12 @@ import torch
 from synthetic_lengths import sample_pair_lengths
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE
 from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.models.blocks import initialise_weights
 from regard.models.config import TransformerSeq2SeqConfig, apply_preset
+from regard.nn import IGNORE
 from regard.runs.recipe import RunConfig, TrainConfig
 from regard.runs.run_directory import RunDirectory
 from regard.tasks.translate import TranslateConfig, TranslationTask

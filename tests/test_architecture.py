@@ -24,11 +24,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))
 
 ORDER = [
-    ("errors",),
+    ("errors", "nn"),
     ("config", "disk", "metrics", "progress"),
     ("text",),
     ("data",),
-    ("nn",),
     ("models",),
     ("generate",),
     ("tasks",),

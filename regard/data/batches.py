@@ -25,9 +25,7 @@ from regard.data.lm_windows import LanguageModelWindows
 from regard.data.order import Placement
 from regard.data.packing import concatenate_ranges
 from regard.data.store import Column, TokenStore
-
-IGNORE = -100
-"""The target id at a position where nothing is to be predicted (the default of `cross_entropy`)."""
+from regard.nn import IGNORE
 
 TensorDataclassT = TypeVar("TensorDataclassT", bound="TensorDataclass")
 

@@ -1,13 +1,14 @@
-"""Building blocks of Transformers: tensors only, no files, no configs; usable alone.
+"""Building blocks of Transformers and recurrent models: tensors only, no files, no configs; usable alone.
 
-The letters of shapes mean the same everywhere in the project:
+The legend of shape letters, which mean the same everywhere in the project:
 
-    B rows              T positions         S source positions   Q query positions   K key positions
-    D model width       H heads             E width per head     F feed-forward width
-    V vocabulary        C candidates        L layers             W beam width        N rows while decoding, items
+    B rows              T positions         S source positions, or texts of a row
+    Q query positions   K key positions     D model width        H heads             E width per head
+    F feed-forward      V vocabulary        C classes, or candidates for the next token
+    L layers            W beam width        N rows while decoding, items             R pooling hops
 
-A mask is boolean and True means "may attend"; masks follow from segments (`visible`).
-A query with nothing to attend to gets zeros, in every path.
+A mask is boolean and True means "may attend"; masks follow from segments (`make_mask`).
+A fully masked query gets zeros, in every code path.
 """
 
 from regard.nn.attention import (
@@ -37,7 +38,7 @@ from regard.nn.layers import (
     TokenEmbedding,
 )
 from regard.nn.linear_layers import Linear, PrepackedLinear
-from regard.nn.loss import Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
+from regard.nn.loss import IGNORE, Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
 from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import (
@@ -62,6 +63,7 @@ from regard.nn.tap import Tap, edit, record, taps
 
 __all__ = [
     "GRU",
+    "IGNORE",
     "LSTM",
     "AdditiveAttention",
     "Attention",

@@ -1,4 +1,4 @@
-"""CUDA graphs: work that is captured on a GPU once and then replayed with one launch."""
+"""CUDA graphs: a function captured on a GPU once and then replayed with one launch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from regard.nn.kernels.workspace import Workspace
 
 
 class CudaGraphRunner:
-    """Run work whose tensors, read and written, stay where they are; on a GPU capture it and replay it.
+    """Run a function of static tensors; on a GPU, capture it as a CUDA graph and replay it.
 
-    The first call runs it eagerly, as a warm-up; on a GPU the second one captures it, which takes about as long, and
-    that and all that follow replay it. The result is overwritten by the next call. Nothing is kept of the work itself.
+    The first call runs it eagerly, as a warm-up; on a GPU the second call captures it, which takes about as long, and
+    replays it, as do all later calls. Each call overwrites the result of the previous one.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class CudaGraphRunner:
         return self._out
 
     def _capture(self, work: Callable[[], Tensor], device: torch.device) -> torch.cuda.CUDAGraph:
-        """Capture the work; nothing is computed meanwhile, so what the work changes is not changed by it."""
+        """Capture the function without running it: no tensor changes."""
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(device)  # of its own, for other threads may capture as well
         with (

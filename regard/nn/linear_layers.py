@@ -1,4 +1,4 @@
-"""Linear layers by way of kernels/dispatch.py: fast also where few rows meet a large matrix, as in decoding."""
+"""Linear layers through kernels/dispatch.py, which has kernels for small batches, as in decoding."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from regard.nn.kernels.workspace import PackedWeight
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear` by way of the kernels."""
+    """`torch.nn.Linear` through the kernels."""
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B out"]:
         return linear(x, self.weight, self.bias)
 
 
 class PrepackedLinear:
-    """``x @ weight.T + bias`` again and again with a vocabulary that stays as it is meanwhile.
+    """``x @ weight.T + bias`` for many calls with a constant weight: the output projection of decoding.
 
-    A kernel may keep a copy of it in a layout of its own.
+    A kernel may keep a copy of the weight in a layout of its own.
     """
 
     def __init__(self, weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None = None) -> None:

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE, EncoderBatch, arrange_by_segment
+from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -29,7 +29,7 @@ from regard.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman
 from regard.models.config import EncoderModelConfig
 from regard.models.heads import Pooler, make_text_mask
 from regard.models.interfaces import EncoderModel
-from regard.nn import Linear, Loss, redundancy_penalty
+from regard.nn import IGNORE, Linear, Loss, redundancy_penalty
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     LabelledTask,

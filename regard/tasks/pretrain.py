@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE, EncoderBatch, SegmentedRows, arrange_by_segment
+from regard.data.batches import EncoderBatch, SegmentedRows, arrange_by_segment
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -35,7 +35,7 @@ from regard.models.config import EncoderModelConfig, TransformerEncoderConfig
 from regard.models.exchange import HFCheckpoint
 from regard.models.heads import POOLINGS, MaskedLMHead, Pooler
 from regard.models.interfaces import EncoderModel
-from regard.nn import Linear, Loss, cross_entropy
+from regard.nn import IGNORE, Linear, Loss, cross_entropy
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     REQUIRED_ROLES,

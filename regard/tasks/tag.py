@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE, EncoderBatch, build_rows
+from regard.data.batches import EncoderBatch, build_rows
 from regard.data.corpus import Corpus, Example, RereadableTexts
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -28,7 +28,7 @@ from regard.metrics import accuracy, entity_scores
 from regard.models.config import EncoderModelConfig
 from regard.models.heads import TokenClassificationHead
 from regard.models.interfaces import EncoderModel
-from regard.nn import Loss, cross_entropy
+from regard.nn import IGNORE, Loss, cross_entropy
 from regard.tasks.shared.encoder_task import INPUT_LENGTHS, LabelledTask, check_labels, read_stored_inputs
 from regard.tasks.shared.labels import Labels
 from regard.tasks.shared.single_tokenizer import check_length

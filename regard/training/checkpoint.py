@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from regard.data.order import Cursor
 from regard.disk import write_json
 from regard.errors import CheckpointError
-from regard.models.weights import collect_weights, load_weights, read_metadata, read_tensors, write_tensors
+from regard.models.weights import collect_weights, load_weights, read_metadata, read_model_tensors, write_tensors
 from regard.runs.run_directory import RunDirectory
 
 ADAM_MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -86,7 +86,7 @@ class CheckpointManager:
         """The last committed moment, put into model and optimiser; a fresh start where there is none."""
         if not self.checkpoint_path.exists():
             return TrainingProgress()
-        found, header = read_tensors(self.checkpoint_path)
+        found, header = read_model_tensors(self.checkpoint_path)
         with self._convert_mismatch_errors():
             progress = TrainingProgress.from_dict(json.loads(header["progress"]))
             _load_state(model, optimiser, found)
@@ -117,7 +117,7 @@ class CheckpointManager:
         load_weights(model, self._snapshot_path(steps[0]))
         mean = {name: weight.double() for name, weight in collect_weights(model).items()}
         for step in steps[1:]:
-            for name, weight in read_tensors(self._snapshot_path(step))[0].items():
+            for name, weight in read_model_tensors(self._snapshot_path(step))[0].items():
                 mean[name] += weight
         with torch.no_grad():
             for name, weight in model.named_parameters():

@@ -82,7 +82,7 @@ def test_files_of_a_run_that_are_missing_or_cut_short(fail: Fail, run: Path, ver
 
 def test_weights_of_another_model(fail: Fail, run: Path) -> None:
     weights = load_file(run / "model.safetensors")
-    name = "encoder.0.feed_forward.inner.weight"
+    name = "encoder.0.feed_forward.up_projection.weight"
     save_file(weights | {name: weights[name][:5].clone()}, run / "model.safetensors")
     assert fail("info", run) == (
         f"run/model.safetensors: '{name}' has shape (5, 16), expected (32, 16); is it from another model?"

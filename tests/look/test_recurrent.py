@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from recurrent import SHAPES, language_model, stirred, translator
+from recurrent import SHAPES, language_model, randomise_weights, translator
 from sentences import VOCABULARY
 from torch import Tensor
 from torch.testing import assert_close
@@ -142,7 +142,7 @@ def test_where_there_is_no_attention_one_line_says_so() -> None:
 
 def test_a_reader_and_a_language_model() -> None:
     config = RecurrentEncoderConfig(preset="tiny", d_model=8, n_layers=2, dropout=0.0)
-    reader = stirred(RecurrentEncoder(config, VOCABULARY, {"tags": Linear(8, 3)}), 0).eval()
+    reader = randomise_weights(RecurrentEncoder(config, VOCABULARY, {"tags": Linear(8, 3)}), 0).eval()
     rows = sentences_to_rows([SOURCE], pad_id=0)
     parted = SegmentedRows(rows.ids, rows.segment, rows.position, torch.zeros_like(rows.ids))
     tagged = LookTarget(

@@ -1,4 +1,4 @@
-"""Work runs every time on a CPU; on a GPU it is captured and replayed (of a model: tests/models/test_gpu.py)."""
+"""CUDA graphs: a CPU runs the function every time, a GPU captures and replays it."""
 
 from __future__ import annotations
 

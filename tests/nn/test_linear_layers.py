@@ -1,4 +1,4 @@
-"""Linear layers, for few rows and with a vocabulary that stays, are the ordinary product."""
+"""Linear layers for small batches and with a constant weight, against the plain matrix multiplication."""
 
 from __future__ import annotations
 

@@ -16,11 +16,12 @@ from tiny_runs import contents, merged, ready, trained
 from torch.testing import assert_close
 
 from regard.data import corpus
-from regard.data.batches import IGNORE, EncoderBatch
+from regard.data.batches import EncoderBatch
 from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
+from regard.nn import IGNORE
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 from regard.tasks.shared.encoder_task import inputs_to_rows
 from regard.tasks.shared.next_sentence_prediction import (

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.cli import main
-from regard.data.batches import IGNORE, Rows, TensorDataclass, build_rows
+from regard.data.batches import Rows, TensorDataclass, build_rows
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.models.architectures import SEQ2SEQ_MODELS
 from regard.models.config import TransformerSeq2SeqConfig
-from regard.nn import Loss, cross_entropy
+from regard.nn import IGNORE, Loss, cross_entropy
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import TASKS, Task
 from regard.tasks.task import ValidationMetric

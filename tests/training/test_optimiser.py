@@ -79,7 +79,7 @@ def test_lower_layers_learn_more_slowly() -> None:
     found = {name: rate[id(weight)] for name, weight in model.named_parameters()}
     assert found["heads.label.weight"] == found["heads.pooler.dense.bias"] == 1.0
     assert found["encoder.1.attention.output.weight"] == 0.5
-    assert found["encoder.0.feed_forward.inner.bias"] == 0.25
+    assert found["encoder.0.feed_forward.up_projection.bias"] == 0.25
     assert {found[name] for name in found if name.startswith("embedding.")} == {0.125}
     even = build_adamw(model, 0.1)
     assert [group["share"] for group in even.param_groups] == [1.0, 1.0]

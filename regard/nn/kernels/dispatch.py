@@ -126,7 +126,7 @@ def _choose(operation: str, *inputs: Any) -> Callable[..., Any] | None:
 def packed_self_attention(qkv: Float[Tensor, "B T HEEE"], mask: AttentionMask, n_heads: int) -> Float[Tensor, "B T HE"]:
     """Return attention within each segment of packed rows, from q, k and v of all heads side by side.
 
-    The mask must come from segments (`make_mask` of one `PackedPositions`). Queries with nothing to attend to get zeros.
+    The mask must come from segments (`make_mask` of one `PackedPositions`). Fully masked queries get zeros.
     """
     run = _choose("packed_self_attention", qkv, mask, n_heads) or plain.packed_self_attention
     o: Tensor = run(qkv, mask, n_heads)

@@ -339,7 +339,7 @@ def test_sentences_that_do_not_fit_into_memory_are_left_out(
 def test_a_model_of_no_numbers() -> None:
     subjects = several(LENGTHS)
     with torch.no_grad():
-        subjects[0].model.encoder[1].feed_forward.inner.weight.fill_(math.nan)
+        subjects[0].model.encoder[1].feed_forward.up_projection.weight.fill_(math.nan)
     with pytest.raises(InputError, match=r"^encoder\.1\.out: vectors that are not finite; is the model damaged\?$"):
         collect_hidden_states(subjects, [LayerRef("encoder", layer) for layer in (0, 1, 2)])
 

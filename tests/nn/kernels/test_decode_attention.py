@@ -48,9 +48,9 @@ def test_it_is_attention_at_size(n_rows, n_heads, n_keys, d_head, dtype, toleran
 def test_multi_head_attention_takes_it_for_a_step(device, used):
     torch.manual_seed(0)
     attention, cache = MultiHeadAttention(32, 2).to(device), KVCache()
-    attention.cross_attend(torch.randn(1, 1, 32, device=device), KeyValue(*torch.randn(2, 1, 2, 3, 16, device=device)), AttentionMask(
-        torch.zeros(1, 1, dtype=torch.long, device=device), torch.zeros(1, 3, dtype=torch.long, device=device)
-    ))  # fmt: skip
+    query, kv = torch.randn(1, 1, 32, device=device), KeyValue(*torch.randn(2, 1, 2, 3, 16, device=device))
+    positions = (torch.zeros(1, n, dtype=torch.long, device=device) for n in (1, 3))
+    attention.cross_attend(query, kv, AttentionMask(*positions))
     assert "decode_attention" not in used  # there is no mask
     x, position = torch.randn(2, 1, 32, device=device), torch.zeros(2, 1, dtype=torch.long, device=device)
     mask = torch.ones(2, 1, 1, 1, dtype=torch.bool, device=device)
