@@ -68,7 +68,6 @@ class CheckpointManager:
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
         self.checkpoint_path = run.path / "train.safetensors"
-        self.progress_json_path = run.path / "train.json"
         self.snapshots_path = run.path / "snapshots"
 
     def save(self, progress: TrainingProgress, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
@@ -79,7 +78,7 @@ class CheckpointManager:
             {**_add_prefix("model", collect_weights(model)), **_adam_state(model, optimiser)},
             header,
         )
-        write_json(self.progress_json_path, progress.to_dict())
+        write_json(self.run.progress_path, progress.to_dict())
         self._prune_snapshots(progress.snapshots)
 
     def restore(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> TrainingProgress:

@@ -66,7 +66,7 @@ def test_refusals(fail: Fail, run: Path) -> None:
     Path("empty").mkdir()
     assert fail("import", "empty", "--out", "x") == "empty: not a Hugging Face directory: it has no config.json"
     save(NAMED["BERT body"], Path("theirs"))
-    taken = "already there, and not empty; choose another --out"
+    taken = "already exists and is not empty; choose another --out"
     assert fail("import", "theirs", "--out", "run") == f"run: {taken}"
     assert fail("export", "theirs", "--out", "run") == f"run: {taken}"
     assert fail("export", "theirs", "--to", "onnx", "--out", "x") == "--to onnx: accepted: hf"

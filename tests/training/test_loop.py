@@ -24,8 +24,8 @@ from regard.nn import Loss
 from regard.runs.run_directory import RunDirectory
 from regard.tasks.translate import TranslationTask
 from regard.training.loop import MAX_CONSECUTIVE_SKIPPED_STEPS, Trainer, TrainingEvent
-from regard.training.optimiser import inverse_sqrt
 from regard.training.prepare import PreparedRun
+from regard.training.schedule import inverse_sqrt
 
 
 def log_of(out: Path) -> list[dict[str, Any]]:
@@ -82,6 +82,7 @@ def test_what_happens_is_told_and_logged(tmp_path: Path) -> None:
     tables = recipe(tmp_path, {"train": {"log_every": 2, "save_every": 4}})
     events = trained(tables, tmp_path / "run")
     assert [(event.kind, event.step) for event in events] == [
+        ("progress", 1),
         ("log", 2),
         ("valid", 3),
         ("save", 3),
@@ -302,18 +303,20 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
 
 def test_out_of_memory_at_the_average_is_one_line_too(tmp_path: Path) -> None:
     class Large(TranslationTask):
-        def score(self, model: nn.Module, store: TokenStore, device: torch.device) -> dict[str, float]:
-            if next(self.max_scored_examples) == 2:
+        def compute_validation_metrics(
+            self, model: nn.Module, store: TokenStore, device: torch.device
+        ) -> dict[str, float]:
+            if next(self.calls) == 2:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
             return {"bleu": 1.0}
 
-        scored = count()
+        calls = count()
 
     prepared = ready(recipe(tmp_path, {"train": {"average": 2}}), tmp_path / "run")
     prepared.task = Large(prepared.task.config, prepared.task.tokenizers)
     with pytest.raises(TrainingError, match=r"^out of memory with train.batch_tokens = 64"):
         list(Trainer(prepared).train())
-    assert next(Large.max_scored_examples) == 3  # after two validations
+    assert next(Large.calls) == 3  # after two validations
 
 
 def test_stopping_saves_after_the_step_in_progress_and_gives_the_signals_back(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from torch.testing import assert_close
 
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.tasks.shared.labels import Labels
-from regard.training.optimiser import SCHEDULES, build_adamw, set_learning_rate
+from regard.training.optimiser import build_adamw, set_learning_rate
+from regard.training.schedule import SCHEDULES
 
 
 def test_the_schedule_of_vaswani_et_al() -> None:
@@ -82,5 +83,5 @@ def test_lower_layers_learn_more_slowly() -> None:
     assert found["encoder.0.feed_forward.inner.bias"] == 0.25
     assert {found[name] for name in found if name.startswith("embedding.")} == {0.125}
     even = build_adamw(model, 0.1)
-    assert [group["share"] for group in even.param_groups] == [1.0, 1.0]
+    assert [group["lr_scale"] for group in even.param_groups] == [1.0, 1.0]
     assert [group["weight_decay"] for group in even.param_groups] == [0.1, 0.0]

@@ -121,7 +121,7 @@ def test_where_no_run_could_begin_nothing_is_left_but_what_was_there(tmp_path: P
 
 def test_where_there_is_nothing_to_go_on_with_it_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ready(recipe(tmp_path), tmp_path / "run", resume=True)
-    assert f"{tmp_path / 'run'}: there is no run to go on with; a new one begins" in capfd.readouterr().err
+    assert f"{tmp_path / 'run'}: no run to resume; a new one begins" in capfd.readouterr().err
 
 
 def test_what_is_chosen_for_no_recipe_resolves_to_itself(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_a_table_by_the_names_of_its_columns(tmp_path: Path) -> None:
 def test_a_vocabulary_larger_than_the_text_gives(tmp_path: Path) -> None:
     message = fault(recipe(tmp_path, {"tokenizer": {"vocabulary": 5000}}), tmp_path / "run")
     assert message == (
-        "tokenizer.vocabulary: 5,000 asked, but this text gives at most 269 pieces; "
+        "tokenizer.vocabulary: 5,000 asked, but this text gives at most 269 subwords; "
         "ask for 269 or fewer, or leave it out"
     )
 

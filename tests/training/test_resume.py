@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(forks: Forks, tmp_path: Path) 
     errors = [line for line in full.err.splitlines() if line.startswith("error:")]
     assert errors == [full.err.splitlines()[-1]]
     assert errors[0].startswith(f"error: {out}: cannot be written (")
-    assert errors[0].endswith("; the checkpoint before is whole: make room, then go on with --resume")
+    assert errors[0].endswith("; the previous checkpoint is intact: make room, then go on with --resume")
     after = contents(out)
     assert {k: v for k, v in after.items() if k not in ("log", "config")} == {
         k: v for k, v in before.items() if k not in ("log", "config")

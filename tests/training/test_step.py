@@ -18,7 +18,7 @@ from torch.testing import assert_close
 from regard.data.batches import Rows, Seq2SeqBatch
 from regard.errors import TrainingError
 from regard.nn import Loss
-from regard.training.loop import _convert_out_of_memory_errors
+from regard.training.guards import convert_out_of_memory_errors
 from regard.training.optimiser import build_adamw, set_learning_rate
 from regard.training.prepare import PreparedRun
 from regard.training.step import StepResult, TrainingStep, read_step_results
@@ -89,7 +89,7 @@ def test_the_parts_of_a_batch_are_the_batch(prepared: PreparedRun) -> None:
         split = [rows_of(batch, rows) for rows in (slice(0, 1), slice(1, 2), slice(2, 4))]
         assert len({part.n_tokens for part in split}) > 1  # a mean of means would differ
         seen, summed = whole.step(batch), parts.step(*split)
-        for name in ("total", "nll", "n_tokens", "norm"):
+        for name in ("total", "nll", "n_tokens", "gradient_norm"):
             assert_close(getattr(seen, name), getattr(summed, name), rtol=1e-4, atol=1e-5)
         for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
             assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)
@@ -218,7 +218,7 @@ def test_out_of_memory_names_the_settings_to_change(prepared: PreparedRun, error
         raise error
 
     bench = Bench(prepared, loss=loss)
-    with pytest.raises(TrainingError) as caught, _convert_out_of_memory_errors(prepared.config.train):
+    with pytest.raises(TrainingError) as caught, convert_out_of_memory_errors(prepared.config.train):
         bench.step(bench.batches[0])
     assert str(caught.value) == (
         "out of memory with train.batch_tokens = 128 in 1 parts; "
@@ -227,5 +227,5 @@ def test_out_of_memory_names_the_settings_to_change(prepared: PreparedRun, error
 
 
 def test_another_error_is_not_taken_for_it(prepared: PreparedRun) -> None:
-    with pytest.raises(RuntimeError, match=r"^something else$"), _convert_out_of_memory_errors(prepared.config.train):
+    with pytest.raises(RuntimeError, match=r"^something else$"), convert_out_of_memory_errors(prepared.config.train):
         raise RuntimeError("something else")
