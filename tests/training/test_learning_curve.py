@@ -82,7 +82,7 @@ def test_the_goal_has_an_axis_of_its_own_from_0_to_the_best(
 def test_where_the_goal_is_the_loss_accuracies_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [*LOG, {"step": 5, "valid_loss": 3.0, "masked_accuracy": 0.3, "next_accuracy": 0.8}]
     _, shares = drawn(tmp_path, monkeypatch, PERPLEXITY, lines)
-    assert shares.get_ylabel() == "share"
+    assert shares.get_ylabel() == "fraction"
     assert {line.get_label(): list(line.get_ydata()) for line in shares.lines} == {
         "masked accuracy": [0.3],
         "next accuracy": [0.8],

@@ -6,7 +6,7 @@ import json
 import math
 import signal
 from collections.abc import Iterable, Iterator
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from regard.errors import TrainingError
 from regard.nn import Loss
 from regard.runs.run_directory import RunDirectory
 from regard.tasks.translate import TranslationTask
+from regard.training import loop
 from regard.training.loop import MAX_CONSECUTIVE_SKIPPED_STEPS, Trainer, TrainingEvent
 from regard.training.prepare import PreparedRun
 from regard.training.schedule import inverse_sqrt
@@ -372,6 +373,29 @@ def test_validation_leaves_the_training_as_it_was(tmp_path: Path) -> None:
         trained(tables, tmp_path / name)
     seldom, often = ([line for line in log_of(tmp_path / name) if "loss" in line] for name in ("seldom", "often"))
     assert seldom == often
+
+
+def test_progress_is_reported_after_the_first_steps_and_then_by_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulated clock advances three seconds whenever it is read; the log has no line for progress."""
+    clock = count(0, 3)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: next(clock))
+    tables = recipe(tmp_path, {"train": {"steps": 20, "log_every": 20, "validate_every": 20, "save_every": 20}})
+    trainer = Trainer(ready(tables, tmp_path / "run"))
+    steps = [event.step for event in trainer.train() if event.kind == "progress"]
+    assert {1, 4} < set(steps)
+    assert max(later - earlier for earlier, later in pairwise([*steps, 20])) <= 4
+    assert [line["step"] for line in log_of(tmp_path / "run")] == [20, 20]
+
+
+def test_reports_of_progress_change_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = recipe(tmp_path, {"train": {"log_every": 3, "average": 2}})
+    trained(tables, tmp_path / "seldom")
+    monkeypatch.setattr(loop, "PROGRESS_INTERVAL_SECONDS", 0.0)
+    events = trained(tables, tmp_path / "often")
+    assert [event.step for event in events if event.kind == "progress"] == [1, 2, 4, 5]
+    assert contents(tmp_path / "often") == contents(tmp_path / "seldom")
 
 
 def test_prepared_is_left_in_its_directory(tmp_path: Path) -> None:

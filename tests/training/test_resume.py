@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forks import Forks
@@ -172,6 +173,63 @@ def test_steps_count_from_the_start_when_more_are_asked_for(tmp_path: Path) -> N
     trained(long, tmp_path / "whole")
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
     assert trained(merged(long, {"train": {"steps": 9}}), tmp_path / "run", resume=True) == []
+
+
+def log_of(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def test_changed_learning_rate_is_said_and_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    trained(recipe(tmp_path), tmp_path / "run")
+    changed = recipe(tmp_path, {"train": {"steps": 8, "learning_rate": 1e-3}})
+    prepared = ready(changed, tmp_path / "run", resume=True)
+    assert capfd.readouterr().err.splitlines() == [
+        "changed    train.steps 6 -> 8, train.learning_rate 0.003 -> 0.001; "
+        "from step 6 on this run differs from an uninterrupted one"
+    ]
+    list(Trainer(prepared).train())
+    records = [line for line in log_of(tmp_path / "run") if "changed" in line]
+    assert records == [{"step": 6, "changed": {"train.learning_rate": [0.003, 0.001]}}]
+    assert RunDirectory(tmp_path / "run").read_config().train.learning_rate == 1e-3
+    trained(changed, tmp_path / "run", resume=True)
+    assert capfd.readouterr().err == ""
+
+
+def test_record_of_changed_settings_survives_a_kill(tmp_path: Path) -> None:
+    """The record is saved with a checkpoint, so that truncating the log at the next resume keeps it."""
+    trained(recipe(tmp_path), tmp_path / "run")
+    changed = recipe(tmp_path, {"train": {"steps": 12, "save_every": 12, "validate_every": 12, "clip": 0.5}})
+    left_after(changed, tmp_path / "run", events=2)
+    trained(changed, tmp_path / "run", resume=True)
+    records = [line for line in log_of(tmp_path / "run") if "changed" in line]
+    assert records == [{"step": 6, "changed": {"train.clip": [1.0, 0.5]}}]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "recorded"), [("inverse-sqrt", False), ("constant", False), ("linear", True), ("cosine", True)]
+)
+def test_more_steps_are_recorded_only_if_the_schedule_depends_on_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], schedule: str, recorded: bool
+) -> None:
+    tables = recipe(tmp_path, {"train": {"schedule": schedule, "steps": 3}})
+    trained(tables, tmp_path / "run")
+    trained(merged(tables, {"train": {"steps": 4, "patience": 3}}), tmp_path / "run", resume=True)
+    said = capfd.readouterr().err
+    assert "changed    train.steps 3 -> 4, train.patience 0 -> 3" in said
+    assert ("differs from an uninterrupted one" in said) == recorded
+    records = [line["changed"] for line in log_of(tmp_path / "run") if "changed" in line]
+    assert records == ([{"train.steps": [3, 4]}] if recorded else [])
+
+
+def test_settings_changed_before_the_first_checkpoint_are_not_recorded(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ready(recipe(tmp_path), tmp_path / "run")
+    changed = recipe(tmp_path, {"train": {"learning_rate": 1e-3}})
+    trained(changed, tmp_path / "run", resume=True)
+    assert "uninterrupted" not in capfd.readouterr().err
+    trained(changed, tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(forks: Forks, tmp_path: Path) -> None:
