@@ -14,8 +14,11 @@ MAX_SPARKLINE_POINTS = 40
 
 def info(model: ModelArgument, as_json: JsonOption = False) -> None:
     import regard
+    from regard.nn import kernels
+    from regard.runs.device import select_device
 
-    about = regard.load(model, device="cpu").info()
+    device = select_device("auto")
+    about = regard.load(model, device="cpu").info() | {"kernels": {"device": str(device), **kernels.in_use(device)}}
     if as_json:
         print_json(about)
         return

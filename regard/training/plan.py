@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.data.order import Placement
+from regard.nn.kernels import names_in_use
 from regard.runs.device import available_memory, describe_device
 from regard.runs.import_export import describe_export_problem
 from regard.training.prepare import PreparedRun
@@ -46,6 +47,7 @@ class TrainingPlan:
     available_memory_bytes: int
     device: str
     chosen_settings: dict[str, Any]
+    kernels: tuple[str, ...] = ()
     no_export: str = ""
 
     def lines(self) -> list[str]:
@@ -59,6 +61,7 @@ class TrainingPlan:
             f"training   {steps}, {self.batches_per_epoch:,} batches an epoch, {self.epochs:.1f} epochs",
             f"work       {self.flops:.2e} floating-point operations",
             f"memory     about {_format_bytes(self.memory_bytes)} of {free} ({self.device})",
+            f"kernels    {', '.join(self.kernels) or 'none'}; plain PyTorch elsewhere",
         ]
         if self.no_export:
             lines.append(f"export     {self.no_export}")
@@ -93,6 +96,7 @@ def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
         available_memory_bytes=available_memory(prepared.device),
         device=describe_device(prepared.device),
         chosen_settings=prepared.chosen_settings,
+        kernels=tuple(names_in_use(prepared.device, getattr(torch, train.precision))),
         no_export=describe_export_problem(prepared.task, prepared.model),
     )
 

@@ -81,6 +81,13 @@ def test_hugging_face_directory_has_no_placeholders(regard: Regard, folder: Path
         assert not [key for key in table(regard("info", path)[0]) if key.startswith(("config.train", "config.data"))]
 
 
+def test_kernels_in_use_are_named(regard: Regard, run: Path) -> None:
+    kernels = json.loads(regard("info", run, "--json")[0])["kernels"]
+    assert {"device", "packed_self_attention", "linear"} < kernels.keys()
+    assert all(text.endswith("pytorch") for key, text in kernels.items() if key != "device")
+    assert "kernels.linear" in table(regard("info", run)[0])
+
+
 def test_sparkline() -> None:
     assert draw_sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
     assert draw_sparkline([3.0]) == "▁"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tiny_runs import merged, ready, recipe
 
+from regard.nn import kernels
 from regard.training.plan import TrainingPlan, make_plan
 
 D, F, V, ROWS, T = 32, 64, 266, 4, 64
@@ -72,6 +73,14 @@ def test_lines_name_chosen_settings(tmp_path: Path) -> None:
     assert "train.steps" not in text  # given by the recipe
 
 
+def test_lines_name_the_kernels_in_use(tmp_path: Path) -> None:
+    prepared = ready(recipe(tmp_path), tmp_path / "run")
+    names = kernels.names_in_use("cpu")
+    assert f"kernels    {', '.join(names) or 'none'}; plain PyTorch elsewhere" in make_plan(prepared).lines()
+    with kernels.disabled():
+        assert "kernels    none; plain PyTorch elsewhere" in make_plan(prepared).lines()
+
+
 def test_planning_leaves_the_model_unchanged(tmp_path: Path) -> None:
     prepared = ready(recipe(tmp_path), tmp_path / "run")
     before = {name: weight.clone() for name, weight in prepared.model.state_dict().items()}
@@ -93,7 +102,7 @@ def test_resumed_run_is_planned_from_its_step(tmp_path: Path) -> None:
     ("model", "line"),
     [
         ({"norm": "pre"}, 'export     not as Hugging Face Marian: model.norm = "pre": Marian has only "post"'),
-        ({"norm": "post"}, None),
+        ({"norm": "post", "positions": "sinusoidal-halves"}, None),
     ],
 )
 def test_plan_says_what_cannot_be_exported(tmp_path: Path, model: dict[str, Any], line: str | None) -> None:
