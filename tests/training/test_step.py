@@ -1,4 +1,4 @@
-"""One step: the parts of a batch = the batch, clipping, bfloat16; what is not finite changes nothing."""
+"""The optimiser step: gradient accumulation, clipping, bfloat16, skipped steps, compilation errors."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedRun:
     return ready(recipe(folder, {"train": {"batch_tokens": 128}, "model": {"dropout": 0.0}}), folder / "run")
 
 
-class Bench:
-    """A copy of the model with an optimiser of its own, and batches to take steps on."""
+class StepRunner:
+    """A copy of the model with its own optimiser, and batches to take steps on."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Bench:
     def step(self, *batches: Seq2SeqBatch) -> StepResult:
         return read_step_results([self.stepper(batches, sum(batch.n_tokens for batch in batches))])[0]
 
-    def walk(self) -> list[StepResult]:
+    def run_steps(self) -> list[StepResult]:
         return [self.step(batch) for batch in self.batches]
 
     def state(self) -> dict[str, Tensor]:
@@ -83,8 +83,8 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor], **tolerance: float) -
         assert_close(one[name], other[name], **tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_the_parts_of_a_batch_are_the_batch(prepared: PreparedRun) -> None:
-    whole, parts = Bench(prepared, clip=NO_CLIP), Bench(prepared, clip=NO_CLIP)
+def test_accumulated_micro_batches_equal_the_batch(prepared: PreparedRun) -> None:
+    whole, parts = StepRunner(prepared, clip=NO_CLIP), StepRunner(prepared, clip=NO_CLIP)
     for batch in whole.batches:
         split = [rows_of(batch, rows) for rows in (slice(0, 1), slice(1, 2), slice(2, 4))]
         assert len({part.n_tokens for part in split}) > 1  # a mean of means would differ
@@ -96,9 +96,9 @@ def test_the_parts_of_a_batch_are_the_batch(prepared: PreparedRun) -> None:
 
 
 @pytest.mark.parametrize("clip", [0.05, NO_CLIP])
-def test_a_step_is_clip_and_adamw_as_torch_has_them(prepared: PreparedRun, clip: float) -> None:
-    """But for keys' biases: their gradient is 0 up to rounding, and Adam makes that as large as any other."""
-    bench = Bench(prepared, clip=clip)
+def test_step_equals_clip_and_adamw_of_torch(prepared: PreparedRun, clip: float) -> None:
+    """Except for the biases of keys: their gradient is 0 up to rounding, which Adam scales to the size of any other."""
+    bench = StepRunner(prepared, clip=clip)
     model = copy.deepcopy(bench.model)
     plain = torch.optim.AdamW(
         [
@@ -133,16 +133,14 @@ def test_a_step_is_clip_and_adamw_as_torch_has_them(prepared: PreparedRun, clip:
     [lambda x: x * torch.nan, lambda x: x * torch.inf, lambda x: x + torch.nan],
     ids=["nan", "inf", "nan with a finite gradient"],
 )
-def test_what_is_not_finite_changes_nothing(
-    prepared: PreparedRun, spoil: Callable[[Tensor], Tensor], parts: int
-) -> None:
+def test_non_finite_step_changes_nothing(prepared: PreparedRun, spoil: Callable[[Tensor], Tensor], parts: int) -> None:
     spoiled = iter([True, False, False] if parts == 1 else [False, True, False, False, False, False])
 
     def loss(model: nn.Module, batch: Seq2SeqBatch) -> Loss:
         found = prepared.task.compute_loss(model, batch)
         return Loss(spoil(found.total), found.nll, found.n_tokens) if next(spoiled) else found
 
-    bench, sane = Bench(prepared, loss=loss), Bench(prepared)
+    bench, sane = StepRunner(prepared, loss=loss), StepRunner(prepared)
     before = {name: weight.detach().clone() for name, weight in bench.model.named_parameters()}
     seen = bench.step(*bench.batches[:parts])
     assert [float(value) for value in seen] == [0.0, 0.0, 0.0, 0.0, 1.0]
@@ -155,9 +153,9 @@ def test_what_is_not_finite_changes_nothing(
     same(bench.state(), sane.state(), rtol=0, atol=0)
 
 
-def test_a_bad_step_in_the_middle_keeps_the_moments(prepared: PreparedRun) -> None:
-    bench = Bench(prepared)
-    bench.walk()
+def test_skipped_step_keeps_the_moments(prepared: PreparedRun) -> None:
+    bench = StepRunner(prepared)
+    bench.run_steps()
     before = bench.state()
     weight = next(iter(bench.model.parameters()))
     kept = weight.detach().clone()
@@ -168,8 +166,8 @@ def test_a_bad_step_in_the_middle_keeps_the_moments(prepared: PreparedRun) -> No
 
 
 def test_bfloat16_keeps_float32_weights_and_follows_float32(prepared: PreparedRun) -> None:
-    narrow, wide = Bench(prepared, dtype=torch.bfloat16), Bench(prepared)
-    losses = [[float(seen.nll / seen.n_tokens) for seen in bench.walk()] for bench in (narrow, wide)]
+    narrow, wide = StepRunner(prepared, dtype=torch.bfloat16), StepRunner(prepared)
+    losses = [[float(seen.nll / seen.n_tokens) for seen in bench.run_steps()] for bench in (narrow, wide)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != losses[1]
     for weight in narrow.model.parameters():
@@ -178,32 +176,32 @@ def test_bfloat16_keeps_float32_weights_and_follows_float32(prepared: PreparedRu
         assert weight.grad.dtype == torch.float32
 
 
-def test_where_nothing_can_be_compiled_it_is_said_once_and_training_goes_on(
+def test_failed_compilation_warns_once_and_runs_eagerly(
     prepared: PreparedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(batch: Seq2SeqBatch) -> Loss:
         raise RuntimeError("InvalidCxxCompiler: No working C++ compiler found\n\nSet TORCHDYNAMO_VERBOSE=1 ...")
 
     monkeypatch.setattr(torch, "compile", lambda run, **_: fails)
-    assert Bench(prepared, compiled=True).walk() == Bench(prepared).walk()
+    assert StepRunner(prepared, compiled=True).run_steps() == StepRunner(prepared).run_steps()
     assert capsys.readouterr().err.splitlines() == [
         "warning: the training step could not be compiled, so training is slower "
         "(InvalidCxxCompiler: No working C++ compiler found)"
     ]
 
 
-def test_too_little_memory_is_no_fault_of_the_compiler(prepared: PreparedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_not_a_compilation_error(prepared: PreparedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(batch: Seq2SeqBatch) -> Loss:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch, "compile", lambda run, **_: full)
     with pytest.raises(torch.OutOfMemoryError):
-        Bench(prepared, compiled=True).walk()
+        StepRunner(prepared, compiled=True).run_steps()
 
 
-def test_the_seed_repeats_the_dropout(prepared: PreparedRun) -> None:
+def test_seed_reproduces_dropout(prepared: PreparedRun) -> None:
     def seen(seed: int) -> float:
-        bench = Bench(prepared, dropout=0.5)
+        bench = StepRunner(prepared, dropout=0.5)
         torch.manual_seed(seed)
         return float(bench.step(*bench.batches[:2]).nll)
 
@@ -217,7 +215,7 @@ def test_out_of_memory_names_the_settings_to_change(prepared: PreparedRun, error
     def loss(model: nn.Module, batch: Seq2SeqBatch) -> Loss:
         raise error
 
-    bench = Bench(prepared, loss=loss)
+    bench = StepRunner(prepared, loss=loss)
     with pytest.raises(TrainingError) as caught, convert_out_of_memory_errors(prepared.config.train):
         bench.step(bench.batches[0])
     assert str(caught.value) == (
@@ -226,6 +224,6 @@ def test_out_of_memory_names_the_settings_to_change(prepared: PreparedRun, error
     )
 
 
-def test_another_error_is_not_taken_for_it(prepared: PreparedRun) -> None:
+def test_other_errors_are_not_converted(prepared: PreparedRun) -> None:
     with pytest.raises(RuntimeError, match=r"^something else$"), convert_out_of_memory_errors(prepared.config.train):
         raise RuntimeError("something else")
