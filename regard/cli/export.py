@@ -1,7 +1,7 @@
 """Write a model as a directory that other libraries load.
 
 An encoder becomes a BERT, RoBERTa or DistilBERT with its heads, a language model a GPT-2, a post-norm translator a
-Marian or BART. A setting without a counterpart there is refused by name.
+Marian or BART. A setting that the other library lacks is refused by name.
 
     regard export runs/bert --to hf --out bert-hf
 """

@@ -59,7 +59,7 @@ def describe_export_problem(task: Task, model: nn.Module) -> str:
     try:
         family = exchange.choose_hf_family(model, task.tokenizers)
     except InputError:
-        return "not as a Hugging Face model: the architecture has no counterpart there"
+        return "not as a Hugging Face model: this architecture has no counterpart"
     try:
         family.to_hf_config(model)
     except InputError as error:

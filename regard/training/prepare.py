@@ -161,11 +161,11 @@ def _build_task(recipe: PartialRecipe, provisional: RunConfig, corpus: Corpus, r
 def _check_vocabulary(requested: int, actual: int) -> None:
     """Refuse a vocabulary size that the text does not give."""
     if actual < requested:
-        found = f"{requested:,} asked, but this text gives at most {actual:,} subwords"
-        raise ConfigError(f"tokenizer.vocabulary: {found}; ask for {actual:,} or fewer, or leave it out")
+        problem = f"{requested:,} asked, but this text gives at most {actual:,} subwords"
+        raise ConfigError(f"tokenizer.vocabulary: {problem}; ask for {actual:,} or fewer, or leave it out")
     if actual > requested:
-        found = f"{requested:,} asked, but the characters of this text alone are {actual:,} tokens"
-        raise ConfigError(f"tokenizer.vocabulary: {found}; ask for at least that many, or leave it out")
+        problem = f"{requested:,} asked, but the characters of this text alone are {actual:,} tokens"
+        raise ConfigError(f"tokenizer.vocabulary: {problem}; ask for at least that many, or leave it out")
 
 
 def _build_run(

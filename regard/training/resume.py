@@ -1,8 +1,8 @@
 """Settings of a resumed run: those in its config.toml, but for what the user changes now.
 
 BATCH_ORDER_KEYS     fix which examples form a batch: refused
-UPDATE_KEYS          change the updates of the weights: accepted, said, and recorded in log.jsonl
-all others           change when the run logs, validates, saves or ends, but no update: accepted and said
+UPDATE_KEYS          change the updates of the weights: accepted, printed, and recorded in log.jsonl
+all others           change when the run logs, validates, saves or ends, but no update: accepted and printed
 """
 
 from __future__ import annotations

@@ -71,13 +71,13 @@ def test_missing_or_truncated_files_of_a_run(fail: Fail, run: Path, verb: str) -
         ("tokenizer.json", "damaged, or not a tokenizer: ", "no such tokenizer"),
         ("config.toml", "", None),
     ):
-        kept = (run / name).read_bytes()
+        original = (run / name).read_bytes()
         truncate(run / name)
         assert fail(*VERBS[verb]).startswith(f"run/{name}: {cut_message}")
         if missing_message is not None:
             (run / name).unlink()
             assert fail(*VERBS[verb]).startswith(f"run/{name}: {missing_message}")
-        (run / name).write_bytes(kept)
+        (run / name).write_bytes(original)
 
 
 def test_weights_of_another_model(fail: Fail, run: Path) -> None:
@@ -114,10 +114,10 @@ def test_resuming_with_damaged_files(fail: Fail, run: Path) -> None:
         ("log.jsonl", "shorter than the checkpoint says; restore it from a copy"),
         ("tokenizer.json", "damaged, or not a tokenizer: "),
     ):
-        kept = (run / name).read_bytes()
+        original = (run / name).read_bytes()
         truncate(run / name)
         assert fail(*command).startswith(f"run/{name}: {message}")
-        (run / name).write_bytes(kept)
+        (run / name).write_bytes(original)
     save_file({"x": torch.zeros(1)}, run / "train.safetensors")
     assert fail(*command).startswith("run/train.safetensors: not a checkpoint of this run (")
 

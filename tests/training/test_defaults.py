@@ -35,8 +35,8 @@ def test_more_text_never_gives_a_smaller_model_batch_or_run(device: torch.device
         lambda n: choose.choose_batch_tokens(n, device),
         lambda n: choose.choose_steps(n, 2048, device),
     ):
-        found = [function(amount) for amount in AMOUNTS]
-        assert found == sorted(found)
+        values = [function(amount) for amount in AMOUNTS]
+        assert values == sorted(values)
 
 
 @pytest.mark.parametrize("device", [CPU, GPU], ids=str)
@@ -68,7 +68,7 @@ def test_given_values_are_kept() -> None:
     assert TrainConfig(**table).validate_every == 7
 
 
-RHYTHM = ("warmup", "log_every", "validate_every", "save_every")
+INTERVAL_KEYS = ("warmup", "log_every", "validate_every", "save_every")
 
 
 @pytest.mark.parametrize("device", [CPU, GPU], ids=str)
@@ -77,7 +77,7 @@ RHYTHM = ("warmup", "log_every", "validate_every", "save_every")
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_intervals_follow_the_given_steps(task: type[Task], steps: int, started: bool, device: torch.device) -> None:
     """Independent of the amount of text and of the defaults of the task."""
-    found = []
+    values = []
     for tokens in (100_000, 8_000_000):
         amount = TrainingScale(tokens // 40, tokens, 256, started)
         config = TrainConfig(
@@ -88,11 +88,11 @@ def test_intervals_follow_the_given_steps(task: type[Task], steps: int, started:
         assert config.warmup >= min(50, steps // 10)
         assert 1 <= config.log_every <= config.validate_every <= steps
         assert config.save_every == config.validate_every <= max(100, steps // 7)
-        found.append([getattr(config, key) for key in RHYTHM])
-    assert started or found[0] == found[1]
+        values.append([getattr(config, key) for key in INTERVAL_KEYS])
+    assert started or values[0] == values[1]
 
 
-@pytest.mark.parametrize("key", RHYTHM)
+@pytest.mark.parametrize("key", INTERVAL_KEYS)
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_given_intervals_are_kept(task: type[Task], key: str) -> None:
     amount = TrainingScale(1000, 40_000, 256, False)
@@ -106,9 +106,9 @@ def test_given_intervals_are_kept(task: type[Task], key: str) -> None:
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_given_batch_size_keeps_the_number_of_epochs(task: type[Task], device: torch.device, started: bool) -> None:
     amount = TrainingScale(1_000_000, 40_000_000, 256, started)
-    habits = task.training_defaults(amount, device)
-    chosen = choose.complete_train_table({}, amount, device, habits)
-    given = choose.complete_train_table({"batch_tokens": 4 * chosen["batch_tokens"]}, amount, device, habits)
+    task_defaults = task.training_defaults(amount, device)
+    chosen = choose.complete_train_table({}, amount, device, task_defaults)
+    given = choose.complete_train_table({"batch_tokens": 4 * chosen["batch_tokens"]}, amount, device, task_defaults)
     assert given["steps"] == pytest.approx(chosen["steps"] / 4, rel=0.1)
 
 
@@ -168,8 +168,8 @@ def test_learned_positions_match_the_row_width() -> None:
 def test_rows_are_no_wider_than_the_positions(family: type[ModelConfig], given: dict[str, str]) -> None:
     if "positions" in given and not issubclass(family, TransformerConfig):
         return
-    usual = family.n_positions
-    for width in (64, usual, usual + 1, 4096):
+    default = family.n_positions
+    for width in (64, default, default + 1, 4096):
         table = choose.complete_model_table(family, given, 1000, width, CPU)
-        assert table.get("n_positions", usual) >= width
+        assert table.get("n_positions", default) >= width
         assert choose.complete_model_table(family, {**given, "n_positions": 70}, 1000, width, CPU)["n_positions"] == 70

@@ -50,14 +50,14 @@ def batches(task: TranslationTask, count: int):
 def losses(dropout: float, *, compiled: bool, dtype: torch.dtype, accumulate: int = 1, steps: int = 8) -> list[float]:
     task, _, stepper = make_step(dropout, compiled=compiled, dtype=dtype)
     every = batches(task, 2)
-    seen = []
+    step_losses = []
     for step in range(steps):
         torch.manual_seed(step)
         chosen = every[:accumulate] if accumulate > 1 else [every[step % 2]]
         n_tokens = sum(batch.n_tokens for batch in chosen)
-        seen.append(read_step_results([stepper(chosen, n_tokens)])[0].nll / n_tokens)
+        step_losses.append(read_step_results([stepper(chosen, n_tokens)])[0].nll / n_tokens)
     assert compiled == (stepper._loss_function != stepper._eager_loss_function)
-    return seen
+    return step_losses
 
 
 def test_compiled_bfloat16_follows_eager_float32():
@@ -96,5 +96,5 @@ def test_fused_attention_equals_explicit_attention(dtype):
         fused = model(batch.source, batch.target_in)
         with record(model, "*.weights"):
             explicit = model(batch.source, batch.target_in)
-    there = batch.target_in.segment > 0
-    torch.testing.assert_close(fused[there], explicit[there], rtol=1e-3, atol=1e-3 if dtype == torch.float32 else 0.08)
+    mask = batch.target_in.segment > 0
+    torch.testing.assert_close(fused[mask], explicit[mask], rtol=1e-3, atol=1e-3 if dtype == torch.float32 else 0.08)

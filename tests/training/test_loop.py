@@ -159,25 +159,27 @@ def test_best_checkpoint_is_kept(tmp_path: Path) -> None:
     """The average of all snapshots is scripted to be worse than the best."""
     events = train_with_scores(tmp_path, [1, 5, 3, 9, 2, 4, 8, 7, 0], average=8)
     assert [event.step for event in events if event.kind == "valid" and event.values["best"]] == [1, 2, 4]
-    kept = load_file(tmp_path / "run" / "model.safetensors")
+    best_weights = load_file(tmp_path / "run" / "model.safetensors")
     snapshot = load_file(tmp_path / "run" / "snapshots" / "00000004.safetensors")
-    assert kept.keys() == snapshot.keys()
-    assert all(torch.equal(kept[name], snapshot[name]) for name in kept)
+    assert best_weights.keys() == snapshot.keys()
+    assert all(torch.equal(best_weights[name], snapshot[name]) for name in best_weights)
     assert metrics_of(tmp_path / "run")["best"] == {"bleu": 9, "step": 4, "averaged": 0}
     assert events[-1] == TrainingEvent("end", 8, {"step": 4, "averaged": 0, "bleu": 9})
 
 
-@pytest.mark.parametrize(("average", "kept"), [(3, [6, 7, 8]), (20, [1, 2, 3, 4, 5, 6, 7, 8])])
-def test_average_of_the_last_snapshots_is_kept_if_better(tmp_path: Path, average: int, kept: list[int]) -> None:
+@pytest.mark.parametrize(("average", "snapshot_steps"), [(3, [6, 7, 8]), (20, [1, 2, 3, 4, 5, 6, 7, 8])])
+def test_average_of_the_last_snapshots_is_kept_if_better(
+    tmp_path: Path, average: int, snapshot_steps: list[int]
+) -> None:
     events = train_with_scores(tmp_path, [1, 2, 3, 4, 5, 6, 7, 8, 9], average=average)
     run = tmp_path / "run"
     files = sorted(path.name for path in (run / "snapshots").iterdir())
-    assert files == [f"{step:08d}.safetensors" for step in kept]
+    assert files == [f"{step:08d}.safetensors" for step in snapshot_steps]
     snapshots = [load_file(run / "snapshots" / name) for name in files]
     for name, weight in load_file(run / "model.safetensors").items():
-        mean = sum(snapshot[name].double() for snapshot in snapshots) / len(kept)
+        mean = sum(snapshot[name].double() for snapshot in snapshots) / len(snapshot_steps)
         assert_close(weight, mean.float(), rtol=0, atol=1e-7)
-    assert metrics_of(run)["best"] == {"bleu": 9, "step": 8, "averaged": len(kept)}
+    assert metrics_of(run)["best"] == {"bleu": 9, "step": 8, "averaged": len(snapshot_steps)}
     assert [event.kind for event in events[-2:]] == ["average", "end"]
     last = snapshots[-1]
     trained_on = load_file(run / "train.safetensors")  # resuming continues from the last step, not from the average
@@ -198,11 +200,11 @@ def test_averaging_may_begin_when_resuming(tmp_path: Path) -> None:
 
 def test_average_that_stays_best_is_reported_as_average(tmp_path: Path) -> None:
     train_with_scores(tmp_path, [1, 2, 3, 9], average=2, steps=3)
-    kept = (tmp_path / "run" / "model.safetensors").read_bytes()
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
     events = train_with_scores(tmp_path, [4, 5, 6], average=2, steps=5, resume=True)
     assert events[-1].values == {"step": 3, "averaged": 2, "bleu": 9}
     assert metrics_of(tmp_path / "run")["best"] == {"bleu": 9, "step": 3, "averaged": 2}
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == kept
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
 
 
 def test_early_stopping(tmp_path: Path) -> None:
@@ -246,8 +248,8 @@ def test_every_line_of_the_log_is_json(tmp_path: Path) -> None:
     """JSON has neither NaN nor Infinity."""
     train_with_scores(tmp_path, [math.nan, math.inf, 1], steps=3)
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
-    found = [json.loads(line, parse_constant=pytest.fail) for line in lines]
-    assert [line["bleu"] for line in found if "bleu" in line] == [None, None, 1]
+    records = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [line["bleu"] for line in records if "bleu" in line] == [None, None, 1]
 
 
 def test_non_finite_steps_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -265,11 +267,11 @@ def test_ten_consecutive_non_finite_steps_stop_training_with_a_finite_checkpoint
     tmp_path: Path, log_every: int
 ) -> None:
     training = make_nan_trainer(tmp_path, range(4, 100), log_every=log_every)
-    seen: dict[int, dict[str, Tensor]] = {}
+    weights_by_step: dict[int, dict[str, Tensor]] = {}
 
     def watch() -> None:
         for event in training.train():
-            seen[event.step] = weights_of(training.model)
+            weights_by_step[event.step] = weights_of(training.model)
 
     with pytest.raises(TrainingError) as caught:
         watch()
@@ -282,7 +284,7 @@ def test_ten_consecutive_non_finite_steps_stop_training_with_a_finite_checkpoint
     )
     _, _, model = RunDirectory(tmp_path / "run").load()
     for name, weight in model.named_parameters():
-        assert torch.equal(weight, seen[3][name])
+        assert torch.equal(weight, weights_by_step[3][name])
         assert weight.isfinite().all()
     tables = recipe(tmp_path, {"train": {"steps": 20, "log_every": log_every, "learning_rate": 1e-4}})
     assert trained(tables, tmp_path / "run", resume=True)[-1].step == 20

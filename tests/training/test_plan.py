@@ -114,4 +114,4 @@ def test_plan_of_an_architecture_without_counterpart(tmp_path: Path) -> None:
     tables = recipe(tmp_path)
     tables["model"] = {"architecture": "rnn", "preset": "tiny"}
     lines = make_plan(ready(tables, tmp_path / "run")).lines()
-    assert "export     not as a Hugging Face model: the architecture has no counterpart there" in lines
+    assert "export     not as a Hugging Face model: this architecture has no counterpart" in lines

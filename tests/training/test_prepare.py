@@ -150,8 +150,8 @@ def test_stores_hold_the_pairs_in_order(tmp_path: Path) -> None:
     prepared = ready(recipe(tmp_path), tmp_path / "run")
     pairs = digits(28)
     for store, expected in ((prepared.train_store, pairs[4:]), (prepared.valid_store, pairs[:4])):
-        found = zip(texts(prepared, store, "source"), texts(prepared, store, "target"), strict=True)
-        assert list(found) == expected
+        stored_pairs = zip(texts(prepared, store, "source"), texts(prepared, store, "target"), strict=True)
+        assert list(stored_pairs) == expected
 
 
 def times(folder: Path) -> dict[str, int]:
@@ -343,9 +343,9 @@ def test_too_long_examples_are_left_out_and_counted_once(tmp_path: Path, capsys:
     tables = merged(recipe(tmp_path), {"data": {"train": [f"{tmp_path}/long.src", f"{tmp_path}/long.tgt"]}})
     capsys.readouterr()
     events = trained(tables, tmp_path / "run")
-    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
-    assert len(found) == 1
-    assert found[0].startswith(
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(
         "warning: 2 of 26 examples to train on are longer than data.max_length = 32 tokens and are left out (the longe"
     )
     assert events[-1].step == 6
@@ -356,9 +356,9 @@ def test_too_long_validation_examples_are_left_out(tmp_path: Path, capsys: pytes
     tables = merged(recipe(tmp_path), {"data": {"valid": [f"{tmp_path}/long.src", f"{tmp_path}/long.tgt"]}})
     capsys.readouterr()
     trained(tables, tmp_path / "run")
-    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
-    assert len(found) == 1
-    assert "1 of 4 examples to validate on" in found[0]
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(warnings) == 1
+    assert "1 of 4 examples to validate on" in warnings[0]
 
 
 def test_no_example_fits(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ def reverser(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rnn_with_attention_learns_to_reverse_unseen_digits(reverser: Path) -> None:
     model = regard.load(reverser, device="cpu")
     unseen = digits(40, seed=5)
-    found = [best[0].text for best in model.translate([source for source, _ in unseen], beam=3)]
-    assert sum(text == target for text, (_, target) in zip(found, unseen, strict=True)) >= 36
+    translations = [best[0].text for best in model.translate([source for source, _ in unseen], beam=3)]
+    assert sum(text == target for text, (_, target) in zip(translations, unseen, strict=True)) >= 36
 
 
 def test_beam_search_forced_decoding_and_alignment(reverser: Path) -> None:
@@ -77,8 +77,8 @@ def test_beam_search_forced_decoding_and_alignment(reverser: Path) -> None:
     looked = model.translate("1 2 3", attention=True)[0].attention
     assert looked is not None
     assert looked.shape[:2] == (1, 1)
-    together = model.translate(["1 2 3 4 5", "7 8 9 4"], beam=4)
-    assert [each[0].score for each in together] == pytest.approx(
+    batched = model.translate(["1 2 3 4 5", "7 8 9 4"], beam=4)
+    assert [each[0].score for each in batched] == pytest.approx(
         [model.translate(text, beam=4)[0].score for text in ("1 2 3 4 5", "7 8 9 4")], abs=1e-4
     )
     one, other = (model.translate("1 2 3 4", sample=True, seed=3)[0] for _ in range(2))
@@ -93,8 +93,10 @@ def test_fixed_context_vector_has_no_alignment(tmp_path: Path, capsys: pytest.Ca
     assert model.force("1 2 3 4", "4 3").attention.shape[:2] == (0, 0)
     pairs = write_pairs(tmp_path, "test", digits(5, seed=9))
     assert model.evaluate(pairs)["n"] == 5
-    said = fails(["look", str(tmp_path / "run"), "1 2 3", "--view", "attention", "--device", "cpu"], capsys)
-    assert "this model has nothing to show for --view attention: no token of it looks at another by attention" in said
+    message = fails(["look", str(tmp_path / "run"), "1 2 3", "--view", "attention", "--device", "cpu"], capsys)
+    assert (
+        "this model has nothing to show for --view attention: no token of it looks at another by attention" in message
+    )
 
 
 def test_rows_are_not_packed_and_nothing_is_compiled(tmp_path: Path) -> None:
@@ -131,18 +133,18 @@ def fails(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = write_pairs(tmp_path, "train", digits(30))
     train = ["train", "translate", *files, "--out", str(tmp_path / "x"), "--device", "cpu"]
-    said = fails([*train, "--architecture", "rrn"], capsys)
-    assert said == "error: train translate: model.architecture = 'rrn'; accepted here: transformer, rnn"
-    said = fails([*train, "--architecture", "rnn", "--set", "model.n_heads=4"], capsys)
-    assert "model.n_heads belongs to model.architecture = transformer, not rnn; leave it out" in said
-    said = fails([*train, "--set", "model.cell=gru"], capsys)
-    assert "model.cell belongs to model.architecture = rnn, not transformer; leave it out" in said
-    said = fails([*train, "--architecture", "rnn", "--set", "model.attention=bahdanau"], capsys)
-    assert "model.attention = 'bahdanau'; accepted: none, additive, dot, general" in said
-    said = fails([*train, "--architecture", "rnn", "--set", "train.compiled=true"], capsys)
-    assert "train.compiled = true, but model.architecture = rnn has batches of many shapes; leave it out" in said
-    said = fails(["train", "pretrain", files[0], "--architecture", "rnn", "--out", str(tmp_path / "x")], capsys)
-    assert "model.architecture = 'rnn'; accepted here: transformer" in said
+    message = fails([*train, "--architecture", "rrn"], capsys)
+    assert message == "error: train translate: model.architecture = 'rrn'; accepted here: transformer, rnn"
+    message = fails([*train, "--architecture", "rnn", "--set", "model.n_heads=4"], capsys)
+    assert "model.n_heads belongs to model.architecture = transformer, not rnn; leave it out" in message
+    message = fails([*train, "--set", "model.cell=gru"], capsys)
+    assert "model.cell belongs to model.architecture = rnn, not transformer; leave it out" in message
+    message = fails([*train, "--architecture", "rnn", "--set", "model.attention=bahdanau"], capsys)
+    assert "model.attention = 'bahdanau'; accepted: none, additive, dot, general" in message
+    message = fails([*train, "--architecture", "rnn", "--set", "train.compiled=true"], capsys)
+    assert "train.compiled = true, but model.architecture = rnn has batches of many shapes; leave it out" in message
+    message = fails(["train", "pretrain", files[0], "--architecture", "rnn", "--out", str(tmp_path / "x")], capsys)
+    assert "model.architecture = 'rnn'; accepted here: transformer" in message
 
 
 def test_architecture_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,8 +171,8 @@ def test_fine_tuning_requires_the_same_architecture(tmp_path: Path) -> None:
     assert isinstance(again.train_order, BucketOrder)
     for start, architecture, has in (("transformer", "rnn", "transformer"), ("rnn", "transformer", "rnn")):
         model = {"start": str(tmp_path / start), "architecture": architecture}
-        said = rf"model\.architecture = '{architecture}', but .*{start} has '{has}'; leave it out"
-        with pytest.raises(ConfigError, match=said):
+        message = rf"model\.architecture = '{architecture}', but .*{start} has '{has}'; leave it out"
+        with pytest.raises(ConfigError, match=message):
             ready({**given, "model": model}, tmp_path / f"from-{start}")
 
 

@@ -1,4 +1,4 @@
-"""The loss of every recipe, shrunk and on made-up text, is what it was: a pure refactoring changes none of them.
+"""Seeded losses of every recipe, at a small size and on synthetic text: a pure refactoring changes none of them.
 
 A change of maths changes them on purpose: write the file anew with ``python tests/training/test_seeded_losses.py`` and
 say in docs/LOG.md why. Other processors round otherwise, so a part in ten thousand is let pass.
@@ -113,11 +113,11 @@ def test_seeded_losses_are_unchanged(name: str, tmp_path: Path) -> None:
 
 
 def main() -> None:
-    found = {}
+    all_losses = {}
     for name in [*RECIPES, *OTHERS]:
         with TemporaryDirectory() as folder:
-            found[name] = losses(name, Path(folder))
-    GOLDEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            all_losses[name] = losses(name, Path(folder))
+    GOLDEN.write_text(json.dumps(all_losses, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ class StepRunner:
         self.model.load_state_dict(prepared.model.state_dict())
         self.optimiser = build_adamw(self.model, weight_decay=0.1)
         set_learning_rate(self.optimiser, 1e-2)
-        wanted = {"dtype": torch.float32, "clip": 1.0, "compiled": False, **options}
-        self.stepper = TrainingStep(self.model, loss or prepared.task.compute_loss, self.optimiser, **wanted)
+        settings = {"dtype": torch.float32, "clip": 1.0, "compiled": False, **options}
+        self.stepper = TrainingStep(self.model, loss or prepared.task.compute_loss, self.optimiser, **settings)
         placements = islice(prepared.train_order.iterate(), 3)
         self.batches: list[Seq2SeqBatch] = [
             prepared.task.make_batch(prepared.train_store, where) for where, _ in placements
@@ -62,11 +62,11 @@ class StepRunner:
 
     def state(self) -> dict[str, Tensor]:
         """Weights, moments and step counts."""
-        kept = {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
+        state = {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
         for name, weight in self.model.named_parameters():
             for key, value in self.optimiser.state[weight].items():
-                kept[f"{key} of {name}"] = value.clone()
-        return kept
+                state[f"{key} of {name}"] = value.clone()
+        return state
 
 
 def rows_of(batch: Seq2SeqBatch, chosen: slice) -> Seq2SeqBatch:
@@ -88,9 +88,9 @@ def test_accumulated_micro_batches_equal_the_batch(prepared: PreparedRun) -> Non
     for batch in whole.batches:
         split = [rows_of(batch, rows) for rows in (slice(0, 1), slice(1, 2), slice(2, 4))]
         assert len({part.n_tokens for part in split}) > 1  # a mean of means would differ
-        seen, summed = whole.step(batch), parts.step(*split)
+        result, summed = whole.step(batch), parts.step(*split)
         for name in ("total", "nll", "n_tokens", "gradient_norm"):
-            assert_close(getattr(seen, name), getattr(summed, name), rtol=1e-4, atol=1e-5)
+            assert_close(getattr(result, name), getattr(summed, name), rtol=1e-4, atol=1e-5)
         for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
             assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)
 
@@ -116,11 +116,11 @@ def test_step_equals_clip_and_adamw_of_torch(prepared: PreparedRun, clip: float)
         (loss.total / batch.n_tokens).backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
         plain.step()
-        seen = bench.step(batch)
-        assert (seen.gradient_norm > clip) == (clip < 1)
+        result = bench.step(batch)
+        assert (result.gradient_norm > clip) == (clip < 1)
         expected = [norm.item(), loss.total.item(), loss.nll.item()]
-        assert [seen.gradient_norm, seen.total, seen.nll] == pytest.approx(expected, rel=1e-4)
-        assert seen.skipped == 0
+        assert [result.gradient_norm, result.total, result.nll] == pytest.approx(expected, rel=1e-4)
+        assert result.skipped == 0
     for one, other in zip(bench.model.parameters(), model.parameters(), strict=True):
         moved = plain.state[other]["exp_avg_sq"] > 1e-11
         assert moved.float().mean() > 0.6
@@ -137,13 +137,13 @@ def test_non_finite_step_changes_nothing(prepared: PreparedRun, spoil: Callable[
     spoiled = iter([True, False, False] if parts == 1 else [False, True, False, False, False, False])
 
     def loss(model: nn.Module, batch: Seq2SeqBatch) -> Loss:
-        found = prepared.task.compute_loss(model, batch)
-        return Loss(spoil(found.total), found.nll, found.n_tokens) if next(spoiled) else found
+        loss_value = prepared.task.compute_loss(model, batch)
+        return Loss(spoil(loss_value.total), loss_value.nll, loss_value.n_tokens) if next(spoiled) else loss_value
 
     bench, sane = StepRunner(prepared, loss=loss), StepRunner(prepared)
     before = {name: weight.detach().clone() for name, weight in bench.model.named_parameters()}
-    seen = bench.step(*bench.batches[:parts])
-    assert [float(value) for value in seen] == [0.0, 0.0, 0.0, 0.0, 1.0]
+    result = bench.step(*bench.batches[:parts])
+    assert [float(value) for value in result] == [0.0, 0.0, 0.0, 0.0, 1.0]
     after = bench.state()
     same({name: after[name] for name in before}, before, rtol=0, atol=0)
     assert all(not value.any() for name, value in after.items() if name not in before)  # moments and step counts
@@ -158,16 +158,16 @@ def test_skipped_step_keeps_the_moments(prepared: PreparedRun) -> None:
     bench.run_steps()
     before = bench.state()
     weight = next(iter(bench.model.parameters()))
-    kept = weight.detach().clone()
+    saved = weight.detach().clone()
     weight.data[:] = torch.inf
     assert bench.step(bench.batches[0]).skipped == 1
-    weight.data.copy_(kept)
+    weight.data.copy_(saved)
     same(bench.state(), before, rtol=0, atol=0)
 
 
 def test_bfloat16_keeps_float32_weights_and_follows_float32(prepared: PreparedRun) -> None:
     narrow, wide = StepRunner(prepared, dtype=torch.bfloat16), StepRunner(prepared)
-    losses = [[float(seen.nll / seen.n_tokens) for seen in bench.run_steps()] for bench in (narrow, wide)]
+    losses = [[float(result.nll / result.n_tokens) for result in bench.run_steps()] for bench in (narrow, wide)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != losses[1]
     for weight in narrow.model.parameters():
@@ -200,12 +200,12 @@ def test_out_of_memory_is_not_a_compilation_error(prepared: PreparedRun, monkeyp
 
 
 def test_seed_reproduces_dropout(prepared: PreparedRun) -> None:
-    def seen(seed: int) -> float:
+    def first_loss(seed: int) -> float:
         bench = StepRunner(prepared, dropout=0.5)
         torch.manual_seed(seed)
         return float(bench.step(*bench.batches[:2]).nll)
 
-    assert seen(1) == seen(1) != seen(2)
+    assert first_loss(1) == first_loss(1) != first_loss(2)
 
 
 @pytest.mark.parametrize(
