@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from regard.data.batches import Rows
 from regard.nn import cross_entropy
-from regard.training.optimiser import SCHEDULES, build_adamw, set_learning_rate
+from regard.training.optimiser import build_adamw, set_learning_rate
+from regard.training.schedule import SCHEDULES
 
 SOS = 0
 """What is written first; tokens of texts are numbered from 1."""

@@ -57,8 +57,8 @@ def test_one_file_where_there_should_be_two(fail: Fail) -> None:
 def test_a_device_that_is_unknown_or_not_there(fail: Fail, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for command in (["translate", run, "1"], ["evaluate", run, "valid.src", "valid.tgt"]):
-        assert fail(*command, "--device", "tpu") == "device 'tpu' is unknown; accepted: auto, cpu, cuda, mps"
-        assert fail(*command, "--device", "cuda").startswith("device 'cuda' is not there; pass --device auto, ")
+        assert fail(*command, "--device", "tpu") == "device 'tpu' is unknown; accepted: auto, cpu, cuda, cuda:N, mps"
+        assert fail(*command, "--device", "cuda").startswith("device 'cuda' is not available; pass --device auto, ")
     assert fail("train", "translate", "train.src", "train.tgt", "--out", "x", "--device", "cuda").startswith(
         "device 'cuda'"
     )

@@ -212,7 +212,7 @@ def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:
         (["train.src", "--maps", ""], "no maps to measure with; known: identity, linear, mlp"),
         (["train.src", "--sentences", "3"], "sentences 3: expected at least 4"),
         (["train.src", "--sentences", "few"], "Invalid value for '--sentences': "),
-        (["train.src", "--device", "tpu"], "device 'tpu' is unknown; accepted: auto, cpu, cuda, mps"),
+        (["train.src", "--device", "tpu"], "device 'tpu' is unknown; accepted: auto, cpu, cuda, cuda:N, mps"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -11,6 +11,6 @@ To switch all kernels off: ``REGARD_KERNELS=off`` in the environment, or ``with 
 `kernels.in_use(device, dtype)`. To drop one kernel: delete its file and its line in the table.
 """
 
-from regard.nn.kernels.dispatch import disabled, in_use
+from regard.nn.kernels.dispatch import disabled, in_use, names_in_use
 
-__all__ = ["disabled", "in_use"]
+__all__ = ["disabled", "in_use", "names_in_use"]

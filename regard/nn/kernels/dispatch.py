@@ -103,6 +103,13 @@ def in_use(device: torch.device | str, dtype: torch.dtype = torch.float32) -> di
     return {operation: ", ".join((*_named(kernels, device, dtype), PLAIN)) for operation, kernels in KERNELS.items()}
 
 
+def names_in_use(device: torch.device | str, dtype: torch.dtype = torch.float32) -> list[str]:
+    """Return the names of the kernels that may run on a device in a precision."""
+    device = torch.device(device)
+    named = [_named(kernels, device, dtype) for kernels in KERNELS.values()]
+    return list(dict.fromkeys(name.partition(" (")[0] for names in named for name in names))
+
+
 def _named(kernels: tuple[Kernel, ...], device: torch.device, dtype: torch.dtype) -> list[str]:
     found = kernels if _enabled.get() else ()
     return [f"{kernel.name} ({kernel.limits})" for kernel in found if kernel.available(device, dtype)]
