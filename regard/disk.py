@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from regard.errors import CheckpointError, InputError
+from regard.errors import CheckpointError, InputError, RegardError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -75,21 +76,25 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a place where no file can be written: asked before the work, which may take long."""
-    try:
+    """Raise an error if no file can be written at `path`; called before work that may take long."""
+    with convert_write_errors(path):
         if path.is_dir():
             raise InputError(f"{path}: cannot be written: is a directory; name a file in it")
         if not path.parent.is_dir():
             raise InputError(f"{path}: cannot be written: no directory {path.parent}; make it first")
         with NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}."):
             pass
+
+
+@contextmanager
+def convert_write_errors(
+    path: Path, *, fix: str = "make room, or choose another path", error_type: type[RegardError] = InputError
+) -> Iterator[None]:
+    """Raise an `OSError` of the block as a one-line error about `path` that ends with the likely fix."""
+    try:
+        yield
     except OSError as error:
-        raise unwritable_error(path, error) from None
-
-
-def unwritable_error(path: Path, error: OSError) -> InputError:
-    """What to say of a file that cannot be written."""
-    return InputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}; choose another place")
+        raise error_type(f"{path}: cannot be written ({error.strerror or error}); {fix}") from None
 
 
 def fsync_path(path: Path) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float
 
-from regard.disk import check_writable, fsync_path, unwritable_error
+from regard.disk import check_writable, convert_write_errors, fsync_path
 from regard.errors import InputError
 
 Vectors = Float[np.ndarray, "N D"]
@@ -53,14 +53,13 @@ def open_vector_file(path: Path, width: int, columns: Sequence[str]) -> Iterator
     if index is not None:
         asides.append(index.with_name(f"{index.name}.new"))
     try:
-        with ExitStack() as opened:
-            yield VECTOR_WRITERS[path.suffix.lower()](opened, asides, width, columns)
-        for aside in asides[::-1]:
-            fsync_path(aside)
-            aside.replace(aside.with_name(aside.name.removesuffix(".new")))
-        fsync_path(path.parent)
-    except OSError as error:
-        raise unwritable_error(path, error) from None
+        with convert_write_errors(path):
+            with ExitStack() as opened:
+                yield VECTOR_WRITERS[path.suffix.lower()](opened, asides, width, columns)
+            for aside in asides[::-1]:
+                fsync_path(aside)
+                aside.replace(aside.with_name(aside.name.removesuffix(".new")))
+            fsync_path(path.parent)
     finally:
         for aside in asides:
             aside.unlink(missing_ok=True)

@@ -5,11 +5,10 @@ models/exchange does the work on config, weights and vocabulary; here they becom
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from regard import config
-from regard.disk import write_text
+from regard.disk import convert_write_errors, write_text
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.models.weights import collect_weights, write_tensors
@@ -29,14 +28,12 @@ def import_model(source: Path, out: Path) -> Path:
     _check_output_directory(out)
     settings, task, model = open_hf_model(source)
     run = RunDirectory(out)
-
-    def write() -> None:
+    with convert_write_errors(out):
         run.path.mkdir(parents=True, exist_ok=True)
         task.save(run.path)
         write_tensors(run.weights_path, collect_weights(model))
         write_text(run.config_path, config.dump(settings.tables()))
-
-    return _write_or_raise(out, write)
+    return out
 
 
 def export_model(source: Path, out: Path, export_format: str) -> Path:
@@ -47,19 +44,11 @@ def export_model(source: Path, out: Path, export_format: str) -> Path:
     settings, task, model = open_model(source)
     task.prepare_for_export(model)
     table = settings.tables()["task"]
-    return _write_or_raise(
-        out, lambda: exchange.write_hf_directory(out, model, table, task.tokenizers, task.labels.names)
-    )
+    with convert_write_errors(out):
+        exchange.write_hf_directory(out, model, table, task.tokenizers, task.labels.names)
+    return out
 
 
 def _check_output_directory(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: already there, and not empty; choose another --out")
-
-
-def _write_or_raise(out: Path, write: Callable[[], None]) -> Path:
-    try:
-        write()
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from None
-    return out

@@ -14,10 +14,9 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from torch import Tensor
 
 from regard.data.order import Cursor
 from regard.data.prefetch import Prefetcher
-from regard.disk import fsync_path, json_text, write_json
+from regard.disk import convert_write_errors, fsync_path, json_text, write_json
 from regard.errors import TrainingError
 from regard.metrics import perplexity
 from regard.models.weights import collect_weights, write_tensors
@@ -77,7 +76,7 @@ class Trainer:
         if self.progress.finished and (self.progress.step >= self.config.steps or self._should_stop_early()):
             return
         self.progress.finished, self.progress.skipped_in_a_row, self._stop_requested = False, 0, False
-        with _convert_write_errors(self.prepared.directory.path), _stop_on_signals(self):
+        with self._convert_write_errors(), _stop_on_signals(self):
             with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
                 steps = iter(batches)
                 while (
@@ -231,6 +230,10 @@ class Trainer:
             log.write(json_text({"step": self.progress.step, **values}) + "\n")
             self.progress.log_bytes = log.tell()
 
+    def _convert_write_errors(self) -> AbstractContextManager[None]:
+        fix = "the previous checkpoint is intact: make room, then continue with --resume"
+        return convert_write_errors(self.prepared.directory.path, fix=fix, error_type=TrainingError)
+
     def _save_checkpoint(self) -> None:
         self._collect_results()
         fsync_path(self.prepared.directory.log_path)  # the checkpoint says how long it is
@@ -273,18 +276,6 @@ def _convert_out_of_memory_errors(config: TrainConfig) -> Iterator[None]:
             f"out of memory with train.batch_tokens = {config.batch_tokens} in {config.accumulate} parts; "
             f"begin another run with train.accumulate = {2 * config.accumulate}, or a smaller train.batch_tokens "
             "or model.d_model"
-        ) from None
-
-
-@contextmanager
-def _convert_write_errors(path: Path) -> Iterator[None]:
-    """Say that what was saved before is whole when a file cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise TrainingError(
-            f"{path}: cannot be written ({error.strerror or error}); the checkpoint before is whole: "
-            "make room, then go on with --resume"
         ) from None
 
 

@@ -23,7 +23,7 @@ from regard import config
 from regard.data.corpus import Corpus, Example, write_store
 from regard.data.order import BucketOrder, Order, PackedOrder
 from regard.data.store import DigestMismatchError, TokenStore
-from regard.disk import write_text
+from regard.disk import convert_write_errors, write_text
 from regard.errors import CheckpointError, ConfigError, TrainingError
 from regard.models.blocks import initialise_weights
 from regard.models.config import apply_preset
@@ -71,15 +71,12 @@ def prepare_run(
         raise CheckpointError(f"{out}: holds a checkpoint but no config.toml; restore it, or choose another --out")
     if resume and not run.exists():
         warn(f"{out}: there is no run to go on with; a new one begins")
-    try:
+    # files that cannot be read have raised a DataError of their own by then
+    with convert_write_errors(out, error_type=TrainingError):
         if run.exists():
             return _resume_run(tables, run, device, where)
         with _clean_up_on_failure(run):
             return _start_run(tables, run, device, where)
-    except OSError as error:  # faults of files that are read have been named by then
-        raise TrainingError(
-            f"{out}: cannot be written ({error.strerror or error}); make room, or choose another --out"
-        ) from None
 
 
 @contextmanager

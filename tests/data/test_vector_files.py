@@ -91,7 +91,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("regard.data.vector_files.fsync_path", full)
-    expected = r"v.npy: cannot be written: no space left on device; choose another place"
+    expected = r"v.npy: cannot be written \(No space left on device\); make room, or choose another path"
     with (
         pytest.raises(InputError, match=expected),
         open_vector_file(tmp_path / "v.npy", 3, TEXT_VECTOR_COLUMNS) as file,

@@ -21,9 +21,10 @@ SAME = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90, l
 
 def test_the_same_text_gives_the_same_file_in_another_process_too() -> None:
     code = (
-        "import json, sys; from regard.text.tokenizer_training import *; from regard.text.tokenizer import READING;"
+        "import json, sys; from regard.text.tokenizer_training import *;"
+        "from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS;"
         "config = TokenizerConfig(kind='wordpiece', vocabulary=60);"
-        "print(train_tokenizer(json.load(sys.stdin), config, READING).fingerprint)"
+        "print(train_tokenizer(json.load(sys.stdin), config, ENCODER_SPECIAL_TOKENS).fingerprint)"
     )
     texts = json.dumps(sentences(50))
     found = {

@@ -20,7 +20,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.disk import json_text, write_json
+from regard.disk import convert_write_errors, json_text, write_json
 from regard.errors import InputError, MissingExtra, did_you_mean
 from regard.look.compute.look_target import LookTarget
 from regard.look.compute.probes import PROBE_FITTERS, PROBE_HYPERPARAMETERS
@@ -240,7 +239,7 @@ def _measure_group(
 def resume_results(result: TokenIdentifiability, out: Path) -> None:
     """Go on from what an earlier call left in the directory; refuse what it found for something else."""
     path = out / "identify.json"
-    with _convert_write_errors(out):
+    with convert_write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             _save_results(result, out)
@@ -286,22 +285,13 @@ def _parse_recovery(path: Path, entry: Mapping[str, Any]) -> RecoveryResult:
 
 
 def _save_results(result: TokenIdentifiability, out: Path) -> None:
-    with _convert_write_errors(out):
+    with convert_write_errors(out):
         write_json(out / "identify.json", result.to_dict())
 
 
 def _save_figure(result: TokenIdentifiability, out: Path) -> None:
     try:
-        with _convert_write_errors(out):
+        with convert_write_errors(out):
             result.draw(out / "identify.png")
     except MissingExtra as error:
         print_message(f"no figure: {error}")
-
-
-@contextmanager
-def _convert_write_errors(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        problem = f"cannot be written ({error.strerror or error}); make room, or choose another --out"
-        raise InputError(f"{out}: {problem}") from None
