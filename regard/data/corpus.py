@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from itertools import filterfalse, islice
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
@@ -20,10 +19,11 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Integer
 
-from regard.data.store import TokenStore, compute_fingerprint
+from regard.data.store import TokenStore
 from regard.errors import ConfigError
 from regard.progress import track, track_file_reading
 from regard.text.files import STDIN, check_readable, file_format
+from regard.text.fingerprints import fingerprint_files, hash_text
 
 Example = tuple[str, ...]
 """The texts of one example, one for each column of the task."""
@@ -71,7 +71,7 @@ def collect_statistics(examples: Iterable[Example], file_sizes: Mapping[Path, in
     n_words = 0
     with track_file_reading("reading", file_sizes) if file_sizes else nullcontext():
         for example in examples if file_sizes else track(examples, "reading"):
-            hashes.append(_hash_example(example))
+            hashes.append(hash_text(example[0]))
             n_words += sum(len(text.split()) for text in example)
     return CorpusStatistics(len(hashes), n_words, np.frombuffer(hashes, dtype=np.uint64))
 
@@ -84,11 +84,7 @@ def make_held_out_filter(statistics: CorpusStatistics, unit: str = "examples") -
             f"{unit}: only {statistics.n_examples}, too few to hold some out for validation; pass --valid with files"
         )
     limit = int(np.partition(statistics.hashes, wanted - 1)[wanted - 1])
-    return lambda example: _hash_example(example) <= limit
-
-
-def _hash_example(example: Example) -> int:
-    return int.from_bytes(blake2b(example[0].encode(), digest_size=8).digest())
+    return lambda example: hash_text(example[0]) <= limit
 
 
 @dataclass(frozen=True)
@@ -156,7 +152,7 @@ class Corpus:
     def fingerprint(self, *parts: str) -> str:
         """Changes when the files or the way to read them do, or a part."""
         how = [list(self.data.train), list(self.data.valid), self.data.columns, self.data.skip_empty]
-        return compute_fingerprint(self.files, *parts, repr(how))
+        return fingerprint_files(self.files, *parts, repr(how))
 
     def _file_sizes(self, data: Sequence[str]) -> dict[Path, int] | None:
         """The bytes of files that are read from their start to their end; parquet is not."""

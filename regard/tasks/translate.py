@@ -33,6 +33,7 @@ from regard.models.exchange import HFCheckpoint
 from regard.models.interfaces import Seq2SeqModel
 from regard.nn import Loss, cross_entropy, linear_cross_entropy, record, symmetric_kl_divergence
 from regard.progress import warn
+from regard.tasks.shared.input_length import check_fits
 from regard.tasks.shared.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, pairs_to_rows, start_decoder
 from regard.tasks.shared.word_alignment import align_words
 from regard.tasks.task import Task, ValidationMetric
@@ -344,11 +345,8 @@ class TranslationTask(Task):
         """Refuse what the model cannot take whole; the texts come with their numbers, from 0."""
         limit = model.config.n_positions - 1 - len(self.special_tokens.prefix_ids)
         for number, ids in texts:
-            if len(ids) > limit:
-                raise InputError(
-                    f"{text_name} {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...', has {len(ids):,} tokens; "
-                    f"this model takes at most {limit:,}; split it into sentences"
-                )
+            text = f"{text_name} {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...',"
+            check_fits(len(ids), limit, text=text, fix="split it into sentences")
 
     def check_pairs(self, model: Seq2SeqModel, pairs: Sequence[tuple[Ids, Ids]]) -> None:
         """Refuse pairs of which the model cannot take a side whole."""

@@ -65,7 +65,7 @@ def check_readable(path: str | Path) -> None:
                 raise IsADirectoryError
 
 
-def open_bytes(path: str | Path) -> IO[bytes]:
+def open_bytes(path: str | Path) -> io.BufferedReader:
     """The file as it lies on disk, or the error that says why it cannot be opened."""
     with _os_errors_as_data_errors(path):
         return Path(path).open("rb")

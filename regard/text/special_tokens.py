@@ -38,9 +38,9 @@ class SpecialTokenTemplate:
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> SpecialTokenTemplate:
         """That of a vocabulary, known by what it calls its tokens."""
-        first, parting = tokenizer.special_id("first"), tokenizer.special_id("parting")
-        doubled = tokenizer.display_tokens([first])[0] != SPECIAL_TOKEN_ROLES["first"][0]
-        return cls(first, (parting,) * (2 if doubled else 1), parting, tokenizer.special_id("pad"))
+        cls_id, sep_id = tokenizer.special_id("cls"), tokenizer.special_id("sep")
+        is_bert = tokenizer.display_tokens([cls_id])[0] == SPECIAL_TOKEN_ROLES["cls"][0]
+        return cls(cls_id, (sep_id,) * (1 if is_bert else 2), sep_id, tokenizer.special_id("pad"))
 
     def n_special_tokens(self, is_pair: bool) -> int:
         """Special ids of an input."""

@@ -7,7 +7,6 @@ text/tokenizer_training.py learns vocabularies, text/subwords.py shows them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import tokenizers
 
 from regard.disk import write_text
 from regard.errors import CheckpointError, InputError
+from regard.text.fingerprints import digest_bytes
 from regard.text.subwords import ByteLevel, SubwordFormat, Word, detect_subword_format
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -38,8 +38,8 @@ LM_SPECIAL_TOKENS = ("<|endoftext|>",)
 SPECIAL_TOKEN_ROLES = {
     "pad": ("<pad>", "[PAD]"),
     "unknown": ("[UNK]", "<unk>"),
-    "first": ("[CLS]", "<s>"),
-    "parting": ("[SEP]", "</s>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
     "start": ("<sos>", "<s>"),
     "end": ("<eos>", "</s>", "<|endoftext|>"),
@@ -182,8 +182,8 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short name for this very vocabulary."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        """The first 16 hexadecimal digits of the digest of tokenizer.json."""
+        return digest_bytes([self.to_json().encode()])[:16]
 
     def to_json(self) -> str:
         """The ecosystem's tokenizer.json."""

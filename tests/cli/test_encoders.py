@@ -280,7 +280,7 @@ def test_looking_into_encoders(bert: Path, regard: Regard, fail: Callable[..., s
     assert fail("look", bert, "cat", "--target", "dog") == "an encoder searches nothing; leave out: target"
     assert fail("look", bert, "[MASK] " + "cat " * 40).startswith("the text has 43 tokens, special ones included; this")
     assert fail("look", bert, "cat " * 40).startswith(
-        "the text has 42 tokens, special ones included; this model takes 32"
+        "the text with its special tokens has 42 tokens; this model takes at most 32"
     )
     out, _ = regard("identify", bert, "books.txt", "--sentences", 20, "--maps", "identity")
     assert "encoder" in out

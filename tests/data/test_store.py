@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from regard.data.store import Column, DigestMismatchError, EncodedChunk, TokenStore, compute_fingerprint
+from regard.data.store import Column, DigestMismatchError, EncodedChunk, TokenStore
 
 SOURCE = [[5, 6, 7], [], [8], [9, 10, 11, 12], [13]]
 TARGET = [[1], [2, 3], [], [4, 5], [6, 7, 8]]
@@ -186,27 +185,3 @@ def test_a_column_in_memory() -> None:
     column = Column.from_sentences(SOURCE)
     assert [column[i].tolist() for i in range(len(column))] == SOURCE
     assert len(Column.from_sentences([])) == 0
-
-
-def test_the_fingerprint_changes_with_files_and_parts(tmp_path: Path) -> None:
-    file = tmp_path / "text.en"
-    file.write_bytes(b"x" * (3 << 20))
-    first = compute_fingerprint([file], "tokenizer")
-    assert first == compute_fingerprint([file], "tokenizer")
-    seen = {
-        first,
-        compute_fingerprint([file], "other"),
-        compute_fingerprint([file], "token", "izer"),
-        compute_fingerprint([]),
-    }
-    os.utime(file, ns=(1, 1))
-    seen.add(compute_fingerprint([file], "tokenizer"))
-    file.write_bytes(b"x" * (3 << 20) + b"y")
-    os.utime(file, ns=(1, 1))
-    seen.add(compute_fingerprint([file], "tokenizer"))
-    file.write_bytes(b"x" * (3 << 20) + b"z")
-    os.utime(file, ns=(1, 1))
-    seen.add(compute_fingerprint([file], "tokenizer"))
-    shutil.copy2(file, tmp_path / "text.fr")
-    seen.add(compute_fingerprint([tmp_path / "text.fr"], "tokenizer"))
-    assert len(seen) == 8

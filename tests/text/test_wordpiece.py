@@ -40,7 +40,7 @@ def config(size: int) -> TokenizerConfig:
 
 def test_special_tokens_come_first_and_have_their_roles() -> None:
     assert CASED.display_tokens(range(5)) == list(ENCODER_SPECIAL_TOKENS)
-    roles = ("pad", "unknown", "first", "parting", "mask")
+    roles = ("pad", "unknown", "cls", "sep", "mask")
     assert [CASED.special_id(role) for role in roles] == list(range(5))
     assert CASED.special_ids == frozenset(range(5))
     with pytest.raises(InputError, match="this vocabulary has no token for 'end'; it would be <eos> or </s> or"):
@@ -55,7 +55,7 @@ def test_case_and_accents_are_forgotten_only_if_asked() -> None:
 
 def test_words_are_made_of_their_pieces() -> None:
     words = vocabulary(size=45)
-    ids = [words.special_id("first"), *words.encode("plane lands, tokyo"), words.special_id("parting")]
+    ids = [words.special_id("cls"), *words.encode("plane lands, tokyo"), words.special_id("sep")]
     found = words.words(ids)
     assert [word.text for word in found] == ["[CLS]", "plane", "lands", "[UNK]", "tokyo", "[SEP]"]
     assert [index for word in found for index in word.token_indices] == list(range(len(ids)))

@@ -16,7 +16,6 @@ The API makes the subjects. Every finished number is kept on disk; a call that w
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from regard.look.compute.probes import PROBE_FITTERS, PROBE_HYPERPARAMETERS
 from regard.look.corpus.sentences import LayerRef, SentenceSet, SplitVectors, hash_to_int
 from regard.look.render.figures import Curve, CurvePanel, draw_curves
 from regard.progress import print_message, progress_bar
+from regard.text.fingerprints import digest_bytes
 
 VIEW_NAME = "token identifiability"
 DEFAULT_N_SENTENCES = 2000
@@ -182,12 +182,14 @@ def measure_token_identifiability(
 
 
 def _digest_weights(model: nn.Module) -> str:
-    """A digest of the weights as they are in memory, for these are measured."""
-    digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        digest.update(f"{name} {tuple(weight.shape)} ".encode())
-        digest.update(weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    """Return the digest of the weights in memory, which are those measured."""
+
+    def chunks() -> Iterator[bytes]:
+        for name, weight in model.named_parameters():
+            yield f"{name} {tuple(weight.shape)} ".encode()
+            yield weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+    return digest_bytes(chunks())
 
 
 def _describe_stack(sentences: SentenceSet, stack: str) -> dict[str, Any]:

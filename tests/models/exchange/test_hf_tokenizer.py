@@ -67,7 +67,7 @@ def test_a_vocabulary_of_ours_over_there(kind: Any, tmp_path: Path) -> None:
     write_hf_tokenizer(tmp_path, tokenizer, template, names, {})
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     assert len(theirs) == len(tokenizer)
-    first, last = tokenizer.special_id("first"), tokenizer.special_id("parting")
+    first, last = tokenizer.special_id("cls"), tokenizer.special_id("sep")
     for text in TEXTS:
         ids = tokenizer.encode(text)
         assert theirs(text)["input_ids"] == [first, *ids, last]
