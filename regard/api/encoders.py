@@ -158,8 +158,8 @@ class Classifier(TextEncoder):
 
     def classify_iterable(self, texts: Iterable[str | TextPair]) -> Iterator[Classification]:
         """Label texts, or pairs, as they come."""
-        for window in buffered_read(texts):
-            pairs = [(each, "") if isinstance(each, str) else each for each in window]
+        for buffer in buffered_read(texts):
+            pairs = [(each, "") if isinstance(each, str) else each for each in buffer]
             yield from self.task.classify(self.network, pairs, self.device)
 
     def evaluate(
@@ -228,9 +228,9 @@ class Tagger(TextEncoder):
 
     def tag_iterable(self, texts: Iterable[str], *, split: bool = False) -> Iterator[list[TaggedWord]]:
         """Tag texts as they come; with `split` words are what stands between spaces."""
-        for window in buffered_read(texts):
+        for buffer in buffered_read(texts):
             yield from self.task.tag_texts(
-                self.network, window, self.device, find_whitespace_words if split else find_words
+                self.network, buffer, self.device, find_whitespace_words if split else find_words
             )
 
     def evaluate(

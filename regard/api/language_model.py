@@ -71,7 +71,7 @@ class LanguageModel(Model):
     def generate_iterable(
         self, prompts: Iterable[Sequence[str]], **options: Any
     ) -> Iterator[tuple[str, list[Continuation]]]:
-        """Prompts as they come, a window at a time, each with its continuations, in order."""
+        """Prompts as they come, a buffer at a time, each with its continuations, in order."""
         return self.task.generate_batches(self.network, prompts, _parse_sampling_options(options), self.device)
 
     def stream(self, prompt: str = "", **options: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Texts taken a window at a time, and sentences of like length together: for work where each has a row to itself.
+"""Texts taken a buffer at a time, and sentences of like length together: for work where each has a row to itself.
 
 Decoding, scoring and embedding read any number of texts through this and give results in input order.
 """
@@ -20,14 +20,14 @@ BUFFER_SIZE = 1024
 def buffered_read(texts: Iterable[TextT]) -> Iterator[list[TextT]]:
     """The texts, as many at a time as pay to be sorted."""
     source = iter(texts)
-    while window := list(islice(source, BUFFER_SIZE)):
-        yield window
+    while buffer := list(islice(source, BUFFER_SIZE)):
+        yield buffer
 
 
 def buffered_read_stream(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts of a slow source: each window is what has come by then, so nobody waits for a full one.
+    """The texts of a slow source: each buffer is what has come by then, so nobody waits for a full one.
 
-    A fast source is read a window ahead and no further, however long it is.
+    A fast source is read a buffer ahead and no further, however long it is.
     """
     came: Queue[str | BaseException | None] = Queue(BUFFER_SIZE)
 
@@ -41,17 +41,17 @@ def buffered_read_stream(texts: Iterable[str]) -> Iterator[list[str]]:
 
     Thread(target=listen, name="regard-listen", daemon=True).start()
     while True:
-        window: list[str] = []
-        while not window or (not came.empty() and len(window) < BUFFER_SIZE):
+        buffer: list[str] = []
+        while not buffer or (not came.empty() and len(buffer) < BUFFER_SIZE):
             text = came.get()
             if not isinstance(text, str):
-                if window:
-                    yield window
+                if buffer:
+                    yield buffer
                 if text is not None:
                     raise text
                 return
-            window.append(text)
-        yield window
+            buffer.append(text)
+        yield buffer
 
 
 def batch_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:

@@ -237,15 +237,15 @@ class TranslationTask(Task):
         with_alignment: bool = True,
         with_attention: bool = False,
     ) -> Iterator[tuple[str, list[Translation]]]:
-        """Each text with its best translations, in input order; the texts of a window are sorted by length inside.
+        """Each text with its best translations, in input order; the texts of a buffer are sorted by length inside.
 
         A blank text has a blank translation, so that the lines of a file stay side by side.
         """
         n_texts = n_cut = 0
-        for window in text_batches:
-            numbers = [number for number, text in enumerate(window, n_texts) if text.strip()]
-            sources = self.tokenizers.source.encode_batch([window[number - n_texts] for number in numbers])
-            n_texts += len(window)
+        for buffer in text_batches:
+            numbers = [number for number, text in enumerate(buffer, n_texts) if text.strip()]
+            sources = self.tokenizers.source.encode_batch([buffer[number - n_texts] for number in numbers])
+            n_texts += len(buffer)
             self.check_lengths(model, zip(numbers, sources, strict=True), self.tokenizers.source)
             found = self.generate(model, sources, config, device, numbers)
             n_cut += sum(hypotheses[0].is_truncated for hypotheses in found)
@@ -254,7 +254,7 @@ class TranslationTask(Task):
                 model, pairs, device, needs_attention=with_alignment or with_attention, with_attention=with_attention
             )
             best = ([next(written) for _ in hypotheses] for hypotheses in found)
-            for text in window:
+            for text in buffer:
                 yield text, next(best) if text.strip() else [EMPTY_TRANSLATION]
         if n_cut:
             warn(

@@ -32,8 +32,8 @@ def test_a_window_is_made_only_when_asked_for() -> None:
 def test_all_texts_as_they_come() -> None:
     texts = [str(i) for i in range(10)]
     found = list(buffered_read_stream(iter(texts)))
-    assert [text for window in found for text in window] == texts
-    assert all(1 <= len(window) <= 4 for window in found)
+    assert [text for buffer in found for text in buffer] == texts
+    assert all(1 <= len(buffer) <= 4 for buffer in found)
     assert list(buffered_read_stream([])) == []
 
 
