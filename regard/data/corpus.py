@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import filterfalse, islice
+from itertools import chain, filterfalse, islice
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -49,9 +49,12 @@ class DataConfig:
     valid: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     skip_empty: bool = False
+    weights: tuple[int, ...] = ()
     max_length: int
 
     def __post_init__(self) -> None:
+        if any(weight < 1 for weight in self.weights):
+            raise ConfigError(f"data.weights = {list(self.weights)}; expected whole numbers of at least 1")
         if self.max_length < MIN_ROW_WIDTH:
             raise ConfigError(f"data.max_length = {self.max_length}; expected at least {MIN_ROW_WIDTH} tokens")
 
@@ -106,6 +109,8 @@ class ExampleReader(Protocol):
 
     def paths(self, data: Sequence[str]) -> list[Path]: ...
 
+    def group_sources(self, data: Sequence[str]) -> list[list[str]]: ...
+
     def read_examples(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]: ...
 
 
@@ -121,6 +126,11 @@ class Corpus:
             raise ConfigError(f"{where}: training reads its data several times, so not from standard input; use a file")
         for file in self.files:
             check_readable(file)
+        self._sources = reader.group_sources(data.train) if data.weights else []
+        if len(self._sources) != len(data.weights):
+            names = ", ".join("+".join(source) for source in self._sources)
+            found = f"{len(data.weights)} data.weights for {len(self._sources)} sources ({names})"
+            raise ConfigError(f"{where}: {found}; give one for each file, or pair of files of lines")
 
     @cached_property
     def statistics(self) -> CorpusStatistics:
@@ -130,9 +140,8 @@ class Corpus:
         return collect_statistics(self._read_examples(self.data.train), self._file_sizes(self.data.train))
 
     def train_examples(self) -> Iterator[Example]:
-        """What is learned from."""
-        examples = self._read_examples(self.data.train)
-        return examples if self.data.valid else filterfalse(self._is_held_out, examples)
+        """Return the training examples, each as many times as its source's weight says."""
+        return chain.from_iterable(map(self._read_train_examples, self._weighted_passes()))
 
     def valid_examples(self) -> Iterator[Example]:
         """What is validated on: files of its own, or examples held out."""
@@ -146,12 +155,17 @@ class Corpus:
         """The training texts of these columns, from at most `SAMPLE` examples spread evenly over the corpus."""
         every = max(1, math.ceil(self.statistics.n_examples / MAX_TOKENIZER_EXAMPLES))
         return RereadableTexts(
-            lambda: (example[i] for example in islice(self.train_examples(), 0, None, every) for i in columns)
+            lambda: (
+                example[i]
+                for example in islice(self._read_train_examples(self.data.train), 0, None, every)
+                for i in columns
+            )
         )
 
     def fingerprint(self, *parts: str) -> str:
         """Changes when the files or the way to read them do, or a part."""
         how = [list(self.data.train), list(self.data.valid), self.data.columns, self.data.skip_empty]
+        how += [self.data.weights] if self.data.weights else []
         return fingerprint_files(self.files, *parts, repr(how))
 
     def _file_sizes(self, data: Sequence[str]) -> dict[Path, int] | None:
@@ -164,6 +178,21 @@ class Corpus:
     @cached_property
     def _is_held_out(self) -> Callable[[Example], bool]:
         return make_held_out_filter(self.statistics, self.reader.unit)
+
+    def _weighted_passes(self) -> list[Sequence[str]]:
+        """Return the files of each pass over the training data: a source of weight w is read in w passes."""
+        if not self.data.weights:
+            return [self.data.train]
+        divisor = math.gcd(*self.data.weights)
+        counts = [weight // divisor for weight in self.data.weights]
+        return [
+            [entry for source, count in zip(self._sources, counts, strict=True) if n < count for entry in source]
+            for n in range(max(counts))
+        ]
+
+    def _read_train_examples(self, data: Sequence[str]) -> Iterator[Example]:
+        examples = self._read_examples(data)
+        return examples if self.data.valid else filterfalse(self._is_held_out, examples)
 
     def _read_examples(self, data: Sequence[str]) -> Iterator[Example]:
         return self.reader.read_examples(data, self.data.columns, skip_empty=self.data.skip_empty)

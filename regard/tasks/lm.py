@@ -88,6 +88,10 @@ class DocumentReader:
     def paths(data: Sequence[str]) -> list[Path]:
         return document_paths(data)
 
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        return [[entry] for entry in data]
+
     def read_examples(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         refuse_columns(columns)
         return read_document_chunks(data, one_document_per_file=self.one_per_file, ensure_min_chunks=self.split_if_few)

@@ -37,7 +37,7 @@ from regard.tasks.shared.input_length import check_fits
 from regard.tasks.shared.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, pairs_to_rows, start_decoder
 from regard.tasks.shared.word_alignment import align_words
 from regard.tasks.task import Task, ValidationMetric
-from regard.text.pairs import pair_paths, read_pairs
+from regard.text.pairs import group_pair_files, pair_paths, read_pairs
 from regard.text.tokenizer import Tokenizer, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
@@ -121,6 +121,11 @@ class TranslationTask(Task):
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return pair_paths(data)
+
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        """Return tables alone and files of lines in pairs."""
+        return group_pair_files(data)
 
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:

@@ -45,6 +45,20 @@ def pair_paths(data: Sequence[str]) -> list[Path]:
     return [Path(_split_item(item)[0]) for item in data]
 
 
+def group_pair_files(data: Sequence[str]) -> list[list[str]]:
+    """Group the entries that `read_pairs` reads together: a table alone, files of lines two by two."""
+    groups: list[list[str]] = []
+    unpaired: list[str] | None = None
+    for entry in data:
+        if unpaired is not None and file_format(_split_item(entry)[0]) == "text":
+            unpaired.append(entry)
+            unpaired = None
+        else:
+            groups.append([entry])
+            unpaired = groups[-1] if file_format(_split_item(entry)[0]) == "text" else unpaired
+    return groups
+
+
 def _open_parallel_texts(data: Sequence[str], columns: Sequence[str]) -> list[_ParallelText]:
     parts: list[_ParallelText] = []
     alone: str | None = None

@@ -238,7 +238,7 @@ def _open_stores(
         there = None if progress is None else TokenStore.open(path, mark)
         return _open_or_write_store(path, there, examples, task, mark, expected, total)
 
-    total = corpus.statistics.n_examples if progress is None else None
+    total = corpus.statistics.n_examples if progress is None and not corpus.data.weights else None
     return store("train", corpus.train_examples, total), store("valid", corpus.valid_examples)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -83,6 +84,10 @@ def test_a_vocabulary_is_learned_from_no_more_than_the_sample(
             return [tmp_path / "file"]
 
         @staticmethod
+        def group_sources(data: Sequence[str]) -> list[list[str]]:
+            return [list(data)]
+
+        @staticmethod
         def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
             return iter(examples(n))
 
@@ -112,6 +117,50 @@ def test_a_store_holds_every_example_in_order(tmp_path: Path, monkeypatch: pytes
     store = write_store(tmp_path / "s", examples(7), Letters(), vocabulary_size=128, fingerprint="a")
     found = [tuple("".join(map(chr, store[side][i])) for side in Letters.store_columns) for i in range(len(store))]
     assert found == examples(7)
+
+
+def weighted_corpus(directory: Path, weights: tuple[int, ...], valid: tuple[str, ...] = ()) -> Corpus:
+    """Forty pairs of lines in two files, and twenty in a table."""
+    for name, side in (("a.en", 0), ("a.fr", 1)):
+        (directory / name).write_text("".join(f"{pair[side]}\n" for pair in examples(40)))
+    (directory / "b.tsv").write_text("".join(f"row {i}\trang {i}\n" for i in range(20)))
+    train = tuple(str(directory / name) for name in ("a.en", "a.fr", "b.tsv"))
+    return Corpus(TranslationTask, DataConfig(train=train, valid=valid, weights=weights, max_length=8), "recipe")
+
+
+@pytest.mark.parametrize(
+    ("weights", "n_lines", "n_table"), [((), 1, 1), ((1, 3), 1, 3), ((4, 6), 2, 3), ((5, 5), 1, 1)]
+)
+def test_examples_occur_as_often_as_their_source_weighs(
+    weights: tuple[int, ...], n_lines: int, n_table: int, tmp_path: Path
+) -> None:
+    found = weighted_corpus(tmp_path, weights)
+    counts = Counter(found.train_examples())
+    held_out = list(found.valid_examples())
+    assert len(held_out) == 3
+    assert not counts.keys() & set(held_out)
+    assert len(counts) + len(held_out) == 60
+    assert {counts[pair] for pair in examples(40)} - {0} == {n_lines}
+    assert {count for pair, count in counts.items() if pair[0].startswith("row")} == {n_table}
+
+
+def test_weights_leave_validation_and_tokenizer_texts_alone(tmp_path: Path) -> None:
+    plain, weighted = weighted_corpus(tmp_path, ()), weighted_corpus(tmp_path, (1, 9))
+    assert list(weighted.valid_examples()) == list(plain.valid_examples())
+    assert list(weighted.train_texts(0, 1)) == list(plain.train_texts(0, 1))
+    assert weighted.statistics.n_examples == plain.statistics.n_examples
+    assert weighted.fingerprint() != plain.fingerprint()
+
+
+def test_weights_of_another_number_than_sources_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^recipe: 3 data.weights for 2 sources \(.*a.en\+.*a.fr, .*b.tsv\); "):
+        weighted_corpus(tmp_path, (1, 1, 2))
+
+
+@pytest.mark.parametrize("weights", [(0, 1), (1, -2)])
+def test_weights_below_one_are_refused(weights: tuple[int, ...], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^data.weights = \[.*\]; expected whole numbers of at least 1$"):
+        weighted_corpus(tmp_path, weights)
 
 
 def test_rows_too_narrow_for_a_text() -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from regard.errors import ConfigError, DataError
-from regard.text.pairs import Pair, pair_paths, read_pairs
+from regard.text.pairs import Pair, group_pair_files, pair_paths, read_pairs
 
 
 @pytest.fixture(autouse=True)
@@ -174,3 +174,8 @@ def test_the_count_of_pairs_left_out_is_said_once_however_often_they_are_read(
     for _ in range(3):
         list(read_pairs(files, skip_empty=True))
     assert capsys.readouterr().err.count("left out 2 of 3 pairs") == 1
+
+
+def test_files_of_lines_are_grouped_in_pairs_and_tables_stand_alone() -> None:
+    data = ["a.en", "a.fr", "b.tsv:1,3", "c.en", "d.jsonl", "c.fr"]
+    assert group_pair_files(data) == [["a.en", "a.fr"], ["b.tsv:1,3"], ["c.en", "c.fr"], ["d.jsonl"]]
