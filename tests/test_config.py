@@ -131,7 +131,7 @@ def test_reading(tmp_path: Path) -> None:
         (None, "no such recipe"),
         (b"[oven\n", "not valid TOML: "),
         (b'[oven]\nnote = "\xff"\n', "cannot be read as a recipe: "),
-        (b"steps = 5\n", "'steps' stands outside a table; write it under one, as in [train]"),
+        (b"steps = 5\n", "'steps' is outside a table; write it under one, as in [train]"),
     ],
 )
 def test_files_that_are_no_recipe(tmp_path: Path, content: bytes | None, message: str) -> None:

@@ -68,7 +68,7 @@ def test_a_device_that_is_unknown_or_not_there(fail: Fail, run: Path, monkeypatc
 def test_recipes(fail: Fail, folder: Path) -> None:
     assert fail("train", "none.toml") == "none.toml: no such recipe; without one: regard train TASK DATA"
     assert fail("train", write("bad.toml", "[train\n")).startswith("bad.toml: not valid TOML: ")
-    assert fail("train", write("flat.toml", "steps = 5\n")).startswith("flat.toml: 'steps' stands outside a table")
+    assert fail("train", write("flat.toml", "steps = 5\n")).startswith("flat.toml: 'steps' is outside a table")
     good = written(folder, recipe(folder)).name
     assert fail("train", good, "more.src") == (
         "more.src: data beside a recipe; put it in the recipe, or pass --set data.train=..."
