@@ -197,7 +197,7 @@ def test_columns(fail: Fail) -> None:
     write("t.tsv", rows)
     write("h.csv", "en,fr\n1,2\n")
     write("j.jsonl", '{"en": "1", "fr": "2"}\n')
-    assert failing_data(fail, "t.tsv:1,3") == "t.tsv:1: 2 fields, too few for column 3; fields are parted by tabs"
+    assert failing_data(fail, "t.tsv:1,3") == "t.tsv:1: 2 fields, too few for column 3; fields are separated by tabs"
     assert failing_data(fail, "t.tsv:0,1") == "t.tsv: no column 0; columns are counted from 1"
     assert failing_data(fail, "t.tsv:1,2,3").startswith("t.tsv: columns '1,2,3'; expected two, source and target")
     assert failing_data(fail, "h.csv:en,de").startswith("h.csv: no column 'de'; the first line holds 'en', 'fr'; ")

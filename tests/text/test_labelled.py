@@ -209,15 +209,15 @@ def test_one_kind_of_example() -> None:
 
 def test_lines_with_another_number_of_fields() -> None:
     write("x.tsv", "text\tlabel\na\tb\nc\td\te\n")
-    ragged = "x.tsv:3: 3 fields, but the first line has 2; fields are parted by tabs"
+    ragged = "x.tsv:3: 3 fields, but the first line has 2; fields are separated by tabs"
     assert fault("x.tsv") == ragged
     assert fault("x.tsv", columns=("2", "1"), skip_empty=True).startswith("x.tsv:1: a header, ")
     assert fault(write("x.tsv", "a\tb\nc\td\nc\td\te\n"), columns=("2", "1")) == ragged
     assert fault(write("x.csv", "text,id,label\na,1,x\nb,2\n")) == (
-        "x.csv:3: 2 fields, but the first line has 3; fields are parted by commas"
+        "x.csv:3: 2 fields, but the first line has 3; fields are separated by commas"
     )
     assert fault(write("y.tsv", "a\nb\n"), columns=("1", "2")) == (
-        "y.tsv:1: 1 field, too few for column 2; fields are parted by tabs"
+        "y.tsv:1: 1 field, too few for column 2; fields are separated by tabs"
     )
 
 

@@ -64,8 +64,8 @@ class TestTsv:
 
     def test_too_few_fields(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", "en\tfr\na\tb\nc d\n")
-        assert fault(path, "1", "2") == ":3: 1 field, too few for column 2; fields are parted by tabs"
-        assert fault(path, "fr", "en") == ":3: 1 field, too few for column fr; fields are parted by tabs"
+        assert fault(path, "1", "2") == ":3: 1 field, too few for column 2; fields are separated by tabs"
+        assert fault(path, "fr", "en") == ":3: 1 field, too few for column fr; fields are separated by tabs"
 
     def test_unknown_columns(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", "english\tfrench\na\tb\n")
@@ -80,7 +80,7 @@ class TestTsv:
 
     def test_a_name_that_is_there_twice(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", "en\ten\na\tb\n")
-        assert fault(path, "en") == ": column 'en' is there 2 times; ask for it by number"
+        assert fault(path, "en") == ": column 'en' occurs 2 times; ask for it by number"
 
     def test_a_file_with_nothing_in_it(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", "")
@@ -112,7 +112,9 @@ class TestCsv:
         assert fault(write(path, 'a,b\nc,"d\ne,f\n'), "1") == f":2: a quote is opened and never closed; {fix}"
         assert fault(write(path, 'a,b\nc,"d"x\n'), "1").startswith(":2: not CSV: ")
         assert fault(write(path, "a,b\nc\rd\n"), "1").startswith(":2: not CSV: new-line character")
-        assert fault(write(path, "a,b\nc\n"), "2") == ":2: 1 field, too few for column 2; fields are parted by commas"
+        assert (
+            fault(write(path, "a,b\nc\n"), "2") == ":2: 1 field, too few for column 2; fields are separated by commas"
+        )
 
 
 class TestJsonl:
@@ -197,7 +199,7 @@ def test_a_file_of_lines_is_not_a_table(tmp_path: Path) -> None:
 def test_lines_as_long_as_the_first_on_request(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tsv", "a\tb\n\nc\td\n\te\tf\n")
     assert len(list(read_rows(path, ["1"]))) == 4
-    with pytest.raises(DataError, match=r"x\.tsv:4: 3 fields, but the first line has 2; fields are parted by tabs$"):
+    with pytest.raises(DataError, match=r"x\.tsv:4: 3 fields, but the first line has 2; fields are separated by tabs$"):
         list(read_rows(path, ["1"], require_equal_fields=True))
 
 

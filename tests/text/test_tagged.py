@@ -116,9 +116,10 @@ class TestConll:
 
     def test_ragged_lines(self) -> None:
         fault_at_4 = fault(write("x", "-DOCSTART- O\n\na X O\nb O\n"))
-        assert fault_at_4 == f"x:4: 2 columns, but line 3 has 3, parted by blanks; {EXPECTED_FORMAT}"
+        assert fault_at_4 == f"x:4: 2 columns, but line 3 has 3, separated by blanks; {EXPECTED_FORMAT}"
         assert (
-            fault(write("x", "a\tO\n\nb O\n")) == f"x:3: 1 column, but line 1 has 2, parted by tabs; {EXPECTED_FORMAT}"
+            fault(write("x", "a\tO\n\nb O\n"))
+            == f"x:3: 1 column, but line 1 has 2, separated by tabs; {EXPECTED_FORMAT}"
         )
         assert fault(write("x", "a\nb\n")) == f"x:1: 1 column; {EXPECTED_FORMAT}"
 
@@ -167,7 +168,7 @@ class TestConllu:
         assert fault(path, column="4") == f"x.conllu: no column '4' in CoNLL-U; known: {NAMES}"
 
     def test_other_lines(self) -> None:
-        other = "expected the ten of CoNLL-U, parted by tabs; a file of other columns is read under another name"
+        other = "expected the ten of CoNLL-U, separated by tabs; a file of other columns is read under another name"
         assert fault(write("x.conllu", CONLLU + "1\tgo\tVERB\n")) == f"x.conllu:13: 3 columns; {other}"
         assert fault(write("x.conllu", CONLLU.replace("4\t.", "4a\t."))) == (
             "x.conllu:8: id '4a'; expected a number, a range as in 1-2 or an empty node as 1.1"
@@ -244,7 +245,7 @@ def test_a_file_without_a_sentence(name: str) -> None:
 def test_files_that_cannot_be_read() -> None:
     assert fault() == "no data; name a file of tagged words, as in train.conllu"
     assert fault("x.conllu") == "x.conllu: no such file"
-    known = "expected .conllu, .jsonl, or columns parted by blanks or tabs under any other name"
+    known = "expected .conllu, .jsonl, or columns separated by blanks or tabs under any other name"
     for kind in ("csv", "parquet"):
         assert fault(write(f"x.{kind}", "a,O\n")) == f"x.{kind}: a {kind} table, not a file of tagged words; {known}"
 

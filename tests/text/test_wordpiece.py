@@ -84,7 +84,7 @@ def test_words_by_themselves_are_the_words_of_a_text() -> None:
     ("settings", "message"),
     [
         ({"kind": "wordpiece", "vocabulary": 20}, "tokenizer.vocabulary = 20; the least is 32"),
-        ({"kind": "bpe", "vocabulary": 400, "lowercase": True}, 'only kind = "wordpiece" may forget case'),
+        ({"kind": "bpe", "vocabulary": 400, "lowercase": True}, 'only kind = "wordpiece" may drop case'),
     ],
 )
 def test_bad_settings(settings: dict[str, object], message: str) -> None:

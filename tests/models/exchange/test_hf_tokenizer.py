@@ -115,7 +115,7 @@ def refusal(folder: Path, size: int = SIZE) -> str:
 
 def test_refusals(tmp_path: Path) -> None:
     assert refusal(tmp_path) == (
-        "DIR: has no tokenizer.json and no vocab.txt; where their library can read the vocabulary, it can write one: "
+        "DIR: has no tokenizer.json and no vocab.txt; if transformers can read the vocabulary, it can write one: "
         "python -c \"from transformers import AutoTokenizer; t = AutoTokenizer.from_pretrained('DIR'); "
         "t.save_pretrained('DIR')\""
     )
