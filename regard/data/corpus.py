@@ -1,7 +1,7 @@
-"""From examples of text to token stores: counting, holding out, encoding.
+"""The corpus of a recipe: statistics, validation split, source weights, and encoding into token stores.
 
-An example is a tuple of texts, one per column; what the columns mean is the task's business. `training/prepare.py`
-makes a `Corpus` and hands it to the task; readers are in text/, the files on disk in data/store.py.
+An example is a tuple of texts, one per column; the meaning of the columns is the task's. `training/prepare.py`
+makes a `Corpus` and passes it to the task; readers are in text/, the files on disk in data/store.py.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ ENCODING_CHUNK_SIZE = 4096
 """Examples encoded at once."""
 
 MAX_HELD_OUT = 1000
-"""Examples kept for validation where no validation files are given, at most; never more than one in twenty."""
+"""Examples held out for validation if no validation files are given, at most; never more than one in twenty."""
 
 MIN_ROW_WIDTH = 8
 """Positions of the narrowest rows."""
 
 MAX_TOKENIZER_EXAMPLES = 1_000_000
-"""Examples a vocabulary is learned from, at most."""
+"""Examples that a tokenizer is trained on, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """How much text there is: examples, words by white space in all columns, and a hash of each first text."""
+    """The number of examples, of words in all columns (split at white space), and a hash of each first text."""
 
     n_examples: int
     n_words: int
@@ -69,7 +69,7 @@ class CorpusStatistics:
 
 
 def collect_statistics(examples: Iterable[Example], file_sizes: Mapping[Path, int] | None = None) -> CorpusStatistics:
-    """Read everything once, from files of these sizes; also finds every fault of theirs before any work is done."""
+    """Read all examples once, from files of these sizes; this also raises every error in them before any work."""
     hashes = array("Q")
     n_words = 0
     with track_file_reading("reading", file_sizes) if file_sizes else nullcontext():
@@ -80,19 +80,19 @@ def collect_statistics(examples: Iterable[Example], file_sizes: Mapping[Path, in
 
 
 def make_held_out_filter(statistics: CorpusStatistics, unit: str = "examples") -> Callable[[Example], bool]:
-    """Which examples are kept for validation: a function of the first text, so equal sources stay together."""
-    wanted = min(MAX_HELD_OUT, statistics.n_examples // 20)
-    if wanted == 0:
+    """Return a predicate for the held-out examples: by the hash of the first text, so equal sources stay together."""
+    n_held_out = min(MAX_HELD_OUT, statistics.n_examples // 20)
+    if n_held_out == 0:
         raise ConfigError(
             f"{unit}: only {statistics.n_examples}, too few to hold some out for validation; pass --valid with files"
         )
-    limit = int(np.partition(statistics.hashes, wanted - 1)[wanted - 1])
+    limit = int(np.partition(statistics.hashes, n_held_out - 1)[n_held_out - 1])
     return lambda example: hash_text(example[0]) <= limit
 
 
 @dataclass(frozen=True)
 class RereadableTexts:
-    """Texts that can be read any number of times, each time from their files."""
+    """Texts that can be iterated any number of times, read from their files each time."""
 
     read: Callable[[], Iterator[str]]
 
@@ -102,7 +102,7 @@ class RereadableTexts:
 
 @runtime_checkable
 class ExampleReader(Protocol):
-    """What finds examples in files: a kind of task, or what it chooses; `unit` says what they are."""
+    """A reader of examples from files: a task class, or an object it makes; `unit` names the examples in messages."""
 
     @property
     def unit(self) -> str: ...
@@ -115,7 +115,7 @@ class ExampleReader(Protocol):
 
 
 class Corpus:
-    """The training and validation examples of a recipe; their text is read when asked for, any number of times."""
+    """The training and validation examples of a recipe; text is read lazily, any number of times."""
 
     def __init__(self, reader: ExampleReader, data: DataConfig, where: str) -> None:
         if not data.train:
@@ -134,7 +134,7 @@ class Corpus:
 
     @cached_property
     def statistics(self) -> CorpusStatistics:
-        """How much there is to learn from; to know it is to have read everything, so every fault has been found."""
+        """The statistics of the training data; computing them reads all data, so it raises every error in it."""
         if self.data.valid:
             collect_statistics(self._read_examples(self.data.valid), self._file_sizes(self.data.valid))
         return collect_statistics(self._read_examples(self.data.train), self._file_sizes(self.data.train))
@@ -144,7 +144,7 @@ class Corpus:
         return chain.from_iterable(map(self._read_train_examples, self._weighted_passes()))
 
     def valid_examples(self) -> Iterator[Example]:
-        """What is validated on: files of its own, or examples held out."""
+        """Return the validation examples: of the validation files, or held out."""
         return (
             self._read_examples(self.data.valid)
             if self.data.valid
@@ -152,7 +152,7 @@ class Corpus:
         )
 
     def train_texts(self, *columns: int) -> RereadableTexts:
-        """The training texts of these columns, from at most `SAMPLE` examples spread evenly over the corpus."""
+        """Return the training texts of these columns, of at most `MAX_TOKENIZER_EXAMPLES` examples spread evenly."""
         every = max(1, math.ceil(self.statistics.n_examples / MAX_TOKENIZER_EXAMPLES))
         return RereadableTexts(
             lambda: (
@@ -163,13 +163,13 @@ class Corpus:
         )
 
     def fingerprint(self, *parts: str) -> str:
-        """Changes when the files or the way to read them do, or a part."""
-        how = [list(self.data.train), list(self.data.valid), self.data.columns, self.data.skip_empty]
-        how += [self.data.weights] if self.data.weights else []
-        return fingerprint_files(self.files, *parts, repr(how))
+        """Return a fingerprint of the files, the settings to read them with, and the parts."""
+        settings = [list(self.data.train), list(self.data.valid), self.data.columns, self.data.skip_empty]
+        settings += [self.data.weights] if self.data.weights else []
+        return fingerprint_files(self.files, *parts, repr(settings))
 
     def _file_sizes(self, data: Sequence[str]) -> dict[Path, int] | None:
-        """The bytes of files that are read from their start to their end; parquet is not."""
+        """Return the sizes of the files, if all are read sequentially; Parquet is not."""
         files = self.reader.paths(data)
         if any(file_format(file) == "parquet" for file in files):
             return None
@@ -200,7 +200,7 @@ class Corpus:
 
 @runtime_checkable
 class ExampleEncoder(Protocol):
-    """What turns examples into ids: a task."""
+    """An encoder of examples into token ids: a task."""
 
     store_columns: ClassVar[tuple[str, ...]]
 
@@ -217,7 +217,7 @@ def write_store(
     expected_digest: str = "",
     total: int | None = None,
 ) -> TokenStore:
-    """Encode the examples and keep their ids on disk; where a digest is expected, only ids that have it."""
+    """Encode the examples into a store; if a digest is expected, the ids must have it."""
     encoded = (encoder.encode(chunk) for chunk in chunk_examples(track(examples, "encoding", total)))
     return TokenStore.write(
         path,
@@ -230,7 +230,7 @@ def write_store(
 
 
 def chunk_examples(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """The examples, a few thousand at a time."""
+    """Yield the examples in lists of a few thousand."""
     source = iter(examples)
     while chunk := list(islice(source, ENCODING_CHUNK_SIZE)):
         yield chunk
