@@ -1,8 +1,8 @@
 """Tables of text: chosen columns of TSV, CSV, JSONL and Parquet files, row by row.
 
 A column is a name, or a number counted from 1 as in cut and awk. If a TSV or CSV column is given by name, the
-first line is a header; if all are numbers, it is a row like the others. An empty line and a null are rows
-of empty text: `filter_empty_rows` refuses them or leaves them out. Called by pairs.py, labelled.py and, for JSON, tagged.py.
+first line is a header; if all are numbers, it is a row like the others. An empty line and a null are rows of empty
+text: `filter_empty_rows` refuses them or leaves them out. Called by pairs.py, labelled.py and, for JSON, tagged.py.
 """
 
 from __future__ import annotations

@@ -97,9 +97,9 @@ def read_tagged_sentences(
     """Yield the sentences of all files in order; the format follows from the file's name.
 
     ``.conllu``: words from the column form, labels from `column`, one of `CONLLU_COLUMNS`, else upos. ``.jsonl``: lists
-    under "words" (or "tokens") and under `column`, else "labels" (or "tags", "ner_tags"). All others are CoNLL: one word a
-    line, columns separated by tabs if the first line has one and else by blanks, sentences by empty lines; the word is
-    in the first column and its label in the last, or in the one with the number `column`. A label for which
+    under "words" (or "tokens") and under `column`, else "labels" (or "tags", "ner_tags"). All others are CoNLL: a word
+    per line, columns separated by tabs if the first line has one and else by blanks, sentences by empty lines; the word
+    is in the first column and its label in the last, or in the one with the number `column`. A label for which
     `validate_labels` returns a problem is an error that names its line.
     """
     if not data:

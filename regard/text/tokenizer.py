@@ -131,7 +131,7 @@ class Tokenizer:
         return [self._displayed_tokens[index] for index in ids]
 
     def words(self, ids: Sequence[int]) -> list[Word]:
-        """Return the words that the ids form: each starts at a space or at the start; a special token is its own word."""
+        """Return the words that the ids form, split before spaces; each special token is a word of its own."""
         words = []
         start = 0
         for end in range(1, len(ids) + 1):

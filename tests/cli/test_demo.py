@@ -56,7 +56,7 @@ def test_it_leaves_the_corpus_the_recipe_the_run_and_two_pictures(
 
 
 def test_its_recipe_is_the_one_it_says(place: Path, ended: subprocess.CompletedProcess[str]) -> None:
-    assert "2. training, as by: regard train 'my demo/recipe.toml' --out 'my demo/run' --device cpu\n" in ended.stderr
+    assert "2. training, the same as: regard train 'my demo/recipe.toml' --out 'my demo/run' --device cpu\n" in ended.stderr
     written, run = (config.read(place / "my demo" / name) for name in ("recipe.toml", "run/config.toml"))
     assert written["train"] == {**RECIPE["train"], "steps": 20}
     for name, table in written.items():
@@ -80,7 +80,7 @@ def test_a_second_tour_leaves_the_first_alone(
 ) -> None:
     again = shell("regard demo --out 'my demo'", place)
     assert again.returncode == 2
-    assert again.stderr.startswith("error: my demo/run: a demo is already there; ")
+    assert again.stderr.startswith("error: my demo/run: already holds a demo; ")
 
 
 def test_how_to_call_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
