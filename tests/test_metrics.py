@@ -17,12 +17,12 @@ def test_bleu_worked_by_hand() -> None:
     assert translation_score(hypothesis, reference).bleu == pytest.approx(expected)
 
 
-def test_a_short_translation_is_punished_for_brevity() -> None:
+def test_brevity_penalty() -> None:
     score = translation_score(["a b c d e"], ["a b c d e f g h i j"])
     assert score.bleu == pytest.approx(100 * math.exp(1 - 10 / 5))
 
 
-def test_equal_texts_are_perfect_and_different_ones_are_not() -> None:
+def test_equal_texts_score_best_and_disjoint_ones_zero() -> None:
     score = translation_score(["a b c d", "e f g h"], ["a b c d", "e f g x"])
     assert score.exact == 0.5
     assert score.bleu < 100
@@ -40,7 +40,7 @@ def test_signatures_name_the_case_and_the_version() -> None:
     assert cased.bleu < lowered.bleu == pytest.approx(100)
 
 
-def test_texts_and_references_must_be_equally_many() -> None:
+def test_hypotheses_and_references_must_be_equally_many() -> None:
     with pytest.raises((ValueError, EOFError)):
         translation_score(["a"], ["a", "b"])
 

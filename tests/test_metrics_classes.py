@@ -74,7 +74,7 @@ class TestClasses:
         assert matthews(gold, predicted) == pytest.approx(4 / math.sqrt(240))
         assert matthews([0, 1, 0], [1, 0, 1]) == pytest.approx(-1)
 
-    def test_undefined_is_nothing(self) -> None:
+    def test_undefined_scores_are_zero(self) -> None:
         assert f1("ab", "ba", "z") == 0.0
         assert matthews("aab", "aaa") == matthews("aaa", "aab") == matthews("aaa", "aaa") == 0.0
         assert accuracy([], []) == macro_f1([], []) == matthews([], []) == f1([], [], "a") == 0.0
@@ -143,7 +143,7 @@ class TestCorrelations:
     def test_huge_scores_do_not_overflow(self) -> None:
         assert pearson([1e200, 2e200, 3e200], [1e-200, 2e-200, 3e-200]) == pytest.approx(1)
 
-    def test_arrays_do_as_well(self) -> None:
+    def test_numpy_arrays_are_accepted(self) -> None:
         assert pearson(np.arange(3, dtype=np.float32), np.arange(3)) == pytest.approx(1)
 
     def test_both_sides_must_be_equally_long(self) -> None:

@@ -31,7 +31,7 @@ def commands(said: str) -> list[str]:
     return [line.strip() for line in said[said.index("what to try next:") :].splitlines() if line.startswith("    ")]
 
 
-def test_it_shows_the_four_parts_and_a_table(ended: subprocess.CompletedProcess[str]) -> None:
+def test_demo_prints_four_steps_and_a_table(ended: subprocess.CompletedProcess[str]) -> None:
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "my demo/run\n"
     parts = ["1. a corpus", "2. training", "step 20 ", "3. the 25 sentences", "┃ English", "4. pictures", "what to try"]
@@ -43,9 +43,7 @@ def test_it_shows_the_four_parts_and_a_table(ended: subprocess.CompletedProcess[
     assert "warning" not in ended.stderr.lower()
 
 
-def test_it_leaves_the_corpus_the_recipe_the_run_and_two_pictures(
-    place: Path, ended: subprocess.CompletedProcess[str]
-) -> None:
+def test_demo_writes_corpus_recipe_run_and_two_figures(place: Path, ended: subprocess.CompletedProcess[str]) -> None:
     folder = place / "my demo"
     assert ended.returncode == 0
     for name, lines in {"train": 1000, "test": 25}.items():
@@ -55,17 +53,18 @@ def test_it_leaves_the_corpus_the_recipe_the_run_and_two_pictures(
         assert (place / picture).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
-def test_its_recipe_is_the_one_it_says(place: Path, ended: subprocess.CompletedProcess[str]) -> None:
-    assert "2. training, the same as: regard train 'my demo/recipe.toml' --out 'my demo/run' --device cpu\n" in ended.stderr
+def test_written_recipe_is_the_one_trained(place: Path, ended: subprocess.CompletedProcess[str]) -> None:
+    assert (
+        "2. training, the same as: regard train 'my demo/recipe.toml' --out 'my demo/run' --device cpu\n"
+        in ended.stderr
+    )
     written, run = (config.read(place / "my demo" / name) for name in ("recipe.toml", "run/config.toml"))
     assert written["train"] == {**RECIPE["train"], "steps": 20}
     for name, table in written.items():
         assert {key: run[name][key] for key in table} == table
 
 
-def test_what_it_says_to_try_next_can_be_run(
-    place: Path, ended: subprocess.CompletedProcess[str], shell: Shell
-) -> None:
+def test_suggested_commands_run(place: Path, ended: subprocess.CompletedProcess[str], shell: Shell) -> None:
     *here, own = commands(ended.stderr)
     assert len(here) == 5
     for command in here:
@@ -75,7 +74,7 @@ def test_what_it_says_to_try_next_can_be_run(
     assert shell(f"cd 'my demo' && {own}", place).returncode == 0
 
 
-def test_a_second_tour_leaves_the_first_alone(
+def test_second_demo_does_not_overwrite_the_first(
     place: Path, ended: subprocess.CompletedProcess[str], shell: Shell
 ) -> None:
     again = shell("regard demo --out 'my demo'", place)
@@ -83,7 +82,7 @@ def test_a_second_tour_leaves_the_first_alone(
     assert again.stderr.startswith("error: my demo/run: already holds a demo; ")
 
 
-def test_how_to_call_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called = tmp_path / "bin" / "regard"
     called.parent.mkdir()
     called.touch(mode=0o755)

@@ -1,4 +1,4 @@
-"""Counting a corpus, holding out a part of it, and encoding it."""
+"""Statistics of a corpus, its validation split, source weights, and encoding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def examples(n: int) -> list[Example]:
     return [(f"text {i}", f"texte {i} !") for i in range(n)]
 
 
-def test_a_survey_counts_examples_and_words() -> None:
+def test_statistics_count_examples_and_words() -> None:
     counted = collect_statistics(examples(7))
     assert (counted.n_examples, counted.n_words) == (7, 7 * 5)
     assert len(set(counted.hashes.tolist())) == 7
@@ -48,7 +48,7 @@ def test_no_more_than_a_thousand_are_held_out(monkeypatch: pytest.MonkeyPatch) -
     assert sum(map(make_held_out_filter(collect_statistics(examples(1000))), examples(1000))) == 10
 
 
-def test_what_is_held_out_depends_on_nothing_but_the_texts() -> None:
+def test_held_out_examples_depend_on_the_texts_only() -> None:
     held, again = (
         make_held_out_filter(collect_statistics(examples(100))),
         make_held_out_filter(collect_statistics(reversed(examples(100)))),
@@ -56,7 +56,7 @@ def test_what_is_held_out_depends_on_nothing_but_the_texts() -> None:
     assert [held(e) for e in examples(100)] == [again(e) for e in examples(100)]
 
 
-def test_equal_sources_are_on_the_same_side() -> None:
+def test_equal_sources_are_in_the_same_split() -> None:
     every = [(f"text {i % 30}", f"texte {i}") for i in range(90)]
     held = make_held_out_filter(collect_statistics(every))
     kept = {source for source, target in every if held((source, target))}
@@ -73,7 +73,7 @@ def test_too_few_to_hold_some_out(n: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "every"), [(4, 1), (5, 2), (7, 2), (8, 2), (9, 3)])
-def test_a_vocabulary_is_learned_from_no_more_than_the_sample(
+def test_tokenizer_is_trained_on_a_limited_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, every: int
 ) -> None:
     class Lines:
@@ -163,13 +163,13 @@ def test_weights_below_one_are_refused(weights: tuple[int, ...], tmp_path: Path)
         weighted_corpus(tmp_path, weights)
 
 
-def test_rows_too_narrow_for_a_text() -> None:
+def test_too_narrow_rows_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^data.max_length = 7; expected at least 8 tokens$"):
         DataConfig(train=("a", "b"), max_length=7)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst"])
-def test_reading_shows_what_share_of_the_files_is_read(
+def test_reading_shows_the_fraction_of_the_files_read(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     import pyarrow

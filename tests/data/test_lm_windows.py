@@ -1,4 +1,4 @@
-"""Windows of long texts: every token once in every epoch, at other places in each."""
+"""Language-model windows: every token once in every epoch, at other offsets in each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_token_is_predicted_once_in_every_epoch(lengths: list[int], length
 
 
 @given(LENGTHS, st.integers(1, 20), st.integers(0, 50))
-def test_a_part_is_of_one_text_as_it_stands_there(lengths: list[int], length: int, epoch: int) -> None:
+def test_segments_are_contiguous_parts_of_one_text(lengths: list[int], length: int, epoch: int) -> None:
     sentences = texts(lengths)
     for window in read(LanguageModelWindows(Column.from_sentences(sentences), length), epoch):
         for part in window:
@@ -50,7 +50,7 @@ def test_a_part_is_of_one_text_as_it_stands_there(lengths: list[int], length: in
             assert part == text[at : at + len(part)]
 
 
-def test_the_first_epoch_begins_at_the_beginning() -> None:
+def test_first_epoch_is_not_rotated() -> None:
     assert read(LanguageModelWindows(Column.from_sentences([list(range(11))]), 4), 0) == [
         [[0, 1, 2, 3, 4]],
         [[4, 5, 6, 7, 8]],
@@ -58,13 +58,13 @@ def test_the_first_epoch_begins_at_the_beginning() -> None:
     ]
 
 
-def test_what_fits_one_window_stays_whole() -> None:
+def test_text_that_fits_one_window_is_not_split() -> None:
     windows = LanguageModelWindows(Column.from_sentences(texts([9, 5])), 8)
     assert all(read(windows, epoch) == read(windows, 0) for epoch in range(9))
 
 
 @pytest.mark.parametrize("length", [16, 64])
-def test_later_epochs_cut_at_other_places(length: int) -> None:
+def test_later_epochs_split_at_other_offsets(length: int) -> None:
     """Of 12 epochs no two in more than a few places, though a text has only so many."""
     windows = LanguageModelWindows(Column.from_sentences(texts([5000])), length)
     cuts = [{part[0] for window in read(windows, epoch) for part in window} for epoch in range(12)]

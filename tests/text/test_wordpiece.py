@@ -1,4 +1,4 @@
-"""BERT's vocabulary: learned the same every time, words from pieces, case and accents only if asked."""
+"""BERT's WordPiece: deterministic training, words from subwords, case and accents dropped on request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CASED = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90),
 SAME = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90, lowercase=True), ENCODER_SPECIAL_TOKENS)
 
 
-def test_the_same_text_gives_the_same_file_in_another_process_too() -> None:
+def test_training_is_deterministic_across_processes() -> None:
     code = (
         "import json, sys; from regard.text.tokenizer_training import *;"
         "from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS;"
@@ -47,13 +47,13 @@ def test_special_tokens_come_first_and_have_their_roles() -> None:
         CASED.special_id("end")
 
 
-def test_case_and_accents_are_forgotten_only_if_asked() -> None:
+def test_case_and_accents_are_dropped_on_request_only() -> None:
     assert SAME.encode("The CAFÉ") == SAME.encode("the cafe")
     assert CASED.encode("The") != CASED.encode("the")
     assert CASED.decode(CASED.encode("the café sat, on the Mat.")) == "the café sat, on the Mat."
 
 
-def test_words_are_made_of_their_pieces() -> None:
+def test_subwords_are_joined_to_words() -> None:
     words = vocabulary(size=45)
     ids = [words.special_id("cls"), *words.encode("plane lands, tokyo"), words.special_id("sep")]
     found = words.words(ids)
@@ -72,7 +72,7 @@ def test_a_special_token_in_a_text_is_text() -> None:
     assert not set(CASED.encode("[MASK] [CLS]")) & {2, 3, 4}
 
 
-def test_words_by_themselves_are_the_words_of_a_text() -> None:
+def test_single_words_are_encoded_as_in_a_text() -> None:
     for kind in ("wordpiece", "bpe"):
         learned = vocabulary(kind, 330)
         text = sentences(1)[0]
