@@ -10,7 +10,7 @@ from regard.metrics import perplexity, translation_score
 
 
 def test_bleu_worked_by_hand() -> None:
-    """13 words against 13: 12 words, 10 pairs, 8 triples and 6 quadruples are right."""
+    """13 words against 13: 12 words, 10 pairs, 8 triples and 6 quadruples match."""
     hypothesis = ["the cat sat on the mat and the dog lay on the rug"]
     reference = ["the cat sat on the mat and a dog lay on the rug"]
     expected = 100 * (12 / 13 * 10 / 12 * 8 / 11 * 6 / 10) ** 0.25

@@ -51,7 +51,7 @@ def plain_pearson(x: list[float], y: list[float]) -> float:
 
 
 def plain_rank(x: list[float], score: float) -> float:
-    """How many are lower, and the mean place among the equal ones."""
+    """Return the number of lower scores plus the mean rank among equal ones."""
     return sum(other < score for other in x) + (1 + sum(other == score for other in x)) / 2
 
 
@@ -60,7 +60,7 @@ class TestClasses:
     PREDICTED = "aabcbbacca"
 
     def test_worked_by_hand(self) -> None:
-        """By class: gold 4, 3, 3; predicted 4, 3, 3; right 2, 2, 2."""
+        """By class: gold 4, 3, 3; predicted 4, 3, 3; correct 2, 2, 2."""
         assert accuracy(self.GOLD, self.PREDICTED) == 0.6
         assert f1(self.GOLD, self.PREDICTED, "a") == 4 / 8
         assert f1(self.GOLD, self.PREDICTED, "b") == 4 / 6

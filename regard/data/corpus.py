@@ -129,8 +129,8 @@ class Corpus:
         self._sources = reader.group_sources(data.train) if data.weights else []
         if len(self._sources) != len(data.weights):
             names = ", ".join("+".join(source) for source in self._sources)
-            found = f"{len(data.weights)} data.weights for {len(self._sources)} sources ({names})"
-            raise ConfigError(f"{where}: {found}; give one for each file, or pair of files of lines")
+            problem = f"{len(data.weights)} data.weights for {len(self._sources)} sources ({names})"
+            raise ConfigError(f"{where}: {problem}; give one for each file, or pair of files of lines")
 
     @cached_property
     def statistics(self) -> CorpusStatistics:

@@ -39,8 +39,8 @@ def check_vector_path(path: str | Path) -> Path:
     """Return the path, or raise an error if no vectors can be written there."""
     path = Path(path)
     if path.suffix.lower() not in VECTOR_WRITERS:
-        found = f"unknown suffix '{path.suffix}'" if path.suffix else "no suffix"
-        raise InputError(f"{path}: {found}; known: {', '.join(VECTOR_WRITERS)}")
+        problem = f"unknown suffix '{path.suffix}'" if path.suffix else "no suffix"
+        raise InputError(f"{path}: {problem}; known: {', '.join(VECTOR_WRITERS)}")
     check_writable(path)
     return path
 

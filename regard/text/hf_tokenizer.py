@@ -70,9 +70,9 @@ def _read_vocab_txt(directory: Path) -> Tokenizer:
     settings = read_json_if_exists(directory / TOKENIZER_CONFIG_FILE)
     for key, accepted in SUPPORTED_BERT_SETTINGS.items():
         if settings.get(key, accepted[0]) not in accepted:
-            found = f"expected {' or '.join(map(json.dumps, accepted))}, found {json.dumps(settings[key])}"
+            problem = f"expected {' or '.join(map(json.dumps, accepted))}, found {json.dumps(settings[key])}"
             raise CheckpointError(
-                f"{directory / TOKENIZER_CONFIG_FILE}: {key}: {found}, and there is no {TOKENIZER_FILE}"
+                f"{directory / TOKENIZER_CONFIG_FILE}: {key}: {problem}, and there is no {TOKENIZER_FILE}"
             )
     return build_bert_tokenizer(
         words,

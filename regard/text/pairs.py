@@ -97,8 +97,8 @@ def _read_parallel_lines(source_path: str, target_path: str) -> Iterator[TableRo
         if source is None or target is None:
             n_paired, n_left = number - 1, 1 + sum(1 for _ in sources) + sum(1 for _ in targets)
             n_sources, n_targets = (n_paired, n_paired + n_left) if source is None else (n_paired + n_left, n_paired)
-            found = f"{n_sources:,} lines, but {target_path} has {n_targets:,}"
-            raise DataError(source_path, f"{found}; line by line, one must translate the other")
+            problem = f"{n_sources:,} lines, but {target_path} has {n_targets:,}"
+            raise DataError(source_path, f"{problem}; line by line, one must translate the other")
         yield TableRow(number, (source, target))
 
 

@@ -186,8 +186,8 @@ def _select_columns(path: str | Path, columns: Sequence[str], records: Iterator[
         elif len(fields) > last:
             yield TableRow(line, tuple([fields[index] for index in indices]))
         else:
-            found = f"{_describe_field_count(fields)}, too few for column {columns[indices.index(last)]}"
-            raise DataError(path, f"{found}; {_separator_hint(path)}", line)
+            problem = f"{_describe_field_count(fields)}, too few for column {columns[indices.index(last)]}"
+            raise DataError(path, f"{problem}; {_separator_hint(path)}", line)
 
 
 def _is_column_number(column: str) -> bool:
@@ -252,8 +252,8 @@ def parse_json_object(path: str | Path, line_number: int, line: str) -> dict[str
 def get_json_value(path: str | Path, line_number: int, entry: dict[str, Any], key: str) -> Any:
     """Return the value of a key; the error for a missing key names the existing ones."""
     if key not in entry:
-        found = f"no key '{key}'; the line holds {quote_names(list(entry))}"
-        raise DataError(path, f"{found}; {_suggest_name(key, list(entry), 'name one of these')}", line_number)
+        problem = f"no key '{key}'; the line holds {quote_names(list(entry))}"
+        raise DataError(path, f"{problem}; {_suggest_name(key, list(entry), 'name one of these')}", line_number)
     return entry[key]
 
 

@@ -224,9 +224,9 @@ def _read_conll(path: str, column: int | None) -> Iterator[_NumberedSentence]:
         sizes = [len(word.split()) for word in words]
         if len(words) > 1 and median_low(sizes) >= MIN_PROSE_WORDS:
             first = next(i for i, size in enumerate(sizes) if size >= MIN_PROSE_WORDS)
-            found = f"'{words[first][:MAX_SHOWN_CHARACTERS]}' where a single word was expected"
+            problem = f"'{words[first][:MAX_SHOWN_CHARACTERS]}' where a single word was expected"
             raise DataError(
-                path, f"{found}; {EXPECTED_FORMAT}; whole texts are labelled with classify", block[first][0]
+                path, f"{problem}; {EXPECTED_FORMAT}; whole texts are labelled with classify", block[first][0]
             )
         yield _NumberedSentence([number for number, _ in block], words, labels)
 

@@ -246,5 +246,5 @@ def refuse_surrogates(texts: Sequence[str]) -> None:
     for text in texts:
         for number, character in enumerate(text, start=1):
             if "\ud800" <= character <= "\udfff":
-                found = f"character {number} of a text is half a character (lone surrogate {character!a})"
-                raise InputError(f"{found}; leave that character out")
+                problem = f"character {number} of a text is half a character (lone surrogate {character!a})"
+                raise InputError(f"{problem}; leave that character out")

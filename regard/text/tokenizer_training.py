@@ -247,5 +247,5 @@ def _canonicalize_unigram(
         if scores[byte] <= lowest + N_BYTES * 1e-4:
             scores[byte] = lowest
     ranked = sorted(scores, key=lambda subword: (len(subword) > 1, -round(scores[subword], 3), subword))
-    kept = [(subword, round(scores[subword], 3)) for subword in ranked[: vocabulary_size - len(special_tokens)]]
-    return models.Unigram([(name, 0.0) for name in special_tokens] + kept)
+    entries = [(subword, round(scores[subword], 3)) for subword in ranked[: vocabulary_size - len(special_tokens)]]
+    return models.Unigram([(name, 0.0) for name in special_tokens] + entries)

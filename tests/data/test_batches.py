@@ -27,15 +27,15 @@ PAD, SOS, EOS = 0, 1, 2
 def plain_rows(
     sentences: list[list[int]], placement: Placement, width: int, before: int | None, after: int | None
 ) -> list[list[list[int]]]:
-    """Ids, segment and position of each place, written by hand."""
+    """Return ids, segments and positions by the plain definition."""
     rows: list[list[tuple[int, int, int]]] = [[] for _ in range(placement.n_rows)]
     numbers = [0] * placement.n_rows
     for item, row in zip(placement.items.tolist(), placement.rows.tolist(), strict=True):
         ids = [before] * (before is not None) + sentences[item] + [after] * (after is not None)
         numbers[row] += 1
-        rows[row] += [(token, numbers[row], place) for place, token in enumerate(ids)]
+        rows[row] += [(token, numbers[row], position) for position, token in enumerate(ids)]
     filled = [row + [(PAD, 0, 0)] * (width - len(row)) for row in rows]
-    return [[[place[part] for place in row] for row in filled] for part in range(3)]
+    return [[[cell[i] for cell in row] for row in filled] for i in range(3)]
 
 
 def parts(rows: Rows) -> list[list[list[int]]]:
@@ -47,7 +47,7 @@ def random_sentences(n: int, seed: int = 0) -> list[list[int]]:
     return [generator.integers(3, 60_000, generator.integers(0, 9)).tolist() for _ in range(n)]
 
 
-def place(items: list[int], rows: list[int], n_rows: int, width: int) -> Placement:
+def make_placement(items: list[int], rows: list[int], n_rows: int, width: int) -> Placement:
     return Placement(np.array(items, dtype=np.int64), np.array(rows, dtype=np.int32), n_rows, (width,))
 
 
@@ -66,36 +66,40 @@ def test_rows_equal_the_plain_definition(before: int | None, after: int | None) 
 
 def test_row_of_the_module_docstring() -> None:
     rows = build_rows(
-        Column.from_sentences([[17, 5], [40], [9]]), place([0, 1, 2], [0, 0, 0], 1, 8), 8, suffix_id=EOS, pad_id=PAD
+        Column.from_sentences([[17, 5], [40], [9]]),
+        make_placement([0, 1, 2], [0, 0, 0], 1, 8),
+        8,
+        suffix_id=EOS,
+        pad_id=PAD,
     )
     assert parts(rows) == [[[17, 5, 2, 40, 2, 9, 2, 0]], [[1, 1, 1, 2, 2, 3, 3, 0]], [[0, 1, 2, 0, 1, 0, 1, 0]]]
 
 
 def test_rows_without_items_are_padding() -> None:
     sentences = [[7, 8], [9]]
-    placement = place([1, 0], [1, 3], 5, 4)
+    placement = make_placement([1, 0], [1, 3], 5, 4)
     rows = build_rows(Column.from_sentences(sentences), placement, 4, pad_id=PAD)
     assert parts(rows) == plain_rows(sentences, placement, 4, None, None)
     assert rows.segment.sum(1).tolist() == [0, 1, 0, 2, 0]
 
 
 def test_empty_sentence_has_a_segment_number() -> None:
-    rows = build_rows(Column.from_sentences([[7], [], [8]]), place([0, 1, 2], [0, 0, 0], 1, 3), 3, pad_id=PAD)
+    rows = build_rows(Column.from_sentences([[7], [], [8]]), make_placement([0, 1, 2], [0, 0, 0], 1, 3), 3, pad_id=PAD)
     assert rows.segment.tolist() == [[1, 3, 0]]
     with_end = build_rows(
-        Column.from_sentences([[7], [], [8]]), place([0, 1, 2], [0, 0, 0], 1, 5), 5, suffix_id=EOS, pad_id=PAD
+        Column.from_sentences([[7], [], [8]]), make_placement([0, 1, 2], [0, 0, 0], 1, 5), 5, suffix_id=EOS, pad_id=PAD
     )
     assert with_end.segment.tolist() == [[1, 1, 2, 3, 3]]
 
 
 def test_batch_without_items_is_padding() -> None:
-    rows = build_rows(Column.from_sentences([]), place([], [], 2, 3), 3, suffix_id=EOS, pad_id=PAD)
+    rows = build_rows(Column.from_sentences([]), make_placement([], [], 2, 3), 3, suffix_id=EOS, pad_id=PAD)
     assert parts(rows) == [[[0] * 3] * 2] * 3
 
 
 def test_row_longer_than_the_width_is_refused() -> None:
-    with pytest.raises(AssertionError, match="a row of 4 positions laid into a width of 3"):
-        build_rows(Column.from_sentences([[5, 6], [7, 8]]), place([0, 1], [0, 0], 1, 3), 3, pad_id=PAD)
+    with pytest.raises(AssertionError, match="4 tokens in a row of width 3"):
+        build_rows(Column.from_sentences([[5, 6], [7, 8]]), make_placement([0, 1], [0, 0], 1, 3), 3, pad_id=PAD)
 
 
 def pair_store(path: Path) -> tuple[TokenStore, list[list[int]], list[list[int]]]:
@@ -155,9 +159,9 @@ def test_causal_lm_labels_equal_the_plain_definition() -> None:
         )
         before, after = ([ids[:-1] for ids in sentences], [ids[1:] for ids in sentences])
         assert parts(batch.rows) == plain_rows(before, placement, 17, None, None)
-        expected, there, _ = plain_rows(after, placement, 17, None, None)
-        places = zip(np.array(expected).flatten(), np.array(there).flatten(), strict=True)
-        assert batch.labels.flatten().tolist() == [token if number else IGNORE for token, number in places]
+        expected, segments, _ = plain_rows(after, placement, 17, None, None)
+        pairs = zip(np.array(expected).flatten(), np.array(segments).flatten(), strict=True)
+        assert batch.labels.flatten().tolist() == [token if segment else IGNORE for token, segment in pairs]
         assert batch.labels.dtype == torch.int64
         assert batch.n_tokens == batch.n_input_tokens == int((batch.labels != IGNORE).sum())
 

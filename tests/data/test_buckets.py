@@ -24,16 +24,16 @@ def test_buffers_hold_all_texts_in_order() -> None:
 
 
 def test_buffers_are_read_lazily() -> None:
-    taken = iter(str(i) for i in range(10))
-    next(buffered_read(taken))
-    assert next(taken) == "4"
+    source = iter(str(i) for i in range(10))
+    next(buffered_read(source))
+    assert next(source) == "4"
 
 
 def test_stream_yields_all_texts_in_order() -> None:
     texts = [str(i) for i in range(10)]
-    found = list(buffered_read_stream(iter(texts)))
-    assert [text for buffer in found for text in buffer] == texts
-    assert all(1 <= len(buffer) <= 4 for buffer in found)
+    buffers = list(buffered_read_stream(iter(texts)))
+    assert [text for buffer in buffers for text in buffer] == texts
+    assert all(1 <= len(buffer) <= 4 for buffer in buffers)
     assert list(buffered_read_stream([])) == []
 
 
@@ -53,11 +53,11 @@ def test_stream_does_not_wait_for_a_full_buffer() -> None:
 
 
 def test_fast_source_is_read_one_buffer_ahead() -> None:
-    taken = []
+    read_so_far = []
 
     def fast() -> Iterator[str]:
         for i in range(10_000):
-            taken.append(i)
+            read_so_far.append(i)
             yield str(i)
 
     came = buffered_read_stream(fast())
@@ -65,7 +65,7 @@ def test_fast_source_is_read_one_buffer_ahead() -> None:
     for _ in range(5):
         given += len(next(came))
         time.sleep(0.02)  # time enough to read thousands
-        assert len(taken) <= given + 4 + 1  # what waits, and the one that finds no place
+        assert len(read_so_far) <= given + 4 + 1  # the full queue, and one text that does not fit it
 
 
 def test_error_of_the_source_is_raised_after_the_texts_before_it() -> None:

@@ -37,10 +37,10 @@ def test_statistics_count_examples_and_words() -> None:
     assert len(set(counted.hashes.tolist())) == 7
 
 
-@pytest.mark.parametrize(("n", "kept"), [(20, 1), (39, 1), (40, 2), (1000, 50)])
-def test_one_in_twenty_is_held_out(n: int, kept: int) -> None:
+@pytest.mark.parametrize(("n", "n_held_out"), [(20, 1), (39, 1), (40, 2), (1000, 50)])
+def test_one_in_twenty_is_held_out(n: int, n_held_out: int) -> None:
     held = make_held_out_filter(collect_statistics(examples(n)))
-    assert sum(map(held, examples(n))) == kept
+    assert sum(map(held, examples(n))) == n_held_out
 
 
 def test_no_more_than_a_thousand_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,11 +59,11 @@ def test_held_out_examples_depend_on_the_texts_only() -> None:
 def test_equal_sources_are_in_the_same_split() -> None:
     every = [(f"text {i % 30}", f"texte {i}") for i in range(90)]
     held = make_held_out_filter(collect_statistics(every))
-    kept = {source for source, target in every if held((source, target))}
+    held_out = {source for source, target in every if held((source, target))}
     learned = {source for source, target in every if not held((source, target))}
-    assert kept
+    assert held_out
     assert learned
-    assert not kept & learned
+    assert not held_out & learned
 
 
 @pytest.mark.parametrize("n", [0, 1, 19])
@@ -93,10 +93,10 @@ def test_tokenizer_is_trained_on_a_limited_sample(
 
     (tmp_path / "file").touch()
     monkeypatch.setattr(corpus, "MAX_TOKENIZER_EXAMPLES", 4)
-    found = Corpus(Lines(), DataConfig(train=("file",), valid=("file",), max_length=8), "test")
-    taken = examples(n)[::every]
-    assert len(taken) <= 4
-    assert list(found.train_texts(0, 1)) == [text for example in taken for text in example]
+    lines_corpus = Corpus(Lines(), DataConfig(train=("file",), valid=("file",), max_length=8), "test")
+    sample = examples(n)[::every]
+    assert len(sample) <= 4
+    assert list(lines_corpus.train_texts(0, 1)) == [text for example in sample for text in example]
 
 
 def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,8 +115,8 @@ class Letters:
 def test_a_store_holds_every_example_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "ENCODING_CHUNK_SIZE", 3)
     store = write_store(tmp_path / "s", examples(7), Letters(), vocabulary_size=128, fingerprint="a")
-    found = [tuple("".join(map(chr, store[side][i])) for side in Letters.store_columns) for i in range(len(store))]
-    assert found == examples(7)
+    stored = [tuple("".join(map(chr, store[side][i])) for side in Letters.store_columns) for i in range(len(store))]
+    assert stored == examples(7)
 
 
 def weighted_corpus(directory: Path, weights: tuple[int, ...], valid: tuple[str, ...] = ()) -> Corpus:
@@ -134,9 +134,9 @@ def weighted_corpus(directory: Path, weights: tuple[int, ...], valid: tuple[str,
 def test_examples_occur_as_often_as_their_source_weighs(
     weights: tuple[int, ...], n_lines: int, n_table: int, tmp_path: Path
 ) -> None:
-    found = weighted_corpus(tmp_path, weights)
-    counts = Counter(found.train_examples())
-    held_out = list(found.valid_examples())
+    weighted = weighted_corpus(tmp_path, weights)
+    counts = Counter(weighted.train_examples())
+    held_out = list(weighted.valid_examples())
     assert len(held_out) == 3
     assert not counts.keys() & set(held_out)
     assert len(counts) + len(held_out) == 60
@@ -184,8 +184,8 @@ def test_reading_shows_the_fraction_of_the_files_read(
     monkeypatch.chdir(tmp_path)
     data = DataConfig(train=(f"./a{suffix}", f"b{suffix}"), max_length=8)
     assert Corpus(TranslationTask, data, "test").statistics.n_examples == 20_000
-    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("reading: ")]
-    shares = [int(line.removeprefix("reading: ").removesuffix("%")) for line in said]
-    assert shares == sorted(shares)
-    assert shares[0] < 50
-    assert shares[-1] == 100
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("reading: ")]
+    percentages = [int(line.removeprefix("reading: ").removesuffix("%")) for line in lines]
+    assert percentages == sorted(percentages)
+    assert percentages[0] < 50
+    assert percentages[-1] == 100

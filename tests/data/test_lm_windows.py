@@ -14,23 +14,23 @@ LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=6)
 
 
 def texts(lengths: list[int]) -> list[list[int]]:
-    """Of no two equal tokens."""
+    """Return texts in which all tokens differ."""
     starts = np.cumsum([0, *lengths])
     return [list(range(start, start + length)) for start, length in zip(starts.tolist(), lengths, strict=False)]
 
 
 def read(windows: LanguageModelWindows, epoch: int) -> list[list[list[int]]]:
-    """The tokens of each part of each window, with the one after them."""
+    """Return the tokens of each segment of each window, with the token after them."""
     owner, starts, spans = windows.segments(np.arange(len(windows.lengths)), epoch)
-    found: list[list[list[int]]] = [[] for _ in windows.lengths]
+    segments: list[list[list[int]]] = [[] for _ in windows.lengths]
     for window, start, span in zip(owner.tolist(), starts.tolist(), spans.tolist(), strict=True):
-        found[window].append(windows.column.ids[start : start + span + 1].tolist())
-    return found
+        segments[window].append(windows.column.ids[start : start + span + 1].tolist())
+    return segments
 
 
 @given(LENGTHS, st.integers(1, 20), st.integers(0, 50))
 def test_every_token_is_predicted_once_in_every_epoch(lengths: list[int], length: int, epoch: int) -> None:
-    """And windows keep their lengths."""
+    """Windows also keep their lengths."""
     sentences = texts(lengths)
     windows = LanguageModelWindows(Column.from_sentences(sentences), length)
     parts = read(windows, epoch)
@@ -65,7 +65,7 @@ def test_text_that_fits_one_window_is_not_split() -> None:
 
 @pytest.mark.parametrize("length", [16, 64])
 def test_later_epochs_split_at_other_offsets(length: int) -> None:
-    """Of 12 epochs no two in more than a few places, though a text has only so many."""
+    """Any two of 12 epochs share only a few offsets."""
     windows = LanguageModelWindows(Column.from_sentences(texts([5000])), length)
     cuts = [{part[0] for window in read(windows, epoch) for part in window} for epoch in range(12)]
     shared = [len(one & other) for i, one in enumerate(cuts) for other in cuts[:i]]

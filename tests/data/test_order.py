@@ -149,10 +149,10 @@ def test_an_epoch_of_buckets_holds_every_item_once(n_items: int, pool_size: int 
 def test_bucket_has_one_item_per_row_and_limited_positions() -> None:
     order = buckets()
     for placement in order.iterate_epoch():
-        found = order.lengths[placement.items]
+        lengths = order.lengths[placement.items]
         assert placement.one_item_per_row
         assert placement.rows.tolist() == list(range(placement.n_rows))
-        assert placement.widths == tuple(found.max(axis=0).tolist())
+        assert placement.widths == tuple(lengths.max(axis=0).tolist())
         assert placement.n_rows * max(placement.widths) <= 100
     assert not make().pool_batches(0, 0)[0].one_item_per_row
 
@@ -204,6 +204,6 @@ def test_only_chosen_items_are_in_buckets_and_the_estimate_counts_them() -> None
     assert sorted(items(batches)) == chosen.tolist()
     estimate = order.estimate()
     assert estimate.n_batches == len(batches)
-    for side, fill in enumerate(estimate.packing_efficiency):
-        room = sum(batch.n_rows * batch.widths[side] for batch in batches)
-        assert fill == pytest.approx(order.lengths[chosen, side].sum() / room)
+    for side, efficiency in enumerate(estimate.packing_efficiency):
+        n_positions = sum(batch.n_rows * batch.widths[side] for batch in batches)
+        assert efficiency == pytest.approx(order.lengths[chosen, side].sum() / n_positions)

@@ -12,7 +12,7 @@ from regard.data.packing import Packing, concatenate_ranges, pack
 
 
 def pairs(n: int, seed: int = 0, ratio: float = 1.0) -> np.ndarray:
-    """Lengths like those of news translation, the end token counted."""
+    """Return lengths like those of news translation, <eos> included."""
     generator = np.random.default_rng(seed)
     target = np.clip(generator.lognormal(3.1, 0.55, n), 4, 100)
     source = np.clip(ratio * target * generator.uniform(0.85, 1.15, n), 2, 100)
@@ -20,13 +20,13 @@ def pairs(n: int, seed: int = 0, ratio: float = 1.0) -> np.ndarray:
 
 
 def loads(lengths: np.ndarray, packed: Packing) -> np.ndarray:
-    """Positions used in each row, per side."""
+    """Return the positions used in each row, per side."""
     assert packed.rows.shape == (len(lengths),)
     return np.stack([np.bincount(packed.rows, side, packed.n_rows) for side in lengths.T], axis=1)
 
 
 def fill(lengths: np.ndarray, packed: Packing, capacity: Sequence[int]) -> np.ndarray:
-    """The share of positions that hold a token, per side."""
+    """Return the packing efficiency, per side."""
     return lengths.sum(axis=0) / (packed.n_rows * np.array(capacity))
 
 

@@ -22,20 +22,20 @@ def _no_thread_left() -> Iterator[None]:
     assert threading.active_count() == before
 
 
-def numbered(count: int, made: list[int] | None = None) -> Iterator[tuple[Rows, int]]:
+def numbered(count: int, built: list[int] | None = None) -> Iterator[tuple[Rows, int]]:
     for number in range(count):
-        if made is not None:
-            made.append(number)
+        if built is not None:
+            built.append(number)
         yield sentences_to_rows([[number]], pad_id=0), number
 
 
-def settled(made: list[int], count: int) -> bool:
-    """As many were made in time, and then no more."""
+def is_settled(built: list[int], count: int) -> bool:
+    """Return True if exactly `count` batches are built, waiting up to ten seconds."""
     deadline = time.monotonic() + 10
-    while len(made) < count and time.monotonic() < deadline:
+    while len(built) < count and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.05)
-    return len(made) == count
+    return len(built) == count
 
 
 @pytest.mark.parametrize("ahead", [1, 3, 50])
@@ -50,11 +50,11 @@ def test_batches_are_moved_to_the_device() -> None:
 
 
 def test_number_of_prefetched_batches_is_limited() -> None:
-    made: list[int] = []
-    with Prefetcher(numbered(100, made), CPU, n_ahead=4) as batches:
-        assert settled(made, 4)
+    built: list[int] = []
+    with Prefetcher(numbered(100, built), CPU, n_ahead=4) as batches:
+        assert is_settled(built, 4)
         next(iter(batches))
-        assert settled(made, 5)
+        assert is_settled(built, 5)
 
 
 def test_batches_are_built_in_another_thread() -> None:
@@ -82,12 +82,12 @@ def test_error_of_the_thread_is_raised_in_the_consumer_in_order() -> None:
 
 
 def test_leaving_early_stops_the_thread() -> None:
-    made: list[int] = []
-    with Prefetcher(numbered(10**9, made), CPU, n_ahead=2) as batches:
+    built: list[int] = []
+    with Prefetcher(numbered(10**9, built), CPU, n_ahead=2) as batches:
         for _, note in batches:
             if note == 5:
                 break
-    assert len(made) <= 9
+    assert len(built) <= 9
 
 
 def test_leaving_without_iterating_stops_the_thread() -> None:

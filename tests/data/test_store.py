@@ -161,10 +161,10 @@ def test_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_stale_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     for name, age in (("dead", 7200), ("alive", 5)):
-        aside = tmp_path / f".store.{name}.partial"
-        aside.mkdir()
-        (aside / "source.ids").write_bytes(b"12")
-        for path in (aside / "source.ids", aside):
+        partial = tmp_path / f".store.{name}.partial"
+        partial.mkdir()
+        (partial / "source.ids").write_bytes(b"12")
+        for path in (partial / "source.ids", partial):
             stamp = path.stat().st_mtime - age
             os.utime(path, (stamp, stamp))
     write(tmp_path / "store")

@@ -24,9 +24,9 @@ def test_array_is_written_incrementally(parts: list[int], tmp_path: Path) -> Non
             some = slice(done, done + count)
             file.write([(number, "text") for number in range(count)], VECTORS[some])
             done += count
-    found = np.load(path)
-    assert (found.dtype, found.shape) == (np.float32, (done, 3))
-    np.testing.assert_array_equal(found, VECTORS[:done])
+    array = np.load(path)
+    assert (array.dtype, array.shape) == (np.float32, (done, 3))
+    np.testing.assert_array_equal(array, VECTORS[:done])
     assert [each.name for each in tmp_path.iterdir()] == ["v.npy"]
 
 

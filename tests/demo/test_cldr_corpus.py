@@ -75,7 +75,7 @@ def test_requested_sizes_and_unique_sources(split: tuple[list[Pair], list[Pair]]
 
 
 def test_source_determines_target() -> None:
-    """Drawn many times over and not thinned out, so that forms that shared their English would meet."""
+    """Sampled often and not deduplicated, so that forms sharing their English would collide."""
     rng = Random(0)
     french: dict[str, str] = {}
     for kind in cldr.GENERATOR_WEIGHTS:
@@ -101,9 +101,9 @@ def test_texts_are_short_lines(pairs: list[Pair]) -> None:
 
 @pytest.mark.parametrize(("english", "french"), LANDMARKS.values(), ids=LANDMARKS)
 def test_every_generator_occurs_in_its_form(pairs: list[Pair], english: str, french: str) -> None:
-    found = [pair for pair in pairs if re.search(english, pair.source)]
-    assert found
-    assert [pair for pair in found if not re.search(french, pair.target)] == []
+    matching = [pair for pair in pairs if re.search(english, pair.source)]
+    assert matching
+    assert [pair for pair in matching if not re.search(french, pair.target)] == []
 
 
 def test_french_sentences_avoid_the_first_of_the_month(pairs: list[Pair]) -> None:
@@ -150,10 +150,10 @@ def test_without_babel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def assert_translated(pairs: list[Pair], english: str, expected: Callable[[str], str]) -> None:
-    """Every pair whose English has this form is as expected, spaces aside, and there are some."""
-    found = [pair for pair in pairs if re.fullmatch(english, pair.source)]
-    assert len(found) > 20
-    assert [pair for pair in found if plain(pair.target) != plain(expected(pair.source))] == []
+    """Check that every pair whose English has this form is as expected but for spaces, and that there are some."""
+    matching = [pair for pair in pairs if re.fullmatch(english, pair.source)]
+    assert len(matching) > 20
+    assert [pair for pair in matching if plain(pair.target) != plain(expected(pair.source))] == []
 
 
 def full_date(english: str) -> str:
@@ -170,5 +170,5 @@ def in_both(fact: cldr.Phrase) -> tuple[str, str]:
 
 
 def plain(text: str) -> str:
-    """Spaces of every width as the common one: which one CLDR chooses changes with its versions."""
+    """Return the text with plain spaces, because CLDR's choice of spaces changes with its versions."""
     return " ".join(text.split())

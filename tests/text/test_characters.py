@@ -51,7 +51,7 @@ class TestCharacters:
         ids = CHARACTERS.encode("The cat\nsat ")
         assert "".join(CHARACTERS.display_tokens(ids)) == "The▁cat␊sat▁"
         assert [word.text for word in CHARACTERS.words(ids)] == ["The", "cat", "sat", "▁"]
-        assert [place for word in CHARACTERS.words(ids) for place in word.token_indices] == list(range(len(ids)))
+        assert [index for word in CHARACTERS.words(ids) for index in word.token_indices] == list(range(len(ids)))
 
     def test_unknown_token_is_the_task_s(self) -> None:
         assert learned("characters", ENCODER_SPECIAL_TOKENS).display_tokens(
@@ -89,7 +89,7 @@ class TestByteLevelWithoutPrefixSpace:
         assert BYTES[kind].decode(BYTES[kind].encode(text)) == text
 
     def test_encoding_of_a_continuation_is_that_of_the_whole(self, kind: str) -> None:
-        """Nothing is put in front: parted at a line end or before a space, a text has the tokens of the whole."""
+        """No prefix space: split at a line end or before a space, a text has the tokens of the whole."""
         tokenizer = BYTES[kind]
         for parts in (("The cat sat", "\n on the mat"), ("The cat", " sat on"), ("na", " \n\n\tme")):
             ids = [index for part in parts for index in tokenizer.encode(part)]

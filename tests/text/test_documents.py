@@ -41,18 +41,18 @@ def test_unreadable_data_is_refused(tmp_path: Path) -> None:
 SENTENCES = "the first line\n  indented,  two spaces \nthe third"
 
 
-def whole(stretches: list[DocumentChunk]) -> list[str]:
-    """The documents, put together from their stretches."""
-    found, parts = [], ""
-    for each in stretches:
+def whole(chunks: list[DocumentChunk]) -> list[str]:
+    """Return the documents, concatenated from their chunks."""
+    documents, parts = [], ""
+    for each in chunks:
         assert parts.endswith(each.preceding_text)
         assert bool(each.preceding_text) == bool(parts)
         parts += each.text
         if not each.continues:
-            found.append(parts)
+            documents.append(parts)
             parts = ""
     assert not parts
-    return found
+    return documents
 
 
 class TestDocumentChunks:
@@ -79,9 +79,9 @@ class TestDocumentChunks:
         path = write(tmp_path, f"\n{SENTENCES}\n\n{'x' * 50} {'y' * 9}\n{SENTENCES}\n")
         expected = whole(list(read_document_chunks([path], one_document_per_file=as_one)))
         monkeypatch.setattr(documents, "MAX_CHUNK_CHARACTERS", most)
-        found = list(read_document_chunks([path], one_document_per_file=as_one))
-        assert whole(found) == expected
-        assert all(0 < len(each.text) <= most for each in found)
+        chunks = list(read_document_chunks([path], one_document_per_file=as_one))
+        assert whole(chunks) == expected
+        assert all(0 < len(each.text) <= most for each in chunks)
 
     def test_chunks_end_between_lines_or_words(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(documents, "MAX_CHUNK_CHARACTERS", 12)
@@ -92,9 +92,9 @@ class TestDocumentChunks:
     def test_little_text_gives_enough_chunks_to_hold_some_out(self, tmp_path: Path) -> None:
         path = write(tmp_path, "a word and another " * 30)
         assert len(list(read_document_chunks([path]))) == 1
-        found = list(read_document_chunks([path], ensure_min_chunks=True))
-        assert len(found) >= 40
-        assert whole(found) == ["a word and another " * 30]
+        chunks = list(read_document_chunks([path], ensure_min_chunks=True))
+        assert len(chunks) >= 40
+        assert whole(chunks) == ["a word and another " * 30]
         many = write(tmp_path, "\n\n".join(["one\ntwo"] * 20), "b.txt")
         assert list(read_document_chunks([many], ensure_min_chunks=True)) == list(read_document_chunks([many]))
 

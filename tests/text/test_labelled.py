@@ -49,7 +49,7 @@ def fault(*data: str, columns: tuple[str, ...] = (), skip_empty: bool = False) -
 
 
 def test_error_of_an_invalid_label_names_its_line() -> None:
-    """But not where its line is left out, since it has no text."""
+    """A line that is skipped because it has no text is not validated."""
     write("x.tsv", "text\tlabel\na\tyes\n\tno\nb\t no \n")
 
     def problem(label: str) -> str:
@@ -87,7 +87,7 @@ def test_columns_after_the_path_or_for_all() -> None:
     ],
 )
 def test_columns_are_recognised_by_name(header: str, expected: LabelledExample) -> None:
-    numbers = [str(place) for place in range(header.count("\t") + 1)]
+    numbers = [str(index) for index in range(header.count("\t") + 1)]
     assert read(write("x.tsv", f"{header}\n" + "\t".join(numbers))) == [expected]
     assert read(write("x.csv", header.replace("\t", ",") + "\n" + ",".join(numbers))) == [expected]
     entry = dict(zip(header.split("\t"), numbers, strict=True))
@@ -147,8 +147,8 @@ def test_non_finite_numbers_are_refused_as_labels() -> None:
     assert fault(parquet("y.parquet", text=["a"], label=[[1]])) == (
         "y.parquet: column 'label' holds list<element: int64>; expected text or numbers; name another column"
     )
-    found = fault(parquet("z.parquet", text=[1], label=[1]))
-    assert found == "z.parquet: column 'text' holds int64; expected text; name another column"
+    message = fault(parquet("z.parquet", text=[1], label=[1]))
+    assert message == "z.parquet: column 'text' holds int64; expected text; name another column"
 
 
 def test_missing_known_columns_are_named() -> None:
@@ -272,7 +272,7 @@ def test_the_paths_without_their_columns() -> None:
 
 
 fields = st.text(st.characters(exclude_characters="\n\r\t\ufeff", exclude_categories=["Cs"])).filter(str.strip)
-"""What a field of a TSV may hold: no tab and no line end."""
+"""Fields of a TSV: no tab and no line end."""
 
 
 @given(st.lists(st.tuples(fields, fields), min_size=1))

@@ -109,9 +109,9 @@ def test_missing_file_is_reported_before_reading() -> None:
 @pytest.mark.parametrize("n_lines", [(29_000, 28_999), (1, 1_003), (0, 2)])
 def test_files_of_unequal_length_are_counted_to_the_end(n_lines: tuple[int, int]) -> None:
     n_en, n_fr = n_lines
-    found = fault(write("train.en", "a\n" * n_en), write("train.fr", "b\n" * n_fr))
+    message = fault(write("train.en", "a\n" * n_en), write("train.fr", "b\n" * n_fr))
     counts = f"train.en: {n_en:,} lines, but train.fr has {n_fr:,}"
-    assert found == f"{counts}; line by line, one must translate the other"
+    assert message == f"{counts}; line by line, one must translate the other"
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\u3000\u2028"])
@@ -144,8 +144,8 @@ def test_no_warning_if_nothing_is_skipped(capfd: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(("text", "skip_empty"), [("", False), ("", True), ("\t\n\n", True), ("en\tfr\n", False)])
 def test_files_without_pairs(text: str, skip_empty: bool) -> None:
     columns = ("en", "fr") if text.startswith("en") else ()
-    found = fault(write("x.tsv", text), columns=columns, skip_empty=skip_empty)
-    assert found == "x.tsv: no pairs; not one line holds a source and a target"
+    message = fault(write("x.tsv", text), columns=columns, skip_empty=skip_empty)
+    assert message == "x.tsv: no pairs; not one line holds a source and a target"
 
 
 def test_two_empty_files() -> None:

@@ -76,9 +76,9 @@ def test_error_of_an_invalid_label_names_its_line() -> None:
 
 @pytest.mark.parametrize("header", ["text\tlabel", "Word\tTag", "Sentence #\tWord\tPOS\tTag", "tokens ner_tags"])
 def test_header_is_refused(header: str) -> None:
-    said = fault(write("x.tsv", f"{header}\na\tb\n"))
-    assert said.startswith("x.tsv:1: a header, '")
-    assert said.endswith("drop the line, or learn labels of whole texts with classify")
+    message = fault(write("x.tsv", f"{header}\na\tb\n"))
+    assert message.startswith("x.tsv:1: a header, '")
+    assert message.endswith("drop the line, or learn labels of whole texts with classify")
 
 
 class TestConll:
@@ -124,11 +124,11 @@ class TestConll:
         assert fault(write("x", "a\nb\n")) == f"x:1: 1 column; {EXPECTED_FORMAT}"
 
     def test_whole_texts_in_place_of_words_are_refused(self) -> None:
-        """A table of texts and their labels is no CoNLL, though each line has two columns; words may have blanks."""
+        """A table of texts and labels is not CoNLL, though each line has two columns; words may contain blanks."""
         rows = ["dull\tbad", "it is great fun\tgood", "a very long and very dull film\tbad"]
-        found = fault(write("x.tsv", "a\tO\n\n" + "\n".join(rows)))
-        said = f"x.tsv:4: 'it is great fun' where a single word was expected; {EXPECTED_FORMAT}"
-        assert found == f"{said}; whole texts are labelled with classify"
+        message = fault(write("x.tsv", "a\tO\n\n" + "\n".join(rows)))
+        expected = f"x.tsv:4: 'it is great fun' where a single word was expected; {EXPECTED_FORMAT}"
+        assert message == f"{expected}; whole texts are labelled with classify"
         assert len(read(write("x.tsv", "1 000 000\tNUM\nNew York City\tLOC\n"))) == 1
         assert len(read(write("x.tsv", "Công ty Cổ phần Sữa Việt Nam\tORG\nlà\tO\n"))) == 1
 
@@ -155,8 +155,8 @@ class TestConllu:
         ]
         assert read(path, column="deprel")[0].labels == ("aux", "advmod", "root", "punct")
         assert read(path, column="feats")[0] == TaggedSentence(words, ("Mood=Imp", "_", "Mood=Imp", "_"))
-        for place, column in enumerate(NAMES.split(", ")):
-            assert read(path, column=column)[1].labels == (CONLLU.splitlines()[-2].split("\t")[place],)
+        for index, column in enumerate(NAMES.split(", ")):
+            assert read(path, column=column)[1].labels == (CONLLU.splitlines()[-2].split("\t")[index],)
 
     def test_compressed(self) -> None:
         Path("X.CONLLU.gz").write_bytes(gzip.compress(CONLLU.encode()))
@@ -291,7 +291,7 @@ def test_iob2_is_unchanged(labels: list[str]) -> None:
 
 
 spans = st.lists(st.tuples(st.sampled_from(["X", "Y", ""]), st.integers(1, 3)))
-"""Runs of words, each of an entity of a type or, with no type, outside."""
+"""Runs of words, each an entity of a type or, without a type, outside."""
 
 
 @given(spans)

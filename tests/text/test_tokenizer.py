@@ -113,13 +113,13 @@ class TestDisplayTokens:
 
     def test_digits_are_tokens_of_their_own(self, tokenizer: Tokenizer) -> None:
         joined = tokenizer.display_tokens(tokenizer.encode("in 2024"))
-        assert [piece.strip("▁") for piece in joined][-4:] == ["2", "0", "2", "4"]
+        assert [token.strip("▁") for token in joined][-4:] == ["2", "0", "2", "4"]
 
     def test_words_are_separated_by_spaces(self, tokenizer: Tokenizer) -> None:
         ids = [SOS, *tokenizer.encode("s'est assis,  là 😀!"), EOS, PAD]
         words = tokenizer.words(ids)
         assert [word.text for word in words] == ["<sos>", "s'est", "assis,", "là", "😀!", "<eos>", "<pad>"]
-        assert [place for word in words for place in word.token_indices] == list(range(len(ids)))
+        assert [index for word in words for index in word.token_indices] == list(range(len(ids)))
 
     def test_words_of_unusual_texts(self, tokenizer: Tokenizer) -> None:
         def texts(text: str) -> list[str]:
@@ -148,7 +148,7 @@ class TestTraining:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_the_same_text_gives_the_same_file(self, kind: str) -> None:
-        """In other processes too: the library's hashes are seeded anew in each."""
+        """Also in other processes: the library seeds its hashes anew in each."""
         code = (
             "import json, sys; from regard.text.tokenizer_training import *; kind, size, texts = json.load(sys.stdin);"
             "print(train_tokenizer(texts, TokenizerConfig(kind=kind, vocabulary=size)).fingerprint)"

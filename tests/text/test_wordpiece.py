@@ -27,11 +27,11 @@ def test_training_is_deterministic_across_processes() -> None:
         "print(train_tokenizer(json.load(sys.stdin), config, ENCODER_SPECIAL_TOKENS).fingerprint)"
     )
     texts = json.dumps(sentences(50))
-    found = {
+    fingerprints = {
         subprocess.run([sys.executable, "-c", code], input=texts, capture_output=True, text=True, check=True).stdout
         for _ in range(3)
     }
-    assert found == {f"{train_tokenizer(sentences(50), config(60), ENCODER_SPECIAL_TOKENS).fingerprint}\n"}
+    assert fingerprints == {f"{train_tokenizer(sentences(50), config(60), ENCODER_SPECIAL_TOKENS).fingerprint}\n"}
 
 
 def config(size: int) -> TokenizerConfig:
@@ -56,15 +56,15 @@ def test_case_and_accents_are_dropped_on_request_only() -> None:
 def test_subwords_are_joined_to_words() -> None:
     words = vocabulary(size=45)
     ids = [words.special_id("cls"), *words.encode("plane lands, tokyo"), words.special_id("sep")]
-    found = words.words(ids)
-    assert [word.text for word in found] == ["[CLS]", "plane", "lands", "[UNK]", "tokyo", "[SEP]"]
-    assert [index for word in found for index in word.token_indices] == list(range(len(ids)))
-    assert found[0] == Word("[CLS]", (0,))
-    assert any(len(word.token_indices) > 1 for word in found)
+    joined = words.words(ids)
+    assert [word.text for word in joined] == ["[CLS]", "plane", "lands", "[UNK]", "tokyo", "[SEP]"]
+    assert [index for word in joined for index in word.token_indices] == list(range(len(ids)))
+    assert joined[0] == Word("[CLS]", (0,))
+    assert any(len(word.token_indices) > 1 for word in joined)
     assert all(
-        piece.startswith("##")
-        for word in found
-        for piece in words.display_tokens([ids[p] for p in word.token_indices[1:]])
+        subword.startswith("##")
+        for word in joined
+        for subword in words.display_tokens([ids[p] for p in word.token_indices[1:]])
     )
 
 

@@ -42,5 +42,5 @@ def test_spans_are_character_indices() -> None:
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_words_do_not_depend_on_unicode_normalisation(form: str) -> None:
     text = "Le garçon a mangé l'île flottante à Pâques (déjà)."
-    found = words(unicodedata.normalize(form, text))
-    assert [unicodedata.normalize("NFC", word) for word in found] == words(text)
+    normalised = words(unicodedata.normalize(form, text))
+    assert [unicodedata.normalize("NFC", word) for word in normalised] == words(text)
