@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, filterfalse, islice
+from itertools import filterfalse, islice
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -126,10 +126,11 @@ class Corpus:
             raise ConfigError(f"{where}: training reads its data several times, so not from standard input; use a file")
         for file in self.files:
             check_readable(file)
-        self._sources = reader.group_sources(data.train) if data.weights else []
-        if len(self._sources) != len(data.weights):
+        self._sources = reader.group_sources(data.train) if data.weights else [list(data.train)]
+        self._weights = data.weights or (1,)
+        if len(self._sources) != len(self._weights):
             names = ", ".join("+".join(source) for source in self._sources)
-            problem = f"{len(data.weights)} data.weights for {len(self._sources)} sources ({names})"
+            problem = f"{len(self._weights)} data.weights for {len(self._sources)} sources ({names})"
             raise ConfigError(f"{where}: {problem}; give one for each file, or pair of files of lines")
 
     @cached_property
@@ -137,18 +138,17 @@ class Corpus:
         """The statistics of the training data; computing them reads all data, so it raises every error in it."""
         if self.data.valid:
             collect_statistics(self._read_examples(self.data.valid), self._file_sizes(self.data.valid))
-        return collect_statistics(self._read_examples(self.data.train), self._file_sizes(self.data.train))
+        return collect_statistics(self._read_sources(), self._file_sizes(self.data.train))
 
     def train_examples(self) -> Iterator[Example]:
         """Return the training examples, each as many times as its source's weight says."""
-        return chain.from_iterable(map(self._read_train_examples, self._weighted_passes()))
+        divisor = math.gcd(*self._weights)
+        return self._exclude_held_out(self._read_sources([weight // divisor for weight in self._weights]))
 
     def valid_examples(self) -> Iterator[Example]:
         """Return the validation examples: of the validation files, or held out."""
         return (
-            self._read_examples(self.data.valid)
-            if self.data.valid
-            else filter(self._is_held_out, self._read_examples(self.data.train))
+            self._read_examples(self.data.valid) if self.data.valid else filter(self._is_held_out, self._read_sources())
         )
 
     def train_texts(self, *columns: int) -> RereadableTexts:
@@ -157,7 +157,7 @@ class Corpus:
         return RereadableTexts(
             lambda: (
                 example[i]
-                for example in islice(self._read_train_examples(self.data.train), 0, None, every)
+                for example in islice(self._exclude_held_out(self._read_sources()), 0, None, every)
                 for i in columns
             )
         )
@@ -179,20 +179,18 @@ class Corpus:
     def _is_held_out(self) -> Callable[[Example], bool]:
         return make_held_out_filter(self.statistics, self.reader.unit)
 
-    def _weighted_passes(self) -> list[Sequence[str]]:
-        """Return the files of each pass over the training data: a source of weight w is read in w passes."""
-        if not self.data.weights:
-            return [self.data.train]
-        divisor = math.gcd(*self.data.weights)
-        counts = [weight // divisor for weight in self.data.weights]
-        return [
-            [entry for source, count in zip(self._sources, counts, strict=True) if n < count for entry in source]
-            for n in range(max(counts))
-        ]
-
-    def _read_train_examples(self, data: Sequence[str]) -> Iterator[Example]:
-        examples = self._read_examples(data)
+    def _exclude_held_out(self, examples: Iterator[Example]) -> Iterator[Example]:
         return examples if self.data.valid else filterfalse(self._is_held_out, examples)
+
+    def _read_sources(self, repeats: Sequence[int] | None = None) -> Iterator[Example]:
+        """Yield the examples of the training sources, each source read on its own and as often as `repeats` says.
+
+        A source always gives the same examples, also those that are held out: a reader may split little text otherwise
+        than much.
+        """
+        for source, n_repeats in zip(self._sources, repeats or [1] * len(self._sources), strict=True):
+            for _ in range(n_repeats):
+                yield from self._read_examples(source)
 
     def _read_examples(self, data: Sequence[str]) -> Iterator[Example]:
         return self.reader.read_examples(data, self.data.columns, skip_empty=self.data.skip_empty)

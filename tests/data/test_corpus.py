@@ -23,6 +23,7 @@ from regard.data.corpus import (
     write_store,
 )
 from regard.errors import ConfigError
+from regard.tasks.lm import LanguageModelTask, LmConfig
 from regard.tasks.translate import TranslationTask
 from regard.text import files
 
@@ -150,6 +151,19 @@ def test_weights_leave_validation_and_tokenizer_texts_alone(tmp_path: Path) -> N
     assert list(weighted.train_texts(0, 1)) == list(plain.train_texts(0, 1))
     assert weighted.statistics.n_examples == plain.statistics.n_examples
     assert weighted.fingerprint() != plain.fingerprint()
+
+
+def test_held_out_text_of_a_weighted_document_is_not_trained_on(tmp_path: Path) -> None:
+    """A small file read alone is split into shorter chunks than together with a large one."""
+    (tmp_path / "large").write_text("\n\n".join(f"document {i}" for i in range(60)))
+    (tmp_path / "small").write_text(" ".join(map(str, range(300))))
+    data = DataConfig(train=(str(tmp_path / "large"), str(tmp_path / "small")), weights=(1, 3), max_length=8)
+    weighted = Corpus(LanguageModelTask.make_reader(LmConfig(), data), data, "recipe")
+    counts, held_out = Counter(weighted.train_examples()), set(weighted.valid_examples())
+    assert held_out
+    assert not counts.keys() & held_out
+    assert len(counts) + len(held_out) == weighted.statistics.n_examples
+    assert set(counts.values()) == {1, 3}
 
 
 def test_weights_of_another_number_than_sources_are_refused(tmp_path: Path) -> None:
