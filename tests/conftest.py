@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import shapes
 import torch
+from hypothesis import settings
 from shell import Shell
 
 
@@ -28,6 +29,8 @@ shapes.install()
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     interpret_kernels()
+settings.register_profile("regard", deadline=None)  # no test depends on how fast the machine is
+settings.load_profile("regard")
 
 
 @pytest.hookimpl(tryfirst=True)

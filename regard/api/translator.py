@@ -72,7 +72,7 @@ class Translator(Model):
     def translate_iterable(
         self, texts: Iterable[Sequence[str]], *, aligned: bool = True, attention: bool = False, **options: Any
     ) -> Iterator[tuple[str, list[Translation]]]:
-        """Translate windows of texts as they come; gives each text with its translations, in order."""
+        """Translate buffers of texts lazily; gives each text with its translations, in order."""
         return self.task.translate(
             self.network,
             texts,

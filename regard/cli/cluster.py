@@ -43,8 +43,8 @@ def cluster(
         raise InputError(f"--k {k}: expected at least 1 group")
     if out:
         check_output_path(out)
-    windows, _ = read_numbered_lines(file, skip_empty=skip_empty)
-    texts = [text for window in windows for _, text in window]
+    buffers, _ = read_numbered_lines(file, skip_empty=skip_empty)
+    texts = [text for buffer in buffers for _, text in buffer]
     if k > len(texts):
         raise InputError(f"--k {k}: {file} has only {len(texts):,} texts; ask for fewer groups")
     found = load_as(TextEncoder, model, device, "cluster").cluster(texts, k, seed=seed)

@@ -45,17 +45,17 @@ def match(
         score = load_as(TextEncoder, model, device, "match").match(text, other)
         print_json({"text": text, "other": other, "score": score}) if as_json else print(f"{score:.4f}")
         return
-    windows, total = read_numbered_lines(search_file, skip_empty=skip_empty)
+    buffers, total = read_numbered_lines(search_file, skip_empty=skip_empty)
     encoder = load_as(TextEncoder, model, device, "match")
-    for found in encoder.search(text, _track_lines(windows, total), 10 if top is None else top):
+    for found in encoder.search(text, _track_lines(buffers, total), 10 if top is None else top):
         if as_json:
             print_json({"score": found.score, "line": found.corpus_id, "text": found.text})
         else:
             print(f"{found.score:.4f}\t{found.corpus_id}\t{found.text}")
 
 
-def _track_lines(windows: Iterable[NumberedLines], total: int | None) -> Iterator[NumberedLines]:
+def _track_lines(buffers: Iterable[NumberedLines], total: int | None) -> Iterator[NumberedLines]:
     with progress_bar("searching", total) as shown:
-        for window in windows:
-            yield window
-            shown.advance(len(window))
+        for buffer in buffers:
+            yield buffer
+            shown.advance(len(buffer))

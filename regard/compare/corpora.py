@@ -6,7 +6,6 @@ holds any text as it is, line ends too.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from regard.compare.experiment import ComparisonSettings
 from regard.disk import json_text
 from regard.errors import DataError
-from regard.text.files import check_readable
+from regard.text.fingerprints import digest_files
 from regard.text.pairs import Pair, pair_paths, read_pairs
 from regard.text.tagged import TaggedSentence, read_tagged_sentences
 
@@ -48,12 +47,7 @@ class CorpusSplit(NamedTuple):
 
 def hash_data_files(settings: ComparisonSettings) -> str:
     """A hash of what the user's files hold: numbers of other text must not stand beside these."""
-    whole = hashlib.sha256()
-    for path in [*pair_paths(settings.data), *([Path(settings.tagged)] if settings.tagged else [])]:
-        check_readable(path)
-        with path.open("rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()
+    return digest_files([*pair_paths(settings.data), *([Path(settings.tagged)] if settings.tagged else [])])
 
 
 def check_data_files(settings: ComparisonSettings, experiments: Sequence[str]) -> None:

@@ -9,15 +9,13 @@ already is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from regard.compare.corpora import hash_data_files
 from regard.compare.experiment import ComparisonSettings, Measurements
-from regard.disk import read_json, write_json, write_text
+from regard.disk import convert_write_errors, read_json, write_json, write_text
 from regard.errors import CheckpointError, InputError
 
 
@@ -57,7 +55,7 @@ class ComparisonDirectory:
 
     def create(self) -> None:
         """Make the folder, and note down what was asked for."""
-        with self._reporting_write_errors():
+        with convert_write_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self._settings_path, self._requested)
 
@@ -80,7 +78,7 @@ class ComparisonDirectory:
 
     def write_result(self, name: str, result: ExperimentResult) -> None:
         """Write down a part."""
-        with self._reporting_write_errors():
+        with convert_write_errors(self.path):
             write_json(self._result_path(name), asdict(result))
 
     def figure_path(self, name: str) -> Path:
@@ -89,16 +87,8 @@ class ComparisonDirectory:
 
     def write_report(self, page: str) -> None:
         """The page of all parts."""
-        with self._reporting_write_errors():
+        with convert_write_errors(self.path):
             write_text(self.settings.report_path, page)
 
     def _result_path(self, name: str) -> Path:
         return self.path / f"{name}.json"
-
-    @contextmanager
-    def _reporting_write_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            problem = f"cannot be written ({error.strerror or error}); make room, or choose another --out"
-            raise InputError(f"{self.path}: {problem}") from None

@@ -27,12 +27,9 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from regard.disk import fsync_path, write_json
-from regard.text.files import open_bytes
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
-FINGERPRINT_BYTES = 1 << 20
-"""Bytes read from each end of a file for its fingerprint."""
 STALE_SECONDS = 3600.0
 """A directory of unfinished writing that nobody has touched for so long was left by a killed process."""
 
@@ -147,20 +144,6 @@ class TokenStore:
         store = cls.open(path, fingerprint)
         assert store is not None, f"{path}: written, then not readable"
         return store
-
-
-def compute_fingerprint(files: Iterable[Path], *parts: str) -> str:
-    """A hash that changes when the files do (name, size, time, first and last MiB) or when a part does."""
-    digest = hashlib.sha256()
-    for path in files:
-        with open_bytes(path) as file:
-            stat = os.fstat(file.fileno())
-            digest.update(json.dumps([path.name, stat.st_size, stat.st_mtime_ns]).encode())
-            digest.update(file.read(FINGERPRINT_BYTES))
-            file.seek(max(0, stat.st_size - FINGERPRINT_BYTES))
-            digest.update(file.read(FINGERPRINT_BYTES))
-    digest.update(json.dumps(parts).encode())
-    return digest.hexdigest()
 
 
 def _column_paths(directory: Path, column: str) -> tuple[Path, Path]:

@@ -6,11 +6,11 @@ models/exchange converts config, weights and vocabulary; this file reads and wri
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from torch import nn
 
+from regard.disk import convert_write_errors
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.models.weights import collect_weights, write_tensors
@@ -31,14 +31,12 @@ def import_model(source: Path, out: Path) -> Path:
     _check_output_directory(out)
     run_config, task, model = open_hf_model(source)
     run = RunDirectory(out)
-
-    def write() -> None:
+    with convert_write_errors(out, fix="choose another --out"):
         run.path.mkdir(parents=True, exist_ok=True)
         task.save(run.path)
         write_tensors(run.weights_path, collect_weights(model))
         run.write_config(run_config)
-
-    return _write_or_raise(out, write)
+    return out
 
 
 def export_model(source: Path, out: Path, export_format: str) -> Path:
@@ -49,9 +47,9 @@ def export_model(source: Path, out: Path, export_format: str) -> Path:
     run_config, task, model = open_model(source)
     task.prepare_for_export(model)
     task_table = run_config.tables()["task"]
-    return _write_or_raise(
-        out, lambda: exchange.write_hf_directory(out, model, task_table, task.tokenizers, task.labels.names)
-    )
+    with convert_write_errors(out, fix="choose another --out"):
+        exchange.write_hf_directory(out, model, task_table, task.tokenizers, task.labels.names)
+    return out
 
 
 def describe_export_problem(task: Task, model: nn.Module) -> str:
@@ -70,11 +68,3 @@ def describe_export_problem(task: Task, model: nn.Module) -> str:
 def _check_output_directory(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: already exists and is not empty; choose another --out")
-
-
-def _write_or_raise(out: Path, write: Callable[[], None]) -> Path:
-    try:
-        write()
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from None
-    return out

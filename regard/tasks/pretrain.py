@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -45,6 +44,7 @@ from regard.tasks.shared.encoder_task import (
     read_scalar_column,
     read_stored_inputs,
 )
+from regard.tasks.shared.input_length import check_fits
 from regard.tasks.shared.next_sentence_prediction import (
     pair_adjacent_blocks,
     sample_next_sentence_pairs,
@@ -54,6 +54,7 @@ from regard.tasks.shared.next_sentence_prediction import (
 from regard.tasks.shared.single_tokenizer import check_length, refuse_columns
 from regard.tasks.task import TrainingScale, ValidationMetric
 from regard.text.documents import document_paths, read_documents
+from regard.text.fingerprints import hash_text
 from regard.text.special_tokens import EncodedInput
 from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
@@ -359,9 +360,7 @@ class PretrainingTask(EncoderTask):
     def fill(self, model: EncoderModel, text: str, k: int, device: torch.device) -> list[list[MaskPrediction]]:
         """The k likeliest words for each mask of a text, each by itself, with the text so filled, else as given."""
         framed = self.encode_masked(text)
-        if len(framed.ids) > model.config.n_positions:
-            most, fix = model.config.n_positions, "leave out what is far from the mask"
-            raise InputError(f"the text has {len(framed.ids):,} tokens; this model takes {most:,}; {fix}")
+        check_fits(len(framed.ids), model.config.n_positions, fix="leave out what is far from the mask")
         rows = inputs_to_rows([framed], self.template.pad_id).to(device)
         places = [place for place, index in enumerate(framed.ids) if index == self.mask_id]
         with torch.inference_mode():
@@ -390,4 +389,4 @@ class PretrainingTask(EncoderTask):
 
 
 def _make_pairing_seed(examples: Sequence[Example]) -> int:
-    return int.from_bytes(blake2b(examples[0][0].encode(), digest_size=8).digest())
+    return hash_text(examples[0][0])

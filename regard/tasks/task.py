@@ -124,6 +124,11 @@ class Task(ABC):
         """The files that `read` would read."""
 
     @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        """Return the entries of `data` grouped by source, each of which may have a weight: one file each."""
+        return [[entry] for entry in data]
+
+    @staticmethod
     @abstractmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         """The examples in the files, in order."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 
@@ -25,18 +24,6 @@ def convert_out_of_memory_errors(config: TrainConfig) -> Iterator[None]:
             f"out of memory with train.batch_tokens = {config.batch_tokens} in {config.accumulate} parts; "
             f"begin another run with train.accumulate = {2 * config.accumulate}, or a smaller train.batch_tokens "
             "or model.d_model"
-        ) from None
-
-
-@contextmanager
-def convert_write_errors(path: Path) -> Iterator[None]:
-    """Say that the previous checkpoint is intact when a file cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise TrainingError(
-            f"{path}: cannot be written ({error.strerror or error}); the previous checkpoint is intact: "
-            "make room, then go on with --resume"
         ) from None
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -22,12 +23,12 @@ from torch import Tensor
 
 from regard.data.order import Cursor
 from regard.data.prefetch import Prefetcher
-from regard.disk import fsync_path, json_text, write_json
+from regard.disk import convert_write_errors, fsync_path, json_text, write_json
 from regard.errors import TrainingError
 from regard.models.weights import collect_weights, write_tensors
 from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
-from regard.training.guards import convert_out_of_memory_errors, convert_write_errors, stop_on_signals
+from regard.training.guards import convert_out_of_memory_errors, stop_on_signals
 from regard.training.optimiser import build_adamw, set_learning_rate
 from regard.training.prepare import PreparedRun
 from regard.training.schedule import SCHEDULES
@@ -90,7 +91,7 @@ class Trainer:
         if self.progress.finished and (self.progress.step >= self.config.steps or self._should_stop_early()):
             return
         self.progress.finished, self.progress.skipped_in_a_row, self._stop_requested = False, 0, False
-        with convert_write_errors(self.prepared.directory.path), stop_on_signals(self.request_stop):
+        with self._convert_write_errors(), stop_on_signals(self.request_stop):
             self._record_changed_settings()
             with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
                 steps = iter(batches)
@@ -265,6 +266,10 @@ class Trainer:
         with self.prepared.directory.log_path.open("a", encoding="utf-8") as log:
             log.write(json_text({"step": self.progress.step, **values}) + "\n")
             self.progress.log_bytes = log.tell()
+
+    def _convert_write_errors(self) -> AbstractContextManager[None]:
+        fix = "the previous checkpoint is intact: make room, then continue with --resume"
+        return convert_write_errors(self.prepared.directory.path, fix=fix, error_type=TrainingError)
 
     def _save_checkpoint(self) -> None:
         self._collect_results()

@@ -23,6 +23,7 @@ from regard import config
 from regard.data.corpus import Corpus
 from regard.data.order import Order
 from regard.data.store import TokenStore
+from regard.disk import convert_write_errors
 from regard.errors import CheckpointError, ConfigError, TrainingError
 from regard.models.blocks import initialise_weights
 from regard.progress import print_message, warn
@@ -72,15 +73,12 @@ def prepare_run(
         raise CheckpointError(f"{out}: holds a checkpoint but no config.toml; restore it, or choose another --out")
     if resume and not run.exists():
         warn(f"{out}: no run to resume; a new one begins")
-    try:
+    # Files that cannot be read have raised a DataError of their own by then.
+    with convert_write_errors(out, fix="make room, or choose another --out", error_type=TrainingError):
         if run.exists():
             return _resume_run(tables, run, device, where)
         with _clean_up_on_failure(run):
             return _start_run(tables, run, device, where)
-    except OSError as error:  # errors of files that are read have their own messages
-        raise TrainingError(
-            f"{out}: cannot be written ({error.strerror or error}); make room, or choose another --out"
-        ) from None
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def open_stores(
         store = None if progress is None else TokenStore.open(path, fingerprint)
         return _check_or_write_store(path, store, examples, task, fingerprint, expected, total)
 
-    total = corpus.statistics.n_examples if progress is None else None
+    total = corpus.statistics.n_examples if progress is None and not corpus.data.weights else None
     return open_store("train", corpus.train_examples, total), open_store("valid", corpus.valid_examples)
 
 

@@ -181,7 +181,7 @@ def test_a_directory_of_something_else(fail: Fail, done: Done, undrawn: None, ru
 
 def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:
     write("file", "")
-    end = "; make room, or choose another --out"
+    end = "; make room, or choose another path"
     assert fail("identify", run, "train.src", "--out", "file", *FAST) == f"file: cannot be written (File exists){end}"
     assert fail("identify", run, "train.src", "--out", "file/deep", *FAST) == (
         f"file/deep: cannot be written (Not a directory){end}"

@@ -1,18 +1,17 @@
-"""The store: what goes in comes out, and whatever is not whole counts as absent."""
+"""The token store: written ids are read back, and a damaged store counts as absent."""
 
 from __future__ import annotations
 
 import json
 import os
 import resource
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from regard.data.store import Column, DigestMismatchError, EncodedChunk, TokenStore, compute_fingerprint
+from regard.data.store import Column, DigestMismatchError, EncodedChunk, TokenStore
 
 SOURCE = [[5, 6, 7], [], [8], [9, 10, 11, 12], [13]]
 TARGET = [[1], [2, 3], [], [4, 5], [6, 7, 8]]
@@ -32,7 +31,7 @@ def content(store: TokenStore) -> list[list[list[int]]]:
     return [[store[name][i].tolist() for i in range(len(store))] for name in NAMES]
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_written_ids_are_read_back(tmp_path: Path) -> None:
     for store in (write(tmp_path / "store"), TokenStore.open(tmp_path / "store", "a")):
         assert store is not None
         assert len(store) == 5
@@ -43,7 +42,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         assert store["target"].offsets.tolist() == [0, 1, 3, 3, 5, 8]
 
 
-def test_lengths_side_by_side_with_room_for_special_tokens(tmp_path: Path) -> None:
+def test_lengths_include_special_tokens(tmp_path: Path) -> None:
     store = write(tmp_path / "store")
     assert store.lengths("source", "target", n_special_tokens=1).tolist() == [[4, 2], [1, 3], [2, 1], [5, 3], [2, 4]]
     assert store.lengths("target").tolist() == [[1], [2], [0], [2], [3]]
@@ -73,7 +72,7 @@ def test_another_fingerprint_or_none_counts_as_absent(tmp_path: Path) -> None:
     assert TokenStore.open(tmp_path / "store", "b") is None
 
 
-def test_the_digest_is_that_of_the_ids_and_of_nothing_else(tmp_path: Path) -> None:
+def test_digest_depends_on_the_ids_only(tmp_path: Path) -> None:
     store = write(tmp_path / "store")
     again = TokenStore.open(tmp_path / "store", "a")
     assert again is not None
@@ -85,7 +84,7 @@ def test_the_digest_is_that_of_the_ids_and_of_nothing_else(tmp_path: Path) -> No
     assert len({store.digest, *(each.digest for each in written)}) == 5
 
 
-def test_only_what_is_expected_takes_the_place_of_a_store(tmp_path: Path) -> None:
+def test_store_is_replaced_only_by_the_expected_digest(tmp_path: Path) -> None:
     kept = write(tmp_path / "store")
     with pytest.raises(DigestMismatchError):
         TokenStore.write(
@@ -99,7 +98,7 @@ def test_only_what_is_expected_takes_the_place_of_a_store(tmp_path: Path) -> Non
     assert TokenStore.open(tmp_path / "store", "b") is not None
 
 
-def test_a_new_store_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+def test_new_store_replaces_the_old_one(tmp_path: Path) -> None:
     old = write(tmp_path / "store")
     new = TokenStore.write(tmp_path / "store", NAMES, [[[[1]], [[2]]]], vocabulary_size=9, fingerprint="b")
     assert len(new) == 1
@@ -129,7 +128,7 @@ def test_offsets_that_do_not_fit_the_ids_count_as_damage(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "change", [{"format": 0}, {"examples": "five"}, {"examples": -1}, {"columns": ["source"]}, {"dtype": "words"}]
 )
-def test_a_manifest_that_says_something_else_counts_as_damage(tmp_path: Path, change: dict[str, object]) -> None:
+def test_inconsistent_manifest_counts_as_damage(tmp_path: Path, change: dict[str, object]) -> None:
     write(tmp_path / "store")
     file = tmp_path / "store" / "manifest.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
@@ -148,7 +147,7 @@ def test_an_error_while_writing_leaves_the_old_store_and_nothing_else(tmp_path: 
     assert TokenStore.open(tmp_path / "store", "a") is not None
 
 
-def test_no_space_on_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     big = [[[7] * 50_000], [[7]]]
     resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
@@ -160,12 +159,12 @@ def test_no_space_on_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path: Path) -> None:
+def test_stale_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     for name, age in (("dead", 7200), ("alive", 5)):
-        aside = tmp_path / f".store.{name}.partial"
-        aside.mkdir()
-        (aside / "source.ids").write_bytes(b"12")
-        for path in (aside / "source.ids", aside):
+        partial = tmp_path / f".store.{name}.partial"
+        partial.mkdir()
+        (partial / "source.ids").write_bytes(b"12")
+        for path in (partial / "source.ids", partial):
             stamp = path.stat().st_mtime - age
             os.utime(path, (stamp, stamp))
     write(tmp_path / "store")
@@ -186,27 +185,3 @@ def test_a_column_in_memory() -> None:
     column = Column.from_sentences(SOURCE)
     assert [column[i].tolist() for i in range(len(column))] == SOURCE
     assert len(Column.from_sentences([])) == 0
-
-
-def test_the_fingerprint_changes_with_files_and_parts(tmp_path: Path) -> None:
-    file = tmp_path / "text.en"
-    file.write_bytes(b"x" * (3 << 20))
-    first = compute_fingerprint([file], "tokenizer")
-    assert first == compute_fingerprint([file], "tokenizer")
-    seen = {
-        first,
-        compute_fingerprint([file], "other"),
-        compute_fingerprint([file], "token", "izer"),
-        compute_fingerprint([]),
-    }
-    os.utime(file, ns=(1, 1))
-    seen.add(compute_fingerprint([file], "tokenizer"))
-    file.write_bytes(b"x" * (3 << 20) + b"y")
-    os.utime(file, ns=(1, 1))
-    seen.add(compute_fingerprint([file], "tokenizer"))
-    file.write_bytes(b"x" * (3 << 20) + b"z")
-    os.utime(file, ns=(1, 1))
-    seen.add(compute_fingerprint([file], "tokenizer"))
-    shutil.copy2(file, tmp_path / "text.fr")
-    seen.add(compute_fingerprint([tmp_path / "text.fr"], "tokenizer"))
-    assert len(seen) == 8

@@ -72,10 +72,10 @@ class TestWhatIsRead:
     def test_inputs_stand_between_their_special_tokens(self) -> None:
         one = task()
         texts, turns, _ = one.encode([(document,) for document in documents(10)])
-        first, parting = VOCABULARY.special_id("first"), VOCABULARY.special_id("parting")
+        cls_id, sep_id = VOCABULARY.special_id("cls"), VOCABULARY.special_id("sep")
         for ids, (turn,) in zip(texts, turns, strict=True):
-            assert ids[0] == first
-            assert [place for place, index in enumerate(ids) if index == parting] == [turn - 1, len(ids) - 1]
+            assert ids[0] == cls_id
+            assert [place for place, index in enumerate(ids) if index == sep_id] == [turn - 1, len(ids) - 1]
 
     def test_half_of_the_pairs_are_from_elsewhere(self) -> None:
         drawn = [[SentencePair([d, i, 0], [d, i, 1]) for i in range(4)] for d in range(50)]
@@ -280,7 +280,9 @@ class TestFill:
         one = task(objective="masked")
         with pytest.raises(InputError, match=r"no \[MASK\] in 'the cat'; put it where a word is to be found"):
             one.fill(small(one), "the cat", 3, CPU)
-        with pytest.raises(InputError, match="the text has 68 tokens; this model takes 64; leave out what is far"):
+        with pytest.raises(
+            InputError, match="the text has 68 tokens; this model takes at most 64; leave out what is far"
+        ):
             one.fill(small(one), "[MASK]" + " cat" * 65, 3, CPU)
         bare = PretrainingTask(PretrainConfig(objective="none"), VOCABULARY)
         assert (one.verb, bare.verb) == ("fill", "embed")

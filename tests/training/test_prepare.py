@@ -154,6 +154,21 @@ def test_stores_hold_the_pairs_in_order(tmp_path: Path) -> None:
         assert list(stored_pairs) == expected
 
 
+def test_weighted_sources_are_stored_as_often_as_they_weigh_and_resume_exactly(tmp_path: Path) -> None:
+    tables = recipe(tmp_path)
+    other = write_pairs(tmp_path, "other", digits(5, seed=9))
+    data = {"train": [*tables["data"]["train"], *other], "weights": [1, 3]}
+    prepared = ready(merged(tables, {"data": data}), tmp_path / "run")
+    assert len(prepared.train_store) == 24 + 3 * 5
+    assert len(prepared.valid_store) == 4
+    again = ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "run", resume=True)
+    assert again.config.data.weights == (1, 3)
+    assert again.train_store.digest == prepared.train_store.digest
+    items = [placement.items.tolist() for placement in prepared.train_order.iterate_epoch(1)]
+    assert [placement.items.tolist() for placement in again.train_order.iterate_epoch(1)] == items
+    assert "data.weights" in fault(merged(tables, {"data": {**data, "weights": [1, 2]}}), tmp_path / "run", resume=True)
+
+
 def times(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 

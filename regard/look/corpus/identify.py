@@ -16,11 +16,9 @@ The API makes the subjects. Every finished number is kept on disk; a call that w
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,13 +28,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.disk import json_text, write_json
+from regard.disk import convert_write_errors, json_text, write_json
 from regard.errors import InputError, MissingExtra, did_you_mean
 from regard.look.compute.look_target import LookTarget
 from regard.look.compute.probes import PROBE_FITTERS, PROBE_HYPERPARAMETERS
 from regard.look.corpus.sentences import LayerRef, SentenceSet, SplitVectors, hash_to_int
 from regard.look.render.figures import Curve, CurvePanel, draw_curves
 from regard.progress import print_message, progress_bar
+from regard.text.fingerprints import digest_bytes
 
 VIEW_NAME = "token identifiability"
 DEFAULT_N_SENTENCES = 2000
@@ -183,12 +182,14 @@ def measure_token_identifiability(
 
 
 def _digest_weights(model: nn.Module) -> str:
-    """A digest of the weights as they are in memory, for these are measured."""
-    digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        digest.update(f"{name} {tuple(weight.shape)} ".encode())
-        digest.update(weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    """Return the digest of the weights in memory, which are those measured."""
+
+    def chunks() -> Iterator[bytes]:
+        for name, weight in model.named_parameters():
+            yield f"{name} {tuple(weight.shape)} ".encode()
+            yield weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+    return digest_bytes(chunks())
 
 
 def _describe_stack(sentences: SentenceSet, stack: str) -> dict[str, Any]:
@@ -240,7 +241,7 @@ def _measure_group(
 def resume_results(result: TokenIdentifiability, out: Path) -> None:
     """Go on from what an earlier call left in the directory; refuse what it found for something else."""
     path = out / "identify.json"
-    with _convert_write_errors(out):
+    with convert_write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             _save_results(result, out)
@@ -286,22 +287,13 @@ def _parse_recovery(path: Path, entry: Mapping[str, Any]) -> RecoveryResult:
 
 
 def _save_results(result: TokenIdentifiability, out: Path) -> None:
-    with _convert_write_errors(out):
+    with convert_write_errors(out):
         write_json(out / "identify.json", result.to_dict())
 
 
 def _save_figure(result: TokenIdentifiability, out: Path) -> None:
     try:
-        with _convert_write_errors(out):
+        with convert_write_errors(out):
             result.draw(out / "identify.png")
     except MissingExtra as error:
         print_message(f"no figure: {error}")
-
-
-@contextmanager
-def _convert_write_errors(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        problem = f"cannot be written ({error.strerror or error}); make room, or choose another --out"
-        raise InputError(f"{out}: {problem}") from None

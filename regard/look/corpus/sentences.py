@@ -6,7 +6,6 @@ Sentences are the units: no two are alike, and each is in one part alone.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,6 +22,7 @@ from regard.look.compute.look_target import LookTarget
 from regard.look.compute.probes import ProbeExamples
 from regard.nn import edit, record
 from regard.progress import track, warn
+from regard.text.fingerprints import digest_bytes, hash_text
 
 SPLITS = ("train", "valid", "test")
 
@@ -36,8 +36,8 @@ TokenIds = list[int]
 
 
 def hash_to_int(text: str) -> int:
-    """A number that looks drawn at random, the same for the same text: a seed, or a place in an order."""
-    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()) >> 1
+    """Return a 63-bit hash of a text: a seed, or a key to sort by."""
+    return hash_text(text) >> 1
 
 
 class SampledExamples(NamedTuple):
@@ -143,7 +143,7 @@ class SentenceSet:
     def digest(self) -> str:
         """The same for the same tokens in the same order."""
         tokens = [[side.tokens for side in subject.sides.values()] for subject in self.look_targets]
-        return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
+        return digest_bytes([json.dumps(tokens).encode()])
 
     def token_counts_by_split(self, stack: str) -> dict[str, list[int]]:
         """The tokens of each sentence, part by part."""

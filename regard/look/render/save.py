@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from regard.disk import check_writable, unwritable_error, write_text
+from regard.disk import check_writable, convert_write_errors, write_text
 from regard.errors import InputError
 from regard.look.render.figures import new_figure
 from regard.look.render.page import render_iframe, render_page
@@ -48,10 +48,8 @@ def save_view(make_view_data: Callable[[], ViewData], path: str | Path, write_fi
     """Write what `sheet` makes, which is only asked when the path can be written; `draw` makes the figures."""
     place = check_output_path(path)
     made = make_view_data()
-    try:
+    with convert_write_errors(place):
         TEXT_WRITERS.get(place.suffix.lower(), write_figure)(made, place)
-    except OSError as error:
-        raise unwritable_error(place, error) from None
     return place
 
 

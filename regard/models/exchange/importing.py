@@ -204,7 +204,7 @@ def _find_first_token(tokenizer: Tokenizer, family: HFModelFamily, path: Path) -
     """Return the token before texts: that of the tokenizer's post-processor, or else BART's; Marian has none."""
     plain, (ids, _) = tokenizer.encode("a"), tokenizer.encode_with_special_tokens("a")
     if ids == plain:
-        return tokenizer.id_to_token(_special_id(tokenizer, "first", path)) if family is BART else ""
+        return tokenizer.id_to_token(_special_id(tokenizer, "cls", path)) if family is BART else ""
     before = ids[:1] if family is BART and ids[:1] != plain[:1] else []
     expected = [*before, *plain, _special_id(tokenizer, "end", path)]
     if ids != expected:

@@ -169,7 +169,7 @@ def test_both_in_every_form(senses: WordSenses, model: Any, tmp_path: Path) -> N
 
 def test_texts_that_cannot_be_compared(model: Any) -> None:
     long = sentences(1, least=40, most=40)[0]
-    with pytest.raises(InputError, match="the text has 40 tokens; this model reads 30 at once; split it"):
+    with pytest.raises(InputError, match="the text has 40 tokens; this model takes at most 30; split it"):
         model.explain_match(ONE, long)
     for text in ("", " "):
         with pytest.raises(InputError, match="the text is empty"):

@@ -67,7 +67,7 @@ def test_what_is_written_is_what_the_parts_make(tmp_path: Path) -> None:
         ("no/look.json", "no/look.json: cannot be written: no directory no; make it first"),
         ("file/look.json", "file/look.json: cannot be written: no directory file; make it first"),
         ("folder.json", "folder.json: cannot be written: is a directory; name a file in it"),
-        ("y" * 300 + ".json", "y" * 300 + ".json: cannot be written: file name too long; choose another place"),
+        ("y" * 300 + ".json", "y" * 300 + ".json: cannot be written (File name too long); make room, or choose another path"),
     ],
 )
 def test_a_path_that_cannot_be_written_is_refused_before_the_work(
@@ -84,7 +84,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_work(
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a directory that nobody can write to")
 def test_a_directory_that_nobody_can_write_to() -> None:
-    with pytest.raises(InputError, match=r"^/sys/kernel/look.json: cannot be written: .*; choose another place$"):
+    with pytest.raises(InputError, match=r"^/sys/kernel/look.json: cannot be written \(.*\); make room, or choose another path$"):
         save_view(not_asked, "/sys/kernel/look.json")
 
 
@@ -117,7 +117,7 @@ def test_a_disk_that_is_full_leaves_what_was_there(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"cannot be written: no space left on device; choose another place$"):
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\); make room, or choose another path$"):
         save_view(one_view, path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]

@@ -69,7 +69,7 @@ def test_exported_tokenizer_equals_transformers(kind: Any, tmp_path: Path) -> No
     write_hf_tokenizer(tmp_path, tokenizer, template, names, {})
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     assert len(theirs) == len(tokenizer)
-    first, last = tokenizer.special_id("first"), tokenizer.special_id("parting")
+    first, last = tokenizer.special_id("cls"), tokenizer.special_id("sep")
     for text in TEXTS:
         ids = tokenizer.encode(text)
         assert theirs(text)["input_ids"] == [first, *ids, last]
@@ -117,7 +117,7 @@ def refusal(folder: Path, size: int = SIZE) -> str:
 
 def test_refusals(tmp_path: Path) -> None:
     assert refusal(tmp_path) == (
-        "DIR: has no tokenizer.json and no vocab.txt; where their library can read the vocabulary, it can write one: "
+        "DIR: has no tokenizer.json and no vocab.txt; if transformers can read the vocabulary, it can write one: "
         "python -c \"from transformers import AutoTokenizer; t = AutoTokenizer.from_pretrained('DIR'); "
         "t.save_pretrained('DIR')\""
     )

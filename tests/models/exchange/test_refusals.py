@@ -275,7 +275,7 @@ def test_other_special_token_templates_are_refused(folder: Folder) -> None:
     assert refusal(path) == "DIR/tokenizer.json: adds special tokens as in '<unk> ▁a </s>', expected '▁a </s>'"
     path = folder("BERT words")
     piecewise(path, MARIAN, {"single": "$A </s>"}, SIZE)
-    assert refusal(path) == ("DIR/tokenizer.json: this vocabulary has no token for 'first'; it would be [CLS] or <s>")
+    assert refusal(path) == ("DIR/tokenizer.json: this vocabulary has no token for 'cls'; it would be [CLS] or <s>")
     path = folder("Marian, two vocabularies")
     (path / "tokenizer.target.json").unlink()
     assert refusal(path).startswith("DIR: has no tokenizer.target.json; ")

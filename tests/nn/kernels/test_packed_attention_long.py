@@ -7,7 +7,7 @@ import torch
 from attention_reference import assert_is_attention, explicit, packed, with_gradient
 from torch.testing import assert_close
 
-from regard.nn import MultiHeadAttention, PackedPositions, record, make_mask
+from regard.nn import MultiHeadAttention, PackedPositions, make_mask, record
 
 long = pytest.importorskip("regard.nn.kernels.packed_attention_long")
 attend = long.packed_self_attention
