@@ -55,9 +55,10 @@ class Options(argparse.ArgumentParser):
         self.add_argument("--steps", type=int, default=steps, help="optimiser steps per round")
         self.add_argument("--warm", type=int, default=1, help="warm-up rounds at least")
         self.add_argument("--max-warm", type=int, default=20, help="warm-up rounds at most")
+        self.add_argument("--layers", type=int, help="layers, instead of those of the preset")
         self.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="compiled peers too")
         self.add_argument("--compile-backend", default="inductor", help="backend of torch.compile for the peers")
-        self.smoke = {"steps": 1, "max_warm": 2, "compile_backend": "eager", **self.smoke}
+        self.smoke = {"steps": 1, "max_warm": 1, "layers": 1, "compile_backend": "eager", **self.smoke}
 
 
 def is_installed(package: str) -> bool:
@@ -66,6 +67,11 @@ def is_installed(package: str) -> bool:
     if not installed:
         print(f"{package}: skipped, not installed")
     return installed
+
+
+def layer_settings(options: argparse.Namespace, *keys: str) -> dict[str, int]:
+    """Return the keys of a ``[model]`` table that ``--layers`` sets, if it is given."""
+    return dict.fromkeys(keys, options.layers) if options.layers else {}
 
 
 def compile_modes(options: argparse.Namespace) -> list[str]:

@@ -73,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--texts", type=int, default=1, help="texts per row")
     parser.add_argument("--peak", type=float, default=990e12, help="peak FLOP/s of the GPU")
     options = parser.parse(arguments)
-    shape = apply_preset({"preset": options.preset, "n_positions": options.length}, TransformerLMConfig)
-    config = TransformerLMConfig(**shape)
+    shape = {"preset": options.preset, "n_positions": options.length, **harness.layer_settings(options, "n_layers")}
+    config = TransformerLMConfig(**apply_preset(shape, TransformerLMConfig))
     task = LanguageModelTask(
         LmConfig(length=options.length), build_tokenizer(LM_SPECIAL_TOKENS, options.vocabulary)
     )

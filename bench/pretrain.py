@@ -85,8 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=256, help="rows of 128 tokens; longer rows are fewer")
     parser.add_argument("--peak", type=float, default=990e12, help="peak FLOP/s of the GPU")
     options = parser.parse(arguments)
+    layers = harness.layer_settings(options, "n_layers")
     for length in options.lengths:
-        shape = {"preset": options.preset, "n_positions": max(512, length)}
+        shape = {"preset": options.preset, "n_positions": max(512, length), **layers}
         config = TransformerEncoderConfig(**apply_preset(shape, TransformerEncoderConfig))
         n_rows = max(1, options.batch * 128 // length)
         with TemporaryDirectory() as folder:

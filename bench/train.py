@@ -118,7 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--peer-batches", type=int, default=32, help="different batches of the peers")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
     options = parser.parse(arguments)
-    config = TransformerSeq2SeqConfig(**apply_preset({"preset": options.preset}))
+    layers = harness.layer_settings(options, "n_layers", "n_decoder_layers")
+    config = TransformerSeq2SeqConfig(**apply_preset({"preset": options.preset, **layers}))
     task = build_task(options.vocabulary)
     sentences = sample_sentences(options.pairs, options.vocabulary, options.mean)
     with TemporaryDirectory() as folder:

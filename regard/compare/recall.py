@@ -64,7 +64,7 @@ def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Meas
     with single_thread(), progress_bar("copying: steps of training", len(shapes) * size.steps) as shown:
         for name, shape in shapes.items():
             model = build_model(MODEL_ARCHITECTURES[name], shape, size.vocabulary_size)
-            initialise_weights(model, torch.Generator().manual_seed(settings.seed), model.config.deviation)
+            initialise_weights(model, torch.Generator().manual_seed(settings.seed), model.config.init_std)
             copier = CopyTaskTrainer(
                 model, size, settings.seed, device, is_decoder_only=MODEL_ARCHITECTURES[name] is CAUSAL_LMS
             )

@@ -121,7 +121,7 @@ def _train_models(
 
 def translate_greedily(path: Path, sources: Sequence[str], device: str) -> list[str]:
     """What the model in a run makes of each source, greedily."""
-    found = api.load(path, device=device).stream(buffered_read(sources), aligned=False, beam=1, batch=64)
+    found = api.load(path, device=device).translate_iterable(buffered_read(sources), aligned=False, beam=1, batch=64)
     return [best[0].text for _, best in found]
 
 
