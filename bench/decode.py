@@ -100,7 +100,7 @@ def bench_case(decoders: dict[str, Decoder], batch_size: int, beam: int, options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = harness.Options(__doc__, rounds=3, smoke=SMOKE)
+    parser = harness.SpeedParser(__doc__, rounds=3, smoke=SMOKE)
     parser.add_argument("--preset", default="base")
     parser.add_argument("--vocabulary", type=int, default=32000)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 1])

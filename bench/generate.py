@@ -106,7 +106,7 @@ def bench_batch(generators: dict[str, GenerateFunction], batch_size: int, option
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = harness.Options(__doc__, rounds=3, smoke=SMOKE)
+    parser = harness.SpeedParser(__doc__, rounds=3, smoke=SMOKE)
     parser.add_argument("--preset", default="gpt2-small")
     parser.add_argument("--vocabulary", type=int, default=50257)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 64])

@@ -29,17 +29,15 @@ SPEED_TOLERANCE = 0.1
 """Relative change of speed between two rounds of warm-up below which the speed counts as stable."""
 
 
-class Options(argparse.ArgumentParser):
-    """An argument parser with the options of every benchmark: ``--device``, ``--rounds`` and ``--smoke``.
+class Parser(argparse.ArgumentParser):
+    """An argument parser with ``--smoke``, which every benchmark takes.
 
     `smoke` holds the defaults that ``--smoke`` sets; an option that is given explicitly overrides them.
     """
 
-    def __init__(self, description: str | None, *, rounds: int, smoke: Mapping[str, Any], device: str = "cpu") -> None:
+    def __init__(self, description: str | None, *, smoke: Mapping[str, Any]) -> None:
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-        self.smoke = {"rounds": 1, **smoke}
-        self.add_argument("--device", default=device)
-        self.add_argument("--rounds", type=int, default=rounds, help="measured rounds, interleaved")
+        self.smoke = dict(smoke)
         self.add_argument("--smoke", action="store_true", help="run everything once at tiny sizes, within seconds")
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -49,6 +47,15 @@ class Options(argparse.ArgumentParser):
             self.set_defaults(**self.smoke)
             options = self.parse_args(arguments)
         return options
+
+
+class SpeedParser(Parser):
+    """The parser of benchmarks that time rounds: ``--device`` and ``--rounds`` too."""
+
+    def __init__(self, description: str | None, *, rounds: int, smoke: Mapping[str, Any]) -> None:
+        super().__init__(description, smoke={"rounds": 1, **smoke})
+        self.add_argument("--device", default="cpu")
+        self.add_argument("--rounds", type=int, default=rounds, help="measured rounds, interleaved")
 
     def add_training_options(self, *, steps: int) -> None:
         """Add the options of benchmarks that train."""
@@ -160,19 +167,25 @@ def median_speed(rounds: Sequence[Round]) -> float:
 
 
 def print_speeds(
-    title: str, rounds: Mapping[str, Sequence[Round]], *, steps: int, unit: str = "tokens/s", notes: Notes = NO_NOTES
+    title: str,
+    rounds: Mapping[str, Sequence[Round]],
+    *,
+    steps: int,
+    step: str = "step",
+    unit: str = "tokens/s",
+    notes: Notes = NO_NOTES,
 ) -> None:
-    """Print the medians of every contender beside those of the first: speed, time per step, ratio and a note.
+    """Print the medians of every contender and their ratio to the first: speed, time per step, a note.
 
-    `steps` is the number of optimiser or decoding steps in a round.
+    `steps` is the number of optimiser or decoding steps in a round; `step` is their name.
     """
     first = next(iter(rounds))
     print(title)
-    print(f"    {'':<30}{unit:>18}{'ms per step':>14}{first + ' / this':>16}")
+    print(f"    {'':<30}{unit:>18}{'ms per ' + step:>18}{first + ' / this':>16}")
     for name, each in rounds.items():
         milliseconds = 1e3 * statistics.median(one.seconds for one in each) / steps
         speed, ratio = median_speed(each), median_speed(rounds[first]) / median_speed(each)
-        print(f"    {name:<30}{speed:>18,.0f}{milliseconds:>14.2f}{ratio:>15.2f}x   {notes.get(name, '')}".rstrip())
+        print(f"    {name:<30}{speed:>18,.0f}{milliseconds:>18.2f}{ratio:>15.2f}x   {notes.get(name, '')}".rstrip())
 
 
 def utilisation(

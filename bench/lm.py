@@ -64,7 +64,7 @@ def build_contenders(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = harness.Options(__doc__, rounds=5, smoke=SMOKE)
+    parser = harness.SpeedParser(__doc__, rounds=5, smoke=SMOKE)
     parser.add_training_options(steps=20)
     parser.add_argument("--preset", default="gpt2-small")
     parser.add_argument("--vocabulary", type=int, default=50257)

@@ -29,7 +29,7 @@ from regard.models.config import TransformerSeq2SeqConfig, apply_preset
 from regard.tasks.translate import TranslateConfig, TranslationTask
 from regard.text.tokenizer import PAD, SEQ2SEQ_SPECIAL_TOKENS, TokenizerPair
 
-SMOKE = {"preset": "tiny", "vocabulary": 500, "batch_tokens": [512], "pairs": 400, "peer_batches": 2}
+SMOKE = {"preset": "tiny", "vocabulary": 500, "batch_tokens": [512], "pairs": 400, "peer_batches": 1}
 
 
 class Peer(NamedTuple):
@@ -96,18 +96,18 @@ def build_contenders(
     regard = train_regard(task, config, store, options, n_rows=size // options.width, length=options.width)
     contenders: dict[str, harness.Contender] = {"regard": regard.__next__}
     batches = build_padded_batches(store, size, options.peer_batches, torch.device(options.device))
-    modes = harness.compile_modes(options)
+    modes, dynamic = harness.compile_modes(options), len(batches) > 1 or None
     for name in options.peers:
         peer = PEERS[name]
         for mode in modes if harness.is_installed(peer.package) else ():
             model = peer.build(config, options.vocabulary)
-            rounds = peers.train_peer(model, batches, options, mode, loss=peer.loss, dynamic=True)
+            rounds = peers.train_peer(model, batches, options, mode, loss=peer.loss, dynamic=dynamic)
             contenders[f"{peer.title}, {mode}"] = rounds.__next__
     return contenders
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = harness.Options(__doc__, rounds=5, smoke=SMOKE)
+    parser = harness.SpeedParser(__doc__, rounds=5, smoke=SMOKE)
     parser.add_training_options(steps=5)
     parser.add_argument("--preset", default="small")
     parser.add_argument("--vocabulary", type=int, default=8000)

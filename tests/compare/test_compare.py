@@ -31,7 +31,7 @@ class Finished(NamedTuple):
     out: str
     err: str
 
-    def found(self, name: str) -> Measurements:
+    def read_measurements(self, name: str) -> Measurements:
         numbers: Measurements = json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))["found"]
         return numbers
 
@@ -97,7 +97,7 @@ def test_the_four_parts_and_what_they_leave(finished: Finished) -> None:
 
 
 def test_everything_is_timed_and_shown(finished: Finished) -> None:
-    numbers = finished.found("cost")
+    numbers = finished.read_measurements("cost")
     assert len(numbers["times"]) == 4 * 2 * 2 * 4  # layers, passes, widths, lengths
     assert all(len(each["seconds"]) >= 3 and min(each["seconds"]) > 0 for each in numbers["times"])
     shown = EXPERIMENTS["cost"].summarise(numbers)
@@ -107,7 +107,7 @@ def test_everything_is_timed_and_shown(finished: Finished) -> None:
 
 def test_every_architecture_copies_and_is_shown(finished: Finished) -> None:
     names = [*RNN_MODELS, *TRANSFORMER_MODELS, *LANGUAGE_MODELS]
-    numbers = finished.found("recall")
+    numbers = finished.read_measurements("recall")
     assert [each["name"] for each in numbers["models"]] == names
     assert all(0 <= n <= 5 * d for each in numbers["models"] for n, d in zip(each["right"], (1, 2, 4), strict=True))
     (table,) = EXPERIMENTS["recall"].summarise(numbers).tables
