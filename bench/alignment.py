@@ -126,7 +126,6 @@ def train_smoke_model(folder: Path) -> list[str]:
     recipe = {
         "task": {"name": "translate"},
         "data": {"train": data, "valid": data},
-        "tokenizer": {"vocabulary": 300},
         "model": {"preset": "tiny", "n_layers": 1, "n_decoder_layers": 1},
         "train": {"steps": 1, "batch_tokens": 256},
     }

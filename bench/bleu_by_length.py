@@ -2,8 +2,8 @@
 
     python bench/bleu_by_length.py test.en test.de --out by-length.png additive=additive.de transformer=transformer.de
 
-Each NAME=FILE holds the translations of the source, line by line. Sentences are divided into buckets of about equal size
-by the number of words of their source, as `regard compare` does.
+Each NAME=FILE holds the translations of the source, line by line. Sentences are divided into buckets of about equal
+size by the number of words of their source, as `regard compare` does.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def build_hf_generator(model: Any, options: argparse.Namespace) -> GenerateFunct
 def build_regard_generator(folder: Path, options: argparse.Namespace) -> GenerateFunction:
     """Return `generate` of regard's API."""
     model = regard.load(folder, device=options.device)
-    sampling = {"top_k": 50} if options.sample else {"temperature": 0}
+    sampling = {"top_k": 50} if options.sample else {"temperature": 0.0}
 
     def generate(prompts: list[str]) -> list[list[int]]:
         generated = model.generate(prompts, max_tokens=options.tokens, batch=len(prompts), **sampling)

@@ -75,9 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse(arguments)
     shape = {"preset": options.preset, "n_positions": options.length, **harness.layer_settings(options, "n_layers")}
     config = TransformerLMConfig(**apply_preset(shape, TransformerLMConfig))
-    task = LanguageModelTask(
-        LmConfig(length=options.length), build_tokenizer(LM_SPECIAL_TOKENS, options.vocabulary)
-    )
+    task = LanguageModelTask(LmConfig(length=options.length), build_tokenizer(LM_SPECIAL_TOKENS, options.vocabulary))
     with TemporaryDirectory() as folder:
         store = write_full_rows(Path(folder), task, options)
         rounds = harness.time_warm_rounds(build_contenders(config, task, store, options), options)

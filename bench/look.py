@@ -5,9 +5,10 @@
 
 Attribution is the contribution of each input token to each position by the Jacobian (Brunner et al. 2020, section 5).
 regard computes all layers, the peers the last layer alone. They take one backward pass for each output element: a
-fraction of the elements is measured and scaled up (--fraction). The floor is the time of the matrix multiplications that
-linearised attribution needs, at the throughput of a large one on this machine. Captum is measured where it is installed:
-pip install --no-deps captum. Effective attention (Brunner et al. 2020, section 3) is compared with its definition.
+fraction of the elements is measured and scaled up (--fraction). The floor is the time of the matrix multiplications
+that linearised attribution needs, at the throughput of a large one on this machine. Captum is measured where it is
+installed: pip install --no-deps captum. Effective attention (Brunner et al. 2020, section 3) is compared with its
+definition.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _attribution_dtype(device: str) -> torch.dtype:
 
 
 def build_last_layer(target: LookTarget) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """Return the last layer's output as a function of the embeddings, and these; attention is materialised for the peers."""
+    """Return the last layer as a function of the embeddings, with materialised attention, and the embeddings."""
     x = record_inputs(target)["encoder"]
 
     def run(inputs: Tensor) -> Tensor:
@@ -123,16 +124,16 @@ def print_attribution_times(target: LookTarget, options: argparse.Namespace) -> 
     n_layers = target.n_layers("encoder")
     flops = n_tokens * width * n_tokens * n_layers * 2 * (5 * width**2 + 4 * n_tokens * width)
     floor = flops / measure_matmul_throughput(device, options.matmul)
-    print(f"attribution, {n_layers} layers x {width}, {n_tokens} tokens; floor {floor:.2f} s ({flops / 1e12:.2g} TFLOP)")
+    print(
+        f"attribution, {n_layers} layers x {width}, {n_tokens} tokens; floor {floor:.2f} s ({flops / 1e12:.2g} TFLOP)"
+    )
     for _ in range(3 if device == "cuda" else 1):  # the first compiles a kernel there
         start = time.perf_counter()
         exact = compute_attribution(target, "encoder")
         float(exact.contribution.sum())
         seconds = time.perf_counter() - start
         print(f"  regard, all layers, exact         {seconds:9.2f} s   {seconds / floor:.2f} of the floor", flush=True)
-    pushforward = measure_seconds(
-        lambda: linearised_pushforward(target, "encoder", _attribution_dtype(device)), device
-    )
+    pushforward = measure_seconds(lambda: linearised_pushforward(target, "encoder", _attribution_dtype(device)), device)
     print(f"    of that, building the matrices  {pushforward:9.2f} s")
     if device == "cuda":
         print_half_precision_error(target, n_tokens, width)
@@ -151,7 +152,9 @@ def print_half_precision_error(target: LookTarget, n_tokens: int, width: int) ->
     print(f"    relative error of half precision, squared norms: mean {error.mean():.2e}, maximum {error.max():.1e}")
 
 
-def print_estimate(target: LookTarget, n_probes: int, exact: TokenAttribution, exact_seconds: float, device: str) -> None:
+def print_estimate(
+    target: LookTarget, n_probes: int, exact: TokenAttribution, exact_seconds: float, device: str
+) -> None:
     """Print time and error of the estimate from random probes."""
     estimate = compute_attribution(target, "encoder", estimate=n_probes)
     seconds = measure_seconds(lambda: compute_attribution(target, "encoder", estimate=n_probes), device)
@@ -195,8 +198,7 @@ def print_effective_attention_times(target: LookTarget, device: str) -> None:
     inspection = Inspection(target)
     weights, n_tokens = inspection.attention(), len(target.sides["encoder"].tokens)
     values = [
-        (module, inspection._recorded[0][f"{name}.value"][0])
-        for name, module in target.attentions("encoder").items()
+        (module, inspection._recorded[0][f"{name}.value"][0]) for name, module in target.attentions("encoder").items()
     ]
     transformed = torch.stack([value.double() @ _output_weight_by_head(module).double().mT for module, value in values])
 

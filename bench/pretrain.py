@@ -68,7 +68,8 @@ def build_contenders(
     regard = train_regard(task, config, store, options, n_rows=n_rows, length=length)
     contenders: dict[str, harness.Contender] = {"regard": regard.__next__}
     batches = [
-        sample_masked_batch(n_rows, length, options.vocabulary, options.device) for _ in range(2 if options.smoke else 8)
+        sample_masked_batch(n_rows, length, options.vocabulary, options.device)
+        for _ in range(2 if options.smoke else 8)
     ]
     for mode in harness.compile_modes(options) if harness.is_installed("transformers") else ():
         model = peers.build_bert(config, options.vocabulary)

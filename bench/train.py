@@ -85,7 +85,7 @@ def _pad_batch(store: TokenStore, pairs: np.ndarray, device: torch.device) -> pe
 
 
 def _pad_column(store: TokenStore, name: str, pairs: np.ndarray) -> Tensor:
-    sentences = [torch.from_numpy(store[name][pair].astype(np.int64)) for pair in pairs]
+    sentences = [torch.from_numpy(store[name][pair].astype(np.int64)) for pair in pairs.tolist()]
     return nn.utils.rnn.pad_sequence(sentences, batch_first=True, padding_value=PAD)
 
 

@@ -25,6 +25,7 @@ def restored_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(n_threads)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch.compile reads it while it traces
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_script_runs_with_smoke(
     script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -18,7 +18,11 @@ def tiny_sizes() -> Iterator[None]:
     """Every comparison takes seconds."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(translate, "MAX_EXTRA_TOKENS", 2)  # a model of two steps writes until it must stop
-        for module, name, less in ((training_runs, "N_VALIDATIONS", 1), (plan, "N_PROFILED_BATCHES", 1), (charts, "DPI", 30)):
+        for module, name, less in (
+            (training_runs, "N_VALIDATIONS", 1),
+            (plan, "N_PROFILED_BATCHES", 1),
+            (charts, "DPI", 30),
+        ):
             patched.setattr(module, name, less)
         patched.setattr(compared_models, "CANDIDATE_WIDTHS", range(16, 65, 16))
         for module, size in TINY:
