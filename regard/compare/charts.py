@@ -27,7 +27,7 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """Series by name over the same axes; `reference_levels` are dotted horizontal lines, scales may be "log" or "log2"."""
+    """Series by name; `reference_levels` are dotted horizontal lines, scales may be "log" or "log2"."""
 
     title: str
     series: Mapping[str, Series]

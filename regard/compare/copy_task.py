@@ -80,7 +80,7 @@ class CopyTaskTrainer:
         self.is_decoder_only = is_decoder_only
 
     def train_steps(self) -> Iterator[float]:
-        """Train on sequences of every length up to the longest, the same for all models; yield the loss of each step."""
+        """Train on sequences of all lengths, the same for all models; yield the loss of each step."""
         size, generator = self.setup, torch.Generator().manual_seed(self.seed + 1)
         optimiser = build_adamw(self.model, 0.0)
         self.model.train()

@@ -26,7 +26,7 @@ Example = TypeVar("Example", Pair, TaggedSentence)
 
 
 class CorpusSize(NamedTuple):
-    """Number of synthetic examples, how many of all are for validation and for testing, and the most facts in a list."""
+    """Number of synthetic, validation and test examples, and the most facts in a synthetic list."""
 
     n_examples: int
     n_valid: int
