@@ -35,8 +35,13 @@ format: setup
 	$(RUN)ruff check --fix .
 	$(RUN)ruff format .
 
+# The benchmarks that a CPU finishes in minutes; each says with --help what it needs otherwise.
 bench: setup
 	$(RUN)python bench/loader.py
 	$(RUN)python bench/train.py
+	$(RUN)python bench/lm.py --preset tiny --rows 4 --length 64
+	$(RUN)python bench/pretrain.py --preset tiny --batch 8 --vocabulary 8000
 	$(RUN)python bench/decode.py
+	$(RUN)python bench/generate.py --batch-sizes 1 8 --tokens 64
+	$(RUN)python bench/look.py
 	$(RUN)python bench/transformers_parity.py

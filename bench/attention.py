@@ -10,12 +10,12 @@ rows compute 7; when tuning those that each kernel computes (2, 3, 4).
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import harness
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -30,6 +30,9 @@ SHAPES = [
     (256, 128, 1, False), (256, 128, 4, False), (256, 128, 4, True),
 ]  # fmt: skip
 """Rows, tokens, texts in a row, causal."""
+
+SMOKE_SHAPES = [(2, 256, 2, True), (2, 64, 2, False)]
+"""One shape for each kernel."""
 
 BLOCK_SIZES = {
     "forward": [(128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 128, 4, 2, 168)],
@@ -169,14 +172,18 @@ def time_sdpa(inputs: KernelInputs) -> float:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = harness.Parser(__doc__, smoke={})
     parser.add_argument("--tune", action="store_true")
-    if parser.parse_args().tune:
+    options = parser.parse(arguments)
+    if not torch.cuda.is_available():
+        print("attention kernels: skipped, no CUDA device")
+        return
+    if options.tune:
         rows = KernelInputs.sample(*SHAPES[0])
         for name in BLOCK_SIZES:
             getattr(packed_attention_long, name.upper())[E] = tune_blocks(name, rows)
-    for shape in SHAPES:
+    for shape in SMOKE_SHAPES if options.smoke else SHAPES:
         print_timings(*shape)
 
 

@@ -51,7 +51,7 @@ def test_an_option_without_its_value_or_with_another_kind(fail: Fail, arguments:
 
 def test_one_file_where_there_should_be_two(fail: Fail) -> None:
     said = fail("compare", "--quick", "--data", "pairs.tsv", "--out", "x")
-    assert said == "--data pairs.tsv: expected two files of lines side by side, as in --data train.en train.fr"
+    assert said == "--data pairs.tsv: expected two parallel files, as in --data train.en train.fr"
 
 
 def test_a_device_that_is_unknown_or_not_there(fail: Fail, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
