@@ -26,6 +26,9 @@ from regard.progress import track
 N_RANDOM_ORDERS = 10
 """Random orders of the inputs, drawn anew for each predicted token."""
 
+N_ESTIMATE_DIRECTIONS = 16
+"""Random directions per token from which faithfulness estimates attribution: the ranking needs few."""
+
 MIN_STDS_ABOVE_RANDOM = 3.0
 """Spreads above random at which a view counts as better; of views that know nothing, 1 in 100 gets there."""
 

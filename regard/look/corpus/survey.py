@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.look.compute.look_target import LookTarget
-from regard.look.inspection import Inspection
+from regard.look.compute.text_analysis import TextAnalysis
 from regard.look.render.figures import Curve, CurvePanel, draw_curves
 from regard.look.render.save import check_output_path, save_view
 from regard.look.views.view_data import Axis, ViewArray, ViewData
@@ -115,10 +115,10 @@ def survey_identifiability(
     """Look at every subject, at these kinds of attention."""
     found: dict[str, list[tuple[int, Tensor, Tensor]]] = {kind: [] for kind in kinds}
     for subject in track(look_targets, "looking", len(look_targets)):
-        seen = Inspection(subject)
+        analysis = TextAnalysis(subject)
         for kind in kinds:
-            effective, about_it = seen.effective_with_identifiability(kind)
-            likeness = head_correlation(seen.attention(kind), effective, seen.attention_mask(kind))
+            effective, about_it = analysis.effective_with_identifiability(kind)
+            likeness = head_correlation(analysis.attention(kind), effective, analysis.attention_mask(kind))
             found[kind].append((int(about_it.keys.max()), likeness.cpu(), about_it.share.mean(-1).cpu()))
     width = {kind: next(iter(look_targets[0].attentions(kind).values())).d_value for kind in kinds}
     return IdentifiabilitySurvey(

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from regard.errors import InputError, did_you_mean
 from regard.look.compute.attribution import self_contribution_summary
 from regard.look.compute.effective_attention import AttentionIdentifiability
-from regard.look.compute.faithfulness import MIN_STDS_ABOVE_RANDOM
+from regard.look.compute.faithfulness import MIN_STDS_ABOVE_RANDOM, N_ESTIMATE_DIRECTIONS
 from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
+from regard.look.compute.text_analysis import TextAnalysis
 from regard.look.views.view_data import Axis, ValueKind, ViewArray, ViewData, merge_array_subwords
 
-if TYPE_CHECKING:
-    from regard.look.inspection import Inspection
-
 LAYER_AXIS, HEAD_AXIS = Axis("layer"), Axis("head")
-
-N_ESTIMATE_DIRECTIONS = 16
-"""Directions of each token from which faithfulness estimates attribution: what matters most is plain from few."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +38,22 @@ ViewItems = Iterator[ViewArray | str]
 """What a view gives: arrays, and sentences about them."""
 
 
-def attention_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def attention_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     for kind in _requested_kinds(analysis, request):
         yield ViewArray("attention", kind, "weights", _attention_axes(kind), analysis.attention(kind))
 
 
-def effective_attention_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def effective_attention_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     for kind in _requested_kinds(analysis, request):
         yield ViewArray("effective", kind, "weights", _attention_axes(kind), analysis.effective_attention(kind))
 
 
-def value_norms_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def value_norms_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     for kind in _requested_kinds(analysis, request):
         yield ViewArray("norms", kind, "norms", _attention_axes(kind), analysis.norms(kind))
 
 
-def identifiability_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def identifiability_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     for kind in _requested_kinds(analysis, request):
         found = analysis.identifiability(kind)
         yield describe_identifiability(kind, found)
@@ -85,7 +80,7 @@ def describe_identifiability(kind: str, identifiability: AttentionIdentifiabilit
     )
 
 
-def attribution_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def attribution_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     for stack in [stack for stack in _requested_stacks(analysis, request) if analysis.look_target.n_layers(stack)]:
         over = tuple(analysis.tokens)[: list(analysis.tokens).index(stack) + 1]
         output = Axis("output", (stack,))
@@ -112,7 +107,7 @@ def attribution_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
         )
 
 
-def similarity_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def similarity_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     for kind in _requested_kinds(analysis, request):
         if not _is_bilinear(analysis, kind):
             continue
@@ -140,7 +135,7 @@ def similarity_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
                 yield ViewArray("similarity", kind, name, axes, getattr(one, name)[None, None])
 
 
-def rollout_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def rollout_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     for stack in [stack for stack in _requested_stacks(analysis, request) if stack in analysis.kinds]:
         values = analysis.rollout(stack)
         sides = tuple(analysis.tokens)
@@ -150,7 +145,7 @@ def rollout_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
         )
 
 
-def gradients_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def gradients_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     found, sides = analysis.gradients(), tuple(analysis.tokens)
     output = _output_axis(analysis.look_target)
     for name in ("gradient_x_input", "integrated_gradients"):
@@ -168,7 +163,7 @@ def gradients_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
     )
 
 
-def faithfulness_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def faithfulness_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     found = analysis.faithfulness(request.words, estimate=request.estimate or N_ESTIMATE_DIRECTIONS)
     method = Axis("method", labels=tuple(found.methods))
     yield ViewArray(
@@ -196,14 +191,14 @@ def faithfulness_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
         )
 
 
-def pooling_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def pooling_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     assert analysis.look_target.hops is not None
     weights = analysis.look_target.hops()
     hops = Axis("hop", labels=tuple(map(str, range(len(weights)))))
     yield ViewArray("pooling", "", "weights", (Axis("input", tuple(analysis.tokens)), hops), weights.T)
 
 
-def positions_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
+def positions_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     for side in _requested_stacks(analysis, request):
         if (vectors := analysis.position_vectors(side)) is not None:
             yield ViewArray("positions", side, "vectors", (Axis("position", (side,)), Axis("dimension")), vectors)
@@ -212,7 +207,7 @@ def positions_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
 class ViewRequirement(NamedTuple):
     """What a model must have for a view, and what is said of one that has it not."""
 
-    is_met: Callable[[Inspection], bool]
+    is_met: Callable[[TextAnalysis], bool]
     unmet_reason: str
 
 
@@ -240,7 +235,7 @@ HAS_POSITION_VECTORS = ViewRequirement(
 class View(NamedTuple):
     """What makes a view, what it needs of a model, and what can be chosen of it."""
 
-    build: Callable[[Inspection, ViewRequest], ViewItems]
+    build: Callable[[TextAnalysis, ViewRequest], ViewItems]
     requirement: ViewRequirement
     options: tuple[str, ...] = ()
 
@@ -260,17 +255,17 @@ VIEWS = {
 }
 
 
-def available_views(analysis: Inspection) -> list[str]:
+def available_views(analysis: TextAnalysis) -> list[str]:
     """The views that this model has."""
     return [name for name, view in VIEWS.items() if view.requirement.is_met(analysis)]
 
 
-def default_view(analysis: Inspection) -> str:
+def default_view(analysis: TextAnalysis) -> str:
     """The view where none is named: attention, else pooling by attention, else gradients."""
     return next((name for name in ("attention", "pooling") if VIEWS[name].requirement.is_met(analysis)), "gradients")
 
 
-def build_view_data(analysis: Inspection, view: str, request: ViewRequest) -> ViewData:
+def build_view_data(analysis: TextAnalysis, view: str, request: ViewRequest) -> ViewData:
     """The arrays and sentences of one view, or of ``all`` there are for this model."""
     check_request(analysis, view, request)
     arrays: list[ViewArray] = []
@@ -294,14 +289,14 @@ def _suggest_views(others: Sequence[str], prefix: str = "; ") -> str:
     return f"{prefix}look at: {', '.join(others)}" if others else ""
 
 
-def _collect_sides(analysis: Inspection, arrays: Sequence[ViewArray]) -> dict[str, list[str]]:
+def _collect_sides(analysis: TextAnalysis, arrays: Sequence[ViewArray]) -> dict[str, list[str]]:
     """The sides of the model, and its outputs where an array lies over them."""
     outputs = {analysis.look_target.output_side: list(analysis.look_target.output_labels)}
     used = {side for array in arrays for axis in array.axes for side in axis.over}
     return analysis.tokens | {side: names for side, names in outputs.items() if side in used}
 
 
-def check_request(analysis: Inspection, view: str, request: ViewRequest) -> None:
+def check_request(analysis: TextAnalysis, view: str, request: ViewRequest) -> None:
     """Refuse what is not there, before any work; of all views, each has only some things to choose."""
     if view != "all" and view not in VIEWS:
         raise InputError(f"no view is called '{view}'; {did_you_mean(view, [*VIEWS, 'all'])}")
@@ -355,11 +350,11 @@ def _output_axis(look_target: LookTarget) -> Axis:
     return Axis("output", (last,), ahead=last == "decoder")
 
 
-def _is_bilinear(analysis: Inspection, kind: str) -> bool:
+def _is_bilinear(analysis: TextAnalysis, kind: str) -> bool:
     return all(module.bilinear_factors(0) is not None for module in analysis.look_target.attentions(kind).values())
 
 
-def _requested_kinds(analysis: Inspection, request: ViewRequest) -> list[str]:
+def _requested_kinds(analysis: TextAnalysis, request: ViewRequest) -> list[str]:
     """The kinds of attention asked for."""
     if request.kind is None:
         return analysis.kinds
@@ -367,7 +362,7 @@ def _requested_kinds(analysis: Inspection, request: ViewRequest) -> list[str]:
     return [request.kind]
 
 
-def _requested_stacks(analysis: Inspection, request: ViewRequest) -> list[str]:
+def _requested_stacks(analysis: TextAnalysis, request: ViewRequest) -> list[str]:
     """The stacks asked for; cross-attention belongs to the stack that looks."""
     if request.kind is None:
         return list(analysis.tokens)
