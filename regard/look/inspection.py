@@ -17,34 +17,30 @@ class Inspection(TextAnalysis):
     """A text analysis that can be shown in a notebook or terminal and saved as a page, figure or table."""
 
     def default_view(self, path: str | Path = "") -> str:
-        """The view where none is named: of a page and JSON all, else attention, or pooling by it, or gradients."""
+        """Return the view used where none is named: all in a page or JSON, else attention, pooling or gradients."""
         return "all" if holds_all_views(path) else views.default_view(self)
 
     def view_data(self, view: str = "all", *, words: bool = False, **options: Any) -> ViewData:
-        """The arrays of a view (look/views/registry.py), or of all of them, for showing and saving; pieces merged to `words`.
+        """Return the arrays of a view, or of all views (look/views/registry.py), with subwords merged to `words`.
 
-        What may be asked for: `kind` (or stack), `layer`, `head`, and `estimate` for attribution.
+        Options are `kind` (or stack), `layer`, `head`, and `estimate` for attribution.
         """
-        found = views.build_view_data(self, view, views.ViewRequest(words=words, **options))
-        facts = {**found.about, "merged": "words" if words else "tokens"}
-        found = replace(found, about=facts)
-        return (
-            merge_subwords(found, {name: side.words for name, side in self.look_target.sides.items()})
-            if words
-            else found
-        )
+        data = views.build_view_data(self, view, views.ViewRequest(words=words, **options))
+        data = replace(data, about={**data.about, "merged": "words" if words else "tokens"})
+        by_side = {name: side.words for name, side in self.look_target.sides.items()}
+        return merge_subwords(data, by_side) if words else data
 
     def save(self, path: str | Path, view: str | None = None, **options: Any) -> Path:
-        """Write a view as its suffix says: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf.
+        """Write a view in the format of the suffix: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf.
 
-        Where no view is named, a page and JSON hold all of them, the others the usual one.
+        Where no view is named, a page and JSON hold all of them, the other formats the default one.
         """
         chosen = view or self.default_view(path)
         check_output_path(path, views.available_views(self) if chosen == "all" else [chosen])
         return save_view(lambda: self.view_data(chosen, **options), path)
 
     def show(self, view: str | None = None, **options: Any) -> None:
-        """Show a view, or the usual one: the page in a notebook, a map in a terminal."""
+        """Show a view, or the default one: the page in a notebook, a heat map in a terminal."""
         show_view(self.view_data(view or self.default_view(), **options))
 
     def _repr_html_(self) -> str:

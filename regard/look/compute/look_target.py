@@ -40,11 +40,15 @@ ATTENTION_KINDS = {
 
 @dataclass(frozen=True)
 class Side:
-    """One text inside a model: its tokens, the words they make up, and the tap its vectors enter the layers through."""
+    """One text inside a model: its tokens, their words, and the tap through which its vectors enter the layers.
+
+    Of a decoder, `next_tokens` are the tokens written after reading each of `tokens`.
+    """
 
     tokens: list[str]
     words: list[Word]
     input_tap: str
+    next_tokens: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

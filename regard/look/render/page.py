@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from regard.disk import json_text
+from regard.look.render.figures import LINE_STYLES
 from regard.look.views.titles import array_title
 from regard.look.views.view_data import ViewArray, ViewData
 
@@ -124,12 +125,24 @@ def bundle_script() -> str:
 def build_page_data(view_data: ViewData) -> dict[str, Any]:
     """What the component draws, ready for JSON."""
     return {
-        "sides": [{"name": name, "tokens": list(tokens)} for name, tokens in view_data.sides.items()],
+        "sides": [
+            {"name": name, "tokens": list(tokens), "next_tokens": list(view_data.next_tokens.get(name, ()))}
+            for name, tokens in view_data.sides.items()
+        ],
+        "focus": asdict(view_data.focus),
+        "identifiable_kinds": _identifiable_kinds(view_data),
+        "palette": [colour for colour, _ in LINE_STYLES],
         "arrays": [_pack_array(array, view_data) for array in view_data.arrays],
         "notes": {view: list(sentences) for view, sentences in view_data.notes.items()},
         "about": {name: _to_json_value(value) for name, value in view_data.about.items()},
         "digits": SIGNIFICANT_DIGITS,
     }
+
+
+def _identifiable_kinds(view_data: ViewData) -> list[str]:
+    """Return the kinds of attention whose weights are all identifiable: raw and effective are the same."""
+    arrays = [array for array in view_data.arrays_of("identifiability") if array.name == "null"]
+    return [array.kind for array in arrays if not bool(array.values.any())]
 
 
 def _pack_array(array: ViewArray, view_data: ViewData) -> dict[str, Any]:
@@ -140,12 +153,13 @@ def _pack_array(array: ViewArray, view_data: ViewData) -> dict[str, Any]:
         "view": array.view,
         "kind": array.kind,
         "name": array.name,
-        "said": array_title(array),
+        "description": array_title(array),
         "axes": [asdict(axis) for axis in array.axes],
         "shape": list(numbers.shape),
         "limit": _round_significant(float(np.abs(finite).max(initial=0.0))),
         "signed": bool((finite < 0).any()),
         "label": array.value_kind == "label",
+        "names": list(array.names),
     }
     if numbers.size <= MAX_PLAIN_VALUES:
         return {**record, "values": [_round_significant(value) for value in numbers.ravel().tolist()]}
@@ -157,7 +171,7 @@ def _pack_array(array: ViewArray, view_data: ViewData) -> dict[str, Any]:
     )
     return {
         **record,
-        "code": {**asdict(code), "none": code.nan_code, "error": _round_significant(code.max_error)},
+        "code": {**asdict(code), "nan": code.nan_code, "error": _round_significant(code.max_error)},
         "blocks": [_compress_block(code.encode(block)) for block in _split_blocks(numbers)],
     }
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.look.views.titles import array_title, is_fraction
+from regard.look.views.titles import array_title, bar_limit
 from regard.look.views.view_data import Axis, ViewArray, ViewData
 
 SHADES = " ░▒▓█"
@@ -48,20 +48,21 @@ def render_text(view_data: ViewData, width: int | None = None) -> str:
 def _render_array(view_data: ViewData, array: ViewArray, terminal_width: int) -> Iterator[str]:
     """The lines of one array, with a title; none where they would be nothing but numbers."""
     names, shape = [axis.name for axis in array.axes], array.values.shape
-    labels = [view_data.labels(axis, size) for axis, size in zip(array.axes, shape, strict=True)]
+    labels = [view_data.display_labels(axis, size) for axis, size in zip(array.axes, shape, strict=True)]
     values, said = array.values.double(), array_title(array)
     rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
     lines: Iterator[str] = iter(())
     along: list[str] = []
-    whole = 1.0 if is_fraction(array) else 0.0
+    limit = bar_limit(array)
     if array.value_kind in ("error", "label") or values.numel() == 0 or names == ["layer", "head", "dimension"]:
         return
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
-        values, how = _reduce_to_matrix(array, labels)
+        values, selection = _reduce_to_matrix(array, labels)
         (down, across), sides = labels[-2:], array.axes[-2:]
         if names[-1] == "output":  # inputs by outputs: a row for each output reads like a text
             values, down, across, sides = values.mT, across, down, sides[::-1]
-        lines, said = _render_heat_map(values, down, across, terminal_width), f"{said}{how}"
+        label_width = 2 * MAX_TOKEN_WIDTH if sides[0].predicts_next else MAX_TOKEN_WIDTH
+        lines, said = _render_heat_map(values, down, across, terminal_width, label_width), f"{said}{selection}"
         along = _wrap_indented("rows: {}; columns: {}".format(*map(_describe_axis, sides)), terminal_width)
     elif names[-1] == "coordinate":
         where = f", layer {labels[0][-1]}" if names[0] == "layer" else ""
@@ -83,11 +84,11 @@ def _render_array(view_data: ViewData, array: ViewArray, terminal_width: int) ->
         lines = _render_table(values, rows, [f"k {label}" for label in labels[1]], terminal_width)
     elif values.ndim == 2:
         lines, said = (
-            _render_bars(values.mean(-1), rows, terminal_width, whole),
+            _render_bars(values.mean(-1), rows, terminal_width, limit),
             f"{said}, mean" if shape[1] > 1 else said,
         )
     else:
-        lines = _render_bars(values, rows, terminal_width, whole)
+        lines = _render_bars(values, rows, terminal_width, limit)
     yield from textwrap.wrap(said, terminal_width)
     yield from along
     yield from lines
@@ -124,11 +125,15 @@ def _reduce_to_matrix(array: ViewArray, labels: Sequence[Sequence[str]]) -> tupl
 
 
 def _render_heat_map(
-    values: Float[Tensor, "R C"], row_labels: Sequence[str], column_labels: Sequence[str], terminal_width: int
+    values: Float[Tensor, "R C"],
+    row_labels: Sequence[str],
+    column_labels: Sequence[str],
+    terminal_width: int,
+    label_width: int = MAX_TOKEN_WIDTH,
 ) -> Iterator[str]:
-    """Rows of shaded cells under the names of the columns, which stand upright; in parts where it is too wide."""
+    """Render rows of shaded cells under upright column names; in several blocks where it is too wide."""
     limit = float(values.abs().max()) or 1.0
-    margin = max(_display_width(_truncate(row)) for row in row_labels) + 1
+    margin = max(_display_width(_truncate(row, label_width)) for row in row_labels) + 1
     at_once = max(1, (terminal_width - margin) // CELL_WIDTH)
     headings = _column_headings(column_labels)
     for start in range(0, len(column_labels), at_once):
@@ -140,7 +145,9 @@ def _render_heat_map(
         for row, cells in zip(
             row_labels[:MAX_MAP_ROWS], values[:MAX_MAP_ROWS, start : start + at_once].tolist(), strict=True
         ):
-            yield (_pad(_truncate(row), margin) + "".join(_shade_cell(cell / limit) for cell in cells)).rstrip()
+            yield (
+                _pad(_truncate(row, label_width), margin) + "".join(_shade_cell(cell / limit) for cell in cells)
+            ).rstrip()
         if len(row_labels) > MAX_MAP_ROWS:
             yield f"... {len(row_labels) - MAX_MAP_ROWS} more rows; --out F.html shows all"[:terminal_width]
     yield from textwrap.wrap(_shade_legend(limit, signed=bool((values < 0).any())), terminal_width)

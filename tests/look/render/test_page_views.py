@@ -126,7 +126,7 @@ def test_what_stands_for_a_space_is_said_where_it_stands(mount: Mount, whole: Vi
     ("output", "said"),
     [
         (Axis("output", ("encoder",)), "raise the log-probability of the predicted token (blue)"),
-        (Axis("output", ("encoder",), ahead=True), "raise the log-probability of the predicted token (blue)"),
+        (Axis("output", ("encoder",), predicts_next=True), "raise the log-probability of the predicted token (blue)"),
         (Axis("output", ("tagged",)), "raise the log-probability of the predicted label (blue)"),
         (Axis("output", labels=("positive",)), "raise the log-probability of the predicted class (blue)"),
         (Axis("output", labels=("score",)), "raise the score (blue)"),
@@ -140,7 +140,7 @@ def test_gradients_say_what_they_explain(mount: Mount, output: Axis, said: str) 
     found = ViewArray("gradients", "", "integrated_gradients", (Axis("input", ("encoder",)), output), values)
     explained = mount(ViewData(sides, [found])).tab.inner_text("[data-view=gradients]")
     assert said in explained
-    assert ("the row of a token explains the token that comes after it" in explained) == output.ahead
+    assert ("the row of a token explains the token that comes after it" in explained) == output.predicts_next
 
 
 def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: ViewData) -> None:

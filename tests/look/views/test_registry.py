@@ -16,7 +16,9 @@ from regard.errors import InputError
 from regard.look.compute.effective_attention import AttentionIdentifiability
 from regard.look.compute.look_target import LookTarget
 from regard.look.inspection import Inspection
-from regard.look.views.registry import VIEWS, ViewRequest, build_view_data, check_request, describe_identifiability
+from regard.look.views.attention_views import describe_identifiability
+from regard.look.views.registry import VIEWS, build_view_data, check_request
+from regard.look.views.request import ViewRequest
 from regard.look.views.titles import FRACTION_ARRAYS, is_fraction
 from regard.look.views.view_data import ViewArray, ViewData
 from regard.text.subwords import Word

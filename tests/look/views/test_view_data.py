@@ -96,7 +96,7 @@ def test_a_word_that_is_written_is_what_lies_at_the_tokens_before_its_pieces() -
     """After ``<sos>`` a word of two pieces, one of three, and the end."""
     sheet = ViewData(
         {"decoder": list("sabcde")},
-        [ViewArray("gradients", "", "gap", (Axis("output", ("decoder",), ahead=True),), torch.arange(6.0))],
+        [ViewArray("gradients", "", "gap", (Axis("output", ("decoder",), predicts_next=True),), torch.arange(6.0))],
     )
     found = merge_subwords(sheet, {"decoder": words_of([1, 2, 3])})
     assert found.arrays[0].values.tolist() == [(0 + 1) / 2, (2 + 3 + 4) / 3, 5.0]

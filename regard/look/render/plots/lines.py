@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.look.render.figures import LINE_STYLES, NEGATIVE_COLOUR, POSITIVE_COLOUR
 from regard.look.render.plots.panel import GREY, ArrayPanel, axis_labels, describe_signs
-from regard.look.views.titles import is_fraction
+from regard.look.views.titles import bar_limit, is_fraction
 from regard.look.views.view_data import ViewArray, ViewData
 
 MAX_LAYER_TICKS = 13
@@ -99,6 +99,9 @@ def _draw_bars(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
     axes.barh(range(len(labels)), values, color=_bar_colours(array, labels), xerr=spread)
     axes.set_yticks(range(len(labels)), [label.replace("_", " ") for label in labels])
     axes.set_ylim(len(labels) - 0.4, -0.6)  # not a margin: of many bars that would be several wide
+    if limit := bar_limit(array):
+        low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
+        axes.set_xlim(min(low, -limit if low < 0 else 0.0), max(high, limit))
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
     if (values < 0).any():

@@ -60,7 +60,7 @@ def describe_signs(array: ViewArray) -> str:
 
 def axis_labels(view_data: ViewData, axis: Axis, length: int = 0) -> list[str]:
     """What stands along an axis, as far as there is room for it."""
-    return [truncate(name, MAX_LABEL_LENGTH) for name in view_data.labels(axis, length)]
+    return [truncate(name, MAX_LABEL_LENGTH) for name in view_data.display_labels(axis, length)]
 
 
 def truncate(text: str, max_length: int) -> str:
