@@ -38,7 +38,9 @@ def open_file(browser: Any, tmp_path: Path) -> Iterator[OpenFile]:
     contexts: list[Any] = []
     found: list[tuple[Opened, str]] = []
 
-    def opens(text: str, *, width: int = 1600, scheme: str = "light", built: bool = True) -> Opened:
+    def opens(
+        text: str, *, width: int = 1600, scheme: str = "light", built: bool = True, unfolded: bool = True
+    ) -> Opened:
         path = tmp_path / f"page{len(contexts)}.html"
         path.write_text(text, encoding="utf-8")
         contexts.append(browser.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme))
@@ -47,6 +49,8 @@ def open_file(browser: Any, tmp_path: Path) -> Iterator[OpenFile]:
         opened.tab.goto(path.as_uri())
         if built:
             opened.until(built="true")
+        if unfolded and built:
+            opened.unfold()
         return opened
 
     yield opens
@@ -78,6 +82,7 @@ def mount(stage: Opened) -> Iterator[Mount]:
             window.seen = regardLook(document.getElementById("look"), packed); }"""
         stage.tab.evaluate(swap, json.loads(json_text(build_page_data(seen))))
         stage.until(built="true")
+        stage.unfold()
         return stage
 
     yield mounts

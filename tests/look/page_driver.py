@@ -33,6 +33,10 @@ class Opened:
         """Wait until the page says so of itself."""
         self.tab.wait_for_selector("#look" + "".join(f'[data-{name}="{value}"]' for name, value in state.items()))
 
+    def unfold(self) -> None:
+        """Open all sections."""
+        self.tab.evaluate("for (const section of document.querySelectorAll('details.view')) section.open = true")
+
     def point(self, matrix: str, row: int, column: int, shape: tuple[int, int]) -> dict[str, float]:
         """Move the pointer to a cell; the numbers the page then shows, by name."""
         field = self.tab.locator(f'[data-matrix="{matrix}"]')

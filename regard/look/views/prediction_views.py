@@ -125,7 +125,7 @@ def _describe_prediction(analysis: TextAnalysis) -> str:
 
 
 def _describe_importance(analysis: TextAnalysis, importance: ViewArray, method: str, request: ViewRequest) -> str:
-    """Name the inputs that mattered most: of one output its top inputs, of several the top input of each."""
+    """Name the inputs that mattered most: of one output its top inputs, of several the top (source) input of each."""
     focus = focus_output(analysis.look_target)
     data = ViewData(
         analysis.tokens | {analysis.look_target.output_side: list(analysis.look_target.output_labels)},
@@ -145,5 +145,7 @@ def _describe_importance(analysis: TextAnalysis, importance: ViewArray, method: 
         return f"mattered most to {outputs[chosen]}, by {method.replace('_', ' ')}: {named}"
     written = [(i, name.rpartition(" → ")[2]) for i, name in enumerate(outputs)]
     content = [(i, name) for i, name in written if not is_special_token(name)][:N_NAMED_OUTPUTS]
-    named = ", ".join(f"{name} ← {inputs[int(array.values[:, i].argmax())]}" for i, name in content)
-    return f"mattered most to each output, by {method.replace('_', ' ')}: {named or 'nothing but special tokens'}"
+    n_candidates = len(data.sides["encoder"]) if {"encoder", "decoder"} <= data.sides.keys() else len(inputs)
+    named = "; ".join(f"{name} ← {inputs[int(array.values[:n_candidates, i].argmax())]}" for i, name in content)
+    where = "mattered most in the source" if n_candidates < len(inputs) else "mattered most"
+    return f"{where} to each output, by {method.replace('_', ' ')}: {named or 'nothing but special tokens'}"

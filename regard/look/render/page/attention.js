@@ -100,8 +100,8 @@ function attentionSection(ctx) {
     const names = Object.keys(MEASURES).filter((name) => present[name]);
     const [layers, heads] = ctx.weights(kind).shape;
     const [layer, head] = [clamp(state.layer, layers), clamp(state.head, heads)];
-    const emphasis = present[state.measure] ? state.measure : "all";
-    measure.mark(names.length > 1 ? emphasis : names[0]);
+    const emphasis = names.length === 1 ? names[0] : present[state.measure] ? state.measure : "all";
+    measure.mark(emphasis);
     measure.element.hidden = names.length < 2;
     row.dataset.emphasis = emphasis;
     const visibleNames = emphasis === "all" ? names : [emphasis];

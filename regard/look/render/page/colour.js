@@ -43,7 +43,7 @@ function stepOf(value, limit) {
 function inGamut(lightness, chroma, hue) {
   for (let less = chroma; less > 0; less -= 0.004) {
     const colour = fromOklch(lightness, less, hue);
-    if (colour.arrays((part) => part >= 0 && part <= 1)) return colour.map((part) => Math.round(255 * part));
+    if (colour.every((part) => part >= 0 && part <= 1)) return colour.map((part) => Math.round(255 * part));
   }
   return fromOklch(lightness, 0, hue).map((part) => Math.round(255 * Math.min(1, Math.max(0, part))));
 }

@@ -68,7 +68,7 @@ function linesView(ctx, { name }) {
     const first = rows.length ? rows[0] : columns[0];
     if (!box.matches(":hover")) reveal(first * size.line);
     // Under the pointer is a pair of tokens: the lines of the one that looks say more than those of both.
-    const pair = rows.length && columns.length && (state.hover || []).arrays((token) => token.role !== "both");
+    const pair = rows.length && columns.length && (state.hover || []).every((token) => token.role !== "both");
     strokes(above, linesOf(shown.matrix, shown.limit, rows, pair ? [] : columns), 0.12);
   }
 
