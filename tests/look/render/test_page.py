@@ -154,7 +154,7 @@ def test_texts_cannot_leave_their_place() -> None:
     seen = hostile()
     text = render_page(seen)
     assert text.count("</script") == 3
-    packed = text.split('id="sheet">')[1].split("</script>")[0]
+    packed = text.split('id="view-data">')[1].split("</script>")[0]
     assert json.loads(packed)["sides"][0]["tokens"] == HOSTILE
     assert json.loads(packed)["about"]["model"] == "</title><b>model</b>"
 

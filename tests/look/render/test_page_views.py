@@ -14,7 +14,7 @@ from page_driver import Mount, OpenFile, array, close
 from sample_view_data import HOSTILE, LAYER, hostile, sheet
 
 from regard.look.render.page import render_iframe, render_page
-from regard.look.views.view_data import Axis, ViewArray, ViewData
+from regard.look.views.view_data import Axis, Focus, ViewArray, ViewData
 
 KINDS = ("encoder", "decoder", "cross")
 LARGEST = 20_000_000
@@ -37,8 +37,8 @@ def test_every_view_works_alone(mount: Mount, whole: ViewData) -> None:
     for view in dict.fromkeys(each.view for each in whole.arrays):
         opened = mount(replace(whole, arrays=list(whole.arrays_of(view)), notes={}, about={}))
         name = "attention" if view == "effective" else view
-        assert opened.tab.locator("section.view").evaluate_all("all => all.map(e => e.dataset.view)") == [name]
-    assert "nothing to see" in mount(replace(whole, arrays=[])).tab.inner_text(".views")
+        assert opened.tab.locator("details.view").evaluate_all("all => all.map(e => e.dataset.view)") == [name]
+    assert "Nothing to show" in mount(replace(whole, arrays=[])).tab.inner_text(".views")
 
 
 def test_a_view_nobody_knows_is_a_matrix(mount: Mount, whole: ViewData) -> None:
@@ -81,7 +81,7 @@ def test_views_without_a_drawing_of_their_own_are_explained(mount: Mount) -> Non
     opened.tab.locator("[data-view=pooling]").scroll_into_view_if_needed()
     opened.tab.wait_for_selector("[data-view=pooling] rect")
     assert opened.marked("[data-view=pooling] rect") == 3, "one hop is bars"
-    assert "how much each token counts" in opened.tab.inner_text("[data-view=pooling] .chart-title")
+    assert "weight of each token in the vector" in opened.tab.inner_text("[data-view=pooling] .chart-title")
     assert opened.tab.locator("[data-view=pooling] .tick").all_text_contents()[-3:] == ["a", "great", "film"]
 
 
@@ -118,7 +118,7 @@ def test_texts_and_what_is_said_of_them_stand_over_the_facts(
 def test_what_stands_for_a_space_is_said_where_it_stands(mount: Mount, whole: ViewData, mark: str) -> None:
     sides = {side: [token.replace("▁", mark) for token in tokens] for side, tokens in whole.sides.items()}
     said = mount(replace(whole, arrays=list(whole.arrays_of("rollout")), sides=sides)).tab.inner_text(".footer")
-    assert "Tokens are the pieces the model sees" in said
+    assert "Tokens are the subwords the model reads" in said
     assert ("▁" in said) == (mark == "▁")
 
 
@@ -140,7 +140,7 @@ def test_gradients_say_what_they_explain(mount: Mount, output: Axis, said: str) 
     found = ViewArray("gradients", "", "integrated_gradients", (Axis("input", ("encoder",)), output), values)
     explained = mount(ViewData(sides, [found])).tab.inner_text("[data-view=gradients]")
     assert said in explained
-    assert ("the row of a token explains the token that comes after it" in explained) == output.predicts_next
+    assert ("the token read and the token written after it" in explained) == output.predicts_next
 
 
 def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: ViewData) -> None:
@@ -218,11 +218,43 @@ def test_three_hundred_tokens_and_144_heads(open_file: OpenFile, large: ViewData
         shown = opened.point("raw", query, key, (300, 300))
         assert close(shown["raw"], float(raw[query, key]), error)
         assert close(shown["effective"], float(effective[query, key]), error)
-    assert "strongest of" in opened.tab.locator(".lines-said").nth(0).inner_text()
+    assert "strongest of" in opened.tab.locator(".lines-note").nth(0).inner_text()
     opened.tab.wait_for_function("document.querySelectorAll('[data-heads=overview] [data-drawn]').length === 144")
 
 
 def data_of(text: str) -> list[dict[str, Any]]:
     """The arrays in a page."""
-    found: list[dict[str, Any]] = json.loads(text.split('id="sheet">')[1].split("</script>")[0])["arrays"]
+    found: list[dict[str, Any]] = json.loads(text.split('id="view-data">')[1].split("</script>")[0])["arrays"]
     return found
+
+
+def with_importance(data: ViewData, focus: Focus) -> ViewData:
+    """The view data with a summary of its decoder, and a focus."""
+    n_inputs, n_outputs = sum(map(len, data.sides.values())), len(data.sides["decoder"])
+    axes = (Axis("input", tuple(data.sides)), Axis("output", ("decoder",), predicts_next=True))
+    summary = ViewArray("summary", "", "importance", axes, torch.rand(n_inputs, n_outputs))
+    written = [*data.sides["decoder"][1:], "<eos>"]
+    return replace(data, arrays=[summary, *data.arrays], next_tokens={"decoder": written}, focus=focus)
+
+
+def test_a_page_opens_with_the_summary_and_its_focus(open_file: OpenFile, whole: ViewData) -> None:
+    data = with_importance(whole, Focus("cross", 2, 1, {"encoder": 1, "decoder": 2}))
+    opened = open_file(render_page(data), unfolded=False)
+    opened.until(kind="cross", layer=2, head=1)
+    sections = opened.tab.locator("details.view").evaluate_all("all => all.map(e => [e.dataset.view, e.open])")
+    assert sections[:3] == [["summary", True], ["faithfulness", False], ["attention", True]]
+    assert not any(is_open for _, is_open in sections[3:])
+    read, written = whole.sides["decoder"][2:4]
+    assert f"{read} → {written}" in opened.tab.inner_text("[data-view=summary] .heat-title")
+    assert f"{read} → {written}" in opened.tab.locator("[data-view=summary] .labels-left").inner_text()
+    opened.tab.click(".nav button:has-text('Gradients')")
+    opened.tab.wait_for_selector("[data-view=gradients][open]")
+
+
+def test_identifiable_attention_is_one_line(mount: Mount) -> None:
+    opened = mount(sheet(("encoder",), source=5, n_layers=2, n_heads=2))
+    opened.until(measure="raw")
+    assert opened.marked("figure[data-measure=effective]:visible") == 0
+    assert "raw and effective attention are equal" in opened.tab.inner_text("[data-view=attention]")
+    assert "every fraction below would be 0" in opened.tab.inner_text("[data-view=identifiability] .main")
+    assert opened.marked("[data-view=identifiability] .heads:visible") == 0

@@ -190,7 +190,7 @@ def test_what_is_averaged_is_said() -> None:
     title = render_text(seen.view_data("attention", kind="cross", layer=-1), 80).splitlines()[0]
     assert title == "cross attention: weights, layer 1, mean of 2 heads"
     title = render_text(seen.view_data("attribution", kind="encoder"), 80).splitlines()[0]
-    assert title == "encoder attribution: share of each input in each output, layer 1"
+    assert title == "encoder attribution: contribution of each input to each output, layer 1"
 
 
 def test_the_map_is_the_mean_of_heads_and_the_last_layer_of_what_builds_up() -> None:
@@ -211,21 +211,21 @@ def test_the_map_is_the_mean_of_heads_and_the_last_layer_of_what_builds_up() -> 
 def test_numbers_of_heads_are_a_table_and_one_line_where_all_are_the_same() -> None:
     seen = Inspection(translator(7, 6))
     lines = render_text(seen.view_data("identifiability", kind="encoder"), 80).splitlines()
-    assert "encoder identifiability: keys that a query sees, at most: 7 in every head" in lines
-    assert "encoder identifiability: rank of what they carry: 4 in every head" in lines
-    start = lines.index("encoder identifiability: share of the weights' norm that does not show")
+    assert "encoder identifiability: keys per query, at most: 7 in every head" in lines
+    assert "encoder identifiability: rank of the values: 4 in every head" in lines
+    start = lines.index("encoder identifiability: fraction of the norm of the weights without effect")
     assert lines[start + 1].split() == ["head", "0", "head", "1"]
     share = seen.identifiability("encoder").share.mean(-1)
     for layer, line in enumerate(lines[start + 2 : start + 4]):
         assert line.split() == ["layer", str(layer), *(f"{float(value):.3f}" for value in share[layer])]
     lines = render_text(seen.view_data("identifiability", kind="encoder", layer=-1, head=0), 80).splitlines()
-    assert f"that does not show: {float(share[1, 0]):.3g} in layer 1, head 0" in " ".join(lines)
+    assert f"without effect: {float(share[1, 0]):.3g} in layer 1, head 0" in " ".join(lines)
 
 
 def test_a_form_is_shown_in_part() -> None:
     seen = Inspection(translator(3, 2))
     text = render_text(seen.view_data("similarity", kind="encoder", layer=-1, head=0), 30)
-    assert "encoder similarity: the form M\nof x M y, some of 8 columns" in text
+    assert "encoder similarity: the bilinear form M of x M y, some of 8 columns" in " ".join(text.split())
     form = seen.similarity(1, 0, "encoder").form
     first = next(line for line in text.splitlines() if line.startswith("0 "))
     limit = form[:, [0, 2, 5, 7]].abs().max()  # as many columns as fit: 4 of 8

@@ -95,10 +95,10 @@ def test_own_share_and_straying_are_read_off_the_map(seen: Inspection, words: bo
                 strayed[layer] += any(other > column[before + output] for other in column) / n_outputs
         assert_close(find(found, "attribution", stack, "strayed").values, strayed)
         said = next(note for note in found.notes["attribution"] if note.startswith(stack))
-        token = "word" if words else "token"
+        token, others = "word" if words else "token", {0.0: "none", 1.0: "all"}
         assert said == (
-            f"{stack}: in the last layer a {token} is {own[-1].mean():.0%} itself; "
-            f"to {strayed[-1]:.0%} of the {token}s another one contributes more"
+            f"{stack}: after the last layer, a {token}'s own input contributes {own[-1].mean():.0%} of its output on "
+            f"average; for {others.get(float(strayed[-1]), f'{strayed[-1]:.0%}')} of them another input contributes more"
         )
 
 
@@ -107,7 +107,7 @@ def test_an_estimate_comes_with_its_error() -> None:
     share, error = (find(found, "attribution", "encoder", name).values for name in ("share", "error"))
     relative = (error / share)[share > 0.01].mean()
     assert found.notes["attribution"][0] == (
-        f"encoder: estimated from 4 directions of each token; standard error about {relative:.1%}"
+        f"encoder: estimated from 4 directions per token; standard error about {relative:.1%}"
     )
 
 
@@ -134,7 +134,7 @@ def test_similarity_counts_metrics() -> None:
         key[: module.d_key] = query[: module.d_key]  # W_Q W_Q^T: head 0 of every layer measures by a metric
     found = seen.view_data("similarity", kind="encoder")
     assert find(found, "similarity", "encoder", "positive").values.tolist() == [[1, 0], [1, 0]]
-    assert found.notes["similarity"][0].startswith("encoder: 2 of 4 heads measure by a metric")
+    assert found.notes["similarity"][0].startswith("encoder: 2 of 4 heads learned a metric")
     assert_close(find(found, "similarity", "encoder", "mutual").values[:, 0], torch.ones(2, dtype=torch.float64))
 
 
@@ -143,23 +143,23 @@ def test_identifiability_in_words_counts_heads() -> None:
     rank = torch.tensor([[[3, 4], [3, 5]]])
     share = torch.tensor([[[0.0, 0.5], [0.0, 0.0]]])
     assert describe_identifiability("cross", AttentionIdentifiability(keys, rank, keys - rank, share)) == (
-        "cross: 1 of 2 heads here is not identifiable: 5 keys, rank 4 to 5; "
-        "25% of the norm of its weights does not show in its output"
+        "cross: 1 of 2 heads is not identifiable (5 keys, rank 4 to 5): "
+        "on average 25% of the norm of its weights has no effect on its output"
     )
     assert describe_identifiability("cross", AttentionIdentifiability(keys, keys, keys - keys, 0 * share)) == (
-        "cross: all 2 heads here are identifiable: 5 keys, rank 5; their outputs tell their weights"
+        "cross: all 2 heads are identifiable (5 keys, rank 5): raw and effective weights are equal"
     )
 
 
 def test_identifiability_in_words_of_one_head() -> None:
     keys, share = torch.tensor([[[3, 5]]]), torch.tensor([[[0.0, 0.5]]])
     assert describe_identifiability("cross", AttentionIdentifiability(keys, keys - 2, keys - keys + 2, share)) == (
-        "cross: the one head here is not identifiable: 5 keys, rank 3; "
-        "25% of the norm of its weights does not show in its output"
+        "cross: the only head is not identifiable (5 keys, rank 3): "
+        "on average 25% of the norm of its weights has no effect on its output"
     )
     one = torch.ones_like(keys)
     assert describe_identifiability("cross", AttentionIdentifiability(one, one, one - one, 0 * share)) == (
-        "cross: the one head here is identifiable: 1 key, rank 1; its output tells its weights"
+        "cross: the only head is identifiable (1 key, rank 1): raw and effective weights are equal"
     )
 
 
@@ -169,15 +169,15 @@ def test_the_sentences_of_a_real_model_count_what_is_in_the_arrays() -> None:
         null = find(found, "identifiability", kind, "null").values
         lost = sum(bool((null[layer, head] > 0).any()) for layer in range(2) for head in range(2))
         assert lost > 0
-        assert note.startswith(f"{kind}: {lost} of 4 heads here are not identifiable")
+        assert note.startswith(f"{kind}: {lost} of 4 heads are not identifiable")
 
 
 def test_faithfulness_says_which_view_to_trust_and_what_is_had_by_chance() -> None:
     seen = Inspection(translator(5, 4))
     found, (note,) = seen.faithfulness(), seen.view_data("faithfulness").notes["faithfulness"]
     if found.best is None:
-        assert note.startswith("no view is clearly better than removing inputs at random, for this prediction: ")
-        assert note.endswith("; only 3 times ± above that would be clear")
+        assert note.startswith("no view is clearly better than chance for this prediction: ")
+        assert note.endswith("(clearly better: more than 3 times ± above)")
     else:
         assert found.best.replace("_", " ") in note
     assert "only one input" in Inspection(one_stack("decoder", 1)).view_data("faithfulness").notes["faithfulness"][0]
@@ -185,7 +185,9 @@ def test_faithfulness_says_which_view_to_trust_and_what_is_had_by_chance() -> No
 
 def test_positions_that_are_not_added() -> None:
     seen = Inspection(one_stack("encoder", 2, positions="rotary"))
-    with pytest.raises(InputError, match=r"^this model has nothing to show for --view positions: no vectors are added"):
+    with pytest.raises(
+        InputError, match=r"^this model has nothing to show for --view positions: it adds no position vectors"
+    ):
         seen.view_data("positions")
     assert not list(seen.view_data("all").arrays_of("positions"))
 
@@ -201,7 +203,11 @@ def test_positions_that_are_not_added() -> None:
         ("rollout", {"head": 0}, "rollout has no head to choose; leave it out, or look at: attention, effective, "),
         ("gradients", {"layer": 0}, "gradients has no layer to choose; leave it out, or look at: attention, "),
         ("faithfulness", {"kind": "cross"}, "faithfulness has no kind to choose; leave it out, or look at: "),
-        ("attention", {"estimate": 4}, "attention has no estimate to choose; leave it out, or look at: attribution"),
+        (
+            "attention",
+            {"estimate": 4},
+            "attention has no estimate to choose; leave it out, or look at: summary, attribution",
+        ),
         ("attribution", {"estimate": 1}, "an estimate from 1 directions has no error to report; give at least 2"),
     ],
 )
@@ -223,4 +229,4 @@ def test_layers_are_checked_before_any_work() -> None:
         raise AssertionError
 
     with pytest.raises(InputError, match=r"^layer 7: "):
-        check_request(Inspection(replace(translator(), body=never)), "attribution", ViewRequest(layer=7))
+        check_request(Inspection(replace(translator(), run_layers=never)), "attribution", ViewRequest(layer=7))

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from regard.look.render.figures import diverging_colormap
-from regard.look.render.plots.panel import GREY, ArrayPanel, axis_labels, describe_signs
+from regard.look.render.plots.panel import GREY, ArrayPanel, are_numbered, axis_labels, balanced_grid, describe_signs
 from regard.look.views.view_data import Axis, ViewArray, ViewData
 
 MAX_LABELLED_TOKENS = 100
@@ -89,13 +89,15 @@ def _small_map_labels(view_data: ViewData, array: ViewArray) -> tuple[list[str],
     """What is down and across small maps, where every token has room for its name; else nothing."""
     _, *axes = _orient_maps(array)
     down, across = (axis_labels(view_data, axis) for axis in axes)
-    return (down, across) if max(len(down), len(across)) <= MAX_SMALL_MAP_TOKENS else ([], [])
+    if max(len(down), len(across)) > MAX_SMALL_MAP_TOKENS:
+        return [], []
+    return down, [label.partition(" ")[0] for label in across] if are_numbered(across) else across
 
 
 def _grid_shape(array: ViewArray) -> tuple[int, int]:
     """Rows and columns of small multiples: layers by heads; layers alone, six in a row."""
     before = array.values.shape[:-2]
-    return (before[0], before[1]) if len(before) == 2 else (-(-before[0] // 6), min(6, before[0]))
+    return (before[0], before[1]) if len(before) == 2 else balanced_grid(before[0], 6)
 
 
 def _draw_small_maps(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:

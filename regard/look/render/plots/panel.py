@@ -6,7 +6,7 @@ A panel shows one array of a sheet; maps.py, lines.py and points.py draw it, and
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from regard.look.views.titles import array_title
@@ -59,8 +59,20 @@ def describe_signs(array: ViewArray) -> str:
 
 
 def axis_labels(view_data: ViewData, axis: Axis, length: int = 0) -> list[str]:
-    """What stands along an axis, as far as there is room for it."""
-    return [truncate(name, MAX_LABEL_LENGTH) for name in view_data.display_labels(axis, length)]
+    """Return the labels along an axis, shortened; numbered names (look/corpus/senses.py) stay whole."""
+    labels = view_data.display_labels(axis, length)
+    return labels if are_numbered(labels) else [truncate(name, MAX_LABEL_LENGTH) for name in labels]
+
+
+def are_numbered(labels: Sequence[str]) -> bool:
+    """Return True if labels begin with their numbers, from 1, and a name follows."""
+    return all(label.startswith(f"{number} ") for number, label in enumerate(labels, 1))
+
+
+def balanced_grid(count: int, max_columns: int) -> tuple[int, int]:
+    """Return rows and columns for so many small panels, with as few empty cells as possible."""
+    rows = -(-count // max_columns)
+    return rows, -(-count // rows)
 
 
 def truncate(text: str, max_length: int) -> str:

@@ -22,7 +22,15 @@ from regard.look.render.plots.label_placement import (
     label_size,
     ring_offsets,
 )
-from regard.look.render.plots.panel import GREY, TITLE_CHARACTERS_PER_INCH, ArrayPanel, axis_labels, truncate
+from regard.look.render.plots.panel import (
+    GREY,
+    TITLE_CHARACTERS_PER_INCH,
+    ArrayPanel,
+    are_numbered,
+    axis_labels,
+    balanced_grid,
+    truncate,
+)
 from regard.look.views.view_data import ViewArray, ViewData
 
 SMALL_SCATTER_SIZE, LARGE_SCATTER_SIZE = 2.1, 5.8
@@ -58,11 +66,10 @@ def scatter_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel:
         )
         beside_it = 0.0 if groups is None else LEGEND_WIDTH if groups.names else 0.9
         return ArrayPanel(array, _draw_large_scatter, LARGE_SCATTER_SIZE + beside_it, max(tall, listed) + 0.4)
-    width = max(4.2, SMALL_SCATTER_SIZE * min(SCATTERS_PER_ROW, count) + 0.3)
+    n_rows, n_columns = balanced_grid(count, SCATTERS_PER_ROW)
+    width = max(4.2, SMALL_SCATTER_SIZE * n_columns + 0.3)
     below = 0.11 * len(_numbered_names(view_data, array, width).splitlines())
-    return ArrayPanel(
-        array, _draw_small_scatters, width, (SMALL_SCATTER_SIZE + 0.15) * -(-count // SCATTERS_PER_ROW) + 0.4 + below
-    )
+    return ArrayPanel(array, _draw_small_scatters, width, (SMALL_SCATTER_SIZE + 0.15) * n_rows + 0.4 + below)
 
 
 def _aspect_ratio(points: PlanePoints) -> float:
@@ -183,7 +190,7 @@ def _annotate_point(axes: Any, name: str, point: Float[np.ndarray, " 2"], offset
 def _draw_small_scatters(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
     """A map for each layer, with numbers for points, together where these are at one place; names stand below."""
     values = array.values.double().reshape(-1, *array.values.shape[-2:]).numpy()
-    grid = subfigure.subplots(-(-len(values) // SCATTERS_PER_ROW), min(SCATTERS_PER_ROW, len(values)), squeeze=False)
+    grid = subfigure.subplots(*balanced_grid(len(values), SCATTERS_PER_ROW), squeeze=False)
     groups = _find_group_array(view_data, array)
     colours = np.zeros(values.shape[1], int) if groups is None else groups.values.numpy()
     for axes, points, where in zip(grid.flat, values, view_data.labels(array.axes[0], len(values)), strict=False):
@@ -198,7 +205,7 @@ def _draw_small_scatters(subfigure: Any, view_data: ViewData, array: ViewArray) 
         axes.set_title(f"{array.axes[0].name} {where}", fontsize=7)
     for axes in grid.flat[len(values) :]:
         axes.set_axis_off()
-    below = _numbered_names(view_data, array, subfigure.get_figure(root=True).get_figwidth())
+    below = _numbered_names(view_data, array, subfigure.bbox.width / subfigure.get_figure(root=True).dpi)
     subfigure.supxlabel(below, fontsize=6, x=0.01, ha="left", color=GREY)
 
 
@@ -214,6 +221,6 @@ def _numbered_names(view_data: ViewData, array: ViewArray, width: float) -> str:
 
 def _number_labels(labels: Sequence[str]) -> list[str]:
     """Names behind their numbers, from 1, with which some begin already (look/corpus/senses.py)."""
-    if all(label.split(" ")[0] == str(number) for number, label in enumerate(labels, 1)):
+    if are_numbered(labels):
         return list(labels)
     return [f"{number} {label}".rstrip() for number, label in enumerate(labels, 1)]
