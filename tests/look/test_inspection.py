@@ -114,7 +114,7 @@ def test_norms_rollout_flow_and_similarity(seen: Inspection) -> None:
     [
         (
             lambda seen: seen.attention("self"),
-            "no kind of attention is called 'self'; there are: encoder, decoder, cross",
+            "unknown kind of attention 'self'; known: encoder, decoder, cross",
         ),
         (lambda seen: seen.attribution(2), "layer 2: there are 2, counted from 0"),
         (lambda seen: seen.similarity(0, 9), "head 9: there are 2, counted from 0"),

@@ -199,7 +199,7 @@ def test_positions_that_are_not_added() -> None:
         ("attention", {"layer": 2}, "layer 2: encoder attention has 2, counted from 0"),
         ("all", {"head": -3}, "head -3: encoder attention has 2, counted from 0"),
         ("effective", {"kind": "cross", "head": 9}, "head 9: cross attention has 2, counted from 0"),
-        ("rollout", {"kind": "top"}, "no kind of attention is called 'top'; there are: encoder, decoder, cross"),
+        ("rollout", {"kind": "top"}, "unknown kind of attention 'top'; known: encoder, decoder, cross"),
         ("rollout", {"head": 0}, "rollout has no head to choose; leave it out, or look at: attention, effective, "),
         ("gradients", {"layer": 0}, "gradients has no layer to choose; leave it out, or look at: attention, "),
         ("faithfulness", {"kind": "cross"}, "faithfulness has no kind to choose; leave it out, or look at: "),
