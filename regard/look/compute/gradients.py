@@ -1,8 +1,8 @@
 """Gradient attribution of each predicted token's log-probability to each input.
 
     gradient x input          x_i . d log p / d x_i
-    integrated gradients      x_i . mean of d log p / d x_i            on the straight path from the baseline to the text
-                                                                       (Sundararajan et al. 2017)
+    integrated gradients      x_i . mean of d log p / d x_i     on the straight path from the baseline to the text
+                                                                (Sundararajan et al. 2017)
 
 The inputs are the vectors that enter the layers, the tokens of all sides one side after another. Both are signed:
 positive values speak for the predicted token, negative ones against it. The baseline is a zero vector for every input.

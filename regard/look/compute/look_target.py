@@ -56,10 +56,10 @@ class LookTarget:
     """A model and one text, alone in its row.
 
     `run_layers` passes the text through all layers, `head` maps hidden states to logits; a model that only returns
-    vectors has no head. `predicted_ids` are the ids whose log-probability the views explain, one per output. There is an
-    output per token of the last side, unless `output_labels` names others: then `output_token_weights` gives the weight
-    of each token in them, and `output_side` is their side where there is one per word. `hops` are the weights of
-    attention pooling, if the model has it. With `is_regression`, the outputs themselves are explained, not
+    vectors has no head. `predicted_ids` are the ids whose log-probability the views explain, one per output. There is
+    an output per token of the last side, unless `output_labels` names others: then `output_token_weights` gives the
+    weight of each token in them, and `output_side` is their side where there is one per word. `hops` are the weights
+    of attention pooling, if the model has it. With `is_regression`, the outputs themselves are explained instead of
     log-probabilities.
     """
 

@@ -45,7 +45,7 @@ def draw_heat_map(
 
 
 def draw_position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path, title: str = "") -> Path:
-    """Draw position vectors (Vaswani et al. 2017, section 3.5): one row per position, blue positive, orange negative."""
+    """Draw position vectors (Vaswani et al. 2017, section 3.5): a row per position, blue positive, orange negative."""
     values = torch.as_tensor(table).detach().cpu().float().numpy()
     n_positions, d_model = values.shape
     limit = float(np.abs(values).max(initial=0.0)) or 1.0

@@ -132,7 +132,7 @@ def _collect_sides(analysis: TextAnalysis, arrays: Sequence[ViewArray]) -> dict[
 def check_request(analysis: TextAnalysis, view: str, request: ViewRequest) -> None:
     """Refuse an unknown view, option, layer or head before any computation."""
     if view != "all" and view not in VIEWS:
-        raise InputError(f"no view is called '{view}'; {did_you_mean(view, [*VIEWS, 'all'])}")
+        raise InputError(f"unknown view '{view}'; {did_you_mean(view, [*VIEWS, 'all'])}")
     for name in ("kind", "layer", "head", "estimate"):
         if getattr(request, name) is not None and view != "all" and name not in VIEWS[view].options:
             others = [other for other in available_views(analysis) if name in VIEWS[other].options]

@@ -333,7 +333,7 @@ def test_sentences_that_do_not_fit_into_memory_are_left_out(
     monkeypatch.setattr(sentences, "MAX_VECTOR_BYTES", 2 * sum(LENGTHS[:8]) * 8 * 4)
     found = measured(several(LENGTHS), maps=["identity"])
     assert sum(found.sentences.values()) == 8
-    assert capsys.readouterr().err.startswith("warning: 8 of 12 sentences are used: the vectors of more would take")
+    assert capsys.readouterr().err.startswith("warning: 8 of 12 sentences are used: more would take")
 
 
 def test_a_model_of_no_numbers() -> None:

@@ -195,7 +195,7 @@ def test_positions_that_are_not_added() -> None:
 @pytest.mark.parametrize(
     ("view", "asked", "message"),
     [
-        ("atention", {}, "no view is called 'atention'; did you mean 'attention'?"),
+        ("atention", {}, "unknown view 'atention'; did you mean 'attention'?"),
         ("attention", {"layer": 2}, "layer 2: encoder attention has 2, counted from 0"),
         ("all", {"head": -3}, "head -3: encoder attention has 2, counted from 0"),
         ("effective", {"kind": "cross", "head": 9}, "head 9: cross attention has 2, counted from 0"),

@@ -30,7 +30,7 @@ CAPTION_TEMPLATES = {
     ("said",): "→ {}",
     ("word", "occurrences"): "“{}” occurs {:,} times",
     ("texts", "k"): "{:,} texts in {:,} clusters",
-    ("map_share",): "the map shows {:.0%} of how they differ",
+    ("map_share",): "the map shows {:.0%} of the variance",
 }
 """The templates of the facts that a caption shows."""
 
