@@ -223,8 +223,8 @@ def test_a_mistake_is_found_before_anything_is_printed(fail: Fail, trained_run: 
         (["1", "--out", "folder.csv"], "folder.csv: cannot be written: is a directory; name a file in it"),
         (
             ["1", "--view", "foo"],
-            "unknown view 'foo'; known: summary, attention, effective, norms, identifiability, attribution, similarity, "
-            "rollout, gradients, faithfulness, pooling, positions, all, match, senses",
+            "unknown view 'foo'; known: summary, attention, effective, norms, identifiability, attribution, "
+            "similarity, rollout, gradients, faithfulness, pooling, positions, all, match, senses",
         ),
         (["--corpus", "train.src", "--out", "x.html"], "x.html: a page shows one text; write .png, .svg, .pdf, "),
         (["--corpus", "train.src", "--out", "no/x.png"], "no/x.png: cannot be written: no directory no; make it first"),

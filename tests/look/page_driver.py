@@ -10,11 +10,11 @@ from torch import Tensor
 
 from regard.look.views.view_data import ViewData
 
-Mount = Callable[[ViewData], "Opened"]
-OpenFile = Callable[..., "Opened"]
+Mount = Callable[[ViewData], "OpenPage"]
+OpenFile = Callable[..., "OpenPage"]
 
 
-class Opened:
+class OpenPage:
     """A page that is open, what it asked for and what it complained about."""
 
     def __init__(self, tab: Any) -> None:

@@ -124,7 +124,7 @@ def _squared_jacobian_norms(
     chunk_elements: int,
     generator: torch.Generator,
 ) -> tuple[Float[Tensor, "L S T"], Float[Tensor, "L S T"]]:
-    """Return the squared norms of the Jacobian's blocks from `n_directions` directions per token, with error.
+    """Return squared norms of the Jacobian's blocks from `n_directions` directions per token, with error.
 
     Fewer than all directions are a uniformly random orthonormal frame: the mean of their squared lengths, times d, is an
     unbiased estimate of the block's squared norm, with the error of a sample without replacement.

@@ -142,7 +142,7 @@ def test_help_is_a_key_away(mount: Mount, whole: ViewData) -> None:
     opened.tab.wait_for_selector("dialog", state="hidden")
 
 
-def test_whoever_cannot_see_it_can_hear_it(mount: Mount, whole: ViewData) -> None:
+def test_screen_readers_get_labels_and_status(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
     unnamed = """() => [...document.querySelectorAll("button, input, [role=img], [role=group]")]
         .filter(e => !(e.getAttribute("aria-label") || e.textContent.trim() || e.closest("label"))).length"""

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import torch
-from page_driver import Mount, Opened
+from page_driver import Mount, OpenPage
 
 from regard.look.render.figures import LINE_STYLES
 from regard.look.views.view_data import Axis, ViewArray, ViewData
@@ -37,7 +37,7 @@ def layered() -> ViewData:
     )
 
 
-def point_at(opened: Opened, across: float, up: float) -> str:
+def point_at(opened: OpenPage, across: float, up: float) -> str:
     """Move the pointer into a map, by shares of its sides; what the page then says."""
     field = opened.tab.locator("[data-map]")
     field.scroll_into_view_if_needed()
@@ -46,7 +46,7 @@ def point_at(opened: Opened, across: float, up: float) -> str:
     return "\n".join(opened.tab.locator(".tip:visible").all_inner_texts())
 
 
-def places(opened: Opened) -> tuple[float, float, float]:
+def places(opened: OpenPage) -> tuple[float, float, float]:
     """Where the least and the most lie along the longer side, and by how much the shorter one is off the middle."""
     size = opened.tab.locator("[data-map]").bounding_box()["width"]
     room = 26 / size

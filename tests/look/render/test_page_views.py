@@ -1,4 +1,4 @@
-"""Every sheet in a browser: any kinds of attention, one view, an unknown one, hostile, damaged or large ones."""
+"""All view data in a browser: any kinds of attention, one view, an unknown one, hostile, damaged or large ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from page_driver import Mount, OpenFile, array, close
-from sample_view_data import HOSTILE, LAYER, hostile, sheet
+from sample_view_data import HOSTILE, LAYER, hostile, make_view_data
 
 from regard.look.render.page import render_iframe, render_page
 from regard.look.views.view_data import Axis, Focus, ViewArray, ViewData
@@ -23,7 +23,7 @@ LARGEST = 20_000_000
 
 @pytest.mark.parametrize("kinds", [some for count in (1, 2, 3) for some in combinations(KINDS, count)], ids="-".join)
 def test_every_set_of_kinds_works(mount: Mount, kinds: tuple[str, ...]) -> None:
-    seen = sheet(kinds, n_layers=2, n_heads=2)
+    seen = make_view_data(kinds, n_layers=2, n_heads=2)
     opened = mount(seen)
     for kind in kinds:
         opened.until(kind=kind)
@@ -106,7 +106,7 @@ def test_names_are_cut_under_bars_alone(mount: Mount) -> None:
     ],
     ids=["match", "translator", "senses"],
 )
-def test_texts_and_what_is_said_of_them_stand_over_the_facts(
+def test_texts_and_prediction_stand_above_the_facts(
     mount: Mount, whole: ViewData, about: dict[str, object], texts: list[str], facts: list[str]
 ) -> None:
     opened = mount(replace(whole, arrays=list(whole.arrays_of("rollout")), about=about))
@@ -115,7 +115,7 @@ def test_texts_and_what_is_said_of_them_stand_over_the_facts(
 
 
 @pytest.mark.parametrize("mark", ["▁", "##"])
-def test_what_stands_for_a_space_is_said_where_it_stands(mount: Mount, whole: ViewData, mark: str) -> None:
+def test_the_space_marker_is_explained_if_present(mount: Mount, whole: ViewData, mark: str) -> None:
     sides = {side: [token.replace("▁", mark) for token in tokens] for side, tokens in whole.sides.items()}
     said = mount(replace(whole, arrays=list(whole.arrays_of("rollout")), sides=sides)).tab.inner_text(".footer")
     assert "Tokens are the subwords the model reads" in said
@@ -133,7 +133,7 @@ def test_what_stands_for_a_space_is_said_where_it_stands(mount: Mount, whole: Vi
     ],
     ids=["encoder", "decoder", "tagger", "classifier", "score"],
 )
-def test_gradients_say_what_they_explain(mount: Mount, output: Axis, said: str) -> None:
+def test_gradients_name_the_explained_quantity(mount: Mount, output: Axis, said: str) -> None:
     sides = {"encoder": ["a", "b", "c"], "tagged": ["a/X", "b/Y"]}
     n_outputs = len(output.labels) or len(sides[output.over[0]])
     values = torch.randn(3, n_outputs)
@@ -144,7 +144,7 @@ def test_gradients_say_what_they_explain(mount: Mount, output: Axis, said: str) 
 
 
 def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: ViewData) -> None:
-    """A sheet may hold but layer 2 and head 3; they are still called so."""
+    """View data may hold but layer 2 and head 3; they are still called so."""
     arrays = []
     for each in whole.arrays:
         values, axes = each.values, list(each.axes)
@@ -160,14 +160,14 @@ def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: ViewData
     assert opened.tab.locator("[data-view=attribution] output:visible").inner_text() == "2"
 
 
-def test_it_begins_as_light_or_dark_as_the_system(open_file: OpenFile, whole: ViewData) -> None:
+def test_theme_follows_the_system(open_file: OpenFile, whole: ViewData) -> None:
     for scheme in ("dark", "light"):
         opened = open_file(render_page(whole), scheme=scheme)
         assert opened.state("theme") == scheme
         assert opened.tab.title() == "look: the old pilot who had landed in <eos>"
 
 
-def test_hostile_texts_do_no_harm(open_file: OpenFile) -> None:
+def test_hostile_texts_are_escaped(open_file: OpenFile) -> None:
     for width in (1600, 390):
         opened = open_file(render_page(hostile()), width=width)
         assert opened.tab.evaluate("window.harmed") is None
@@ -178,7 +178,7 @@ def test_hostile_texts_do_no_harm(open_file: OpenFile) -> None:
 
 
 def test_a_damaged_page_says_so(open_file: OpenFile) -> None:
-    text = render_page(sheet(("encoder",), source=30, n_heads=8))
+    text = render_page(make_view_data(("encoder",), source=30, n_heads=8))
     block = re.search(r'"blocks": \["([^"]{200})', text)
     assert block is not None
     opened = open_file(text.replace(block[1], "A" * 200), built=False)
@@ -197,7 +197,7 @@ def test_a_notebook_shows_it(open_file: OpenFile, whole: ViewData) -> None:
 
 @pytest.fixture(scope="module")
 def large() -> ViewData:
-    return sheet(("encoder",), source=300, n_layers=12, n_heads=12, width=64)
+    return make_view_data(("encoder",), source=300, n_layers=12, n_heads=12, width=64)
 
 
 def test_three_hundred_tokens_and_144_heads(open_file: OpenFile, large: ViewData) -> None:
@@ -252,7 +252,7 @@ def test_a_page_opens_with_the_summary_and_its_focus(open_file: OpenFile, whole:
 
 
 def test_identifiable_attention_is_one_line(mount: Mount) -> None:
-    opened = mount(sheet(("encoder",), source=5, n_layers=2, n_heads=2))
+    opened = mount(make_view_data(("encoder",), source=5, n_layers=2, n_heads=2))
     opened.until(measure="raw")
     assert opened.marked("figure[data-measure=effective]:visible") == 0
     assert "raw and effective attention are equal" in opened.tab.inner_text("[data-view=attention]")

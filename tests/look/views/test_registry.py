@@ -72,7 +72,7 @@ def test_all_views_of_every_model(seen: Inspection, words: bool) -> None:
             assert_close(array.values.sum(1), torch.ones_like(array.values[:, 0]))
 
 
-def test_shares_are_shares_of_one(seen: Inspection) -> None:
+def test_fractions_are_between_0_and_1(seen: Inspection) -> None:
     shares = [array for array in seen.view_data("all").arrays if is_fraction(array)]
     assert {f"{array.view}.{array.name}" for array in shares} == FRACTION_ARRAYS, "no name that nothing has"
     for array in shares:
@@ -81,7 +81,7 @@ def test_shares_are_shares_of_one(seen: Inspection) -> None:
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_own_share_and_straying_are_read_off_the_map(seen: Inspection, words: bool) -> None:
+def test_self_contribution_and_dominated_fraction_follow_from_contributions(seen: Inspection, words: bool) -> None:
     found = seen.view_data("attribution", words=words)
     for stack in seen.tokens:
         share, own = (find(found, "attribution", stack, name).values for name in ("share", "own_share"))
@@ -98,7 +98,8 @@ def test_own_share_and_straying_are_read_off_the_map(seen: Inspection, words: bo
         token, others = "word" if words else "token", {0.0: "none", 1.0: "all"}
         assert said == (
             f"{stack}: after the last layer, a {token}'s own input contributes {own[-1].mean():.0%} of its output on "
-            f"average; for {others.get(float(strayed[-1]), f'{strayed[-1]:.0%}')} of them another input contributes more"
+            f"average; for {others.get(float(strayed[-1]), f'{strayed[-1]:.0%}')} of them another input "
+            "contributes more"
         )
 
 
@@ -172,7 +173,7 @@ def test_the_sentences_of_a_real_model_count_what_is_in_the_arrays() -> None:
         assert note.startswith(f"{kind}: {lost} of 4 heads are not identifiable")
 
 
-def test_faithfulness_says_which_view_to_trust_and_what_is_had_by_chance() -> None:
+def test_faithfulness_names_the_view_to_trust() -> None:
     seen = Inspection(translator(5, 4))
     found, (note,) = seen.faithfulness(), seen.view_data("faithfulness").notes["faithfulness"]
     if found.best is None:
@@ -211,7 +212,7 @@ def test_positions_that_are_not_added() -> None:
         ("attribution", {"estimate": 1}, "an estimate from 1 directions has no error to report; give at least 2"),
     ],
 )
-def test_what_is_not_there_is_named(view: str, asked: dict[str, Any], message: str) -> None:
+def test_unavailable_views_and_options_are_refused(view: str, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         Inspection(translator()).view_data(view, **asked)
     assert str(caught.value).startswith(message)
