@@ -84,6 +84,22 @@ def test_imports_point_one_way(path: Path) -> None:
             assert RANK[other] < RANK[part], f"{path}:{line}: {part} imports {other}"
 
 
+LOOK_RANK = {"compute": 0, "views": 1, "render": 2, "corpus": 3, "inspection": 3}
+"""Inside look: analyses, view data of them, rendering of view data; corpus-level work and the API object come last."""
+
+
+@pytest.mark.parametrize(
+    "path", sorted((PACKAGE / "look").rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_imports_inside_look_point_one_way(path: Path) -> None:
+    room = path.relative_to(PACKAGE / "look").parts[0].removesuffix(".py")
+    for line, module in imports(path):
+        names = module.split(".")
+        if names[:2] != ["regard", "look"] or len(names) < 3 or room not in LOOK_RANK or names[2] == room:
+            continue
+        assert LOOK_RANK[names[2]] < LOOK_RANK[room], f"{path}:{line}: look/{room} imports look/{names[2]}"
+
+
 @pytest.mark.parametrize("path", sorted((PACKAGE / "text").rglob("*.py")), ids=lambda path: path.name)
 def test_text_knows_no_tensors(path: Path) -> None:
     assert not [module for _, module in imports(path) if module.split(".")[0] in ("torch", "safetensors", "numpy")]

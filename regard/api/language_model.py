@@ -121,9 +121,10 @@ class LanguageModel(Model):
         rows = sentences_to_rows([ids], pad_id=self.task.end_id).to(self.device)
         with torch.inference_mode():
             following = int(network(rows)[0, -1].argmax())
+        written = tuple(tokenizer.display_tokens([*ids[1:], following]))
         return LookTarget(
             network,
-            {"decoder": Side(tokenizer.display_tokens(ids), tokenizer.words(ids), "embedding.out")},
+            {"decoder": Side(tokenizer.display_tokens(ids), tokenizer.words(ids), "embedding.out", written)},
             run_layers=lambda: network.hidden_states(rows),
             head=network.logits,
             predicted_ids=torch.tensor([*ids[1:], following], device=self.device),
