@@ -16,8 +16,8 @@ With --out, every result is saved as soon as it is measured, and the same comman
 
 --json and DIR/identify.json hold one object: model, data, read (texts in the data), seed, maps, weights and texts
 (digests of what was measured), method (the hyperparameters of the maps), sentences (in train, valid and test), stacks
-(of each: layers, tokens in train, valid and test, chance), and results, each with stack, layer, map, distance (cosine or
-l2), accuracy, low and high, as fractions of 1.
+(of each: layers, tokens in train, valid and test, chance), and results, each with stack, layer, map, distance (cosine
+or l2), accuracy, low and high, as fractions of 1.
 """
 
 from __future__ import annotations
