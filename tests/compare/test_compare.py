@@ -1,4 +1,4 @@
-"""The command from end to end, with the smallest of everything: what it prints and leaves, goes on with and refuses."""
+"""`regard compare` end to end at tiny sizes: output, files, resuming and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from regard.demo import cldr_corpus as cldr
 
 
 class Finished(NamedTuple):
-    """A comparison that has ended, in a folder "compare", and what it printed."""
+    """A finished comparison in a directory "compare", and its output."""
 
     path: Path
     out: str
@@ -38,7 +38,7 @@ class Finished(NamedTuple):
 
 @pytest.fixture(scope="module")
 def finished(tiny_sizes: None, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The four parts, measured once for all tests that only look at them or go on from a copy."""
+    """Run the four default experiments once for all tests that read them or resume from a copy."""
     folder = tmp_path_factory.mktemp("finished")
     out, err = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
@@ -54,7 +54,7 @@ def folder(tiny: Path) -> Path:
 
 @pytest.fixture
 def copied(finished: Finished, folder: Path) -> Path:
-    """A copy of the finished comparison, to be gone on with or spoilt."""
+    """Return a copy of the finished comparison, to be resumed or damaged."""
     return shutil.copytree(finished.path, folder / "compare")
 
 
@@ -74,7 +74,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
-def test_the_four_parts_and_what_they_leave(finished: Finished) -> None:
+def test_four_default_experiments_write_their_files(finished: Finished) -> None:
     path, out, err = finished
     for name in comparing.DEFAULT_EXPERIMENTS:
         part, kept = EXPERIMENTS[name], json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
@@ -96,7 +96,7 @@ def test_the_four_parts_and_what_they_leave(finished: Finished) -> None:
     _whole_page((path / "report.html").read_text(encoding="utf-8"), comparing.DEFAULT_EXPERIMENTS)
 
 
-def test_everything_is_timed_and_shown(finished: Finished) -> None:
+def test_every_layer_is_timed_and_reported(finished: Finished) -> None:
     numbers = finished.read_measurements("cost")
     assert len(numbers["times"]) == 4 * 2 * 2 * 4  # layers, passes, widths, lengths
     assert all(len(each["seconds"]) >= 3 and min(each["seconds"]) > 0 for each in numbers["times"])
@@ -105,7 +105,7 @@ def test_everything_is_timed_and_shown(finished: Finished) -> None:
     assert all(len(row) == len(table.columns) for table in shown.tables for row in table.rows)
 
 
-def test_every_architecture_copies_and_is_shown(finished: Finished) -> None:
+def test_every_architecture_is_trained_to_copy_and_reported(finished: Finished) -> None:
     names = [*RNN_MODELS, *TRANSFORMER_MODELS, *LANGUAGE_MODELS]
     numbers = finished.read_measurements("recall")
     assert [each["name"] for each in numbers["models"]] == names
@@ -115,7 +115,7 @@ def test_every_architecture_copies_and_is_shown(finished: Finished) -> None:
 
 
 def _whole_page(page: str, names: tuple[str, ...]) -> None:
-    """Every part, its claim, its verdicts and its figure are in the page; nothing is outside of it."""
+    """Check that the page holds every experiment with claim, verdicts and figure, and refers to nothing outside."""
     for name in names:
         assert f'<section id="{name}">' in page
         assert f'href="#{name}"' in page
@@ -129,21 +129,21 @@ def _whole_page(page: str, names: tuple[str, ...]) -> None:
     assert "{{" not in page
 
 
-def test_a_finished_part_is_taken_over(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_experiment_is_reused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (copied / "cost.json").read_bytes()
     compare("--quick", "--only", "cost")
     assert "measured before" in capsys.readouterr().err
     assert (copied / "cost.json").read_bytes() == before
 
 
-def test_what_was_finished_stays_when_the_rest_is_interrupted(
+def test_finished_experiments_survive_an_interruption(
     finished: Finished, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(setting: ComparisonSettings, found: dict[str, Measurements]) -> Measurements:
         raise KeyboardInterrupt
 
     def known(name: str) -> Experiment:
-        """A part whose numbers and figure are there already."""
+        """Return an experiment that copies existing measurements and figure."""
 
         def draw(found: Measurements, path: Path) -> Path:
             return Path(shutil.copy(finished.path / f"{name}.png", path))
@@ -162,8 +162,8 @@ def test_what_was_finished_stays_when_the_rest_is_interrupted(
     _whole_page(Path("compare/report.html").read_text(encoding="utf-8"), ("cost", "recall"))
 
 
-def test_a_run_that_has_ended_is_not_trained_again(copied: Path) -> None:
-    """As where the part was interrupted during its last run."""
+def test_finished_run_is_not_trained_again(copied: Path) -> None:
+    """The experiment was interrupted during its last run."""
     (copied / "translation.json").unlink()
     shutil.rmtree(copied / "translation/rnn-additive-attention")
     kept = copied / "translation/transformer-sinusoidal/metrics.json"
@@ -174,7 +174,7 @@ def test_a_run_that_has_ended_is_not_trained_again(copied: Path) -> None:
     assert (copied / "translation.json").exists()
 
 
-def test_without_matplotlib_there_are_tables_and_no_figures(
+def test_without_matplotlib_tables_are_printed_and_figures_skipped(
     copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for figure in copied.glob("*.png"):
@@ -187,7 +187,7 @@ def test_without_matplotlib_there_are_tables_and_no_figures(
     assert "<img" not in (copied / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_folder_that_is_there_already(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_directories_with_other_content_are_refused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine").mkdir()
     Path("mine/letter.txt").write_text("dear", encoding="utf-8")
     assert "mine: exists and is not a comparison" in refused(capsys, "--out", "mine")
@@ -196,7 +196,7 @@ def test_a_folder_that_is_there_already(copied: Path, capsys: pytest.CaptureFixt
     assert "holds a comparison with pace 'quick', not 'full'" in refused(capsys)
 
 
-def test_a_damaged_part_is_named(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_result_is_named(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (copied / "cost.json").write_text("{}", encoding="utf-8")
     with pytest.raises(SystemExit) as ended:
         main(["compare", "--device", "cpu", "--quick", "--only", "cost"])
@@ -204,7 +204,7 @@ def test_a_damaged_part_is_named(copied: Path, capsys: pytest.CaptureFixture[str
     assert "cost.json: not a part of a comparison" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_positions_and_flops_of_the_users_own_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_positions_and_flops_on_user_files(capsys: pytest.CaptureFixture[str]) -> None:
     cldr.write_corpus(Path(), 120, 5)
     words = Path("train.en").read_text(encoding="utf-8").split()
     sentences = [[*words[4 * number : 4 * number + 4], str(number)] for number in range(100)]
@@ -229,12 +229,12 @@ def test_positions_and_flops_of_the_users_own_files(capsys: pytest.CaptureFixtur
     assert "own: holds a comparison on other contents of the files of --data and --tagged" in refused(capsys, *own)
 
 
-def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_experiments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no part is called 'costs'; did you mean 'cost'?" in refused(capsys, "--only", "costs")
     assert not Path("compare").exists()
 
 
-def test_files_that_do_not_fit_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_different_lengths_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a").write_text("x\n" * 200, encoding="utf-8")
     Path("b").write_text("y\n" * 199, encoding="utf-8")
     assert "a: 200 lines, but b has 199" in refused(capsys, "--data", "a", "b")
@@ -244,7 +244,7 @@ def test_files_that_do_not_fit_together(capsys: pytest.CaptureFixture[str]) -> N
     assert not Path("compare").exists()
 
 
-def test_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "seed -1" in refused(capsys, "--seed", "-1")
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:

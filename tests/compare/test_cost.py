@@ -1,4 +1,4 @@
-"""What times show: from made-up ones that follow the theory, and from others that do not."""
+"""Verdicts on the cost of layers, from synthetic times that follow the theory and from others that do not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Seconds = Callable[[str, int, int], float]
 
 
 def found(seconds: Seconds, spread: float = 0.9) -> Measurements:
-    """Times by a formula, each the median of three; the fastest is so much less."""
+    """Return measurements with times by a formula, each the median of three, and a faster round."""
     times = [
         {
             "layer": layer,
@@ -46,17 +46,17 @@ def by_operations(layer: str, length: int, width: int) -> float:
 
 
 def waiting(layer: str, length: int, width: int) -> float:
-    """As on a machine that does all of it at once, but for recurrence, which waits; with what a call costs."""
+    """Return times on a fully parallel machine, linear for recurrence, with call overhead."""
     return 1e-3 + (length * 1e-4 if layer == "LSTM" else 1e-6 * length**0.5)
 
 
 def with_a_call(layer: str, length: int, width: int) -> float:
-    """The theory, and what a call costs whatever the length: as much as the operations of a few hundred tokens."""
+    """Return times by operations with a constant call overhead, that of a few hundred tokens."""
     return by_operations(layer, length, width) + by_operations("LSTM", 200, width)
 
 
 def self_attention_takes(*times: float) -> Seconds:
-    """So many times as long as an LSTM, at each length; all else by the theory."""
+    """Return times of self-attention as multiples of the LSTM's at each length; the others by operations."""
 
     def seconds(layer: str, length: int, width: int) -> float:
         if layer == "self-attention":
@@ -66,11 +66,11 @@ def self_attention_takes(*times: float) -> Seconds:
     return seconds
 
 
-def test_times_by_the_theory_hold_every_claim() -> None:
+def test_times_by_operation_count_support_every_claim() -> None:
     assert [finding.held for finding in judge_claims(found(by_operations))] == [True] * 6
 
 
-def test_what_a_call_costs_refutes_no_growth() -> None:
+def test_call_overhead_does_not_refute_growth() -> None:
     numbers = found(with_a_call)
     assert [finding.held for finding in judge_claims(numbers)[:3]] == [True] * 3
     assert LayerTimes(numbers).fit_length_exponent("attention alone", PASSES[0], 256).exponent < 1.5
@@ -79,14 +79,14 @@ def test_what_a_call_costs_refutes_no_growth() -> None:
     ).exponent == pytest.approx(2, abs=0.02)
 
 
-def test_the_median_counts() -> None:
+def test_medians_are_used() -> None:
     measured = LayerTimes(found(by_operations))
     assert measured.median_times("LSTM", PASSES[0], 64) == [by_operations("LSTM", n, 64) for n in LENGTHS]
     assert measured.fit_width_exponent("LSTM", PASSES[0]).exponent == pytest.approx(2)
     assert measured.fit_width_exponent("attention alone", PASSES[0]).exponent == pytest.approx(1)
 
 
-def test_times_that_grow_otherwise_say_so_with_both_exponents() -> None:
+def test_other_growth_is_reported_with_both_exponents() -> None:
     attention, recurrence, whole, *_ = judge_claims(found(waiting))
     assert (attention.held, recurrence.held, whole.held) == (False, True, False)
     assert "0.64 ± 0.02 measured, 2.01 by operations (d = 64, forward)" in attention.evidence
@@ -94,11 +94,11 @@ def test_times_that_grow_otherwise_say_so_with_both_exponents() -> None:
     assert "4 n² d + 24 n d² operations" in whole.evidence
 
 
-def test_times_that_do_not_grow_at_all_cannot_tell() -> None:
+def test_constant_times_are_undecided() -> None:
     assert [each.held for each in judge_claims(found(lambda *_: 1e-3))[:3]] == [None] * 3
 
 
-def test_times_of_a_busy_machine_refute_nothing() -> None:
+def test_times_under_other_load_refute_nothing() -> None:
     numbers = judge_claims(found(waiting, spread=0.2))
     assert [each.held for each in numbers[:3]] == [None, True, None]
     assert (
@@ -111,7 +111,7 @@ def test_times_of_a_busy_machine_refute_nothing() -> None:
     assert "the machine was under other load" in slower.evidence
 
 
-def test_an_uncertain_exponent_refutes_nothing() -> None:
+def test_uncertain_exponent_refutes_nothing() -> None:
     def shaky(layer: str, length: int, width: int) -> float:
         return length ** (2.2 if layer == "encoder layer" else 1.6) * (3 if length in (128, 512) else 1)
 
@@ -120,26 +120,26 @@ def test_an_uncertain_exponent_refutes_nothing() -> None:
 
 
 def shorter(*times: float) -> tuple[bool | None, str]:
-    """What is said of n < d."""
+    """Return the finding on n < d."""
     finding = judge_claims(found(self_attention_takes(*times)))[3]
     assert "faster than an LSTM wherever n < d (forward)" in finding.claim
     return finding.held, finding.evidence
 
 
-def test_faster_at_every_length_below_the_width_holds() -> None:
+def test_faster_at_every_length_below_the_width_supports_the_claim() -> None:
     held, because = shorter(0.5, 0.5, 0.5, 0.8, 2, 2, 2)
     assert held is True
     assert "faster at n = 16 to 128 (d = 64), at n = 16 to 128 (d = 256)" in because
     assert "0.80 times as long as the LSTM at most." in because
 
 
-def test_slower_at_one_length_below_the_width_refutes_it() -> None:
+def test_slower_at_one_length_below_the_width_refutes_the_claim() -> None:
     held, because = shorter(1.4, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
     assert held is False
     assert "1.40 times as long at n = 16, d = 64, 1.40 times as long at n = 16, d = 256" in because
 
 
-def test_times_that_are_nearly_the_same_cannot_tell() -> None:
+def test_nearly_equal_times_are_undecided() -> None:
     for near in (0.95, 1.05):
         held, because = shorter(near, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
         assert held is None
@@ -158,18 +158,18 @@ def test_times_that_are_nearly_the_same_cannot_tell() -> None:
         ([0.5] * 7, "at every length up to 1,024"),
     ],
 )
-def test_where_attention_is_faster(times: list[float], said: str) -> None:
+def test_ranges_of_lengths_at_which_attention_is_faster(times: list[float], said: str) -> None:
     measured = LayerTimes(found(self_attention_takes(*times)))
     assert describe_faster_lengths(measured, "self-attention", PASSES[0], 64) == said
 
 
-def test_by_operations_attention_alone_is_cheaper_below_four_times_the_width() -> None:
+def test_attention_alone_has_fewer_operations_below_four_times_the_width() -> None:
     measured = LayerTimes(found(by_operations))
     assert describe_faster_lengths(measured, "attention alone", PASSES[0], 64) == "at n = 16 to 128"  # 4 n² d < 16 n d²
     assert describe_faster_lengths(measured, "self-attention", PASSES[0], 64) == "at n = 16 to 64"
 
 
-def test_a_recurrence_without_waiting_would_refute_the_claim() -> None:
+def test_recurrence_in_constant_steps_would_refute_the_claim() -> None:
     numbers = found(by_operations)
     numbers["products"]["LSTM"] = [4, 4, 4]
     waits = judge_claims(numbers)[-1]
