@@ -77,14 +77,14 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_four_default_experiments_write_their_files(finished: Finished) -> None:
     path, out, err = finished
     for name in comparing.DEFAULT_EXPERIMENTS:
-        part, kept = EXPERIMENTS[name], json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
-        assert part.title in out
-        assert part.title.lower() in err
+        experiment, result = EXPERIMENTS[name], json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
+        assert experiment.title in out
+        assert experiment.title.lower() in err
         assert (path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        for finding in part.summarise(kept["found"]).findings:
+        for finding in experiment.summarise(result["found"]).findings:
             assert f"\n{finding.verdict}" in out
-        assert kept["machine"]["torch"]
-        assert kept["seconds"] > 0
+        assert result["machine"]["torch"]
+        assert result["seconds"] > 0
     assert not (path / "positions.json").exists()
     assert out.index("The cost of a layer") < out.index("Training cost")
     assert "compare/report.html" in err
@@ -123,8 +123,8 @@ def _whole_page(page: str, names: tuple[str, ...]) -> None:
     assert "How it was measured" in page
     for word in ("processor", "torch", "command"):
         assert f"<dt>{word}</dt>" in page
-    places = re.findall(r'(?:src|href)="([^"]*)"', page) + re.findall(r"url\(([^)]*)\)", page)
-    assert [place for place in places if not place.startswith(("data:", "#"))] == []
+    references = re.findall(r'(?:src|href)="([^"]*)"', page) + re.findall(r"url\(([^)]*)\)", page)
+    assert [reference for reference in references if not reference.startswith(("data:", "#"))] == []
     assert not re.search(r"https?://|@import|<script|<link", page)
     assert "{{" not in page
 
@@ -139,19 +139,19 @@ def test_finished_experiment_is_reused(copied: Path, capsys: pytest.CaptureFixtu
 def test_finished_experiments_survive_an_interruption(
     finished: Finished, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(setting: ComparisonSettings, found: dict[str, Measurements]) -> Measurements:
+    def interrupt(settings: ComparisonSettings, measurements: dict[str, Measurements]) -> Measurements:
         raise KeyboardInterrupt
 
     def known(name: str) -> Experiment:
         """Return an experiment that copies existing measurements and figure."""
 
-        def draw(found: Measurements, path: Path) -> Path:
+        def copy_figure(measurements: Measurements, path: Path) -> Path:
             return Path(shutil.copy(finished.path / f"{name}.png", path))
 
-        return EXPERIMENTS[name]._replace(measure=lambda *_: finished.read_measurements(name), plot=draw)
+        return EXPERIMENTS[name]._replace(measure=lambda *_: finished.read_measurements(name), plot=copy_figure)
 
     monkeypatch.setitem(EXPERIMENTS, "cost", known("cost"))
-    monkeypatch.setitem(EXPERIMENTS, "recall", EXPERIMENTS["recall"]._replace(measure=interrupted))
+    monkeypatch.setitem(EXPERIMENTS, "recall", EXPERIMENTS["recall"]._replace(measure=interrupt))
     with pytest.raises(SystemExit, match="130"):
         main(["compare", "--only", "cost,recall", "--device", "cpu"])
     assert "the same command resumes" in capsys.readouterr().err
@@ -166,10 +166,10 @@ def test_finished_run_is_not_trained_again(copied: Path) -> None:
     """The experiment was interrupted during its last run."""
     (copied / "translation.json").unlink()
     shutil.rmtree(copied / "translation/rnn-additive-attention")
-    kept = copied / "translation/transformer-sinusoidal/metrics.json"
-    before = kept.read_bytes()
+    metrics = copied / "translation/transformer-sinusoidal/metrics.json"
+    before = metrics.read_bytes()
     compare("--quick", "--only", "translation")
-    assert kept.read_bytes() == before
+    assert metrics.read_bytes() == before
     assert (copied / "translation/rnn-additive-attention/metrics.json").exists()
     assert (copied / "translation.json").exists()
 
@@ -191,7 +191,7 @@ def test_existing_directories_with_other_content_are_refused(copied: Path, capsy
     Path("mine").mkdir()
     Path("mine/letter.txt").write_text("dear", encoding="utf-8")
     assert "mine: exists and is not a comparison" in refused(capsys, "--out", "mine")
-    assert "mine/letter.txt: already there" in refused(capsys, "--out", "mine/letter.txt")
+    assert "mine/letter.txt: exists and is not a comparison" in refused(capsys, "--out", "mine/letter.txt")
     assert "holds a comparison with seed 0, not 1" in refused(capsys, "--quick", "--seed", "1")
     assert "holds a comparison with pace 'quick', not 'full'" in refused(capsys)
 
@@ -219,9 +219,9 @@ def test_positions_and_flops_on_user_files(capsys: pytest.CaptureFixture[str]) -
     assert "120 pairs" in page
     assert "100 sentences" in page
     _whole_page(page, ("translation", "flops", "positions"))
-    found = json.loads(Path("own/positions.json").read_text(encoding="utf-8"))["found"]
+    measurements = json.loads(Path("own/positions.json").read_text(encoding="utf-8"))["found"]
     for task in ("translate", "tag"):
-        assert [each["name"] for each in found[task]["models"]] == list(POSITION_SCHEMES)
+        assert [each["name"] for each in measurements[task]["models"]] == list(POSITION_SCHEMES)
         schemes = {config.read(path)["model"]["positions"] for path in Path(f"own/positions/{task}").glob("*.toml")}
         assert schemes == set(POSITION_SCHEMES)
     with Path("train.fr").open("a", encoding="utf-8") as file:

@@ -23,14 +23,14 @@ PUBLISHED = """
 
 
 def test_published_numbers_are_complete() -> None:
-    wanted: dict[str, list[float | None]] = {}
+    expected: dict[str, list[float | None]] = {}
     for line in PUBLISHED.strip().splitlines():
         name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
         name, both = name.removesuffix(" (ensemble)"), "ensemble" in name
-        wanted[name] = [float(cell.split()[0]) if cell else None for cell in cells]
+        expected[name] = [float(cell.split()[0]) if cell else None for cell in cells]
         if both:
-            wanted[f"{name}, ensemble"] = [float(cell.split("(")[1].strip(")")) if cell else None for cell in cells]
-    assert {row.name: list(row[1:5]) for row in PUBLISHED_RESULTS} == wanted
+            expected[f"{name}, ensemble"] = [float(cell.split("(")[1].strip(")")) if cell else None for cell in cells]
+    assert {row.name: list(row[1:5]) for row in PUBLISHED_RESULTS} == expected
     assert all(row.ensemble == ("ensemble" in row.name) for row in PUBLISHED_RESULTS)
 
 
@@ -50,24 +50,26 @@ def measured(*models: dict[str, Any]) -> Measurements:
 
 
 def test_operations_are_proportional_to_steps() -> None:
-    found = measured(run(BASELINE_TRANSFORMER, 40, [10, 20, 40, 41]), run(RNN_WITHOUT_ATTENTION, 20, [5, 10, 15, 20]))
-    assert [point["flops"] for point in found["models"][0]["curve"]] == [0.25e12, 0.5e12, 0.75e12, 1e12]
-    assert flops_to_reach(found["models"][0]["curve"], 20.0) == 0.5e12
-    assert flops_to_reach(found["models"][0]["curve"], 99.0) is None
+    measurements = measured(
+        run(BASELINE_TRANSFORMER, 40, [10, 20, 40, 41]), run(RNN_WITHOUT_ATTENTION, 20, [5, 10, 15, 20])
+    )
+    assert [point["flops"] for point in measurements["models"][0]["curve"]] == [0.25e12, 0.5e12, 0.75e12, 1e12]
+    assert flops_to_reach(measurements["models"][0]["curve"], 20.0) == 0.5e12
+    assert flops_to_reach(measurements["models"][0]["curve"], 99.0) is None
 
 
 def test_published_claim_follows_from_published_numbers() -> None:
-    found = measured(run(BASELINE_TRANSFORMER, 40, [40]), run(RNN_WITHOUT_ATTENTION, 20, [20]))
-    published = flops.judge_claims(found)[0]
+    measurements = measured(run(BASELINE_TRANSFORMER, 40, [40]), run(RNN_WITHOUT_ATTENTION, 20, [20]))
+    published = flops.judge_claims(measurements)[0]
     assert published.held is True
     assert "27.3 BLEU for 3.3e+18" in published.evidence
     assert "best reached 26.36" in published.evidence
-    found["published"][0]["german"] = 30.0
-    assert flops.judge_claims(found)[0].held is False
+    measurements["published"][0]["german"] = 30.0
+    assert flops.judge_claims(measurements)[0].held is False
 
 
-def ours(usual: dict[str, Any], other: dict[str, Any]) -> Finding:
-    return flops.judge_claims(measured(usual, other))[1]
+def ours(baseline: dict[str, Any], other: dict[str, Any]) -> Finding:
+    return flops.judge_claims(measured(baseline, other))[1]
 
 
 def test_same_bleu_for_fewer_operations_supports_the_claim() -> None:

@@ -14,7 +14,7 @@ from regard.compare import synthetic as made_up
 from regard.text.tagged import is_entity_scheme
 
 
-def found(**scores: float) -> Measurements:
+def make_measurements(**scores: float) -> Measurements:
     def models(key: str, divide: float) -> list[dict[str, object]]:
         return [{"name": name, "scores": {key: scores.get(name, 50.0) / divide}} for name in POSITION_SCHEMES]
 
@@ -25,24 +25,24 @@ def found(**scores: float) -> Measurements:
 
 
 def test_schemes_better_than_none_support_the_claim() -> None:
-    translation, sinusoidal, tagging, _ = positions.judge_claims(found(none=10))
+    translation, sinusoidal, tagging, _ = positions.judge_claims(make_measurements(none=10))
     assert (translation.held, sinusoidal.held, tagging.held) == (True, True, True)
     assert "none 10.0" in translation.evidence
     assert "entity F1" in tagging.evidence
 
 
 def test_schemes_no_better_than_none_refute_the_claim() -> None:
-    assert [each.held for each in positions.judge_claims(found(none=60))][::2] == [False, False]
-    one_worse = positions.judge_claims(found(none=50, learned=40, sinusoidal=60, relative=60, rotary=60))
+    assert [each.held for each in positions.judge_claims(make_measurements(none=60))][::2] == [False, False]
+    one_worse = positions.judge_claims(make_measurements(none=50, learned=40, sinusoidal=60, relative=60, rotary=60))
     assert [each.held for each in one_worse][::2] == [False, False]  # of every scheme it is claimed
-    one_equal = positions.judge_claims(found(none=40, relative=40))
+    one_equal = positions.judge_claims(make_measurements(none=40, relative=40))
     assert [each.held for each in one_equal][::2] == [None, None]
     assert "relative 40.0, none 40.0; only 2.0 apart would be clear" in one_equal[0].evidence
 
 
 def test_possibly_worse_sinusoids_are_undecided() -> None:
     def verdicts(sinusoidal: float, n_test: int = 100) -> list[bool | None]:
-        numbers = found(none=10, sinusoidal=sinusoidal)
+        numbers = make_measurements(none=10, sinusoidal=sinusoidal)
         for about in numbers.values():
             about["n_test"] = n_test
         return [each.held for each in positions.judge_claims(numbers)][1::2]
@@ -55,14 +55,14 @@ def test_possibly_worse_sinusoids_are_undecided() -> None:
 
 
 def test_undertrained_schemes_are_undecided() -> None:
-    numbers = found(none=1, **dict.fromkeys(("sinusoidal", "learned", "relative", "rotary"), 9.0))
+    numbers = make_measurements(none=1, **dict.fromkeys(("sinusoidal", "learned", "relative", "rotary"), 9.0))
     findings = positions.judge_claims(numbers)
     assert {each.held for each in findings} == {None}
     assert all("too little was learned to tell" in each.evidence for each in findings)
 
 
 def test_worse_sinusoids_refute_the_claim() -> None:
-    finding = positions.judge_claims(found(none=10, sinusoidal=30, rotary=80))[1]
+    finding = positions.judge_claims(make_measurements(none=10, sinusoidal=30, rotary=80))[1]
     assert finding.held is False
     assert "the best here was rotary, 80.0" in finding.evidence
 
@@ -82,7 +82,7 @@ def test_tags_of_a_word_depend_on_context() -> None:
     for each in made_up.generate_tagged(500, 3, seed=1):
         for word, label in zip(*each, strict=True):
             tags.setdefault(word, set()).add(label)
-    several = [word for word, found in tags.items() if len({label[2:] for label in found}) > 1]
+    several = [word for word, labels in tags.items() if len({label[2:] for label in labels}) > 1]
     assert len(several) > 20
     assert "PM" in several
 

@@ -15,9 +15,9 @@ LENGTHS = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
 
 @given(st.floats(-3, 3), st.floats(1e-6, 1e3))
 def test_fit_recovers_the_exponent(exponent: float, factor: float) -> None:
-    found = fit_power_law(LENGTHS, [factor * n**exponent for n in LENGTHS])
-    assert found.exponent == pytest.approx(exponent, abs=1e-9)
-    assert found.standard_error == pytest.approx(0, abs=1e-6)
+    fit = fit_power_law(LENGTHS, [factor * n**exponent for n in LENGTHS])
+    assert fit.exponent == pytest.approx(exponent, abs=1e-9)
+    assert fit.standard_error == pytest.approx(0, abs=1e-6)
 
 
 def test_fit_above_offset_ignores_a_constant() -> None:
@@ -56,16 +56,16 @@ def test_agreement_is_true_false_or_undecided() -> None:
 
 
 def test_noise_increases_the_standard_error() -> None:
-    noisy = fit_power_law(LENGTHS, [n * (2 if place % 2 else 1) for place, n in enumerate(LENGTHS)])
+    noisy = fit_power_law(LENGTHS, [n * (2 if index % 2 else 1) for index, n in enumerate(LENGTHS)])
     assert noisy.standard_error > 0.05
     assert abs(noisy.exponent - 1) < 3 * noisy.standard_error
 
 
 def test_two_points_have_an_exponent_without_standard_error() -> None:
-    found = fit_power_law([1, 10], [1, 100])
-    assert found.exponent == pytest.approx(2)
-    assert math.isnan(found.standard_error)
-    assert str(found) == "2.00"
+    fit = fit_power_law([1, 10], [1, 100])
+    assert fit.exponent == pytest.approx(2)
+    assert math.isnan(fit.standard_error)
+    assert str(fit) == "2.00"
     assert str(fit_power_law([1, 10, 100], [1, 10, 100])) == "1.00 ± 0.00"
 
 

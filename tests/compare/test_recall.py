@@ -65,7 +65,7 @@ def test_target_is_the_source() -> None:
 def test_correct_tokens_are_counted_at_every_distance() -> None:
     assert copier(Echo()).count_correct() == [50 * 1, 50 * 3, 50 * 6]
     off = copier(Echo(by=1)).count_correct()
-    assert off[0] == 50  # of one token, any place is the right one
+    assert off[0] == 50  # of one token, any position is correct
     assert off[2] < 0.3 * 50 * 6
 
 
@@ -94,7 +94,7 @@ def test_training_is_deterministic_for_a_seed() -> None:
         assert losses[0] == losses[1]
 
 
-def found(**far: float) -> Measurements:
+def make_measurements(**far: float) -> Measurements:
     """Return curves that fall from 1 to a given accuracy at the greatest distance; others stay at 1."""
     models = []
     for name in NAMES:
@@ -113,13 +113,15 @@ def one(findings: list[Finding], *words: str) -> Finding:
 
 
 def test_expected_curves_support_every_claim() -> None:
-    findings = recall.judge_claims(found(RNN_one_fixed_vector=0.3, Transformer_none=0.2, recurrent_language_model=0.3))
+    findings = recall.judge_claims(
+        make_measurements(RNN_one_fixed_vector=0.3, Transformer_none=0.2, recurrent_language_model=0.3)
+    )
     assert {each.held for each in findings} == {True}
     assert "30.0%" in one(findings, "One fixed vector holds less").evidence
 
 
 def test_fixed_vector_with_full_recall_refutes_the_claim() -> None:
-    findings = recall.judge_claims(found())
+    findings = recall.judge_claims(make_measurements())
     assert one(findings, "One fixed vector holds less").held is False
     assert one(findings, "than one vector holds", RNN_ADDITIVE_ATTENTION).held is None
     assert "100.0% against 100.0% at n = 16; only 5.0% apart would be clear" in (
@@ -128,13 +130,13 @@ def test_fixed_vector_with_full_recall_refutes_the_claim() -> None:
 
 
 def test_attention_with_lower_recall_refutes_the_claim() -> None:
-    findings = recall.judge_claims(found(RNN_one_fixed_vector=0.6, RNN_dot_attention=0.3))
+    findings = recall.judge_claims(make_measurements(RNN_one_fixed_vector=0.6, RNN_dot_attention=0.3))
     assert one(findings, "than one vector holds", RNN_DOT_ATTENTION).held is False
     assert one(findings, "than one vector holds", RNN_ADDITIVE_ATTENTION).held is True
 
 
 def test_transformer_with_lower_recall_refutes_the_claim() -> None:
-    findings = recall.judge_claims(found(RNN_one_fixed_vector=0.6, Transformer_sinusoidal=0.4))
+    findings = recall.judge_claims(make_measurements(RNN_one_fixed_vector=0.6, Transformer_sinusoidal=0.4))
     assert one(findings, "at least as much", RNN_WITHOUT_ATTENTION).held is False
     assert one(findings, "at least as much", RNN_ADDITIVE_ATTENTION).held is False
     reaches = one(findings, "sinusoidal positions: any distance")
@@ -144,7 +146,7 @@ def test_transformer_with_lower_recall_refutes_the_claim() -> None:
 
 
 def test_few_sequences_are_undecided() -> None:
-    numbers = found(RNN_one_fixed_vector=0.7, RNN_additive_attention=0.8)
+    numbers = make_measurements(RNN_one_fixed_vector=0.7, RNN_additive_attention=0.8)
     numbers["tested"] = 10
     for each in numbers["models"]:
         each["right"] = [round(n / 100) for n in each["right"]]
@@ -152,7 +154,7 @@ def test_few_sequences_are_undecided() -> None:
 
 
 def test_models_at_chance_are_undecided() -> None:
-    numbers = found()
+    numbers = make_measurements()
     for each in numbers["models"]:
         each["right"] = [round(n / 16) for n in each["right"]]
     assert {each.held for each in recall.judge_claims(numbers)} == {None}
@@ -164,7 +166,7 @@ def test_models_at_chance_are_undecided() -> None:
 
 
 def test_transformer_at_chance_beside_a_copying_model_refutes_the_claim() -> None:
-    numbers = found()
+    numbers = make_measurements()
     for each in numbers["models"]:
         if each["name"] == BASELINE_TRANSFORMER:
             each["right"] = [round(n / 16) for n in each["right"]]
@@ -174,7 +176,7 @@ def test_transformer_at_chance_beside_a_copying_model_refutes_the_claim() -> Non
 
 def test_ties_on_few_sequences_are_undecided() -> None:
     def held(other: float, tested: int) -> bool | None:
-        numbers = found(Transformer_sinusoidal=0.80, RNN_dot_attention=other)
+        numbers = make_measurements(Transformer_sinusoidal=0.80, RNN_dot_attention=other)
         numbers["tested"] = tested
         for each in numbers["models"]:
             each["right"] = [round(n * tested / 1000) for n in each["right"]]
@@ -187,16 +189,16 @@ def test_ties_on_few_sequences_are_undecided() -> None:
 
 
 def test_nearly_full_recall_is_undecided() -> None:
-    near = one(recall.judge_claims(found(Transformer_rotary=0.94)), "rotary positions")
+    near = one(recall.judge_claims(make_measurements(Transformer_rotary=0.94)), "rotary positions")
     assert near.held is None
     assert "at worst 94.0%, at n = 16" in near.evidence
     assert "only 2.3% below that would be clear" in near.evidence
-    assert one(recall.judge_claims(found(Transformer_rotary=0.96)), "rotary positions").held is True
-    assert one(recall.judge_claims(found(Transformer_rotary=0.90)), "rotary positions").held is False
+    assert one(recall.judge_claims(make_measurements(Transformer_rotary=0.96)), "rotary positions").held is True
+    assert one(recall.judge_claims(make_measurements(Transformer_rotary=0.90)), "rotary positions").held is False
 
 
 def test_better_far_but_worse_near_is_undecided() -> None:
-    numbers = found(recurrent_language_model=0.3)
+    numbers = make_measurements(recurrent_language_model=0.3)
     (model,) = [each for each in numbers["models"] if each["name"] == TRANSFORMER_LM]
     assert one(recall.judge_claims(numbers), "as a language model").held is True
     model["right"][1] = 1000

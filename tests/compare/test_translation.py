@@ -17,9 +17,9 @@ def test_buckets_partition_lengths_into_about_equal_sizes() -> None:
     edges = bucket_edges(list(range(1, 101)), 5)
     assert edges == [1, 21, 41, 61, 81]
     sources = [" ".join(["word"] * n) for n in range(1, 101)]
-    found = score_buckets(sources, sources, sources, edges)
-    assert [each["n"] for each in found] == [20] * 5
-    assert [(each["from"], each["to"]) for each in found] == [(1, 20), (21, 40), (41, 60), (61, 80), (81, 100)]
+    buckets = score_buckets(sources, sources, sources, edges)
+    assert [each["n"] for each in buckets] == [20] * 5
+    assert [(each["from"], each["to"]) for each in buckets] == [(1, 20), (21, 40), (41, 60), (61, 80), (81, 100)]
 
 
 def test_equal_lengths_are_in_one_bucket() -> None:
@@ -31,10 +31,10 @@ def test_equal_lengths_are_in_one_bucket() -> None:
 
 def test_bucket_scores_its_own_sentences() -> None:
     short, long = "one two three four", "one two three four five six seven eight"
-    found = score_buckets([short, long], [short, "nothing of it at all is right here"], [short, long], [4, 8])
-    assert [each["exact"] for each in found] == [1.0, 0.0]
-    assert found[0]["bleu"] == pytest.approx(100)
-    assert found[1]["bleu"] < 20
+    buckets = score_buckets([short, long], [short, "nothing of it at all is right here"], [short, long], [4, 8])
+    assert [each["exact"] for each in buckets] == [1.0, 0.0]
+    assert buckets[0]["bleu"] == pytest.approx(100)
+    assert buckets[1]["bleu"] < 20
 
 
 def model(name: str, *bleu: float) -> dict[str, Any]:
@@ -45,14 +45,14 @@ def model(name: str, *bleu: float) -> dict[str, Any]:
     return {**about, "bleu": sum(bleu) / 3, "chrf": 0.0, "exact": 0.5, "signature": "s", "buckets": buckets}
 
 
-def verdicts(fixed: tuple[float, ...], additive: tuple[float, ...], usual: tuple[float, ...]) -> list[bool | None]:
+def verdicts(fixed: tuple[float, ...], additive: tuple[float, ...], baseline: tuple[float, ...]) -> list[bool | None]:
     models = [
-        model(BASELINE_TRANSFORMER, *usual),
+        model(BASELINE_TRANSFORMER, *baseline),
         model(RNN_WITHOUT_ATTENTION, *fixed),
         model(RNN_ADDITIVE_ATTENTION, *additive),
     ]
-    found: Measurements = {"models": models}
-    return [finding.held for finding in translation.judge_claims(found)]
+    measurements: Measurements = {"models": models}
+    return [finding.held for finding in translation.judge_claims(measurements)]
 
 
 def test_expected_scores_support_every_claim() -> None:
@@ -116,14 +116,14 @@ def test_few_sentences_need_a_larger_difference() -> None:
 
 
 def test_word_ranges_name_both_ends() -> None:
-    found: Measurements = {
+    measurements: Measurements = {
         "models": [
             model(name, 30, 15, 5) for name in (BASELINE_TRANSFORMER, RNN_WITHOUT_ATTENTION, RNN_ADDITIVE_ATTENTION)
         ]
     }
-    said = translation.judge_claims(found)[0].evidence
-    assert "BLEU 30.0 with 1 to 5 words, 5.0 with 10 to 14 words" in said
-    near = translation.judge_claims(found)[2].evidence
+    evidence = translation.judge_claims(measurements)[0].evidence
+    assert "BLEU 30.0 with 1 to 5 words, 5.0 with 10 to 14 words" in evidence
+    near = translation.judge_claims(measurements)[2].evidence
     assert near.endswith("BLEU 16.7 against 16.7, with 10 to 14 words 5.0 against 5.0; only 2.0 apart would be clear.")
 
 
