@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -34,6 +34,7 @@ from regard.text.files import file_format, read_lines
 from regard.text.pairs import pair_paths, read_pairs
 
 TokenIds = list[int]
+ModelT = TypeVar("ModelT", bound="Model")
 
 
 class Model(ABC):
@@ -55,7 +56,7 @@ class Model(ABC):
         network.to(device)
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str = "auto") -> Self:
+    def load(cls: type[ModelT], path: str | Path, *, device: str = "auto") -> ModelT:
         """Load a trained model of this class; refuse a model of another kind.
 
         Args:

@@ -43,7 +43,7 @@ def load_model(model_class: type[ModelT], path: str, device: str, verb: str) -> 
     """Load a model for a verb; refuse one of another kind and name the verb it is for."""
     from regard.api import load
 
-    model: Model = load(path, device=device)
+    model = load(path, device=device)
     if not isinstance(model, model_class):
         task = model.task
         raise InputError(f"{path}: a model for {task.name}, which cannot {verb}; use it with: regard {task.verb}")

@@ -157,7 +157,7 @@ def test_empty_files_and_lines(fail: Fail, run: Path, capsys: pytest.CaptureFixt
     assert failing_data(fail, "empty.src", "empty.tgt") == (
         "empty.src: no pairs; not one line holds a source and a target"
     )
-    assert fail("translate", run, "--file", "empty.src") == "empty.src: no texts; give one a line"
+    assert fail("translate", run, "--file", "empty.src") == "empty.src: no texts; give one per line"
     pairs = digits(30)
     pairs[16] = (pairs[16][0], "")
     write_pairs(Path(), "gap", pairs)

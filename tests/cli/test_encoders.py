@@ -89,7 +89,7 @@ def test_words_for_a_mask(bert: Path, regard: Regard, fail: Callable[..., str]) 
     assert fail("fill", bert, "the cat") == f"text 1: {missing}"
     assert fail("fill", bert, "[MASK]", "--top", 0) == "--top 0: expected at least 1"
     Path("empty.txt").touch()
-    assert fail("fill", bert, "--file", "empty.txt") == "empty.txt: no texts; give one a line"
+    assert fail("fill", bert, "--file", "empty.txt") == "empty.txt: no texts; give one per line"
 
 
 def test_filling_lines(bert: Path, regard: Regard, called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_classifying(bert: Path, regard: Regard, fail: Callable[..., str]) -> No
     assert fail("classify", "cats", "a", "b", "--pair", "c").startswith("--pair goes with one TEXT")
     assert fail("classify", "cats", "a", "--pair", " ").startswith("--pair is empty")
     Path("empty.txt").touch()
-    assert fail("classify", "cats", "--file", "empty.txt") == "empty.txt: no texts; give one a line"
+    assert fail("classify", "cats", "--file", "empty.txt") == "empty.txt: no texts; give one per line"
     Path("hole.txt").write_text("the cat\nthe cat\t\n")
     assert fail("classify", "cats", "--file", "hole.txt") == "text 2: its pair is empty; give both texts"
     Path("new.tsv").write_text("text\tlabel\ncat\tmaybe\n")
@@ -190,7 +190,7 @@ def test_tagging(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     scores = json.loads(regard("evaluate", "animals", "words.conll", "--json")[0])
     assert {"precision", "recall", "f1", "accuracy", "words"} <= scores.keys()
     Path("empty.txt").touch()
-    assert fail("tag", "animals", "--file", "empty.txt") == "empty.txt: no texts; give one a line"
+    assert fail("tag", "animals", "--file", "empty.txt") == "empty.txt: no texts; give one per line"
     Path("ragged.conll").write_text("the O\ncat\n")
     assert fail("train", "tag", "ragged.conll", "--out", "x", *SMALL).startswith("ragged.conll:2: ")
     assert fail("train", "tag", "words.conll", "--column", "9", "--out", "x", *SMALL).startswith("words.conll")

@@ -181,7 +181,7 @@ def test_models_and_data_of_another_kind(model: Path, fail: Callable[..., str], 
     assert fail("evaluate", model, "books.txt", "--beam", 3) == "plain text is evaluated as it is; leave out: beam"
     assert fail("evaluate", model, "books.txt", "--stride", 99) == "stride 99: expected 1 to 16, the window"
     Path("empty.txt").touch()
-    assert fail("generate", model, "--file", "empty.txt") == "empty.txt: no texts; give one a line"
+    assert fail("generate", model, "--file", "empty.txt") == "empty.txt: no texts; give one per line"
     Path("empty.txt").write_text("\n\n")
     for command in (["evaluate", model, "empty.txt"], ["train", "lm", "empty.txt", "--out", "x"]):
         assert fail(*command) == "empty.txt: no text; the file is empty or blank: give one with text"

@@ -196,7 +196,7 @@ def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:
         (["nope.src"], "nope.src: no such file"),
         (["trian.src"], "trian.src: no such file; did you mean 'train.src'?"),
         (["train.src", "nope.tgt"], "nope.tgt: no such file"),
-        (["empty.src"], "empty.src: no texts; give one a line"),
+        (["empty.src"], "empty.src: no texts; give one per line"),
         (["three.src"], "3 different sentences; expected at least 4"),
         (["same.src"], "1 different sentences; expected at least 4"),
         (
@@ -207,7 +207,7 @@ def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:
         (["cut.gz"], "cut.gz: damaged or cut short: "),
         (["train.src", "three.src"], "train.src: 24 lines, but three.src has 3; line by line, one must translate the"),
         (["train.src", "--stack", "decoder"], "the decoder reads targets; give pairs, as in test.en test.fr, or a tab"),
-        (["train.src", "--stack", "encodr"], "no stack is called 'encodr'; did you mean 'encoder'?"),
+        (["train.src", "--stack", "encodr"], "unknown stack 'encodr'; did you mean 'encoder'?"),
         (["train.src", "--maps", "identity,lineer"], "unknown map 'lineer'; did you mean 'linear'?"),
         (["train.src", "--maps", ""], "no maps to measure with; known: identity, linear, mlp"),
         (["train.src", "--sentences", "3"], "sentences 3: expected at least 4"),

@@ -173,7 +173,7 @@ def test_a_survey_of_a_corpus(suffix: str, done: Done, trained_run: Path) -> Non
 
 NOT_THERE: list[tuple[list[str], str]] = [
     ([], "no text to look at; give a TEXT, or a file with --corpus"),
-    ([""], "there is nothing to look at: the text is empty; give at least one word"),
+    ([""], "the text is empty; give at least one word"),
     (["1 " * 5000], "text 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
     (["1", "--target", "1 " * 5000], "target 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
     (["1", "--view", "atention"], "unknown view 'atention'; did you mean 'attention'?"),
@@ -188,11 +188,11 @@ NOT_THERE: list[tuple[list[str], str]] = [
     ),
     (["1", "--view", "gradients", "--layer", "0"], "gradients has no layer to choose; leave it out, or look at: "),
     (["--corpus", "nope.src"], "nope.src: no such file"),
-    (["--corpus", "empty.src"], "empty.src: no texts; give one a line"),
+    (["--corpus", "empty.src"], "empty.src: no texts; give one per line"),
     (["--corpus", "train.src", "1 2"], "--corpus shows identifiability by length, of all heads; leave out TEXT"),
     (["--corpus", "train.src", "--words", "--layer", "0"], "--corpus shows identifiability by length, of all heads; "),
     (["--corpus", "train.src", "--view", "rollout"], "--corpus shows identifiability by length, of all heads; leave"),
-    (["--corpus", "train.src", "--kind", "cross"], "cross attention cannot be surveyed on train.src; there are: encod"),
+    (["--corpus", "train.src", "--kind", "cross"], "cross attention cannot be surveyed on train.src; accepted: encod"),
     (["--corpus", "train.src", "--corpus", "valid.tgt"], "train.src: 24 lines, but valid.tgt has 4; "),
 ]
 
