@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import regard
@@ -93,7 +94,7 @@ def _list_fields(cls: Any) -> Iterator[str]:
 
 def _render_function(name: str, function: Callable[..., Any], heading: str) -> Iterator[str]:
     yield f"{heading} {name}"
-    yield f"```python\n{_format_signature(name, function)}\n```"
+    yield indent(_format_signature(name, function), "    ")
     yield from _render_docstring(inspect.getdoc(function) or "")
 
 
@@ -136,7 +137,7 @@ def _render_section(section: str, text: str) -> Iterator[str]:
     if section == "Raises":
         yield "Raises:"
     if section == "Example":
-        yield f"```python\n{body}\n```"
+        yield indent(body, "    ")
     elif section in ("Args", "Raises", "Attributes"):
         items = re.split(r"\n(?=\S)", body)
         yield "\n".join("- " + re.sub(r"^([^:]+):", r"`\1`:", re.sub(r"\s+", " ", item)) for item in items)

@@ -263,10 +263,10 @@ class EmbeddingModel(Model):
         found = (each for text in check_texts(texts) for each in self._find_occurrences(embedder, spelling, text))
         occurrences = list(islice(found, max_occurrences))
         if len(occurrences) == max_occurrences and next(found, None) is not None:
-            warn(f"'{spelling}' occurs more often; the first {max_occurrences:,} occurrences are taken")
+            warn(f"'{spelling}' occurs more often; the first {max_occurrences:,} times are taken")
         if len(occurrences) < 2:
             times = "once" if occurrences else "nowhere"
-            raise InputError(f"'{spelling}' occurs {times} in these texts; give at least two sentences with it")
+            raise InputError(f"'{spelling}' occurs {times} in these texts; give two sentences with it, or more")
         return WordSenses(spelling, occurrences, {"model": str(self.path)})
 
     def _find_occurrences(self, embedder: Embedder, word: str, text: str) -> Iterator[WordOccurrence]:

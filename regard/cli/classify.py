@@ -6,7 +6,7 @@ both texts, tab-separated. With --columns, FILE is a table (.tsv .csv .jsonl .pa
 
     regard classify runs/reviews "this movie was a great experience"
     regard classify runs/reviews --file news.en --json
-    regard classify runs/reviews --file news.tsv --columns headline
+    regard classify runs/reviews --file reviews.tsv --columns text
 """
 
 from __future__ import annotations

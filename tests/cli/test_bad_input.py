@@ -89,7 +89,7 @@ def test_recipes(fail: Fail, folder: Path) -> None:
 
 
 def test_options_of_language_models(fail: Fail, run: Path) -> None:
-    said = "a translator reads whole sentences; leave out: stride, window"
+    said = "run: a model for translate does not take --window, --stride; leave them out"
     assert fail("evaluate", run, "valid.src", "valid.tgt", "--window", 8, "--stride", 4) == said
     cannot = "run: a model for translate, which cannot generate; use it with: regard translate"
     assert fail("generate", run, "1 2") == cannot

@@ -174,7 +174,7 @@ def test_one_word_in_several_sentences(bert: Path, said: Said) -> None:
 
 
 MISTAKES: list[tuple[list[str], str]] = [
-    (["embed", "texts.txt"], "give --out vectors.npy, --out vectors.parquet, or --json, which prints vectors"),
+    (["embed", "texts.txt"], "give --out vectors.npy, --out vectors.parquet, or --json, which prints the vectors"),
     (["embed", "texts.txt", "--json", "--out", "v.npy"], "give --out vectors.npy, --out vectors.parquet, or --json, "),
     (["embed", "texts.txt", "--out", "v.txt"], "v.txt: unknown suffix '.txt'; known: .npy, .parquet"),
     (["embed", "texts.txt", "--out", "no/v.npy"], "no/v.npy: cannot be written: no directory no; make it first"),
@@ -184,8 +184,11 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["embed", "hole.txt", "--out", "v.npy"], "hole.txt:2: an empty line; drop it, or pass --skip-empty"),
     (["embed", "texts.txt", "--out", "v.npy", "--level", "wrd"], "no level is called 'wrd'; did you mean 'word'?"),
     (["embed", "texts.txt", "--out", "v.npy", "--layers", "9"], "layer 9: this model has 2 layers; 0 is what enters "),
-    (["embed", "texts.txt", "--out", "v.npy", "--layers", "last"], "--layers last: expected numbers parted by commas"),
-    (["embed", "texts.txt", "--out", "v.npy", "--layers", ""], "layers (): expected numbers of layers, or 'static'"),
+    (["embed", "texts.txt", "--out", "v.npy", "--layers", "last"], "--layers last: expected comma-separated numbers"),
+    (
+        ["embed", "texts.txt", "--out", "v.npy", "--layers", ""],
+        "layers (): expected one layer number or several, or 'static'",
+    ),
     (["embed", "texts.txt", "--out", "v.npy", "--pooling", "sum"], "no pooling is called 'sum'; known: cls, mean, att"),
     (["embed", "texts.txt", "--out", "v.npy", "--pooling", "attention"], "this model has learned no attention over th"),
     (["match", "the cat"], "give two texts, or a text and a file with --in"),
@@ -196,8 +199,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["match", "the cat", "--in", "nope.txt"], "nope.txt: no such file"),
     (["match", "the cat", "--in", "empty.txt"], "empty.txt: no texts; give one per line"),
     (["match", "the cat", "--in", "hole.txt"], "hole.txt:2: an empty line; drop it, or pass --skip-empty"),
-    (["cluster", "texts.txt", "--k", "0"], "--k 0: expected at least 1 group"),
-    (["cluster", "texts.txt", "--k", "11"], "--k 11: texts.txt has only 10 texts; ask for fewer groups"),
+    (["cluster", "texts.txt", "--k", "0"], "--k 0: expected at least 1 cluster"),
+    (["cluster", "texts.txt", "--k", "11"], "--k 11: texts.txt has only 10 texts; ask for fewer clusters"),
     (["cluster", "texts.txt"], "Missing option '--k'"),
     (["cluster", "empty.txt", "--k", "1"], "empty.txt: no texts; give one per line"),
     (["cluster", "texts.txt", "--k", "2", "--out", "map.npy"], "map.npy: unknown suffix '.npy'; known: .html, .json, "),
@@ -205,7 +208,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["look", "--pair", "a", "--view", "match"], "match compares a TEXT with the text of --pair; give these two"),
     (["look", "a", "--pair", "b", "--view", "match", "--layer", "1"], "match compares texts; leave out --layer"),
     (["look", "a", "--pair", "", "--view", "match"], "the text is empty; give at least "),
-    (["look", "a", "--pair", "b", "--view", "senses"], "senses shows one word in several sentences; give it with --wo"),
+    (["look", "a", "--pair", "b", "--view", "senses"], "senses compares one word across sentences; give it with --wo"),
     (["look", "a", "--view", "senses", "--word", "cat"], "'cat' occurs nowhere in these texts; give two sentences "),
     (["look", "a cat", "--view", "senses", "--word", "cat"], "'cat' occurs once in these texts; give two sentences "),
     (["look", "--corpus", "nope.txt", "--view", "senses", "--word", "cat"], "nope.txt: no such file"),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from encoders import documents, sentences
 
+from regard.api import Classifier
 from regard.cli import main
 
 Called = Callable[..., tuple[int, str, str]]
@@ -146,7 +147,44 @@ def test_classifying(bert: Path, regard: Regard, fail: Callable[..., str]) -> No
     kind, use = "cats: a model for classify, which cannot", "use it with: regard classify"
     assert fail("tag", "cats", "a cat") == f"{kind} tag; {use}"
     assert fail("translate", "cats", "a cat") == f"{kind} translate; {use}"
-    assert fail("evaluate", "cats", "labelled.tsv", "--beam", 2) == "a classifier has no such options; leave out: beam"
+    assert fail("evaluate", "cats", "labelled.tsv", "--beam", 2) == (
+        "cats: a model for classify does not take --beam; leave it out"
+    )
+
+
+def test_empty_lines_give_empty_results(bert: Path, regard: Regard) -> None:
+    regard("train", "classify", "labelled.tsv", "--from", bert, "--out", "holes", *SHORT)
+    Path("holes.txt").write_text("the cat\n\n a dog\n")
+    warning = "warning: 1 of 3 texts are empty; so are their results\n"
+    out, err = regard("classify", "holes", "--file", "holes.txt")
+    assert [bool(line) for line in out.split("\n")] == [True, False, True, False]
+    assert err == warning
+    lines = [json.loads(line) for line in regard("classify", "holes", "--file", "holes.txt", "--json")[0].splitlines()]
+    assert lines[1] == {"text": "", "label": None, "probability": None, "probabilities": None}
+    Path("masks.txt").write_text("the [MASK]\n\na [MASK]\n")
+    out, err = regard("fill", bert, "--file", "masks.txt")
+    assert [bool(line) for line in out.split("\n")] == [True, False, True, False]
+    assert err == warning
+    regard("train", "tag", "words.conll", "--from", bert, "--out", "tagged-holes", *SHORT)
+    out, err = regard("tag", "tagged-holes", "--file", "holes.txt")
+    assert [bool(line) for line in out.split("\n")] == [True, False, True, False]
+    assert err == warning
+    classifier = Classifier.load("holes", device="cpu")
+    labels = [each.label for each in classifier.classify(["the cat", "", "a dog"])]
+    assert labels[1] == ""
+    assert labels[::2] == [classifier.classify("the cat").label, classifier.classify("a dog").label]
+
+
+def test_classifying_a_column_of_a_table(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+    regard("train", "classify", "labelled.tsv", "--from", bert, "--out", "columns", *SHORT)
+    Path("news.tsv").write_text("id\theadline\n1\tthe cat\n2\ta dog\n")
+    out, _ = regard("classify", "columns", "--file", "news.tsv", "--columns", "headline")
+    assert out == regard("classify", "columns", "the cat", "a dog")[0]
+    assert regard("classify", "columns", "--file", "news.tsv", "--columns", "2")[0].splitlines()[1:] == out.splitlines()
+    assert fail("classify", "columns", "--file", "news.tsv", "--columns", "a,b,c").startswith(
+        "--columns a,b,c: expected"
+    )
+    assert fail("classify", "columns", "the cat", "--columns", "headline").startswith("--columns goes with a table")
 
 
 def test_scores_of_pairs_from_scratch(regard: Regard, fail: Callable[..., str]) -> None:
@@ -277,8 +315,13 @@ def test_looking_into_encoders(bert: Path, regard: Regard, fail: Callable[..., s
     assert found["sides"]["encoder"][0] == "[CLS]"
     assert found["sides"]["encoder"].count("[SEP]") == 2
     assert {array["view"] for array in found["arrays"]} >= {"attention", "effective", "attribution", "gradients"}
-    assert fail("look", bert, "cat", "--target", "dog") == "an encoder searches nothing; leave out: target"
-    assert fail("look", bert, "[MASK] " + "cat " * 40).startswith("the text has 43 tokens, special ones included; this")
+    assert (
+        fail("look", bert, "cat", "--target", "dog")
+        == f"{bert}: a model for pretrain does not take --target; leave it out"
+    )
+    assert fail("look", bert, "[MASK] " + "cat " * 40).startswith(
+        "the text with its special tokens has 43 tokens; this"
+    )
     assert fail("look", bert, "cat " * 40).startswith(
         "the text with its special tokens has 42 tokens; this model takes at most 32"
     )

@@ -163,7 +163,7 @@ def test_unknown_characters_are_said(model: Path, regard: Regard) -> None:
             "--greedy is temperature 0, but --temperature is 0.5; leave one of them out",
         ),
         (["--file", "x"], "both PROMPT and --file given; give one of them"),
-        (["--stream", "--json"], "--stream prints one text while it is written; leave out --file, --json and --n"),
+        (["--stream", "--json"], "--stream prints one text while it is generated; leave out --file, --json and --n"),
     ],
 )
 def test_options_that_cannot_be(model: Path, fail: Callable[..., str], options: list[object], said: str) -> None:
@@ -178,7 +178,10 @@ def test_models_and_data_of_another_kind(model: Path, fail: Callable[..., str], 
     assert fail("generate", "bert", "the") == (
         "bert: a model for pretrain, which cannot generate; use it with: regard fill"
     )
-    assert fail("evaluate", model, "books.txt", "--beam", 3) == "plain text is evaluated as it is; leave out: beam"
+    assert (
+        fail("evaluate", model, "books.txt", "--beam", 3)
+        == f"{model}: a model for lm does not take --beam; leave it out"
+    )
     assert fail("evaluate", model, "books.txt", "--stride", 99) == "stride 99: expected 1 to 16, the window"
     Path("empty.txt").touch()
     assert fail("generate", model, "--file", "empty.txt") == "empty.txt: no texts; give one per line"
@@ -218,7 +221,7 @@ def test_looking_inside(model: Path, regard: Regard, fail: Callable[..., str]) -
     assert views == set(expected.split())
     regard("look", model, "the cat sits", "--words", "--out", "look.html")
     assert Path("look.html").stat().st_size > 10_000
-    said = "a language model reads one text and searches nothing; leave out: target"
+    said = f"{model}: a model for lm does not take --target; leave it out"
     assert fail("look", model, "the", "--target", "x") == said
     assert fail("look", model, "the cat " * 9).startswith(
         "the text has 72 tokens; this model takes at most 31; look at a part"
