@@ -134,8 +134,8 @@ def _render_section(section: str, text: str) -> Iterator[str]:
     body = inspect.cleandoc(text)
     if not body:
         return
-    if section == "Raises":
-        yield "Raises:"
+    if section in ("Raises", "Example"):
+        yield f"{section}:"
     if section == "Example":
         yield indent(body, "    ")
     elif section in ("Args", "Raises", "Attributes"):

@@ -54,7 +54,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     return run
 
 
-def test_vectors_of_texts(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embed_texts(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "BUFFER_SIZE", 4)
     expected = regard.load(bert, device="cpu").embed(TEXTS, layers=(0, -1), pooling="cls", normalised=True)
     how = ("--layers", "0,-1", "--pooling", "cls", "--normalised")
@@ -71,7 +71,7 @@ def test_vectors_of_texts(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("level", ["word", "token"])
-def test_vectors_of_words_and_tokens(level: str, bert: Path, said: Said) -> None:
+def test_embed_words_and_tokens(level: str, bert: Path, said: Said) -> None:
     parts = regard.load(bert, device="cpu").parts(TEXTS, level, "static")
     said("embed", bert, "texts.txt", "--level", level, "--layers", "static", "--out", "w.npy")
     np.testing.assert_array_equal(np.load("w.npy"), np.concatenate([each.vectors for each in parts]))
@@ -82,7 +82,7 @@ def test_vectors_of_words_and_tokens(level: str, bert: Path, said: Said) -> None
     assert pq.read_table("w.parquet")[level].to_pylist() == [name for _, _, name in names]
 
 
-def test_vectors_through_a_pipe(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embed_standard_input(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(b"the cat\na dog\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
     found = [json.loads(line) for line in said("embed", bert, "-", "--json")[0].splitlines()]
@@ -91,7 +91,7 @@ def test_vectors_through_a_pipe(bert: Path, said: Said, monkeypatch: pytest.Monk
     np.testing.assert_allclose([each["vector"] for each in found], expected, atol=1e-6)
 
 
-def test_empty_lines_are_left_out_when_asked(bert: Path, said: Said) -> None:
+def test_skip_empty_leaves_out_empty_lines(bert: Path, said: Said) -> None:
     _, err = said("embed", bert, "hole.txt", "--skip-empty", "--out", "v.parquet")
     assert "warning: hole.txt: left out 1 of 3 lines: empty" in err
     assert pq.read_table("v.parquet")["line"].to_pylist() == [1, 3]
@@ -99,7 +99,7 @@ def test_empty_lines_are_left_out_when_asked(bert: Path, said: Said) -> None:
     assert len(said("cluster", bert, "hole.txt", "--k", 2, "--skip-empty")[0].splitlines()) == 2
 
 
-def test_two_texts(bert: Path, said: Said) -> None:
+def test_match_two_texts(bert: Path, said: Said) -> None:
     score = regard.load(bert, device="cpu").match("the cat", "a dog runs")
     assert said("match", bert, "the cat", "a dog runs")[0] == f"{score:.4f}\n"
     assert said("match", bert, "the cat", "the cat")[0] == "1.0000\n"
@@ -107,7 +107,7 @@ def test_two_texts(bert: Path, said: Said) -> None:
     assert found == {"text": "the cat", "other": "a dog runs", "score": pytest.approx(score, abs=1e-6)}
 
 
-def test_a_file_is_searched(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_match_searches_a_file(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     model = regard.load(bert, device="cpu")
     scores = np.array([model.match("the red mat", text) for text in TEXTS])
     order = np.argsort(-scores, kind="stable")
@@ -123,7 +123,7 @@ def test_a_file_is_searched(bert: Path, said: Said, monkeypatch: pytest.MonkeyPa
     assert (found[0].number, found[0].text) == (3, TEXTS[3])
 
 
-def test_groups_of_texts(bert: Path, said: Said) -> None:
+def test_cluster_texts(bert: Path, said: Said) -> None:
     pytest.importorskip("matplotlib")
     out, err = said("cluster", bert, "texts.txt", "--k", 3, "--seed", 1, "--out", "map.png")
     found = regard.load(bert, device="cpu").cluster(TEXTS, 3, seed=1)
@@ -143,7 +143,7 @@ def test_groups_of_texts(bert: Path, said: Said) -> None:
     assert names == ["map", "cluster"]
 
 
-def test_a_map_is_there_though_nobody_reads_the_groups(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_map_is_written_when_the_output_pipe_closes(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(*_: object, **__: object) -> None:
         raise RuntimeError("nobody reads")
 
@@ -153,7 +153,7 @@ def test_a_map_is_there_though_nobody_reads_the_groups(bert: Path, monkeypatch: 
     assert json.loads(Path("map.json").read_text())
 
 
-def test_why_two_texts_match(bert: Path, said: Said) -> None:
+def test_look_explains_a_match(bert: Path, said: Said) -> None:
     pair = ("the cat sits", "--pair", "a dog runs", "--view", "match")
     score = regard.load(bert, device="cpu").match("the cat sits", "a dog runs")
     out, _ = said("look", bert, *pair, "--words")
@@ -164,7 +164,7 @@ def test_why_two_texts_match(bert: Path, said: Said) -> None:
     assert np.sum(found["arrays"][0]["values"]) == pytest.approx(score, abs=1e-6)
 
 
-def test_one_word_in_several_sentences(bert: Path, said: Said) -> None:
+def test_look_senses_of_a_word(bert: Path, said: Said) -> None:
     two = ("the cat sits", "--pair", "a red cat", "--view", "senses", "--word", "cat")
     assert "static vectors of 'cat' are equal" in said("look", bert, *two)[0].replace("\n", " ")
     said("look", bert, *two, "--corpus", "texts.txt", "--out", "senses.csv")
@@ -218,7 +218,7 @@ MISTAKES: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(each) for each, _ in MISTAKES])
-def test_a_mistake_is_one_line_and_leaves_no_file(
+def test_user_error_is_one_line_and_leaves_no_file(
     arguments: list[str], message: str, fail: Fail, bert: Path, folder: Path
 ) -> None:
     before = sorted(path.name for path in folder.iterdir())
@@ -227,7 +227,7 @@ def test_a_mistake_is_one_line_and_leaves_no_file(
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-def test_a_translator_gives_no_vectors(fail: Fail, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_translator_cannot_embed(fail: Fail, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("translator")
     trained(recipe(folder), folder / "run")
     for verb, arguments in {

@@ -69,13 +69,13 @@ def bert(folder: Path) -> Path:
     return out
 
 
-def test_pretraining_says_what_matters_apart(bert: Path) -> None:
+def test_pretraining_logs_both_objectives(bert: Path) -> None:
     log = [json.loads(line) for line in (bert / "log.jsonl").read_text().splitlines()]
     valid = [line for line in log if "valid_loss" in line]
     assert {"valid_perplexity", "masked_accuracy", "next_accuracy"} <= valid[-1].keys()
 
 
-def test_words_for_a_mask(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_fill(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     out, _ = regard("fill", bert, "the [MASK] sits on the mat", "--top", 3)
     assert re.fullmatch(r"\S+ 0\.\d{4}\t\S+ 0\.\d{4}\t\S+ 0\.\d{4}\n", out)
     found = json.loads(regard("fill", bert, "[MASK] cat [MASK]", "--json")[0])
@@ -93,7 +93,7 @@ def test_words_for_a_mask(bert: Path, regard: Regard, fail: Callable[..., str]) 
     assert fail("fill", bert, "--file", "empty.txt") == "empty.txt: no texts; give one per line"
 
 
-def test_filling_lines(bert: Path, regard: Regard, called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fill_lines_of_a_file(bert: Path, regard: Regard, called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["the [MASK] sits", "[MASK] cat [MASK]", "a red [MASK]"]
     one_by_one = [regard("fill", bert, text)[0] for text in texts]
     assert regard("fill", bert, *texts)[0].splitlines(keepends=True) == one_by_one
@@ -110,7 +110,7 @@ def test_filling_lines(bert: Path, regard: Regard, called: Called, monkeypatch: 
     assert err == "error: masks.txt: text 2: no [MASK] in 'the cat'; put it where a word is to be found\n"
 
 
-def test_evaluating_on_plain_text(bert: Path, regard: Regard) -> None:
+def test_evaluate_on_plain_text(bert: Path, regard: Regard) -> None:
     found = json.loads(regard("evaluate", bert, "books.txt", "--json")[0])
     assert found["task"] == "pretrain"
     assert 0 <= found["masked_accuracy"] <= 1
@@ -118,7 +118,7 @@ def test_evaluating_on_plain_text(bert: Path, regard: Regard) -> None:
     assert json.loads(regard("evaluate", bert, "books.txt", "--json")[0]) == found
 
 
-def test_classifying(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_classify(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     _, err = regard("train", "classify", "labelled.tsv", "--from", bert, "--out", "cats", *SHORT)
     assert re.search(r"bert: \d+ tensors loaded, new: 2 \(heads.label.weight, heads.label.bias\), unused: \d+ \(", err)
     out, _ = regard("classify", "cats", "the cat", "a dog runs")
@@ -175,7 +175,7 @@ def test_empty_lines_give_empty_results(bert: Path, regard: Regard) -> None:
     assert labels[::2] == [classifier.classify("the cat").label, classifier.classify("a dog").label]
 
 
-def test_classifying_a_column_of_a_table(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_classify_a_column_of_a_table(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     regard("train", "classify", "labelled.tsv", "--from", bert, "--out", "columns", *SHORT)
     Path("news.tsv").write_text("id\theadline\n1\tthe cat\n2\ta dog\n")
     out, _ = regard("classify", "columns", "--file", "news.tsv", "--columns", "headline")
@@ -187,7 +187,7 @@ def test_classifying_a_column_of_a_table(bert: Path, regard: Regard, fail: Calla
     assert fail("classify", "columns", "the cat", "--columns", "headline").startswith("--columns goes with a table")
 
 
-def test_scores_of_pairs_from_scratch(regard: Regard, fail: Callable[..., str]) -> None:
+def test_regression_on_pairs_from_scratch(regard: Regard, fail: Callable[..., str]) -> None:
     _, err = regard("train", "classify", "pairs.tsv", "--out", "scores", *SMALL, "--set", "task.kind=score")
     assert "perplexity" not in err
     out, _ = regard("classify", "scores", "the cat", "--pair", "a dog")
@@ -208,7 +208,7 @@ def test_scores_of_pairs_from_scratch(regard: Regard, fail: Callable[..., str]) 
     assert set(scores) == {"task", "n", "pearson", "spearman"}
 
 
-def test_tagging(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_tag(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     regard("train", "tag", "words.conll", "--from", bert, "--out", "animals", *SHORT)
     out, _ = regard("tag", "animals", "the cat sits.", "a dog")
     assert [[word.rpartition("/")[0] for word in line.split(" ")] for line in out.splitlines()] == [
@@ -245,7 +245,7 @@ def test_tagging(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     assert fail("train", "pretrain", "books.txt", "--columns", "text", "--out", "y", *SMALL) == none
 
 
-def test_what_is_not_conll(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_files_not_in_conll_format(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     """A table of texts and plain prose: the line that is off, and what was expected."""
     regard("train", "tag", "words.conll", "--from", bert, "--out", "tagger", *SHORT)
     train, evaluate = ["train", "tag", "--out", "x", *SMALL], ["evaluate", "tagger"]
@@ -266,7 +266,7 @@ def test_what_is_not_conll(bert: Path, regard: Regard, fail: Callable[..., str])
     assert not Path("x").exists()
 
 
-def test_a_tagger_is_scored_on_the_column_it_was_trained_on(
+def test_evaluate_remembers_the_column_of_a_tagger(
     folder: Path, bert: Path, regard: Regard, fail: Callable[..., str]
 ) -> None:
     """The two columns hold other labels, so one cannot be taken for the other."""
@@ -286,7 +286,7 @@ def test_a_tagger_is_scored_on_the_column_it_was_trained_on(
     assert fail("evaluate", "pos", "words.conll", "--column", "2").startswith("words.conll:1: the label 'O' was not th")
 
 
-def test_what_cannot_be_fine_tuned(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_invalid_fine_tuning(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     command = ["train", "classify", "labelled.tsv", "--out", "x", "--from"]
     assert fail(*command, "nowhere") == "nowhere: no such run directory; `regard train` makes one"
     assert fail(*command, bert, "--set", "model.d_model=32").endswith(
@@ -307,7 +307,7 @@ def test_what_cannot_be_fine_tuned(bert: Path, regard: Regard, fail: Callable[..
     assert not Path("x").exists()
 
 
-def test_looking_into_encoders(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_look_into_encoders(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     out, _ = regard("look", bert, "the [MASK] sits", "--view", "gradients")
     assert re.search(r"^said +\S+ \(\d+%\)$", out, re.MULTILINE)
     regard("look", bert, "the cat sits", "--pair", "a dog", "--out", "look.json")
@@ -329,7 +329,7 @@ def test_looking_into_encoders(bert: Path, regard: Regard, fail: Callable[..., s
     assert "encoder" in out
 
 
-def test_a_classifier_is_explained_by_its_label(bert: Path, regard: Regard) -> None:
+def test_look_explains_the_label_of_a_classifier(bert: Path, regard: Regard) -> None:
     regard("train", "classify", "labelled.tsv", "--from", bert, "--out", "cats2", *SHORT, "--set", "task.pooling=mean")
     regard("look", "cats2", "the cat sits", "--view", "faithfulness", "--out", "faithful.json")
     found = json.loads(Path("faithful.json").read_text())

@@ -70,9 +70,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_training_prints_the_plan_and_its_progress_aside_and_only_the_path_as_its_result(
-    regard: Terminal, tmp_path: Path
-) -> None:
+def test_train_prints_plan_and_progress_to_stderr_and_path_to_stdout(regard: Terminal, tmp_path: Path) -> None:
     files = write_pairs(tmp_path, "few", digits(40))
     command = ["train", "translate", *files, "--out", tmp_path / "run", "--device", "cpu", *settings()]
     assert regard(*command, "--set", "train.steps=4", "--set", "train.validate_every=2") == f"{tmp_path}/run\n"
@@ -101,12 +99,12 @@ def test_training_prints_the_plan_and_its_progress_aside_and_only_the_path_as_it
     assert "nothing to do: this run ended at step 4; raise train.steps (or train.patience) to go on" in regard.err
 
 
-def test_texts_as_arguments(regard: Terminal, model: Path) -> None:
+def test_translate_arguments(regard: Terminal, model: Path) -> None:
     assert regard("translate", model, *SOURCES).splitlines() == TARGETS
     assert regard.err == ""
 
 
-def test_the_lines_of_a_file_packed_or_not(regard: Terminal, model: Path, tmp_path: Path) -> None:
+def test_translate_plain_and_compressed_files(regard: Terminal, model: Path, tmp_path: Path) -> None:
     lines = SOURCES * 5
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines))
     (tmp_path / "lines.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
@@ -115,12 +113,12 @@ def test_the_lines_of_a_file_packed_or_not(regard: Terminal, model: Path, tmp_pa
 
 
 @pytest.mark.parametrize("how", [[], ["-"], ["--file", "-"]])
-def test_standard_input(regard: Terminal, model: Path, how: list[str]) -> None:
+def test_translate_standard_input(regard: Terminal, model: Path, how: list[str]) -> None:
     assert regard("translate", model, *how, stdin="\n".join(SOURCES)).splitlines() == TARGETS
     assert regard("translate", model, *how, stdin="") == ""
 
 
-def test_one_line_of_output_for_each_line_of_input_in_its_order(regard: Terminal, model: Path) -> None:
+def test_output_lines_follow_input_lines(regard: Terminal, model: Path) -> None:
     texts = [source for source, _ in digits(40, seed=5, least=1, most=12)]
     texts[7:7] = ["tab\there", "a\u2028b", "naïve 😀", "<eos> <pad>"]
     found = regard.json("translate", model, *texts, "--json", "--beam", 2, "--batch", 7)
@@ -129,7 +127,7 @@ def test_one_line_of_output_for_each_line_of_input_in_its_order(regard: Terminal
     assert plain == [line["translations"][0]["text"].replace("\n", " ") for line in found]
 
 
-def test_whatever_a_model_writes_is_one_line(regard: Terminal, model: Path) -> None:
+def test_line_break_in_a_translation_stays_on_one_line(regard: Terminal, model: Path) -> None:
     """Drawn wildly, every byte comes up, the line end too."""
     options = ["--sample", "--temperature", "1000", "--seed", "1", "--batch", "64"]
     texts = [source for source, _ in digits(60, seed=6)]
@@ -138,7 +136,7 @@ def test_whatever_a_model_writes_is_one_line(regard: Terminal, model: Path) -> N
     assert regard("translate", model, *texts, *options).count("\n") == 60
 
 
-def test_json_of_translations(regard: Terminal, model: Path) -> None:
+def test_translate_json(regard: Terminal, model: Path) -> None:
     for alpha in (0.6, 1.0):
         options = ["--json", "--n-best", 3, "--beam", 4, "--alpha", alpha]
         for line, source, target in zip(
@@ -157,21 +155,21 @@ def test_json_of_translations(regard: Terminal, model: Path) -> None:
             assert [t for _, t in line["translations"][0]["alignment"]] == list(range(len(target.split())))
 
 
-def test_several_translations_with_their_scores(regard: Terminal, model: Path) -> None:
+def test_n_best_prints_scores(regard: Terminal, model: Path) -> None:
     lines = regard("translate", model, *SOURCES[:2], "--n-best", 2).splitlines()
     assert len(lines) == 4
     assert [line.split("\t")[1] for line in lines[::2]] == TARGETS[:2]
     assert all(float(line.split("\t")[0]) < 0 for line in lines)
 
 
-def test_steps_show_how_it_was_written(regard: Terminal, model: Path) -> None:
+def test_steps_show_tokens_and_scores(regard: Terminal, model: Path) -> None:
     first, second = regard("translate", model, SOURCES[0], "--steps").splitlines()
     assert first == TARGETS[0]
     assert second.strip().startswith("<sos> -> ")
     assert "<eos> (" in second
 
 
-def test_evaluation(regard: Terminal, model: Path, tmp_path: Path) -> None:
+def test_evaluate(regard: Terminal, model: Path, tmp_path: Path) -> None:
     files = write_pairs(tmp_path, "test", EIGHT)
     (scores,) = regard.json("evaluate", model, *files, "--json")
     assert scores.keys() >= {"task", "n", "bleu", "bleu_signature", "chrf", "perplexity"}
@@ -188,7 +186,7 @@ def test_evaluation(regard: Terminal, model: Path, tmp_path: Path) -> None:
     assert "bleu            100" in shown.splitlines()
 
 
-def test_information(regard: Terminal, model: Path) -> None:
+def test_info(regard: Terminal, model: Path) -> None:
     (about,) = regard.json("info", model, "--json")
     assert about.keys() == {"task", "architecture", "parameters", "vocabulary", "config", "training"}
     assert (about["task"], about["architecture"], about["vocabulary"]) == ("translate", "transformer", 266)
@@ -202,7 +200,7 @@ def test_information(regard: Terminal, model: Path) -> None:
     assert "config.model" in shown
 
 
-def test_a_reader_who_has_seen_enough_ends_the_command_in_peace(model: Path, tmp_path: Path) -> None:
+def test_closed_output_pipe_ends_the_command_quietly(model: Path, tmp_path: Path) -> None:
     many = tmp_path / "many"
     many.write_text("1 2 3\n" * 3000, encoding="utf-8")
     command = [sys.executable, "-m", "regard", "translate", model, "--file", many, "--beam", "1"]
@@ -216,7 +214,7 @@ def test_a_reader_who_has_seen_enough_ends_the_command_in_peace(model: Path, tmp
     assert "Broken" not in said
 
 
-def test_a_line_is_answered_before_the_pipe_is_closed(model: Path) -> None:
+def test_line_is_translated_before_the_input_pipe_closes(model: Path) -> None:
     """As with ``tail -f``; and a mistake ends the command while the pipe is still open."""
     command = [sys.executable, "-m", "regard", "translate", str(model), "--device", "cpu"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

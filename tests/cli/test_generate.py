@@ -53,7 +53,7 @@ def model(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "pieces", [["--characters"], ["--set", "tokenizer.vocabulary=300"]], ids=["characters", "bytes"]
 )
-def test_from_text_to_text(pieces: list[str], regard: Regard) -> None:
+def test_train_generate_evaluate(pieces: list[str], regard: Regard) -> None:
     out, err = regard("train", "lm", "books.txt", "--out", "run", *SMALL, *pieces)
     assert out == "run\n"
     assert "done: perplexity" in err
@@ -74,7 +74,7 @@ def test_from_text_to_text(pieces: list[str], regard: Regard) -> None:
     assert about["task"] == "lm"
 
 
-def test_what_is_printed(model: Path, regard: Regard) -> None:
+def test_generate_output_formats(model: Path, regard: Regard) -> None:
     asked = ["generate", model, "the cat", "--max-tokens", 30, "--seed", 5]
     whole = json.loads(regard(*asked, "--json")[0])
     assert whole["prompt"] == "the cat"
@@ -97,7 +97,7 @@ def test_greedy_is_temperature_zero(model: Path, regard: Regard) -> None:
     assert one != regard(*asked, "--greedy", "--repetition-penalty", 2)[0]
 
 
-def test_stop_strings_end_the_text_before_them(model: Path, regard: Regard) -> None:
+def test_text_ends_before_stop_string(model: Path, regard: Regard) -> None:
     whole = regard("generate", model, "the", "--max-tokens", 60)[0].rstrip("\n")
     stop = whole[5:7]
     cut = regard("generate", model, "the", "--max-tokens", 60, "--stop", stop, "--stop", "zzz")[0]
@@ -118,13 +118,13 @@ def test_prompts_from_a_file(model: Path, regard: Regard) -> None:
     assert len(regard("generate", model, "--file", "prompts.txt", "--max-tokens", 8, "--n", 2)[0].splitlines()) == 6
 
 
-def test_without_a_prompt_a_document_begins(model: Path, regard: Regard) -> None:
+def test_generate_without_prompt(model: Path, regard: Regard) -> None:
     found = json.loads(regard("generate", model, "--max-tokens", 4, "--json")[0])
     assert found["prompt"] == ""
     assert found["tokens"]
 
 
-def test_a_pipe_in_and_a_pipe_that_closes(model: Path) -> None:
+def test_input_pipe_and_closed_output_pipe(model: Path) -> None:
     """The reader has seen enough: the command ends in peace."""
     begin = f"{sys.executable} -m regard generate {model}"
     script = f"{begin} the --max-tokens 3000 --stream --device cpu | head -c 5"
@@ -136,13 +136,13 @@ def test_a_pipe_in_and_a_pipe_that_closes(model: Path) -> None:
     assert len(ended.stdout.splitlines()) == 2
 
 
-def test_a_prompt_longer_than_the_context(model: Path, regard: Regard) -> None:
+def test_prompt_longer_than_the_context(model: Path, regard: Regard) -> None:
     out, err = regard("generate", model, "the cat sits on " * 10, "--max-tokens", 80, "--greedy")
     assert err == "warning: the prompt has more tokens than the model sees at once; it reads the last 32 of them\n"
     assert out.strip()
 
 
-def test_unknown_characters_are_said(model: Path, regard: Regard) -> None:
+def test_warning_names_unknown_characters(model: Path, regard: Regard) -> None:
     _, err = regard("generate", model, "the ☃", "--max-tokens", 2)
     assert err == "warning: 1 of 5 tokens are unknown to the vocabulary, which never saw them: '☃'\n"
 
@@ -166,7 +166,7 @@ def test_unknown_characters_are_said(model: Path, regard: Regard) -> None:
         (["--stream", "--json"], "--stream prints one text while it is generated; leave out --file, --json and --n"),
     ],
 )
-def test_options_that_cannot_be(model: Path, fail: Callable[..., str], options: list[object], said: str) -> None:
+def test_invalid_options(model: Path, fail: Callable[..., str], options: list[object], said: str) -> None:
     assert fail("generate", model, "the", *options) == said
 
 
@@ -197,14 +197,14 @@ def test_models_and_data_of_another_kind(model: Path, fail: Callable[..., str], 
     assert not Path("x", "config.toml").exists()
 
 
-def test_a_text_shorter_than_the_context(regard: Regard) -> None:
+def test_text_shorter_than_the_context(regard: Regard) -> None:
     Path("short.txt").write_text("the cat sits on the mat")
     regard("train", "lm", "short.txt", "--valid", "short.txt", "--characters", "--out", "run", *SMALL)
     assert "n_positions = 24" in Path("run/config.toml").read_text()
     assert regard("generate", "run", "the", "--max-tokens", 40)[0]
 
 
-def test_looking_inside(model: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_look_into_language_model(model: Path, regard: Regard, fail: Callable[..., str]) -> None:
     out, _ = regard("look", model, "the cat")
     assert "decoder attention" in out
     assert out.splitlines()[1].startswith("said    ")
@@ -235,7 +235,7 @@ def test_looking_inside(model: Path, regard: Regard, fail: Callable[..., str]) -
     assert out.startswith("decoder: values are 8 wide")
 
 
-def test_there_and_back(regard: Regard) -> None:
+def test_export_and_import_round_trip(regard: Regard) -> None:
     regard("train", "lm", "books.txt", "--out", "run", *SMALL, "--set", "tokenizer.vocabulary=300")
     assert regard("export", "run", "--to", "hf", "--out", "gpt2")[0] == "gpt2\n"
     assert regard("import", "gpt2", "--out", "back")[0] == "back\n"
