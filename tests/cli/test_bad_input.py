@@ -1,4 +1,4 @@
-"""A user's mistake is one line that says where, what was found, what is accepted and how to put it right."""
+"""User errors of the command line: one line with the place, what was found, what is accepted and the likely fix."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_option_without_value_or_of_wrong_type(fail: Fail, arguments: tuple[str,
 
 
 def test_one_file_where_two_are_expected(fail: Fail) -> None:
-    said = fail("compare", "--quick", "--data", "pairs.tsv", "--out", "x")
-    assert said == "--data pairs.tsv: expected two parallel files, as in --data train.en train.fr"
+    message = fail("compare", "--quick", "--data", "pairs.tsv", "--out", "x")
+    assert message == "--data pairs.tsv: expected two parallel files, as in --data train.en train.fr"
 
 
 def test_unknown_or_unavailable_device(fail: Fail, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,8 +89,8 @@ def test_invalid_recipes(fail: Fail, folder: Path) -> None:
 
 
 def test_options_of_another_kind_of_model(fail: Fail, run: Path) -> None:
-    said = "run: a model for translate does not take --window, --stride; leave them out"
-    assert fail("evaluate", run, "valid.src", "valid.tgt", "--window", 8, "--stride", 4) == said
+    message = "run: a model for translate does not take --window, --stride; leave them out"
+    assert fail("evaluate", run, "valid.src", "valid.tgt", "--window", 8, "--stride", 4) == message
     cannot = "run: a model for translate, which cannot generate; use it with: regard translate"
     assert fail("generate", run, "1 2") == cannot
 
@@ -206,7 +206,7 @@ def test_invalid_columns(fail: Fail) -> None:
 
 
 def test_line_of_100_000_characters(fail: Fail, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Training leaves it out and says so; nothing is cut. Translating it is refused."""
+    """Training leaves the line out with a warning and truncates nothing; translating it is refused."""
     long = " ".join("7" * 50_000)
     write_pairs(Path(), "long", [*digits(30), (long, "1 2 3"), ("1 2 3", long)])
     command = ["train", "translate", "long.src", "long.tgt", *VALID, "--out", "y", "--device", "cpu", *TINY]

@@ -1,4 +1,4 @@
-"""From text files to encoders by the command line: pretrain, fill, fine-tune, classify, tag, evaluate, look."""
+"""Encoders by the command line: pretrain, fill, fine-tune, classify, tag, evaluate, look."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHORT = ["--set", "train.steps=4", "--set", "train.batch_tokens=256", "--set", "
 
 @pytest.fixture
 def fail(called: Called) -> Callable[..., str]:
-    """A command that must be refused; gives the one line it says."""
+    """Run a command that must be refused; return its one line."""
 
     def run(*arguments: object) -> str:
         code, out, err = called(*arguments)
@@ -40,7 +40,7 @@ def fail(called: Called) -> Callable[..., str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data of every task."""
+    """Data for every task."""
     path = tmp_path_factory.mktemp("encoders")
     (path / "books.txt").write_text("\n\n".join(documents(40)) + "\n")
     texts = sentences(80)
@@ -246,7 +246,7 @@ def test_tag(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
 
 
 def test_files_not_in_conll_format(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
-    """A table of texts and plain prose: the line that is off, and what was expected."""
+    """Tables of texts and plain prose are refused with the line and the expected format."""
     regard("train", "tag", "words.conll", "--from", bert, "--out", "tagger", *SHORT)
     train, evaluate = ["train", "tag", "--out", "x", *SMALL], ["evaluate", "tagger"]
     expected = "expected one word a line and its label behind a tab or a blank, with an empty line after each sentence"
@@ -269,7 +269,7 @@ def test_files_not_in_conll_format(bert: Path, regard: Regard, fail: Callable[..
 def test_evaluate_remembers_the_column_of_a_tagger(
     folder: Path, bert: Path, regard: Regard, fail: Callable[..., str]
 ) -> None:
-    """The two columns hold other labels, so one cannot be taken for the other."""
+    """The labels of the two columns differ, so using the wrong one is detected."""
 
     def line(place: int, word: str) -> str:
         return "\t".join([str(place), word, "_", "_", "NN" if word in ("cat", "dog") else "XX", *"_____"])

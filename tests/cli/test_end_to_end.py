@@ -1,4 +1,4 @@
-"""The whole way: text files -> train -> translate -> evaluate -> info, by the commands a user types."""
+"""End to end: text files -> train -> translate -> evaluate -> info, by the commands a user types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCES, TARGETS = [source for source, _ in EIGHT], [target for _, target in EIG
 
 
 class Terminal:
-    """Runs commands that must succeed; gives what stands on stdout."""
+    """Run commands that must succeed; return their stdout."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.capsys, self.monkeypatch = capsys, monkeypatch
@@ -51,7 +51,7 @@ def regard(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def settings() -> Iterator[str]:
-    """The recipe that learns eight pairs by heart, as options."""
+    """The recipe that memorises eight pairs, as options."""
     for name, table in merged(TINY, TO_LEARN).items():
         for key, value in table.items():
             if (name, key) != ("task", "name"):
@@ -74,8 +74,8 @@ def test_train_prints_plan_and_progress_to_stderr_and_path_to_stdout(regard: Ter
     files = write_pairs(tmp_path, "few", digits(40))
     command = ["train", "translate", *files, "--out", tmp_path / "run", "--device", "cpu", *settings()]
     assert regard(*command, "--set", "train.steps=4", "--set", "train.validate_every=2") == f"{tmp_path}/run\n"
-    said = regard.err.splitlines()
-    assert said[0].startswith("model      ")
+    message = regard.err.splitlines()
+    assert message[0].startswith("model      ")
     order = [
         "model ",
         "data  ",
@@ -88,7 +88,7 @@ def test_train_prints_plan_and_progress_to_stderr_and_path_to_stdout(regard: Ter
         "learning curve: ",
         "use it: ",
     ]
-    found = [next((i for i, line in enumerate(said) if line.startswith(part)), None) for part in order]
+    found = [next((i for i, line in enumerate(message) if line.startswith(part)), None) for part in order]
     assert None not in found
     assert found == sorted(found)
     assert "best" in regard.err
@@ -128,7 +128,7 @@ def test_output_lines_follow_input_lines(regard: Terminal, model: Path) -> None:
 
 
 def test_line_break_in_a_translation_stays_on_one_line(regard: Terminal, model: Path) -> None:
-    """Drawn wildly, every byte comes up, the line end too."""
+    """At a high temperature every byte is sampled, the line break too."""
     options = ["--sample", "--temperature", "1000", "--seed", "1", "--batch", "64"]
     texts = [source for source, _ in digits(60, seed=6)]
     wild = regard.json("translate", model, *texts, *options, "--json")
@@ -208,14 +208,14 @@ def test_closed_output_pipe_ends_the_command_quietly(model: Path, tmp_path: Path
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
         process.stdout.close()
-        said = process.stderr.read().decode()
+        message = process.stderr.read().decode()
     assert process.returncode == 0
-    assert "Error" not in said
-    assert "Broken" not in said
+    assert "Error" not in message
+    assert "Broken" not in message
 
 
 def test_line_is_translated_before_the_input_pipe_closes(model: Path) -> None:
-    """As with ``tail -f``; and a mistake ends the command while the pipe is still open."""
+    """As with ``tail -f``; a user error ends the command while the pipe is still open."""
     command = [sys.executable, "-m", "regard", "translate", str(model), "--device", "cpu"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True, **pipes) as process:

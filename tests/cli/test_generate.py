@@ -1,4 +1,4 @@
-"""From a text file to a language model by the command line: train, generate, evaluate, look, identify, exchange."""
+"""Language models by the command line: train, generate, evaluate, look, identify, export, import."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = [
 
 @pytest.fixture
 def fail(called: Called) -> Callable[..., str]:
-    """A command that must be refused; gives the one line it says."""
+    """Run a command that must be refused; return its one line."""
 
     def run(*arguments: object) -> str:
         code, out, err = called(*arguments)
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def model(folder: Path) -> Path:
-    """A model of characters that was never trained."""
+    """An untrained model of characters."""
     of = task(LETTERS)
     return kept(of, small(of, n_positions=32).float(), folder / "model")
 
@@ -75,33 +75,33 @@ def test_train_generate_evaluate(pieces: list[str], regard: Regard) -> None:
 
 
 def test_generate_output_formats(model: Path, regard: Regard) -> None:
-    asked = ["generate", model, "the cat", "--max-tokens", 30, "--seed", 5]
-    whole = json.loads(regard(*asked, "--json")[0])
-    assert whole["prompt"] == "the cat"
-    assert regard(*asked)[0] == whole["text"] + "\n"
-    assert regard(*asked, "--stream")[0] == whole["text"] + "\n"
-    assert regard(*asked)[0] == regard(*asked)[0]
-    assert regard(*asked[:-1], 6)[0] != regard(*asked)[0]
-    several = regard(*asked, "--n", 3)[0].splitlines()
-    assert len(several) == 3
-    assert several[0] == whole["text"].replace("\n", "\\n")
+    arguments = ["generate", model, "the cat", "--max-tokens", 30, "--seed", 5]
+    full = json.loads(regard(*arguments, "--json")[0])
+    assert full["prompt"] == "the cat"
+    assert regard(*arguments)[0] == full["text"] + "\n"
+    assert regard(*arguments, "--stream")[0] == full["text"] + "\n"
+    assert regard(*arguments)[0] == regard(*arguments)[0]
+    assert regard(*arguments[:-1], 6)[0] != regard(*arguments)[0]
+    continuations = regard(*arguments, "--n", 3)[0].splitlines()
+    assert len(continuations) == 3
+    assert continuations[0] == full["text"].replace("\n", "\\n")
 
 
 def test_greedy_is_temperature_zero(model: Path, regard: Regard) -> None:
-    asked = ["generate", model, "the", "--max-tokens", 20]
-    one = regard(*asked, "--greedy")[0]
-    assert one == regard(*asked, "--temperature", 0)[0] == regard(*asked, "--greedy", "--seed", 9)[0]
-    assert one == regard(*asked, "--top-k", 1)[0]
+    arguments = ["generate", model, "the", "--max-tokens", 20]
+    one = regard(*arguments, "--greedy")[0]
+    assert one == regard(*arguments, "--temperature", 0)[0] == regard(*arguments, "--greedy", "--seed", 9)[0]
+    assert one == regard(*arguments, "--top-k", 1)[0]
     drawn = ("generate", model, "the cat", "--max-tokens", 20, "--seed", 3)
     assert regard(*drawn)[0] == regard(*drawn, "--top-k", 0)[0]
-    assert one != regard(*asked, "--greedy", "--repetition-penalty", 2)[0]
+    assert one != regard(*arguments, "--greedy", "--repetition-penalty", 2)[0]
 
 
 def test_text_ends_before_stop_string(model: Path, regard: Regard) -> None:
-    whole = regard("generate", model, "the", "--max-tokens", 60)[0].rstrip("\n")
-    stop = whole[5:7]
+    full = regard("generate", model, "the", "--max-tokens", 60)[0].rstrip("\n")
+    stop = full[5:7]
     cut = regard("generate", model, "the", "--max-tokens", 60, "--stop", stop, "--stop", "zzz")[0]
-    assert cut == whole[: whole.index(stop)] + "\n"
+    assert cut == full[: full.index(stop)] + "\n"
     assert regard("generate", model, "the", "--max-tokens", 60, "--stop", stop, "--stream")[0] == cut
     found = json.loads(regard("generate", model, "the", "--max-tokens", 60, "--stop", stop, "--json")[0])
     assert found["ended"] == "stop"
@@ -125,7 +125,7 @@ def test_generate_without_prompt(model: Path, regard: Regard) -> None:
 
 
 def test_input_pipe_and_closed_output_pipe(model: Path) -> None:
-    """The reader has seen enough: the command ends in peace."""
+    """When the reader of its output closes the pipe, the command ends quietly."""
     begin = f"{sys.executable} -m regard generate {model}"
     script = f"{begin} the --max-tokens 3000 --stream --device cpu | head -c 5"
     ended = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False)
@@ -148,7 +148,7 @@ def test_warning_names_unknown_characters(model: Path, regard: Regard) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--temperature", -1], "temperature -1.0: expected 0 (the most likely token each time) or more"),
         (["--top-p", 0], "top-p 0.0: expected more than 0 and at most 1"),
@@ -166,8 +166,8 @@ def test_warning_names_unknown_characters(model: Path, regard: Regard) -> None:
         (["--stream", "--json"], "--stream prints one text while it is generated; leave out --file, --json and --n"),
     ],
 )
-def test_invalid_options(model: Path, fail: Callable[..., str], options: list[object], said: str) -> None:
-    assert fail("generate", model, "the", *options) == said
+def test_invalid_options(model: Path, fail: Callable[..., str], options: list[object], message: str) -> None:
+    assert fail("generate", model, "the", *options) == message
 
 
 def test_models_and_data_of_another_kind(model: Path, fail: Callable[..., str], regard: Regard) -> None:
@@ -221,8 +221,8 @@ def test_look_into_language_model(model: Path, regard: Regard, fail: Callable[..
     assert views == set(expected.split())
     regard("look", model, "the cat sits", "--words", "--out", "look.html")
     assert Path("look.html").stat().st_size > 10_000
-    said = f"{model}: a model for lm does not take --target; leave it out"
-    assert fail("look", model, "the", "--target", "x") == said
+    message = f"{model}: a model for lm does not take --target; leave it out"
+    assert fail("look", model, "the", "--target", "x") == message
     assert fail("look", model, "the cat " * 9).startswith(
         "the text has 72 tokens; this model takes at most 31; look at a part"
     )
@@ -239,6 +239,6 @@ def test_export_and_import_round_trip(regard: Regard) -> None:
     regard("train", "lm", "books.txt", "--out", "run", *SMALL, "--set", "tokenizer.vocabulary=300")
     assert regard("export", "run", "--to", "hf", "--out", "gpt2")[0] == "gpt2\n"
     assert regard("import", "gpt2", "--out", "back")[0] == "back\n"
-    asked = ["the cat", "--greedy", "--max-tokens", 12]
-    written = [regard("generate", each, *asked)[0] for each in ("run", "gpt2", "back")]
+    arguments = ["the cat", "--greedy", "--max-tokens", 12]
+    written = [regard("generate", each, *arguments)[0] for each in ("run", "gpt2", "back")]
     assert written[0] == written[1] == written[2]

@@ -1,4 +1,4 @@
-"""Help and version: for every verb, at once, without torch."""
+"""Help and version of every verb, without importing torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_imports_no_heavy_library() -> None:
-    """All in one process: what one verb imported would stay for the others to be blamed for."""
+    """Check after each verb, in one process: an imported library stays in sys.modules."""
     script = f"""
 import sys
 from regard.cli import VERBS, main

@@ -1,4 +1,4 @@
-"""`regard identify`: the table, the JSON and the figure, going on after Ctrl-C, and one line for every mistake."""
+"""`regard identify`: table, JSON, figure, resuming after Ctrl-C, and user errors."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ FAST = ["--maps", "identity,linear", "--device", "cpu"]
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maps of few units, trained for a few steps: quick, and worse."""
+    """Small probes trained for a few steps: fast and inaccurate."""
     monkeypatch.setattr(probes, "N_HIDDEN", 20)
     monkeypatch.setattr(probes, "MIN_STEPS_PER_EPOCH", 2)
 
 
 @pytest.fixture
 def done(capsys: pytest.CaptureFixture[str]) -> Done:
-    """Run a command that must succeed; gives what it says on stdout and on stderr."""
+    """Run a command that must succeed; return its stdout and stderr."""
 
     def run(*arguments: object, status: int = 0) -> tuple[str, str]:
         capsys.readouterr()
@@ -46,7 +46,7 @@ def done(capsys: pytest.CaptureFixture[str]) -> Done:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures that take no time."""
+    """Replace drawing, which is slow."""
     monkeypatch.setattr(module.TokenIdentifiability, "draw", lambda self, path: path.touch())
 
 
@@ -124,7 +124,7 @@ def test_json_is_written_without_matplotlib(run: Path, done: Done, monkeypatch: 
 
 def test_interrupted_measurement_resumes(run: Path, done: Done, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["identify", run, "train.src", "--out", "out", "--json", *FAST]
-    whole, _ = done(*command[:4], "whole", *command[5:])
+    full, _ = done(*command[:4], "whole", *command[5:])
     measure, calls = module.measure_recovery, []
 
     def stopping(*arguments: Any) -> Any:
@@ -140,11 +140,11 @@ def test_interrupted_measurement_resumes(run: Path, done: Done, undrawn: None, m
     assert len(json.loads(Path("out/identify.json").read_text(encoding="utf-8"))["results"]) == 3
     out, err = done(*command)
     assert "out/identify.json: 3 of 8 results already exist\n" in err
-    assert out == whole
+    assert out == full
     assert len(calls) == 4 + 5
     out, err = done(*command)
     assert "out/identify.json: 8 of 8 results already exist\n" in err
-    assert (out, len(calls)) == (whole, 9)
+    assert (out, len(calls)) == (full, 9)
 
 
 def test_out_directory_of_another_measurement(fail: Fail, done: Done, undrawn: None, run: Path) -> None:

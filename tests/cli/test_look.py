@@ -1,4 +1,4 @@
-"""`regard look`: every view, in a terminal and in every form; a survey of a corpus; and one line for every mistake."""
+"""`regard look`: every view, in the terminal and in every file format; a survey of a corpus; user errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCE = "1 2 3 4"
 
 @pytest.fixture
 def done(capsys: pytest.CaptureFixture[str]) -> Done:
-    """Look into a model, which must succeed; gives what is said on stdout and on stderr."""
+    """Run `regard look`, which must succeed; return its stdout and stderr."""
 
     def run(*arguments: object) -> tuple[str, str]:
         capsys.readouterr()
@@ -53,12 +53,12 @@ RECURRENT: dict[str, tuple[str, str, str]] = {
     "tag": ("gradients", "one NUM\nman{0} NOUN\n\n", ""),
     "classify": ("pooling", "one man {0}\tyes\nno man {0}\tno\n", "pooling"),
 }
-"""Models of a task without attention: what they show by default, their data, what they have beside the usual."""
+"""Models without attention by task: their default view, their data, and their additional views."""
 
 
 @pytest.fixture(scope="module")
 def recurrent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recurrent model for the task that the test names."""
+    """A recurrent model for the task named by the test."""
     folder, task = tmp_path_factory.mktemp("recurrent"), request.param
     data = folder / {"lm": "text.txt", "tag": "words.conll", "classify": "texts.tsv"}[task]
     texts = "".join(map(RECURRENT[task][1].format, range(40)))
@@ -71,27 +71,27 @@ def recurrent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize(("recurrent", "task"), [(task, task) for task in RECURRENT], indirect=["recurrent"])
 def test_default_view_is_one_the_model_has(task: str, done: Done, fail: Fail, recurrent: Path) -> None:
-    """In a terminal and in every form the same; what is asked for and not there is refused, with what is there."""
+    """The default is the same in every format; a view the model lacks is refused, and the available ones are named."""
     view, _, more = RECURRENT[task]
     assert f"{view}: " in done(recurrent, "one man")[0]
     assert done(recurrent, "one man", "--out", "x.csv") == ("", "written: x.csv\n")
     with Path("x.csv").open(encoding="utf-8", newline="") as file:
         assert {row["view"] for row in csv.DictReader(file)} == {view}
-    there = ", ".join(filter(None, ("attribution, gradients, faithfulness", more)))
+    available = ", ".join(filter(None, ("attribution, gradients, faithfulness", more)))
     assert fail("look", recurrent, "one man", "--view", "attention", "--device", "cpu") == (
         "this model has nothing to show for --view attention: no token of it looks at another by attention; "
-        f"look at: {there}"
+        f"look at: {available}"
     )
     pytest.importorskip("matplotlib")
     assert done(recurrent, "one man", "--out", "x.png") == ("", "written: x.png\n")
     assert fail("look", recurrent, "one man", "--view", "all", "--out", "x.png", "--device", "cpu") == (
-        f"x.png: a figure shows one view; choose one of: {there}, or write x.html"
+        f"x.png: a figure shows one view; choose one of: {available}, or write x.html"
     )
 
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "pooling"])
 def test_every_view_in_the_terminal(view: str, done: Done, trained_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of one token, in words, while nothing is written."""
+    """Also for one token, merged to words, with an empty target."""
     monkeypatch.setenv("COLUMNS", "72")
     out, _ = done(trained_run, "1", "--target", "", "--words", "--view", view)
     assert max(map(len, out.splitlines())) <= 72
@@ -140,7 +140,7 @@ def test_saved_numbers_equal_those_of_the_model(done: Done, trained_run: Path) -
 
 @pytest.mark.parametrize("text", ["1", "日", "a\nb", '"<eos>"'])
 def test_any_text_in_every_format(text: str, done: Done, trained_run: Path) -> None:
-    """Tokens that are a part of a character are shown as such."""
+    """Tokens that are part of a character are displayed as such."""
     done(trained_run, text, "--target", "", "--words", "--view", "attention", "--out", "look.json")
     sides = json.loads(Path("look.json").read_text(encoding="utf-8"))["sides"]
     assert sides["decoder"] == ["<sos>"]
@@ -235,9 +235,9 @@ def test_invalid_options_are_refused_before_loading(arguments: list[str], messag
 
 def test_figure_of_all_views_is_refused(fail: Fail, trained_run: Path) -> None:
     pytest.importorskip("matplotlib")
-    there = ", ".join(view for view in VIEWS if view != "pooling")
+    available = ", ".join(view for view in VIEWS if view != "pooling")
     message = fail("look", trained_run, "1", "--view", "all", "--out", "x.png", "--device", "cpu")
-    assert message == f"x.png: a figure shows one view; choose one of: {there}, or write x.html"
+    assert message == f"x.png: a figure shows one view; choose one of: {available}, or write x.html"
 
 
 def test_help_lists_all_views() -> None:
@@ -246,8 +246,8 @@ def test_help_lists_all_views() -> None:
 
 @pytest.mark.parametrize("view", look.COMPARISON_VIEWS)
 def test_comparison_views_need_an_encoder(view: str, fail: Fail, trained_run: Path) -> None:
-    said = fail("look", trained_run, "1", "--view", view, "--device", "cpu")
-    assert said == f"{trained_run}: a model for translate; {view} is a view of encoders only"
+    message = fail("look", trained_run, "1", "--view", view, "--device", "cpu")
+    assert message == f"{trained_run}: a model for translate; {view} is a view of encoders only"
 
 
 def test_figure_without_matplotlib(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Options that mean the same for every verb."""
+"""Functions shared by all verbs."""
 
 from __future__ import annotations
 
