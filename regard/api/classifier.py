@@ -108,14 +108,16 @@ class Classifier(TextEncoder):
 
         Args:
             data: A table, or several: .tsv, .csv, .jsonl, .parquet, also compressed.
-            columns: The columns text,label or text,pair,label, by header or number, as "2,1" or ("2", "1").
+            columns: The columns text,label or text,pair,label, by header or number, as "2,1" or ("2", "1"); by default
+                those the model was trained on.
             skip_empty: Leave out rows with an empty text, and count them, instead of refusing the file.
 
         Returns:
             A dict with task, n, accuracy, macro_f1, matthews and, for two classes, f1; for a model that predicts a
             number, pearson and spearman.
         """
-        return self.task.evaluate(self.network, split_data(data), split_columns(columns), skip_empty, self.device)
+        names = split_columns(columns) or self.config.data.columns
+        return self.task.evaluate(self.network, split_data(data), names, skip_empty, self.device)
 
     def _add_prediction(self, target: LookTarget, rows: SegmentedRows, text: str) -> LookTarget:
         task, network = self.task, self.network

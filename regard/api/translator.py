@@ -295,7 +295,8 @@ class Translator(Model):
 
         Args:
             data: Two files of lines (["test.en", "test.fr"]), or tables ("test.tsv").
-            columns: The source and target columns of tables, by header or number, as "en,fr" or ("1", "3").
+            columns: The source and target columns of tables, by header or number, as "en,fr" or ("1", "3"); by default
+                those the model was trained on.
             skip_empty: Leave out pairs with an empty side, and count them, instead of refusing the file.
             lowercase: Compute BLEU and chrF on lower-cased text.
             beam, alpha, batch: The search, as in `translate`.
@@ -304,7 +305,8 @@ class Translator(Model):
             A dict with task, n (pairs), bleu, bleu_signature, chrf, chrf_signature, exact (the fraction of
             translations equal to their reference), perplexity and tokens.
         """
-        pairs = list(read_pairs(split_data(data), split_columns(columns), skip_empty=skip_empty))
+        names = split_columns(columns) or self.config.data.columns
+        pairs = list(read_pairs(split_data(data), names, skip_empty=skip_empty))
         sources, references = zip(*pairs, strict=True)
         ids = list(zip(*self.task.encode(pairs), strict=True))
         nll, n_tokens = self.task.compute_nll(self.network, ids, self.device)
