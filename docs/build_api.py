@@ -15,6 +15,7 @@ from typing import Any
 
 import regard
 from regard.api.embedding_model import EmbeddingModel, SearchHit
+from regard.look.compute.text_analysis import TextAnalysis
 from regard.look.corpus.clusters import Clusters
 from regard.look.corpus.identify import TokenIdentifiability
 from regard.look.corpus.match import MatchEvidence
@@ -38,7 +39,7 @@ MODELS = (
 )
 RESULTS = (
     *(Translation, ForcedDecoding, Continuation, MaskPrediction, Classification, TaggedWord, NamedVectors, SearchHit),
-    *(Inspection, MatchEvidence, Clusters, WordSenses, TokenIdentifiability, IdentifiabilitySurvey),
+    *(Inspection, TextAnalysis, MatchEvidence, Clusters, WordSenses, TokenIdentifiability, IdentifiabilitySurvey),
     *(regard.TrainingRun, TrainingEvent),
 )
 
@@ -66,7 +67,7 @@ def render_page() -> str:
 
 
 def _render_class(cls: type) -> Iterator[str]:
-    bases = [base.__name__ for base in cls.__bases__ if base.__module__.startswith("regard.api")]
+    bases = [base.__name__ for base in cls.__bases__ if base in (*MODELS, *RESULTS)]
     yield f"### {cls.__name__}"
     yield from _render_docstring(inspect.getdoc(cls) or "")
     if bases:

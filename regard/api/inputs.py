@@ -25,7 +25,7 @@ def check_is_str(text: object, number: int) -> str:
     return text
 
 
-def check_texts(texts: Iterable[str], *, allows_empty: bool = True) -> Iterator[str]:
+def check_texts(texts: Iterable[Any], *, allows_empty: bool = True) -> Iterator[str]:
     """Yield the texts; refuse one that is not a str and, where asked, one that is empty."""
     for number, text in enumerate(texts):
         if not check_is_str(text, number).strip() and not allows_empty:
