@@ -20,7 +20,7 @@ from regard.cli import main
 from regard.data import buckets
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 
-TEXTS = [*sentences(9), "the cat sits on the mat"]
+LINES = [*sentences(9), "the cat sits on the mat"]
 RunCommand = Callable[..., tuple[str, str]]
 Fail = Callable[..., str]
 
@@ -33,7 +33,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _texts(folder: Path) -> None:
-    Path("texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    Path("texts.txt").write_text("".join(f"{text}\n" for text in LINES))
     Path("hole.txt").write_text("the cat\n\na dog\n")
     Path("empty.txt").write_text("")
     Path("blank.txt").write_text("\n \n")
@@ -56,7 +56,7 @@ def run_command(capsys: pytest.CaptureFixture[str]) -> RunCommand:
 
 def test_embed_texts(bert: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "BUFFER_SIZE", 4)
-    expected = regard.load(bert, device="cpu").embed(TEXTS, layers=(0, -1), pooling="cls", normalised=True)
+    expected = regard.load(bert, device="cpu").embed(LINES, layers=(0, -1), pooling="cls", normalised=True)
     options = ("--layers", "0,-1", "--pooling", "cls", "--normalised")
     assert run_command("embed", bert, "texts.txt", *options, "--out", "v.npy") == (
         "",
@@ -66,13 +66,13 @@ def test_embed_texts(bert: Path, run_command: RunCommand, monkeypatch: pytest.Mo
     run_command("embed", bert, "texts.txt", *options, "--out", "v.parquet")
     table = pq.read_table("v.parquet")
     assert table.column_names == ["line", "text", "vector"]
-    assert (table["line"].to_pylist(), table["text"].to_pylist()) == (list(range(1, 11)), TEXTS)
+    assert (table["line"].to_pylist(), table["text"].to_pylist()) == (list(range(1, 11)), LINES)
     np.testing.assert_allclose(np.array(table["vector"].to_pylist()), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("level", ["word", "token"])
 def test_embed_words_and_tokens(level: str, bert: Path, run_command: RunCommand) -> None:
-    parts = regard.load(bert, device="cpu").parts(TEXTS, level, "static")
+    parts = regard.load(bert, device="cpu").parts(LINES, level, "static")
     run_command("embed", bert, "texts.txt", "--level", level, "--layers", "static", "--out", "w.npy")
     np.testing.assert_array_equal(np.load("w.npy"), np.concatenate([each.vectors for each in parts]))
     rows = [line.split("\t") for line in Path("w.tsv").read_text(encoding="utf-8").splitlines()]
@@ -111,25 +111,25 @@ def test_match_two_texts(bert: Path, run_command: RunCommand) -> None:
 
 def test_match_searches_a_file(bert: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     model = regard.load(bert, device="cpu")
-    scores = np.array([model.match("the red mat", text) for text in TEXTS])
+    scores = np.array([model.match("the red mat", text) for text in LINES])
     order = np.argsort(-scores, kind="stable")
     for window in (3, 1024):
         monkeypatch.setattr(buckets, "BUFFER_SIZE", window)
         out, _ = run_command("match", bert, "the red mat", "--in", "texts.txt", "--top", 4)
-        expected = [f"{scores[i]:.4f}\t{i + 1}\t{TEXTS[i]}" for i in order[:4]]
+        expected = [f"{scores[i]:.4f}\t{i + 1}\t{LINES[i]}" for i in order[:4]]
         assert out.splitlines() == expected
-    assert len(run_command("match", bert, "a", "--in", "texts.txt", "--top", 99)[0].splitlines()) == len(TEXTS)
-    first = json.loads(run_command("match", bert, TEXTS[3], "--in", "texts.txt", "--top", 1, "--json")[0])
-    assert first == {"score": pytest.approx(1), "line": 4, "text": TEXTS[3]}
-    found = model.nearest(TEXTS[3], iter(TEXTS), top=2)
-    assert (found[0].number, found[0].text) == (3, TEXTS[3])
+    assert len(run_command("match", bert, "a", "--in", "texts.txt", "--top", 99)[0].splitlines()) == len(LINES)
+    first = json.loads(run_command("match", bert, LINES[3], "--in", "texts.txt", "--top", 1, "--json")[0])
+    assert first == {"score": pytest.approx(1), "line": 4, "text": LINES[3]}
+    found = model.nearest(LINES[3], iter(LINES), top=2)
+    assert (found[0].number, found[0].text) == (3, LINES[3])
 
 
 def test_cluster_texts(bert: Path, run_command: RunCommand) -> None:
     pytest.importorskip("matplotlib")
     out, err = run_command("cluster", bert, "texts.txt", "--k", 3, "--seed", 1, "--out", "map.png")
-    found = regard.load(bert, device="cpu").cluster(TEXTS, 3, seed=1)
-    assert out.splitlines() == [f"{label}\t{text}" for label, text in zip(found.labels, TEXTS, strict=True)]
+    found = regard.load(bert, device="cpu").cluster(LINES, 3, seed=1)
+    assert out.splitlines() == [f"{label}\t{text}" for label, text in zip(found.labels, LINES, strict=True)]
     assert err.splitlines() == [*found.lines(), "written: map.png"]
     assert Path("map.png").read_bytes().startswith(b"\x89PNG")
     lines = [
@@ -170,7 +170,7 @@ def test_look_senses_of_a_word(bert: Path, run_command: RunCommand) -> None:
     two = ("the cat sits", "--pair", "a red cat", "--view", "senses", "--word", "cat")
     assert "static vectors of 'cat' are equal" in run_command("look", bert, *two)[0].replace("\n", " ")
     run_command("look", bert, *two, "--corpus", "texts.txt", "--out", "senses.csv")
-    n_cats = sum(text.split().count("cat") for text in TEXTS) + 2
+    n_cats = sum(text.split().count("cat") for text in LINES) + 2
     last = Path("senses.csv").read_text().splitlines()[-1]
     assert f",{n_cats - 1}," in last
 

@@ -112,10 +112,10 @@ def test_translate_plain_and_compressed_files(regard: Terminal, model: Path, tmp
         assert regard("translate", model, "--file", tmp_path / name).splitlines() == TARGETS * 5
 
 
-@pytest.mark.parametrize("how", [[], ["-"], ["--file", "-"]])
-def test_translate_standard_input(regard: Terminal, model: Path, how: list[str]) -> None:
-    assert regard("translate", model, *how, stdin="\n".join(SOURCES)).splitlines() == TARGETS
-    assert regard("translate", model, *how, stdin="") == ""
+@pytest.mark.parametrize("options", [[], ["-"], ["--file", "-"]])
+def test_translate_standard_input(regard: Terminal, model: Path, options: list[str]) -> None:
+    assert regard("translate", model, *options, stdin="\n".join(SOURCES)).splitlines() == TARGETS
+    assert regard("translate", model, *options, stdin="") == ""
 
 
 def test_output_lines_follow_input_lines(regard: Terminal, model: Path) -> None:
