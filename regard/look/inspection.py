@@ -44,5 +44,9 @@ class Inspection(TextAnalysis):
         """Show a view, or the default one: the page in a notebook, a heat map in a terminal."""
         show_view(self.view_data(view or self.default_view(), **options))
 
+    def __repr__(self) -> str:
+        texts = [f"{self._metadata[name]!r}, " for name in ("text", "pair", "target") if name in self._metadata]
+        return f"Inspection({''.join(texts)}attention: {', '.join(self.kinds) or 'none'})"
+
     def _repr_html_(self) -> str:
         return render_iframe(self.view_data(self.default_view()))

@@ -183,7 +183,7 @@ def test_texts_that_cannot_be_compared(model: Any) -> None:
         with pytest.raises(InputError, match=message):
             model.senses("cat", texts)
     for word in ("", "two words"):
-        with pytest.raises(InputError, match=f"one word is looked for; found '{word}'; give one"):
+        with pytest.raises(InputError, match=f"expected one word, found '{word}'; give one"):
             model.senses(word, [ONE, OTHER])
 
 
