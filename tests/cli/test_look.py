@@ -79,9 +79,9 @@ def test_without_a_view_one_that_the_model_has(task: str, done: Done, fail: Fail
     assert done(recurrent, "one man", "--out", "x.csv") == ("", "written: x.csv\n")
     with Path("x.csv").open(encoding="utf-8", newline="") as file:
         assert {row["view"] for row in csv.DictReader(file)} == {view}
-    there = ", ".join(filter(None, ("attribution, gradients, faithfulness", more)))
+    there = ", ".join(filter(None, ("summary, attribution, gradients, faithfulness", more)))
     assert fail("look", recurrent, "one man", "--view", "attention", "--device", "cpu") == (
-        "this model has nothing to show for --view attention: no token of it looks at another by attention; "
+        "this model has nothing to show for --view attention: it has no attention between tokens; "
         f"look at: {there}"
     )
     pytest.importorskip("matplotlib")
@@ -164,11 +164,11 @@ def test_a_survey_of_a_corpus(suffix: str, done: Done, trained_run: Path) -> Non
     out, err = done(trained_run, "--corpus", "some.src", "--view", "identifiability", "--out", f"lengths{suffix}")
     assert err == f"written: lengths{suffix}\n"
     first, _, *rows = out.splitlines()
-    assert first == "encoder: values are 8 wide; more keys than that are not identifiable"
+    assert first == "encoder: values have 8 dimensions; with more keys weights are not identifiable"
     assert sum(int(row.split()[1]) for row in rows) == 8
     assert Path(f"lengths{suffix}").stat().st_size > 100
     out, _ = done(trained_run, "--corpus", "some.src", "--corpus", "some.tgt", "--kind", "cross")
-    assert out.startswith("cross: values are 8 wide")
+    assert out.startswith("cross: values have 8 dimensions")
 
 
 NOT_THERE: list[tuple[list[str], str]] = [
