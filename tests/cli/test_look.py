@@ -184,7 +184,7 @@ NOT_THERE: list[tuple[list[str], str]] = [
     (["1", "--estimate", "1", "--view", "attribution"], "an estimate from 1 directions has no error to report; "),
     (
         ["1", "--estimate", "4", "--view", "attention"],
-        "attention has no estimate to choose; leave it out, or look at: attribution",
+        "attention has no estimate to choose; leave it out, or look at: summary, attribution",
     ),
     (["1", "--view", "gradients", "--layer", "0"], "gradients has no layer to choose; leave it out, or look at: "),
     (["--corpus", "nope.src"], "nope.src: no such file"),

@@ -95,7 +95,7 @@ def test_fixed_context_vector_has_no_alignment(tmp_path: Path, capsys: pytest.Ca
     assert model.evaluate(pairs)["n"] == 5
     message = fails(["look", str(tmp_path / "run"), "1 2 3", "--view", "attention", "--device", "cpu"], capsys)
     assert (
-        "this model has nothing to show for --view attention: no token of it looks at another by attention" in message
+        "this model has nothing to show for --view attention: it has no attention between tokens" in message
     )
 
 
