@@ -77,10 +77,17 @@ def test_default_view_is_one_the_model_has(task: str, done: Done, fail: Fail, re
     assert done(recurrent, "one man", "--out", "x.csv") == ("", "written: x.csv\n")
     with Path("x.csv").open(encoding="utf-8", newline="") as file:
         assert {row["view"] for row in csv.DictReader(file)} == {view}
+<<<<<<< HEAD
     available = ", ".join(filter(None, ("attribution, gradients, faithfulness", more)))
     assert fail("look", recurrent, "one man", "--view", "attention", "--device", "cpu") == (
         "this model has nothing to show for --view attention: no token of it looks at another by attention; "
         f"look at: {available}"
+=======
+    there = ", ".join(filter(None, ("summary, attribution, gradients, faithfulness", more)))
+    assert fail("look", recurrent, "one man", "--view", "attention", "--device", "cpu") == (
+        "this model has nothing to show for --view attention: it has no attention between tokens; "
+        f"look at: {there}"
+>>>>>>> look
     )
     pytest.importorskip("matplotlib")
     assert done(recurrent, "one man", "--out", "x.png") == ("", "written: x.png\n")
@@ -162,11 +169,11 @@ def test_survey_of_a_corpus(suffix: str, done: Done, trained_run: Path) -> None:
     out, err = done(trained_run, "--corpus", "some.src", "--view", "identifiability", "--out", f"lengths{suffix}")
     assert err == f"written: lengths{suffix}\n"
     first, _, *rows = out.splitlines()
-    assert first == "encoder: values are 8 wide; more keys than that are not identifiable"
+    assert first == "encoder: values have 8 dimensions; with more keys weights are not identifiable"
     assert sum(int(row.split()[1]) for row in rows) == 8
     assert Path(f"lengths{suffix}").stat().st_size > 100
     out, _ = done(trained_run, "--corpus", "some.src", "--corpus", "some.tgt", "--kind", "cross")
-    assert out.startswith("cross: values are 8 wide")
+    assert out.startswith("cross: values have 8 dimensions")
 
 
 NOT_THERE: list[tuple[list[str], str]] = [
@@ -182,7 +189,7 @@ NOT_THERE: list[tuple[list[str], str]] = [
     (["1", "--estimate", "1", "--view", "attribution"], "an estimate from 1 directions has no error to report; "),
     (
         ["1", "--estimate", "4", "--view", "attention"],
-        "attention has no estimate to choose; leave it out, or look at: attribution",
+        "attention has no estimate to choose; leave it out, or look at: summary, attribution",
     ),
     (["1", "--view", "gradients", "--layer", "0"], "gradients has no layer to choose; leave it out, or look at: "),
     (["--corpus", "nope.src"], "nope.src: no such file"),
