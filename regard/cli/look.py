@@ -157,7 +157,7 @@ def _show_senses(
 
     encoder = _load_encoder(model, device, "senses")
     if word is None or words:
-        raise InputError("senses shows one word in several sentences; give it with --word, and no --words")
+        raise InputError("senses compares one word across sentences; give it with --word, and leave out --words")
     given_texts = [each for each in (text, pair) if each is not None]
     for path in corpus:
         check_readable(path)

@@ -72,7 +72,7 @@ def test_embed_texts(bert: Path, run_command: RunCommand, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("level", ["word", "token"])
 def test_embed_words_and_tokens(level: str, bert: Path, run_command: RunCommand) -> None:
-    parts = regard.load(bert, device="cpu").parts(LINES, level, "static")
+    parts = regard.load(bert, device="cpu").embed_words_or_tokens(LINES, level, "static")
     run_command("embed", bert, "texts.txt", "--level", level, "--layers", "static", "--out", "w.npy")
     np.testing.assert_array_equal(np.load("w.npy"), np.concatenate([each.vectors for each in parts]))
     rows = [line.split("\t") for line in Path("w.tsv").read_text(encoding="utf-8").splitlines()]
@@ -122,7 +122,7 @@ def test_match_searches_a_file(bert: Path, run_command: RunCommand, monkeypatch:
     first = json.loads(run_command("match", bert, LINES[3], "--in", "texts.txt", "--top", 1, "--json")[0])
     assert first == {"score": pytest.approx(1), "line": 4, "text": LINES[3]}
     found = model.nearest(LINES[3], iter(LINES), top=2)
-    assert (found[0].number, found[0].text) == (3, LINES[3])
+    assert (found[0].corpus_id, found[0].text) == (3, LINES[3])
 
 
 def test_cluster_texts(bert: Path, run_command: RunCommand) -> None:
@@ -130,7 +130,7 @@ def test_cluster_texts(bert: Path, run_command: RunCommand) -> None:
     out, err = run_command("cluster", bert, "texts.txt", "--k", 3, "--seed", 1, "--out", "map.png")
     found = regard.load(bert, device="cpu").cluster(LINES, 3, seed=1)
     assert out.splitlines() == [f"{label}\t{text}" for label, text in zip(found.labels, LINES, strict=True)]
-    assert err.splitlines() == [*found.lines(), "written: map.png"]
+    assert err.splitlines() == [*found.summary_lines(), "written: map.png"]
     assert Path("map.png").read_bytes().startswith(b"\x89PNG")
     lines = [
         json.loads(line)
