@@ -16,11 +16,7 @@ With --out, every result is saved as soon as it is measured, and the same comman
 
 --json and DIR/identify.json hold one object: model, data, read (texts in the data), seed, maps, weights and texts
 (digests of what was measured), method (the hyperparameters of the maps), sentences (in train, valid and test), stacks
-<<<<<<< HEAD
-(of each: layers, tokens in train, valid and test, chance), and results, each with stack, layer, map, distance (cosine
-=======
 (for each: layers, tokens in train, valid and test, chance), and results, each with stack, layer, map, distance (cosine
->>>>>>> api
 or l2), accuracy, low and high, as fractions of 1.
 """
 

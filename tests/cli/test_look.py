@@ -77,17 +77,9 @@ def test_default_view_is_one_the_model_has(task: str, done: Done, fail: Fail, re
     assert done(recurrent, "one man", "--out", "x.csv") == ("", "written: x.csv\n")
     with Path("x.csv").open(encoding="utf-8", newline="") as file:
         assert {row["view"] for row in csv.DictReader(file)} == {view}
-<<<<<<< HEAD
-    available = ", ".join(filter(None, ("attribution, gradients, faithfulness", more)))
+    available = ", ".join(filter(None, ("summary, attribution, gradients, faithfulness", more)))
     assert fail("look", recurrent, "one man", "--view", "attention", "--device", "cpu") == (
-        "this model has nothing to show for --view attention: no token of it looks at another by attention; "
-        f"look at: {available}"
-=======
-    there = ", ".join(filter(None, ("summary, attribution, gradients, faithfulness", more)))
-    assert fail("look", recurrent, "one man", "--view", "attention", "--device", "cpu") == (
-        "this model has nothing to show for --view attention: it has no attention between tokens; "
-        f"look at: {there}"
->>>>>>> look
+        f"this model has nothing to show for --view attention: it has no attention between tokens; look at: {available}"
     )
     pytest.importorskip("matplotlib")
     assert done(recurrent, "one man", "--out", "x.png") == ("", "written: x.png\n")

@@ -94,13 +94,7 @@ def test_fixed_context_vector_has_no_alignment(tmp_path: Path, capsys: pytest.Ca
     pairs = write_pairs(tmp_path, "test", digits(5, seed=9))
     assert model.evaluate(pairs)["n"] == 5
     message = fails(["look", str(tmp_path / "run"), "1 2 3", "--view", "attention", "--device", "cpu"], capsys)
-<<<<<<< HEAD
     assert "this model has nothing to show for --view attention: it has no attention between tokens" in message
-=======
-    assert (
-        "this model has nothing to show for --view attention: it has no attention between tokens" in message
-    )
->>>>>>> look
 
 
 def test_rows_are_not_packed_and_nothing_is_compiled(tmp_path: Path) -> None:
