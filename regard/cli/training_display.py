@@ -121,11 +121,17 @@ def _device_option(device: str) -> str:
     return "" if device == "auto" else f" --device {shlex.quote(device)}"
 
 
-def _describe_scored_data(run: TrainingRun) -> str:
-    """What the score is of."""
-    task, there = run.prepared.task, len(run.prepared.valid_store)
-    few = task.max_scored_examples is not None and task.max_scored_examples < there
-    return f"{task.max_scored_examples:,} of {there:,} {task.unit} for validation" if few else "the validation data"
+def _format_final_score(run: TrainingRun, values: dict[str, Any]) -> str:
+    """Return the score of the best weights: on all validation examples, and on the sample that chose them."""
+    prepared, task, metric = run.prepared, run.prepared.task, run.prepared.task.validation_metric
+    best = f"{metric.title} {values[metric.key]:.4g}"
+    if task.max_scored_examples is None or metric.key.startswith("valid_"):  # of all examples at each validation
+        return f"{best} on the validation data"
+    on_all = f"on all {len(prepared.all_scored_examples):,} {task.unit}"
+    if "final" not in values:
+        return f"{best} {on_all}"
+    sample = f"{values[metric.key]:.4g} on the sample of {len(prepared.scored_examples):,}"
+    return f"{metric.title} {values['final'][metric.key]:.4g} {on_all} ({sample})"
 
 
 def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> None:
@@ -140,8 +146,8 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
             if last_event.values["averaged"]
             else "one checkpoint"
         )
-        score = f"{task.validation_metric.title} {last_event.values[task.validation_metric.key]:.4g}"
-        print_message(f"done: {score} on {_describe_scored_data(run)}, {kind} at step {last_event.values['step']:,}")
+        score = _format_final_score(run, last_event.values)
+        print_message(f"done: {score}, {kind} at step {last_event.values['step']:,}")
     else:
         print_message(
             f"nothing to do: this run ended at step {last_event.step:,}; raise train.steps (or train.patience) to go on"

@@ -226,14 +226,10 @@ class ClassificationTask(LabelledTask):
             head.bias.copy_(self.labels.scale.unstandardise(head.bias))
 
     def compute_validation_metrics(
-        self, model: EncoderModel, store: TokenStore, device: torch.device
+        self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)
-        said, wanted = (
-            self._predict_inputs(model, read_stored_inputs(store, items), device),
-            self._read_labels(store, items),
-        )
-        return self.compute_metrics(said, wanted)
+        outputs = self._predict_inputs(model, read_stored_inputs(store, items), device)
+        return self.compute_metrics(outputs, self._read_labels(store, items))
 
     def compute_metrics(self, outputs: Float[Tensor, "N C"], gold_labels: np.ndarray) -> dict[str, float]:
         """The metrics of SPEC 6.4, for outputs beside the labels; of two classes the second is the positive one."""

@@ -69,9 +69,6 @@ OBJECTIVES = {
 MASK_FRACTION, RANDOM_FRACTION = 0.8, 0.1
 """Shares of the chosen tokens that become [MASK], and another token."""
 
-MAX_SCORED_TEXTS = 1000
-"""Texts on which the accuracies are measured at each validation, at most."""
-
 SCORING_BATCH_SIZE = 32
 """Texts whose masked words are found at once."""
 
@@ -129,6 +126,7 @@ class PretrainingTask(EncoderTask):
     store_columns = ("text", "turn", "elsewhere")
     unit = "documents (with blank lines between them)"
     inherited_config_keys = ("pooling", "normalised")
+    max_scored_examples = 1000
     validation_metric = ValidationMetric("valid_perplexity", "perplexity of masked words", higher_is_better=False)
 
     @classmethod
@@ -278,14 +276,16 @@ class PretrainingTask(EncoderTask):
         return scores
 
     def compute_validation_metrics(
-        self, model: EncoderModel, store: TokenStore, device: torch.device
+        self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        """How often the likeliest word is the masked one, and how often adjacent pieces are told from others."""
-        fitting = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:MAX_SCORED_TEXTS]
-        found = self._compute_metrics(
-            model, read_stored_inputs(store, fitting), read_scalar_column(store, "elsewhere", fitting).tolist(), device
+        """Return the accuracy of masked tokens and, where it is learned, that of next-sentence prediction."""
+        metrics = self._compute_metrics(
+            model, read_stored_inputs(store, items), read_scalar_column(store, "elsewhere", items).tolist(), device
         )
-        return {name: value for name, value in found.items() if name.endswith("accuracy")}
+        return {name: value for name, value in metrics.items() if name.endswith("accuracy")}
+
+    def example_text(self, store: TokenStore, item: int) -> str:
+        return self.tokenizer.decode(store["text"][item].tolist())
 
     def _compute_metrics(
         self, model: EncoderModel, texts: Sequence[EncodedInput], is_random_next: Sequence[int], device: torch.device

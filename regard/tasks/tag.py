@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORE, EncoderBatch, build_rows
@@ -151,9 +151,8 @@ class TaggingTask(LabelledTask):
         return cross_entropy(model.heads["tags"](model(batch.rows)), batch.labels)
 
     def compute_validation_metrics(
-        self, model: EncoderModel, store: TokenStore, device: torch.device
+        self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)
         inputs, gold = [], []
         for item, framed in zip(items.tolist(), read_stored_inputs(store, items), strict=True):
             labels = store["label"][item].astype(int)

@@ -204,8 +204,14 @@ class Task(ABC):
         """What training minimises."""
 
     @abstractmethod
-    def compute_validation_metrics(self, model: Any, store: TokenStore, device: torch.device) -> dict[str, float]:
-        """The task's own validation metrics beside the loss, on a few hundred examples at most."""
+    def compute_validation_metrics(
+        self, model: Any, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
+    ) -> dict[str, float]:
+        """Return the task's own metrics on these examples of the store, beside the loss."""
+
+    def example_text(self, store: TokenStore, item: int) -> str:
+        """Return the text of a stored example, by whose hash a sample is drawn; needed with `max_scored_examples`."""
+        raise NotImplementedError
 
     def prepare_for_export(self, model: Any) -> None:
         """Make the model's own outputs what the task would make of them, for libraries that know only the model."""

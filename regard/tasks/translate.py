@@ -109,6 +109,7 @@ class TranslationTask(Task):
     Config = TranslateConfig
     architectures = SEQ2SEQ_MODELS
     store_columns = ("source", "target")
+    unit = "pairs"
     inherited_config_keys = ("start", "first")
     validation_metric = ValidationMetric("bleu", "BLEU", higher_is_better=True)
     max_scored_examples = 500
@@ -215,16 +216,20 @@ class TranslationTask(Task):
         return Loss(total, loss.nll, loss.n_tokens)
 
     def compute_validation_metrics(
-        self, model: Seq2SeqModel, store: TokenStore, device: torch.device
+        self, model: Seq2SeqModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        fitting = (self.example_lengths(store) <= model.config.n_positions).all(axis=1)
-        chosen = np.flatnonzero(fitting)[: self.max_scored_examples].tolist()
-        sources = [store["source"][i].tolist()[len(self.special_tokens.prefix_ids) :] for i in chosen]
-        references = [self.tokenizers.target.decode(store["target"][i].tolist()) for i in chosen]
-        found = self.generate(model, sources, DecodingConfig(beam=1, batch=128), device)
-        texts = [self.tokenizers.target.decode(best[0].ids) for best in found]
+        """Return BLEU, chrF and the fraction of exact translations, by greedy decoding."""
+        n_prefix = len(self.special_tokens.prefix_ids)
+        sources = [store["source"][i].tolist()[n_prefix:] for i in items.tolist()]
+        references = [self.tokenizers.target.decode(store["target"][i].tolist()) for i in items.tolist()]
+        hypotheses = self.generate(model, sources, DecodingConfig(beam=1, batch=128), device)
+        texts = [self.tokenizers.target.decode(best[0].ids) for best in hypotheses]
         scores = translation_score(texts, references)
         return {"bleu": scores.bleu, "chrf": scores.chrf, "exact": scores.exact}
+
+    def example_text(self, store: TokenStore, item: int) -> str:
+        source, target = store["source"][item].tolist(), store["target"][item].tolist()
+        return f"{self.tokenizers.source.decode(source)}\t{self.tokenizers.target.decode(target)}"
 
     def translate(
         self,

@@ -20,7 +20,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from regard.data.order import Cursor
@@ -28,7 +30,7 @@ from regard.data.prefetch import Prefetcher
 from regard.disk import fsync_path, json_text, write_json
 from regard.errors import TrainingError
 from regard.metrics import perplexity
-from regard.models.weights import collect_weights, write_tensors
+from regard.models.weights import collect_weights, load_weights, write_tensors
 from regard.runs.recipe import TrainConfig
 from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
@@ -169,7 +171,7 @@ class Trainer:
     def _validate(self) -> TrainingEvent:
         progress = self.progress
         with _convert_out_of_memory_errors(self.config):
-            values = validate(self.prepared)
+            values = validate(self.prepared, self.prepared.scored_examples)
         if self.config.average > 1:
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
             self.checkpoints.save_snapshot(progress.step, self.model)
@@ -202,18 +204,30 @@ class Trainer:
         if self.config.average > 1 and len(progress.snapshots) > 1:
             self.checkpoints.load_averaged_snapshots(progress.snapshots, self.model)
             with _convert_out_of_memory_errors(self.config):
-                values = validate(self.prepared)
+                values = validate(self.prepared, self.prepared.scored_examples)
             better = self._update_best(values)
             if better:
                 progress.best_step, progress.averaged = progress.step, len(progress.snapshots)
                 write_tensors(run.weights_path, collect_weights(self.model))
             yield TrainingEvent("average", progress.step, values | {"of": len(progress.snapshots), "best": better})
             self.checkpoints.restore(self.model, self.optimiser)
-        progress.finished = True
         final = {"step": progress.best_step, "averaged": progress.averaged}
-        write_json(run.metrics_path, self._summary(final))
+        on_all = self._score_all_examples()
+        progress.finished = True
+        write_json(run.metrics_path, self._summary(final) | on_all)
         self._save_checkpoint()
-        yield TrainingEvent("end", progress.step, final | {goal.key: progress.best})
+        yield TrainingEvent("end", progress.step, final | {goal.key: progress.best} | on_all)
+
+    def _score_all_examples(self) -> dict[str, dict[str, float]]:
+        """Return the metrics of the best weights on all validation examples, where validations scored a sample."""
+        items = self.prepared.all_scored_examples
+        if self.progress.best is None or len(items) == len(self.prepared.scored_examples):
+            return {}
+        load_weights(self.model, self.prepared.directory.weights_path)
+        with _convert_out_of_memory_errors(self.config):
+            values = validate(self.prepared, items)
+        self.checkpoints.restore(self.model, self.optimiser)
+        return {"final": {"examples": len(items), **values}}
 
     def _summary(self, final: dict[str, int]) -> dict[str, Any]:
         progress = self.progress
@@ -240,8 +254,8 @@ class Trainer:
 
 
 @torch.inference_mode()
-def validate(prepared: PreparedRun) -> dict[str, float]:
-    """Loss and perplexity on all validation examples, and the task's own metrics; what is drawn is always the same."""
+def validate(prepared: PreparedRun, items: Int[np.ndarray, " items"]) -> dict[str, float]:
+    """Return loss and perplexity on all validation examples, and the task's metrics on these; every call draws alike."""
     torch.manual_seed(0)
     prepared.model.eval()
     nll, n_tokens = 0.0, 0
@@ -251,7 +265,7 @@ def validate(prepared: PreparedRun) -> dict[str, float]:
         for batch, _ in ahead:
             loss = prepared.task.compute_loss(prepared.model, batch)
             nll, n_tokens = nll + float(loss.nll), n_tokens + int(loss.n_tokens)
-    scores = prepared.task.compute_validation_metrics(prepared.model, prepared.valid_store, prepared.device)
+    scores = prepared.task.compute_validation_metrics(prepared.model, prepared.valid_store, items, prepared.device)
     likely = {"valid_perplexity": perplexity(nll, n_tokens)} if prepared.task.has_perplexity else {}
     return {"valid_loss": nll / n_tokens, **likely, **scores}
 

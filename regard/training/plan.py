@@ -44,6 +44,7 @@ class TrainingPlan:
     available_memory_bytes: int
     device: str
     chosen_settings: dict[str, Any]
+    scored_sample: str = ""
 
     def lines(self) -> list[str]:
         """The plan in words."""
@@ -54,6 +55,8 @@ class TrainingPlan:
             f"work       {self.flops:.2e} floating-point operations",
             f"memory     about {_format_bytes(self.memory_bytes)} of {_format_bytes(self.available_memory_bytes)} free ({self.device})",
         ]
+        if self.scored_sample:
+            lines.append(f"validation {self.scored_sample}")
         if self.chosen_settings:
             lines.append(
                 "chosen     "
@@ -83,7 +86,17 @@ def make_plan(prepared: PreparedRun) -> TrainingPlan:
         available_memory_bytes=available_memory(prepared.device),
         device=describe_device(prepared.device),
         chosen_settings=prepared.chosen_settings,
+        scored_sample=_describe_scored_sample(prepared),
     )
+
+
+def _describe_scored_sample(prepared: PreparedRun) -> str:
+    """Return the size of the sample that each validation scores; nothing where it scores all examples."""
+    n_scored, n_all = len(prepared.scored_examples), len(prepared.all_scored_examples)
+    if n_scored == n_all:
+        return ""
+    sample = f"metrics on a sample of {n_scored:,} of {n_all:,} {prepared.task.unit}, drawn by hash"
+    return f"{sample}; at the end on all of them"
 
 
 def _profile_batches(prepared: PreparedRun) -> tuple[float, int]:

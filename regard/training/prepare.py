@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import nn
 
 from regard import config
@@ -31,6 +33,7 @@ from regard.progress import warn
 from regard.runs.recipe import RunConfig, build_run_config, get_task_class, recipe_schema
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import Task
+from regard.tasks.shared.validation_sample import select_scored_examples
 from regard.tasks.task import TrainingScale
 from regard.text.tokenizer_training import TokenizerConfig, choose_vocabulary_size
 from regard.training import defaults as choose
@@ -58,6 +61,17 @@ class PreparedRun:
     valid_store: TokenStore
     device: torch.device
     chosen_settings: dict[str, Any]
+
+    @cached_property
+    def scored_examples(self) -> Int[np.ndarray, " items"]:
+        """The validation examples that the task's metrics are computed on at each validation."""
+        most = self.task.max_scored_examples
+        return select_scored_examples(self.task, self.valid_store, self.config.model.n_positions, most)
+
+    @cached_property
+    def all_scored_examples(self) -> Int[np.ndarray, " items"]:
+        """The validation examples that the task's metrics are computed on at the end of training."""
+        return select_scored_examples(self.task, self.valid_store, self.config.model.n_positions)
 
 
 def prepare_run(

@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny_runs import ready, recipe
@@ -94,7 +95,7 @@ def test_commands_can_be_copied(
 def test_a_run_that_no_validation_gave_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Silent(TranslationTask):
         def compute_validation_metrics(
-            self, model: nn.Module, store: TokenStore, device: torch.device
+            self, model: nn.Module, store: TokenStore, items: np.ndarray, device: torch.device
         ) -> dict[str, float]:
             return {"bleu": math.nan}
 
@@ -124,12 +125,14 @@ def test_who_stops_before_the_first_step_is_told(
     assert capsys.readouterr().err == "stopped before the first step; the same command begins again\n"
 
 
-def test_a_score_of_some_of_the_pairs_says_so(
+def test_score_on_a_sample_is_followed_by_the_score_on_all_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(TranslationTask, "max_scored_examples", 3)
     run = TrainingRun(ready(recipe(tmp_path, {"train": {"steps": 1}}), tmp_path / "run"))
-    there = len(run.prepared.valid_store)
-    assert there > 3
+    n_all = len(run.prepared.valid_store)
+    assert n_all > 3
     watch.train_and_display(run)
-    assert re.search(rf"done: BLEU .* on 3 of {there} examples for validation, ", capsys.readouterr().err)
+    printed = capsys.readouterr().err
+    assert f"validation metrics on a sample of 3 of {n_all} pairs, drawn by hash; at the end on all of them" in printed
+    assert re.search(rf"done: BLEU \S+ on all {n_all} pairs \(\S+ on the sample of 3\), ", printed)

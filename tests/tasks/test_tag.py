@@ -143,7 +143,7 @@ def test_all_of_the_validation_data_is_scored(tmp_path: Path) -> None:
     assert isinstance(found, TaggingTask)
     wanted = found.evaluate(model, [str(many)], (), False, CPU)  # type: ignore[arg-type]
     assert wanted["n"] == 2260
-    assert found.compute_validation_metrics(model, prepared.valid_store, CPU)["accuracy"] == pytest.approx(
+    assert found.compute_validation_metrics(model, prepared.valid_store, prepared.scored_examples, CPU)["accuracy"] == pytest.approx(
         wanted["accuracy"]
     )  # type: ignore[arg-type]
 

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -39,7 +40,9 @@ def metrics_of(out: Path) -> dict[str, Any]:
 class Scripted(TranslationTask):
     """Translation whose validation scores are known beforehand."""
 
-    def compute_validation_metrics(self, model: nn.Module, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(
+        self, model: nn.Module, store: TokenStore, items: np.ndarray, device: torch.device
+    ) -> dict[str, float]:
         return {"bleu": float(next(self.compute_metrics))}
 
     compute_metrics: Iterator[float]
@@ -302,18 +305,20 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
 
 def test_out_of_memory_at_the_average_is_one_line_too(tmp_path: Path) -> None:
     class Large(TranslationTask):
-        def score(self, model: nn.Module, store: TokenStore, device: torch.device) -> dict[str, float]:
-            if next(self.max_scored_examples) == 2:
+        def compute_validation_metrics(
+            self, model: nn.Module, store: TokenStore, items: np.ndarray, device: torch.device
+        ) -> dict[str, float]:
+            if next(self.n_validations) == 2:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
             return {"bleu": 1.0}
 
-        scored = count()
+        n_validations = count()
 
     prepared = ready(recipe(tmp_path, {"train": {"average": 2}}), tmp_path / "run")
     prepared.task = Large(prepared.task.config, prepared.task.tokenizers)
     with pytest.raises(TrainingError, match=r"^out of memory with train.batch_tokens = 64"):
         list(Trainer(prepared).train())
-    assert next(Large.max_scored_examples) == 3  # after two validations
+    assert next(Large.n_validations) == 3  # after two validations
 
 
 def test_stopping_saves_after_the_step_in_progress_and_gives_the_signals_back(tmp_path: Path) -> None:

@@ -127,7 +127,9 @@ class Lines(Task):
         skipped = torch.rand(batch.next.shape, device=batch.next.device) < self.config.noise
         return cross_entropy(model(batch.now), batch.next.masked_fill(skipped, IGNORE))
 
-    def compute_validation_metrics(self, model: Bigrams, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(
+        self, model: Bigrams, store: TokenStore, items: np.ndarray, device: torch.device
+    ) -> dict[str, float]:
         return {}
 
 
