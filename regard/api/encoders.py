@@ -168,9 +168,9 @@ class Classifier(TextEncoder):
     def evaluate(
         self, data: Sequence[str], *, columns: Sequence[str] = (), skip_empty: bool = False, **others: Any
     ) -> dict[str, Any]:
-        """The metrics of SPEC 6.4 on labelled texts."""
+        """Return the metrics of the task on labelled texts, by default of the columns it was trained on."""
         refuse_options(others, "a classifier has no such options")
-        return self.task.evaluate(self.network, data, columns, skip_empty, self.device)
+        return self.task.evaluate(self.network, data, columns or self.config.data.columns, skip_empty, self.device)
 
     def _add_prediction(self, target: LookTarget, rows: SegmentedRows, text: str) -> LookTarget:
         task, network = self.task, self.network

@@ -122,7 +122,7 @@ class Translator(Model):
         """BLEU, chrF and perplexity on parallel files, with signatures and counts."""
         if foreign := options.keys() - {field.name for field in fields(DecodingConfig)}:
             raise InputError(f"a translator reads whole sentences; leave out: {', '.join(sorted(foreign))}")
-        pairs = list(read_pairs(data, columns, skip_empty=skip_empty))
+        pairs = list(read_pairs(data, columns or self.config.data.columns, skip_empty=skip_empty))
         sources, references = zip(*pairs, strict=True)
         ids = list(zip(*self.task.encode(pairs), strict=True))
         nll, n_tokens = self.task.compute_nll(self.network, ids, self.device)

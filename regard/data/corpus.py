@@ -22,7 +22,7 @@ from jaxtyping import Integer
 
 from regard.data.store import TokenStore, compute_fingerprint
 from regard.errors import ConfigError
-from regard.progress import track, track_file_reading
+from regard.progress import track, track_file_reading, warn
 from regard.text.files import STDIN, check_readable, file_format
 
 Example = tuple[str, ...]
@@ -33,6 +33,9 @@ ENCODING_CHUNK_SIZE = 4096
 
 MAX_HELD_OUT = 1000
 """Examples kept for validation where no validation files are given, at most; never more than one in twenty."""
+
+HELD_OUT_RATIO = 20
+"""One in so many examples, or lines, is held out for validation."""
 
 MIN_ROW_WIDTH = 8
 """Positions of the narrowest rows."""
@@ -78,7 +81,7 @@ def collect_statistics(examples: Iterable[Example], file_sizes: Mapping[Path, in
 
 def make_held_out_filter(statistics: CorpusStatistics, unit: str = "examples") -> Callable[[Example], bool]:
     """Which examples are kept for validation: a function of the first text, so equal sources stay together."""
-    wanted = min(MAX_HELD_OUT, statistics.n_examples // 20)
+    wanted = min(MAX_HELD_OUT, statistics.n_examples // HELD_OUT_RATIO)
     if wanted == 0:
         raise ConfigError(
             f"{unit}: only {statistics.n_examples}, too few to hold some out for validation; pass --valid with files"
@@ -89,6 +92,17 @@ def make_held_out_filter(statistics: CorpusStatistics, unit: str = "examples") -
 
 def _hash_example(example: Example) -> int:
     return int.from_bytes(blake2b(example[0].encode(), digest_size=8).digest())
+
+
+def slice_lines(examples: Iterable[Example], start: int, stop: int | None = None) -> Iterator[Example]:
+    """Yield the documents cut down to the lines from `start` to `stop`, which are counted over all documents."""
+    n_before = 0
+    for (text,) in examples:
+        lines = text.split("\n")
+        end = len(lines) if stop is None else max(0, stop - n_before)
+        if kept := lines[max(0, start - n_before) : end]:
+            yield ("\n".join(kept),)
+        n_before += len(lines)
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,11 @@ class ExampleReader(Protocol):
 
     @property
     def unit(self) -> str: ...
+
+    @property
+    def examples_have_lines(self) -> bool:
+        """Examples are documents of lines, of which the last can be held out where there are few documents."""
+        ...
 
     def paths(self, data: Sequence[str]) -> list[Path]: ...
 
@@ -136,15 +155,20 @@ class Corpus:
     def train_examples(self) -> Iterator[Example]:
         """What is learned from."""
         examples = self._read_examples(self.data.train)
-        return examples if self.data.valid else filterfalse(self._is_held_out, examples)
+        if self.data.valid:
+            return examples
+        if self._first_held_out_line is not None:
+            return slice_lines(examples, 0, self._first_held_out_line)
+        return filterfalse(self._is_held_out, examples)
 
     def valid_examples(self) -> Iterator[Example]:
         """What is validated on: files of its own, or examples held out."""
-        return (
-            self._read_examples(self.data.valid)
-            if self.data.valid
-            else filter(self._is_held_out, self._read_examples(self.data.train))
-        )
+        if self.data.valid:
+            return self._read_examples(self.data.valid)
+        examples = self._read_examples(self.data.train)
+        if self._first_held_out_line is not None:
+            return slice_lines(examples, self._first_held_out_line)
+        return filter(self._is_held_out, examples)
 
     def train_texts(self, *columns: int) -> RereadableTexts:
         """The training texts of these columns, from at most `SAMPLE` examples spread evenly over the corpus."""
@@ -164,6 +188,20 @@ class Corpus:
         if any(file_format(file) == "parquet" for file in files):
             return None
         return {file: file.stat().st_size for file in files}
+
+    @cached_property
+    def _first_held_out_line(self) -> int | None:
+        """The line from which on text is held out, where there are too few documents to hold out whole ones."""
+        n_documents = self.statistics.n_examples
+        if not self.reader.examples_have_lines or n_documents >= HELD_OUT_RATIO:
+            return None
+        n_lines = sum(text.count("\n") + 1 for (text,) in self._read_examples(self.data.train))
+        n_held_out = min(MAX_HELD_OUT, n_lines // HELD_OUT_RATIO)
+        if n_held_out == 0:
+            return None
+        few, last = f"{self.reader.unit}: only {n_documents}", f"the last {n_held_out:,} of {n_lines:,} lines"
+        warn(f"{few}; {last} are held out for validation; pass --valid with files to choose others")
+        return n_lines - n_held_out
 
     @cached_property
     def _is_held_out(self) -> Callable[[Example], bool]:

@@ -81,6 +81,7 @@ class DocumentReader:
     """The documents of files; of little text in parts so short that some can be held out."""
 
     unit = "documents, and parts of long ones"
+    examples_have_lines = False
     one_per_file: bool = False
     split_if_few: bool = True
 

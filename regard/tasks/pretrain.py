@@ -125,6 +125,7 @@ class PretrainingTask(EncoderTask):
     architectures = MASKED_LMS
     store_columns = ("text", "turn", "elsewhere")
     unit = "documents (with blank lines between them)"
+    examples_have_lines = True
     inherited_config_keys = ("pooling", "normalised")
     max_scored_examples = 1000
     validation_metric = ValidationMetric("valid_perplexity", "perplexity of masked words", higher_is_better=False)

@@ -87,6 +87,7 @@ class Task(ABC):
     special_token_names: ClassVar[tuple[str, ...]] = SEQ2SEQ_SPECIAL_TOKENS
     store_columns: ClassVar[tuple[str, ...]]
     unit: ClassVar[str] = "examples"
+    examples_have_lines: ClassVar[bool] = False
     inherited_config_keys: ClassVar[tuple[str, ...]] = ()
     validation_metric: ValidationMetric
     tokenizers: TokenizerPair

@@ -228,6 +228,15 @@ def test_what_is_not_conll(bert: Path, regard: Regard, fail: Callable[..., str])
     assert not Path("x").exists()
 
 
+def test_classifier_is_evaluated_on_the_columns_it_was_trained_on(bert: Path, regard: Regard) -> None:
+    rows = [f"{'yes' if 'cat' in text else 'no'}\t{text}" for text in sentences(40)]
+    Path("reversed.tsv").write_text("\n".join(rows) + "\n")
+    regard("train", "classify", "reversed.tsv", "--columns", "2,1", "--from", bert, "--out", "swapped", *SHORT)
+    scores = regard("evaluate", "swapped", "reversed.tsv", "--json")[0]
+    assert json.loads(scores)["n"] == 40
+    assert regard("evaluate", "swapped", "reversed.tsv", "--columns", "2,1", "--json")[0] == scores
+
+
 def test_a_tagger_is_scored_on_the_column_it_was_trained_on(
     folder: Path, bert: Path, regard: Regard, fail: Callable[..., str]
 ) -> None:

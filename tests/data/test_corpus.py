@@ -19,6 +19,7 @@ from regard.data.corpus import (
     chunk_examples,
     collect_statistics,
     make_held_out_filter,
+    slice_lines,
     write_store,
 )
 from regard.errors import ConfigError
@@ -71,12 +72,21 @@ def test_too_few_to_hold_some_out(n: int) -> None:
         make_held_out_filter(collect_statistics(examples(n)))
 
 
+@pytest.mark.parametrize("boundary", range(8))
+def test_lines_before_and_after_a_boundary_are_all_lines(boundary: int) -> None:
+    documents = [("a\nb\nc",), ("d",), ("e\nf\ng",)]
+    parts = [*slice_lines(documents, 0, boundary), *slice_lines(documents, boundary)]
+    assert "\n".join(text for (text,) in parts).split("\n") == list("abcdefg")
+    assert sum(text.count("\n") + 1 for (text,) in slice_lines(documents, 0, boundary)) == min(boundary, 7)
+
+
 @pytest.mark.parametrize(("n", "every"), [(4, 1), (5, 2), (7, 2), (8, 2), (9, 3)])
 def test_a_vocabulary_is_learned_from_no_more_than_the_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, every: int
 ) -> None:
     class Lines:
         unit = "lines"
+        examples_have_lines = False
 
         @staticmethod
         def paths(data: Sequence[str]) -> list[Path]:

@@ -372,6 +372,25 @@ def test_pieces_are_as_short_as_rows_and_positions(
     assert "left out" not in capsys.readouterr().err
 
 
+def test_last_lines_are_held_out_of_a_single_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = sentences(100)
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    data = {"data": {"train": [str(tmp_path / "text.txt")]}, "task": {"objective": "masked"}, "tokenizer": {"vocabulary": 50}}
+    prepared = ready(merged(RECIPE, data), tmp_path / "run")
+    unit = "documents (with blank lines between them)"
+    held_out = "the last 5 of 100 lines are held out for validation; pass --valid with files to choose others"
+    assert f"warning: {unit}: only 1; {held_out}\n" in capsys.readouterr().err
+    for store, expected in ((prepared.train_store, lines[:-5]), (prepared.valid_store, lines[-5:])):
+        texts = [prepared.task.example_text(store, item) for item in range(len(store))]
+        assert "".join("".join(texts).split()) == "".join("".join(expected).split())
+
+
+def test_document_of_few_lines_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n".join(sentences(19)))
+    with pytest.raises(ConfigError, match=r"only 1, too few to hold some out for validation; pass --valid with files$"):
+        ready(merged(RECIPE, {"data": {"train": [str(tmp_path / "text.txt")]}, "tokenizer": {}}), tmp_path / "run")
+
+
 def test_columns_of_plain_text(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(documents(40)))
     tables = merged(RECIPE, {"data": {"train": [str(tmp_path / "text.txt")], "columns": ["text"]}})

@@ -465,7 +465,7 @@ def test_missing_files_are_said_before_any_work(tmp_path: Path) -> None:
 def test_too_little_text(tmp_path: Path) -> None:
     one = write_pairs(tmp_path, "one", [("1 2", "2 1")])
     tables = merged(recipe(tmp_path, n_valid=0), {"data": {"train": one}})
-    assert fault(tables, tmp_path / "run").startswith("examples: only 1, too few to hold some out for validation; ")
+    assert fault(tables, tmp_path / "run").startswith("pairs: only 1, too few to hold some out for validation; ")
     same = write_pairs(tmp_path, "same", [("1 2", f"{i}") for i in range(50)])
     del tables["tokenizer"]
     assert fault(merged(tables, {"data": {"train": same}}), tmp_path / "run") == (
