@@ -73,13 +73,7 @@ def run_regard_rounds(config: TransformerLMConfig, options: argparse.Namespace) 
         rng = np.random.default_rng(0)
         n_texts, n_tokens = 40 * options.rows * options.texts, length // options.texts + 1
         texts = [rng.integers(1, options.vocabulary, n_tokens).tolist() for _ in range(n_texts)]
-        store = TokenStore.write(
-            Path(folder) / "store",
-            task.store_columns,
-            [[texts]],
-            vocabulary_size=task.stored_value_limit,
-            fingerprint="",
-        )
+        store = TokenStore.write(Path(folder) / "store", task.store_columns, [[texts]], fingerprint="")
         order = PackedOrder(task.example_lengths(store), [length], options.rows, seed=0)
         prepared = PreparedRun(
             RunDirectory(Path(folder)), everything, task, model.to(device), order, order, store, store, device, {}

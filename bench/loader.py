@@ -21,10 +21,11 @@ import torch
 from synthetic_lengths import sample_pair_lengths
 
 from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch
+from regard.data.columns import EncodedChunk, TokenColumnSpec
 from regard.data.order import Cursor, Order, PackedOrder
 from regard.data.packing import pack
 from regard.data.prefetch import Prefetcher
-from regard.data.store import EncodedChunk, TokenStore
+from regard.data.store import TokenStore
 from regard.text.tokenizer import EOS, PAD, SEQ2SEQ_SPECIAL_TOKENS, SOS
 
 VOCABULARY_SIZE, CHUNK_SIZE = 32_000, 4096
@@ -105,9 +106,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         start = time.perf_counter()
         path, columns = Path(directory) / "store", ("source", "target")
-        store = TokenStore.write(
-            path, columns, sample_chunks(lengths), vocabulary_size=VOCABULARY_SIZE, fingerprint="bench"
-        )
+        specs = [TokenColumnSpec(name, VOCABULARY_SIZE) for name in columns]
+        store = TokenStore.write(path, specs, sample_chunks(lengths), fingerprint="bench")
         written = int(lengths.sum()) / (time.perf_counter() - start)
         print(f"write {len(store):,} pairs     {written:>12,.0f} tokens/s, drawing them included")
         taken = store.lengths(*columns, n_special_tokens=1)

@@ -85,10 +85,8 @@ def write_full_rows(folder: Path, n_rows: int, length: int, task: PretrainingTas
     """Random texts that fill a row each."""
     rng = np.random.default_rng(0)
     texts = [task.template.wrap(rng.integers(5, task.vocabulary_size, length - 2).tolist()).ids for _ in range(n_rows)]
-    columns = [texts, [[length]] * n_rows, [[1]] * n_rows]
-    return TokenStore.write(
-        folder, task.store_columns, [columns], vocabulary_size=task.stored_value_limit, fingerprint=""
-    )
+    columns = [texts, [length] * n_rows, [1] * n_rows]
+    return TokenStore.write(folder, task.store_columns, [columns], fingerprint="")
 
 
 def run_bert_rounds(

@@ -23,6 +23,7 @@ from synthetic_lengths import sample_pair_lengths
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORE
+from regard.data.columns import TokenColumnSpec
 from regard.data.corpus import DataConfig
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
@@ -56,9 +57,8 @@ def write_synthetic_store(folder: Path, n_pairs: int, vocabulary_size: int, mean
         [rng.integers(len(SEQ2SEQ_SPECIAL_TOKENS), vocabulary_size, length).tolist() for length in side]
         for side in sample_pair_lengths(n_pairs, seed=0, mean=mean_length).T
     ]
-    return TokenStore.write(
-        folder, TranslationTask.store_columns, [sides], vocabulary_size=vocabulary_size, fingerprint=""
-    )
+    columns = [TokenColumnSpec(name, vocabulary_size) for name in ("source", "target")]
+    return TokenStore.write(folder, columns, [sides], fingerprint="")
 
 
 def run_regard_rounds(

@@ -21,10 +21,11 @@ import torch
 from jaxtyping import Bool, Int, Integer, Shaped
 from torch import Tensor
 
+from regard.data.columns import Column
 from regard.data.lm_windows import LanguageModelWindows
 from regard.data.order import Placement
 from regard.data.packing import concatenate_ranges
-from regard.data.store import Column, TokenStore
+from regard.data.store import TokenStore
 
 IGNORE = -100
 """The target id at a position where nothing is to be predicted (the default of `cross_entropy`)."""
@@ -127,15 +128,15 @@ def build_seq2seq_batch(
 
 
 def build_segmented_rows(
-    column: Column, token_type_boundary: Column, placement: Placement, width: int, *, pad_id: int
+    column: Column, token_type_boundary: Int[np.ndarray, " items"], placement: Placement, width: int, *, pad_id: int
 ) -> SegmentedRows:
-    """The texts of a placement end to end in their rows, special ids included; `turn` says where the second part is.
+    """Lay the texts of a placement end to end in their rows, special ids included, with their token types.
 
-    A turn is one number for each text: how many of its ids come before the second part.
+    `token_type_boundary` has for each text of the column the number of ids before its second part.
     """
     rows = build_rows(column, placement, width, pad_id=pad_id)
-    turns = token_type_boundary.ids[token_type_boundary.offsets[placement.items]].astype(np.int32)
-    before = _scatter_into_rows(np.repeat(turns, column.lengths[placement.items]), rows.segment.numpy() > 0, 0)
+    n_first = np.repeat(token_type_boundary[placement.items], column.lengths[placement.items])
+    before = _scatter_into_rows(n_first, rows.segment.numpy() > 0, 0)
     return SegmentedRows(rows.ids, rows.segment, rows.position, ((rows.position >= before) & (rows.segment > 0)).int())
 
 

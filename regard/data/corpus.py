@@ -15,11 +15,12 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import filterfalse, islice
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Integer
 
+from regard.data.columns import ColumnSpec, EncodedChunk
 from regard.data.store import TokenStore, compute_fingerprint
 from regard.errors import ConfigError
 from regard.progress import track, track_file_reading, warn
@@ -213,11 +214,12 @@ class Corpus:
 
 @runtime_checkable
 class ExampleEncoder(Protocol):
-    """What turns examples into ids: a task."""
+    """What turns examples into the entries of a store: a task."""
 
-    store_columns: ClassVar[tuple[str, ...]]
+    @property
+    def store_columns(self) -> Sequence[ColumnSpec]: ...
 
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]: ...
+    def encode(self, examples: Sequence[Example]) -> EncodedChunk: ...
 
 
 def write_store(
@@ -225,7 +227,6 @@ def write_store(
     examples: Iterable[Example],
     encoder: ExampleEncoder,
     *,
-    vocabulary_size: int,
     fingerprint: str,
     expected_digest: str = "",
     total: int | None = None,
@@ -236,7 +237,6 @@ def write_store(
         path,
         encoder.store_columns,
         encoded,
-        vocabulary_size=vocabulary_size,
         fingerprint=fingerprint,
         expected_digest=expected_digest,
     )

@@ -17,10 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORE, EncoderBatch, arrange_by_segment
+from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -33,8 +34,8 @@ from regard.nn import Linear, Loss, redundancy_penalty
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     LabelledTask,
+    input_entries,
     max_texts_per_row,
-    read_scalar_column,
     read_stored_inputs,
 )
 from regard.tasks.shared.label_collection import collect_labels, compute_class_weights, describe_invalid_score
@@ -91,7 +92,6 @@ class ClassificationTask(LabelledTask):
 
     name = verb = "classify"
     Config = ClassifyConfig
-    store_columns = ("text", "turn", "label")
 
     def __init__(self, config: ClassifyConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
@@ -135,13 +135,16 @@ class ClassificationTask(LabelledTask):
         pooler = Pooler(config, self.config.pooling, self.config.hops)
         return {"pooler": pooler, "label": Linear(config.d_model, n_outputs)}
 
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        """Every window of every text with its label, or with the halves of its score."""
-        inputs, labels = [], []
-        for number, framed in self.encode_windows([(text, pair) for text, pair, _ in examples], self.max_length):
-            inputs.append(framed)
-            labels.append(self._encode_label(examples[number][2]))
-        return [[each.ids for each in inputs], [[each.token_type_boundary] for each in inputs], labels]
+    @property
+    def store_columns(self) -> tuple[ColumnSpec, ...]:
+        return *self.input_columns, ScalarColumnSpec("label", "int32" if self.config.kind == "classes" else "float32")
+
+    def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
+        """Return every window of every text with the text's class number, or its score."""
+        parse_label = self.labels.index if self.config.kind == "classes" else float
+        windows = list(self.encode_windows([(text, pair) for text, pair, _ in examples], self.max_length))
+        labels = [parse_label(examples[number][2]) for number, _ in windows]
+        return [*input_entries([window for _, window in windows]), labels]
 
     def encode_windows(self, texts: Sequence[TextPair], max_length: int) -> Iterator[tuple[int, EncodedInput]]:
         """The inputs that texts make, each with the number of its text: one, or windows where it is too long."""
@@ -150,30 +153,14 @@ class ClassificationTask(LabelledTask):
             parts = encoded[2 * number], encoded[2 * number + 1] if second else None
             yield from ((number, framed) for framed in _wrap_windows(self.template, *parts, max_length))
 
-    def _encode_label(self, label: str) -> list[int]:
-        if self.config.kind == "classes":
-            return [self.labels.index(label)]
-        bits = int(np.float32(label).view(np.uint32))
-        return [bits >> 16, bits & 0xFFFF]
-
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
-        wanted, n_texts = self._read_labels(store, placement.items), max_texts_per_row(placement)
+        values, n_texts = store.values("label")[placement.items], max_texts_per_row(placement)
         if self.config.kind == "classes":
-            labels = arrange_by_segment(wanted, placement, n_texts, IGNORE)
+            labels = arrange_by_segment(values.astype(np.int64), placement, n_texts, IGNORE)
         else:
-            labels = arrange_by_segment(self.labels.scale.standardise(wanted), placement, n_texts, math.nan)
+            labels = arrange_by_segment(self.labels.scale.standardise(values), placement, n_texts, math.nan)
         rows = self.pack_rows(store, placement)
         return EncoderBatch(rows, labels, len(placement.items), int((rows.segment > 0).sum()))
-
-    def _read_labels(self, store: TokenStore, items: Int[np.ndarray, " items"]) -> Shaped[np.ndarray, " items"]:
-        """The labels of stored texts: numbers of classes, or scores."""
-        if self.config.kind == "classes":
-            classes: np.ndarray = read_scalar_column(store, "label", items).astype(np.int64)
-            return classes
-        column = store["label"]
-        high, low = (column.ids[column.offsets[items] + half].astype(np.uint32) for half in (0, 1))
-        scores: np.ndarray = (high << 16 | low).view(np.float32)
-        return scores
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
         """Weighted cross-entropy, or the squared distance from the score, in deviations; and the penalty of hops."""
@@ -229,7 +216,7 @@ class ClassificationTask(LabelledTask):
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
         outputs = self._predict_inputs(model, read_stored_inputs(store, items), device)
-        return self.compute_metrics(outputs, self._read_labels(store, items))
+        return self.compute_metrics(outputs, store.values("label")[items])
 
     def compute_metrics(self, outputs: Float[Tensor, "N C"], gold_labels: np.ndarray) -> dict[str, float]:
         """The metrics of SPEC 6.4, for outputs beside the labels; of two classes the second is the positive one."""

@@ -26,6 +26,7 @@ from jaxtyping import Int
 
 from regard.config import Table, Tables
 from regard.data.batches import CausalLMBatch, build_causal_lm_batch
+from regard.data.columns import TokenColumnSpec
 from regard.data.corpus import MIN_ROW_WIDTH, Corpus, DataConfig, Example, ExampleReader
 from regard.data.lm_windows import cut_windows
 from regard.data.order import Placement
@@ -102,7 +103,6 @@ class LanguageModelTask(SingleTokenizerTask):
     Config = LmConfig
     architectures = CAUSAL_LMS
     special_token_names = LM_SPECIAL_TOKENS
-    store_columns = ("text",)
     inherited_config_keys = ("prompts", "start", "end")
     validation_metric = ValidationMetric("valid_perplexity", "perplexity", higher_is_better=False)
 
@@ -182,6 +182,10 @@ class LanguageModelTask(SingleTokenizerTask):
     def start_id(self) -> int:
         """The token before a document."""
         return self.tokenizer.token_to_id(self.config.start) if self.config.start else self.end_id
+
+    @property
+    def store_columns(self) -> tuple[TokenColumnSpec]:
+        return (TokenColumnSpec("text", self.vocabulary_size),)
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [self.encode_chunks([DocumentChunk(*example) for example in examples])]

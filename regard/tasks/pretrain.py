@@ -25,6 +25,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORE, EncoderBatch, SegmentedRows, arrange_by_segment
+from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -40,9 +41,9 @@ from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     REQUIRED_ROLES,
     EncoderTask,
+    input_entries,
     inputs_to_rows,
     max_texts_per_row,
-    read_scalar_column,
     read_stored_inputs,
 )
 from regard.tasks.shared.next_sentence_prediction import (
@@ -123,7 +124,6 @@ class PretrainingTask(EncoderTask):
     verb = "fill"
     Config = PretrainConfig
     architectures = MASKED_LMS
-    store_columns = ("text", "turn", "elsewhere")
     unit = "documents (with blank lines between them)"
     examples_have_lines = True
     inherited_config_keys = ("pooling", "normalised")
@@ -190,8 +190,12 @@ class PretrainingTask(EncoderTask):
         }
         return {name: makers[name]() for name in OBJECTIVES[self.config.objective]}
 
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        """The inputs made of these documents, at what position each has its second part, and is that from elsewhere?"""
+    @property
+    def store_columns(self) -> tuple[ColumnSpec, ...]:
+        return *self.input_columns, ScalarColumnSpec("is_random_next", "uint8")
+
+    def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
+        """Return the inputs made of these documents: pairs of blocks, or single blocks."""
         documents = [text.split("\n") for (text,) in examples]
         encoded = iter(self.tokenizer.encode_batch([line for document in documents for line in document]))
         lines = [[next(encoded) for _ in document] for document in documents]
@@ -202,17 +206,17 @@ class PretrainingTask(EncoderTask):
                 [pair_adjacent_blocks(split_into_blocks(document, most), rng) for document in lines], rng
             )
             inputs = [self.template.wrap(one.first, one.second) for one in drawn]
-            elsewhere = [[int(not one.is_next)] for one in drawn]  # 1 is from elsewhere, as in BERT's weights
+            is_random_next = [int(not one.is_next) for one in drawn]  # 1 is a random second block, as in BERT
         else:
             most = self.max_length - self.template.n_special_tokens(is_pair=False)
             inputs = [self.template.wrap(piece) for document in lines for piece in split_into_blocks(document, most)]
-            elsewhere = [[0]] * len(inputs)
-        return [[each.ids for each in inputs], [[each.token_type_boundary] for each in inputs], elsewhere]
+            is_random_next = [0] * len(inputs)
+        return [*input_entries(inputs), is_random_next]
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
         if "next" in OBJECTIVES[self.config.objective]:
-            few = int(store["elsewhere"].ids.sum(dtype=np.int64))
-            warn_about_few_negatives(few, len(store), ", or pass --set task.objective=masked")
+            n_negatives = int(store.values("is_random_next").sum(dtype=np.int64))
+            warn_about_few_negatives(n_negatives, len(store), ", or pass --set task.objective=masked")
 
     def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
         length: int = self.config.length
@@ -220,8 +224,8 @@ class PretrainingTask(EncoderTask):
 
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
         rows = self.pack_rows(store, placement)
-        elsewhere = read_scalar_column(store, "elsewhere", placement.items).astype(np.int64)
-        labels = arrange_by_segment(elsewhere, placement, max_texts_per_row(placement), IGNORE)
+        is_random_next = store.values("is_random_next")[placement.items].astype(np.int64)
+        labels = arrange_by_segment(is_random_next, placement, max_texts_per_row(placement), IGNORE)
         n_real = int(self._find_maskable(rows).sum())
         return EncoderBatch(rows, labels, self._count_masked(n_real), int((rows.segment > 0).sum()))
 
@@ -281,7 +285,7 @@ class PretrainingTask(EncoderTask):
     ) -> dict[str, float]:
         """Return the accuracy of masked tokens and, where it is learned, that of next-sentence prediction."""
         metrics = self._compute_metrics(
-            model, read_stored_inputs(store, items), read_scalar_column(store, "elsewhere", items).tolist(), device
+            model, read_stored_inputs(store, items), store.values("is_random_next")[items].tolist(), device
         )
         return {name: value for name, value in metrics.items() if name.endswith("accuracy")}
 
@@ -315,13 +319,14 @@ class PretrainingTask(EncoderTask):
         """The same on plain text, as it was cut in training."""
         if "masked" not in model.heads:
             raise InputError(NO_MASKED_HEAD_MESSAGE)
-        texts, turns, elsewhere = self.with_max_length(model.config.n_positions).encode(list(read_documents(data)))
-        inputs = [EncodedInput(ids, turn, 1, 0) for ids, (turn,) in zip(texts, turns, strict=True)]
-        apart = [each[0] for each in elsewhere]
+        encoded = self.with_max_length(model.config.n_positions).encode(list(read_documents(data)))
+        texts, boundaries, is_random_next = encoded
+        inputs = [EncodedInput(ids, boundary, 1, 0) for ids, boundary in zip(texts, boundaries, strict=True)]
         if "next" in model.heads:
-            warn_about_few_negatives(sum(apart), len(apart), "; without any, next sentences are not scored")
-        found = self._compute_metrics(model, inputs, apart, device)
-        return {"task": self.name, "n": len(inputs), **found}
+            advice = "; without any, next sentences are not scored"
+            warn_about_few_negatives(sum(is_random_next), len(is_random_next), advice)
+        metrics = self._compute_metrics(model, inputs, is_random_next, device)
+        return {"task": self.name, "n": len(inputs), **metrics}
 
     def compute_logits(self, model: EncoderModel, hidden: Tensor) -> Tensor:
         """Scores of every word, from what the encoder made of tokens."""

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORE, EncoderBatch, build_rows
+from regard.data.columns import ColumnSpec, LabelColumnSpec
 from regard.data.corpus import Corpus, Example, RereadableTexts
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -29,7 +30,13 @@ from regard.models.config import EncoderModelConfig
 from regard.models.heads import TokenClassificationHead
 from regard.models.interfaces import EncoderModel
 from regard.nn import Loss, cross_entropy
-from regard.tasks.shared.encoder_task import INPUT_LENGTHS, LabelledTask, check_labels, read_stored_inputs
+from regard.tasks.shared.encoder_task import (
+    INPUT_LENGTHS,
+    LabelledTask,
+    check_labels,
+    input_entries,
+    read_stored_inputs,
+)
 from regard.tasks.shared.labels import Labels
 from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
@@ -38,9 +45,6 @@ from regard.text.tagged import LabelSequenceValidator, is_entity_scheme, read_ta
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 from regard.text.words import WordSplitter, find_words
-
-NO_LABEL = 0
-"""What is stored where a piece has no label; label n is stored as n + 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +80,6 @@ class TaggingTask(LabelledTask):
 
     name = verb = "tag"
     Config = TagConfig
-    store_columns = ("text", "turn", "label")
     unit = "sentences (one word and its label a line, an empty line after each sentence)"
 
     def __init__(self, config: TagConfig, tokenizer: Tokenizer, labels: Labels) -> None:
@@ -112,18 +115,21 @@ class TaggingTask(LabelledTask):
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
         return {"tags": TokenClassificationHead(config, len(self.labels))}
 
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        """Every window of every sentence, with the label of each of its words at the word's first piece."""
-        placed = self.encode_windows([words.split("\n") for words, _ in examples], self.max_length)
-        inputs, stored = [], []
-        for number, window in placed:
-            labels = examples[number][1].split("\n")
-            at = [NO_LABEL] * len(window.encoded.ids)
-            for word, place in window.word_positions:
-                at[place] = 1 + self.labels.index(labels[word])
+    @property
+    def store_columns(self) -> tuple[ColumnSpec, ...]:
+        return *self.input_columns, LabelColumnSpec("label")
+
+    def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
+        """Return every window of every sentence, with the label of each word at its first token, else `IGNORE`."""
+        inputs, labels = [], []
+        for number, window in self.encode_windows([words.split("\n") for words, _ in examples], self.max_length):
+            word_labels = examples[number][1].split("\n")
+            token_labels = [IGNORE] * len(window.encoded.ids)
+            for word, position in window.word_positions:
+                token_labels[position] = self.labels.index(word_labels[word])
             inputs.append(window.encoded)
-            stored.append(at)
-        return [[each.ids for each in inputs], [[each.token_type_boundary] for each in inputs], stored]
+            labels.append(token_labels)
+        return [*input_entries(inputs), labels]
 
     def encode_windows(
         self, sentences: Sequence[Sequence[str]], max_length: int
@@ -142,8 +148,7 @@ class TaggingTask(LabelledTask):
                 yield number, TaggingWindow(self.template.wrap(flat[begin:end]), own)
 
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
-        labels = build_rows(store["label"], placement, placement.widths[0], pad_id=NO_LABEL).ids.long() - 1
-        labels = labels.masked_fill(labels < 0, IGNORE)
+        labels = build_rows(store["label"], placement, placement.widths[0], pad_id=IGNORE).ids.long()
         rows, n_words = self.pack_rows(store, placement), max(1, int((labels != IGNORE).sum()))
         return EncoderBatch(rows, labels, n_words, int((rows.segment > 0).sum()))
 
@@ -155,10 +160,10 @@ class TaggingTask(LabelledTask):
     ) -> dict[str, float]:
         inputs, gold = [], []
         for item, framed in zip(items.tolist(), read_stored_inputs(store, items), strict=True):
-            labels = store["label"][item].astype(int)
-            places = np.flatnonzero(labels != NO_LABEL).tolist()
-            inputs.append(TaggingWindow(framed, list(enumerate(places))))
-            gold.append([self.labels.names[label - 1] for label in labels[places]])
+            labels = store["label"][item]
+            positions = np.flatnonzero(labels != IGNORE).tolist()
+            inputs.append(TaggingWindow(framed, list(enumerate(positions))))
+            gold.append([self.labels.names[label] for label in labels[positions].tolist()])
         said = [self._decode_labels(rows) for rows in self._predict_inputs(model, inputs, device)]
         return self.compute_metrics(gold, said)
 

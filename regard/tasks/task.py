@@ -18,6 +18,7 @@ from jaxtyping import Int
 from torch import nn
 
 from regard.config import Table, Tables
+from regard.data.columns import ColumnSpec, EncodedChunk
 from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
@@ -85,7 +86,6 @@ class Task(ABC):
     architectures: ClassVar[Architectures]
     default_tokenizer_kind: ClassVar[str] = "bpe"
     special_token_names: ClassVar[tuple[str, ...]] = SEQ2SEQ_SPECIAL_TOKENS
-    store_columns: ClassVar[tuple[str, ...]]
     unit: ClassVar[str] = "examples"
     examples_have_lines: ClassVar[bool] = False
     inherited_config_keys: ClassVar[tuple[str, ...]] = ()
@@ -167,18 +167,18 @@ class Task(ABC):
     def vocabulary_size(self) -> int:
         """No token id is as large as this."""
 
-    @property
-    def stored_value_limit(self) -> int:
-        """No number that `encode` gives is as large as this."""
-        return self.vocabulary_size
-
     def with_max_length(self, max_length: int) -> Task:
         """The task as it encodes texts where a row or a model takes so many positions; not all tasks can cut theirs."""
         return self
 
+    @property
     @abstractmethod
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        """Token ids, one list of texts for each column."""
+    def store_columns(self) -> Sequence[ColumnSpec]:
+        """The columns of the store that `encode` fills."""
+
+    @abstractmethod
+    def encode(self, examples: Sequence[Example]) -> EncodedChunk:
+        """Return the entries of each column of the store for these examples."""
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
         """Warn of what is unusual in all that was encoded; `encode` sees a part of it at a time."""

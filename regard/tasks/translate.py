@@ -21,6 +21,7 @@ from torch import Tensor
 
 from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch, sentences_to_rows
 from regard.data.buckets import batch_by_length
+from regard.data.columns import TokenColumnSpec
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -108,7 +109,6 @@ class TranslationTask(Task):
     name = verb = "translate"
     Config = TranslateConfig
     architectures = SEQ2SEQ_MODELS
-    store_columns = ("source", "target")
     unit = "pairs"
     inherited_config_keys = ("start", "first")
     validation_metric = ValidationMetric("bleu", "BLEU", higher_is_better=True)
@@ -173,6 +173,11 @@ class TranslationTask(Task):
     def vocabulary_size(self) -> int:
         return max(len(self.tokenizers.source), len(self.tokenizers.target))
 
+    @property
+    def store_columns(self) -> tuple[TokenColumnSpec, TokenColumnSpec]:
+        sizes = len(self.tokenizers.source), len(self.tokenizers.target)
+        return TokenColumnSpec("source", sizes[0]), TokenColumnSpec("target", sizes[1])
+
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         source, target = zip(*examples, strict=True)
         sides = self.tokenizers.source.encode_batch(source), self.tokenizers.target.encode_batch(target)
@@ -180,7 +185,7 @@ class TranslationTask(Task):
 
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """One position more than the text has tokens: ``<eos>`` ends the source, ``<sos>`` begins the target."""
-        return store.lengths(*self.store_columns, n_special_tokens=1)
+        return store.lengths("source", "target", n_special_tokens=1)
 
     def make_batch(self, store: TokenStore, placement: Placement) -> Seq2SeqBatch:
         return build_seq2seq_batch(

@@ -288,7 +288,6 @@ def _open_or_write_store(
                 path,
                 examples(),
                 task,
-                vocabulary_size=task.stored_value_limit,
                 fingerprint=fingerprint,
                 expected_digest=expected_digest,
                 total=n_examples,

@@ -12,6 +12,7 @@ import pytest
 
 from regard import progress
 from regard.data import corpus
+from regard.data.columns import TokenColumnSpec
 from regard.data.corpus import (
     Corpus,
     DataConfig,
@@ -111,7 +112,7 @@ def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Letters:
-    store_columns = ("source", "target")
+    store_columns = (TokenColumnSpec("source", 128), TokenColumnSpec("target", 128))
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [[[ord(letter) for letter in example[side]] for example in examples] for side in (0, 1)]
@@ -119,8 +120,8 @@ class Letters:
 
 def test_a_store_holds_every_example_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "ENCODING_CHUNK_SIZE", 3)
-    store = write_store(tmp_path / "s", examples(7), Letters(), vocabulary_size=128, fingerprint="a")
-    found = [tuple("".join(map(chr, store[side][i])) for side in Letters.store_columns) for i in range(len(store))]
+    store = write_store(tmp_path / "s", examples(7), Letters(), fingerprint="a")
+    found = [tuple("".join(map(chr, store[side][i])) for side in ("source", "target")) for i in range(len(store))]
     assert found == examples(7)
 
 

@@ -44,7 +44,7 @@ def write(folder: Path, text: str, name: str = "text.txt") -> Path:
 
 def store_of(of: LanguageModelTask, folder: Path, texts: list[str] = TEXTS) -> TokenStore:
     examples = [DocumentChunk(text) for text in texts]
-    return write_store(folder / "store", examples, of, vocabulary_size=of.stored_value_limit, fingerprint="")
+    return write_store(folder / "store", examples, of, fingerprint="")
 
 
 def order_of(of: LanguageModelTask, store: TokenStore, *, packed: bool) -> PackedOrder | BucketOrder:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from regard import config
 from regard.cli import main
 from regard.data.batches import IGNORE, Rows, TensorDataclass, build_rows
+from regard.data.columns import TokenColumnSpec
 from regard.data.corpus import Corpus, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -70,7 +71,6 @@ class Lines(Task):
 
     name, verb = "lines", "continue"
     Config, architectures = LinesConfig, SEQ2SEQ_MODELS
-    store_columns = ("line",)
     validation_metric = ValidationMetric("valid_perplexity", "perplexity", higher_is_better=False)
 
     def __init__(self, config: LinesConfig, tokenizer: Tokenizer) -> None:
@@ -108,6 +108,10 @@ class Lines(Task):
     @property
     def vocabulary_size(self) -> int:
         return len(self.tokenizer)
+
+    @property
+    def store_columns(self) -> tuple[TokenColumnSpec]:
+        return (TokenColumnSpec("line", self.vocabulary_size),)
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [self.tokenizer.encode_batch([line for (line,) in examples])]

@@ -269,6 +269,21 @@ def test_a_damaged_store_is_written_again(tmp_path: Path, name: str, checkpoint:
     assert ids(out) == before
 
 
+def test_store_of_format_1_is_encoded_again(tmp_path: Path) -> None:
+    """Runs that version 0.1 left unfinished go on: the token ids, and so the digest, are the same."""
+    tables = recipe(tmp_path)
+    before = ready(tables, tmp_path / "run")
+    digest = before.train_store.digest
+    for path in (tmp_path / "run").glob("store/*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        sizes = {name: entry["values"] for name, entry in manifest["columns"].items()}
+        path.write_text(json.dumps(manifest | {"format": 1, "dtype": "uint16", "columns": sizes}))
+    again = ready(tables, tmp_path / "run", resume=True)
+    assert again.train_store.digest == digest
+    assert texts(again, again.train_store) == texts(before, before.train_store)
+    assert TokenStore.read_manifest(again.train_store.path)["format"] == 2
+
+
 def test_a_store_that_is_not_the_one_learned_from(tmp_path: Path) -> None:
     tables, out = recipe(tmp_path), tmp_path / "run"
     trained(tables, out)

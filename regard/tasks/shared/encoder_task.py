@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from regard.data.batches import SegmentedRows, build_segmented_rows
 from regard.data.buckets import batch_by_tokens
+from regard.data.columns import Column, ColumnSpec, ScalarColumnSpec, TokenColumnSpec
 from regard.data.order import Placement
-from regard.data.store import Column, TokenStore
+from regard.data.store import TokenStore
 from regard.errors import ConfigError
 from regard.models.architectures import ENCODER_MODELS
 from regard.models.config import EncoderModelConfig
@@ -34,9 +35,6 @@ from regard.tasks.task import Task, TrainingScale
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig
-
-MIN_STORED_VALUE_LIMIT = 1 << 16
-"""Places in a text, and halves of a real number, are stored beside ids: all are below this."""
 
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = (1 << 8, 1 << 10), 1 << 14
 """Positions that are read at once outside of training: few on a CPU, where what a layer makes of them stays near."""
@@ -78,8 +76,9 @@ class EncoderTask(SingleTokenizerTask):
         return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
 
     @property
-    def stored_value_limit(self) -> int:
-        return max(MIN_STORED_VALUE_LIMIT, self.vocabulary_size)
+    def input_columns(self) -> tuple[ColumnSpec, ...]:
+        """The columns of the store that hold inputs: ids, special ones included, and where the second part begins."""
+        return TokenColumnSpec("text", self.vocabulary_size), ScalarColumnSpec("token_type_boundary")
 
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         return store.lengths("text")
@@ -96,9 +95,8 @@ class EncoderTask(SingleTokenizerTask):
 
     def pack_rows(self, store: TokenStore, placement: Placement) -> SegmentedRows:
         """The texts of a placement, packed."""
-        return build_segmented_rows(
-            store["text"], store["turn"], placement, placement.widths[0], pad_id=self.template.pad_id
-        )
+        text, boundaries = store["text"], store.values("token_type_boundary")
+        return build_segmented_rows(text, boundaries, placement, placement.widths[0], pad_id=self.template.pad_id)
 
     def forward_batches(
         self,
@@ -150,11 +148,9 @@ def inputs_to_rows(inputs: Sequence[EncodedInput], pad: int) -> SegmentedRows:
     """Inputs as the model takes them, one per row."""
     alone, width = np.arange(len(inputs)), max(len(each.ids) for each in inputs)
     placement = Placement(alone, alone, len(inputs), (width,))
-    column, turn = (
-        Column.from_sentences([each.ids for each in inputs]),
-        Column.from_sentences([[each.token_type_boundary] for each in inputs]),
-    )
-    return build_segmented_rows(column, turn, placement, width, pad_id=pad)
+    column = Column.from_sentences([each.ids for each in inputs])
+    boundaries = np.array([each.token_type_boundary for each in inputs], dtype=np.int32)
+    return build_segmented_rows(column, boundaries, placement, width, pad_id=pad)
 
 
 def make_inference_batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
@@ -212,16 +208,16 @@ def max_texts_per_row(placement: Placement) -> int:
 
 def read_stored_inputs(store: TokenStore, items: Int[np.ndarray, " items"]) -> list[EncodedInput]:
     """Inputs as they were stored."""
-    turns = read_scalar_column(store, "turn", items).tolist()
+    boundaries = store.values("token_type_boundary")[items].tolist()
     return [
-        EncodedInput(store["text"][i].tolist(), turn, 1, turn) for i, turn in zip(items.tolist(), turns, strict=True)
+        EncodedInput(store["text"][i].tolist(), boundary, 1, boundary)
+        for i, boundary in zip(items.tolist(), boundaries, strict=True)
     ]
 
 
-def read_scalar_column(store: TokenStore, column: str, items: Int[np.ndarray, " items"]) -> Any:
-    """The single number that a column holds for each item."""
-    found = store[column]
-    return found.ids[found.offsets[items]]
+def input_entries(inputs: Sequence[EncodedInput]) -> list[list[Any]]:
+    """Return the entries of a task's `input_columns`."""
+    return [[each.ids for each in inputs], [each.token_type_boundary for each in inputs]]
 
 
 def fine_tuning_defaults(scale: TrainingScale) -> dict[str, Any]:
