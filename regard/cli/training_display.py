@@ -127,7 +127,7 @@ def _format_final_score(run: TrainingRun, values: dict[str, Any]) -> str:
     best = f"{metric.title} {values[metric.key]:.4g}"
     if task.max_scored_examples is None or metric.key.startswith("valid_"):  # of all examples at each validation
         return f"{best} on the validation data"
-    on_all = f"on all {len(prepared.all_scored_examples):,} {task.unit}"
+    on_all = f"on all {len(prepared.all_scored_examples):,} {task.example_unit}"
     if "final" not in values:
         return f"{best} {on_all}"
     sample = f"{values[metric.key]:.4g} on the sample of {len(prepared.scored_examples):,}"

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import IGNORE, EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
-from regard.data.corpus import Corpus, Example
+from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, DataError, InputError
@@ -87,6 +87,21 @@ class Classification:
     score: float | None = None
 
 
+class LabelledReader:
+    """Reader of labelled texts and pairs of texts."""
+
+    unit = "examples"
+    examples_have_lines = False
+
+    @staticmethod
+    def paths(data: Sequence[str]) -> list[Path]:
+        return labelled_paths(data)
+
+    @staticmethod
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        return read_labelled_examples(data, columns, skip_empty=skip_empty)
+
+
 class ClassificationTask(LabelledTask):
     """From labelled texts to a classifier."""
 
@@ -105,13 +120,9 @@ class ClassificationTask(LabelledTask):
             return ValidationMetric("spearman", "Spearman correlation", higher_is_better=True)
         return ValidationMetric("accuracy", "accuracy", higher_is_better=True)
 
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        return labelled_paths(data)
-
-    @staticmethod
-    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return read_labelled_examples(data, columns, skip_empty=skip_empty)
+    @classmethod
+    def make_reader(cls, config: ClassifyConfig, data: DataConfig) -> LabelledReader:
+        return LabelledReader()
 
     @classmethod
     def from_corpus(

@@ -27,7 +27,7 @@ from jaxtyping import Int
 from regard.config import Table, Tables
 from regard.data.batches import CausalLMBatch, build_causal_lm_batch
 from regard.data.columns import TokenColumnSpec
-from regard.data.corpus import MIN_ROW_WIDTH, Corpus, DataConfig, Example, ExampleReader
+from regard.data.corpus import MIN_ROW_WIDTH, Corpus, DataConfig, Example
 from regard.data.lm_windows import cut_windows
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -78,7 +78,7 @@ class LmConfig:
 
 
 @dataclass(frozen=True)
-class DocumentReader:
+class DocumentChunkReader:
     """The documents of files; of little text in parts so short that some can be held out."""
 
     unit = "documents, and parts of long ones"
@@ -134,17 +134,9 @@ class LanguageModelTask(SingleTokenizerTask):
                 f"give task.length={most} or less, or more positions"
             )
 
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        return DocumentReader.paths(data)
-
-    @staticmethod
-    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return DocumentReader().read_examples(data, columns, skip_empty=skip_empty)
-
     @classmethod
-    def make_reader(cls, config: LmConfig, data: DataConfig) -> ExampleReader:
-        return DocumentReader(one_per_file=config.documents == "files", split_if_few=not data.valid)
+    def make_reader(cls, config: LmConfig, data: DataConfig) -> DocumentChunkReader:
+        return DocumentChunkReader(one_per_file=config.documents == "files", split_if_few=not data.valid)
 
     @classmethod
     def from_corpus(

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import IGNORE, EncoderBatch, SegmentedRows, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
-from regard.data.corpus import Corpus, Example
+from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
@@ -117,6 +117,22 @@ class MaskPrediction:
     text: str
 
 
+class DocumentReader:
+    """Reader of documents as lines without surrounding spaces."""
+
+    unit = "documents (with blank lines between them)"
+    examples_have_lines = True
+
+    @staticmethod
+    def paths(data: Sequence[str]) -> list[Path]:
+        return document_paths(data)
+
+    @staticmethod
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        refuse_columns(columns)
+        return read_documents(data)
+
+
 class PretrainingTask(EncoderTask):
     """From plain text to an encoder."""
 
@@ -124,8 +140,7 @@ class PretrainingTask(EncoderTask):
     verb = "fill"
     Config = PretrainConfig
     architectures = MASKED_LMS
-    unit = "documents (with blank lines between them)"
-    examples_have_lines = True
+    example_unit = "texts"
     inherited_config_keys = ("pooling", "normalised")
     max_scored_examples = 1000
     validation_metric = ValidationMetric("valid_perplexity", "perplexity of masked words", higher_is_better=False)
@@ -143,14 +158,9 @@ class PretrainingTask(EncoderTask):
         self.mask_id = tokenizer.special_id("mask") if "masked" in OBJECTIVES[config.objective] else -1
         self.verb = "fill" if self.mask_id >= 0 else "embed"
 
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        return document_paths(data)
-
-    @staticmethod
-    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        refuse_columns(columns)
-        return read_documents(data)
+    @classmethod
+    def make_reader(cls, config: PretrainConfig, data: DataConfig) -> DocumentReader:
+        return DocumentReader()
 
     @classmethod
     def from_corpus(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import IGNORE, EncoderBatch, build_rows
 from regard.data.columns import ColumnSpec, LabelColumnSpec
-from regard.data.corpus import Corpus, Example, RereadableTexts
+from regard.data.corpus import Corpus, DataConfig, Example, RereadableTexts
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
@@ -75,12 +75,26 @@ class TaggingWindow(NamedTuple):
     word_positions: list[tuple[int, int]]
 
 
+class TaggedReader:
+    """Reader of sentences with a label for each word."""
+
+    unit = "sentences (one word and its label a line, an empty line after each sentence)"
+    examples_have_lines = False
+
+    @staticmethod
+    def paths(data: Sequence[str]) -> list[Path]:
+        return tagged_paths(data)
+
+    @staticmethod
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        return _read_examples(data, columns, skip_empty, lambda _: None)
+
+
 class TaggingTask(LabelledTask):
     """From labelled words to a tagger."""
 
     name = verb = "tag"
     Config = TagConfig
-    unit = "sentences (one word and its label a line, an empty line after each sentence)"
 
     def __init__(self, config: TagConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
@@ -90,13 +104,9 @@ class TaggingTask(LabelledTask):
     def validation_metric(self) -> ValidationMetric:  # type: ignore[override]
         return ValidationMetric("f1", "entity F1", higher_is_better=True) if self.has_entities else ACCURACY_METRIC
 
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        return tagged_paths(data)
-
-    @staticmethod
-    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return _read_examples(data, columns, skip_empty, lambda _: None)
+    @classmethod
+    def make_reader(cls, config: TagConfig, data: DataConfig) -> TaggedReader:
+        return TaggedReader()
 
     @classmethod
     def from_corpus(

@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch, sentences_to_rows
 from regard.data.buckets import batch_by_length
 from regard.data.columns import TokenColumnSpec
-from regard.data.corpus import Corpus, Example
+from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
@@ -103,20 +103,11 @@ class ForcedDecoding:
     attention: Float[Tensor, "L H T S"]
 
 
-class TranslationTask(Task):
-    """From pairs of texts to a translator."""
+class PairReader:
+    """Reader of parallel texts."""
 
-    name = verb = "translate"
-    Config = TranslateConfig
-    architectures = SEQ2SEQ_MODELS
     unit = "pairs"
-    inherited_config_keys = ("start", "first")
-    validation_metric = ValidationMetric("bleu", "BLEU", higher_is_better=True)
-    max_scored_examples = 500
-
-    def __init__(self, config: TranslateConfig, tokenizers: TokenizerPair) -> None:
-        self.config = config
-        self.tokenizers = tokenizers
+    examples_have_lines = False
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
@@ -125,6 +116,26 @@ class TranslationTask(Task):
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         return read_pairs(data, columns, skip_empty=skip_empty)
+
+
+class TranslationTask(Task):
+    """From pairs of texts to a translator."""
+
+    name = verb = "translate"
+    Config = TranslateConfig
+    architectures = SEQ2SEQ_MODELS
+    example_unit = "pairs"
+    inherited_config_keys = ("start", "first")
+    validation_metric = ValidationMetric("bleu", "BLEU", higher_is_better=True)
+    max_scored_examples = 500
+
+    def __init__(self, config: TranslateConfig, tokenizers: TokenizerPair) -> None:
+        self.config = config
+        self.tokenizers = tokenizers
+
+    @classmethod
+    def make_reader(cls, config: TranslateConfig, data: DataConfig) -> PairReader:
+        return PairReader()
 
     @classmethod
     def from_corpus(

@@ -95,7 +95,7 @@ def _describe_scored_sample(prepared: PreparedRun) -> str:
     n_scored, n_all = len(prepared.scored_examples), len(prepared.all_scored_examples)
     if n_scored == n_all:
         return ""
-    sample = f"metrics on a sample of {n_scored:,} of {n_all:,} {prepared.task.unit}, drawn by hash"
+    sample = f"metrics on a sample of {n_scored:,} of {n_all:,} {prepared.task.example_unit}, drawn by hash"
     return f"{sample}; at the end on all of them"
 
 

@@ -24,7 +24,7 @@ from regard.data.corpus import (
     write_store,
 )
 from regard.errors import ConfigError
-from regard.tasks.translate import TranslationTask
+from regard.tasks.translate import PairReader
 from regard.text import files
 
 
@@ -145,7 +145,7 @@ def test_reading_shows_what_share_of_the_files_is_read(
         (tmp_path / f"{name}{suffix}").write_bytes(pack(text))
     monkeypatch.chdir(tmp_path)
     data = DataConfig(train=(f"./a{suffix}", f"b{suffix}"), max_length=8)
-    assert Corpus(TranslationTask, data, "test").statistics.n_examples == 20_000
+    assert Corpus(PairReader(), data, "test").statistics.n_examples == 20_000
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("reading: ")]
     shares = [int(line.removeprefix("reading: ").removesuffix("%")) for line in said]
     assert shares == sorted(shares)

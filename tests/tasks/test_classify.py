@@ -26,7 +26,7 @@ from regard.runs.import_export import export_model
 from regard.runs.model_loading import open_model
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import classify
-from regard.tasks.classify import ClassificationTask, ClassifyConfig, _wrap_windows
+from regard.tasks.classify import ClassificationTask, ClassifyConfig, LabelledReader, _wrap_windows
 from regard.tasks.shared.encoder_task import inputs_to_rows
 from regard.tasks.shared.label_collection import compute_class_weights
 from regard.tasks.shared.labels import Labels, ScoreScaler
@@ -309,7 +309,7 @@ def test_a_label_that_is_only_held_out_is_known_all_the_same(tmp_path: Path) -> 
     file = str(written(tmp_path, rows, "text\tlabel"))
     tables = merged(TRAINING, {"data": {"train": [file]}, "train": {"steps": 2, "validate_every": 1}})
     data = ready(tables, tmp_path / "first").config.data
-    held = {text for text, *_ in Corpus(ClassificationTask, data, "test").valid_examples()}
+    held = {text for text, *_ in Corpus(LabelledReader(), data, "test").valid_examples()}
     written(tmp_path, [(text, "rare" if text in held else label) for text, label in rows], "text\tlabel")
     trained(tables, tmp_path / "run")
     assert Labels.load(tmp_path / "run").names == ("no", "rare", "yes")

@@ -17,7 +17,7 @@ from regard.data.order import PackedOrder
 from regard.errors import ConfigError, DataError, InputError
 from regard.runs.run_directory import RunDirectory
 from regard.tasks.shared.labels import Labels
-from regard.tasks.tag import TagConfig, TaggingTask
+from regard.tasks.tag import TagConfig, TaggedReader, TaggingTask
 from regard.text.words import find_whitespace_words
 
 VOCABULARY = vocabulary(size=40)  # so small that words have several pieces
@@ -166,7 +166,7 @@ def test_a_label_that_is_only_held_out_is_known_all_the_same(tmp_path: Path) -> 
     file = conll(tmp_path)
     tables = merged(RECIPE, {"data": {"train": [str(file)]}, "train": {"steps": 2, "validate_every": 1}})
     data = ready(tables, tmp_path / "first").config.data
-    held = [words.split("\n") for words, _ in Corpus(TaggingTask, data, "test").valid_examples()]
+    held = [words.split("\n") for words, _ in Corpus(TaggedReader(), data, "test").valid_examples()]
     marked = [
         each.replace(" O", " RARE") if [line.split()[0] for line in each.splitlines()] in held else each
         for each in file.read_text().split("\n\n")
@@ -214,4 +214,4 @@ def test_a_sentence_longer_than_the_rows_is_cut_into_windows(
 
 def test_more_than_one_column() -> None:
     with pytest.raises(ConfigError, match="columns: expected one, that of the labels, found 1, 2"):
-        list(TaggingTask.read_examples(["x.conll"], ("1", "2"), skip_empty=False))
+        list(TaggedReader.read_examples(["x.conll"], ("1", "2"), skip_empty=False))

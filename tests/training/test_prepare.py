@@ -17,7 +17,7 @@ from regard.data.store import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, RegardError, TrainingError
 from regard.models.weights import read_tensors, write_tensors
 from regard.runs.run_directory import RunDirectory
-from regard.tasks.translate import TranslationTask
+from regard.tasks.translate import PairReader, TranslationTask
 from regard.training.prepare import PreparedRun
 
 
@@ -182,7 +182,7 @@ def test_going_on_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     def read(*_: Any, **__: Any) -> None:
         raise AssertionError("text is read")
 
-    monkeypatch.setattr(TranslationTask, "read_examples", staticmethod(read))
+    monkeypatch.setattr(PairReader, "read_examples", staticmethod(read))
     assert trained(tables, tmp_path / "run", resume=True)[-1].step == 3
     assert before == {path: path.read_bytes() for path in (tmp_path / "run" / "store").rglob("*.ids")}
 
@@ -293,7 +293,7 @@ def test_a_store_that_is_not_the_one_learned_from(tmp_path: Path) -> None:
     shutil.rmtree(out / "store" / "train")
     shutil.copytree(prepared.train_store.path, out / "store" / "train")
     manifest = out / "store" / "train" / "manifest.json"
-    mark = Corpus(TranslationTask, prepared.config.data, "test").fingerprint(
+    mark = Corpus(PairReader(), prepared.config.data, "test").fingerprint(
         TranslationTask.load(prepared.task.config, prepared.config.tokenizer, out).fingerprint
     )
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"fingerprint": mark}))
