@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -169,10 +169,6 @@ class ExampleBatcher(ABC):
     def encode(self, examples: Sequence[Example]) -> EncodedChunk:
         """Return the entries of each column of the store for these examples."""
 
-    def with_max_length(self, max_length: int) -> Self:
-        """Return the task with inputs cut to so many positions; itself, where it cannot cut them."""
-        return self
-
     def warn_about_encoded_data(self, store: TokenStore) -> None:
         """Warn about anomalies of the whole store; `encode` sees one chunk at a time."""
         return
@@ -248,3 +244,7 @@ class InferenceModel:
 
 class Task(RecipeSchema, VocabularyOwner, ExampleBatcher, TrainingObjective, ValidationMetrics, InferenceModel):
     """One kind of thing to learn from text: all parts of the interface."""
+
+    def with_max_length(self, max_length: int) -> Task:
+        """Return the task with inputs cut to so many positions; itself, where it cannot cut them."""
+        return self

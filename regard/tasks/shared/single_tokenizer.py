@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from regard.data.corpus import MIN_ROW_WIDTH
 from regard.errors import ConfigError
@@ -35,7 +35,7 @@ class SingleTokenizerTask(Task):
     def vocabulary_size(self) -> int:
         return len(self.tokenizer)
 
-    def with_max_length(self, max_length: int) -> Self:
+    def with_max_length(self, max_length: int) -> SingleTokenizerTask:
         if max_length < MIN_ROW_WIDTH:
             raise ConfigError(f"model.n_positions = {max_length}; expected at least {MIN_ROW_WIDTH}")
         shorter = copy(self)
