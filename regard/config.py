@@ -1,7 +1,7 @@
-"""Recipes: TOML tables and ``--set a.b=c`` into frozen dataclasses, strictly.
+"""Strict conversion of recipes, TOML tables and ``--set a.b=c``, into frozen dataclasses.
 
 Each table's dataclass lives beside what it configures; ``runs/recipe.py`` gathers them. A recipe may leave out
-any key: `check` looks only at what is there. `build` makes the dataclass once every key has a value, and
+any key: `check` validates only the keys given. `build` makes the dataclass once every key has a value, and
 `dump` writes it back, so the resolved recipe of a run can be read and run again.
 """
 
@@ -24,7 +24,7 @@ Tables = dict[str, Table]
 
 
 def read(path: Path) -> Tables:
-    """The tables of a TOML recipe, not yet checked."""
+    """Return the tables of a TOML recipe, not yet checked."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -35,12 +35,12 @@ def read(path: Path) -> Tables:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise ConfigError(f"{path}: '{name}' stands outside a table; write it under one, as in [train]")
+            raise ConfigError(f"{path}: '{name}' is outside a table; write it under one, as in [train]")
     return tables
 
 
 def override(tables: Tables, settings: list[str]) -> Tables:
-    """The tables with each ``table.key=value`` laid over them; the value is TOML, or else plain text."""
+    """Return the tables with each ``table.key=value`` applied; the value is TOML, or else plain text."""
     result = {name: dict(table) for name, table in tables.items()}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -59,7 +59,7 @@ def _parse_toml_value(text: str) -> Any:
 
 
 def check(tables: Tables, schema: Mapping[str, type], where: str) -> Tables:
-    """The tables with every value of its field's type; an unknown table, key or type is an error."""
+    """Return the tables with every value converted to its field's type; unknown tables, keys and types are errors."""
     for name in tables:
         if name not in schema:
             raise ConfigError(f"{where}: unknown table '{name}'; {did_you_mean(name, schema)}")
@@ -76,26 +76,26 @@ def _check_table(table: Table, cls: type, name: str, where: str) -> Table:
 
 
 def missing_keys(cls: type, table: Table) -> list[str]:
-    """The keys without a default that the table leaves out."""
+    """Return the keys without a default that the table leaves out."""
     fields = dataclasses.fields(cls)
     required = (f.name for f in fields if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING)
     return [name for name in required if name not in table]
 
 
 def defaults(cls: type) -> Table:
-    """The values that a table need not give."""
+    """Return the default values of a dataclass."""
     fields = dataclasses.fields(cls)
     return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
 
 
 def build(cls: type[T], table: Table) -> T:
-    """The dataclass of a checked table; its own `__post_init__` judges the values."""
+    """Return the dataclass of a checked table; its `__post_init__` validates the values."""
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     return cls(**given)
 
 
 def _convert(value: Any, expected: Any, where: str) -> Any:
-    """The value as the wanted type: integers serve as floats, lists as tuples, nothing else is converted."""
+    """Return the value as the expected type: integers become floats, lists tuples; nothing else is converted."""
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin in (typing.Union, types.UnionType):
         for choice in arguments:
@@ -129,12 +129,12 @@ def _type_name(expected: Any) -> str:
 
 
 def to_tables(configs: Mapping[str, object]) -> Tables:
-    """The dataclasses as plain tables, ready to dump or print as JSON."""
+    """Return the dataclasses as plain tables, ready to dump or print as JSON."""
     return {name: dataclasses.asdict(config) for name, config in configs.items()}  # type: ignore[call-overload]
 
 
 def dump(tables: Tables) -> str:
-    """The tables as TOML."""
+    """Return the tables as TOML."""
     lines: list[str] = []
     for name, table in tables.items():
         lines += [f"[{name}]", *(f"{key} = {_format_toml_value(value)}" for key, value in table.items()), ""]
@@ -145,7 +145,9 @@ def _format_toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one that TOML alone refuses
+        return json.dumps(value, ensure_ascii=False).replace(
+            "\x7f", "\\u007f"
+        )  # valid in a JSON string, not in a TOML one
     if isinstance(value, list | tuple):
         return f"[{', '.join(_format_toml_value(item) for item in value)}]"
     return repr(value)

@@ -1,15 +1,15 @@
-"""What can go wrong for a user, and how it is said.
+"""The errors a user can cause and correct.
 
     RegardError
     ├── ConfigError      a recipe, a --set or an option that does not fit
-    ├── DataError        a file of text that cannot be read as asked (path, line)
+    ├── DataError        a data file that cannot be read as requested (path, line)
     ├── InputError       a text or argument given to a command or a function
     ├── CheckpointError  a run directory that is missing, foreign or damaged
-    ├── TrainingError    training that cannot go on (memory, disk, numbers that are not finite)
-    └── MissingExtra     a library that is not installed (says the command that installs it)
+    ├── TrainingError    training that cannot continue (memory, disk, non-finite numbers)
+    └── MissingExtra     a library that is not installed (names the command that installs it)
 
 A message is one line, lower case: where, what was found, what is accepted, the likely fix.
-The command line prints it after ``error:`` and leaves with status 2.
+The command line prints it after ``error:`` and exits with status 2.
 A programmer's mistake is an ``assert``, never one of these.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 
 class RegardError(Exception):
-    """Something the user can put right."""
+    """An error that the user can correct."""
 
 
 class ConfigError(RegardError):
@@ -29,7 +29,7 @@ class ConfigError(RegardError):
 
 
 class DataError(RegardError):
-    """A fault in a data file; says the path and, where there is one, the line (counted from 1)."""
+    """A fault in a data file; names the path and, if known, the line (counted from 1)."""
 
     def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
         where = str(path) if line is None else f"{path}:{line}"
@@ -49,14 +49,14 @@ class TrainingError(RegardError):
 
 
 class MissingExtra(RegardError):
-    """An optional library that is not installed; says the command that installs it."""
+    """An optional library that is not installed; names the command that installs it."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs the extra '{extra}'; run: pip install 'regard[{extra}]'")
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of a message about an unknown name: the nearest known one, with what stands before it, or all of them."""
+    """Return the end of a message about an unknown name: the nearest known name after `prefix`, or all of them."""
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     return f"did you mean '{prefix}{close[0]}'?" if close else f"known: {', '.join(names)}"

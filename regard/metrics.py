@@ -1,8 +1,8 @@
-"""Scores others can compare, of what a model answered against what was right, over a whole set of examples.
+"""Evaluation metrics of predictions against references, over a whole set of examples.
 
-Translations: BLEU and chrF by sacrebleu, on plain detokenised text, with their signatures. Classes: accuracy, F1,
-Matthews; scores: Pearson, Spearman; tagged words: entities found, whole and of the right type. All but BLEU and chrF
-are shares or correlations, 1 at best. A score that the examples leave undefined is 0.0, a correlation nan.
+Translation: BLEU and chrF by sacrebleu, on plain detokenised text, with their signatures. Classification: accuracy, F1,
+Matthews correlation; regression: Pearson, Spearman; tagging: entity-level precision, recall and F1. All but BLEU and
+chrF are fractions or correlations, 1 at best. An undefined score is 0.0, an undefined correlation nan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Scores = Sequence[float] | Float[np.ndarray, " N"]
 
 @dataclass(frozen=True)
 class TranslationScore:
-    """Corpus scores of translations against one reference each; exact is the share that equals its reference."""
+    """Corpus scores of translations against one reference each; `exact` is the fraction that equals its reference."""
 
     bleu: float
     bleu_signature: str
@@ -33,51 +33,51 @@ class TranslationScore:
 def translation_score(
     hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False
 ) -> TranslationScore:
-    """BLEU and chrF of a corpus."""
+    """Return BLEU and chrF of a corpus."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
     bleu, chrf = BLEU(lowercase=lowercase), CHRF(lowercase=lowercase)
     bleu_score = bleu.corpus_score(hypotheses, [references]).score
     chrf_score = chrf.corpus_score(hypotheses, [references]).score
-    same = sum(h == r for h, r in zip(hypotheses, references, strict=True))
+    n_exact = sum(h == r for h, r in zip(hypotheses, references, strict=True))
     return TranslationScore(
         bleu=bleu_score,
         bleu_signature=str(bleu.get_signature()),
         chrf=chrf_score,
         chrf_signature=str(chrf.get_signature()),
-        exact=same / len(references),
+        exact=n_exact / len(references),
     )
 
 
 def perplexity(nll: float, n_tokens: int) -> float:
-    """``exp(nll / tokens)``; infinite rather than an overflow where a model is hopeless."""
+    """Return ``exp(nll / tokens)``, or infinity instead of an overflow."""
     mean = nll / n_tokens
     return math.exp(mean) if mean < 700 else math.inf
 
 
 def accuracy(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
-    """The share of predictions that are right."""
+    """Return the fraction of correct predictions."""
     return _fraction(_count_equal(gold, predicted), len(gold))
 
 
 def f1(gold: Sequence[Hashable], predicted: Sequence[Hashable], positive: Hashable) -> float:
-    """The harmonic mean of precision and recall of one class; 0.0 where that is neither there nor predicted."""
-    n_right = sum(g == p == positive for g, p in zip(gold, predicted, strict=True))
-    return _fraction(2 * n_right, gold.count(positive) + predicted.count(positive))
+    """Return the harmonic mean of precision and recall of one class; 0.0 if it is neither a label nor predicted."""
+    n_correct = sum(g == p == positive for g, p in zip(gold, predicted, strict=True))
+    return _fraction(2 * n_correct, gold.count(positive) + predicted.count(positive))
 
 
 def macro_f1(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
-    """The mean F1 of all classes that are there or predicted, however many examples each has."""
+    """Return the unweighted mean F1 of all classes that are a label or predicted."""
     n_gold, n_predicted = Counter(gold), Counter(predicted)
-    n_right = Counter(g for g, p in zip(gold, predicted, strict=True) if g == p)
+    n_correct = Counter(g for g, p in zip(gold, predicted, strict=True) if g == p)
     classes = n_gold.keys() | n_predicted.keys()
-    total = math.fsum(_fraction(2 * n_right[c], n_gold[c] + n_predicted[c]) for c in classes)
+    total = math.fsum(_fraction(2 * n_correct[c], n_gold[c] + n_predicted[c]) for c in classes)
     return _fraction(total, len(classes))
 
 
 def matthews(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
-    """Matthews' correlation of two or more classes (Gorodkin 2004); 0.0 where one side is all of one class."""
+    """Return Matthews' correlation of two or more classes (Gorodkin 2004); 0.0 if one side is all of one class."""
     n_gold, n_predicted, n = Counter(gold), Counter(predicted), len(gold)
     covariance = n * _count_equal(gold, predicted) - sum(n_gold[c] * n_predicted[c] for c in n_gold)
     variances = [n * n - sum(count * count for count in side.values()) for side in (n_gold, n_predicted)]
@@ -85,12 +85,12 @@ def matthews(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
 
 
 def pearson(gold: Scores, predicted: Scores) -> float:
-    """The correlation of the scores themselves; nan where one side is constant or not finite."""
+    """Return the linear correlation of the scores; nan if one side is constant or not finite."""
     return _correlation(np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64))
 
 
 def spearman(gold: Scores, predicted: Scores) -> float:
-    """The correlation of the scores' ranks, equal scores sharing the mean of theirs; nan where `pearson` is."""
+    """Return the correlation of the ranks, ties having their mean rank; nan if `pearson` is."""
     x, y = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
     return math.nan if _is_degenerate(x) or _is_degenerate(y) else _correlation(_average_ranks(x), _average_ranks(y))
 
@@ -103,22 +103,22 @@ def _correlation(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> floa
 
 
 def _is_degenerate(scores: Float[np.ndarray, " N"]) -> bool:
-    """Whether there is nothing to correlate; by the ends, since a mean may differ from equal scores by a rounding."""
+    """Return True if no correlation is defined; compares extremes, as the mean of equal scores may be rounded."""
     return len(scores) == 0 or not np.isfinite(scores).all() or bool(scores.min() == scores.max())
 
 
 def _center_and_normalize(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """The scores around their mean, as a vector of length 1."""
-    around = scores - scores.mean()
-    around = around / np.abs(around).max()
-    return np.asarray(around / np.linalg.norm(around))
+    """Return the scores minus their mean, scaled to unit norm."""
+    centered = scores - scores.mean()
+    centered = centered / np.abs(centered).max()
+    return np.asarray(centered / np.linalg.norm(centered))
 
 
 def _average_ranks(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """The place of each score from the lowest on, counted from 1."""
-    _, which, n_equal = np.unique(scores, return_inverse=True, return_counts=True)
-    last = np.cumsum(n_equal)
-    return np.asarray((last - (n_equal - 1) / 2)[which])
+    """Return the rank of each score, 1 for the lowest; ties have their mean rank."""
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    last_ranks = np.cumsum(counts)
+    return np.asarray((last_ranks - (counts - 1) / 2)[inverse])
 
 
 def _count_equal(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> int:
@@ -130,7 +130,7 @@ def _fraction(part: float, whole: float) -> float:
 
 
 class Entity(NamedTuple):
-    """A run of words, from `start` up to and without `end`, that is one thing of the type `label`."""
+    """A span of words, from `start` up to but excluding `end`, of the type `label`."""
 
     label: str
     start: int
@@ -138,22 +138,22 @@ class Entity(NamedTuple):
 
 
 def extract_entities(labels: Sequence[str]) -> list[Entity]:
-    """The entities of one sentence, in strict IOB2, as seqeval's strict mode reads it.
+    """Return the entities of one sentence in strict IOB2, as in seqeval's strict mode.
 
-    One begins at B-X and goes on over each I-X that follows. An I-X after anything else begins none and is part of
-    none, where the lenient reading of conlleval lets it begin one; all other labels are outside.
+    An entity begins at B-X and extends over each I-X that follows. An I-X after anything else is not part of an
+    entity (conlleval is lenient and lets it begin one); all other labels are outside.
     """
-    found: list[Entity] = []
-    for place, label in enumerate(labels):
+    entities: list[Entity] = []
+    for i, label in enumerate(labels):
         if label.startswith("B-"):
-            found.append(Entity(label[2:], place, place + 1))
-        elif label.startswith("I-") and found and found[-1].end == place and found[-1].label == label[2:]:
-            found[-1] = found[-1]._replace(end=place + 1)
-    return found
+            entities.append(Entity(label[2:], i, i + 1))
+        elif label.startswith("I-") and entities and entities[-1].end == i and entities[-1].label == label[2:]:
+            entities[-1] = entities[-1]._replace(end=i + 1)
+    return entities
 
 
 class EntityScore(NamedTuple):
-    """How many entities there are, how many were predicted and how many of those are right: type, start and end."""
+    """Counts of gold, predicted and correct entities; correct means equal type, start and end."""
 
     n_gold: int
     n_predicted: int
@@ -161,12 +161,12 @@ class EntityScore(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """The share of the predicted ones that are right; 0.0 where none is predicted."""
+        """The fraction of predicted entities that are correct; 0.0 if none is predicted."""
         return _fraction(self.n_correct, self.n_predicted)
 
     @property
     def recall(self) -> float:
-        """The share of the gold ones that are predicted; 0.0 where there is none."""
+        """The fraction of gold entities that are predicted; 0.0 if there are none."""
         return _fraction(self.n_correct, self.n_gold)
 
     @property
@@ -177,20 +177,23 @@ class EntityScore(NamedTuple):
 
 @dataclass(frozen=True)
 class EntityScores:
-    """The score of all entities together (micro average), and of those of each type, in the order of their names."""
+    """The micro-averaged score of all entities, and the score of each type, sorted by name."""
 
     micro: EntityScore
     by_type: dict[str, EntityScore]
 
 
 def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> EntityScores:
-    """Precision, recall and F1 of the entities of all sentences, whose labels are IOB2 and read strictly."""
-    assert list(map(len, gold)) == list(map(len, predicted)), "not as many labels in each sentence on both sides"
-    wanted, found = _all_entities(gold), _all_entities(predicted)
-    n_gold, n_predicted, n_right = (Counter(entity.label for _, entity in s) for s in (wanted, found, wanted & found))
-    micro = EntityScore(len(wanted), len(found), len(wanted & found))
+    """Return precision, recall and F1 of the entities of all sentences, labelled in strict IOB2."""
+    assert list(map(len, gold)) == list(map(len, predicted)), "gold and predicted sentences differ in length"
+    gold_set, predicted_set = _all_entities(gold), _all_entities(predicted)
+    correct = gold_set & predicted_set
+    n_gold, n_predicted, n_correct = (
+        Counter(entity.label for _, entity in entities) for entities in (gold_set, predicted_set, correct)
+    )
+    micro = EntityScore(len(gold_set), len(predicted_set), len(correct))
     types = sorted(n_gold.keys() | n_predicted.keys())
-    return EntityScores(micro, {t: EntityScore(n_gold[t], n_predicted[t], n_right[t]) for t in types})
+    return EntityScores(micro, {t: EntityScore(n_gold[t], n_predicted[t], n_correct[t]) for t in types})
 
 
 def _all_entities(sentences: Sequence[Sequence[str]]) -> set[tuple[int, Entity]]:

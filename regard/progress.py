@@ -1,7 +1,7 @@
-"""Progress of long work, on stderr: a live bar in a terminal, a plain line now and then in a log.
+"""Progress reports on stderr: a live bar in a terminal, a plain line every few seconds in a log.
 
-Any layer may call `track` or `bar`; results never go through here, they belong to stdout. Who reads
-files says by `has_read` how far, and `watch_files` shows it.
+Any layer may call `track` or `progress_bar`; results never go through here, they belong to stdout. File readers call
+`report_bytes_read`, and `track_file_reading` displays the fraction read.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ T = TypeVar("T")
 console = Console(stderr=True, highlight=False)
 
 LOG_INTERVAL_SECONDS = 10.0
-"""Between two plain lines, where there is no terminal to draw a bar in."""
+"""Time between two plain lines, without a terminal to draw a bar in."""
 
 
 def print_message(message: str) -> None:
-    """One line for the person watching."""
+    """Print one line on stderr."""
     console.print(message, soft_wrap=True, markup=False)
 
 
@@ -42,7 +42,7 @@ _warned: set[str] = set()
 
 
 def warn(message: str) -> None:
-    """One line about something left out or unusual; the same line is said once, however often a file is read."""
+    """Print a warning on stderr; each message is printed once, however often a file is read."""
     if message in _warned:
         return
     _warned.add(message)
@@ -50,7 +50,7 @@ def warn(message: str) -> None:
 
 
 def live_display(*columns: ProgressColumn) -> Progress:
-    """A live display on stderr, where that is a terminal; what is printed meanwhile goes where it was going."""
+    """Return a live display on stderr, active in a terminal only; stdout and stderr are not redirected."""
     return Progress(
         *columns,
         console=console,
@@ -62,7 +62,7 @@ def live_display(*columns: ProgressColumn) -> Progress:
 
 
 class ProgressBar:
-    """Counts finished pieces of work and shows the count, or what share of all it is."""
+    """A counter of finished items that displays the count, or the percentage of the total."""
 
     def __init__(self, description: str, total: int | None, *, as_percentage: bool = False) -> None:
         self.description, self.total, self.n_done, self.as_percentage = description, total, 0, as_percentage
@@ -93,47 +93,47 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(description: str, total: int | None = None, *, as_percentage: bool = False) -> Iterator[ProgressBar]:
-    """A bar that is gone when the work is done."""
-    shown = ProgressBar(description, total, as_percentage=as_percentage)
-    if shown._display is None:
-        yield shown
+    """Show a progress bar for the duration of the block."""
+    bar = ProgressBar(description, total, as_percentage=as_percentage)
+    if bar._display is None:
+        yield bar
     else:
-        with shown._display:
-            yield shown
+        with bar._display:
+            yield bar
 
 
 def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """The items themselves, counted as they pass."""
-    with progress_bar(description, total) as shown:
+    """Yield the items and advance a progress bar after each."""
+    with progress_bar(description, total) as bar:
         for item in items:
             yield item
-            shown.advance()
+            bar.advance()
 
 
 Tell = Callable[[], int]
 
-_read_listener: ContextVar[Callable[[Path, Tell], None] | None] = ContextVar("listening", default=None)
+_read_listener: ContextVar[Callable[[Path, Tell], None] | None] = ContextVar("read_listener", default=None)
 
 
 def report_bytes_read(path: str | Path, tell: Tell) -> None:
-    """Said by who reads a file; `tell` gives how many of its bytes, as they lie on the disk, are read."""
+    """Report reading of a file; `tell` returns how many of its bytes on disk have been read."""
     if (listener := _read_listener.get()) is not None:
         listener(Path(path), tell)
 
 
 @contextmanager
 def track_file_reading(description: str, file_sizes: Mapping[Path, int]) -> Iterator[None]:
-    """Shows what share of files of these sizes is read meanwhile."""
-    places = dict.fromkeys(file_sizes, 0)
-    with progress_bar(description, sum(file_sizes.values()), as_percentage=True) as shown:
+    """Show the fraction of files of these sizes that is read during the block."""
+    bytes_read = dict.fromkeys(file_sizes, 0)
+    with progress_bar(description, sum(file_sizes.values()), as_percentage=True) as bar:
 
-        def listen(path: Path, tell: Tell) -> None:
-            if path in places:
-                places[path] = tell()
-                shown.set_done(sum(places.values()))
+        def update(path: Path, tell: Tell) -> None:
+            if path in bytes_read:
+                bytes_read[path] = tell()
+                bar.set_done(sum(bytes_read.values()))
 
-        before = _read_listener.set(listen)
+        token = _read_listener.set(update)
         try:
             yield
         finally:
-            _read_listener.reset(before)
+            _read_listener.reset(token)

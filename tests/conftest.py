@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import shapes
 import torch
+from hypothesis import settings
 from shell import Shell
+
+
+def interpret_kernels() -> None:
+    """Import the Triton kernels for Triton's interpreter where there is no GPU; tests/nn/kernels/ lets them be chosen.
+
+    The variable must be set when Triton is first imported, and is for this process alone.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"
+    from regard.nn.kernels import triton_support
+
+    del os.environ["TRITON_INTERPRET"]
+    triton_support.INTERPRETED = False
+
 
 shapes.install()
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    interpret_kernels()
+settings.register_profile("regard", deadline=None)  # no test depends on how fast the machine is
+settings.load_profile("regard")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What is marked `gpu` needs one, of the generations that the mark names, if it names any."""
+    """What is marked `gpu` needs one, of the compute capabilities that the mark names, if any."""
     mark = item.get_closest_marker("gpu")
     if mark is not None and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    wanted = mark.kwargs.get("generations") if mark is not None else None
+    wanted = mark.kwargs.get("capabilities") if mark is not None else None
     if wanted is not None and torch.cuda.get_device_capability()[0] not in wanted:
-        pytest.skip(f"needs a CUDA device of generation {' or '.join(map(str, wanted))}")
+        pytest.skip(f"needs a CUDA device of capability {' or '.join(map(str, wanted))}")
 
 
 @pytest.fixture(autouse=True)

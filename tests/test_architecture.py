@@ -24,11 +24,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))
 
 ORDER = [
-    ("errors",),
+    ("errors", "nn"),
     ("config", "disk", "metrics", "progress"),
     ("text",),
     ("data",),
-    ("nn",),
     ("models",),
     ("generate",),
     ("tasks",),
@@ -83,6 +82,22 @@ def test_imports_point_one_way(path: Path) -> None:
             assert part in ("cli", "serve"), f"{path}:{line}: the whole of regard"
         elif other is not None and other != part:
             assert RANK[other] < RANK[part], f"{path}:{line}: {part} imports {other}"
+
+
+LOOK_RANK = {"compute": 0, "views": 1, "render": 2, "corpus": 3, "inspection": 3}
+"""Inside look: analyses, view data of them, rendering of view data; corpus-level work and the API object come last."""
+
+
+@pytest.mark.parametrize(
+    "path", sorted((PACKAGE / "look").rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_imports_inside_look_point_one_way(path: Path) -> None:
+    room = path.relative_to(PACKAGE / "look").parts[0].removesuffix(".py")
+    for line, module in imports(path):
+        names = module.split(".")
+        if names[:2] != ["regard", "look"] or len(names) < 3 or room not in LOOK_RANK or names[2] == room:
+            continue
+        assert LOOK_RANK[names[2]] < LOOK_RANK[room], f"{path}:{line}: look/{room} imports look/{names[2]}"
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "text").rglob("*.py")), ids=lambda path: path.name)

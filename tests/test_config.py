@@ -1,4 +1,4 @@
-"""Recipes: strict keys and types, settings laid over them, and back to TOML without loss."""
+"""Recipes: strict keys and types, ``--set`` overrides, and a lossless TOML round trip."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_values_of_the_right_type_pass_and_only_integers_and_single_texts_are_co
     assert checked(dishes="pie") == {"dishes": ("pie",)}
 
 
-def test_messages_say_where_what_and_what_is_accepted() -> None:
+def test_messages_name_key_value_and_accepted_type() -> None:
     assert fault(degree=1) == "r.toml: unknown key 'oven.degree'; did you mean 'oven.degrees'?"
     assert fault(colour="red").startswith("r.toml: unknown key 'oven.colour'; known: degrees, hours, fan")
     assert fault(degrees="hot") == "r.toml: oven.degrees = 'hot'; expected a whole number, found a text"
@@ -83,7 +83,7 @@ def test_keys_without_a_default_can_be_missing() -> None:
     assert set(config.defaults(Oven)) == {field.name for field in dataclasses.fields(Oven)} - {"degrees"}
 
 
-def test_the_dataclass_judges_its_values() -> None:
+def test_dataclass_validates_its_values() -> None:
     assert config.build(Oven, {"degrees": 5, "dishes": ["pie"]}) == Oven(degrees=5, dishes=("pie",))
     with pytest.raises(ConfigError, match="expected 0 or more"):
         config.build(Oven, {"degrees": -1})
@@ -103,18 +103,18 @@ def test_the_dataclass_judges_its_values() -> None:
         ("oven.degrees=", ""),
     ],
 )
-def test_a_setting_is_toml_or_else_plain_text(setting: str, value: object) -> None:
+def test_setting_is_toml_or_plain_text(setting: str, value: object) -> None:
     before = {"oven": {"fan": True}}
     assert config.override(before, [setting]) == {"oven": {"fan": True, "degrees": value}}
     assert before == {"oven": {"fan": True}}
 
 
-def test_a_setting_may_begin_a_table_and_the_last_one_wins() -> None:
+def test_setting_may_add_a_table_and_the_last_one_wins() -> None:
     assert config.override({}, ["a.b=1", "a.b=2"]) == {"a": {"b": 2}}
 
 
 @pytest.mark.parametrize("setting", ["steps=5", "train.steps", "=5", ".steps=5", "train.=5", ""])
-def test_a_setting_of_another_form(setting: str) -> None:
+def test_malformed_setting_is_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match=r"expected table.key=value, as in train.steps=1000$"):
         config.override({}, [setting])
 
@@ -131,10 +131,10 @@ def test_reading(tmp_path: Path) -> None:
         (None, "no such recipe"),
         (b"[oven\n", "not valid TOML: "),
         (b'[oven]\nnote = "\xff"\n', "cannot be read as a recipe: "),
-        (b"steps = 5\n", "'steps' stands outside a table; write it under one, as in [train]"),
+        (b"steps = 5\n", "'steps' is outside a table; write it under one, as in [train]"),
     ],
 )
-def test_files_that_are_no_recipe(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_invalid_recipe_files_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "r.toml"
     if content is not None:
         path.write_bytes(content)
@@ -149,11 +149,11 @@ SCALARS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan
 
 
 @given(value=SCALARS | st.lists(SCALARS))
-def test_what_is_dumped_is_read_again(value: object) -> None:
+def test_dumped_values_are_read_back(value: object) -> None:
     assert tomllib.loads(config.dump({"t": {"k": value}}))["t"]["k"] == value
 
 
-def test_a_dataclass_survives_the_way_through_toml() -> None:
+def test_dataclass_toml_round_trip() -> None:
     oven = Oven(degrees=3, hours=1e-9, dishes=("a", 'b"\\\n'), note="\x07é")
     tables = config.check(tomllib.loads(config.dump(config.to_tables({"oven": oven}))), SCHEMA, "")
     assert config.build(Oven, tables["oven"]) == oven

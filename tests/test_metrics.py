@@ -10,19 +10,19 @@ from regard.metrics import perplexity, translation_score
 
 
 def test_bleu_worked_by_hand() -> None:
-    """13 words against 13: 12 words, 10 pairs, 8 triples and 6 quadruples are right."""
+    """13 words against 13: 12 words, 10 pairs, 8 triples and 6 quadruples match."""
     hypothesis = ["the cat sat on the mat and the dog lay on the rug"]
     reference = ["the cat sat on the mat and a dog lay on the rug"]
     expected = 100 * (12 / 13 * 10 / 12 * 8 / 11 * 6 / 10) ** 0.25
     assert translation_score(hypothesis, reference).bleu == pytest.approx(expected)
 
 
-def test_a_short_translation_is_punished_for_brevity() -> None:
+def test_brevity_penalty() -> None:
     score = translation_score(["a b c d e"], ["a b c d e f g h i j"])
     assert score.bleu == pytest.approx(100 * math.exp(1 - 10 / 5))
 
 
-def test_equal_texts_are_perfect_and_different_ones_are_not() -> None:
+def test_equal_texts_score_best_and_disjoint_ones_zero() -> None:
     score = translation_score(["a b c d", "e f g h"], ["a b c d", "e f g x"])
     assert score.exact == 0.5
     assert score.bleu < 100
@@ -40,7 +40,7 @@ def test_signatures_name_the_case_and_the_version() -> None:
     assert cased.bleu < lowered.bleu == pytest.approx(100)
 
 
-def test_texts_and_references_must_be_equally_many() -> None:
+def test_hypotheses_and_references_must_be_equally_many() -> None:
     with pytest.raises((ValueError, EOFError)):
         translation_score(["a"], ["a", "b"])
 

@@ -51,7 +51,7 @@ def plain_pearson(x: list[float], y: list[float]) -> float:
 
 
 def plain_rank(x: list[float], score: float) -> float:
-    """How many are lower, and the mean place among the equal ones."""
+    """Return the number of lower scores plus the mean rank among equal ones."""
     return sum(other < score for other in x) + (1 + sum(other == score for other in x)) / 2
 
 
@@ -60,7 +60,7 @@ class TestClasses:
     PREDICTED = "aabcbbacca"
 
     def test_worked_by_hand(self) -> None:
-        """By class: gold 4, 3, 3; predicted 4, 3, 3; right 2, 2, 2."""
+        """By class: gold 4, 3, 3; predicted 4, 3, 3; correct 2, 2, 2."""
         assert accuracy(self.GOLD, self.PREDICTED) == 0.6
         assert f1(self.GOLD, self.PREDICTED, "a") == 4 / 8
         assert f1(self.GOLD, self.PREDICTED, "b") == 4 / 6
@@ -74,7 +74,7 @@ class TestClasses:
         assert matthews(gold, predicted) == pytest.approx(4 / math.sqrt(240))
         assert matthews([0, 1, 0], [1, 0, 1]) == pytest.approx(-1)
 
-    def test_undefined_is_nothing(self) -> None:
+    def test_undefined_scores_are_zero(self) -> None:
         assert f1("ab", "ba", "z") == 0.0
         assert matthews("aab", "aaa") == matthews("aaa", "aab") == matthews("aaa", "aaa") == 0.0
         assert accuracy([], []) == macro_f1([], []) == matthews([], []) == f1([], [], "a") == 0.0
@@ -143,7 +143,7 @@ class TestCorrelations:
     def test_huge_scores_do_not_overflow(self) -> None:
         assert pearson([1e200, 2e200, 3e200], [1e-200, 2e-200, 3e-200]) == pytest.approx(1)
 
-    def test_arrays_do_as_well(self) -> None:
+    def test_numpy_arrays_are_accepted(self) -> None:
         assert pearson(np.arange(3, dtype=np.float32), np.arange(3)) == pytest.approx(1)
 
     def test_both_sides_must_be_equally_long(self) -> None:

@@ -15,16 +15,16 @@ tagged_twice = st.lists(
 
 
 def plain_entities(labels: list[str]) -> list[Entity]:
-    """Every span that is B-X and then I-X alone, and after which no further I-X comes."""
-    found = []
+    """Return every span of B-X and then I-X only that is not followed by I-X."""
+    entities = []
     for start in range(len(labels)):
         for end in range(start + 1, len(labels) + 1):
             prefix, _, label = labels[start].partition("-")
             inside = f"I-{label}"
             whole = labels[end : end + 1] != [inside] and all(other == inside for other in labels[start + 1 : end])
             if prefix == "B" and whole:
-                found.append(Entity(label, start, end))
-    return found
+                entities.append(Entity(label, start, end))
+    return entities
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_entities_worked_by_hand(labels: str, expected: list[tuple[str, int, int
 
 
 def test_scores_worked_by_hand() -> None:
-    """Right: one PER. Wrong: a PER cut short, a LOC called ORG; missed: a LOC, for its prediction is not strict."""
+    """Correct: one PER. Wrong: a truncated PER, a LOC predicted as ORG; missed: a LOC, predicted, but not strictly."""
     gold = ["B-PER I-PER O B-LOC", "B-PER I-PER O", "B-LOC O"]
     predicted = ["B-PER I-PER O B-ORG", "B-PER O O", "I-LOC O"]
     scores = entity_scores([line.split() for line in gold], [line.split() for line in predicted])
@@ -70,7 +70,7 @@ def test_no_entities_at_all() -> None:
 
 def test_both_sides_must_be_equally_long() -> None:
     for gold, predicted in (([["O"]], [["O"], ["O"]]), ([["O", "O"]], [["O"]])):
-        with pytest.raises(AssertionError, match="not as many labels in each sentence"):
+        with pytest.raises(AssertionError, match="sentences differ in length"):
             entity_scores(gold, predicted)
 
 

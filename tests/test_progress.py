@@ -14,7 +14,7 @@ for number in track(range(3), "working", 3):
 """
 
 
-def test_what_is_printed_beside_a_live_bar_stays_on_stdout():
+def test_results_beside_a_live_bar_go_to_stdout():
     terminal, its_end = pty.openpty()
     ran = subprocess.run([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=its_end, check=True)
     os.close(its_end)

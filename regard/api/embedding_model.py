@@ -61,7 +61,7 @@ class EmbeddingModel(Model):
         embedder = self.make_embedder(level=level, layers=layers, pooling=pooling, normalised=normalised)
         given = buffered_read(_check_texts([texts] if isinstance(texts, str) else texts))
         if level != "text":
-            of_each = [each.vectors for window in given for each in embedder.embed_words_or_tokens(window)]
+            of_each = [each.vectors for buffer in given for each in embedder.embed_words_or_tokens(buffer)]
             return of_each[0] if isinstance(texts, str) else of_each
         found = [np.zeros((0, self.network.config.d_model), np.float32), *map(embedder.embed_texts, given)]
         return np.concatenate(found)[0] if isinstance(texts, str) else np.concatenate(found)
@@ -74,7 +74,7 @@ class EmbeddingModel(Model):
         if level == "text":
             raise InputError("a text has no parts at the level of texts; accepted: word, token")
         return [
-            each for window in buffered_read(_check_texts(texts)) for each in embedder.embed_words_or_tokens(window)
+            each for buffer in buffered_read(_check_texts(texts)) for each in embedder.embed_words_or_tokens(buffer)
         ]
 
     def make_embedder(self, *, layers: LayerSelection = (-1,), **options: Any) -> Embedder:
@@ -92,12 +92,12 @@ class EmbeddingModel(Model):
         return self.search(query, buffered_read(enumerate(_check_texts(texts))), top)
 
     def search(self, query: str, numbered_texts: Iterable[Sequence[tuple[int, str]]], top: int) -> list[SearchHit]:
-        """The same for windows of numbered texts; of equal scores the first comes first."""
+        """The same for buffers of numbered texts; of equal scores the first comes first."""
         wanted, embedder = _l2_normalise(self.embed([query]))[0], self.make_embedder()
         best: list[SearchHit] = []
-        for window in numbered_texts:
-            scores = (_l2_normalise(embedder.embed_texts([text for _, text in window])) @ wanted).tolist()
-            new = (SearchHit(score, *each) for score, each in zip(scores, window, strict=True))
+        for buffer in numbered_texts:
+            scores = (_l2_normalise(embedder.embed_texts([text for _, text in buffer])) @ wanted).tolist()
+            new = (SearchHit(score, *each) for score, each in zip(scores, buffer, strict=True))
             best = heapq.nsmallest(top, chain(best, new), key=lambda match: (-match.score, match.corpus_id))
         return best
 
@@ -110,8 +110,8 @@ class EmbeddingModel(Model):
 
     def _iterate_embeddings(self, texts: Sequence[str]) -> Iterator[Float[np.ndarray, " D"]]:
         embedder = self.make_embedder()
-        for window in buffered_read(_check_texts(texts)):
-            yield from embedder.embed_texts(window)
+        for buffer in buffered_read(_check_texts(texts)):
+            yield from embedder.embed_texts(buffer)
 
     def explain_match(self, text: str, pair: str) -> MatchEvidence:
         """Why two texts, each read by itself, match: what each pair of their tokens adds to the cosine."""

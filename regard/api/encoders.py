@@ -27,6 +27,7 @@ from regard.tasks import Task
 from regard.tasks.classify import Classification, ClassificationTask, TextPair
 from regard.tasks.pretrain import MaskPrediction, PretrainingTask
 from regard.tasks.shared.encoder_task import EncoderTask, inputs_to_rows
+from regard.tasks.shared.input_length import check_fits
 from regard.tasks.tag import TaggedWord, TaggingTask
 from regard.text.special_tokens import EncodedInput
 from regard.text.words import find_whitespace_words, find_words
@@ -62,11 +63,7 @@ class TextEncoder(EmbeddingModel):
         if options:
             raise InputError(f"an encoder searches nothing; leave out: {', '.join(options)}")
         encoded = self._encode_look_input(text, pair)
-        most = self.network.config.n_positions
-        if len(encoded.ids) > most:
-            raise InputError(
-                f"the text has {len(encoded.ids):,} tokens, special ones included; this model takes {most:,}; split it"
-            )
+        check_fits(len(encoded.ids), self.network.config.n_positions, text="the text with its special tokens")
         facts = {"model": str(self.path), "text": text, **({"pair": pair} if pair else {})}
         subject, rows = self._build_hidden_state_target(encoded)
         return Inspection(self._add_prediction(subject, rows, text), {**facts, **self._describe_prediction(text, pair)})
@@ -161,8 +158,8 @@ class Classifier(TextEncoder):
 
     def classify_iterable(self, texts: Iterable[str | TextPair]) -> Iterator[Classification]:
         """Label texts, or pairs, as they come."""
-        for window in buffered_read(texts):
-            pairs = [(each, "") if isinstance(each, str) else each for each in window]
+        for buffer in buffered_read(texts):
+            pairs = [(each, "") if isinstance(each, str) else each for each in buffer]
             yield from self.task.classify(self.network, pairs, self.device)
 
     def evaluate(
@@ -231,9 +228,9 @@ class Tagger(TextEncoder):
 
     def tag_iterable(self, texts: Iterable[str], *, split: bool = False) -> Iterator[list[TaggedWord]]:
         """Tag texts as they come; with `split` words are what stands between spaces."""
-        for window in buffered_read(texts):
+        for buffer in buffered_read(texts):
             yield from self.task.tag_texts(
-                self.network, window, self.device, find_whitespace_words if split else find_words
+                self.network, buffer, self.device, find_whitespace_words if split else find_words
             )
 
     def evaluate(

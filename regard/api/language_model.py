@@ -19,6 +19,7 @@ from regard.models.interfaces import CausalLM
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.lm import LanguageModelTask
+from regard.tasks.shared.input_length import check_fits
 from regard.tasks.shared.text_generation import Continuation
 
 
@@ -70,7 +71,7 @@ class LanguageModel(Model):
     def generate_iterable(
         self, prompts: Iterable[Sequence[str]], **options: Any
     ) -> Iterator[tuple[str, list[Continuation]]]:
-        """Prompts as they come, a window at a time, each with its continuations, in order."""
+        """Prompts as they come, a buffer at a time, each with its continuations, in order."""
         return self.task.generate_batches(self.network, prompts, _parse_sampling_options(options), self.device)
 
     def stream(self, prompt: str = "", **options: Any) -> Iterator[str]:
@@ -107,10 +108,7 @@ class LanguageModel(Model):
         if options:
             raise InputError(f"a language model reads one text and searches nothing; leave out: {', '.join(options)}")
         ids = self.task.encode_texts([text])[0]
-        if len(ids) > self._max_text_tokens:
-            raise InputError(
-                f"the text has {len(ids):,} tokens; this model takes {self._max_text_tokens:,}; look at a part of it"
-            )
+        check_fits(len(ids), self._max_text_tokens, fix="look at a part of it")
         subject = self._build_look_target(ids)
         with torch.inference_mode():
             share, index = subject.run()[0, -1].softmax(-1).max(-1)
@@ -123,9 +121,10 @@ class LanguageModel(Model):
         rows = sentences_to_rows([ids], pad_id=self.task.end_id).to(self.device)
         with torch.inference_mode():
             following = int(network(rows)[0, -1].argmax())
+        written = tuple(tokenizer.display_tokens([*ids[1:], following]))
         return LookTarget(
             network,
-            {"decoder": Side(tokenizer.display_tokens(ids), tokenizer.words(ids), "embedding.out")},
+            {"decoder": Side(tokenizer.display_tokens(ids), tokenizer.words(ids), "embedding.out", written)},
             run_layers=lambda: network.hidden_states(rows),
             head=network.logits,
             predicted_ids=torch.tensor([*ids[1:], following], device=self.device),

@@ -28,6 +28,7 @@ from regard.look.corpus.survey import IdentifiabilitySurvey, survey_identifiabil
 from regard.progress import print_message, warn
 from regard.runs.recipe import RunConfig
 from regard.runs.run_directory import RunDirectory
+from regard.runs.training_summary import summarise_training
 from regard.tasks import Task
 from regard.text.files import file_format as file_kind
 from regard.text.files import read_lines
@@ -44,6 +45,7 @@ class Model(ABC):
 
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         self.path, self.config, self.device = path, run_config, device
+        self._validation_metric = task.validation_metric
         network.to(device)
 
     @abstractmethod
@@ -74,8 +76,8 @@ class Model(ABC):
             "architecture": self.config.model.architecture,
             "parameters": sum(weight.numel() for weight in self._network.parameters()),
             "vocabulary": self._vocabulary_size,
-            "config": self.config.tables(),
-            "training": RunDirectory(self.path).read_metrics(),
+            "config": self.config.known_tables(),
+            "training": summarise_training(RunDirectory(self.path), self.config, self._validation_metric),
         }
 
     def identify(

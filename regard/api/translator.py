@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -72,7 +72,7 @@ class Translator(Model):
     def translate_iterable(
         self, texts: Iterable[Sequence[str]], *, aligned: bool = True, attention: bool = False, **options: Any
     ) -> Iterator[tuple[str, list[Translation]]]:
-        """Translate windows of texts as they come; gives each text with its translations, in order."""
+        """Translate buffers of texts lazily; gives each text with its translations, in order."""
         return self.task.translate(
             self.network,
             texts,
@@ -156,6 +156,8 @@ class Translator(Model):
             "encoder": side(tokenizers.source, self.task.special_tokens.wrap_source(source), "source_embedding.out"),
             "decoder": side(tokenizers.target, self.task.special_tokens.wrap_target_in(target), "target_embedding.out"),
         }
+        written = tuple(tokenizers.target.display_tokens(batch.target_out[0].tolist()))
+        sides["decoder"] = replace(sides["decoder"], next_tokens=written)
         return LookTarget(
             network,
             sides,

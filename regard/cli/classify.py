@@ -38,22 +38,22 @@ def classify(
         raise InputError("--pair goes with one TEXT; in a file, part the two texts of a line by a tab")
     if pair is not None and not pair.strip():
         raise InputError("--pair is empty; give at least one word, or leave it out")
-    windows, total = read_texts(text or [], file)
+    buffers, total = read_texts(text or [], file)
     labeller = load_as(Classifier, model, device, "classify")
-    pairs = [[(text[0], pair)]] if text and pair is not None else _split_pairs(windows)
+    pairs = [[(text[0], pair)]] if text and pair is not None else _split_pairs(buffers)
     found = (
-        (each, verdict) for window in pairs for each, verdict in zip(window, labeller.classify(window), strict=True)
+        (each, verdict) for buffer in pairs for each, verdict in zip(buffer, labeller.classify(buffer), strict=True)
     )
     for each, verdict in track(found, "classifying", total):
         _print_classification(each, verdict, as_json=as_json)
 
 
-def _split_pairs(windows: Iterable[Sequence[str]]) -> Iterator[list[TextPair]]:
+def _split_pairs(buffers: Iterable[Sequence[str]]) -> Iterator[list[TextPair]]:
     """Lines as pairs: the second text stands behind a tab, if there is one."""
     number = 0
-    for window in windows:
+    for buffer in buffers:
         pairs = []
-        for line in window:
+        for line in buffer:
             number += 1
             first, tab, second = line.partition("\t")
             if not first.strip() or (tab and not second.strip()):

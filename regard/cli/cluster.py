@@ -1,9 +1,9 @@
-"""Sort the lines of a file into K groups of like meaning, and draw a map of them.
+"""Cluster the lines of a file into K groups of similar meaning (k-means), and draw a map of them.
 
-One line for each text, in the same order: its group, from 0, the largest, and the text. The texts nearest to the
-centre of each group are named on stderr. --out is a map of all texts, along the two directions in which they differ
-most: .html is a page to explore, .png .svg .pdf a figure, .json and .csv its numbers. With --json there is an object
-for each text (text, cluster, x, y), then one for each group (cluster, size, nearest).
+One line per text, in the same order: its group, from 0, the largest, and the text. The texts nearest to the centre of
+each group are printed on stderr. --out is a map of all texts along their first two principal components: .html is a
+page to explore, .png .svg .pdf a figure, .json and .csv its numbers. With --json there is an object per text (text,
+cluster, x, y), then one per group (cluster, size, nearest).
 
     regard cluster runs/bert news.en --k 3
     regard cluster runs/bert news.en --k 3 --seed 1 --out map.png
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def cluster(
     model: ModelArgument,
     file: LinesFileArgument,
-    k: Annotated[int, typer.Option(help="How many groups.")],
+    k: Annotated[int, typer.Option(help="Number of groups.")],
     out: Annotated[str, typer.Option(help="A map of the texts: .html .png .svg .pdf .json .csv.")] = "",
     skip_empty: SkipEmptyLinesOption = False,
     seed: SeedOption = 0,
@@ -43,12 +43,12 @@ def cluster(
         raise InputError(f"--k {k}: expected at least 1 group")
     if out:
         check_output_path(out)
-    windows, _ = read_numbered_lines(file, skip_empty=skip_empty)
-    texts = [text for window in windows for _, text in window]
+    buffers, _ = read_numbered_lines(file, skip_empty=skip_empty)
+    texts = [text for buffer in buffers for _, text in buffer]
     if k > len(texts):
         raise InputError(f"--k {k}: {file} has only {len(texts):,} texts; ask for fewer groups")
     found = load_as(TextEncoder, model, device, "cluster").cluster(texts, k, seed=seed)
-    written = found.save(out) if out else None  # before any line: who reads them may have seen enough
+    written = found.save(out) if out else None  # before any line: the reader of a pipe may close it early
     if as_json:
         _print_clusters_json(found)
     else:

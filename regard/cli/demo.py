@@ -1,8 +1,8 @@
-"""The tour: make a corpus of dates, times, money and quantities in English and French, train a translator on it in
+"""The tour: generate a corpus of dates, times, money and quantities in English and French, train a translator on it in
 about a minute and a half on two cores, and look at the result.
 
-The training is that of any recipe, which it writes down and names. Everything lands in one folder (--out), which can
-be deleted.
+Training uses an ordinary recipe, which is written beside the corpus. All files are in one folder (--out), which can be
+deleted.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ RECIPE: dict[str, dict[str, Any]] = {
 }
 
 TRAIN_PAIRS_PER_TEST_PAIR = 40
-"""Pairs to train on for each that is held out."""
+"""Training pairs for each test pair."""
 
 
 def demo(
-    out: Annotated[str, typer.Option(help="Where to put the corpus, the model and the pictures.")] = "demo",
-    pairs: Annotated[int, typer.Option(min=1000, help="Sentences to train on.")] = 40_000,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = RECIPE["train"]["steps"],
+    out: Annotated[str, typer.Option(help="Folder for the corpus, the model and the figures.")] = "demo",
+    pairs: Annotated[int, typer.Option(min=1000, help="Sentence pairs to train on.")] = 40_000,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = RECIPE["train"]["steps"],
     device: DeviceOption = "auto",
 ) -> None:
     import regard
@@ -55,14 +55,14 @@ def demo(
     folder = Path(out)
     if (folder / "run").exists():
         raise ConfigError(
-            f"{folder / 'run'}: a demo is already there; delete the folder {folder}, or choose another --out"
+            f"{folder / 'run'}: already holds a demo; delete the folder {folder}, or choose another --out"
         )
     recipe = _write_corpus_and_recipe(folder, pairs, steps)
     run, where = shlex.quote(str(folder / "run")), "" if device == "auto" else f" --device {device}"
-    print_message(f"2. training, as by: {program_name()} train {shlex.quote(str(recipe))} --out {run}{where}")
+    print_message(f"2. training, the same as: {program_name()} train {shlex.quote(str(recipe))} --out {run}{where}")
     train_and_display(regard.train(recipe, out=folder / "run", device=device), device)
     model = regard.load(folder / "run", device=device)
-    print_message(f"\n3. the {pairs // TRAIN_PAIRS_PER_TEST_PAIR:,} sentences it has never seen")
+    print_message(f"\n3. evaluation on {pairs // TRAIN_PAIRS_PER_TEST_PAIR:,} unseen sentences")
     scores = model.evaluate([f"{folder}/test.en", f"{folder}/test.fr"], beam=1)
     print_message(f"   {scores['exact']:.1%} translated exactly, BLEU {scores['bleu']:.1f}, chrF {scores['chrf']:.1f}")
     print_message(f"   {scores['bleu_signature']}\n")
@@ -71,17 +71,16 @@ def demo(
 
 
 def _write_corpus_and_recipe(folder: Path, n_pairs: int, steps: int) -> Path:
-    """The corpus, and the recipe that trains on it."""
+    """Write the corpus, and the recipe that trains on it; return the path of the recipe."""
     from regard import config
     from regard.demo import cldr_corpus as cldr
 
     print_message(
         "1. a corpus: dates, times, durations, money and quantities, in English and in French (from CLDR, by Babel)"
     )
-    cldr.write_corpus(folder, n_pairs, n_pairs // TRAIN_PAIRS_PER_TEST_PAIR)
-    print_message(
-        f"   {n_pairs:,} pairs in {folder}/train.en and train.fr, {n_pairs // TRAIN_PAIRS_PER_TEST_PAIR:,} more in test.en and test.fr\n"
-    )
+    n_test = n_pairs // TRAIN_PAIRS_PER_TEST_PAIR
+    cldr.write_corpus(folder, n_pairs, n_test)
+    print_message(f"   {n_pairs:,} pairs in {folder}/train.en and train.fr, {n_test:,} more in test.en and test.fr\n")
     data = {"train": (f"{folder}/train.en", f"{folder}/train.fr")}
     tables = {"task": RECIPE["task"], "data": data} | RECIPE | {"train": RECIPE["train"] | {"steps": steps}}
     recipe = folder / "recipe.toml"
@@ -90,7 +89,7 @@ def _write_corpus_and_recipe(folder: Path, n_pairs: int, steps: int) -> Path:
 
 
 def _show_translations(model: Translator, folder: Path) -> None:
-    """A table of translations, and the picture of what one of them looked at."""
+    """Print a table of translations, and draw the cross-attention of one of them."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -102,16 +101,14 @@ def _show_translations(model: Translator, folder: Path) -> None:
         verdict = "exact" if best[0].text == target else f"expected {target}"
         table.add_row(*map(escape, (source, best[0].text, verdict)))
     console.print(table)
-    picture = _draw_clearest_alignment(
+    figure = _draw_clearest_alignment(
         model, [source for source in sources[:200] if len(source.split()) in range(5, 9)][:50], folder
     )
-    print_message(
-        f"4. pictures: {folder}/run/curve.png (learning curve), {picture} (who looks at whom, the clearest of 50)"
-    )
+    print_message(f"4. figures: {folder}/run/curve.png (learning curve), {figure} (word alignment, the clearest of 50)")
 
 
 def _draw_clearest_alignment(model: Translator, sources: list[str], folder: Path) -> Path:
-    """The heat map of the translation whose word alignment is the clearest, as the alignment reads it."""
+    """Draw the cross-attention between words of the translation whose word alignment is the clearest."""
     from regard.look.render.figures import draw_heat_map
     from regard.tasks.shared.word_alignment import normalise_word_attention
 
@@ -124,12 +121,12 @@ def _draw_clearest_alignment(model: Translator, sources: list[str], folder: Path
     weights, words, title = max(maps, key=lambda each: _alignment_confidence(each[0]))
     rows, columns = ([word.text for word in side] for side in words)
     return draw_heat_map(
-        weights, rows, columns, title=title, label="share of each source word", path=folder / "alignment.png"
+        weights, rows, columns, title=title, label="fraction of each source word", path=folder / "alignment.png"
     )
 
 
 def _alignment_confidence(weights: Tensor) -> float:
-    """How sure the English words are of their French ones, if there are as many to choose from."""
+    """Return the mean of the largest weight of each source word; 0.0 if there are fewer target words."""
     return float(weights.amax(0).mean()) if len(weights) >= weights.shape[1] > 0 else 0.0
 
 

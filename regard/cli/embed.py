@@ -53,11 +53,11 @@ def embed(
     if bool(out) == as_json:
         raise InputError("give --out vectors.npy, --out vectors.parquet, or --json, which prints vectors")
     place = check_vector_path(out) if out else None
-    windows, total = read_numbered_lines(file, skip_empty=skip_empty)
+    buffers, total = read_numbered_lines(file, skip_empty=skip_empty)
     embedder = load_as(TextEncoder, model, device, "embed").make_embedder(
         level=level, layers=_parse_layers(layers), pooling=pooling, normalised=normalised
     )
-    made = _embed_lines(windows, embedder, total)
+    made = _embed_lines(buffers, embedder, total)
     if place is None:
         _print_vectors(made, level)
         return
@@ -78,24 +78,24 @@ def _parse_layers(text: str) -> str | tuple[int, ...]:
 
 
 def _embed_lines(
-    windows: Iterable[NumberedLines], embedder: Embedder, total: int | None
+    buffers: Iterable[NumberedLines], embedder: Embedder, total: int | None
 ) -> Iterator[tuple[list[VectorMetadata], Vectors]]:
-    """The vectors of each window of texts, and what they are of."""
+    """The vectors of each buffer of texts, and what they are of."""
     import numpy as np
 
     with progress_bar("embedding", total) as shown:
-        for window in windows:
-            texts = [text for _, text in window]
+        for buffer in buffers:
+            texts = [text for _, text in buffer]
             if embedder.options.level == "text":
-                yield list(window), embedder.embed_texts(texts)
+                yield list(buffer), embedder.embed_texts(texts)
             else:
                 named = embedder.embed_words_or_tokens(texts)
-                lines = [(line, each) for (line, _), each in zip(window, named, strict=True)]
+                lines = [(line, each) for (line, _), each in zip(buffer, named, strict=True)]
                 rows: list[VectorMetadata] = [
                     (line, place, name) for line, each in lines for place, name in enumerate(each.names)
                 ]
                 yield rows, np.concatenate([each.vectors for each in named])
-            shown.advance(len(window))
+            shown.advance(len(buffer))
 
 
 def _print_vectors(batches: Iterable[tuple[list[VectorMetadata], Vectors]], level: str) -> None:

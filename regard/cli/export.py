@@ -1,7 +1,7 @@
 """Write a model as a directory that other libraries load.
 
-An encoder becomes a BERT, RoBERTa or DistilBERT with its heads, as it was imported or as it is shaped, a language model
-a GPT-2; what has no equivalent there is refused by name.
+An encoder becomes a BERT, RoBERTa or DistilBERT with its heads, a language model a GPT-2, a post-norm translator a
+Marian or BART. A setting that the other library lacks is refused by name.
 
     regard export runs/bert --to hf --out bert-hf
 """
@@ -18,7 +18,7 @@ from regard.cli.options import ModelArgument
 def export(
     model: ModelArgument,
     out: Annotated[str, typer.Option(help="The directory to write.")],
-    to: Annotated[str, typer.Option(help="What to write: hf, a Hugging Face directory.")] = "hf",
+    to: Annotated[str, typer.Option(help="The format: hf, a Hugging Face directory.")] = "hf",
 ) -> None:
     from pathlib import Path
 

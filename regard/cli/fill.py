@@ -38,9 +38,9 @@ def fill(
 
     if top < 1:
         raise InputError(f"--top {top}: expected at least 1")
-    windows, total = read_texts(text or [], file)
+    buffers, total = read_texts(text or [], file)
     filler = load_as(MaskedLanguageModel, model, device, "fill")
-    for each, found in track(_fill_texts(filler, chain.from_iterable(windows), top, file), "filling", total):
+    for each, found in track(_fill_texts(filler, chain.from_iterable(buffers), top, file), "filling", total):
         if as_json:
             print_json({"text": each, "masks": [[asdict(word) for word in words] for words in found]})
         else:

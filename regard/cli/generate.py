@@ -74,8 +74,8 @@ def generate(
     if stream:
         _print_stream(writer, prompt, options)
         return
-    windows, total = read_texts([], file) if file else ([[prompt]], 1)
-    found = track(writer.generate_iterable(windows, **options), "writing", total)
+    buffers, total = read_texts([], file) if file else ([[prompt]], 1)
+    found = track(writer.generate_iterable(buffers, **options), "writing", total)
     for text, continuations in found:
         for each in continuations:
             _print_continuation(text, each, as_json=as_json, is_single=not file and n == 1)

@@ -1,24 +1,23 @@
-"""Measure how many tokens can still be told from their hidden vectors, layer by layer (Brunner et al. 2020).
+"""Measure the fraction of tokens that can be recovered from their hidden vectors, by layer (Brunner et al. 2020).
 
-A token is recovered from a layer if, of all that entered the model in its sentence, its own input vector is the
-nearest (by cosine, by L2) to what a map makes of its hidden vector. The maps are the identity, a linear one, and one
-with a hidden layer; each is trained on 70 % of the sentences, stopped by 15 %, and tested on the other 15 %. Layer 0 is
-what enters the layers. Intervals are of 95 %, by how sentences differ from each other; at 0 and 100 %, where none
-does, each sentence counts once.
+A token is recovered at a layer if, of all input vectors of its sentence, its own is the nearest (by cosine, by L2) to
+the output of a map of its hidden vector. The maps are the identity, a linear one, and one with a hidden layer; each is
+trained on 70 % of the sentences, stopped early by 15 %, and tested on 15 %. Layer 0 is the input of the layers.
+Intervals are 95 % and account for the variance between sentences; at 0 and 100 %, each sentence counts once.
 
 DATA is a file with one text a line, for the encoder alone, or pairs, for the decoder as well: two files of lines
 (test.en test.fr) or a table (test.tsv, .csv, .jsonl, .parquet); all also .gz .xz .zst. Too long, empty and repeated
-texts are left out and counted.
+texts are skipped and counted.
 
     regard identify runs/en-fr test.en
     regard identify runs/en-fr test.en test.fr --stack decoder --maps identity,linear --out identified
 
-With --out, every result is kept as soon as it is found, and the same command goes on where it was stopped.
+With --out, every result is saved as soon as it is measured, and the same command resumes where it was stopped.
 
 --json and DIR/identify.json hold one object: model, data, read (texts in the data), seed, maps, weights and texts
-(digests of what was measured), method (how the maps are trained), sentences (in train, valid and test), stacks (of
-each: layers, tokens in train, valid and test, chance), and results, each with stack, layer, map, distance (cosine or
-l2), accuracy, low and high; shares are between 0 and 1.
+(digests of what was measured), method (the hyperparameters of the maps), sentences (in train, valid and test), stacks
+(of each: layers, tokens in train, valid and test, chance), and results, each with stack, layer, map, distance (cosine or
+l2), accuracy, low and high, as fractions of 1.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def identify(
     model: ModelArgument,
     data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Texts, or parallel files or tables.")],
     stack: Annotated[str, typer.Option(help="What to measure: encoder, decoder or all.")] = "all",
-    sentences: Annotated[int | None, typer.Option(help="Sentences to draw from DATA; 2000 where not given.")] = None,
+    sentences: Annotated[int | None, typer.Option(help="Sentences to sample from DATA; 2000 by default.")] = None,
     maps: Annotated[str, typer.Option(help="The maps to measure with.")] = "identity,linear,mlp",
     out: Annotated[str | None, typer.Option(help="A directory for identify.json and identify.png.")] = None,
     seed: SeedOption = 0,
@@ -55,17 +54,17 @@ def identify(
         )
     except KeyboardInterrupt:
         if out and Path(out, "identify.json").exists():
-            print_message(f"stopped; what was found is in {out}/identify.json, and the same command goes on")
+            print_message(f"stopped; the results so far are in {out}/identify.json; the same command resumes")
         raise
     if as_json:
-        print_json(found.json())
+        print_json(found.to_dict())
         return
     for line in _format_table(found):
         print(line)
 
 
 def _format_table(identification: TokenIdentifiability) -> Iterator[str]:
-    """The facts, then a table with a row for each layer and map."""
+    """Yield the facts, then a table with a row per layer and map."""
     parts = identification.sentences
     used = f"{sum(parts.values()):,} of {identification.about['read']:,}, by seed {identification.settings['seed']}"
     split = f"{parts['train']:,} to train the maps, {parts['valid']:,} to stop, {parts['test']:,} to test"

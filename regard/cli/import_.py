@@ -1,8 +1,8 @@
 """Turn a Hugging Face directory into a run directory.
 
 It holds config.json, model.safetensors and tokenizer.json (or vocab.txt) of a BERT, RoBERTa, XLM-R, DistilBERT, GPT-2,
-Marian or BART; folders of sentence-transformers too. Every verb reads such a directory as it is: importing it is for
-keeping.
+Marian or BART; folders of sentence-transformers too. Every verb also takes such a directory directly; import
+it to keep a copy as a run.
 
     regard import bert-hf --out runs/imported
     regard fill bert-hf "the [MASK] exceeded the speed limit"
@@ -17,7 +17,7 @@ import typer
 
 def import_(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A Hugging Face directory.")],
-    out: Annotated[str, typer.Option(help="The run directory to make.")],
+    out: Annotated[str, typer.Option(help="The run directory to create.")],
 ) -> None:
     from pathlib import Path
 

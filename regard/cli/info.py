@@ -1,28 +1,63 @@
-"""Say what a model is and how it was made: task, parameters, vocabulary, training, the whole recipe."""
+"""Describe a model: its task, parameters, vocabulary, recipe and training, finished or not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from regard.cli.options import JsonOption, ModelArgument, print_json
 
+SPARKLINE_LEVELS = "▁▂▃▄▅▆▇█"
+MAX_SPARKLINE_POINTS = 40
+"""Validations on a line; of more, every second, third, ... is shown, the last always."""
+
 
 def info(model: ModelArgument, as_json: JsonOption = False) -> None:
     import regard
+    from regard.nn import kernels
+    from regard.runs.device import select_device
 
-    about = regard.load(model, device="cpu").info()
+    device = select_device("auto")
+    about = regard.load(model, device="cpu").info() | {"kernels": {"device": str(device), **kernels.in_use(device)}}
     if as_json:
         print_json(about)
         return
-    lines = list(_flatten(about))
+    training = _describe_training(about.pop("training"))
+    lines = [*_flatten(about), *_flatten(training, "training.")]
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
         print(f"{name:<{width}}  {value}")
 
 
+def _describe_training(training: dict[str, Any]) -> dict[str, Any]:
+    """Return the summary with the step of all steps, and the learning curve as one line."""
+    if "curve" not in training:
+        return training
+    curve, n_steps = training["curve"], training["planned_steps"]
+    state = "" if training["finished"] else ", not finished"
+    lines = {"steps": f"{training['steps']:,} of {n_steps:,}{state}", "curve": _format_curve(curve)}
+    return {key: value for key, value in {**training, **lines}.items() if key not in ("finished", "planned_steps")}
+
+
+def _format_curve(curve: dict[str, Any]) -> str:
+    values = curve["values"]
+    if not values:
+        return ""
+    ends = f"{values[0]:.4g} at step {curve['steps'][0]:,}, {values[-1]:.4g} at step {curve['steps'][-1]:,}"
+    return f"{curve['metric']} {draw_sparkline(values)} ({ends})"
+
+
+def draw_sparkline(values: Sequence[float]) -> str:
+    """Return the values as a row of bars, from the lowest to the highest."""
+    stride = -(-len(values) // MAX_SPARKLINE_POINTS)
+    shown = values[::-1][::stride][::-1]
+    low, high = min(shown), max(shown)
+    scale = (len(SPARKLINE_LEVELS) - 1) / (high - low) if high > low else 0.0
+    return "".join(SPARKLINE_LEVELS[round((value - low) * scale)] for value in shown)
+
+
 def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Every value by its full name; what is empty is left out."""
+    """Yield every value with its full key; empty values are left out."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")

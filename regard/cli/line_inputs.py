@@ -1,4 +1,4 @@
-"""The lines of a file as verbs on whole files take them: numbered, a window at a time, none of them empty."""
+"""The lines of a file as verbs on whole files take them: numbered, a buffer at a time, none of them empty."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SkipEmptyLinesOption = Annotated[bool, typer.Option("--skip-empty", help="Leave 
 
 def read_numbered_lines(file: str, *, skip_empty: bool) -> tuple[Iterator[NumberedLines], int | None]:
     """The texts of a file with the numbers of their lines, from 1, and how many lines there are where that is known."""
-    windows, total = read_texts([], file)
-    return _number_lines(file, windows, skip_empty), total
+    buffers, total = read_texts([], file)
+    return _number_lines(file, buffers, skip_empty), total
 
 
-def _number_lines(file: str, windows: Iterable[Sequence[str]], skip_empty: bool) -> Iterator[NumberedLines]:
+def _number_lines(file: str, buffers: Iterable[Sequence[str]], skip_empty: bool) -> Iterator[NumberedLines]:
     n_lines = n_texts = 0
-    for window in windows:
-        found = [(number, text) for number, text in enumerate(window, n_lines + 1) if text.strip()]
-        if len(found) < len(window) and not skip_empty:
+    for buffer in buffers:
+        found = [(number, text) for number, text in enumerate(buffer, n_lines + 1) if text.strip()]
+        if len(found) < len(buffer) and not skip_empty:
             there = {number for number, _ in found}
-            first = next(number for number in range(n_lines + 1, n_lines + len(window) + 1) if number not in there)
+            first = next(number for number in range(n_lines + 1, n_lines + len(buffer) + 1) if number not in there)
             raise DataError(file, "an empty line; drop it, or pass --skip-empty", first)
-        n_lines, n_texts = n_lines + len(window), n_texts + len(found)
+        n_lines, n_texts = n_lines + len(buffer), n_texts + len(found)
         if found:
             yield found
     if not n_texts:

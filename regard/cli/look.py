@@ -1,10 +1,11 @@
-"""Look inside a model while it takes a text: what it looked at, and whether to believe it.
+"""Look inside a model on one text: its attention, what mattered to its prediction, and which view to trust.
 
-A translator is looked at while it writes the translation that wins, or the one given with --target. Without --out
-the view is drawn here; the suffix of --out says the form: .html is a page to explore, .png .svg .pdf a figure,
-.json and .csv all numbers. Layers and heads are counted from 0.
+A translator is examined on its best translation, or on the one given with --target. Without --out the view is drawn in
+the terminal; the suffix of --out sets the format: .html is a page to explore, .png .svg .pdf a figure, .json and .csv
+all numbers. Layers and heads are counted from 0.
 
     regard look runs/en-fr "I am good"
+    regard look runs/en-fr "I am good" --view summary
     regard look runs/en-fr "I am good" --view effective --kind cross --layer 1 --head 0
     regard look runs/en-fr "I am good" --words --out look.html
     regard look runs/en-fr --corpus test.en --view identifiability --out lengths.png
@@ -32,35 +33,36 @@ if TYPE_CHECKING:
     from regard.look.render.renderable import RenderableView
 
 VIEWS = (
-    "attention effective norms identifiability attribution similarity rollout gradients faithfulness pooling positions"
+    "summary attention effective norms identifiability attribution similarity rollout gradients faithfulness pooling "
+    "positions"
 )
 COMPARISON_VIEWS = ("match", "senses")
-"""Views of several texts, which only encoders have."""
+"""Views of several texts, for encoders only."""
 
 MAX_OCCURRENCES = 200
-"""Occurrences of a word that are taken from a corpus."""
+"""Occurrences of a word taken from a corpus, at most."""
 
 MANY_TOKENS = 60
-"""Tokens of which an exact attribution takes long on a CPU."""
+"""Tokens above which exact attribution is slow on a CPU."""
 
 
 def look(
     model: ModelArgument,
     text: Annotated[str | None, typer.Argument(help="The text to look at.")] = None,
-    target: Annotated[str | None, typer.Option(help="What a translator is made to write; else what wins.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text that an encoder reads with it.")] = None,
+    target: Annotated[str | None, typer.Option(help="The translation to examine; by default the best one.")] = None,
+    pair: Annotated[str | None, typer.Option(help="A second text, for encoders of pairs.")] = None,
     view: Annotated[str, typer.Option(help=f"{VIEWS} all; of encoders also {' '.join(COMPARISON_VIEWS)}.")] = "",
     kind: Annotated[str | None, typer.Option(help="Only encoder, decoder or cross(-attention).")] = None,
     layer: Annotated[int | None, typer.Option(help="Only this layer.")] = None,
     head: Annotated[int | None, typer.Option(help="Only this head.")] = None,
-    words: Annotated[bool, typer.Option("--words", help="Merge the pieces of words.")] = False,
+    words: Annotated[bool, typer.Option("--words", help="Merge subwords to words.")] = False,
     estimate: Annotated[
-        int | None, typer.Option(help="For attribution: K random directions of each token, with their error.")
+        int | None, typer.Option(help="Estimate attribution from K random directions per token.")
     ] = None,
-    word: Annotated[str | None, typer.Option(help="For senses: the word to look for.")] = None,
+    word: Annotated[str | None, typer.Option(help="For senses: the word to find.")] = None,
     corpus: Annotated[
         list[str] | None,
-        typer.Option(help="Instead of TEXT: identifiability by length over a file, or pairs; for senses more texts."),
+        typer.Option(help="Instead of TEXT: identifiability by length over files; for senses: more texts."),
     ] = None,
     beam: BeamOption = None,
     out: Annotated[str, typer.Option(help="A file: .html .png .svg .pdf .json .csv.")] = "",
@@ -71,7 +73,7 @@ def look(
 
     known = [*VIEWS.split(), "all", *COMPARISON_VIEWS]
     if view and view not in known:
-        raise InputError(f"no view is called '{view}'; {did_you_mean(view, known)}")
+        raise InputError(f"unknown view '{view}'; {did_you_mean(view, known)}")
     if view in COMPARISON_VIEWS:
         rest = {"--target": target, "--kind": kind, "--layer": layer, "--head": head, "--estimate": estimate}
         if not_theirs := drop_none(**rest, **{"--beam": beam}):
@@ -97,7 +99,7 @@ def look(
         _survey_corpus(model, corpus, kind, out, device, drop_none(**options))
         return
     if text is None:
-        raise InputError("there is nothing to look at; give a TEXT, or a file with --corpus")
+        raise InputError("no text to look at; give a TEXT, or a file with --corpus")
     if out:
         check_output_path(out)
     seen = regard.load(model, device=device).look(text, **drop_none(target=target, pair=pair, beam=beam))
@@ -129,7 +131,7 @@ def _show_match(
     out: str,
     device: str,
 ) -> None:
-    """What each pair of tokens, or words, adds to the cosine of two texts."""
+    """Show the contribution of each pair of tokens, or words, to the cosine of two texts."""
     encoder = _load_encoder(model, device, "match")
     if text is None or pair is None or word is not None or corpus:
         raise InputError("match compares a TEXT with the text of --pair; give these two")
@@ -147,7 +149,7 @@ def _show_senses(
     out: str,
     device: str,
 ) -> None:
-    """One word in several sentences."""
+    """Show the occurrences of one word in several sentences."""
     from regard.text.files import check_readable, read_lines
 
     encoder = _load_encoder(model, device, "senses")
@@ -161,7 +163,7 @@ def _show_senses(
 
 
 def _load_encoder(model: str, device: str, view: str) -> TextEncoder:
-    """The model, which must be an encoder to have a view of several texts."""
+    """Load a model that must be an encoder."""
     import regard
     from regard.api.encoders import TextEncoder
 
@@ -185,7 +187,7 @@ def _show_or_save(view: RenderableView, out: str, **options: Any) -> None:
 def _survey_corpus(
     model: str, corpus: list[str], kind: str | None, out: str, device: str, unsupported_options: dict[str, Any]
 ) -> None:
-    """Identifiability by length over files; it takes no other options."""
+    """Show identifiability by length over files; no other option applies."""
     import regard
     from regard.look.corpus import survey
 
@@ -196,7 +198,7 @@ def _survey_corpus(
     if out:
         survey.check_survey_path(out)
     found = regard.load(model, device=device).survey(corpus, **drop_none(kind=kind))
-    print("\n".join(found.lines()))
+    print("\n".join(found.summary_lines()))
     if out:
         print_message(f"written: {found.save(out)}")
 

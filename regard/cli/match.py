@@ -1,7 +1,7 @@
-"""Say how alike texts are: the cosine of their vectors, from -1 to 1.
+"""Print the similarity of texts: the cosine of their vectors, from -1 to 1.
 
-Two texts are compared; or a text is compared with every line of a file, and the best are printed: score, line, text.
-A file of any length can be searched.
+Two texts are compared; or a text is compared with every line of a file of any length, and the best lines are printed:
+score, line, text.
 
     regard match runs/bert "the driver exceeded the speed limit" "the car went too fast"
     regard match runs/bert "a man is asleep" --in news.en --top 5
@@ -27,7 +27,7 @@ def match(
     text: Annotated[str, typer.Argument(help="A text.")],
     other: Annotated[str | None, typer.Argument(help="The text to compare it with.")] = None,
     search_file: Annotated[str, typer.Option("--in", metavar="FILE", help="Search this file, one text a line.")] = "",
-    top: Annotated[int | None, typer.Option(help="With --in: the K best lines; 10 where not given.")] = None,
+    top: Annotated[int | None, typer.Option(help="With --in: the K best lines; 10 by default.")] = None,
     skip_empty: SkipEmptyLinesOption = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
@@ -45,17 +45,17 @@ def match(
         score = load_as(TextEncoder, model, device, "match").match(text, other)
         print_json({"text": text, "other": other, "score": score}) if as_json else print(f"{score:.4f}")
         return
-    windows, total = read_numbered_lines(search_file, skip_empty=skip_empty)
+    buffers, total = read_numbered_lines(search_file, skip_empty=skip_empty)
     encoder = load_as(TextEncoder, model, device, "match")
-    for found in encoder.search(text, _track_lines(windows, total), 10 if top is None else top):
+    for found in encoder.search(text, _track_lines(buffers, total), 10 if top is None else top):
         if as_json:
             print_json({"score": found.score, "line": found.corpus_id, "text": found.text})
         else:
             print(f"{found.score:.4f}\t{found.corpus_id}\t{found.text}")
 
 
-def _track_lines(windows: Iterable[NumberedLines], total: int | None) -> Iterator[NumberedLines]:
+def _track_lines(buffers: Iterable[NumberedLines], total: int | None) -> Iterator[NumberedLines]:
     with progress_bar("searching", total) as shown:
-        for window in windows:
-            yield window
-            shown.advance(len(window))
+        for buffer in buffers:
+            yield buffer
+            shown.advance(len(buffer))

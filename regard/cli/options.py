@@ -9,7 +9,7 @@ import typer
 from regard.disk import json_text
 from regard.errors import ConfigError
 
-DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
+DeviceOption = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:N (GPU N) or mps.")]
 SeedOption = Annotated[int, typer.Option(help="Fixes everything drawn at random.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or a Hugging Face one.")]

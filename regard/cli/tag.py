@@ -33,12 +33,12 @@ def tag(
 ) -> None:
     from regard.api import Tagger, load_as
 
-    windows, total = read_texts(text or [], file)
+    buffers, total = read_texts(text or [], file)
     tagger = load_as(Tagger, model, device, "tag")
     found = (
         (each, words)
-        for window in windows
-        for each, words in zip(window, tagger.tag_iterable(window, split=split), strict=True)
+        for buffer in buffers
+        for each, words in zip(buffer, tagger.tag_iterable(buffer, split=split), strict=True)
     )
     for each, words in track(found, "tagging", total):
         if as_json:

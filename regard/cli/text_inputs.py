@@ -17,7 +17,7 @@ NO_TEXTS_MESSAGE = "no texts; give one a line"
 
 
 def read_texts(texts: list[str], file: str) -> tuple[Iterable[Sequence[str]], int | None]:
-    """What to work on, in windows, and how many texts there are where that is known."""
+    """What to work on, in buffers, and how many texts there are where that is known."""
     from regard.data.buckets import buffered_read, buffered_read_stream
     from regard.text.files import read_lines
 

@@ -1,7 +1,7 @@
 """Train a model from text files.
 
-With a recipe: `regard train recipe.toml`. Without one, name a task and its data; vocabulary, model size, batch and
-length of training are chosen from the amount of data and the device, and written into the run directory:
+With a recipe: `regard train recipe.toml`. Without one, name a task and its data; vocabulary, model size, batch size
+and number of steps are chosen from the amount of data and the device, and written into the run directory:
 
     regard train translate train.en train.fr --out runs/en-fr
     regard train translate corpus.tsv:1,3 more.jsonl --valid dev.en --valid dev.fr
@@ -16,8 +16,8 @@ length of training are chosen from the amount of data and the device, and writte
     regard train lm books.txt --out runs/books                                # a language model, of subwords
     regard train lm books.txt --characters --out runs/letters                 # or of characters
 
-For translation, tables (.tsv .csv .jsonl .parquet) stand alone and files of lines are taken two by two; classes are
-learned from tables (text, label or text, pair, label), tags from CoNLL, CoNLL-U and JSONL; all also as .gz .xz .zst.
+For translation, tables (.tsv .csv .jsonl .parquet) stand alone and plain text files are given in pairs; classifiers are
+trained on tables (text, label or text, pair, label), taggers on CoNLL, CoNLL-U and JSONL; all also as .gz .xz .zst.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ from regard.progress import print_message
 
 
 def train(
-    recipe_or_task: Annotated[list[str], typer.Argument(metavar="RECIPE.toml | TASK DATA...", help="What to train.")],
-    out: Annotated[str, typer.Option(help="The run directory to make; runs/TASK-1, ... if not given.")] = "",
+    recipe_or_task: Annotated[
+        list[str], typer.Argument(metavar="RECIPE.toml | TASK DATA...", help="A recipe, or a task and its data.")
+    ],
+    out: Annotated[str, typer.Option(help="The run directory to create; runs/TASK-1, ... if not given.")] = "",
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Set one key of the recipe.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     valid: Annotated[
-        list[str] | None, typer.Option(help="A validation file; give it twice for a pair. Else some are held out.")
+        list[str] | None,
+        typer.Option(help="A validation file; give it twice for a pair. Without it some examples are held out."),
     ] = None,
     columns: ColumnsOption = "",
     column: ColumnOption = "",
@@ -51,32 +54,32 @@ def train(
         str, typer.Option(help="transformer, or another family: rnn, and for classify and tag also static.")
     ] = "",
     start: Annotated[str, typer.Option("--from", metavar="MODEL", help="Start from this model: fine-tune it.")] = "",
-    source_lang: Annotated[str, typer.Option(help="The source language, as a note.")] = "",
-    target_lang: Annotated[str, typer.Option(help="The target language, as a note.")] = "",
+    source_lang: Annotated[str, typer.Option(help="The source language; recorded, not used.")] = "",
+    target_lang: Annotated[str, typer.Option(help="The target language; recorded, not used.")] = "",
     skip_empty: SkipEmptyOption = False,
-    seed: Annotated[int | None, typer.Option(help="Fixes everything drawn at random.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
     device: DeviceOption = "auto",
 ) -> None:
     from regard import config
-    from regard.api import train as begin
+    from regard.api import train as start_training
     from regard.cli.training_display import train_and_display
 
     if resume and not out:
         raise ConfigError("--resume: which run? pass its directory with --out")
     tables, where = _read_tables(recipe_or_task)
-    given: dict[str, dict[str, Any]] = {
+    options: dict[str, dict[str, Any]] = {
         "task": {"source_lang": source_lang, "target_lang": target_lang},
         "data": {"valid": tuple(valid or ()), "columns": parse_columns(column, columns), "skip_empty": skip_empty},
         "model": {"start": start, "architecture": architecture},
         "tokenizer": {"kind": "characters" if characters else ""},
     }
-    for name, table in given.items():
+    for name, table in options.items():
         tables[name] = tables.get(name, {}) | {key: value for key, value in table.items() if value}
     if seed is not None:
         tables["train"] = tables.get("train", {}) | {"seed": seed}
     tables = config.override(tables, overrides or [])
     try:
-        run = begin(tables, out=Path(out) if out else None, device=device, resume=resume, where=where)
+        run = start_training(tables, out=Path(out) if out else None, device=device, resume=resume, where=where)
     except KeyboardInterrupt:
         print_message("stopped before the first step; the same command begins again")
         raise
@@ -84,7 +87,7 @@ def train(
 
 
 def _read_tables(recipe_or_task: list[str]) -> tuple[dict[str, dict[str, Any]], str]:
-    """The recipe named, or one with nothing but the task and its data."""
+    """Return the tables of the recipe, or of a task and its data, and the name to use in messages."""
     from regard import config
 
     if recipe_or_task[0].endswith(".toml"):
@@ -93,7 +96,5 @@ def _read_tables(recipe_or_task: list[str]) -> tuple[dict[str, dict[str, Any]], 
                 f"{recipe_or_task[1]}: data beside a recipe; put it in the recipe, or pass --set data.train=..."
             )
         return config.read(Path(recipe_or_task[0])), recipe_or_task[0]
-    return {
-        "task": {"name": recipe_or_task[0]},
-        "data": {"train": tuple(recipe_or_task[1:])},
-    }, f"train {recipe_or_task[0]}"
+    task, *files = recipe_or_task
+    return {"task": {"name": task}, "data": {"train": tuple(files)}}, f"train {task}"

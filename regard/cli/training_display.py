@@ -1,4 +1,4 @@
-"""A training run on the terminal: the plan, live progress, validations, and what to do next."""
+"""Display of a training run: the plan, the time left, live progress, validations, and the commands that come next."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ from regard.cli.program_name import program_name
 from regard.errors import MissingExtra
 from regard.progress import LOG_INTERVAL_SECONDS, console, live_display, print_message, warn
 from regard.training.learning_curve import draw_learning_curve
-from regard.training.loop import TrainingEvent
+from regard.training.loop import EARLY_COMPILED_PROGRESS_STEPS, EARLY_PROGRESS_STEPS, TrainingEvent
 from regard.training.plan import make_plan
 
 N_RECENT_INTERVALS = 10
-"""Logged intervals that the speed on the live line is the mean of."""
+"""Intervals between events over which the speed on the live line is averaged."""
 
 
 def train_and_display(run: TrainingRun, device: str = "auto") -> None:
-    """Train to the end, showing what happens; the commands it names repeat the `device` that was asked for."""
-    sized = make_plan(run.prepared)
-    for line in sized.lines():
+    """Train to the end and display it; the commands that are printed repeat the `device` option."""
+    plan = make_plan(run.prepared, run.trainer.progress.step)
+    for line in plan.lines():
         print_message(line)
-    if sized.memory_bytes > sized.available_memory_bytes:
+    if plan.memory_bytes > plan.available_memory_bytes:
         warn("that may not fit; begin again with a larger train.accumulate or a smaller train.batch_tokens")
-    with TrainingDisplay(run) as board:
+    with TrainingDisplay(run) as display:
         for event in run:
-            board.show_event(event)
-    if board.last_event.kind == "interrupted":
-        print_message(
-            f"saved at step {board.last_event.step:,}; to go on: {resume_command(run.prepared.directory.path, device)}"
-        )
-        raise KeyboardInterrupt  # whatever was to follow the training, here or in a script, must not
-    _print_summary(run, board.last_event, device)
+            display.show_event(event)
+    if display.last_event.kind == "interrupted":
+        command = resume_command(run.prepared.directory.path, device)
+        print_message(f"saved at step {display.last_event.step:,}; to go on: {command}")
+        raise KeyboardInterrupt  # so that nothing that was to follow the training runs, here or in a script
+    _print_summary(run, display.last_event, device)
 
 
 class ProgressPoint(NamedTuple):
-    """How far training had come when something was logged; seconds are those of its steps alone."""
+    """Progress at an event; `seconds` counts training steps only, not validation or saving."""
 
     step: int
     tokens: int
@@ -50,16 +49,18 @@ class ProgressPoint(NamedTuple):
 
 
 class TrainingDisplay:
-    """The live line under the validations: a bar in a terminal, a plain line now and then in a log."""
+    """A live line under the validations: a bar in a terminal, a plain line every few seconds in a log."""
 
     def __init__(self, run: TrainingRun) -> None:
+        compiled = run.prepared.config.train.compiled
         self.progress, self.n_steps = run.trainer.progress, run.prepared.config.train.steps
         self.last_event = TrainingEvent("end", self.progress.step, {})
         self._start_time, self._first_point, self._last_print_time = time.monotonic(), self._current_point(), 0.0
-        # The first interval of a compiled run is mostly compilation: it says nothing of the speed.
-        self._recent_points = deque(
-            [] if run.prepared.config.train.compiled else [self._first_point], maxlen=N_RECENT_INTERVALS + 1
-        )
+        # The first interval of a compiled run is mostly compilation, so it is left out of the speed.
+        self._recent_points = deque([] if compiled else [self._first_point], maxlen=N_RECENT_INTERVALS + 1)
+        self._early_steps = EARLY_COMPILED_PROGRESS_STEPS if compiled else EARLY_PROGRESS_STEPS
+        self._warm_point: ProgressPoint | None = None
+        self._is_time_estimated = False
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"))
         self._live_display = live_display(*columns)
         self._live_task = self._live_display.add_task(
@@ -76,43 +77,58 @@ class TrainingDisplay:
     def show_event(self, event: TrainingEvent) -> None:
         """Show one event."""
         self.last_event = event
-        if event.kind == "log":
-            self._show_log(event)
+        if event.kind in ("log", "progress"):
+            self._show_progress(event)
+            self._estimate_time()
         elif event.kind in ("valid", "average"):
             name = "average" if event.kind == "average" else f"step {event.step:,}"
             scores = "  ".join(f"{key} {value:.4g}" for key, value in event.values.items() if isinstance(value, float))
             print_message(f"{name:<14}{scores}" + ("  best" if event.values["best"] else ""))
 
-    def _show_log(self, event: TrainingEvent) -> None:
+    def _show_progress(self, event: TrainingEvent) -> None:
         line = self._format_line(event.values)
         self._live_display.update(self._live_task, completed=event.step, line=line)
         if not console.is_terminal and time.monotonic() - self._last_print_time > LOG_INTERVAL_SECONDS:
             self._last_print_time = time.monotonic()
             print_message(line)
 
+    def _estimate_time(self) -> None:
+        """Print once, from the first few steps, the time of a step and of all that are left."""
+        warm_up, last = self._early_steps
+        now, n_done = self._current_point(), self.progress.step - self._first_point.step
+        if self._is_time_estimated or n_done < warm_up or now.step == self.n_steps:
+            return
+        if self._warm_point is None:
+            self._warm_point = now
+        elif now.step - self._warm_point.step >= last - warm_up:
+            seconds = (now.seconds - self._warm_point.seconds) / (now.step - self._warm_point.step)
+            left = _describe_duration(seconds * (self.n_steps - now.step))
+            print_message(f"about {left} to go ({_format_step_time(seconds)} a step, without validation)")
+            self._is_time_estimated = True
+
     def _format_line(self, values: dict[str, Any]) -> str:
         skipped = f"  {values['skipped']} steps skipped" if values["skipped"] else ""
         return f"step {self.progress.step:,}/{self.n_steps:,}  loss {values['loss']:.3f}{self._format_speed()}{skipped}"
 
     def _format_speed(self) -> str:
-        """Tokens a second of recent steps, and the time left at their pace and with as much done between them."""
+        """Return the tokens a second of recent steps, and the time left, validation and saving included."""
         now = self._current_point()
         self._recent_points.append(now)
-        then = self._recent_points[0]
-        if then is now:
+        start = self._recent_points[0]
+        if start is now:
             return ""
-        seconds = max(now.seconds - then.seconds, 1e-9)
-        between = time.monotonic() - self._start_time - (now.seconds - self._first_point.seconds)  # validating, saving
-        each = seconds / (now.step - then.step) + between / (now.step - self._first_point.step)
-        left = _format_duration(each * (self.n_steps - now.step))
-        return f"  {(now.tokens - then.tokens) / seconds:,.0f} tokens/s  {left} left"
+        seconds = max(now.seconds - start.seconds, 1e-9)
+        overhead = time.monotonic() - self._start_time - (now.seconds - self._first_point.seconds)
+        per_step = seconds / (now.step - start.step) + overhead / (now.step - self._first_point.step)
+        left = _format_duration(per_step * (self.n_steps - now.step))
+        return f"  {(now.tokens - start.tokens) / seconds:,.0f} tokens/s  {left} left"
 
     def _current_point(self) -> ProgressPoint:
         return ProgressPoint(self.progress.step, self.progress.tokens, self.progress.seconds)
 
 
 def resume_command(path: Path, device: str = "auto") -> str:
-    """What to type to go on with the run in a directory."""
+    """Return the command that resumes the run in a directory."""
     recipe, out = shlex.quote(str(path / "config.toml")), shlex.quote(str(path))
     return f"{program_name()} train {recipe} --out {out} --resume{_device_option(device)}"
 
@@ -134,24 +150,22 @@ def _format_final_score(run: TrainingRun, values: dict[str, Any]) -> str:
     return f"{metric.title} {values['final'][metric.key]:.4g} {on_all} ({sample})"
 
 
+def _describe_result(run: TrainingRun, last_event: TrainingEvent) -> str:
+    """Return one line with the score of the weights that were kept."""
+    metric, values = run.prepared.task.validation_metric, last_event.values
+    if metric.key not in values:
+        ended = f"nothing to do: this run ended at step {last_event.step:,}"
+        return f"{ended}; raise train.steps (or train.patience) to go on"
+    if values[metric.key] is None:
+        return f"done: no score, for no validation gave a number; the weights are those of step {last_event.step:,}"
+    weights = f"the average of {values['averaged']} snapshots" if values["averaged"] else "one checkpoint"
+    return f"done: {_format_final_score(run, values)}, {weights} at step {values['step']:,}"
+
+
 def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> None:
+    """Print the score, where the learning curve is, and the commands to use and to score the model."""
     path, task = run.prepared.directory.path, run.prepared.task
-    if task.validation_metric.key in last_event.values and last_event.values[task.validation_metric.key] is None:
-        print_message(
-            f"done: no score, for no validation gave a number; the weights are those of step {last_event.step:,}"
-        )
-    elif task.validation_metric.key in last_event.values:
-        kind = (
-            f"the average of {last_event.values['averaged']} snapshots"
-            if last_event.values["averaged"]
-            else "one checkpoint"
-        )
-        score = _format_final_score(run, last_event.values)
-        print_message(f"done: {score}, {kind} at step {last_event.values['step']:,}")
-    else:
-        print_message(
-            f"nothing to do: this run ended at step {last_event.step:,}; raise train.steps (or train.patience) to go on"
-        )
+    print_message(_describe_result(run, last_event))
     try:
         print_message(f"learning curve: {draw_learning_curve(run.prepared.directory, task.validation_metric)}")
     except (MissingExtra, OSError) as error:
@@ -159,6 +173,17 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     use, score = (f"{program_name()} {verb} {shlex.quote(str(path))}" for verb in (task.verb, "evaluate"))
     print_message(f'use it: {use} "..."{_device_option(device)}        score it: {score} TEST{_device_option(device)}')
     print(path, file=sys.stdout)
+
+
+def _describe_duration(seconds: float) -> str:
+    """Return a duration to two digits: 40 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def _format_step_time(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds >= 0.1 else f"{seconds * 1000:.2g} ms"
 
 
 def _format_duration(seconds: float) -> str:

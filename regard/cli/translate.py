@@ -58,9 +58,9 @@ def translate(
 
     if steps and as_json:
         raise InputError("--json has the tokens and their scores already; leave --steps out")
-    windows, total = read_texts(text or [], file)
+    buffers, total = read_texts(text or [], file)
     found = load_as(Translator, model, device, "translate").translate_iterable(
-        windows,
+        buffers,
         aligned=as_json,
         n_best=n_best,
         sample=sample,

@@ -1,12 +1,12 @@
-"""The claims for the Transformer over recurrence, measured on the user's own machine (SPEC 9).
+"""Experiments that test the claims of Vaswani et al. 2017 for the Transformer over recurrence on this machine.
 
-    part.py          what a part is: numbers found, and what they show       folder.py    parts on the disk
-    cost.py          layers.py, timing.py, measured.py, fits.py, cost_claims.py
-    recall.py        copying.py
-    translation.py   flops.py, positions.py: corpora.py, made_up.py, runs.py
-    contenders.py    the models, as tables of recipes                        report.py    one page; charts.py, plain.py
+    experiment.py       an experiment: measurements, and findings from them     directory.py   experiments on disk
+    cost.py             layers.py, timing.py, layer_times.py, power_law.py, cost_claims.py
+    recall.py           copy_task.py
+    translation.py      flops.py, positions.py: corpora.py, synthetic.py, training_runs.py
+    compared_models.py  the models, as ``[model]`` tables                       report.py      charts.py, terminal.py
 
-`compare` measures part after part and keeps each as it ends; the command line prints what it yields.
+`run_comparison` runs the experiments in order and saves each as it ends; the command line prints what it yields.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 DEFAULT_EXPERIMENTS = ("cost", "recall", "translation", "flops")
-"""What is measured where nobody asks for less, or for more."""
+"""The experiments that run by default."""
 
 
 def resolve_experiments(names: Sequence[str]) -> list[str]:
-    """The parts to measure, in order, with those that they need."""
+    """Return the experiments to run, in order, with those that they depend on."""
     for name in names:
         if name not in EXPERIMENTS:
             raise InputError(f"no part is called '{name}'; {did_you_mean(name, EXPERIMENTS)}")
@@ -47,7 +47,7 @@ def resolve_experiments(names: Sequence[str]) -> list[str]:
 def run_comparison(
     settings: ComparisonSettings, names: Sequence[str], command: str
 ) -> Iterator[tuple[str, ExperimentResult]]:
-    """Measure parts; gives each as it ends. What the folder holds already is taken over, by the same settings."""
+    """Run experiments and yield each as it ends; results already in the directory are reused."""
     chosen = resolve_experiments(names)
     select_device(settings.device)
     if settings.seed < 0:
@@ -56,30 +56,29 @@ def run_comparison(
     corpora.check_data_files(settings, [name for name in chosen if not folder.has_result(name)])
     folder.create()
     for number, name in enumerate(chosen, 1):
-        part = EXPERIMENTS[name]
+        experiment = EXPERIMENTS[name]
         if folder.has_result(name):
-            print_message(f"{number}/{len(chosen)} {part.title.lower()}: measured before")
+            print_message(f"{number}/{len(chosen)} {experiment.title.lower()}: measured before")
         else:
-            print_message(f"{number}/{len(chosen)} {part.title.lower()}")
+            print_message(f"{number}/{len(chosen)} {experiment.title.lower()}")
             began = time.perf_counter()
-            found = part.measure(settings, folder.read_measurements())
-            folder.write_result(
-                name,
-                ExperimentResult(found, collect_environment(settings.device), time.perf_counter() - began, command),
-            )
+            measurements = experiment.measure(settings, folder.read_measurements())
+            seconds = time.perf_counter() - began
+            environment = collect_environment(settings.device)
+            folder.write_result(name, ExperimentResult(measurements, environment, seconds, command))
         _write_figure_and_report(folder, name)
         yield name, folder.read_result(name)
 
 
 def _write_figure_and_report(directory: ComparisonDirectory, name: str) -> None:
-    """Draw the figure of a part, and write the page of all parts that are there."""
+    """Plot the figure of an experiment, and write the report of all that have ended."""
     from regard.compare.report import render_report
 
     try:
         EXPERIMENTS[name].plot(directory.read_result(name).found, directory.figure_path(name))
     except MissingExtra as error:
         print_message(f"no figure: {error}")
-    there = {each: directory.read_result(each) for each in EXPERIMENTS if directory.has_result(each)}
+    results = {each: directory.read_result(each) for each in EXPERIMENTS if directory.has_result(each)}
     directory.write_report(
-        render_report({each: (EXPERIMENTS[each], kept, directory.figure_path(each)) for each, kept in there.items()})
+        render_report({key: (EXPERIMENTS[key], each, directory.figure_path(key)) for key, each in results.items()})
     )

@@ -1,4 +1,4 @@
-"""The figures of a comparison: lines over plain or logarithmic axes, a panel beside another; needs the extra `plot`."""
+"""Figures of a comparison: panels of lines over linear or logarithmic axes; needs the extra `plot`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from regard.look.render.figures import LINE_STYLES, AxisLimits, draw_panels, style_axes
 
 PANEL_SIZE = 3.5, 2.7
-"""Inches."""
+"""Width and height in inches."""
 
 DPI = 200
-"""Points to an inch."""
+"""Dots per inch."""
 
 
 class Series(NamedTuple):
-    """Points, joined by a line; or only points where `joined` is False."""
+    """Points, connected by a line unless `connected` is False."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -27,7 +27,7 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines by name, over the same axes; `levels` are dotted lines across, `scales` may be "log" or "log2"."""
+    """Series by name; `reference_levels` are dotted horizontal lines, scales may be "log" or "log2"."""
 
     title: str
     series: Mapping[str, Series]
@@ -45,25 +45,23 @@ def plot_charts(
     y_limits: AxisLimits | None = None,
     share_axes: bool = True,
 ) -> Path:
-    """Draw charts in rows of so many; a name has the same colour and marker in all of them.
+    """Plot charts in a grid of `columns` columns; a name has the same colour and marker in all of them.
 
-    Where axes are not `shared`, each chart has its own. `limits` are those of y. The file is written whole or not
-    at all.
+    Each chart has its own axes unless `share_axes`. The file is written atomically.
     """
     names = list(dict.fromkeys(name for chart in charts for name in chart.series))
-    drawn = [partial(_plot_chart, chart=chart, names=names) for chart in charts]
+    panels = [partial(_plot_chart, chart=chart, names=names) for chart in charts]
     options: dict[str, Any] = {"limits": y_limits, "shared": share_axes, "dpi": DPI}
     return draw_panels(
-        drawn, path, columns=columns, size=PANEL_SIZE, names=names, xlabel=xlabel, ylabel=ylabel, **options
+        panels, path, columns=columns, size=PANEL_SIZE, names=names, xlabel=xlabel, ylabel=ylabel, **options
     )
 
 
 def _plot_chart(axes: Any, chart: Chart, names: Sequence[str]) -> None:
-    for name, (x, y, joined) in chart.series.items():
-        place = names.index(name)
-        colour, marker = LINE_STYLES[place % len(LINE_STYLES)]
-        line = "none" if not joined else "--" if name.startswith(("RNN", "recurrent", "LSTM")) else "-"
-        size = 5.5 if joined else 8
+    for name, (x, y, connected) in chart.series.items():
+        colour, marker = LINE_STYLES[names.index(name) % len(LINE_STYLES)]
+        line = "none" if not connected else "--" if name.startswith(("RNN", "recurrent", "LSTM")) else "-"
+        size = 5.5 if connected else 8
         style = {"linestyle": line, "marker": marker, "markersize": size + 3 * (marker == "*")}
         axes.plot(x, y, color=colour, label=name, linewidth=1.6, markeredgecolor="white", markeredgewidth=0.4, **style)
     style_axes(axes, chart.title, chart.reference_levels)
@@ -72,7 +70,7 @@ def _plot_chart(axes: Any, chart: Chart, names: Sequence[str]) -> None:
 
 
 def _set_scales(axes: Any, scales: tuple[str, str]) -> None:
-    """Logarithmic axes: to base 10, with powers beside them, or to base 2, with plain numbers."""
+    """Make axes logarithmic: "log" to base 10, labelled with powers, "log2" to base 2, labelled with numbers."""
     for scale, axis, change in zip(scales, (axes.xaxis, axes.yaxis), (axes.set_xscale, axes.set_yscale), strict=True):
         if scale == "log2":
             change("log", base=2)

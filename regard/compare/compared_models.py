@@ -1,4 +1,4 @@
-"""The models that are compared, each a ``[model]`` table and nothing more, and models of about one size from them."""
+"""The compared models as ``[model]`` tables, and how to build them and match their parameter counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POSITION_SCHEMES = ("sinusoidal", "learned", "relative", "rotary", "none")
 TRANSFORMER_MODELS: dict[str, RecipeTable] = {
     f"Transformer, {scheme}": {"architecture": "transformer", "positions": scheme} for scheme in POSITION_SCHEMES
 }
-"""By how they know the order of their tokens (SPEC 2)."""
+"""Transformers by position scheme."""
 
 BASELINE_TRANSFORMER = "Transformer, sinusoidal"
 """Vaswani et al. 2017."""
@@ -45,11 +45,11 @@ LANGUAGE_MODELS: dict[str, RecipeTable] = {
 }
 
 CANDIDATE_WIDTHS = range(16, 1025, 4)
-"""Widths to choose from where models are made to one size."""
+"""Widths tried when a model is matched to a number of parameters."""
 
 
 def build_model(architectures: Architectures, model_table: RecipeTable, vocabulary_size: int) -> Any:
-    """A model of a shape, which may leave out what the smallest preset has; its weights are not drawn yet."""
+    """Build a model; keys that the table leaves out are those of the preset tiny. Weights are not initialised yet."""
     family = architectures[model_table["architecture"]]
     complete = config.build(family.Config, apply_preset({"preset": "tiny", **model_table}, family.Config))
     if architectures is SEQ2SEQ_MODELS:
@@ -58,26 +58,26 @@ def build_model(architectures: Architectures, model_table: RecipeTable, vocabula
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Weights, each counted once."""
+    """Return the number of parameters, shared ones counted once."""
     return sum(weight.numel() for weight in model.parameters())
 
 
 def match_parameter_count(
     architectures: Architectures, model_table: RecipeTable, vocabulary_size: int, target_count: int
 ) -> RecipeTable:
-    """The shape, as wide as gives about so many parameters."""
+    """Return the table with the width whose number of parameters is closest to `target_count`."""
 
-    def counted(width: int) -> int:
+    def count_at(width: int) -> int:
         with torch.device("meta"):
             return count_parameters(build_model(architectures, {**model_table, "d_model": width}, vocabulary_size))
 
-    above = min(bisect_left(CANDIDATE_WIDTHS, target_count, key=counted), len(CANDIDATE_WIDTHS) - 1)
+    above = min(bisect_left(CANDIDATE_WIDTHS, target_count, key=count_at), len(CANDIDATE_WIDTHS) - 1)
     near = CANDIDATE_WIDTHS[max(0, above - 1) : above + 1]
-    return {**model_table, "d_model": min(near, key=lambda width: abs(counted(width) - target_count))}
+    return {**model_table, "d_model": min(near, key=lambda width: abs(count_at(width) - target_count))}
 
 
 MODEL_ARCHITECTURES: dict[str, Architectures] = {
     **dict.fromkeys([*RNN_MODELS, *TRANSFORMER_MODELS], SEQ2SEQ_MODELS),
     **dict.fromkeys(LANGUAGE_MODELS, CAUSAL_LMS),
 }
-"""Encoder-decoders, and language models."""
+"""Architectures of each model: encoder-decoders or language models."""

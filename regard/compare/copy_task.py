@@ -1,8 +1,8 @@
-"""Texts to be copied, and models that learn to copy them: the task of recall.py.
+"""The copy task of recall.py: random sequences, and the training of models that copy them.
 
-A text of n random tokens is read, then written again. Between reading a token and writing it lie n steps, whichever
-token it is, so the length is the distance. An encoder-decoder reads the source and writes the target; a language
-model reads both as one text.
+A sequence of n random tokens is read, then generated again. n steps lie between reading a token and generating it, for
+every token, so the length is the distance. An encoder-decoder maps source to target; a language model reads the
+concatenation of both.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from torch import Tensor, nn
 
 from regard.data.batches import Rows
 from regard.nn import cross_entropy
-from regard.training.optimiser import SCHEDULES, build_adamw, set_learning_rate
+from regard.training.optimiser import build_adamw, set_learning_rate
+from regard.training.schedule import SCHEDULES
 
 SOS = 0
-"""What is written first; tokens of texts are numbered from 1."""
+"""Id of the start token; symbols are numbered from 1."""
 
 
 @dataclass(frozen=True)
 class CopyTaskSetup:
-    """How long texts are, of how many kinds of tokens, and how models are trained on them."""
+    """Lengths and alphabet of the sequences, and the training settings; fields are keys of recall.json."""
 
     longest: int
     distances: tuple[int, ...]
@@ -40,12 +41,12 @@ class CopyTaskSetup:
 
     @property
     def vocabulary_size(self) -> int:
-        """The tokens, and what is written first."""
+        """Number of symbols and the start token."""
         return self.tokens + 1
 
 
 class CopyBatch(NamedTuple):
-    """Texts to be copied: what is read, what goes in while it is written, and what is to come out."""
+    """Sequences to copy: encoder input, decoder input and decoder output."""
 
     source: Int[Tensor, "B T"]
     target_in: Int[Tensor, "B T"]
@@ -53,7 +54,7 @@ class CopyBatch(NamedTuple):
 
 
 def sample_copy_batch(generator: torch.Generator, batch_size: int, length: int, n_symbols: int) -> CopyBatch:
-    """So many random texts of one length."""
+    """Return `batch_size` random sequences of one length."""
     source = torch.randint(1, n_symbols + 1, (batch_size, length), generator=generator)
     begin = torch.full((batch_size, 1), SOS)
     return CopyBatch(source, torch.cat((begin, source[:, :-1]), 1), source)
@@ -61,7 +62,7 @@ def sample_copy_batch(generator: torch.Generator, batch_size: int, length: int, 
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Models this small gain nothing from a second thread, and lose much to it on a machine that is busy."""
+    """Run on one thread: models this small gain nothing from a second one, and lose much to it on a loaded machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -71,7 +72,7 @@ def single_thread() -> Iterator[None]:
 
 
 class CopyTaskTrainer:
-    """A model that learns to copy; `joined` says that it reads source and target as one text."""
+    """Trains a model to copy; with `is_decoder_only` it reads the concatenation of source and target."""
 
     def __init__(
         self, model: Any, setup: CopyTaskSetup, seed: int, device: torch.device, *, is_decoder_only: bool
@@ -80,16 +81,16 @@ class CopyTaskTrainer:
         self.is_decoder_only = is_decoder_only
 
     def train_steps(self) -> Iterator[float]:
-        """Train on texts of every length up to the longest, the same for all models; gives the loss of each step."""
+        """Train on sequences of all lengths, the same for all models; yield the loss of each step."""
         size, generator = self.setup, torch.Generator().manual_seed(self.seed + 1)
         optimiser = build_adamw(self.model, 0.0)
         self.model.train()
         for step in range(1, size.steps + 1):
             length = int(torch.randint(1, size.longest + 1, (), generator=generator))
-            texts = sample_copy_batch(generator, size.batch, length, size.tokens)
+            batch = sample_copy_batch(generator, size.batch, length, size.tokens)
             set_learning_rate(optimiser, size.rate * SCHEDULES["cosine"](step, size.steps, size.steps // 10))
-            found = cross_entropy(self.compute_logits(texts), texts.target_out.to(self.device))
-            loss = found.total / found.n_tokens
+            summed = cross_entropy(self.compute_logits(batch), batch.target_out.to(self.device))
+            loss = summed.total / summed.n_tokens
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -98,24 +99,24 @@ class CopyTaskTrainer:
 
     @torch.inference_mode()
     def count_correct(self) -> list[int]:
-        """Tokens written right at each distance, each given the right ones before it."""
+        """Return the number of correct tokens at each distance, by teacher forcing."""
         generator = torch.Generator().manual_seed(self.seed + 2)
         self.model.eval()
-        right = []
+        n_correct = []
         for length in self.setup.distances:
-            texts = sample_copy_batch(generator, self.setup.tested, length, self.setup.tokens)
-            right.append(int((self.compute_logits(texts).argmax(-1).cpu() == texts.target_out).sum()))
-        return right
+            batch = sample_copy_batch(generator, self.setup.tested, length, self.setup.tokens)
+            n_correct.append(int((self.compute_logits(batch).argmax(-1).cpu() == batch.target_out).sum()))
+        return n_correct
 
     def compute_logits(self, batch: CopyBatch) -> Float[Tensor, "B T V"]:
-        """Scores of every token that is to come out."""
+        """Return the logits at every position of the target."""
         if self.is_decoder_only:
-            whole: Tensor = self.model(self._make_rows(torch.cat(batch[:2], 1)))
-            return whole[:, batch.source.shape[1] :]
-        scores: Tensor = self.model(self._make_rows(batch.source), self._make_rows(batch.target_in))
-        return scores
+            all_logits: Tensor = self.model(self._make_rows(torch.cat(batch[:2], 1)))
+            return all_logits[:, batch.source.shape[1] :]
+        logits: Tensor = self.model(self._make_rows(batch.source), self._make_rows(batch.target_in))
+        return logits
 
     def _make_rows(self, ids: Int[Tensor, "B T"]) -> Rows:
-        """One text in each row, all of one length."""
+        """Lay out one sequence per row."""
         position = torch.arange(ids.shape[1], dtype=torch.int32).repeat(len(ids), 1)
         return Rows(ids.int(), torch.ones_like(position), position).to(self.device)

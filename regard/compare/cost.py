@@ -1,8 +1,8 @@
-"""The cost of a layer: self-attention ``O(n^2 d)`` in ``O(1)`` steps, recurrence ``O(n d^2)`` in ``O(n)`` (SPEC 9.1).
+"""The cost of a layer: self-attention ``O(n^2 d)`` in ``O(1)`` steps, recurrence ``O(n d^2)`` in ``O(n)`` steps.
 
-Measured: seconds of one layer over n tokens, forward alone and with its backward pass, at several widths d; the
-exponents of n and of d by least squares (measured.py); the products of matrices that must wait for one another.
-What is claimed of these is in cost_claims.py.
+Measures the seconds of one layer over n tokens, forward and forward + backward, at several widths d; the exponents of n
+and d by least squares (layer_times.py); the number of sequential matrix multiplications. The claims (Vaswani et al.
+2017, table 1) are in cost_claims.py.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from regard.compare.timing import PASSES, TimingCase, time_cases
 from regard.runs.device import select_device
 
 CHAIN_LENGTHS = (4, 8, 16, 32)
-"""Lengths at which sequential products are counted."""
+"""Lengths at which sequential matrix multiplications are counted."""
 
 
 class TimingSetup(NamedTuple):
-    """What is timed, and for how many seconds."""
+    """Widths and lengths to time, and the time budget in seconds."""
 
     widths: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -39,21 +39,21 @@ SETUPS = {
 
 
 def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Measurements:
-    """Times of every layer, pass, width and length, and the chains of products."""
-    size = SETUPS[settings.pace]
-    cases = [TimingCase(*each) for each in product(LAYERS, PASSES, size.widths, size.lengths)]
-    times = time_cases(cases, size.seconds, select_device(settings.device), settings.seed)
+    """Time every layer, pass, width and length, and count sequential matrix multiplications."""
+    setup = SETUPS[settings.pace]
+    cases = [TimingCase(*each) for each in product(LAYERS, PASSES, setup.widths, setup.lengths)]
+    times = time_cases(cases, setup.seconds, select_device(settings.device), settings.seed)
     return {
-        "widths": list(size.widths),
-        "lengths": list(size.lengths),
-        "times": [{**case._asdict(), "seconds": found} for case, found in times.items()],
+        "widths": list(setup.widths),
+        "lengths": list(setup.lengths),
+        "times": [{**case._asdict(), "seconds": seconds} for case, seconds in times.items()],
         "products": {layer: [count_sequential_matmuls(layer, length) for length in CHAIN_LENGTHS] for layer in LAYERS},
         "product_lengths": list(CHAIN_LENGTHS),
     }
 
 
 def summarise(measurements: Measurements) -> ExperimentSummary:
-    """Tables and findings."""
+    """Return tables and findings."""
     measured = LayerTimes(measurements)
     method = (
         f"One layer over one row of n tokens, n from {measured.lengths[0]} to {measured.lengths[-1]:,}, at widths "
@@ -61,9 +61,9 @@ def summarise(measurements: Measurements) -> ExperimentSummary:
         f"every case is timed once, in random order; three of four medians are at most {measured.noise:.2f} "
         "times the fastest round. "
         "The exponent of n is the slope of a straight line through the logarithms, fitted to the longer half of the "
-        "lengths: once of the whole time, once of what length adds to the least time of the shorter half, because a "
-        "call costs something whatever its size. Beside it stands the exponent that operations alone would give. An "
-        "LSTM is torch's own, fused."
+        "lengths: once of the whole time, once of the time above the least of the shorter half, because a call has a "
+        "constant overhead. Beside them is the exponent that the number of operations gives. The LSTM is torch's own, "
+        "fused."
     )
     return ExperimentSummary(
         method,
@@ -80,10 +80,10 @@ def summarise(measurements: Measurements) -> ExperimentSummary:
 def _length_exponents_table(layer_times: LayerTimes) -> ResultTable:
     rows = []
     for passes, width, layer in product(PASSES, layer_times.widths, LAYERS):
-        ends = [_format_milliseconds(layer_times.median_times(layer, passes, width)[place]) for place in (0, -1)]
+        ends = [_format_milliseconds(layer_times.median_times(layer, passes, width)[index]) for index in (0, -1)]
         slopes = [
-            str(found(layer, passes, width))
-            for found in (layer_times.fit_length_exponent, layer_times.fit_length_exponent_above_offset)
+            str(fit(layer, passes, width))
+            for fit in (layer_times.fit_length_exponent, layer_times.fit_length_exponent_above_offset)
         ]
         rows.append(
             [
@@ -98,7 +98,7 @@ def _length_exponents_table(layer_times: LayerTimes) -> ResultTable:
         )
     first, last = layer_times.lengths[0], layer_times.lengths[-1]
     columns = ["pass", "d", "layer", "theory", f"ms, n = {first}", f"n = {last:,}", "all", "added", "operations"]
-    title = f"How time grows with the length n: exponents over n = {layer_times.fitted_lengths[0]} to {last:,}"
+    title = f"Growth of time with the length n: exponents over n = {layer_times.fitted_lengths[0]} to {last:,}"
     least = f"the least of n < {layer_times.fitted_lengths[0]}"
     note = f"all: of the whole time; added: of the time above {least}; operations: if they alone took time."
     return ResultTable(title, columns, rows, note)
@@ -110,13 +110,15 @@ def _faster_lengths_table(layer_times: LayerTimes) -> ResultTable:
         [passes, str(width), *(describe_faster_lengths(layer_times, layer, passes, width) for layer in layers)]
         for passes, width in product(PASSES, layer_times.widths)
     ]
-    return ResultTable("Where attention is faster than an LSTM of the same width", ["pass", "d", *layers], rows)
+    return ResultTable(
+        "Lengths at which attention is faster than an LSTM of the same width", ["pass", "d", *layers], rows
+    )
 
 
 def _sequential_matmuls_table(measurements: Measurements) -> ResultTable:
     rows = [[layer, *map(str, counts)] for layer, counts in measurements["products"].items()]
     columns = ["layer", *(f"n = {length}" for length in measurements["product_lengths"])]
-    return ResultTable("Matrix products that wait for one another", columns, rows)
+    return ResultTable("Sequential matrix multiplications", columns, rows)
 
 
 def _width_exponents_table(layer_times: LayerTimes) -> ResultTable:
@@ -125,16 +127,16 @@ def _width_exponents_table(layer_times: LayerTimes) -> ResultTable:
         for layer in LAYERS
     ]
     columns = ["layer", "theory", *(f"exponent, {passes}" for passes in PASSES)]
-    return ResultTable(f"How time grows with the width d, at n = {layer_times.lengths[-1]:,}", columns, rows)
+    return ResultTable(f"Growth of time with the width d, at n = {layer_times.lengths[-1]:,}", columns, rows)
 
 
 def _format_milliseconds(seconds: float) -> str:
-    """Three figures, and all of those before the point."""
+    """Format three significant digits, or all digits before the point."""
     return f"{1000 * seconds:,.0f}" if seconds >= 0.1 else f"{1000 * seconds:.3g}"
 
 
 def plot(measurements: Measurements, path: Path) -> Path:
-    """Seconds against length, both on scales of logarithms: a panel for each pass and width."""
+    """Plot milliseconds against length on logarithmic axes: a panel for each pass and width."""
     measured = LayerTimes(measurements)
     charts = [
         Chart(
@@ -153,7 +155,7 @@ def plot(measurements: Measurements, path: Path) -> Path:
 EXPERIMENT = Experiment(
     title="The cost of a layer",
     claim="A layer of self-attention costs O(n² d) operations in O(1) sequential steps, a recurrent one O(n d²) in "
-    "O(n); so attention is the cheaper one wherever texts are shorter than vectors are wide.",
+    "O(n); so attention is cheaper wherever sequences are shorter than the model is wide.",
     source="Vaswani et al. 2017, table 1",
     measure=measure,
     summarise=summarise,

@@ -1,4 +1,4 @@
-"""Which claims on the cost of a layer held in the times measured; cost.py shows them."""
+"""Verdicts on the claims about the cost of a layer, from the measured times; shown by cost.py."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from regard.compare.layers import OPERATION_COUNTS
 from regard.compare.timing import PASSES
 
 EXPONENT_TOLERANCE = 0.25
-"""How far a measured exponent may be from that of the theory and still agree with it."""
+"""Largest difference between a measured exponent and the theoretical one at which they agree."""
 
 TIME_RATIO_TOLERANCE = 1.1
-"""Times that are no further apart than by this factor are not told apart."""
+"""Ratio of two times up to which neither counts as faster."""
 
 
 def judge_claims(measurements: Measurements) -> list[Finding]:
-    """Which of the claims held in these times."""
+    """Return the verdict on each claim."""
     measured = LayerTimes(measurements)
     return [
         _judge_growth(measured, ATTENTION_ONLY, "The scores and sums of self-attention grow with the square of n."),
@@ -31,10 +31,9 @@ def judge_claims(measurements: Measurements) -> list[Finding]:
 
 
 def _judge_growth(layer_times: LayerTimes, layer: str, claim: str) -> Finding:
-    """Whether time grows as the operations of a layer do, at every width, both ways.
+    """Judge whether time grows with n as the operations of a layer do, at every width, forward and backward.
 
-    An exponent that is too far off by no more than two of its standard errors does not refute it, nor do times of a
-    busy machine.
+    An exponent outside the tolerance by at most two standard errors does not refute it, nor do times under other load.
     """
     parts, verdicts = [], []
     for passes, width in product(PASSES, layer_times.widths):
@@ -45,8 +44,8 @@ def _judge_growth(layer_times: LayerTimes, layer: str, claim: str) -> Finding:
         verdicts.append(own.agrees_with(expected, EXPONENT_TOLERANCE))
         parts.append(f"{own} measured, {expected:.2f} by operations (d = {width}, {passes})")
     held = combine_verdicts(verdicts)
-    squares, lines = OPERATION_COUNTS[layer]
-    terms = " + ".join(f"{n} {term}" for n, term in ((squares, "n² d"), (lines, "n d²")) if n)
+    quadratic, linear = OPERATION_COUNTS[layer]
+    terms = " + ".join(f"{n} {term}" for n, term in ((quadratic, "n² d"), (linear, "n d²")) if n)
     return Finding(
         claim,
         None if layer_times.is_noisy and not held else held,
@@ -56,20 +55,20 @@ def _judge_growth(layer_times: LayerTimes, layer: str, claim: str) -> Finding:
 
 
 def _noise_note(layer_times: LayerTimes) -> str:
-    """What to say where a finding rests on times that are not to be trusted."""
-    busy = f"; the machine was busy: one median in four is over {layer_times.noise:.1f} times the fastest of its rounds"
-    return busy if layer_times.is_noisy else ""
+    """Return a note for findings from times measured under other load."""
+    noise = f"one median in four is over {layer_times.noise:.1f} times the fastest of its rounds"
+    return f"; the machine was under other load: {noise}" if layer_times.is_noisy else ""
 
 
 def _judge_faster_below_width(layer_times: LayerTimes, passes: str) -> Finding:
-    """Vaswani et al. 2017, section 4: a self-attention layer is faster than recurrence where n is smaller than d."""
+    """Judge whether self-attention is faster than recurrence where n < d (Vaswani et al. 2017, section 4)."""
     ratios = {
         (n, d): ratio
         for d in layer_times.widths
         for n, ratio in layer_times.time_ratios_to_lstm(SELF_ATTENTION, passes, d).items()
         if n < d
     }
-    near = {place: ratio for place, ratio in ratios.items() if ratio >= 1 / TIME_RATIO_TOLERANCE}
+    near = {shape: ratio for shape, ratio in ratios.items() if ratio >= 1 / TIME_RATIO_TOLERANCE}
     held = weigh_evidence(not near, max(ratios.values()) > TIME_RATIO_TOLERANCE)
     slowest = ", ".join(f"{ratio:.2f} times as long at n = {n}, d = {d}" for (n, d), ratio in near.items())
     where = ", ".join(
@@ -85,7 +84,7 @@ def _judge_faster_below_width(layer_times: LayerTimes, passes: str) -> Finding:
 
 
 def describe_faster_lengths(layer_times: LayerTimes, layer: str, passes: str, width: int) -> str:
-    """The lengths at which a layer takes less time than recurrence, as ranges of those measured."""
+    """Return the lengths at which a layer is faster than the LSTM, as ranges of the measured ones."""
     ratios = layer_times.time_ratios_to_lstm(layer, passes, width)
     if max(ratios.values()) < 1:
         return f"at every length up to {layer_times.lengths[-1]:,}"
@@ -98,7 +97,7 @@ def _format_range(lengths: list[int]) -> str:
 
 
 def _judge_sequential_steps(measurements: Measurements) -> Finding:
-    """Sequential steps: as many for every n in attention, one for each token in recurrence."""
+    """Judge the number of sequential steps: constant for attention, n for recurrence."""
     own, other, lengths = (
         measurements["products"][SELF_ATTENTION],
         measurements["products"][LSTM_LAYER],
@@ -108,6 +107,6 @@ def _judge_sequential_steps(measurements: Measurements) -> Finding:
     return Finding(
         "Self-attention needs O(1) sequential steps, recurrence O(n).",
         len(set(own)) == 1 and other == lengths,
-        f"matrix products that wait for one another: {counts[0]} in self-attention and {counts[1]} in an LSTM, for n = "
-        f"{counts[2]} (counted in the graph of the computation, not timed).",
+        f"sequential matrix multiplications: {counts[0]} in self-attention and {counts[1]} in an LSTM, for n = "
+        f"{counts[2]} (counted in the autograd graph, not timed).",
     )

@@ -1,29 +1,26 @@
-"""The folder of a comparison: settings, then for every part that has ended its numbers and its figure, and one page.
+"""The directory of a comparison: settings, measurements and figure of every finished experiment, and the report.
 
-    compare.json    what was asked for             PART.json   all numbers of a part, with the machine
+    compare.json    the settings                   PART.json   all measurements of an experiment, with the machine
     report.html     everything on one page         PART.png    its figure
 
-A folder goes on where it was stopped, by the same settings and on the same text; any other folder that is there
-already is refused.
+A comparison is resumed with the same settings and the same text; any other existing directory is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from regard.compare.corpora import hash_data_files
 from regard.compare.experiment import ComparisonSettings, Measurements
-from regard.disk import read_json, write_json, write_text
+from regard.disk import convert_write_errors, read_json, write_json, write_text
 from regard.errors import CheckpointError, InputError
 
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """What a part found, on which machine, in how many seconds, by which command."""
+    """The measurements of an experiment, the machine, the seconds they took, and the command; fields are JSON keys."""
 
     found: Measurements
     machine: dict[str, str]
@@ -32,7 +29,7 @@ class ExperimentResult:
 
 
 class ComparisonDirectory:
-    """The folder that a setting names."""
+    """The directory named by the settings."""
 
     def __init__(self, settings: ComparisonSettings) -> None:
         self.path, self.settings = settings.out, settings
@@ -42,63 +39,55 @@ class ComparisonDirectory:
             return
         if not self._settings_path.exists():
             if not self.path.is_dir() or any(self.path.iterdir()):
-                raise InputError(f"{self.path}: already there, and no comparison; choose another --out, or delete it")
+                raise InputError(f"{self.path}: exists and is not a comparison; choose another --out, or delete it")
             return
         self._check_same_settings(read_json(self._settings_path))
 
     def _check_same_settings(self, previous: dict[str, Any]) -> None:
-        """A comparison is of one setting, and of one text."""
+        """Refuse to resume with other settings or other text."""
         for name, value in self._requested.items():
             if previous.get(name) != value:
-                found = f"a comparison with {name} {previous.get(name)!r} is there, not {value!r}"
+                problem = f"holds a comparison with {name} {previous.get(name)!r}, not {value!r}"
                 if name == "content":
-                    found = "a comparison is there of what the files of --data and --tagged held before"
-                raise InputError(f"{self.path}: {found}; choose another --out, or delete it")
+                    problem = "holds a comparison on other contents of the files of --data and --tagged"
+                raise InputError(f"{self.path}: {problem}; choose another --out, or delete it")
 
     def create(self) -> None:
-        """Make the folder, and note down what was asked for."""
-        with self._reporting_write_errors():
+        """Create the directory and write the settings."""
+        with convert_write_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self._settings_path, self._requested)
 
     def has_result(self, name: str) -> bool:
-        """Whether a part has ended."""
+        """Return True if an experiment has ended."""
         return self._result_path(name).exists()
 
     def read_result(self, name: str) -> ExperimentResult:
-        """A part that has ended."""
-        place = self._result_path(name)
+        """Read a finished experiment."""
+        path = self._result_path(name)
         try:
-            return ExperimentResult(**read_json(place))
+            return ExperimentResult(**read_json(path))
         except TypeError:
-            raise CheckpointError(f"{place}: not a part of a comparison; delete it, and it is measured again") from None
+            raise CheckpointError(f"{path}: not a part of a comparison; delete it, and it is measured again") from None
 
     def read_measurements(self) -> dict[str, Measurements]:
-        """The numbers of all parts that have ended, by name."""
-        names = [place.stem for place in sorted(self.path.glob("*.json")) if place != self._settings_path]
+        """Read the measurements of all finished experiments, by name."""
+        names = [path.stem for path in sorted(self.path.glob("*.json")) if path != self._settings_path]
         return {name: self.read_result(name).found for name in names}
 
     def write_result(self, name: str, result: ExperimentResult) -> None:
-        """Write down a part."""
-        with self._reporting_write_errors():
+        """Write a finished experiment."""
+        with convert_write_errors(self.path):
             write_json(self._result_path(name), asdict(result))
 
     def figure_path(self, name: str) -> Path:
-        """Where the figure of a part is, or will be."""
+        """Return the path of an experiment's figure."""
         return self.path / f"{name}.png"
 
     def write_report(self, page: str) -> None:
-        """The page of all parts."""
-        with self._reporting_write_errors():
+        """Write the report."""
+        with convert_write_errors(self.path):
             write_text(self.settings.report_path, page)
 
     def _result_path(self, name: str) -> Path:
         return self.path / f"{name}.json"
-
-    @contextmanager
-    def _reporting_write_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            problem = f"cannot be written ({error.strerror or error}); make room, or choose another --out"
-            raise InputError(f"{self.path}: {problem}") from None

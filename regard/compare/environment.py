@@ -1,4 +1,4 @@
-"""The machine and the versions that numbers were measured with: without them a time says nothing."""
+"""The machine and the software versions of a measurement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.runs.device import describe_device, select_device
 
 
 def collect_environment(device: str) -> dict[str, str]:
-    """What the numbers depend on, in words."""
+    """Return processor, device, system and versions, in words."""
     return {
         "processor": _processor_name(),
         "cores": str(os.cpu_count()),
@@ -28,7 +28,7 @@ def collect_environment(device: str) -> dict[str, str]:
 
 
 def _processor_name() -> str:
-    """Its name, where the system tells."""
+    """Return the name of the processor, or the machine type if unknown."""
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -1,8 +1,8 @@
-"""What every part of a comparison is made of: what was asked for, what was found, and what that shows.
+"""The interface of an experiment: settings, measurements, and the tables and findings computed from them.
 
-A part measures once and keeps numbers alone (`Found`, ready for JSON); tables, findings and figures are made of those
-numbers, so they can be made again without measuring. A finding is worked out from the numbers: where a claim did not
-hold, it says so.
+An experiment measures once and stores numbers alone (`Measurements`, ready for JSON); tables, findings and figures are
+computed from those, so they can be computed again without measuring. A finding follows from the numbers: if a claim did
+not hold, it says so.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 Measurements = dict[str, Any]
-"""All numbers of a part, as JSON holds them."""
+"""All numbers of an experiment, as stored in JSON."""
 
 Pace = Literal["quick", "full"]
 
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """What was asked for; with the machine, it decides every number."""
+    """Settings of a comparison; together with the machine they determine every measurement."""
 
     out: Path
     pace: Pace = "full"
@@ -30,7 +30,7 @@ class ComparisonSettings:
     tagged: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """What must be the same where finished parts are taken over."""
+        """Return the settings that must be equal for finished experiments to be reused."""
         return {
             "pace": self.pace,
             "seed": self.seed,
@@ -41,13 +41,13 @@ class ComparisonSettings:
 
     @property
     def report_path(self) -> Path:
-        """The page of all parts."""
+        """Path of the report."""
         return self.out / "report.html"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim, whether it held here (None: these numbers cannot tell), and the numbers that say so."""
+    """A claim, its verdict here (None: the measurements cannot decide), and the numbers behind it."""
 
     claim: str
     held: bool | None
@@ -55,18 +55,18 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """One word or two."""
+        """The verdict in words."""
         return {True: "held", False: "did not hold", None: "cannot tell"}[self.held]
 
     @property
     def evidence_sentence(self) -> str:
-        """The numbers, as a sentence of their own."""
+        """The evidence with a capital letter."""
         return self.evidence[:1].upper() + self.evidence[1:]
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Rows of texts under the names of their columns."""
+    """A table: column names, and rows of cells as text."""
 
     title: str
     columns: Sequence[str]
@@ -76,7 +76,7 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class ExperimentSummary:
-    """What the numbers of a part show; `method` says how they were measured."""
+    """Findings and tables of an experiment, and the method of measurement in words."""
 
     method: str
     findings: Sequence[Finding]
@@ -84,9 +84,9 @@ class ExperimentSummary:
 
 
 class Experiment(NamedTuple):
-    """One part: `measure` takes minutes, `show` and `draw` need nothing but what it found.
+    """One experiment: `measure` takes minutes; `summarise` and `plot` need its measurements alone.
 
-    `measure` is also given what the parts before it found, those it `needs` among them.
+    `measure` also gets the measurements of earlier experiments, those in `depends_on` among them.
     """
 
     title: str
@@ -99,11 +99,11 @@ class Experiment(NamedTuple):
 
 
 def weigh_evidence(supports: bool, refutes: bool) -> bool | None:
-    """True where only the first is so, False where only the second is, None where neither or both are."""
+    """Return True if the evidence only supports a claim, False if it only refutes it, otherwise None."""
     return True if supports and not refutes else False if refutes and not supports else None
 
 
 def combine_verdicts(verdicts: Iterable[bool | None]) -> bool | None:
-    """False where one of them is, True where all are, else None."""
-    found = set(verdicts)
-    return False if False in found else None if None in found else True
+    """Return False if any verdict is False, True if all are True, otherwise None."""
+    distinct = set(verdicts)
+    return False if False in distinct else None if None in distinct else True

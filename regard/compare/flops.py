@@ -1,7 +1,7 @@
-"""What training costs, in floating-point operations, beside the published table (SPEC 9.3).
+"""Training cost in floating-point operations, beside the published table (Vaswani et al. 2017, table 2).
 
-The runs are those of the part before (translation.py); their operations are estimated from a few batches of each, in
-which they are counted (training/plan.py). Published numbers are data here, from Vaswani et al. 2017, table 2.
+The runs are those of the experiment translation; their operations are estimated from a few profiled batches of each
+(training/plan.py). The published numbers are included as data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PUBLISHED_SOURCE = "Vaswani et al. 2017, table 2: newstest2014, BLEU and floatin
 
 
 class PublishedResult(NamedTuple):
-    """A row of the published table: BLEU and operations, English to German and to French; None where none is given."""
+    """A row of the published table: BLEU and operations for English-German and English-French; None if not given."""
 
     name: str
     german: float | None = None
@@ -58,31 +58,31 @@ COMPARABILITY_NOTE = (
 
 
 def measure(_: ComparisonSettings, measurements: Mapping[str, Measurements]) -> Measurements:
-    """What the runs of the part before cost and reached, step by step."""
+    """Return cost and BLEU of the runs of the experiment translation, by step."""
     models = []
     for each in measurements["translation"]["models"]:
         per_step = each["flops"] / each["steps"]
         curve = [{"flops": per_step * line["step"], "bleu": line["bleu"]} for line in each["curve"]]
-        kept = {name: each[name] for name in ("name", "parameters", "steps", "tokens", "seconds", "flops", "bleu")}
-        models.append({**kept, "curve": curve})
+        totals = {name: each[name] for name in ("name", "parameters", "steps", "tokens", "seconds", "flops", "bleu")}
+        models.append({**totals, "curve": curve})
     published = [row._asdict() for row in PUBLISHED_RESULTS]
     about = {name: measurements["translation"][name] for name in ("origin", "n_valid", "n_test")}
     return {**about, "models": models, "published": published, "source": PUBLISHED_SOURCE}
 
 
 def judge_claims(measurements: Measurements) -> list[Finding]:
-    """What the published table says of itself, and what ours says."""
+    """Return the verdicts on the published numbers and on those measured here."""
     rows = [PublishedResult(**row) for row in measurements["published"]]
-    usual = next(each for each in measurements["models"] if each["name"] == BASELINE_TRANSFORMER)
-    apart = min_significant_difference(measurements["n_valid"]), min_significant_difference(measurements["n_test"])
+    baseline = next(each for each in measurements["models"] if each["name"] == BASELINE_TRANSFORMER)
+    differences = [min_significant_difference(measurements[key]) for key in ("n_valid", "n_test")]
     return [
         _judge_published_cost(rows),
-        *(_judge_cheaper(usual, each, *apart) for each in measurements["models"] if each is not usual),
+        *(_judge_cheaper(baseline, each, *differences) for each in measurements["models"] if each is not baseline),
     ]
 
 
 def _judge_published_cost(rows: list[PublishedResult]) -> Finding:
-    """Better, for fewer operations: of the published rows that name both."""
+    """Judge whether the Transformer was better for fewer operations, from the published rows."""
     base, big = (next(row for row in rows if row.name == f"Transformer {size}") for size in ("base", "big"))
     others = [row for row in rows if not row.name.startswith("Transformer")]
     best = max(row.german for row in others if row.german is not None)
@@ -101,9 +101,9 @@ def _judge_published_cost(rows: list[PublishedResult]) -> Finding:
 def _judge_cheaper(
     baseline: dict[str, Any], other: dict[str, Any], min_difference: float, min_test_difference: float
 ) -> Finding:
-    """Whether the Transformer validated as high as the other ever did, for fewer operations than that one needed.
+    """Judge whether the Transformer reached the other model's best validation BLEU with fewer operations.
 
-    It took more where, at its first validation after as many, it was still clearly `apart` below.
+    It needed more if it was still lower by `min_difference` at its first validation after as many operations.
     """
     best = max(point["bleu"] for point in other["curve"])
     needed, reached = (flops_to_reach(each["curve"], best) for each in (other, baseline))
@@ -117,34 +117,34 @@ def _judge_cheaper(
         if cheaper and dearer
         else undecided_note(held, min_difference, is_poor=poor)
     )
-    came = "never came as far" if reached is None else f"came as far after {reached:.1e}"
+    outcome = "never reached that" if reached is None else f"reached that after {reached:.1e}"
     return Finding(
-        f"Here: the Transformer comes as far as {other['name']} for fewer operations.",
+        f"Here: the Transformer reaches the BLEU of {other['name']} for fewer operations.",
         held,
         f"on the validation data {other['name']} was best after {needed:.1e} operations, with BLEU {best:.1f}; the "
-        f"Transformer had {by_then:.1f} by then and {came}{why}. In the end, on the test "
-        f"data: {baseline['bleu']:.1f} for {baseline['flops']:.1e} ({baseline['seconds']:.0f} s) against {other['bleu']:.1f} "
-        f"for {other['flops']:.1e} ({other['seconds']:.0f} s).",
+        f"Transformer had {by_then:.1f} by then and {outcome}{why}. In the end, on the test data: "
+        f"{baseline['bleu']:.1f} for {baseline['flops']:.1e} ({baseline['seconds']:.0f} s) against "
+        f"{other['bleu']:.1f} for {other['flops']:.1e} ({other['seconds']:.0f} s).",
     )
 
 
 def flops_to_reach(curve: list[dict[str, float]], bleu: float) -> float | None:
-    """The operations after which a model first validated at least so high."""
+    """Return the operations after which a model first reached a validation BLEU, or None."""
     return next((point["flops"] for point in curve if point["bleu"] >= bleu), None)
 
 
 def best_bleu_by(curve: list[dict[str, float]], flops: float) -> float:
-    """The best BLEU up to the first validation that came after so many operations; up to the last, if none did."""
-    last = next((place for place, point in enumerate(curve) if point["flops"] >= flops), len(curve) - 1)
+    """Return the best BLEU up to the first validation after `flops` operations, or up to the last validation."""
+    last = next((index for index, point in enumerate(curve) if point["flops"] >= flops), len(curve) - 1)
     return max(point["bleu"] for point in curve[: last + 1])
 
 
 def summarise(measurements: Measurements) -> ExperimentSummary:
-    """Tables and findings."""
+    """Return tables and findings."""
     method = (
-        f"The runs of the part before: {measurements['origin']}. Operations are those of the matrix products of one training "
-        "batch, forward and backward, counted on shapes alone, times the steps; of models whose batches differ it is "
-        f"the mean of {N_PROFILED_BATCHES}, from narrow to wide ones. {COMPARABILITY_NOTE}"
+        f"The runs of the experiment before: {measurements['origin']}. Operations are those of the matrix "
+        "multiplications of one training batch, forward and backward, counted from shapes, times the steps; for models "
+        f"whose batches differ, the mean of {N_PROFILED_BATCHES}, from narrow to wide ones. {COMPARABILITY_NOTE}"
     )
     ours = [
         [
@@ -179,7 +179,7 @@ def _format_flops(flops: float | None) -> str:
 
 
 def plot(measurements: Measurements, path: Path) -> Path:
-    """BLEU against operations, ours as they were trained; the published beside them, on the same kind of axes."""
+    """Plot BLEU against operations: the runs during training, and the published results."""
     ours = {
         each["name"]: Series([point["flops"] for point in each["curve"]], [point["bleu"] for point in each["curve"]])
         for each in measurements["models"]

@@ -1,7 +1,7 @@
-"""The layers whose cost is compared, the operations each needs, and the longest chain of products in each.
+"""The compared layers, their operation counts, and the longest chain of sequential matrix multiplications in each.
 
-Vaswani et al. 2017, table 1, counts ``n^2 d`` for self-attention and ``n d^2`` for recurrence. The first is of the
-scores and sums alone: a layer also has projections, and a feed-forward part, which are ``n d^2`` as well.
+Vaswani et al. 2017, table 1, counts ``n^2 d`` for self-attention and ``n d^2`` for recurrence. The first is of scores
+and weighted sums alone: a layer also has projections and a feed-forward network, which are ``n d^2`` as well.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from regard.nn import LSTM, AttentionMask, EncoderLayer, FeedForward, MultiHeadA
 WIDTH_PER_HEAD = 64
 
 MATMUL_NODE = re.compile("(Mm|Addmm|Bmm|Baddbmm)Backward")
-"""How torch names the products of matrices in its graph of a computation."""
+"""Names of matrix multiplications in the autograd graph."""
 
 
 def _full_mask(x: Float[Tensor, "B T D"]) -> AttentionMask:
-    """Every token sees every other one."""
+    """Return a mask in which every token attends to every other one."""
     position = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
     return AttentionMask(position, position)
 
 
 class AttentionOnly(nn.Module):
-    """``softmax(Q K^T / sqrt(d_k)) V`` in every head, and nothing around it: Q, K and V are the input."""
+    """``softmax(Q K^T / sqrt(d_k)) V`` in every head, without projections: Q, K and V are the input."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -44,19 +44,19 @@ class AttentionOnly(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Attention with its projections."""
+    """Multi-head attention with its projections."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.attention = MultiHeadAttention(width, max(1, width // WIDTH_PER_HEAD))
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        mixed: Tensor = self.attention(x, _full_mask(x))
-        return mixed
+        out: Tensor = self.attention(x, _full_mask(x))
+        return out
 
 
 class FullEncoderLayer(nn.Module):
-    """Self-attention and the feed-forward part, each with its residual and norm."""
+    """Self-attention and the feed-forward network, each with its residual connection and norm."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -69,15 +69,15 @@ class FullEncoderLayer(nn.Module):
 
 
 class LSTMLayer(nn.Module):
-    """One LSTM, from the left: torch's own, fused."""
+    """One forward LSTM: torch's own, fused."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.recurrence = LSTM(width, width)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        read: Tensor = self.recurrence(x)[0]
-        return read
+        out: Tensor = self.recurrence(x)[0]
+        return out
 
 
 LAYERS: dict[str, Callable[[int], nn.Module]] = {
@@ -93,7 +93,7 @@ OPERATION_COUNTS: dict[str, tuple[int, int]] = {
     "encoder layer": (4, 24),
     "LSTM": (0, 16),
 }
-"""Multiplications and additions of a forward pass: how many times ``n^2 d``, and how many times ``n d^2``."""
+"""Coefficients of ``n^2 d`` and ``n d^2`` in the multiplications and additions of a forward pass."""
 
 COMPLEXITY = {
     "attention alone": "n² d",
@@ -104,13 +104,13 @@ COMPLEXITY = {
 
 
 def count_operations(layer: str, length: int, width: int) -> int:
-    """Multiplications and additions of one forward pass over so many tokens."""
-    squares, lines = OPERATION_COUNTS[layer]
-    return squares * length**2 * width + lines * length * width**2
+    """Return the multiplications and additions of one forward pass."""
+    quadratic, linear = OPERATION_COUNTS[layer]
+    return quadratic * length**2 * width + linear * length * width**2
 
 
 def count_sequential_matmuls(layer: str, length: int, width: int = 8) -> int:
-    """Matrix products that must wait for one another, in a forward pass written out step by step."""
+    """Return the number of sequential matrix multiplications of an unrolled forward pass."""
     module = LAYERS[layer](width)
     x = torch.zeros(1, length, width, requires_grad=True)
     with sdpa_kernel(SDPBackend.MATH), force_unfused_rnn(module):
@@ -118,17 +118,17 @@ def count_sequential_matmuls(layer: str, length: int, width: int = 8) -> int:
 
 
 def _longest_matmul_chain(root: Node | None) -> int:
-    """The most products on any way through the graph of a computation."""
+    """Return the largest number of matrix multiplications on any path of the autograd graph."""
     longest: dict[Node, int] = {}
-    waiting = [root] if root is not None else []
-    while waiting:
-        node = waiting[-1]
-        before = [other for other, _ in node.next_functions if other is not None]
-        unknown = [other for other in before if other not in longest]
+    stack = [root] if root is not None else []
+    while stack:
+        node = stack[-1]
+        inputs = [other for other, _ in node.next_functions if other is not None]
+        unknown = [other for other in inputs if other not in longest]
         if unknown:
-            waiting += unknown
+            stack += unknown
         else:
             own = int(MATMUL_NODE.match(node.name()) is not None)
-            longest[node] = own + max((longest[other] for other in before), default=0)
-            waiting.pop()
+            longest[node] = own + max((longest[other] for other in inputs), default=0)
+            stack.pop()
     return longest[root] if root is not None else 0

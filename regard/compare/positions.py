@@ -1,6 +1,6 @@
-"""How a Transformer should know the order of its tokens: every scheme on a translation and a tagging task (SPEC 2).
+"""Position schemes of the Transformer, compared on a translation and a tagging task.
 
-A sweep of recipes that differ in ``model.positions`` alone; each is written down, trained and scored like any other.
+A sweep of recipes that differ in ``model.positions`` alone; each is written to disk, trained and evaluated.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from regard.compare.translation import POOR_SCORE, min_significant_difference, u
 NO_POSITIONS = "none"
 
 MIN_DIFFERENCE = {"translate": 2.0, "tag": 1.0}
-"""Points of 100 that scores must be apart to be told apart, on however many sentences."""
+"""Smallest difference of scores (0 to 100) that counts, for any number of sentences."""
 
 TASK_TITLES = {"translate": "translation", "tag": "tagging"}
-"""What to call them."""
+"""Names of the tasks in titles."""
 
 
 @dataclass(frozen=True)
 class PositionSweepSetup:
-    """How much text of each kind, which shapes, and how they are trained."""
+    """Corpus sizes, model tables, tokenizer and training settings."""
 
     corpus_sizes: dict[str, CorpusSize]
     models: dict[str, RecipeTable]
@@ -65,7 +65,7 @@ SETUPS = {
 
 
 def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Measurements:
-    """Train each task with each scheme."""
+    """Train a model for each task and scheme."""
     translate = _train_all_schemes(
         "translate", corpora.prepare_pairs, settings, {} if settings.data else SETUPS[settings.pace].tokenizer
     )
@@ -78,7 +78,7 @@ def _train_all_schemes(
     settings: ComparisonSettings,
     tokenizer: RecipeTable,
 ) -> Measurements:
-    """One task with each scheme, on the same text."""
+    """Train and evaluate one task with each scheme on the same text."""
     size, folder = SETUPS[settings.pace], settings.out / "positions" / task
     split, search = (
         prepare_corpus(settings, size.corpus_sizes[task], folder),
@@ -95,29 +95,32 @@ def _train_all_schemes(
 
 
 def primary_score(task: str, scores: Mapping[str, Any]) -> tuple[str, float]:
-    """What a task is judged by, out of 100: BLEU, the F1 of entities, or where there are none accuracy."""
+    """Return the name and value (0 to 100) of a task's main metric: BLEU, entity F1, or else accuracy."""
     if task == "translate":
         return "BLEU", scores["bleu"]
     return ("entity F1", 100 * scores["f1"]) if "f1" in scores else ("accuracy", 100 * scores["accuracy"])
 
 
 def judge_claims(measurements: Measurements) -> list[Finding]:
-    """Whether positions matter at all, and which scheme was best."""
+    """Return the verdicts on the benefit of positions and on sinusoidal ones."""
     return [finding for task, about in measurements.items() for finding in _judge_task(task, about)]
 
 
 def _judge_task(task: str, task_measurements: Mapping[str, Any]) -> list[Finding]:
     label, _ = primary_score(task, task_measurements["models"][0]["scores"])
     scores = {each["name"]: primary_score(task, each["scores"])[1] for each in task_measurements["models"]}
-    bare = scores.pop(NO_POSITIONS)
-    apart = min_significant_difference(task_measurements["n_test"], MIN_DIFFERENCE[task])
-    return [_judge_order_matters(task, label, scores, bare, apart), _judge_sinusoidal(task, label, scores, apart)]
+    without = scores.pop(NO_POSITIONS)
+    difference = min_significant_difference(task_measurements["n_test"], MIN_DIFFERENCE[task])
+    return [
+        _judge_order_matters(task, label, scores, without, difference),
+        _judge_sinusoidal(task, label, scores, difference),
+    ]
 
 
 def _judge_order_matters(
     task: str, label: str, scores: dict[str, float], score_without_positions: float, min_difference: float
 ) -> Finding:
-    """Of every scheme it is claimed, so the worst of them decides."""
+    """Judge whether every scheme is better than none; the worst of them decides."""
     ahead, poor = (
         min(scores.values()) - score_without_positions,
         max(*scores.values(), score_without_positions) < POOR_SCORE,
@@ -132,22 +135,23 @@ def _judge_order_matters(
 
 
 def _judge_sinusoidal(task: str, label: str, scores: dict[str, float], min_difference: float) -> Finding:
-    """As well as learned ones: not noticeably worse; to be worse, they must be clearly `apart`."""
+    """Judge whether sinusoidal positions do as well as learned ones: worse means by `min_difference` at least."""
     own, learned = scores["sinusoidal"], scores["learned"]
     poor, best = max(own, learned) < POOR_SCORE, max(scores, key=lambda name: scores[name])
     held = None if poor else weigh_evidence(own > learned - MIN_DIFFERENCE[task], own < learned - min_difference)
     return Finding(
         f"In {TASK_TITLES[task]}, sinusoidal positions do as well as learned ones.",
         held,
-        f"{label} {own:.1f} against {learned:.1f}{undecided_note(held, min_difference, is_poor=poor)}; the best here was {best}, "
-        f"{scores[best]:.1f}.",
+        f"{label} {own:.1f} against {learned:.1f}{undecided_note(held, min_difference, is_poor=poor)}; the best here "
+        f"was {best}, {scores[best]:.1f}.",
     )
 
 
 def summarise(measurements: Measurements) -> ExperimentSummary:
-    """Tables and findings."""
+    """Return tables and findings."""
     about = [
-        f"{TASK_TITLES[task].capitalize()}: {each['origin']}; {each['n_train']:,} to train on, {each['n_test']:,} to test on"
+        f"{TASK_TITLES[task].capitalize()}: {each['origin']}; {each['n_train']:,} to train on, {each['n_test']:,} "
+        "to test on"
         for task, each in measurements.items()
     ]
     steps = measurements["translate"]["models"][0]["steps"]
@@ -181,7 +185,7 @@ def _scores_table(task: str, task_measurements: Mapping[str, Any]) -> ResultTabl
 
 
 def plot(measurements: Measurements, path: Path) -> Path:
-    """The loss on the validation data while each scheme was trained."""
+    """Plot the validation loss of each scheme during training."""
     charts = [
         Chart(
             TASK_TITLES[task],

@@ -1,7 +1,7 @@
-"""Long-range dependence: how well a text is copied, by how far back each of its tokens lies (SPEC 9.2).
+"""Long-range dependence: the accuracy of copying a sequence, by the distance of its tokens.
 
-One fixed vector has to hold the whole text; attention can look back at it. The texts, and how models learn to copy
-them, are in copying.py. Every encoder-decoder and language model of SPEC 4 takes part, with about as many parameters.
+One fixed vector has to hold the whole sequence; attention can look back at it. The task and its training are in
+copy_task.py. Every encoder-decoder and language model takes part, with about as many parameters.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from regard.progress import progress_bar
 from regard.runs.device import select_device
 
 MIN_ACCURACY_DIFFERENCE = 0.05
-"""Accuracies must be so far apart, and further than three standard errors, to be told apart."""
+"""Smallest difference of accuracies that counts, if it also exceeds three standard errors."""
 
 RECALLED_ACCURACY = 0.95
-"""An accuracy from which on we say that a text was recalled."""
+"""Accuracy from which a sequence counts as recalled."""
 
 
 SETUPS = {
@@ -58,43 +58,44 @@ SETUPS = {
 
 
 def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Measurements:
-    """Train every model on the same texts, and test it at every distance."""
-    size, device = SETUPS[settings.pace], select_device(settings.device)
-    shapes, models = _model_tables(size), []
-    with single_thread(), progress_bar("copying: steps of training", len(shapes) * size.steps) as shown:
-        for name, shape in shapes.items():
-            model = build_model(MODEL_ARCHITECTURES[name], shape, size.vocabulary_size)
-            initialise_weights(model, torch.Generator().manual_seed(settings.seed), model.config.deviation)
-            copier = CopyTaskTrainer(
-                model, size, settings.seed, device, is_decoder_only=MODEL_ARCHITECTURES[name] is CAUSAL_LMS
+    """Train every model on the same sequences and test it at every distance."""
+    setup, device = SETUPS[settings.pace], select_device(settings.device)
+    tables, models = _model_tables(setup), []
+    with single_thread(), progress_bar("copying: steps of training", len(tables) * setup.steps) as progress:
+        for name, table in tables.items():
+            model = build_model(MODEL_ARCHITECTURES[name], table, setup.vocabulary_size)
+            initialise_weights(model, torch.Generator().manual_seed(settings.seed), model.config.init_std)
+            trainer = CopyTaskTrainer(
+                model, setup, settings.seed, device, is_decoder_only=MODEL_ARCHITECTURES[name] is CAUSAL_LMS
             )
             losses = []
-            for loss in copier.train_steps():
+            for loss in trainer.train_steps():
                 losses.append(round(loss, 4))
-                shown.advance()
-            kept = losses[:: max(1, size.steps // 100)]
-            about = {"name": name, "shape": shape, "parameters": count_parameters(model)}
-            models.append({**about, "right": copier.count_correct(), "losses": kept})
-    return {**vars(size), "distances": list(size.distances), "models": models}
+                progress.advance()
+            sampled = losses[:: max(1, setup.steps // 100)]
+            about = {"name": name, "shape": table, "parameters": count_parameters(model)}
+            models.append({**about, "right": trainer.count_correct(), "losses": sampled})
+    return {**vars(setup), "distances": list(setup.distances), "models": models}
 
 
 def _model_tables(setup: CopyTaskSetup) -> dict[str, RecipeTable]:
-    """Every contender, with about as many parameters as the usual Transformer."""
-    both = {"n_decoder_layers": 1, "n_layers": setup.layers, "dropout": 0.0, "n_positions": setup.longest}
+    """Return the ``[model]`` table of every model, with about as many parameters as the baseline Transformer."""
+    common = {"n_decoder_layers": 1, "n_layers": setup.layers, "dropout": 0.0, "n_positions": setup.longest}
     heads = {"n_heads": 2, "d_ff": 2 * setup.width, "d_model": setup.width}
-    usual = {**both, **heads, **TRANSFORMER_MODELS[BASELINE_TRANSFORMER]}
-    wanted = count_parameters(build_model(MODEL_ARCHITECTURES[BASELINE_TRANSFORMER], usual, setup.vocabulary_size))
+    baseline = {**common, **heads, **TRANSFORMER_MODELS[BASELINE_TRANSFORMER]}
+    architectures = MODEL_ARCHITECTURES[BASELINE_TRANSFORMER]
+    target_count = count_parameters(build_model(architectures, baseline, setup.vocabulary_size))
 
-    def same(name: str, shape: RecipeTable) -> RecipeTable:
-        return match_parameter_count(MODEL_ARCHITECTURES[name], shape, setup.vocabulary_size, wanted)
+    def match(name: str, shape: RecipeTable) -> RecipeTable:
+        return match_parameter_count(MODEL_ARCHITECTURES[name], shape, setup.vocabulary_size, target_count)
 
-    one_way = {**both, "n_layers": 1, "directions": "forward"}
-    alone = {"n_layers": setup.layers + 1, "dropout": 0.0, "n_positions": 2 * setup.longest}
+    unidirectional = {**common, "n_layers": 1, "directions": "forward"}
+    decoder_only = {"n_layers": setup.layers + 1, "dropout": 0.0, "n_positions": 2 * setup.longest}
     return {
-        **{name: same(name, {**one_way, **shape}) for name, shape in RNN_MODELS.items()},
-        **{name: {**usual, **shape} for name, shape in TRANSFORMER_MODELS.items()},
-        TRANSFORMER_LM: same(TRANSFORMER_LM, {**alone, **heads, **LANGUAGE_MODELS[TRANSFORMER_LM]}),
-        RNN_LM: same(RNN_LM, {**alone, **LANGUAGE_MODELS[RNN_LM]}),
+        **{name: match(name, {**unidirectional, **shape}) for name, shape in RNN_MODELS.items()},
+        **{name: {**baseline, **shape} for name, shape in TRANSFORMER_MODELS.items()},
+        TRANSFORMER_LM: match(TRANSFORMER_LM, {**decoder_only, **heads, **LANGUAGE_MODELS[TRANSFORMER_LM]}),
+        RNN_LM: match(RNN_LM, {**decoder_only, **LANGUAGE_MODELS[RNN_LM]}),
     }
 
 
@@ -112,29 +113,29 @@ class RecallAccuracies:
         self.parameters = {each["name"]: each["parameters"] for each in measurements["models"]}
 
     def accuracy_at_longest(self, name: str) -> float:
-        """The accuracy at the greatest distance."""
+        """Return the accuracy at the greatest distance."""
         accuracy: float = self.accuracy[name][-1]
         return accuracy
 
     def has_learned(self, *names: str) -> bool:
-        """Whether one of the models recalls the shortest texts at least; else they have learned too little to judge."""
+        """Return True if one of the models recalls the shortest sequences; otherwise none can be judged."""
         return any(self.accuracy[name][0] >= RECALLED_ACCURACY for name in names)
 
     def error_margin(self, *accuracies: float) -> float:
-        """Three standard errors of a difference. Texts count, not tokens: those of one text are not independent."""
+        """Return three standard errors of a difference over sequences; tokens of one sequence are not independent."""
         return 3 * math.sqrt(sum(each * (1 - each) for each in accuracies) / self.n_tested)
 
     def is_clearly_above(self, one: float, other: float) -> bool:
-        """Whether one accuracy is clearly higher."""
+        """Return True if one accuracy is significantly higher."""
         return one - other > self.min_difference(one, other)
 
     def min_difference(self, one: float, other: float) -> float:
-        """How far apart two accuracies must be."""
+        """Return the smallest significant difference of two accuracies."""
         return max(MIN_ACCURACY_DIFFERENCE, self.error_margin(one, other))
 
 
 def judge_claims(measurements: Measurements) -> list[Finding]:
-    """Which of the claims held in these accuracies."""
+    """Return the verdict on each claim."""
     recalled = RecallAccuracies(measurements)
     transformers = [name for name in TRANSFORMER_MODELS if "none" not in name]
     return [
@@ -170,16 +171,16 @@ def _judge_forgetting(accuracies: RecallAccuracies, name: str) -> Finding:
     ends = f"n = {accuracies.distances[0]} and {far:.1%} at n = {accuracies.distances[-1]}"
     learned = accuracies.has_learned(name)
     held = weigh_evidence(accuracies.is_clearly_above(near, far), far >= RECALLED_ACCURACY) if learned else None
-    said = f"{name}: {near:.1%} at {ends}{_undertrained_note(learned)}."
-    return Finding("One fixed vector holds less of a text the longer it is.", held, said)
+    evidence = f"{name}: {near:.1%} at {ends}{_undertrained_note(learned)}."
+    return Finding("One fixed vector holds less of a text the longer it is.", held, evidence)
 
 
 def _judge_any_distance(accuracies: RecallAccuracies, name: str) -> Finding:
     lowest = min(accuracies.accuracy[name])
     where = accuracies.distances[accuracies.accuracy[name].index(lowest)]
-    learned, apart = accuracies.has_learned(name), accuracies.error_margin(lowest)
-    held = weigh_evidence(lowest >= RECALLED_ACCURACY, RECALLED_ACCURACY - lowest > apart) if learned else None
-    few = f", and only {apart:.1%} below that would be clear" if learned and held is None else ""
+    learned, margin = accuracies.has_learned(name), accuracies.error_margin(lowest)
+    held = weigh_evidence(lowest >= RECALLED_ACCURACY, RECALLED_ACCURACY - lowest > margin) if learned else None
+    few = f", and only {margin:.1%} below that would be clear" if learned and held is None else ""
     return Finding(
         f"{name} positions: any distance is one step away, so none is lost.",
         held,
@@ -191,9 +192,9 @@ def _judge_any_distance(accuracies: RecallAccuracies, name: str) -> Finding:
 def _judge_recalls_more(
     accuracies: RecallAccuracies, one: str, other: str, claim: str, *, allow_ties: bool = False
 ) -> Finding:
-    """Whether one is clearly above the other at the greatest distance, or with `ties` not noticeably below it.
+    """Judge whether one model is significantly better at the greatest distance, or with `allow_ties` not worse.
 
-    At no distance may it be clearly below.
+    It must not be significantly worse at any distance.
     """
     a, b = accuracies.accuracy_at_longest(one), accuracies.accuracy_at_longest(other)
     learned, higher = (
@@ -201,14 +202,14 @@ def _judge_recalls_more(
         a - b > -MIN_ACCURACY_DIFFERENCE if allow_ties else accuracies.is_clearly_above(a, b),
     )
     each = zip(accuracies.distances, accuracies.accuracy[one], accuracies.accuracy[other], strict=True)
-    below = [f"{n}" for n, mine, its in each if accuracies.is_clearly_above(its, mine)]
+    below = [f"{n}" for n, first, second in each if accuracies.is_clearly_above(second, first)]
     held = weigh_evidence(higher, bool(below)) if learned else None
-    said = f"{a:.1%} against {b:.1%} at n = {accuracies.distances[-1]}"
+    evidence = f"{a:.1%} against {b:.1%} at n = {accuracies.distances[-1]}"
     if below:
-        said += f"; clearly less at n = {', '.join(below)}"
+        evidence += f"; clearly less at n = {', '.join(below)}"
     elif learned and held is None:
-        said += f"; only {accuracies.min_difference(a, b):.1%} apart would be clear"
-    return Finding(f"{claim}: {one} against {other}.", held, f"{said}{_undertrained_note(learned)}.")
+        evidence += f"; only {accuracies.min_difference(a, b):.1%} apart would be clear"
+    return Finding(f"{claim}: {one} against {other}.", held, f"{evidence}{_undertrained_note(learned)}.")
 
 
 def _undertrained_note(learned: bool) -> str:
@@ -220,16 +221,17 @@ def _undertrained_note(learned: bool) -> str:
 
 
 def summarise(measurements: Measurements) -> ExperimentSummary:
-    """Tables and findings."""
+    """Return tables and findings."""
     recalled = RecallAccuracies(measurements)
     counts = recalled.parameters.values()
     method = (
-        f"Texts of 1 to {measurements['longest']} random tokens out of {measurements['tokens']}, read and then written again: n "
-        f"steps lie between reading a token and writing it. {measurements['steps']:,} steps on {measurements['batch']} texts each, "
-        f"the same texts for all, no dropout, one learning rate ({measurements['rate']:g}, cosine) and one seed for all; "
-        f"{min(counts):,} to {max(counts):,} parameters. Encoders of recurrent models read from the left alone, so "
-        f"that the distance is the same for every token. Tested on {recalled.n_tested:,} new texts of each length; a "
-        "token counts as recalled where it is the likeliest, given the right ones before it. Chance is "
+        f"Texts of 1 to {measurements['longest']} random tokens out of {measurements['tokens']}, read and then "
+        "generated again: n steps lie between reading a token and generating it. "
+        f"{measurements['steps']:,} steps on batches of {measurements['batch']} texts, the same texts for all, no "
+        f"dropout, one learning rate ({measurements['rate']:g}, cosine) and one seed for all; "
+        f"{min(counts):,} to {max(counts):,} parameters. Encoders of recurrent models are unidirectional, so that the "
+        f"distance is the same for every token. Tested on {recalled.n_tested:,} new texts of each length; a token "
+        "counts as recalled if it is the most likely one given the correct tokens before it. Chance is "
         f"{recalled.chance:.1%}. More training moves these curves: they compare models after the same number of steps."
     )
     rows = [
@@ -243,7 +245,7 @@ def summarise(measurements: Measurements) -> ExperimentSummary:
 
 
 def plot(measurements: Measurements, path: Path) -> Path:
-    """Accuracy against distance."""
+    """Plot accuracy against distance."""
     recalled = RecallAccuracies(measurements)
     groups = {
         "recurrence and attention": [*RNN_MODELS, BASELINE_TRANSFORMER],

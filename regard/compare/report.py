@@ -1,4 +1,4 @@
-"""The report of a comparison: one HTML page that needs no network and no other file, figures included."""
+"""The report of a comparison: one self-contained HTML page with embedded figures."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from regard.compare.experiment import Experiment, ExperimentSummary, Finding, Re
 from regard.compare.terminal import is_numeric
 
 FinishedExperiments = Mapping[str, tuple[Experiment, ExperimentResult, Path]]
-"""Parts that have ended, with the places of their figures."""
+"""Finished experiments with their results and the paths of their figures."""
 
 
 def render_report(experiments: FinishedExperiments) -> str:
-    """The whole page."""
-    shown = {name: (part, part.summarise(kept.found)) for name, (part, kept, _) in experiments.items()}
-    filled = {
+    """Return the HTML of the page."""
+    summaries = {key: experiment.summarise(result.found) for key, (experiment, result, _) in experiments.items()}
+    values = {
         "style": _read_asset("report.css"),
-        "summary": "\n".join(_render_summary(name, *each) for name, each in shown.items()),
+        "summary": "\n".join(_render_summary(key, experiments[key][0], each) for key, each in summaries.items()),
         "parts": "\n".join(
-            _render_experiment(name, part, shown[name][1], kept, figure)
-            for name, (part, kept, figure) in experiments.items()
+            _render_experiment(key, experiment, summaries[key], result, figure)
+            for key, (experiment, result, figure) in experiments.items()
         ),
-        "machine": _render_environment([kept for _, kept, _ in experiments.values()]),
+        "machine": _render_environment([result for _, result, _ in experiments.values()]),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], _read_asset("report.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _read_asset("report.html"))
 
 
 def _render_summary(name: str, experiment: Experiment, summary: ExperimentSummary) -> str:
-    """A line of the table of contents: the part, and how many of its claims held."""
+    """Render a line of the table of contents: the experiment and the number of claims per verdict."""
     counts = {verdict: sum(each.verdict == verdict for each in summary.findings) for verdict in VERDICT_CSS_CLASSES}
     marks = "".join(_render_badge(verdict, f"{n} {verdict}") for verdict, n in counts.items() if n)
     return f'<a class="card" href="#{name}"><b>{escape(experiment.title)}</b><span class="marks">{marks}</span></a>'
 
 
 VERDICT_CSS_CLASSES = {"held": "yes", "did not hold": "no", "cannot tell": "open"}
-"""The class of each verdict in the style sheet."""
+"""CSS class of each verdict."""
 
 
 def _render_badge(verdict: str, text: str) -> str:
@@ -50,7 +50,7 @@ def _render_badge(verdict: str, text: str) -> str:
 def _render_experiment(
     name: str, experiment: Experiment, summary: ExperimentSummary, result: ExperimentResult, figure: Path
 ) -> str:
-    """A section: what is claimed, what came of it, the figure, the tables, how it was measured."""
+    """Render a section: claim, findings, figure, tables, method."""
     rows = "\n".join(map(_render_finding, summary.findings))
     tables = "\n".join(map(_render_table, summary.tables))
     return f"""<section id="{name}">
@@ -66,25 +66,25 @@ def _render_experiment(
 
 
 def _escape_text(words: str) -> str:
-    """Words as HTML; a formula is not broken at the end of a line."""
-    return re.sub(r"O\([^)]*\)|[nd] [=<] \d+", lambda found: found[0].replace(" ", "\u00a0"), escape(words))
+    """Escape text for HTML; spaces inside formulas do not break lines."""
+    return re.sub(r"O\([^)]*\)|[nd] [=<] \d+", lambda match: match[0].replace(" ", "\u00a0"), escape(words))
 
 
 def _render_finding(finding: Finding) -> str:
-    said = f"<b>{_escape_text(finding.claim)}</b><br>{_escape_text(finding.evidence_sentence)}"
-    return f"<li>{_render_badge(finding.verdict, finding.verdict)}<div>{said}</div></li>"
+    text = f"<b>{_escape_text(finding.claim)}</b><br>{_escape_text(finding.evidence_sentence)}"
+    return f"<li>{_render_badge(finding.verdict, finding.verdict)}<div>{text}</div></li>"
 
 
 def _render_figure(experiment: Experiment, figure: Path) -> str:
-    """The figure inside the page; nothing where it could not be drawn."""
+    """Embed the figure; return an empty string if there is none."""
     if not figure.exists():
         return ""
-    inside = base64.b64encode(figure.read_bytes()).decode()
-    return f'<figure><img alt="{escape(experiment.title)}" src="data:image/png;base64,{inside}"></figure>'
+    encoded = base64.b64encode(figure.read_bytes()).decode()
+    return f'<figure><img alt="{escape(experiment.title)}" src="data:image/png;base64,{encoded}"></figure>'
 
 
 def _render_table(table: ResultTable) -> str:
-    numeric = [is_numeric([row[place] for row in table.rows]) for place in range(len(table.columns))]
+    numeric = [is_numeric([row[column] for row in table.rows]) for column in range(len(table.columns))]
     head = _render_cells("th", table.columns, numeric)
     body = "\n".join(f"<tr>{_render_cells('td', row, numeric)}</tr>" for row in table.rows)
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
@@ -98,7 +98,7 @@ def _render_cells(tag: str, texts: Sequence[str], numeric: Sequence[bool]) -> st
 
 
 def _render_environment(results: Sequence[ExperimentResult]) -> str:
-    """The facts of all parts; those that differ between parts, each."""
+    """Render the machine and versions of all experiments; values that differ are listed."""
     names = dict.fromkeys(name for each in results for name in each.machine)
     facts = {name: _join_distinct(each.machine.get(name, "") for each in results) for name in names}
     facts["command"] = _join_distinct(each.command for each in results)

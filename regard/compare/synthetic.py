@@ -1,7 +1,7 @@
-"""Data for those who bring none: lists of dates, times, amounts and quantities (demo/cldr_corpus.py), short and long.
+"""Synthetic corpora: short and long lists of dates, times, amounts and quantities (demo/cldr_corpus.py).
 
-A list of k facts is about k times as long as one, so long texts are as right as short ones. For tagging, every word
-has the kind of fact it stands in, from B- at its first word on; which fact a number belongs to, only its place says.
+A list of k facts is about k times as long as one fact, so long texts are as correct as short ones. For tagging, every
+word is labelled with the kind of its fact in the BIO scheme; only context says which fact a number belongs to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from regard.text.pairs import Pair
 from regard.text.tagged import TaggedSentence
 
 FACT_SEPARATORS = Pair("; ", " ; ")
-"""What parts the facts of a list, in English and in French."""
+"""Separators of the facts of a list, in English and in French."""
 
 FACT_TAGS = {
     cldr.date_in_words: "date",
@@ -36,24 +36,24 @@ FACT_TAGS = {
     cldr.compact_number: "number",
     cldr.percentage: "percentage",
 }
-"""Kinds of facts whose words are tagged; sentences, which are made of others, are not among them."""
+"""Tags of the kinds of facts; sentences, which combine other facts, have none."""
 
 
 def generate_pairs(count: int, max_facts: int, seed: int) -> list[Pair]:
-    """So many lists of one to `most` facts in both languages, none of them twice."""
+    """Return `count` different lists of one to `max_facts` facts in both languages."""
     rng = Random(seed)
     french: dict[str, str] = {}
     while len(french) < count:
         facts = [cldr.sample_pair(rng)[1] for _ in range(rng.randint(1, max_facts))]
-        english, of_it = (
-            between.join(side) for between, side in zip(FACT_SEPARATORS, zip(*facts, strict=True), strict=True)
+        english, translation = (
+            separator.join(side) for separator, side in zip(FACT_SEPARATORS, zip(*facts, strict=True), strict=True)
         )
-        french[english] = of_it
+        french[english] = translation
     return [Pair(*item) for item in french.items()]
 
 
 def generate_tagged(count: int, max_facts: int, seed: int) -> list[TaggedSentence]:
-    """So many lists of one to `most` facts, their words tagged, none of them twice; nothing but words parts facts."""
+    """Return `count` different lists of one to `max_facts` facts as tagged words, without separators."""
     rng = Random(seed)
     facts = _generate_tagged_facts(rng)
     labels: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -65,7 +65,7 @@ def generate_tagged(count: int, max_facts: int, seed: int) -> list[TaggedSentenc
 
 
 def _generate_tagged_facts(rng: Random) -> Iterator[TaggedSentence]:
-    """Facts without end, each in English, its words tagged."""
+    """Yield English facts with tagged words, without end."""
     while True:
         kind, pair = cldr.sample_pair(rng)
         if kind in FACT_TAGS:

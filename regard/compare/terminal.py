@@ -1,4 +1,4 @@
-"""A part in a terminal: its findings and its tables, as plain text."""
+"""An experiment in the terminal: its tables and findings as plain text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.compare.experiment import Experiment, ExperimentSummary, ResultTable
 
 
 def format_experiment(experiment: Experiment, summary: ExperimentSummary, width: int | None = None) -> Iterator[str]:
-    """The claim, what became of it, and the numbers."""
+    """Yield the lines of an experiment: claim, tables, findings."""
     columns = width or min(120, shutil.get_terminal_size().columns)
     yield experiment.title
     yield from textwrap.wrap(f"{experiment.claim} ({experiment.source})", columns)
@@ -25,17 +25,17 @@ def format_experiment(experiment: Experiment, summary: ExperimentSummary, width:
 
 
 def format_table(table: ResultTable) -> Iterator[str]:
-    """Columns beside each other: words from the left, numbers from the right."""
+    """Yield the lines of a table: words aligned left, numbers right."""
     rows = [list(table.columns), *map(list, table.rows)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
-    numbers = [is_numeric([row[place] for row in table.rows]) for place in range(len(table.columns))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(table.columns))]
+    numeric = [is_numeric([row[column] for row in table.rows]) for column in range(len(table.columns))]
     yield table.title
     for row in rows:
-        cells = zip(row, widths, numbers, strict=True)
+        cells = zip(row, widths, numeric, strict=True)
         yield "  ".join(cell.rjust(width) if number else cell.ljust(width) for cell, width, number in cells).rstrip()
 
 
 def is_numeric(cells: Sequence[str]) -> bool:
-    """Whether a column holds numbers: all that is there begins with a digit or a sign."""
-    there = [cell for cell in cells if cell]
-    return bool(there) and all(cell[0].isdigit() or cell[0] in "-+" for cell in there)
+    """Return True if a column holds numbers: every cell that is not empty begins with a digit or a sign."""
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and all(cell[0].isdigit() or cell[0] in "-+" for cell in filled)

@@ -1,4 +1,4 @@
-"""Wall-clock times of layers: many small cases in turn, over and over, so that a busy moment hits all alike."""
+"""Wall-clock times of layers, in interleaved rounds, so that other load on the machine affects all cases alike."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from regard.compare.layers import LAYERS
 from regard.progress import progress_bar, track
 
 MIN_TIMED_SECONDS = 0.002
-"""Seconds that are timed at once, at least: what takes less is called several times."""
+"""Shortest timed interval in seconds; faster cases are called several times in it."""
 
 MIN_AND_MAX_ROUNDS = 3, 25
-"""How often each case is timed, at least and at most."""
+"""Smallest and largest number of rounds."""
 
 PASSES = ("forward", "forward + backward")
 
 
 class TimingCase(NamedTuple):
-    """A layer of some width over so many tokens, in one row."""
+    """A layer of a width over one sequence of a length; fields are keys of cost.json."""
 
     layer: str
     passes: str
@@ -35,10 +35,10 @@ class TimingCase(NamedTuple):
 def time_cases(
     cases: Sequence[TimingCase], time_budget: float, device: torch.device, seed: int
 ) -> dict[TimingCase, list[float]]:
-    """The seconds of each case, one for each round; rounds go on until the time is over."""
+    """Return the seconds of each case, one per round; rounds are run until the time budget is spent."""
     torch.manual_seed(seed)
     modules = {(case.layer, case.width): LAYERS[case.layer](case.width).to(device) for case in cases}
-    ready = {
+    prepared = {
         case: _PreparedCase(case, modules[case.layer, case.width], device) for case in track(cases, "preparing layers")
     }
     times: dict[TimingCase, list[float]] = {case: [] for case in cases}
@@ -49,24 +49,24 @@ def time_cases(
                 break
             random.Random(seed + number).shuffle(order)
             for case in order:
-                times[case].append(ready[case].time_one_call())
+                times[case].append(prepared[case].time_one_call())
             shown.advance()
     return times
 
 
 class _PreparedCase:
-    """A case that has been run once, to be timed any number of times."""
+    """A warmed-up case, ready to be timed."""
 
     def __init__(self, case: TimingCase, module: nn.Module, device: torch.device) -> None:
         self.module = module
         self.has_backward = case.passes != PASSES[0]
         self.x = torch.randn(1, case.length, case.width, device=device, requires_grad=self.has_backward)
         self.device, self.n_calls = device, 1
-        self._time_calls()  # the first call also makes what later ones find ready
+        self._time_calls()  # warm-up
         self.n_calls = max(1, math.ceil(MIN_TIMED_SECONDS / max(self._time_calls(), 1e-9)))
 
     def time_one_call(self) -> float:
-        """Of one call."""
+        """Return the seconds of one call."""
         return self._time_calls() / self.n_calls
 
     def _time_calls(self) -> float:
@@ -82,12 +82,12 @@ class _PreparedCase:
             with torch.inference_mode():
                 self.module(self.x)
             return
-        wanted: list[Tensor] = [self.x, *self.module.parameters()]
-        torch.autograd.grad(self.module(self.x).sum(), wanted)
+        inputs: list[Tensor] = [self.x, *self.module.parameters()]
+        torch.autograd.grad(self.module(self.x).sum(), inputs)
 
 
 def synchronize(device: torch.device) -> None:
-    """Until the device has done all that it was asked for."""
+    """Wait for the work queued on the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

@@ -1,6 +1,6 @@
-"""Models trained for a comparison: by recipes, which are written down, through the same door as anybody's.
+"""Training runs of the experiments, through the public API, from recipes that are written beside them.
 
-Every run has its recipe and its run directory in the folder of its part, and goes on where it was stopped.
+Every run has its recipe and its run directory in the directory of its experiment, and is resumed after an interruption.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from regard.training.plan import make_plan
 
 
 class TrainedModel(NamedTuple):
-    """A model that was trained, and what that took; `curve` holds what each validation said, by step."""
+    """A trained model and its cost; `curve` holds the log lines of all validations. Fields are JSON keys."""
 
     name: str
     path: Path
@@ -32,48 +32,48 @@ class TrainedModel(NamedTuple):
     resolved_recipe: config.Tables
 
     def to_json(self) -> dict[str, Any]:
-        """What JSON keeps of it."""
-        kept = ("name", "parameters", "flops", "steps", "tokens", "seconds", "curve")
-        return {name: value for name, value in self._asdict().items() if name in kept} | {"run": self.path.name}
+        """Return the fields that are stored."""
+        stored = ("name", "parameters", "flops", "steps", "tokens", "seconds", "curve")
+        return {name: value for name, value in self._asdict().items() if name in stored} | {"run": self.path.name}
 
 
 N_VALIDATIONS = 5
-"""How often each run is validated."""
+"""Validations per run."""
 
 
 def build_recipe(
     task: str, split: CorpusSplit, model: RecipeTable, tokenizer: RecipeTable, train: RecipeTable
 ) -> config.Tables:
-    """The recipe of one run: every model of a comparison is trained alike, to its last step.
+    """Return the recipe of one run; every model of a comparison is trained in the same way, to its last step.
 
-    Precision too: on a GPU the habits of Transformers and of recurrence differ in it.
+    Precision is set too: on a GPU the defaults of Transformers and of recurrent models differ.
     """
-    often = max(1, train["steps"] // N_VALIDATIONS)
-    seldom = {"validate_every": often, "save_every": often, "log_every": max(1, train["steps"] // 50)}
-    alike = {"schedule": "cosine", "average": 1, "patience": 0, "compiled": False, "precision": "float32"}
+    interval = max(1, train["steps"] // N_VALIDATIONS)
+    intervals = {"validate_every": interval, "save_every": interval, "log_every": max(1, train["steps"] // 50)}
+    common = {"schedule": "cosine", "average": 1, "patience": 0, "compiled": False, "precision": "float32"}
     return {
         "task": {"name": task, **({"label_smoothing": 0.0} if task == "translate" else {})},
         "data": {"train": split.train, "valid": split.valid},
         "tokenizer": tokenizer,
         "model": model,
-        "train": {**train, **seldom, **alike},
+        "train": {**train, **intervals, **common},
     }
 
 
 def slug(name: str) -> str:
-    """The name of a model as that of a file."""
+    """Return the name of a model as a file name."""
     return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def train_model(name: str, recipe: config.Tables, folder: Path, device: str) -> TrainedModel:
-    """Train by a recipe, which is written beside the run; what was begun before is gone on with."""
+    """Train by a recipe, which is written beside the run; an interrupted run is resumed."""
     folder.mkdir(parents=True, exist_ok=True)
-    written, out = folder / f"{slug(name)}.toml", folder / slug(name)
-    written.write_text(config.dump(recipe), encoding="utf-8")
-    run = api.train(written, out=out, device=device, resume=RunDirectory(out).exists())
-    sized = make_plan(run.prepared)
+    recipe_path, out = folder / f"{slug(name)}.toml", folder / slug(name)
+    recipe_path.write_text(config.dump(recipe), encoding="utf-8")
+    run = api.train(recipe_path, out=out, device=device, resume=RunDirectory(out).exists())
+    plan = make_plan(run.prepared)
     progress = run.trainer.progress
-    with progress_bar(f"training {name}: steps", sized.steps) as shown:
+    with progress_bar(f"training {name}: steps", plan.steps) as shown:
         shown.advance(progress.step)
         for event in run:
             shown.advance(event.step - shown.n_done)
@@ -82,8 +82,8 @@ def train_model(name: str, recipe: config.Tables, folder: Path, device: str) -> 
     return TrainedModel(
         name=name,
         path=out,
-        parameters=sized.n_parameters,
-        flops=sized.flops * progress.step / sized.steps,
+        parameters=plan.n_parameters,
+        flops=plan.flops * progress.step / plan.steps,
         steps=progress.step,
         tokens=progress.tokens,
         seconds=progress.seconds,

@@ -1,7 +1,7 @@
-"""Translation by the length of sentences: recurrence without attention, with it, and the Transformer (SPEC 4.1-4.3).
+"""Translation by sentence length: recurrence without attention, with attention, and the Transformer.
 
-All are trained on the same pairs for as many steps, with about as many parameters; the test sentences are sorted
-into buckets by the words of their source, and each bucket has a BLEU of its own.
+All are trained on the same pairs for as many steps, with about as many parameters; the test sentences are divided into
+buckets by the number of words of their source, and BLEU is computed for each bucket.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from regard.text.pairs import read_pairs
 N_BUCKETS = 5
 
 MIN_BLEU_DIFFERENCE = 2.0
-"""BLEU must be so far apart to be told apart, on however many sentences."""
+"""Smallest difference of BLEU that counts, for any number of sentences."""
 
 POOR_SCORE = 10.0
-"""A BLEU up to which a model has learned too little to compare anything."""
+"""BLEU below which a model has learned too little to be compared."""
 
 
 @dataclass(frozen=True)
 class TranslationSetup:
-    """How much text, which shapes, and how they are trained."""
+    """Corpus size, model tables, tokenizer and training settings."""
 
     corpus_size: CorpusSize
     transformer: RecipeTable
@@ -80,18 +80,20 @@ SETUPS = {
 
 
 def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Measurements:
-    """Train all three, and translate the test sentences greedily."""
-    size, folder = SETUPS[settings.pace], settings.out / "translation"
-    split = corpora.prepare_pairs(settings, size.corpus_size, folder)
+    """Train all three models and translate the test sentences greedily."""
+    setup, folder = SETUPS[settings.pace], settings.out / "translation"
+    split = corpora.prepare_pairs(settings, setup.corpus_size, folder)
     sources, references = map(list, zip(*read_pairs(split.test), strict=True))
     edges = bucket_edges([len(source.split()) for source in sources], N_BUCKETS)
     models = []
-    for trained in _train_models(size, split, folder, settings):
-        written = translate_greedily(trained.path, sources, settings.device)
-        lines = [f"{' '.join(text.splitlines())}\n" for text in written]  # one each, though a model may write an end
+    for trained in _train_models(setup, split, folder, settings):
+        hypotheses = translate_greedily(trained.path, sources, settings.device)
+        lines = [
+            f"{' '.join(text.splitlines())}\n" for text in hypotheses
+        ]  # one line each, even if a line break was generated
         (folder / f"{trained.path.name}.translated").write_text("".join(lines), "utf-8")
-        buckets = score_buckets(sources, written, references, edges)
-        models.append({**trained.to_json(), **_score(written, references), "buckets": buckets})
+        buckets = score_buckets(sources, hypotheses, references, edges)
+        models.append({**trained.to_json(), **_score(hypotheses, references), "buckets": buckets})
     counts = {"n_train": split.n_train, "n_valid": split.n_valid, "n_test": split.n_test}
     return {"origin": split.origin, **counts, "edges": edges, "models": models}
 
@@ -99,7 +101,7 @@ def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Meas
 def _train_models(
     setup: TranslationSetup, split: corpora.CorpusSplit, folder: Path, settings: ComparisonSettings
 ) -> Iterator[runs.TrainedModel]:
-    """The models one by one; those after the first are as large as it turned out to be on this text."""
+    """Train the models one by one; the others match the number of parameters of the first on this text."""
     tokenizer = {} if settings.data else setup.tokenizer
     train = {**setup.train, "seed": settings.seed}
 
@@ -120,28 +122,30 @@ def _train_models(
 
 
 def translate_greedily(path: Path, sources: Sequence[str], device: str) -> list[str]:
-    """What the model in a run makes of each source, greedily."""
-    found = api.load(path, device=device).stream(buffered_read(sources), aligned=False, beam=1, batch=64)
-    return [best[0].text for _, best in found]
+    """Return the greedy translations of the model in a run directory."""
+    translated = api.load(path, device=device).translate_iterable(
+        buffered_read(sources), aligned=False, beam=1, batch=64
+    )
+    return [best[0].text for _, best in translated]
 
 
 def bucket_edges(lengths: Sequence[int], n_buckets: int) -> list[int]:
-    """The shortest length of each bucket, so that all hold about as many; fewer where lengths are often the same."""
+    """Return the least length of each of `n_buckets` buckets of about equal size; fewer if many lengths are equal."""
     ordered = sorted(lengths)
-    return sorted({ordered[len(ordered) * number // n_buckets] for number in range(n_buckets)})
+    return sorted({ordered[len(ordered) * index // n_buckets] for index in range(n_buckets)})
 
 
 def score_buckets(
     sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], edges: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The scores of each bucket, with the words of its shortest and its longest source."""
-    found = []
+    """Return the scores of each bucket, with the number of words of its shortest and longest source."""
+    buckets = []
     for low, above in pairwise([*edges, 10**9]):
-        chosen = [i for i, source in enumerate(sources) if low <= len(source.split()) < above]
-        longest = max(len(sources[i].split()) for i in chosen)
-        scores = _score([hypotheses[i] for i in chosen], [references[i] for i in chosen])
-        found.append({"from": low, "to": longest, "n": len(chosen), **scores})
-    return found
+        indices = [i for i, source in enumerate(sources) if low <= len(source.split()) < above]
+        longest = max(len(sources[i].split()) for i in indices)
+        scores = _score([hypotheses[i] for i in indices], [references[i] for i in indices])
+        buckets.append({"from": low, "to": longest, "n": len(indices), **scores})
+    return buckets
 
 
 def _score(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
@@ -150,7 +154,7 @@ def _score(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, An
 
 
 def judge_claims(measurements: Measurements) -> list[Finding]:
-    """Which of the claims held in these scores."""
+    """Return the verdict on each claim."""
     models = {each["name"]: each for each in measurements["models"]}
     return [
         _judge_quality_falls(models[RNN_WITHOUT_ATTENTION]),
@@ -166,12 +170,12 @@ def judge_claims(measurements: Measurements) -> list[Finding]:
 
 
 def min_significant_difference(n_sentences: int, minimum: float = MIN_BLEU_DIFFERENCE) -> float:
-    """How far apart the scores of so many sentences must be: about their 95 % interval, to either side."""
+    """Return the smallest significant difference of scores of so many sentences: about their 95 % interval."""
     return max(minimum, 60 / math.sqrt(n_sentences))
 
 
 def undecided_note(held: bool | None, min_difference: float, *, is_poor: bool, has_one_bucket: bool = False) -> str:
-    """Why scores cannot tell, where they cannot: models learned too little, one bucket is `alone`, or it is noise."""
+    """Return why a claim is undecided: too little was learned, there is one bucket, or the difference is noise."""
     if held is not None:
         return ""
     if is_poor:
@@ -182,45 +186,50 @@ def undecided_note(held: bool | None, min_difference: float, *, is_poor: bool, h
 
 
 def _judge_quality_falls(model: Mapping[str, Any]) -> Finding:
-    """The claim is of one vector: what it makes of short sentences it no longer makes of long ones."""
+    """Judge whether one fixed vector translates long sentences worse than short ones."""
     first, last = model["buckets"][0], model["buckets"][-1]
-    short, long, apart = first["bleu"], last["bleu"], min_significant_difference(min(first["n"], last["n"]))
+    short, long, min_difference = first["bleu"], last["bleu"], min_significant_difference(min(first["n"], last["n"]))
     poor = max(short, long) < POOR_SCORE
-    held = None if poor else weigh_evidence(short - long > apart, long - short > apart)
+    held = None if poor else weigh_evidence(short - long > min_difference, long - short > min_difference)
     return Finding(
         "With one fixed vector, quality falls as sentences grow.",
         held,
-        f"{model['name']}: BLEU {short:.1f} with {_format_word_range(first)}, {long:.1f} with {_format_word_range(last)}"
-        f"{undecided_note(held, apart, is_poor=poor, has_one_bucket=first is last)}.",
+        f"{model['name']}: BLEU {short:.1f} with {_format_word_range(first)}, "
+        f"{long:.1f} with {_format_word_range(last)}"
+        f"{undecided_note(held, min_difference, is_poor=poor, has_one_bucket=first is last)}.",
     )
 
 
 def _judge_gain_grows(models: Mapping[str, Any], one: str, other: str, claim: str) -> Finding:
-    """Whether what one gains over the other is more in the longest bucket than in the shortest."""
+    """Judge whether one model gains more over the other in the longest bucket than in the shortest."""
     gains = [a["bleu"] - b["bleu"] for a, b in zip(models[one]["buckets"], models[other]["buckets"], strict=True)]
     first, last = models[one]["buckets"][0], models[one]["buckets"][-1]
-    more, apart = gains[-1] - gains[0], min_significant_difference(min(first["n"], last["n"]))
+    more, min_difference = gains[-1] - gains[0], min_significant_difference(min(first["n"], last["n"]))
     poor = min(models[one]["bleu"], models[other]["bleu"]) < POOR_SCORE
-    held = None if poor else weigh_evidence(more > apart, more < -apart)
+    held = None if poor else weigh_evidence(more > min_difference, more < -min_difference)
     return Finding(
         claim,
         held,
-        f"{one} gains {gains[0]:+.1f} BLEU with {_format_word_range(first)} and {gains[-1]:+.1f} with {_format_word_range(last)}"
-        f"{undecided_note(held, apart, is_poor=poor, has_one_bucket=first is last)}.",
+        f"{one} gains {gains[0]:+.1f} BLEU with {_format_word_range(first)} and "
+        f"{gains[-1]:+.1f} with {_format_word_range(last)}"
+        f"{undecided_note(held, min_difference, is_poor=poor, has_one_bucket=first is last)}.",
     )
 
 
 def _judge_better(models: Mapping[str, Any], one: str, other: str) -> Finding:
     a, b = models[one], models[other]
-    ahead, apart = a["bleu"] - b["bleu"], min_significant_difference(sum(bucket["n"] for bucket in a["buckets"]))
+    ahead, min_difference = (
+        a["bleu"] - b["bleu"],
+        min_significant_difference(sum(bucket["n"] for bucket in a["buckets"])),
+    )
     poor = max(a["bleu"], b["bleu"]) < POOR_SCORE
-    held = None if poor else weigh_evidence(ahead > apart, ahead < -apart)
+    held = None if poor else weigh_evidence(ahead > min_difference, ahead < -min_difference)
     long = f"{a['buckets'][-1]['bleu']:.1f} against {b['buckets'][-1]['bleu']:.1f}"
     return Finding(
         f"The Transformer translates better than recurrence: {one} against {other}.",
         held,
         f"BLEU {a['bleu']:.1f} against {b['bleu']:.1f}, with {_format_word_range(a['buckets'][-1])} {long}"
-        f"{undecided_note(held, apart, is_poor=poor)}.",
+        f"{undecided_note(held, min_difference, is_poor=poor)}.",
     )
 
 
@@ -230,14 +239,14 @@ def _format_word_range(bucket: Mapping[str, Any]) -> str:
 
 
 def summarise(measurements: Measurements) -> ExperimentSummary:
-    """Tables and findings."""
+    """Return tables and findings."""
     models = measurements["models"]
     counts = [each["parameters"] for each in models]
     method = (
-        f"{measurements['origin']}; {measurements['n_train']:,} to train on, {measurements['n_test']:,} to test on. Each model was trained "
-        f"by the recipe in translation/ for {models[0]['steps']:,} steps in float32 on one seed; "
-        f"{min(counts):,} to {max(counts):,} parameters. Test sentences are translated greedily, sorted by the words "
-        f"of their source into buckets of about one size. {models[0]['signature']}."
+        f"{measurements['origin']}; {measurements['n_train']:,} to train on, {measurements['n_test']:,} to test on. "
+        f"Each model was trained by the recipe in translation/ for {models[0]['steps']:,} steps in float32 on one "
+        f"seed; {min(counts):,} to {max(counts):,} parameters. Test sentences are translated greedily, divided by the "
+        f"number of words of their source into buckets of about equal size. {models[0]['signature']}."
     )
     buckets = models[0]["buckets"]
     columns = ["model", "parameters", "all", *map(_format_word_range, buckets)]
@@ -263,13 +272,13 @@ def summarise(measurements: Measurements) -> ExperimentSummary:
 
 
 def plot(measurements: Measurements, path: Path) -> Path:
-    """BLEU and exact translations against length, both from 0: a point for each bucket, at the middle of it."""
+    """Plot BLEU and exact translations against length: a point at the middle of each bucket."""
     charts = []
-    for title, score, times in (("BLEU", "bleu", 1), ("translated exactly, %", "exact", 100)):
+    for title, score, scale in (("BLEU", "bleu", 1), ("translated exactly, %", "exact", 100)):
         lines = {
             each["name"]: Series(
                 [(bucket["from"] + bucket["to"]) / 2 for bucket in each["buckets"]],
-                [times * bucket[score] for bucket in each["buckets"]],
+                [scale * bucket[score] for bucket in each["buckets"]],
             )
             for each in measurements["models"]
         }
@@ -280,7 +289,7 @@ def plot(measurements: Measurements, path: Path) -> Path:
 EXPERIMENT = Experiment(
     title="Translation by length",
     claim="A recurrent encoder-decoder with one fixed vector translates long sentences worse than short ones; "
-    "attention mends that, and the Transformer, which is nothing but attention, translates best.",
+    "attention remedies that, and the Transformer, built of attention alone, translates best.",
     source="Bahdanau et al. 2015, figure 2; Vaswani et al. 2017, table 2",
     measure=measure,
     summarise=summarise,

@@ -1,9 +1,9 @@
-"""Items laid into rows: the tensors a model takes.
+"""Packed batches: the input tensors of a model.
 
-Reads ids from a column where a placement (`order.py`) puts them; no model, no loss, no choice of what goes where.
-Tasks call it to make their batches; decoding and looking inside call `sentences_to_rows`.
+Copies ids from a column to the positions that a placement (`order.py`) assigns; no model, no loss, no packing
+decisions. Tasks call it to build their batches; decoding and looking inside call `sentences_to_rows`.
 
-    three sentences in one row of eight positions, each followed by the end token (2), empty ids 0:
+    three sentences in one row of eight positions, each followed by <eos> (2), padded with 0:
 
     ids        17  5  2 40  2  9  2  0
     segment     1  1  1  2  2  3  3  0
@@ -26,16 +26,14 @@ from regard.data.lm_windows import LanguageModelWindows
 from regard.data.order import Placement
 from regard.data.packing import concatenate_ranges
 from regard.data.store import TokenStore
-
-IGNORE = -100
-"""The target id at a position where nothing is to be predicted (the default of `cross_entropy`)."""
+from regard.nn import IGNORE
 
 TensorDataclassT = TypeVar("TensorDataclassT", bound="TensorDataclass")
 
 
 @dataclass(frozen=True)
 class TensorDataclass:
-    """A dataclass of tensors, and of dataclasses of them, that moves as one: every batch is one."""
+    """A dataclass of tensors, possibly nested, that moves between devices as one: the base of all batches."""
 
     def to(self: TensorDataclassT, device: torch.device | str, *, non_blocking: bool = False) -> TensorDataclassT:
         return self._map_tensors(lambda part: part.to(device, non_blocking=non_blocking))
@@ -52,7 +50,7 @@ class TensorDataclass:
 
 @dataclass(frozen=True)
 class Rows(TensorDataclass):
-    """Packed rows: what stands at each position, in which sentence of its row (0 = empty), and where in it."""
+    """Packed rows: token ids, the segment of each token (0 = padding), and its position in the segment."""
 
     ids: Int[Tensor, "B T"]
     segment: Int[Tensor, "B T"]
@@ -61,16 +59,16 @@ class Rows(TensorDataclass):
 
 @dataclass(frozen=True)
 class SegmentedRows(Rows):
-    """Rows whose sentences have two parts, the second of which may be empty: `part` is 0 in the first, 1 in it."""
+    """Rows of single texts or pairs; `token_type_ids` is 0 in the first text of a pair, 1 in the second."""
 
     token_type_ids: Int[Tensor, "B T"]
 
 
 @dataclass(frozen=True)
 class EncoderBatch(TensorDataclass):
-    """Rows of texts, and what is to be said of each token, or of each text: the s-th of a row at column s.
+    """Rows of texts with a label for each token, or for each text: that of segment s in column s - 1.
 
-    Of `n_read` tokens something is said of `n_tokens`, which may also be texts.
+    `n_tokens` of the `n_input_tokens` tokens (or of the texts) have a label.
     """
 
     rows: SegmentedRows
@@ -81,7 +79,7 @@ class EncoderBatch(TensorDataclass):
 
 @dataclass(frozen=True)
 class Seq2SeqBatch(TensorDataclass):
-    """Source rows and target rows of the same pairs, equal segments belonging together; `n_tokens` to predict."""
+    """Source and target rows of the same pairs, matched by segment, with `n_tokens` to predict."""
 
     source: Rows
     target_in: Rows
@@ -95,7 +93,7 @@ class Seq2SeqBatch(TensorDataclass):
 
 @dataclass(frozen=True)
 class CausalLMBatch(TensorDataclass):
-    """Rows of texts, and at each of their tokens the one that comes next."""
+    """Rows of texts; the label of each token is the next token."""
 
     rows: Rows
     labels: Int[Tensor, "B T"]
@@ -115,57 +113,59 @@ def build_seq2seq_batch(
     eos_id: int,
     columns: tuple[str, str] = ("source", "target"),
 ) -> Seq2SeqBatch:
-    """The pairs of a placement: the target goes in behind its start token and is to come out up to its end token."""
+    """Build the batch of a placement: decoder input after ``<sos>``, labels up to ``<eos>`` (teacher forcing)."""
     (source, target), (source_width, width) = (store[name] for name in columns), placement.widths
     target_in = build_rows(target, placement, width, prefix_id=sos_id, pad_id=pad_id)
-    to_come, _ = _gather_tokens(target, placement.items, None, eos_id)  # as many as go in, at the same positions
+    labels, _ = _gather_tokens(target, placement.items, None, eos_id)  # as many as target_in has, at its positions
     return Seq2SeqBatch(
         source=build_rows(source, placement, source_width, suffix_id=eos_id, pad_id=pad_id),
         target_in=target_in,
-        target_out=_scatter_into_rows(to_come, target_in.segment.numpy() > 0, IGNORE).long(),
-        n_tokens=len(to_come),
+        target_out=_scatter_into_rows(labels, target_in.segment.numpy() > 0, IGNORE).long(),
+        n_tokens=len(labels),
     )
 
 
 def build_segmented_rows(
     column: Column, token_type_boundary: Int[np.ndarray, " items"], placement: Placement, width: int, *, pad_id: int
 ) -> SegmentedRows:
-    """Lay the texts of a placement end to end in their rows, special ids included, with their token types.
+    """Build the rows of texts with their special tokens and token types.
 
-    `token_type_boundary` has for each text of the column the number of ids before its second part.
+    `token_type_boundary` holds one number for each text: how many of its ids have token type 0.
     """
     rows = build_rows(column, placement, width, pad_id=pad_id)
-    n_first = np.repeat(token_type_boundary[placement.items], column.lengths[placement.items])
-    before = _scatter_into_rows(n_first, rows.segment.numpy() > 0, 0)
-    return SegmentedRows(rows.ids, rows.segment, rows.position, ((rows.position >= before) & (rows.segment > 0)).int())
+    boundaries = np.repeat(token_type_boundary[placement.items], column.lengths[placement.items])
+    boundary = _scatter_into_rows(boundaries, rows.segment.numpy() > 0, 0)
+    return SegmentedRows(
+        rows.ids, rows.segment, rows.position, ((rows.position >= boundary) & (rows.segment > 0)).int()
+    )
 
 
 def arrange_by_segment(
     values: Shaped[np.ndarray, " items"], placement: Placement, n_segments: int, fill_value: int | float
 ) -> Tensor:
-    """A number for each text of a placement, in the row of the text and the column of its segment (from 0)."""
+    """Return one value for each text of a placement, in the row of the text and column segment - 1."""
     table = np.full((placement.n_rows, n_segments), fill_value, dtype=values.dtype)
     table[placement.rows, _segment_numbers(placement) - 1] = values
     return torch.from_numpy(table)
 
 
 def build_causal_lm_batch(windows: LanguageModelWindows, placement: Placement, *, pad_id: int) -> CausalLMBatch:
-    """The windows of a placement: of each part all but the last token goes in, all but the first is to come out."""
-    ids, (owner, starts, spans) = windows.column.ids, windows.segments(placement.items, placement.epoch)
+    """Build the batch of the windows of a placement: the label of each token is the next token."""
+    ids, (owner, starts, lengths) = windows.column.ids, windows.segments(placement.items, placement.epoch)
     rows = _build_rows_from_tokens(
-        ids[concatenate_ranges(starts, spans)], spans, placement.split_items(owner), placement.widths[0], pad_id
+        ids[concatenate_ranges(starts, lengths)], lengths, placement.split_items(owner), placement.widths[0], pad_id
     )
-    following = ids[concatenate_ranges(starts + 1, spans)]
-    return CausalLMBatch(rows, _scatter_into_rows(following, rows.segment.numpy() > 0, IGNORE).long(), len(following))
+    labels = ids[concatenate_ranges(starts + 1, lengths)]
+    return CausalLMBatch(rows, _scatter_into_rows(labels, rows.segment.numpy() > 0, IGNORE).long(), len(labels))
 
 
 def sentences_to_rows(
     sentences: Sequence[Sequence[int]], *, prefix_id: int | None = None, suffix_id: int | None = None, pad_id: int
 ) -> Rows:
-    """One sentence per row, as wide as the longest."""
-    column, alone = Column.from_sentences(sentences), np.arange(len(sentences))
+    """Build rows of one sentence each, padded to the longest."""
+    column, indices = Column.from_sentences(sentences), np.arange(len(sentences))
     width = int(column.lengths.max(initial=0)) + (prefix_id is not None) + (suffix_id is not None)
-    placement = Placement(alone, alone, len(sentences), (width,))
+    placement = Placement(indices, indices, len(sentences), (width,))
     return build_rows(column, placement, width, prefix_id=prefix_id, suffix_id=suffix_id, pad_id=pad_id)
 
 
@@ -178,9 +178,9 @@ def build_rows(
     suffix_id: int | None = None,
     pad_id: int,
 ) -> Rows:
-    """The sentences of a placement end to end in their rows, each with a special id before and after it if asked."""
-    tokens, spans = _gather_tokens(column, placement.items, prefix_id, suffix_id)
-    return _build_rows_from_tokens(tokens, spans, placement, width, pad_id)
+    """Build the packed rows of a placement, with a prefix and a suffix token for each sentence if given."""
+    tokens, lengths = _gather_tokens(column, placement.items, prefix_id, suffix_id)
+    return _build_rows_from_tokens(tokens, lengths, placement, width, pad_id)
 
 
 def _build_rows_from_tokens(
@@ -190,37 +190,37 @@ def _build_rows_from_tokens(
     width: int,
     pad_id: int,
 ) -> Rows:
-    """Tokens of items of these lengths, one after another, in the rows of a placement."""
-    number = _segment_numbers(placement)
+    """Build rows from the concatenated tokens of the items of a placement."""
+    segments = _segment_numbers(placement)
     used = np.bincount(placement.rows, lengths, placement.n_rows)
-    assert used.max(initial=0) <= width, f"a row of {used.max():.0f} positions laid into a width of {width}"
-    taken = np.arange(width) < used[:, None]  # each row from the left, without gaps: so tokens in order fill it
+    assert used.max(initial=0) <= width, f"{used.max():.0f} tokens in a row of width {width}"
+    occupied = np.arange(width) < used[:, None]  # rows are filled from the left without gaps, in the order of tokens
     return Rows(
-        ids=_scatter_into_rows(tokens, taken, pad_id),
-        segment=_scatter_into_rows(np.repeat(number, lengths), taken, 0),
-        position=_scatter_into_rows(concatenate_ranges(np.zeros_like(lengths), lengths), taken, 0),
+        ids=_scatter_into_rows(tokens, occupied, pad_id),
+        segment=_scatter_into_rows(np.repeat(segments, lengths), occupied, 0),
+        position=_scatter_into_rows(concatenate_ranges(np.zeros_like(lengths), lengths), occupied, 0),
     )
 
 
 def _segment_numbers(placement: Placement) -> Int[np.ndarray, " items"]:
-    """The segment of each item in its row, from 1."""
+    """Return the segment of each item in its row, counted from 1."""
     return np.arange(len(placement.rows)) - np.searchsorted(placement.rows, placement.rows) + 1
 
 
 def _gather_tokens(
     column: Column, items: Int[np.ndarray, " items"], prefix_id: int | None, suffix_id: int | None
 ) -> tuple[Int[np.ndarray, " total"], Int[np.ndarray, " items"]]:
-    """The sentences one after another with their special ids, and how many positions each takes."""
-    lengths = column.lengths[items]
-    spans = lengths + (prefix_id is not None) + (suffix_id is not None)
-    ends = np.cumsum(spans, dtype=np.int64)
-    tokens = np.empty(spans.sum(), dtype=np.int32)
-    own = np.ones(len(tokens), dtype=bool)
-    for special, where in ((prefix_id, ends - spans), (suffix_id, ends - 1)):
-        if special is not None:
-            tokens[where], own[where] = special, False
-    tokens[own] = column.ids[concatenate_ranges(column.offsets[items], lengths)]
-    return tokens, spans
+    """Return the concatenated sentences with their special tokens, and the length of each."""
+    n_own = column.lengths[items]
+    lengths = n_own + (prefix_id is not None) + (suffix_id is not None)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    tokens = np.empty(lengths.sum(), dtype=np.int32)
+    is_own = np.ones(len(tokens), dtype=bool)
+    for special_id, indices in ((prefix_id, ends - lengths), (suffix_id, ends - 1)):
+        if special_id is not None:
+            tokens[indices], is_own[indices] = special_id, False
+    tokens[is_own] = column.ids[concatenate_ranges(column.offsets[items], n_own)]
+    return tokens, lengths
 
 
 def _scatter_into_rows(

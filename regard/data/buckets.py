@@ -1,6 +1,6 @@
-"""Texts taken a window at a time, and sentences of like length together: for work where each has a row to itself.
+"""Buffered reading of texts, and batches of similar length, for inference with one sentence per row.
 
-Decoding, scoring and embedding read any number of texts through this and give results in input order.
+Decoding, scoring and embedding read any number of texts through this and return results in input order.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ BUFFER_SIZE = 1024
 
 
 def buffered_read(texts: Iterable[TextT]) -> Iterator[list[TextT]]:
-    """The texts, as many at a time as pay to be sorted."""
+    """Yield the texts in buffers of `BUFFER_SIZE`, to be sorted by length."""
     source = iter(texts)
-    while window := list(islice(source, BUFFER_SIZE)):
-        yield window
+    while buffer := list(islice(source, BUFFER_SIZE)):
+        yield buffer
 
 
 def buffered_read_stream(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts of a slow source: each window is what has come by then, so nobody waits for a full one.
+    """Yield the texts of a slow source: each buffer holds the texts available by then, so none waits for a full one.
 
-    A fast source is read a window ahead and no further, however long it is.
+    A fast source is read at most one buffer ahead.
     """
-    came: Queue[str | BaseException | None] = Queue(BUFFER_SIZE)
+    queue: Queue[str | BaseException | None] = Queue(BUFFER_SIZE)
 
-    def listen() -> None:
+    def read() -> None:
         try:
             for text in texts:
-                came.put(text)
-            came.put(None)
+                queue.put(text)
+            queue.put(None)
         except BaseException as error:
-            came.put(error)
+            queue.put(error)
 
-    Thread(target=listen, name="regard-listen", daemon=True).start()
+    Thread(target=read, name="regard-read", daemon=True).start()
     while True:
-        window: list[str] = []
-        while not window or (not came.empty() and len(window) < BUFFER_SIZE):
-            text = came.get()
+        buffer: list[str] = []
+        while not buffer or (not queue.empty() and len(buffer) < BUFFER_SIZE):
+            text = queue.get()
             if not isinstance(text, str):
-                if window:
-                    yield window
+                if buffer:
+                    yield buffer
                 if text is not None:
                     raise text
                 return
-            window.append(text)
-        yield window
+            buffer.append(text)
+        yield buffer
 
 
 def batch_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """The indices of all sentences, longest first, `size` at a time."""
+    """Yield the indices of all sentences, longest first, `batch_size` at a time."""
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     for first in range(0, len(lengths), batch_size):
         yield longest_first[first : first + batch_size]
 
 
 def batch_by_tokens(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """The indices of all sentences, longest first, as many at a time as take `most` positions together, or one."""
+    """Yield the indices of all sentences, longest first, in batches of at most `max_tokens` positions, or of one."""
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     first = 0
     while first < len(lengths):

@@ -1,7 +1,7 @@
-"""From examples of text to token stores: counting, holding out, encoding.
+"""The corpus of a recipe: statistics, validation split, source weights, and encoding into token stores.
 
-An example is a tuple of texts, one per column; what the columns mean is the task's business. `training/prepare.py`
-makes a `Corpus` and hands it to the task; readers are in text/, the files on disk in data/store.py.
+An example is a tuple of texts, one per column; the meaning of the columns is the task's. `training/prepare.py`
+makes a `Corpus` and passes it to the task; readers are in text/, the files on disk in data/store.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from itertools import filterfalse, islice
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -21,10 +20,11 @@ import numpy as np
 from jaxtyping import Integer
 
 from regard.data.columns import ColumnSpec, EncodedChunk
-from regard.data.store import TokenStore, compute_fingerprint
+from regard.data.store import TokenStore
 from regard.errors import ConfigError
 from regard.progress import track, track_file_reading, warn
 from regard.text.files import STDIN, check_readable, file_format
+from regard.text.fingerprints import fingerprint_files, hash_text
 
 Example = tuple[str, ...]
 """The texts of one example, one for each column of the task."""
@@ -33,7 +33,7 @@ ENCODING_CHUNK_SIZE = 4096
 """Examples encoded at once."""
 
 MAX_HELD_OUT = 1000
-"""Examples kept for validation where no validation files are given, at most; never more than one in twenty."""
+"""Examples held out for validation if no validation files are given, at most; never more than one in twenty."""
 
 HELD_OUT_RATIO = 20
 """One in so many examples, or lines, is held out for validation."""
@@ -42,7 +42,7 @@ MIN_ROW_WIDTH = 8
 """Positions of the narrowest rows."""
 
 MAX_TOKENIZER_EXAMPLES = 1_000_000
-"""Examples a vocabulary is learned from, at most."""
+"""Examples that a tokenizer is trained on, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +53,19 @@ class DataConfig:
     valid: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     skip_empty: bool = False
+    weights: tuple[int, ...] = ()
     max_length: int
 
     def __post_init__(self) -> None:
+        if any(weight < 1 for weight in self.weights):
+            raise ConfigError(f"data.weights = {list(self.weights)}; expected whole numbers of at least 1")
         if self.max_length < MIN_ROW_WIDTH:
             raise ConfigError(f"data.max_length = {self.max_length}; expected at least {MIN_ROW_WIDTH} tokens")
 
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """How much text there is: examples, words by white space in all columns, and a hash of each first text."""
+    """The number of examples, of words in all columns (split at white space), and a hash of each first text."""
 
     n_examples: int
     n_words: int
@@ -70,29 +73,25 @@ class CorpusStatistics:
 
 
 def collect_statistics(examples: Iterable[Example], file_sizes: Mapping[Path, int] | None = None) -> CorpusStatistics:
-    """Read everything once, from files of these sizes; also finds every fault of theirs before any work is done."""
+    """Read all examples once, from files of these sizes; this also raises every error in them before any work."""
     hashes = array("Q")
     n_words = 0
     with track_file_reading("reading", file_sizes) if file_sizes else nullcontext():
         for example in examples if file_sizes else track(examples, "reading"):
-            hashes.append(_hash_example(example))
+            hashes.append(hash_text(example[0]))
             n_words += sum(len(text.split()) for text in example)
     return CorpusStatistics(len(hashes), n_words, np.frombuffer(hashes, dtype=np.uint64))
 
 
 def make_held_out_filter(statistics: CorpusStatistics, unit: str = "examples") -> Callable[[Example], bool]:
-    """Which examples are kept for validation: a function of the first text, so equal sources stay together."""
-    wanted = min(MAX_HELD_OUT, statistics.n_examples // HELD_OUT_RATIO)
-    if wanted == 0:
+    """Return a predicate for the held-out examples: by the hash of the first text, so equal sources stay together."""
+    n_held_out = min(MAX_HELD_OUT, statistics.n_examples // HELD_OUT_RATIO)
+    if n_held_out == 0:
         raise ConfigError(
             f"{unit}: only {statistics.n_examples}, too few to hold some out for validation; pass --valid with files"
         )
-    limit = int(np.partition(statistics.hashes, wanted - 1)[wanted - 1])
-    return lambda example: _hash_example(example) <= limit
-
-
-def _hash_example(example: Example) -> int:
-    return int.from_bytes(blake2b(example[0].encode(), digest_size=8).digest())
+    limit = int(np.partition(statistics.hashes, n_held_out - 1)[n_held_out - 1])
+    return lambda example: hash_text(example[0]) <= limit
 
 
 def slice_lines(examples: Iterable[Example], start: int, stop: int | None = None) -> Iterator[Example]:
@@ -108,7 +107,7 @@ def slice_lines(examples: Iterable[Example], start: int, stop: int | None = None
 
 @dataclass(frozen=True)
 class RereadableTexts:
-    """Texts that can be read any number of times, each time from their files."""
+    """Texts that can be iterated any number of times, read from their files each time."""
 
     read: Callable[[], Iterator[str]]
 
@@ -118,23 +117,26 @@ class RereadableTexts:
 
 @runtime_checkable
 class ExampleReader(Protocol):
-    """What finds examples in files: a kind of task, or what it chooses; `unit` says what they are."""
+    """A reader of examples from files; `unit` names the examples in messages.
+
+    Where `examples_have_lines`, they are documents, of which the last lines are held out if there are few documents.
+    """
 
     @property
     def unit(self) -> str: ...
 
     @property
-    def examples_have_lines(self) -> bool:
-        """Examples are documents of lines, of which the last can be held out where there are few documents."""
-        ...
+    def examples_have_lines(self) -> bool: ...
 
     def paths(self, data: Sequence[str]) -> list[Path]: ...
+
+    def group_sources(self, data: Sequence[str]) -> list[list[str]]: ...
 
     def read_examples(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]: ...
 
 
 class Corpus:
-    """The training and validation examples of a recipe; their text is read when asked for, any number of times."""
+    """The training and validation examples of a recipe; text is read lazily, any number of times."""
 
     def __init__(self, reader: ExampleReader, data: DataConfig, where: str) -> None:
         if not data.train:
@@ -145,46 +147,52 @@ class Corpus:
             raise ConfigError(f"{where}: training reads its data several times, so not from standard input; use a file")
         for file in self.files:
             check_readable(file)
+        self._sources = reader.group_sources(data.train) if data.weights else [list(data.train)]
+        self._weights = data.weights or (1,)
+        if len(self._sources) != len(self._weights):
+            names = ", ".join("+".join(source) for source in self._sources)
+            problem = f"{len(self._weights)} data.weights for {len(self._sources)} sources ({names})"
+            raise ConfigError(f"{where}: {problem}; give one for each file, or pair of files of lines")
 
     @cached_property
     def statistics(self) -> CorpusStatistics:
-        """How much there is to learn from; to know it is to have read everything, so every fault has been found."""
+        """The statistics of the training data; computing them reads all data, so it raises every error in it."""
         if self.data.valid:
             collect_statistics(self._read_examples(self.data.valid), self._file_sizes(self.data.valid))
-        return collect_statistics(self._read_examples(self.data.train), self._file_sizes(self.data.train))
+        return collect_statistics(self._read_sources(), self._file_sizes(self.data.train))
 
     def train_examples(self) -> Iterator[Example]:
-        """What is learned from."""
-        examples = self._read_examples(self.data.train)
-        if self.data.valid:
-            return examples
-        if self._first_held_out_line is not None:
-            return slice_lines(examples, 0, self._first_held_out_line)
-        return filterfalse(self._is_held_out, examples)
+        """Return the training examples, each as many times as its source's weight says."""
+        divisor = math.gcd(*self._weights)
+        return self._exclude_held_out(self._read_sources([weight // divisor for weight in self._weights]))
 
     def valid_examples(self) -> Iterator[Example]:
-        """What is validated on: files of its own, or examples held out."""
+        """Return the validation examples: of the validation files, or held out."""
         if self.data.valid:
             return self._read_examples(self.data.valid)
-        examples = self._read_examples(self.data.train)
         if self._first_held_out_line is not None:
-            return slice_lines(examples, self._first_held_out_line)
-        return filter(self._is_held_out, examples)
+            return slice_lines(self._read_sources(), self._first_held_out_line)
+        return filter(self._is_held_out, self._read_sources())
 
     def train_texts(self, *columns: int) -> RereadableTexts:
-        """The training texts of these columns, from at most `SAMPLE` examples spread evenly over the corpus."""
+        """Return the training texts of these columns, of at most `MAX_TOKENIZER_EXAMPLES` examples spread evenly."""
         every = max(1, math.ceil(self.statistics.n_examples / MAX_TOKENIZER_EXAMPLES))
         return RereadableTexts(
-            lambda: (example[i] for example in islice(self.train_examples(), 0, None, every) for i in columns)
+            lambda: (
+                example[i]
+                for example in islice(self._exclude_held_out(self._read_sources()), 0, None, every)
+                for i in columns
+            )
         )
 
     def fingerprint(self, *parts: str) -> str:
-        """Changes when the files or the way to read them do, or a part."""
-        how = [list(self.data.train), list(self.data.valid), self.data.columns, self.data.skip_empty]
-        return compute_fingerprint(self.files, *parts, repr(how))
+        """Return a fingerprint of the files, the settings to read them with, and the parts."""
+        settings = [list(self.data.train), list(self.data.valid), self.data.columns, self.data.skip_empty]
+        settings += [self.data.weights] if self.data.weights else []
+        return fingerprint_files(self.files, *parts, repr(settings))
 
     def _file_sizes(self, data: Sequence[str]) -> dict[Path, int] | None:
-        """The bytes of files that are read from their start to their end; parquet is not."""
+        """Return the sizes of the files, if all are read sequentially; Parquet is not."""
         files = self.reader.paths(data)
         if any(file_format(file) == "parquet" for file in files):
             return None
@@ -194,9 +202,9 @@ class Corpus:
     def _first_held_out_line(self) -> int | None:
         """The line from which on text is held out, where there are too few documents to hold out whole ones."""
         n_documents = self.statistics.n_examples
-        if not self.reader.examples_have_lines or n_documents >= HELD_OUT_RATIO:
+        if not self.reader.examples_have_lines or self.data.weights or n_documents >= HELD_OUT_RATIO:
             return None
-        n_lines = sum(text.count("\n") + 1 for (text,) in self._read_examples(self.data.train))
+        n_lines = sum(text.count("\n") + 1 for (text,) in self._read_sources())
         n_held_out = min(MAX_HELD_OUT, n_lines // HELD_OUT_RATIO)
         if n_held_out == 0:
             return None
@@ -208,13 +216,30 @@ class Corpus:
     def _is_held_out(self) -> Callable[[Example], bool]:
         return make_held_out_filter(self.statistics, self.reader.unit)
 
+    def _exclude_held_out(self, examples: Iterator[Example]) -> Iterator[Example]:
+        if self.data.valid:
+            return examples
+        if self._first_held_out_line is not None:
+            return slice_lines(examples, 0, self._first_held_out_line)
+        return filterfalse(self._is_held_out, examples)
+
+    def _read_sources(self, repeats: Sequence[int] | None = None) -> Iterator[Example]:
+        """Yield the examples of the training sources, each source read on its own and as often as `repeats` says.
+
+        A source always gives the same examples, also those that are held out: a reader may split little text otherwise
+        than much.
+        """
+        for source, n_repeats in zip(self._sources, repeats or [1] * len(self._sources), strict=True):
+            for _ in range(n_repeats):
+                yield from self._read_examples(source)
+
     def _read_examples(self, data: Sequence[str]) -> Iterator[Example]:
         return self.reader.read_examples(data, self.data.columns, skip_empty=self.data.skip_empty)
 
 
 @runtime_checkable
 class ExampleEncoder(Protocol):
-    """What turns examples into the entries of a store: a task."""
+    """An encoder of examples into the entries of a store: a task."""
 
     @property
     def store_columns(self) -> Sequence[ColumnSpec]: ...
@@ -231,7 +256,7 @@ def write_store(
     expected_digest: str = "",
     total: int | None = None,
 ) -> TokenStore:
-    """Encode the examples and keep their ids on disk; where a digest is expected, only ids that have it."""
+    """Encode the examples into a store; if a digest is expected, the ids must have it."""
     encoded = (encoder.encode(chunk) for chunk in chunk_examples(track(examples, "encoding", total)))
     return TokenStore.write(
         path,
@@ -243,7 +268,7 @@ def write_store(
 
 
 def chunk_examples(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """The examples, a few thousand at a time."""
+    """Yield the examples in lists of a few thousand."""
     source = iter(examples)
     while chunk := list(islice(source, ENCODING_CHUNK_SIZE)):
         yield chunk

@@ -1,15 +1,15 @@
-"""Long texts cut into windows, at other places in each epoch.
+"""Language-model windows: long texts split into windows, at other offsets in each epoch.
 
-A text of n + 1 tokens has n to predict. Each of its windows predicts `length` of them, the last one what is left, and
-begins with the token that the one before predicts last:
+A text of n + 1 tokens has n to predict. Each of its windows predicts `length` of them, the last one the rest, and
+begins with the token that the previous window predicts last:
 
     tokens     a b c d e f g h i j k
     epoch 0    [a b c d)[e f g h)[i j)          predict  b c d e | f g h i | j k
     another    [d e f g)[h i j)+[a)[b c)        predict  e f g h | i j k  b | c d
 
-Later epochs turn the text, so that no token stands at the same place of a window again and again. Windows keep their
-lengths; the one that reaches the end goes on with the beginning, which is a text by itself there. A text that fits one
-window stays whole.
+Later epochs rotate the text, so that a token does not have the same position in its window every time. Windows keep
+their lengths; the one that reaches the end continues with the beginning, which is a segment of its own there. A text
+that fits one window is not rotated.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from regard.data.packing import concatenate_ranges
 from regard.data.store import TokenStore
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-"""Multiples of it, without their whole part, lie far apart from each other."""
+"""The fractional parts of its multiples are evenly spread (a low-discrepancy sequence)."""
 
 
 class WindowSegments(NamedTuple):
-    """What windows consist of: whose part each is, where in the column its first token is, and how many it predicts."""
+    """The segments of windows: the window of each, the index of its first token in the column, and its predictions."""
 
     owner: Int[np.ndarray, " parts"]
     starts: Int[np.ndarray, " parts"]
@@ -36,18 +36,18 @@ class WindowSegments(NamedTuple):
 
 
 def cut_windows(store: TokenStore, column: str, length: int) -> LanguageModelWindows:
-    """The windows of a column, which its store keeps: they are asked for with every batch."""
-    found = store.window_cache.get((column, length))
-    if found is None:
-        found = store.window_cache[column, length] = LanguageModelWindows(store[column], length)
-    return found
+    """Return the windows of a column, cached in its store: every batch needs them."""
+    windows = store.window_cache.get((column, length))
+    if windows is None:
+        windows = store.window_cache[column, length] = LanguageModelWindows(store[column], length)
+    return windows
 
 
 class LanguageModelWindows:
-    """All windows of a column of texts, each text's one after another.
+    """All windows of a column of texts, text by text.
 
-    Of each: how many tokens it predicts (`spans`), and its text (`of_text`), where that lies in the column (`offsets`),
-    and where in the text it begins (`first`), in the first epoch.
+    Of each window: how many tokens it predicts (`lengths`), how many its text has to predict (`text_lengths`), where
+    the text begins in the column (`text_offsets`), and where the window begins in the text in epoch 0 (`starts`).
     """
 
     def __init__(self, column: Column, length: int) -> None:
@@ -60,11 +60,12 @@ class LanguageModelWindows:
         self.text_offsets = np.repeat(column.offsets[:-1], n_windows)
 
     def segments(self, windows: Int[np.ndarray, " windows"], epoch: int) -> WindowSegments:
-        """One part of each of these windows, or two where it goes on with the beginning of its text."""
-        of_text, span, offset = self.text_lengths[windows], self.lengths[windows], self.text_offsets[windows]
-        turned = (epoch * GOLDEN_RATIO % 1 * of_text).astype(np.int64)
-        begin = np.where(span < of_text, (self.starts[windows] + turned) % of_text, 0)
-        upto = np.minimum(span, of_text - begin)
-        starts, spans = np.stack((offset + begin, offset), 1).ravel(), np.stack((upto, span - upto), 1).ravel()
-        there = spans > 0
-        return WindowSegments(np.repeat(np.arange(len(windows)), 2)[there], starts[there], spans[there])
+        """Return one segment of each window, or two if it continues with the beginning of its text."""
+        n_text, n_window, offset = self.text_lengths[windows], self.lengths[windows], self.text_offsets[windows]
+        rotation = (epoch * GOLDEN_RATIO % 1 * n_text).astype(np.int64)
+        begin = np.where(n_window < n_text, (self.starts[windows] + rotation) % n_text, 0)
+        n_first = np.minimum(n_window, n_text - begin)
+        starts = np.stack((offset + begin, offset), 1).ravel()
+        lengths = np.stack((n_first, n_window - n_first), 1).ravel()
+        is_used = lengths > 0
+        return WindowSegments(np.repeat(np.arange(len(windows)), 2)[is_used], starts[is_used], lengths[is_used])

@@ -1,12 +1,12 @@
-"""Which items make up which batch: a pure function of (seed, epoch, position), so a run resumes exactly.
+"""The order of batches: a pure function of (seed, epoch, position), so a run resumes exactly.
 
-Gives placements, not tensors: it sees lengths, never ids (`batches.py` lays the ids out). The training loop
-walks `Order.iterate` and saves the cursor; evaluation walks `one_epoch`. An order fixes the shape of its
-batches, so that a loop need not know whether sentences share rows or stand alone.
+Returns placements, not tensors, from lengths alone (`batches.py` copies the ids). The training loop iterates over
+`Order.iterate` and saves the cursor; evaluation uses `iterate_epoch`. An order determines the shape of its batches, so
+that a loop need not know whether rows are packed or hold one sentence each.
 
-    epoch      all items, permuted:   3 7 1 9 4 0 | 8 2 6 5 ...           cut into pools
-    packed     a pool in rows, rows permuted:   [3 1] [9] [0 7 4]         dealt out evenly into batches
-    buckets    a pool by length, one item a row:  [9 3] [1 0 4 7]         batches permuted
+    epoch      all items, shuffled:   3 7 1 9 4 0 | 8 2 6 5 ...           split into pools
+    packed     a pool packed into rows, rows shuffled:   [3 1] [9] [0 7 4]     distributed evenly over batches
+    buckets    a pool sorted by length, one item a row:  [9 3] [1 0 4 7]       batches shuffled
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from jaxtyping import Int, Integer
 from regard.data.packing import Packing, pack
 
 MIN_POOL_ITEMS = 1 << 16
-"""Items packed together at least; more of them fill rows hardly better and make resuming slower."""
+"""Items in a pool at least; larger pools hardly improve packing efficiency and make resuming slower."""
 MIN_POOL_BATCHES = 100
-"""Batches in a pool at least: what its batches leave empty is less than one of them."""
+"""Batches in a pool at least: their empty rows are fewer than those of one batch."""
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a run stands in its data: the next batch to come."""
+    """The position of a run in its data: the next batch."""
 
     epoch: int = 0
     pool: int = 0
@@ -44,9 +44,9 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Placement:
-    """One batch: its items, the row of each (ascending; a row's items in the order they are laid), and its shape.
+    """One batch: its items, the row of each (ascending; the items of a row in their order), and its shape.
 
-    Where there is `one_each`, no row can hold more than one item. Items may differ with the `epoch`, but not in length.
+    With `one_item_per_row` rows are not packed. The content of an item may depend on the `epoch`, but not its length.
     """
 
     items: Int[np.ndarray, " items"]
@@ -57,7 +57,7 @@ class Placement:
     epoch: int = 0
 
     def split_items(self, owner: Int[np.ndarray, " parts"]) -> Placement:
-        """Where the parts of items go: `owner` says whose each is. Where there is `one_each`, so it is with parts."""
+        """Return the placement of parts of items, `owner` being the index of the item of each part."""
         n_parts = len(owner)
         rows, n_rows = (np.arange(n_parts), n_parts) if self.one_item_per_row else (self.rows[owner], self.n_rows)
         return dataclasses.replace(self, items=self.items[owner], rows=rows, n_rows=n_rows)
@@ -65,26 +65,26 @@ class Placement:
 
 @dataclass(frozen=True)
 class EpochEstimate:
-    """Batches in an epoch, and the share of their positions that hold a token, per side."""
+    """Batches in an epoch, and the fraction of their positions that hold a token, per side."""
 
     n_batches: int
     packing_efficiency: tuple[float, ...]
 
 
 class Order(ABC):
-    """The order of batches; a kind of order says only what the batches of one pool are."""
+    """The order of batches; subclasses define the batches of one pool."""
 
     n_pools: int
 
     @abstractmethod
     def pool_batches(self, epoch: int, pool: int) -> list[Placement]:
-        """The batches of one pool, always the same ones; together the pools of an epoch hold every item once."""
+        """Return the batches of one pool, a pure function; together the pools of an epoch hold every item once."""
 
     @abstractmethod
     def estimate(self) -> EpochEstimate: ...
 
     def iterate(self, cursor: Cursor | None = None) -> Iterator[tuple[Placement, Cursor]]:
-        """Batches from the cursor on, without end, each with the cursor after it."""
+        """Yield batches from the cursor on, endlessly, each with the cursor after it."""
         cursor = cursor or Cursor()
         assert cursor.pool < self.n_pools, f"{cursor} in an order of {self.n_pools} pools"
         while True:
@@ -95,7 +95,7 @@ class Order(ABC):
             cursor = next_pool
 
     def iterate_epoch(self, epoch: int = 0) -> Iterator[Placement]:
-        """Every item once."""
+        """Yield the batches of one epoch."""
         for pool in range(self.n_pools):
             yield from self.pool_batches(epoch, pool)
 
@@ -107,7 +107,7 @@ class Order(ABC):
 
 @dataclass(eq=False)
 class PooledOrder(Order):
-    """The items, or those chosen of them, permuted anew in each epoch and cut into pools."""
+    """The items, or a selection of them, shuffled in each epoch and split into pools."""
 
     lengths: Int[np.ndarray, "items sides"]
     _: KW_ONLY
@@ -124,21 +124,22 @@ class PooledOrder(Order):
 
     @abstractmethod
     def _default_pool_size(self) -> int:
-        """Items in a pool, where nobody says how many."""
+        """Return the number of items in a pool if none is given."""
 
     def estimate(self) -> EpochEstimate:
-        """From the batches of the first pool; exact where it is the only one."""
+        """Estimate from the batches of the first pool; exact if it is the only one."""
         batches, lengths = self.pool_batches(0, 0), self.lengths[self._pool_items(0, 0)]
-        room = sum(batch.n_rows * np.array(batch.widths, dtype=np.int64) for batch in batches)
-        used = lengths.sum(axis=0, dtype=np.int64) / room
-        return EpochEstimate(round(len(batches) * len(self._selected_items) / len(lengths)), tuple(used.tolist()))
+        n_positions = sum(batch.n_rows * np.array(batch.widths, dtype=np.int64) for batch in batches)
+        efficiency = lengths.sum(axis=0, dtype=np.int64) / n_positions
+        n_batches = round(len(batches) * len(self._selected_items) / len(lengths))
+        return EpochEstimate(n_batches, tuple(efficiency.tolist()))
 
     def _pool_items(self, epoch: int, pool: int) -> Int[np.ndarray, " items"]:
         first, last = (len(self._selected_items) * index // self.n_pools for index in (pool, pool + 1))
         return self._permutation(epoch)[first:last].astype(np.int64)
 
     def _permutation(self, epoch: int) -> Integer[np.ndarray, " items"]:
-        """All items in the order of that epoch; the last one asked for is kept, for the pools to come."""
+        """Return all items in the order of that epoch, cached for its next pools."""
         if self._cached_permutation is None or self._cached_permutation[0] != epoch:
             items = self._selected_items.astype(np.min_scalar_type(len(self.lengths)))
             if self.shuffle:
@@ -149,7 +150,7 @@ class PooledOrder(Order):
 
 @dataclass(eq=False)
 class PackedOrder(PooledOrder):
-    """Batches of one constant shape whose rows are packed nearly full."""
+    """Batches of one constant shape with packed rows."""
 
     capacity: Sequence[int]
     rows_per_batch: int
@@ -159,7 +160,7 @@ class PackedOrder(PooledOrder):
         return max(MIN_POOL_ITEMS, math.ceil(MIN_POOL_BATCHES * self.rows_per_batch / rows_per_item))
 
     def pool_batches(self, epoch: int, pool: int) -> list[Placement]:
-        """The pool packed, its rows permuted and dealt out."""
+        """Pack the pool, shuffle its rows and distribute them over batches."""
         items = self._pool_items(epoch, pool)
         packing = pack(self.lengths[items], self.capacity)
         if self.shuffle:
@@ -168,7 +169,7 @@ class PackedOrder(PooledOrder):
         return self._distribute_rows(items, packing, epoch)
 
     def _distribute_rows(self, items: Int[np.ndarray, " items"], packing: Packing, epoch: int) -> list[Placement]:
-        """The rows spread evenly over as few batches as hold them: none is left with a few rows of noise."""
+        """Distribute the rows evenly over as few batches as possible, so that none has only a few rows."""
         by_row = np.argsort(packing.rows.astype(np.min_scalar_type(packing.n_rows)), kind="stable")
         items, rows = items[by_row], packing.rows[by_row]
         n_batches = math.ceil(packing.n_rows / self.rows_per_batch)
@@ -182,9 +183,9 @@ class PackedOrder(PooledOrder):
 
 @dataclass(eq=False)
 class BucketOrder(PooledOrder):
-    """Batches of items of like length, one in each row and as wide as the longest, about `batch_tokens` positions.
+    """Batches of items of similar length, one in each row, padded to the longest, of about `batch_tokens` positions.
 
-    Of items with several sides the widest counts.
+    The length of an item is that of its longest side.
     """
 
     batch_tokens: int
@@ -194,7 +195,7 @@ class BucketOrder(PooledOrder):
         return max(MIN_POOL_ITEMS, math.ceil(MIN_POOL_BATCHES * self.batch_tokens / mean))
 
     def pool_batches(self, epoch: int, pool: int) -> list[Placement]:
-        """The pool from its longest items to its shortest, cut, and the batches permuted."""
+        """Sort the pool from the longest items to the shortest, split it, and shuffle the batches."""
         items = self._pool_items(epoch, pool)
         sides = self.lengths[items]
         longest_first = np.lexsort((*sides.T, sides.max(axis=1)))[::-1]
@@ -209,15 +210,15 @@ class BucketOrder(PooledOrder):
 def _place_one_per_row(
     items: Int[np.ndarray, " items"], sides: Int[np.ndarray, "items sides"], epoch: int
 ) -> Placement:
-    """A batch with one item in each row."""
+    """Return a batch with one item in each row."""
     rows = np.arange(len(items), dtype=np.int32)
     return Placement(items, rows, len(items), tuple(sides.max(axis=0).tolist()), one_item_per_row=True, epoch=epoch)
 
 
 def _batch_boundaries(widths: Int[np.ndarray, " items"], max_tokens: int) -> list[int]:
-    """Where to cut items, widest first: as many at a time as take `most` positions, one at least.
+    """Return where to split items, longest first: batches of at most `max_tokens` positions, or of one item.
 
-    Of the last two batches the last is not the smaller, so that none is left with a few rows of noise.
+    The last two batches share their items evenly, so that none has only a few rows.
     """
     cuts = [0]
     while cuts[-1] < len(widths):

@@ -1,8 +1,8 @@
-"""Which items share a row, so that rows are nearly full: best-fit packing of lengths.
+"""Best-fit packing of items into rows, so that rows are nearly full.
 
-Knows lengths and capacities only, no tokens and no files. An item has one length per side: one side for a
-language model, two for pairs (source and target positions of the same row). Equal lengths make equal rows, so
-the work is done per kind of item (its lengths), not per item. `order.py` calls it once per pool.
+Uses lengths and capacities only, no tokens and no files. An item has one length per side: one side for a
+language model, two for pairs (source and target positions of the same row). Items of equal lengths are
+interchangeable, so the work is done per kind of item (its lengths), not per item. `order.py` calls it once per pool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int, UInt
 
 MAX_DISTINCT_LENGTHS = 4096
-"""Beyond, the items are packed in halves: each choice looks at every kind."""
+"""With more kinds, items are packed in halves, because each choice compares every kind."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Packing:
 
 
 def pack(lengths: Int[np.ndarray, "items sides"], capacity: Sequence[int]) -> Packing:
-    """Rows for all items, none beyond its capacity on any side; the same lengths always give the same rows."""
+    """Assign all items to rows within the capacity of every side; equal lengths always give equal rows."""
     longest = tuple(lengths.max(axis=0, initial=0).tolist())
-    fits = all(length <= most for length, most in zip(longest, capacity, strict=True))
-    assert fits, f"items as long as {longest} for rows of {tuple(capacity)}"
+    fits = all(length <= limit for length, limit in zip(longest, capacity, strict=True))
+    assert fits, f"items of length {longest} for rows of {tuple(capacity)}"
     by_kind, first = _group_by_lengths(lengths, capacity)
     if len(first) > MAX_DISTINCT_LENGTHS:
         return _pack_halves(lengths, capacity)
@@ -43,11 +43,11 @@ def pack(lengths: Int[np.ndarray, "items sides"], capacity: Sequence[int]) -> Pa
 def _group_by_lengths(
     lengths: Int[np.ndarray, "items sides"], capacity: Sequence[int]
 ) -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " kinds"]]:
-    """The items ordered by kind, and where each kind begins in that order."""
+    """Return the items sorted by kind, and where each kind begins in that order."""
     kind = np.zeros(len(lengths), dtype=np.int64)
-    for side, most in enumerate(capacity):
-        kind = kind * (most + 1) + lengths[:, side]
-    if math.prod(most + 1 for most in capacity) <= 1 << 16:
+    for side, limit in enumerate(capacity):
+        kind = kind * (limit + 1) + lengths[:, side]
+    if math.prod(limit + 1 for limit in capacity) <= 1 << 16:
         kind = kind.astype(np.uint16)  # numpy sorts these by radix, several times faster
     by_kind = np.argsort(kind, kind="stable")
     return by_kind, np.flatnonzero(np.diff(kind[by_kind], prepend=-1))
@@ -56,16 +56,16 @@ def _group_by_lengths(
 def _scale_to_common_capacity(
     lengths: Int[np.ndarray, "kinds sides"], capacity: Sequence[int]
 ) -> tuple[UInt[np.ndarray, "sides kinds"], int]:
-    """Lengths in a unit in which every side has the same capacity, and that capacity."""
+    """Return lengths in a unit in which every side has the same capacity, and that capacity."""
     full = math.lcm(*capacity)
-    unit = np.array([full // most for most in capacity])
+    unit = np.array([full // limit for limit in capacity])
     return np.ascontiguousarray((lengths * unit).T.astype(np.min_scalar_type(2 * full + 2))), full
 
 
 def _find_row_patterns(
     sizes: UInt[np.ndarray, "sides kinds"], counts: Int[np.ndarray, " kinds"], capacity: int
 ) -> Iterator[tuple[list[int], int]]:
-    """The kinds that fill one row, and how many rows to fill so: until a kind runs out. Largest kinds first."""
+    """Yield the kinds that fill one row, and how many rows to fill so, until a kind runs out; largest first."""
     by_size = np.argsort(capacity - sizes.max(axis=0), kind="stable")
     sizes, left = sizes[:, by_size], counts[by_size]
     while (live := np.flatnonzero(left)).size:
@@ -77,37 +77,39 @@ def _find_row_patterns(
 
 
 def _fill_row(sizes: UInt[np.ndarray, "sides kinds"], remaining: Int[np.ndarray, " kinds"], capacity: int) -> list[int]:
-    """One row: the largest kind, then always the one that leaves the least room on the roomier side.
+    """Fill one row: the largest kind, then always the one that leaves the least space on the emptier side.
 
-    Minding the roomier side keeps source and target growing together, which is what fills both.
+    Comparing the emptier side makes source and target grow together, which fills both.
     """
-    room = np.full((len(sizes), 1), capacity, dtype=sizes.dtype)
+    space = np.full((len(sizes), 1), capacity, dtype=sizes.dtype)
     row, best = [], 0
     while True:
         row.append(best)
-        room -= sizes[:, best, None]
+        space -= sizes[:, best, None]
         remaining[best] -= 1
         if remaining[best] == 0:
             sizes[:, best] = capacity + 1
-        after = (room - sizes).max(axis=0)  # unsigned: a kind that does not fit wraps round to far above `full`
+        after = (space - sizes).max(axis=0)  # unsigned: a kind that does not fit wraps around to far above `capacity`
         best = int(after.argmin())
         if after[best] > capacity:
             return row
 
 
 def _assign_rows(by_kind: Int[np.ndarray, " items"], patterns: list[tuple[list[int], int]]) -> Packing:
-    """Each item's row: the items of a kind are handed out in order to the rows that want one."""
+    """Return the row of each item: the items of a kind go in order to the rows with that kind."""
     times = np.array([n for _, n in patterns], dtype=np.int64)
     width = np.array([len(kinds) for kinds, _ in patterns], dtype=np.int64)
     first_row = np.repeat(np.cumsum(times) - times, width)
-    wanted = np.argsort(np.array([kind for kinds, _ in patterns for kind in kinds], dtype=np.int64), kind="stable")
+    by_pattern_kind = np.argsort(
+        np.array([kind for kinds, _ in patterns for kind in kinds], dtype=np.int64), kind="stable"
+    )
     rows = np.empty(len(by_kind), dtype=np.int32)
-    rows[by_kind] = concatenate_ranges(first_row[wanted], np.repeat(times, width)[wanted])
+    rows[by_kind] = concatenate_ranges(first_row[by_pattern_kind], np.repeat(times, width)[by_pattern_kind])
     return Packing(rows, int(times.sum()))
 
 
 def concatenate_ranges(starts: Int[np.ndarray, " runs"], counts: Int[np.ndarray, " runs"]) -> Int[np.ndarray, " total"]:
-    """Runs of consecutive numbers, one after another: `starts[i], starts[i] + 1, ...`, `counts[i]` of them."""
+    """Return concatenated ranges of consecutive numbers: `starts[i], starts[i] + 1, ...`, `counts[i]` of them."""
     ends = np.cumsum(counts, dtype=np.int64)
     return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
 

@@ -1,8 +1,8 @@
-"""Batches made ahead of the training step, in one background thread.
+"""Prefetching: batches built ahead of the training step, in one background thread.
 
-Knows nothing of what is in a batch but how to pin and move it. The training loop and evaluation use it as
-`with Prefetch(batches, device) as ahead: for batch, cursor in ahead: ...`; leaving the block, however it is left,
-ends the thread.
+Only pins and moves batches, whatever they contain. The training loop and evaluation use it as
+`with Prefetcher(batches, device) as prefetched: for batch, cursor in prefetched: ...`; leaving the block, also by an
+exception, ends the thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MovableT = TypeVar("MovableT", bound="Movable")
 
 @runtime_checkable
 class Movable(Protocol):
-    """What can be pinned and moved to a device, as a tensor can."""
+    """Anything that can be pinned and moved to a device like a tensor."""
 
     def to(self: MovableT, device: torch.device, *, non_blocking: bool = False) -> MovableT: ...
 
@@ -38,7 +38,7 @@ class _EndOfBatches:
 
 
 class Prefetcher(Generic[Batch, Metadata]):
-    """Pairs of a batch and whatever goes with it (a cursor), a few ahead; an error of the thread is raised here."""
+    """Iterator over pairs of a batch and its metadata (a cursor), a few ahead; errors of the thread are raised here."""
 
     def __init__(self, batches: Iterable[tuple[Batch, Metadata]], device: torch.device, n_ahead: int = 8) -> None:
         self._batches, self._device = batches, device
@@ -59,20 +59,20 @@ class Prefetcher(Generic[Batch, Metadata]):
         self._thread.join()
 
     def __iter__(self) -> Iterator[tuple[Batch, Metadata]]:
-        while not isinstance(made := self._queue.get(), _EndOfBatches):
+        while not isinstance(item := self._queue.get(), _EndOfBatches):
             self._free_slots.release()
-            batch, note = made
+            batch, metadata = item
             # moved here, not in the thread: on the stream of the consumer, and never during its graph capture
-            yield batch.to(self._device, non_blocking=True), note
-        self._queue.put(made)
-        if made.error is not None:
-            raise made.error
+            yield batch.to(self._device, non_blocking=True), metadata
+        self._queue.put(item)
+        if item.error is not None:
+            raise item.error
 
     def _produce(self) -> None:
         error: BaseException | None = None
         try:
-            for batch, note in self._batches:
-                self._queue.put((batch.pin_memory() if self._device.type == "cuda" else batch, note))
+            for batch, metadata in self._batches:
+                self._queue.put((batch.pin_memory() if self._device.type == "cuda" else batch, metadata))
                 self._free_slots.acquire()
                 if self._stop_requested.is_set():
                     break

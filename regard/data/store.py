@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -32,13 +31,10 @@ from regard.data.columns import (
     map_column,
 )
 from regard.disk import fsync_path, write_json
-from regard.text.files import open_bytes
 
 FORMAT_VERSION = 2
 """Format 1, of version 0.1, held token ids alone; labels were ids there, so the digests of labelled data differ."""
 MANIFEST_FILE = "manifest.json"
-FINGERPRINT_BYTES = 1 << 20
-"""Bytes read from each end of a file for its fingerprint."""
 STALE_SECONDS = 3600.0
 """Seconds after which a temporary directory that nobody writes to counts as left by a killed process."""
 
@@ -136,20 +132,6 @@ class TokenStore:
         store = cls.open(path, fingerprint)
         assert store is not None, f"{path}: written, then not readable"
         return store
-
-
-def compute_fingerprint(files: Iterable[Path], *parts: str) -> str:
-    """Return a hash that changes when the files do (name, size, time, first and last MiB) or when a part does."""
-    digest = hashlib.sha256()
-    for path in files:
-        with open_bytes(path) as file:
-            stat = os.fstat(file.fileno())
-            digest.update(json.dumps([path.name, stat.st_size, stat.st_mtime_ns]).encode())
-            digest.update(file.read(FINGERPRINT_BYTES))
-            file.seek(max(0, stat.st_size - FINGERPRINT_BYTES))
-            digest.update(file.read(FINGERPRINT_BYTES))
-    digest.update(json.dumps(parts).encode())
-    return digest.hexdigest()
 
 
 def _write_columns(directory: Path, specs: Sequence[ColumnSpec], chunks: Iterable[EncodedChunk]) -> dict[str, Any]:

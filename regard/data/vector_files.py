@@ -1,7 +1,7 @@
-"""Vectors on the disk, written as they come and there whole or not at all.
+"""Files of embedding vectors, written incrementally and atomically.
 
-.npy        one float32 array (vectors, width); of words and tokens a .tsv beside it says which they are, line by line
-.parquet    a table: what each vector is of, and the vector as a list of fixed length
+.npy        one float32 array (vectors, width); for words and tokens a .tsv beside it with one line per vector
+.parquet    a table: the metadata of each vector, and the vector as a list of fixed length
 """
 
 from __future__ import annotations
@@ -16,62 +16,61 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float
 
-from regard.disk import check_writable, fsync_path, unwritable_error
+from regard.disk import check_writable, convert_write_errors, fsync_path
 from regard.errors import InputError
 
 Vectors = Float[np.ndarray, "N D"]
 VectorMetadata = tuple[int | str, ...]
-"""What a vector is of: a value for each column."""
+"""The origin of a vector, a value for each column: line, text, word ..."""
 
 INTEGER_COLUMNS = ("line", "place")
-"""Columns that hold numbers; all others hold text."""
+"""Columns of numbers; all others hold text."""
 
 TSV_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class VectorWriter(Protocol):
-    """Takes vectors with what they are of."""
+    """A writer of vectors with their metadata."""
 
     def write(self, metadata: Sequence[VectorMetadata], vectors: Vectors) -> None: ...
 
 
 def check_vector_path(path: str | Path) -> Path:
-    """The path, if vectors can be written there."""
-    place = Path(path)
-    if place.suffix.lower() not in VECTOR_WRITERS:
-        found = f"unknown suffix '{place.suffix}'" if place.suffix else "no suffix"
-        raise InputError(f"{place}: {found}; known: {', '.join(VECTOR_WRITERS)}")
-    check_writable(place)
-    return place
+    """Return the path, or raise an error if no vectors can be written there."""
+    path = Path(path)
+    if path.suffix.lower() not in VECTOR_WRITERS:
+        problem = f"unknown suffix '{path.suffix}'" if path.suffix else "no suffix"
+        raise InputError(f"{path}: {problem}; known: {', '.join(VECTOR_WRITERS)}")
+    check_writable(path)
+    return path
 
 
 @contextmanager
 def open_vector_file(path: Path, width: int, columns: Sequence[str]) -> Iterator[VectorWriter]:
-    """A file for vectors of this width; it takes its place when all of them are written."""
-    asides = [path.with_name(f"{path.name}.new")]
+    """Open a file for vectors of this width; it is renamed to `path` at the end of the block."""
+    temporary_paths = [path.with_name(f"{path.name}.new")]
     index = path.with_suffix(".tsv") if path.suffix.lower() == ".npy" and columns != TEXT_VECTOR_COLUMNS else None
     if index is not None:
-        asides.append(index.with_name(f"{index.name}.new"))
+        temporary_paths.append(index.with_name(f"{index.name}.new"))
     try:
-        with ExitStack() as opened:
-            yield VECTOR_WRITERS[path.suffix.lower()](opened, asides, width, columns)
-        for aside in asides[::-1]:
-            fsync_path(aside)
-            aside.replace(aside.with_name(aside.name.removesuffix(".new")))
-        fsync_path(path.parent)
-    except OSError as error:
-        raise unwritable_error(path, error) from None
+        with convert_write_errors(path):
+            with ExitStack() as stack:
+                yield VECTOR_WRITERS[path.suffix.lower()](stack, temporary_paths, width, columns)
+            for temporary_path in temporary_paths[::-1]:
+                fsync_path(temporary_path)
+                temporary_path.replace(temporary_path.with_name(temporary_path.name.removesuffix(".new")))
+            fsync_path(path.parent)
     finally:
-        for aside in asides:
-            aside.unlink(missing_ok=True)
+        for temporary_path in temporary_paths:
+            temporary_path.unlink(missing_ok=True)
 
 
 TEXT_VECTOR_COLUMNS = ("line", "text")
-"""Columns of whole texts, whose vectors are in the order of the lines: their array needs no index."""
+"""Columns of whole texts, whose vectors are in the order of the lines and need no index."""
 
 
 class NpyVectorWriter:
-    """An array whose length is written last, into room that its header keeps for that."""
+    """A .npy array whose length is written last, into the padding of its header."""
 
     def __init__(
         self, exit_stack: ExitStack, temporary_paths: Sequence[Path], width: int, columns: Sequence[str]
@@ -99,17 +98,17 @@ class NpyVectorWriter:
             )
 
     def _write_header(self) -> None:
-        described = {"descr": "<f4", "fortran_order": False, "shape": (self.n_vectors, self.width)}
-        np.lib.format.write_array_header_1_0(self.array_file, described)
+        header = {"descr": "<f4", "fortran_order": False, "shape": (self.n_vectors, self.width)}
+        np.lib.format.write_array_header_1_0(self.array_file, header)
 
     def _finish(self) -> None:
         self.array_file.seek(0)
         self._write_header()
-        assert self.array_file.tell() == self.data_start, "the header of a longer array needs more room"
+        assert self.array_file.tell() == self.data_start, "the header of the finished array is longer"
 
 
 class ParquetVectorWriter:
-    """A table with a column for each thing there is to say of a vector, and the vectors."""
+    """A Parquet table with the metadata columns and the vectors."""
 
     def __init__(
         self, exit_stack: ExitStack, temporary_paths: Sequence[Path], width: int, columns: Sequence[str]

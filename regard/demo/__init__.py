@@ -1,1 +1,1 @@
-"""The material of `regard demo`."""
+"""The corpus of `regard demo`."""

@@ -1,9 +1,9 @@
-"""A parallel corpus, English and French, that Babel writes from the Unicode consortium's locale data (CLDR).
+"""A synthetic parallel corpus, English and French, that Babel formats from Unicode's locale data (CLDR).
 
-Dates, times, durations, money, quantities and numbers, bare or in a short sentence: tens of thousands of pairs
+Dates, times, durations, money, quantities and numbers, alone or in a short sentence: tens of thousands of pairs
 without a download, for the demo to train on. Not a corpus to learn French from.
-One rule binds every kind of text: the English alone decides the French. So both sides show the same facts (no
-two-digit years; no week numbers, which the two languages count differently), and no two forms share their English.
+The English text always determines the French one: both sides show the same facts (no two-digit years; no week
+numbers, which the two languages count differently), and no two forms share their English.
 In French the spaces are CLDR's own (no-break U+00A0, narrow no-break U+202F, thin U+2009); in English they are plain,
 as people type them.
 """
@@ -26,9 +26,9 @@ from regard.text.pairs import Pair
 try:
     from babel import Locale, dates, lists, numbers, units
 except ImportError as error:
-    raise MissingExtra("the made-up corpus", "demo") from error
+    raise MissingExtra("the synthetic corpus", "demo") from error
 
-Phrase = Callable[[Locale], str]  # something to say, that either language can write
+Phrase = Callable[[Locale], str]  # formats the same fact in either language
 PhraseGenerator = Callable[[Random], Phrase]
 Length = Literal["long", "short", "narrow"]
 TimeUnit = Literal["second", "minute", "hour", "day", "week", "month", "year"]
@@ -36,7 +36,7 @@ TimeUnit = Literal["second", "minute", "hour", "day", "week", "month", "year"]
 ENGLISH, FRENCH = Locale("en"), Locale("fr")
 
 DATE_SKELETONS = ("yMMMEd", "MMMEd", "MMMMd", "MMMd", "yMd", "yMd", "yMMMM", "yMMM", "yQQQQ", "yQQQ")
-TIME_SKELETONS = {ENGLISH: "hm", FRENCH: "Hm"}  # each language on its own clock, of 12 or 24 hours
+TIME_SKELETONS = {ENGLISH: "hm", FRENCH: "Hm"}  # 12-hour clock in English, 24-hour clock in French
 SECONDS_PER_UNIT = dict(dates.TIMEDELTA_UNITS)
 DURATION_UNITS = (("minute", "second", 59), ("hour", "minute", 59), ("day", "hour", 23), ("year", "month", 11))
 
@@ -65,26 +65,26 @@ TIME_ZONES = (
 
 
 def generate_corpus(n_train: int, n_test: int, seed: int = 0) -> tuple[list[Pair], list[Pair]]:
-    """Pairs to train on and pairs held out, no English text twice; the same seed gives the same pairs."""
+    """Return training and test pairs, no English text twice; the same seed gives the same pairs."""
     rng = Random(seed)
-    french: dict[str, str] = {}
-    while len(french) < n_train + n_test:
-        english, french_of_it = sample_pair(rng)[1]
-        french[english] = french_of_it
-    pairs = [Pair(*item) for item in french.items()]
+    targets: dict[str, str] = {}
+    while len(targets) < n_train + n_test:
+        source, target = sample_pair(rng)[1]
+        targets[source] = target
+    pairs = [Pair(*item) for item in targets.items()]
     rng.shuffle(pairs)
     return pairs[n_test:], pairs[:n_test]
 
 
 def sample_pair(rng: Random) -> tuple[PhraseGenerator, Pair]:
-    """Something to say, drawn by how common its kind is, in both languages."""
-    (kind,) = rng.choices(list(GENERATOR_WEIGHTS), list(GENERATOR_WEIGHTS.values()))
-    fact = kind(rng)
-    return kind, Pair(_replace_special_spaces(fact(ENGLISH)), fact(FRENCH))
+    """Sample a generator by its weight, and a pair from it."""
+    (generator,) = rng.choices(list(GENERATOR_WEIGHTS), list(GENERATOR_WEIGHTS.values()))
+    phrase = generator(rng)
+    return generator, Pair(_replace_special_spaces(phrase(ENGLISH)), phrase(FRENCH))
 
 
 def _replace_special_spaces(text: str) -> str:
-    """With the spaces that are on a keyboard."""
+    """Return the text with plain spaces."""
     return re.sub(r"[\u00a0\u202f\u2009]", " ", text)
 
 
@@ -215,8 +215,8 @@ def percentage(rng: Random) -> Phrase:
 def sentence(rng: Random) -> Phrase:
     """The train to London leaves at 3:07 PM."""
     english, french, *slots = rng.choice(SENTENCE_TEMPLATES)
-    frame, facts = {ENGLISH: english, FRENCH: french}, [slot(rng) for slot in slots]
-    return lambda locale: frame[locale].format(*(fact(locale) for fact in facts))
+    template, phrases = {ENGLISH: english, FRENCH: french}, [slot(rng) for slot in slots]
+    return lambda locale: template[locale].format(*(phrase(locale) for phrase in phrases))
 
 
 def city(rng: Random) -> Phrase:
@@ -246,13 +246,13 @@ def time_of_day(rng: Random) -> Phrase:
 
 
 def make_quantity_generator(unit: str, minimum: int, maximum: int) -> PhraseGenerator:
-    """Quantities of one unit, written in full: 12.5 kilograms."""
+    """Return a generator of quantities of one unit, written in full: 12.5 kilograms."""
 
-    def kind(rng: Random) -> Phrase:
+    def generate_quantity(rng: Random) -> Phrase:
         value = rng.randint(minimum * 10, maximum * 10) / 10
         return lambda locale: units.format_unit(value, unit, locale=locale)
 
-    return kind
+    return generate_quantity
 
 
 GENERATOR_WEIGHTS: dict[PhraseGenerator, int] = {
@@ -295,21 +295,23 @@ SENTENCE_TEMPLATES: tuple[tuple[str, str, *tuple[PhraseGenerator, ...]], ...] = 
 
 @cache
 def _unambiguous_units() -> dict[Length, list[str]]:
-    """The units to write at each length: those that CLDR has and whose English no other one has taken."""
-    kept: dict[Length, list[str]] = {"long": [], "short": [], "narrow": []}
+    """Return the units of each length that CLDR has and whose English is unique."""
+    unambiguous: dict[Length, list[str]] = {"long": [], "short": [], "narrow": []}
     taken: set[str] = set()
-    for length, unit in product(kept, (f"{category}-{name}" for category, names in UNITS.items() for name in names)):
+    for length, unit in product(
+        unambiguous, (f"{category}-{name}" for category, names in UNITS.items() for name in names)
+    ):
         english = {units.format_unit(number, unit, length, locale=ENGLISH) for number in (1, 5)}
-        known = unit not in units.format_unit(5, unit, length, locale=FRENCH)  # else Babel writes the key itself
+        known = unit not in units.format_unit(5, unit, length, locale=FRENCH)  # else Babel formats the key itself
         if known and taken.isdisjoint(english):
-            kept[length].append(unit)
+            unambiguous[length].append(unit)
             taken |= english
-    return kept
+    return unambiguous
 
 
 def _make_duration(rng: Random, length: Length, style: Literal["unit", "unit-short"]) -> Phrase:
-    larger, smaller, most = rng.choice(DURATION_UNITS)
-    parts = ((rng.randint(1, 99), f"duration-{larger}"), (rng.randint(1, most), f"duration-{smaller}"))
+    larger, smaller, maximum = rng.choice(DURATION_UNITS)
+    parts = ((rng.randint(1, 99), f"duration-{larger}"), (rng.randint(1, maximum), f"duration-{smaller}"))
     return lambda locale: lists.format_list(
         [units.format_unit(*part, length, locale=locale) for part in parts], style, locale
     )
@@ -332,5 +334,5 @@ def _random_decimal(rng: Random) -> float:
 
 
 def _random_large_number(rng: Random) -> int:
-    """Millions, billions or trillions, to one decimal."""
+    """Return millions, billions or trillions, to one decimal."""
     return rng.randint(10, 999) * 10 ** rng.choice((5, 8, 11))

@@ -1,7 +1,7 @@
-"""The models there are: for each kind of work, by the name of its architecture, a config and what it builds.
+"""Tables of the available architectures: for each kind of model, a config and a model class by name.
 
-A task names its table; recipes name an entry of it (``[model] architecture``). A new family is a line here, its config
-and its model, which has the methods of interfaces.py; nothing outside models/ and nn/ knows of it.
+A task names its table; a recipe names an entry of it (``[model] architecture``). A new architecture is a config, a
+model that implements an interface of interfaces.py, and a line here; nothing outside models/ and nn/ depends on it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from regard.models.recurrent.seq2seq import RecurrentSeq2Seq
 from regard.models.seq2seq import TransformerSeq2Seq
 
 DEFAULT_ARCHITECTURE = "transformer"
-"""What is built where a recipe does not say."""
+"""The architecture of a recipe that names none."""
 
 
 class Architecture(NamedTuple):
-    """A config, and the model it is of; what else a model takes, all of a table take."""
+    """A config class and its model class; all models of a table take the same further arguments."""
 
     Config: type[ModelConfig]
     Model: Callable[..., Any]
@@ -42,34 +42,34 @@ SEQ2SEQ_MODELS: dict[str, Architecture] = {
     "transformer": Architecture(TransformerSeq2SeqConfig, TransformerSeq2Seq),
     "rnn": Architecture(RecurrentSeq2SeqConfig, RecurrentSeq2Seq),
 }
-"""Reads a source and writes a target: `PairModel`, of two vocabularies and whether they are one."""
+"""`Seq2SeqModel`s, built from the sizes of two vocabularies and whether they are one."""
 
 ENCODER_MODELS: dict[str, Architecture] = {
     "transformer": Architecture(TransformerEncoderConfig, TransformerEncoder),
     "rnn": Architecture(RecurrentEncoderConfig, RecurrentEncoder),
     "static": Architecture(StaticEncoderConfig, StaticEncoder),
 }
-"""Reads texts and says something of them: `TextModel`, of a vocabulary and heads."""
+"""`EncoderModel`s, built from the size of the vocabulary and heads."""
 
 MASKED_LMS: dict[str, Architecture] = {"transformer": ENCODER_MODELS["transformer"]}
-"""Those of them that are pre-trained."""
+"""The `EncoderModel`s that can be pretrained by masked language modelling."""
 
 CAUSAL_LMS: dict[str, Architecture] = {
     "transformer": Architecture(TransformerLMConfig, TransformerLM),
     "rnn": Architecture(RecurrentLMConfig, RecurrentLM),
 }
-"""Says what comes next: `NextModel`, of a vocabulary."""
+"""`CausalLM`s, built from the size of the vocabulary."""
 
 
 def architecture_of(architectures: Architectures, table: Mapping[str, Any], where: str) -> Architecture:
-    """The family that a ``[model]`` table names; refuses what belongs to another one."""
+    """Return the architecture that a ``[model]`` table names; keys of another architecture are refused."""
     name = table.get("architecture", DEFAULT_ARCHITECTURE)
     if not isinstance(name, str) or name not in architectures:
         raise ConfigError(f"{where}: model.architecture = {name!r}; accepted here: {', '.join(architectures)}")
-    own = _field_names(architectures[name].Config)
+    known_keys = _field_names(architectures[name].Config)
     for key in table:
-        others = [other for other, family in architectures.items() if key in _field_names(family.Config)]
-        if key not in own and others:
+        others = [other for other, entry in architectures.items() if key in _field_names(entry.Config)]
+        if key not in known_keys and others:
             raise ConfigError(
                 f"{where}: model.{key} belongs to model.architecture = {' or '.join(others)}, not {name}; leave it out"
             )

@@ -1,6 +1,6 @@
-"""From the names in a config to the modules of regard.nn: positions, norms, activations, layers, initial weights.
+"""Modules of regard.nn built from the names in a config: positions, norms, activations, layers; weight initialisation.
 
-Models compose their stacks from these; nothing below models/ knows a config.
+Models compose their stacks from these functions; nothing below models/ knows a config.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ EMBEDDING_POSITIONS: dict[str, Callable[[TransformerConfig], Positions]] = {
     "sinusoidal-halves": lambda config: SinusoidalPositions(config.d_model, halves=True),
     "learned": lambda config: LearnedPositions(config.n_positions, config.d_model, offset=config.first_position),
 }
-"""Schemes that act on the embedding."""
+"""Position schemes of the embedding."""
 
 ATTENTION_POSITIONS: dict[str, Callable[[int], Positions]] = {
     "relative": RelativePositions,
     "relative-values": lambda width: RelativePositions(width, d_value=width),
     "rotary": RotaryPositions,
 }
-"""Schemes that act in each self-attention; they take the width per head."""
+"""Position schemes of each self-attention, by the width per head."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -60,7 +60,7 @@ RESIDUALS: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre":
 
 
 def build_embedding(config: TransformerConfig, vocabulary_size: int, n_token_types: int = 0) -> TokenEmbedding:
-    """Token vectors with their positions, as they enter the first layer."""
+    """Return the input embedding with its position scheme."""
     scheme = EMBEDDING_POSITIONS[config.positions](config) if config.positions in EMBEDDING_POSITIONS else NoPositions()
     return TokenEmbedding(
         vocabulary_size,
@@ -74,20 +74,20 @@ def build_embedding(config: TransformerConfig, vocabulary_size: int, n_token_typ
 
 
 def build_feed_forward(config: TransformerConfig) -> nn.Module:
-    """The feed-forward sublayer, gated where the name of its activation says so."""
+    """Return the feed-forward sublayer; an activation named ``gated-*`` makes it gated."""
     kind = GatedFeedForward if config.activation.startswith("gated-") else FeedForward
     return kind(config.d_model, config.d_ff, ACTIVATIONS[config.activation.removeprefix("gated-")])
 
 
 def build_self_attention(config: TransformerConfig) -> MultiHeadAttention:
-    """A self-attention with its own position scheme, where it has one."""
+    """Return a self-attention, with its position scheme if it has one of its own."""
     width = config.d_model // config.n_heads
     scheme = ATTENTION_POSITIONS[config.positions](width) if config.positions in ATTENTION_POSITIONS else NoPositions()
     return MultiHeadAttention(config.d_model, config.n_heads, positions=scheme)
 
 
 def build_encoder_layer(config: TransformerConfig) -> EncoderLayer:
-    """One layer of an encoder."""
+    """Return one encoder layer."""
     return EncoderLayer(
         build_self_attention(config),
         build_feed_forward(config),
@@ -96,7 +96,7 @@ def build_encoder_layer(config: TransformerConfig) -> EncoderLayer:
 
 
 def build_decoder_layer(config: TransformerConfig) -> DecoderLayer:
-    """One layer of a decoder that looks back at an encoder."""
+    """Return one decoder layer with cross-attention."""
     return DecoderLayer(
         build_self_attention(config),
         MultiHeadAttention(config.d_model, config.n_heads),
@@ -106,7 +106,7 @@ def build_decoder_layer(config: TransformerConfig) -> DecoderLayer:
 
 
 def build_final_norm(config: TransformerConfig) -> nn.Module:
-    """What ends a stack: a norm after pre-norm layers, nothing after post-norm ones."""
+    """Return the norm that ends a pre-norm stack, or an identity after post-norm layers."""
     return _build_norm(config) if config.norm == "pre" else nn.Identity()
 
 
@@ -116,12 +116,12 @@ def _build_norm(config: TransformerConfig) -> nn.LayerNorm:
 
 @torch.no_grad()
 def initialise_weights(model: nn.Module, generator: torch.Generator, std: float = 0.0) -> None:
-    """Draw every weight of a model; the only place where weights are drawn.
+    """Initialise every weight of a model; no other code initialises weights.
 
-    embeddings              normal, standard deviation width^-0.5, or `deviation`
-    recurrent matrices      uniform in +- width^-0.5; the forget gates of an LSTM begin with a bias of 1
-    matrices                uniform in +- sqrt(6 / (fan_in + fan_out)) (Glorot), W_Q, W_K, W_V each by itself;
-                            with `deviation` normal with that one (BERT, GPT-2)
+    embeddings              normal, standard deviation width^-0.5, or `std`
+    recurrent matrices      uniform in +- width^-0.5; the forget gates of an LSTM start with a bias of 1
+    matrices                uniform in +- sqrt(6 / (fan_in + fan_out)) (Glorot), W_Q, W_K, W_V separately;
+                            with `std`, normal with that standard deviation (BERT, GPT-2)
     pooling queries         normal, standard deviation 1
     biases                  0
     norms                   gain 1, shift 0

@@ -1,8 +1,8 @@
-"""The shape of a model: the recipe's ``[model]`` table and the named shapes it may start from.
+"""Model configs: the ``[model]`` table of a recipe and its presets.
 
-There is one config for each family and kind of work (models/architectures.py); what all have stands in `ModelConfig`, and
-what all Transformers have in `TransformerConfig`. A preset fills the keys a recipe leaves out; each key can still be
-set by itself. Names that stand for modules (``positions = "rotary"``) become those modules in models/blocks.py.
+There is one config for each architecture and kind of model (models/architectures.py); `ModelConfig` has the fields
+common to all, `TransformerConfig` those common to all Transformers. A preset gives the keys that a recipe leaves out.
+Names that stand for modules (``positions = "rotary"``) become those modules in models/blocks.py.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ ConfigTable = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """What every family has.
+    """Fields of every model.
 
-    `start` is where the weights come from: a run or another library's directory; nowhere if it is empty. A text has
-    `n_positions` tokens at most. `spread` times ``d_model^-0.5`` is the standard deviation of the weights that training
-    begins with; 0 leaves it to their shapes (Glorot). BERT's and GPT-2's 0.02 is 0.55 for 768.
+    `start` is the run or Hugging Face directory that the initial weights come from; if empty, they are random. A text
+    has at most `n_positions` tokens. `spread` times ``d_model^-0.5`` is the standard deviation of random weights; 0
+    means Glorot's, which depends on the shape. BERT's and GPT-2's 0.02 is 0.55 at a width of 768.
     """
 
     presets: ClassVar[Mapping[str, ConfigTable]]
     largest_cpu_preset: ClassVar[str] = "small"
-    """What is chosen for a CPU where nobody asks for more."""
+    """The largest preset that is chosen automatically on a CPU."""
     uses_packing: ClassVar[bool] = True
-    """Texts share rows, and all batches have one shape; else each has a row, and those of like length are together."""
+    """Pack texts into rows of one shape; otherwise every text has a row, and batches hold texts of similar length."""
     training_defaults: ClassVar[Mapping[str, ConfigTable]] = {}
-    """Keys of other tables, by table, that suit these models where a recipe leaves them out."""
+    """Defaults of other recipe tables for these models, by table."""
 
     preset: str
     start: str = ""
@@ -48,9 +48,9 @@ class ModelConfig:
 
     @property
     def init_std(self) -> float:
-        """The standard deviation of the first weights; 0 leaves it to their shapes."""
-        deviation: float = self.spread * self.d_model**-0.5
-        return deviation
+        """The standard deviation of random weights; 0 means Glorot's."""
+        std: float = self.spread * self.d_model**-0.5
+        return std
 
     def __post_init__(self) -> None:
         self._check_at_least("d_model", 1)
@@ -62,12 +62,12 @@ class ModelConfig:
 
     @classmethod
     def fit_to_length(cls, table: ConfigTable, max_length: int) -> ConfigTable:
-        """A ``[model]`` table for texts that are at most so long in training."""
+        """Return the ``[model]`` table for training texts of at most `max_length` tokens."""
         return table
 
     @property
     def is_length_limited(self) -> bool:
-        """Whether no text can be longer than `n_positions`, for there are no weights for what would stand there."""
+        """Return True if a text longer than `n_positions` is impossible, for lack of weights for its positions."""
         return False
 
     def _check_at_least(self, name: str, least: int) -> None:
@@ -77,10 +77,10 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderModelConfig(ModelConfig):
-    """What reads texts and has heads.
+    """Fields of every encoder model with heads.
 
-    `n_parts` are the kinds of text that are told apart in one input, as sentence A and B; 0 and 1 tell none apart.
-    `pooler` is what the vector of a text goes through.
+    `n_parts` is the number of token types in one input (2 for BERT's sentence A and B); with 0 or 1 they are not
+    distinguished. `pooler` is the activation of the pooler.
     """
 
     n_parts: int = 2
@@ -93,10 +93,11 @@ class EncoderModelConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(ModelConfig):
-    """What every Transformer has.
+    """Fields of every Transformer.
 
-    `embedding` says what becomes of token vectors: times ``sqrt(d_model)`` (Vaswani), normed with their positions
-    (BERT), or nothing (GPT-2). `first_position` is the row of the learned positions that belongs to the first token.
+    `embedding` is how token embeddings enter the first layer: times ``sqrt(d_model)`` (Vaswani et al. 2017), normed
+    together with their positions (BERT), or unchanged (GPT-2). `first_position` is the row of the learned positions
+    that belongs to the first token.
     """
 
     architecture: str = "transformer"
@@ -130,7 +131,7 @@ class TransformerConfig(ModelConfig):
 
     @classmethod
     def fit_to_length(cls, table: ConfigTable, max_length: int) -> ConfigTable:
-        """Beyond the widest row learned positions would never be trained."""
+        """Return the table with no more learned positions than the longest training text can train."""
         learned = table.get("positions", cls.positions) == "learned"
         return {"n_positions": max_length, **table} if learned else table
 
@@ -152,7 +153,7 @@ def _seq2seq_preset(
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerSeq2SeqConfig(TransformerConfig):
-    """An encoder-decoder; ``base`` and ``big`` are Vaswani et al. 2017, ``deep-*`` Kasai et al. 2021's idea."""
+    """An encoder-decoder; ``base`` and ``big`` as in Vaswani et al. 2017, ``deep-*`` after Kasai et al. 2021."""
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
         "tiny": _seq2seq_preset(128, (2, 2), 4, 512, 0.1, "pre"),
@@ -175,7 +176,7 @@ class TransformerSeq2SeqConfig(TransformerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerEncoderConfig(TransformerConfig, EncoderModelConfig):
-    """An encoder alone; the presets are the sizes of BERT (Devlin et al. 2019, Turc et al. 2019)."""
+    """An encoder; the presets are the sizes of BERT (Devlin et al. 2019, Turc et al. 2019)."""
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
         "tiny": _transformer_preset(128, 2, 2),
@@ -196,7 +197,7 @@ class TransformerEncoderConfig(TransformerConfig, EncoderModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerLMConfig(TransformerConfig):
-    """A decoder alone, as GPT-2 (Radford et al. 2019), whose smallest is ``base``, also called ``gpt2-small``."""
+    """A decoder-only model as GPT-2 (Radford et al. 2019); ``base``, or ``gpt2-small``, is its smallest size."""
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
         "tiny": _transformer_preset(128, 2, 2),
@@ -216,7 +217,7 @@ class TransformerLMConfig(TransformerConfig):
 
 
 def apply_preset(table: ConfigTable, config_class: type[ModelConfig] = TransformerSeq2SeqConfig) -> ConfigTable:
-    """A ``[model]`` table with the keys its preset gives to those left out; a model from elsewhere has none."""
+    """Return the ``[model]`` table completed by its preset; an imported model has an empty preset."""
     name = table["preset"]
     if not name:
         return dict(table)

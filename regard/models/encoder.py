@@ -1,7 +1,7 @@
-"""The Transformer encoder by itself, with heads on it (BERT, Devlin et al. 2019): SPEC 4.6, 4.7, 4.9-4.11.
+"""The Transformer encoder with heads (BERT, Devlin et al. 2019).
 
-One body serves every task; a head is a module under `heads`, known by its name, and a body without heads gives
-vectors. Weights of a head that a model lacks, or has in another shape, are the only ones that fine-tuning draws anew.
+One encoder serves every task; a head is a module under `heads`, identified by its name, and an encoder without heads
+gives embeddings. Fine-tuning initialises only the heads that the pretrained model lacks or has in another shape.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from regard.nn import AttentionMask, EncoderStack, PackedPositions, make_mask
 
 
 class TransformerEncoder(EncoderModel):
-    """Reads texts, each token seeing all of its own; `heads` make something of what it read."""
+    """A bidirectional encoder: each token attends to all tokens of its text."""
 
     config: TransformerEncoderConfig
 
@@ -32,21 +32,20 @@ class TransformerEncoder(EncoderModel):
         self.heads = nn.ModuleDict(heads)
 
     def forward(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
-        """What the encoder makes of each token; with `lengths`, of one row that is filled by texts so long."""
+        """Return the last hidden states; with `lengths`, of one row filled by texts of these lengths."""
         encoded: Tensor = self.encoder_norm(self.encoder(self.embed(rows), _make_mask(rows, lengths)))
         return encoded
 
     def iter_hidden_states(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
-        """What enters the layers, then what leaves each of them, the last through what ends the stack."""
-        x, sight = self.embed(rows), _make_mask(rows, lengths)
+        """Yield the embeddings, then the output of each layer, the last one after the final norm."""
+        x, attention_mask = self.embed(rows), _make_mask(rows, lengths)
         yield x
         for number, layer in enumerate(self.encoder, 1):
-            x = layer(x, sight)
+            x = layer(x, attention_mask)
             yield x if number < len(self.encoder) else self.encoder_norm(x)
 
 
 def _make_mask(rows: SegmentedRows, lengths: Sequence[int]) -> AttentionMask:
-    place = PackedPositions(rows.segment, rows.position)
     if not lengths:
-        return make_mask(place)
+        return make_mask(PackedPositions(rows.segment, rows.position))
     return AttentionMask(rows.position, rows.position, lengths=tuple(lengths))

@@ -1,12 +1,12 @@
-"""What stands on an encoder: the masked-word head, the vector of a text, and classes of texts and tokens.
+"""Heads on an encoder: masked language modelling, pooling of texts, token classification.
 
-Texts share rows, so a head of texts gets S places for them: the s-th text of a row is at column s, empty ones are
-zeros. `Pooling` says how much each token counts in the vector of its text:
+Several texts share a row, so a head of texts returns S vectors per row: column s belongs to the s-th text, and columns
+without a text are zeros. `Pooling` weights the tokens of a text:
 
-    cls         all is the first token (BERT)
-    last        all is the last token
-    mean        all tokens alike (sentence-transformers)
-    attention   ``softmax(h q / sqrt(d))`` with a trained q (SPEC 1.5); several q are so many hops (Lin et al. 2017)
+    cls         the first token alone (BERT)
+    last        the last token alone
+    mean        all tokens equally (sentence-transformers)
+    attention   ``softmax(h q / sqrt(d))`` with a learned q; several q are several hops (Lin et al. 2017)
     max         in every dimension the token with the largest value
 """
 
@@ -28,80 +28,85 @@ POOLINGS = ("cls", "mean", "attention", "max", "last")
 
 
 def make_text_mask(rows: Rows, n_texts: int) -> Bool[Tensor, "B S T"]:
-    """Which tokens belong to each text of a row."""
+    """Return, for each of the first `n_texts` texts of a row, the mask of its tokens."""
     number = torch.arange(1, n_texts + 1, device=rows.segment.device)
     return rows.segment[:, None] == number[:, None]
 
 
 class Pooling(nn.Module):
-    """What becomes of each text: a weighted sum of what its tokens became, of several hops one beside the other."""
+    """The vector of each text: a weighted sum of the hidden states of its tokens; R hops are concatenated.
+
+    The weights of every kind but `max` flow through the tap ``weights``.
+    """
 
     def __init__(self, kind: str, d_model: int, n_hops: int = 1) -> None:
         super().__init__()
         assert kind in POOLINGS, kind
         self.kind, self.width = kind, n_hops * d_model
-        self.attention = AttentionPooling(d_model, n_hops=n_hops) if kind == "attention" else None
         self.weights = Tap()
+        self.attention = AttentionPooling(d_model, n_hops=n_hops) if kind == "attention" else None
+        if self.attention is not None:
+            self.attention.weights = self.weights
 
     def forward(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S RD"]:
         if self.kind == "max":
             return _max_pool(hidden, rows, n_texts)
-        weights: Tensor = self.weights(self.hop_weights(hidden, rows, make_text_mask(rows, n_texts)))
-        pooled = weights.flatten(1, 2) @ hidden  # (B, S R, D)
-        return pooled.view(*weights.shape[:2], -1)
+        text_mask = make_text_mask(rows, n_texts)
+        if self.attention is not None:
+            pooled: Tensor = self.attention(hidden, hidden, text_mask)  # (B, S, R, D)
+            return pooled.flatten(2)
+        weights: Tensor = self.weights(self.hop_weights(hidden, rows, text_mask))
+        return weights[:, :, 0] @ hidden
 
     def text_vectors(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
-        """One vector for each text, as wide as those of its tokens: the mean of all hops."""
+        """Return one vector per text of the width of the hidden states: the mean over hops."""
         pooled: Tensor = self(hidden, rows, n_texts)
         return pooled.view(*pooled.shape[:2], -1, hidden.shape[-1]).mean(2)
 
     def token_weights(
         self, hidden: Float[Tensor, "B T D"], rows: Rows, text_mask: Bool[Tensor, "B S T"]
     ) -> Float[Tensor, "B S T"]:
-        """How much each token counts in each text; rows of weights sum to 1, or to 0 where there is no text."""
+        """Return the weight of each token in each text, averaged over hops; the sum is 1, or 0 for an empty text."""
         return self.hop_weights(hidden, rows, text_mask).mean(2)
 
     def hop_weights(
         self, hidden: Float[Tensor, "B T D"], rows: Rows, text_mask: Bool[Tensor, "B S T"]
     ) -> Float[Tensor, "B S R T"]:
-        """The same for each hop; of `max`, the share of dimensions in which a token has the largest value."""
+        """Return the weights of each hop; for `max`, the fraction of dimensions in which a token is largest."""
         if self.kind == "max":
             return _max_pool_fractions(hidden, text_mask)
-        if self.attention is None:
-            counted = _pooled_tokens(self.kind, rows, text_mask).to(hidden.dtype)
-            return (counted / counted.sum(-1, keepdim=True).clamp(min=1))[:, :, None]
-        scores = (hidden @ self.attention.query.T / math.sqrt(hidden.shape[-1])).mT[:, None]  # (B, 1, R, T)
-        blank = ~text_mask.any(-1, keepdim=True)
-        scores = scores.masked_fill(~(text_mask | blank)[:, :, None], -math.inf)
-        return scores.softmax(-1).masked_fill(blank[:, :, None], 0.0)
+        if self.attention is not None:
+            return self.attention.hop_weights(hidden, text_mask)
+        counted = _pooled_tokens(self.kind, rows, text_mask).to(hidden.dtype)
+        return (counted / counted.sum(-1, keepdim=True).clamp(min=1))[:, :, None]
 
 
 def _pooled_tokens(kind: str, rows: Rows, text_mask: Bool[Tensor, "B S T"]) -> Bool[Tensor, "B S T"]:
-    """The tokens that count, all of them alike."""
+    """Return the mask of the tokens that `cls`, `last` and `mean` average."""
     if kind == "cls":
         return text_mask & (rows.position == 0)[:, None]
     return text_mask & (text_mask.cumsum(-1) == text_mask.sum(-1, keepdim=True)) if kind == "last" else text_mask
 
 
 def _max_pool(hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
-    """The largest value of each text in each dimension; zeros where there is no text."""
+    """Return the largest value of each text in each dimension; zeros for an empty text."""
     if n_texts == 1:
         largest = hidden.masked_fill((rows.segment != 1)[..., None], -math.inf).amax(1, keepdim=True)
     else:
-        nothing = hidden.new_full((len(hidden), n_texts + 1, hidden.shape[-1]), -math.inf)
+        initial = hidden.new_full((len(hidden), n_texts + 1, hidden.shape[-1]), -math.inf)
         text = rows.segment.clamp(max=n_texts)[..., None].expand_as(hidden).long()
-        largest = nothing.scatter_reduce(1, text, hidden, "amax")[:, 1:]
+        largest = initial.scatter_reduce(1, text, hidden, "amax")[:, 1:]
     return largest.masked_fill(largest == -math.inf, 0.0)
 
 
 def _max_pool_fractions(hidden: Float[Tensor, "B T D"], text_mask: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S 1 T"]:
-    alone = hidden[:, None].masked_fill(~text_mask[..., None], -math.inf)  # (B, S, T, D)
-    won = torch.zeros_like(alone).scatter(2, alone.argmax(2, keepdim=True), 1.0).mean(-1)
-    return (won * text_mask)[:, :, None]
+    by_text = hidden[:, None].masked_fill(~text_mask[..., None], -math.inf)  # (B, S, T, D)
+    fractions = torch.zeros_like(by_text).scatter(2, by_text.argmax(2, keepdim=True), 1.0).mean(-1)
+    return (fractions * text_mask)[:, :, None]
 
 
 class Pooler(nn.Module):
-    """The vector of a text through one more layer, as BERT's [CLS]: ``activation(pooled W + b)``."""
+    """Pooling followed by a dense layer, as on BERT's [CLS]: ``activation(pooled W + b)`` (Devlin et al. 2019)."""
 
     def __init__(self, config: EncoderModelConfig, pooling: str = "cls", n_hops: int = 1) -> None:
         super().__init__()
@@ -116,34 +121,34 @@ class Pooler(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Which word stands here: ``norm(activation(h W + b))`` against the vector of every word."""
+    """Masked language modelling: ``norm(activation(h W + b)) E^T + c`` with E the output embedding (BERT)."""
 
     def __init__(self, config: TransformerEncoderConfig, vocabulary_size: int) -> None:
         super().__init__()
         self.dense = Linear(config.d_model, config.d_model)
         self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[config.activation]
         self.norm = nn.LayerNorm(config.d_model, config.norm_eps)
-        self.words = None if config.tied else nn.Embedding(vocabulary_size, config.d_model)
+        self.output_embedding = None if config.tied else nn.Embedding(vocabulary_size, config.d_model)
         self.bias = nn.Parameter(torch.zeros(vocabulary_size))
 
     def forward(self, hidden: Float[Tensor, "*B D"], embedding: Float[Tensor, "V D"]) -> Float[Tensor, "*B V"]:
-        """Scores of every word; `embedding` are the vectors of words that enter the body."""
-        return self._transform(hidden) @ self._output_embedding(embedding).T + self.bias
+        """Return logits over the vocabulary; `embedding` is the input embedding, used where weights are tied."""
+        return self._transform(hidden) @ self._output_weight(embedding).T + self.bias
 
     def loss(self, hidden: Float[Tensor, "N D"], embedding: Float[Tensor, "V D"], labels: Int[Tensor, " N"]) -> Loss:
-        """The cross-entropy of the words that should stand there."""
-        return linear_cross_entropy(self._transform(hidden), self._output_embedding(embedding), labels, bias=self.bias)
+        """Return the cross-entropy of the original tokens."""
+        return linear_cross_entropy(self._transform(hidden), self._output_weight(embedding), labels, bias=self.bias)
 
     def _transform(self, hidden: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
-        made: Tensor = self.norm(self.activation(self.dense(hidden)))
-        return made
+        transformed: Tensor = self.norm(self.activation(self.dense(hidden)))
+        return transformed
 
-    def _output_embedding(self, embedding: Float[Tensor, "V D"]) -> Float[Tensor, "V D"]:
-        return embedding if self.words is None else self.words.weight
+    def _output_weight(self, embedding: Float[Tensor, "V D"]) -> Float[Tensor, "V D"]:
+        return embedding if self.output_embedding is None else self.output_embedding.weight
 
 
 class TokenClassificationHead(nn.Module):
-    """A score of every label for every token."""
+    """Logits over the labels for every token."""
 
     def __init__(self, config: EncoderModelConfig, n_labels: int) -> None:
         super().__init__()
@@ -151,5 +156,5 @@ class TokenClassificationHead(nn.Module):
         self.out = Linear(config.d_model, n_labels)
 
     def forward(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B T C"]:
-        scores: Tensor = self.out(self.dropout(hidden))
-        return scores
+        logits: Tensor = self.out(self.dropout(hidden))
+        return logits

@@ -1,8 +1,8 @@
-"""What a model must be able to do for each kind of work, whatever it is made of; families.py names those there are.
+"""Interfaces of the three kinds of models: sequence to sequence, encoder, causal language model.
 
-Tasks, generation, the viewer and the API know models by these alone. They also know the names of some of their parts:
-`encoder` and `decoder` are lists of layers, each with a tap `out`, and a layer's attention is called `attention` or
-`cross_attention` (look/compute/look_target.py).
+Tasks, generation, regard.look and the API use models through these alone; architectures.py lists the implementations.
+regard.look also relies on module names: `encoder` and `decoder` are lists of layers, each with a tap `out`, and the
+attention of a layer is called `attention` or `cross_attention` (look/compute/look_target.py).
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from regard.nn import Loss, TokenEmbedding, linear_cross_entropy
 
 
 class Seq2SeqModel(nn.Module, ABC):
-    """Reads a source and writes a target; `start` and `step` write it token by token."""
+    """Encodes a source and predicts a target; `start` and `step` decode it token by token."""
 
     config: ModelConfig
     softmax_embedding: nn.Embedding
     output_bias: nn.Parameter | None
 
     def forward(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T V"]:
-        """The logits of each next target token, given those before it and the whole source."""
+        """Return the logits of each next target token, given those before it and the whole source."""
         return self.logits(self.hidden_states(source, target_in))
 
     def hidden_states(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
-        """What the decoder makes of each target token, from the sources themselves."""
+        """Return the last hidden states of the decoder, encoding the source first."""
         return self.decode(self.encode(source), source, target_in)
 
     @abstractmethod
     def encode(self, source: Rows) -> Float[Tensor, "B S D"]:
-        """What the encoder makes of each source token."""
+        """Return the last hidden states of the encoder."""
 
     @abstractmethod
     def decode(self, encoded: Float[Tensor, "B S D"], source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
-        """What the decoder makes of each target token, all at once."""
+        """Return the last hidden states of the decoder for all target tokens (teacher forcing)."""
 
     def logits(self, decoded: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
-        """Scores of every token of the target vocabulary."""
+        """Return logits over the target vocabulary."""
         return F.linear(decoded, self.softmax_embedding.weight, self.output_bias)
 
     @abstractmethod
     def start(self, source: Rows) -> Any:
-        """Read sources, one sentence per row, and be ready to write: what is remembered, which has `select`."""
+        """Encode sources, one sentence per row, and return the decoder state, which has `select`."""
 
     @abstractmethod
     def step(self, tokens: Int[Tensor, " N"], state: Any) -> Float[Tensor, "N V"]:
-        """Write one more token of each continuation, W of each sentence in turn, and give the logits of the next."""
+        """Append one token to each hypothesis, W of each sentence in turn, and return the logits of the next."""
 
 
 class EncoderModel(nn.Module, ABC):
-    """Reads texts; `heads` make something of what it read."""
+    """Encodes texts; `heads` turn the hidden states into predictions."""
 
     config: EncoderModelConfig
     embedding: TokenEmbedding
@@ -67,50 +67,50 @@ class EncoderModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
-        """What becomes of each token; with `lengths`, of those of one row that is filled by texts so long."""
+        """Return the last hidden states; with `lengths`, of one row filled by texts of these lengths."""
 
     @abstractmethod
     def iter_hidden_states(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
-        """What enters the layers, then what leaves each of them, the last as `forward` gives it."""
+        """Yield the embeddings, then the output of each layer; the last one equals the result of `forward`."""
 
     def embed(self, rows: SegmentedRows) -> Float[Tensor, "B T D"]:
-        """What enters the layers; where a model does not tell the parts of pairs apart, all is of one part."""
-        part = rows.token_type_ids if self.config.n_parts > 1 else torch.zeros_like(rows.token_type_ids)
-        entering: Tensor = self.embedding(rows.ids, rows.position, part)
-        return entering
+        """Return the input embeddings; a model with fewer than two token types treats all tokens as type 0."""
+        token_types = rows.token_type_ids if self.config.n_parts > 1 else torch.zeros_like(rows.token_type_ids)
+        embedded: Tensor = self.embedding(rows.ids, rows.position, token_types)
+        return embedded
 
 
 class CausalLM(nn.Module, ABC):
-    """Reads a text from the left and says what comes next; `start` and `step` go on with it token by token."""
+    """Predicts each next token of a text; `start` and `step` generate token by token."""
 
     config: ModelConfig
     softmax_embedding: nn.Embedding
 
     @property
     def context_length(self) -> int | None:
-        """Tokens of a text that it sees at once, the last of a longer prompt; None where there is no limit."""
+        """The longest context in tokens, to which longer prompts are cut from the left; None without a limit."""
         return None
 
     def forward(self, rows: Rows) -> Float[Tensor, "B T V"]:
-        """The logits of the token after each."""
+        """Return the logits of the next token at each position."""
         return self.logits(self.hidden_states(rows))
 
     @abstractmethod
     def hidden_states(self, rows: Rows) -> Float[Tensor, "B T D"]:
-        """What the model makes of each token, given those before it."""
+        """Return the last hidden states."""
 
     def logits(self, hidden: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
-        """Scores of every token of the vocabulary."""
+        """Return logits over the vocabulary."""
         return F.linear(hidden, self.softmax_embedding.weight)
 
     def loss(self, rows: Rows, labels: Int[Tensor, "B T"]) -> Loss:
-        """The negative log-likelihood of the tokens that follow, without the logits of all at once."""
+        """Return the cross-entropy of the labels without materialising the logits of the whole batch."""
         return linear_cross_entropy(self.hidden_states(rows), self.softmax_embedding.weight, labels)
 
     @abstractmethod
     def start(self, rows: Rows) -> Any:
-        """Read the texts that are to be gone on with, one per row, each but for its last token."""
+        """Encode the prompts, one per row, each without its last token, and return the decoder state."""
 
     @abstractmethod
     def step(self, tokens: Int[Tensor, " N"], state: Any) -> Float[Tensor, "N V"]:
-        """Write one more token of each text, and give the logits of the next."""
+        """Append one token to each text and return the logits of the next."""

@@ -1,13 +1,12 @@
-"""The Transformer language model: a decoder by itself (GPT-2, Radford et al. 2019), SPEC 4.4.
+"""The Transformer language model: decoder-only (GPT-2, Radford et al. 2019).
 
-Every token sees itself and what comes before it in its own text; several texts share a row. The vectors of tokens
-are also what the last layer is compared with, where the config ties them. Training calls `loss` on packed rows;
-generation calls `start` once and `step` for each token, with one text per row.
+Every token attends to itself and to the tokens before it in its own text; several texts share a row. Training calls
+`loss` on packed rows; generation calls `start` once and `step` for each token, with one text per row.
 
-A text longer than the model's positions slides:
+The context window slides over a text longer than the model's positions:
 
-    prompt     only its last `n_positions` tokens are read
-    writing    when all positions are taken, the last half of them is read again from position 0, and it goes on
+    prompt       only its last `n_positions` tokens are used
+    generation   when all positions are taken, the last half is encoded again from position 0
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from regard.nn import EncoderStack, KVCache, KVCacheLike, PackedPositions, Prepa
 
 
 class TransformerLM(CausalLM):
-    """Reads a text from the left; gives scores of every next token."""
+    """A causal Transformer; returns the logits of the next token at each position."""
 
     config: TransformerLMConfig
 
@@ -46,21 +45,21 @@ class TransformerLM(CausalLM):
         return self.config.n_positions
 
     def hidden_states(self, rows: Rows, caches: Sequence[KVCacheLike] | None = None) -> Float[Tensor, "B T D"]:
-        """What the model makes of each token, given those before it; caches remember what the layers made of them."""
-        place = PackedPositions(rows.segment, rows.position)
+        """Return the last hidden states; `caches`, one for each layer, receive the keys and values."""
+        attention_mask = make_mask(PackedPositions(rows.segment, rows.position), causal=True)
         x = self.embedding(rows.ids, rows.position)
-        read: Tensor = self.decoder_norm(self.decoder(x, make_mask(place, causal=True), caches))
-        return read
+        hidden: Tensor = self.decoder_norm(self.decoder(x, attention_mask, caches))
+        return hidden
 
     def start(self, rows: Rows) -> DecoderState | GraphedDecoderState:
-        """Read the texts that are to be gone on with, one per row, each but for its last token."""
-        most = self.config.n_positions - 1
+        """Encode the prompts, one per row, each without its last token, which is the input of the first `step`."""
+        max_length = self.config.n_positions - 1
         texts = unpad(rows.ids, rows.segment > 0)
-        context = self._prefill([text[max(0, len(text) - most) :] for text in texts], rows.ids.device)
-        return GraphedDecoderState(context) if rows.ids.is_cuda and not self._has_active_taps() else context
+        state = self._prefill([text[max(0, len(text) - max_length) :] for text in texts], rows.ids.device)
+        return GraphedDecoderState(state) if rows.ids.is_cuda and not self._has_active_taps() else state
 
     def step(self, tokens: Int[Tensor, " N"], state: DecoderState | GraphedDecoderState) -> Float[Tensor, "N V"]:
-        """Write one more token of each text, and give the logits of the next."""
+        """Append one token to each text and return the logits of the next."""
         if state.longest_length >= self.config.n_positions:
             self._slide_window(state)
         return state.advance(self._decode_step, tokens)
@@ -68,9 +67,9 @@ class TransformerLM(CausalLM):
     def _decode_step(
         self, tokens: Int[Tensor, " N"], state: DecoderState | GraphedDecoderState
     ) -> Float[Tensor, "N V"]:
-        sight = state.append_tokens(tokens)
-        x = self.embedding(tokens[:, None], sight.query_position)
-        x = self.decoder_norm(self.decoder(x, sight, state.caches))
+        attention_mask = state.append_tokens(tokens)
+        x = self.embedding(tokens[:, None], attention_mask.query_position)
+        x = self.decoder_norm(self.decoder(x, attention_mask, state.caches))
         return state.output_projection(x[:, 0])
 
     def _prefill(self, texts: Sequence[Sequence[int]], device: torch.device) -> DecoderState:
@@ -81,11 +80,11 @@ class TransformerLM(CausalLM):
         return DecoderState(rows.ids, rows.segment > 0, rows.position, list(map(len, texts)), caches, words)
 
     def _has_active_taps(self) -> bool:
-        """Somebody listens, who would hear nothing of what is played."""
+        """Return True if a tap is active, which a replayed CUDA graph would not trigger."""
         return any(tap.active for tap in taps(self).values())
 
     def _slide_window(self, state: DecoderState | GraphedDecoderState) -> None:
-        """Read the last half of every full text again, and all of the others."""
+        """Encode again the last half of every full text, and all of the others."""
         full = self.config.n_positions
         texts = [text[full - full // 2 :] if len(text) == full else text for text in state.unpadded_ids()]
         state.reset(self._prefill(texts, self.softmax_embedding.weight.device))

@@ -1,12 +1,12 @@
-"""The Transformer encoder-decoder (Vaswani et al. 2017), SPEC 4.1.
+"""The Transformer encoder-decoder (Vaswani et al. 2017).
 
 Training calls `forward` on packed rows; generation calls `start` once and `step` for each token, with one sentence
-per row. Both run the same layers; only the cache differs.
+per row. Both run the same layers; generation adds a KV cache.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,18 +26,19 @@ from regard.nn import (
     PrepackedLinear,
     make_mask,
 )
+from regard.nn.kernels.workspace import Workspace
 
 
 @dataclass
 class Seq2SeqDecoderState:
-    """What the decoder remembers of B sentences while it writes W continuations of each.
+    """The decoder state of B sentences with W hypotheses (beams) each.
 
-    The continuations of a sentence lie side by side in one row, and nothing remembered is ever moved when some are
-    dropped and others branch: `own` says which of the remembered tokens lie on the way to each continuation.
+    The hypotheses of a sentence share one row of the KV cache, and no cached token is moved when some are dropped and
+    others branch: `ancestor_mask` tells which cached tokens belong to the prefix of each hypothesis.
 
-        remembered   <sos> | Je  Il | vais  suis | ...          W tokens a step
-        own    0       x   |  x     |  x         |              <sos> Je vais
-               1       x   |  x     |        x   |              <sos> Je suis
+        cached            <sos> | Je  Il | vais  suis | ...          W tokens a step
+        ancestor_mask 0     x   |  x     |  x         |              <sos> Je vais
+                      1     x   |  x     |        x   |              <sos> Je suis
     """
 
     cross_kv: list[KeyValue]
@@ -48,40 +49,41 @@ class Seq2SeqDecoderState:
     output_projection: PrepackedLinear
     length: int = 0
     has_branched: bool = False
+    workspace: Workspace = field(default_factory=Workspace)
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
-        """Go on with these continuations, all those of a row of one sentence, counted through all sentences."""
+        """Keep these hypotheses, numbered over all sentences; each row of `rows` is those of one sentence."""
         width = self.ancestor_mask.shape[1]
         sentences = rows[:, 0] // width
         self.has_branched |= rows.shape[1] > 1
         self.ancestor_mask = self.ancestor_mask[sentences[:, None], rows % width]
         if not torch.equal(sentences, torch.arange(len(self.cross_kv[0].key), device=rows.device)):
-            self.cross_kv = [memory.select(sentences) for memory in self.cross_kv]
+            self.cross_kv = [kv.select(sentences) for kv in self.cross_kv]
             self.cross_attention_mask = select_mask_rows(self.cross_attention_mask, sentences)
             for cache in self.caches:
                 cache.select(sentences)
 
     def append_step(self) -> AttentionMask:
-        """What the tokens now written may look at: themselves and what lies on their way."""
+        """Return the mask of the next tokens: each attends to itself and to the prefix of its hypothesis."""
         b, w, _ = self.ancestor_mask.shape
         now = self.position.new_full((w,), self.length)
         itself = torch.eye(w, dtype=torch.bool, device=self.ancestor_mask.device).expand(b, -1, -1)
         self.ancestor_mask = torch.cat((self.ancestor_mask, itself), -1)
         self.position = torch.cat((self.position, now))
         self.length += 1
-        allowed = self.ancestor_mask[:, None] if self.has_branched else None
-        return AttentionMask(now.expand(b, -1), self.position.expand(b, -1), allowed)
+        mask = self.ancestor_mask[:, None] if self.has_branched else None
+        return AttentionMask(now.expand(b, -1), self.position.expand(b, -1), mask)
 
 
 def select_mask_rows(attention_mask: AttentionMask, rows: Tensor) -> AttentionMask:
-    """The sight of these rows, in this order."""
-    allowed = None if attention_mask.mask is None else attention_mask.mask[rows]
-    blank = None if attention_mask.fully_masked is None else attention_mask.fully_masked[rows]
-    return AttentionMask(attention_mask.query_position[rows], attention_mask.key_position[rows], allowed, blank)
+    """Return the mask of these rows, in this order."""
+    mask = None if attention_mask.mask is None else attention_mask.mask[rows]
+    fully_masked = None if attention_mask.fully_masked is None else attention_mask.fully_masked[rows]
+    return AttentionMask(attention_mask.query_position[rows], attention_mask.key_position[rows], mask, fully_masked)
 
 
 class TransformerSeq2Seq(Seq2SeqModel):
-    """An encoder reads the source; a decoder writes the target, looking back at it."""
+    """An encoder of the source and a decoder of the target with cross-attention."""
 
     config: TransformerSeq2SeqConfig
 
@@ -89,8 +91,7 @@ class TransformerSeq2Seq(Seq2SeqModel):
         self, config: TransformerSeq2SeqConfig, source_vocabulary_size: int, target_vocabulary_size: int, *, joint: bool
     ) -> None:
         super().__init__()
-        same = source_vocabulary_size == target_vocabulary_size
-        assert same or not joint, (
+        assert source_vocabulary_size == target_vocabulary_size or not joint, (
             f"one vocabulary, two sizes: source {source_vocabulary_size}, target {target_vocabulary_size}"
         )
         self.config, self.joint = config, joint
@@ -114,31 +115,37 @@ class TransformerSeq2Seq(Seq2SeqModel):
 
     def decode(self, encoded: Float[Tensor, "B S D"], source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
         x = self.target_embedding(target_in.ids, target_in.position)
-        sight = make_mask(_packed_positions(target_in), causal=True)
-        memory_sight = make_mask(_packed_positions(target_in), _packed_positions(source))
-        memories = self.decoder.project_kv(encoded, source.position)
-        decoded: Tensor = self.decoder_norm(self.decoder(x, memories, sight, memory_sight))
+        attention_mask = make_mask(_packed_positions(target_in), causal=True)
+        cross_attention_mask = make_mask(_packed_positions(target_in), _packed_positions(source))
+        cross_kv = self.decoder.project_kv(encoded, source.position)
+        decoded: Tensor = self.decoder_norm(self.decoder(x, cross_kv, attention_mask, cross_attention_mask))
         return decoded
 
     def start(self, source: Rows) -> Seq2SeqDecoderState:
-        memories = self.decoder.project_kv(self.encode(source), source.position)
+        cross_kv = self.decoder.project_kv(self.encode(source), source.position)
         first = source.position[:, :1]
-        full = bool((source.segment > 0).all())
-        writer = PackedPositions(torch.ones_like(first), first)
-        sight = AttentionMask(first, source.position) if full else make_mask(writer, _packed_positions(source))
-        nothing = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
-        vocabulary = PrepackedLinear(self.softmax_embedding.weight, self.output_bias)
+        query = PackedPositions(torch.ones_like(first), first)
+        unpadded = bool((source.segment > 0).all())
+        cross_mask = AttentionMask(first, source.position) if unpadded else make_mask(query, _packed_positions(source))
+        ancestor_mask = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
+        output_projection = PrepackedLinear(self.softmax_embedding.weight, self.output_bias)
         return Seq2SeqDecoderState(
-            memories, sight, [KVCache() for _ in self.decoder], nothing, first.new_zeros(0), vocabulary
+            cross_kv,
+            cross_mask,
+            [KVCache() for _ in self.decoder],
+            ancestor_mask,
+            first.new_zeros(0),
+            output_projection,
         )
 
     def step(self, tokens: Int[Tensor, " N"], state: Seq2SeqDecoderState) -> Float[Tensor, "N V"]:
-        sight = state.append_step()
-        now = sight.query_position
-        x = self.target_embedding(tokens.view(now.shape), now)
-        memory_sight = state.cross_attention_mask._replace(query_position=now)
-        x = self.decoder(x, state.cross_kv, sight, memory_sight, state.caches)
-        return state.output_projection(self.decoder_norm(x).flatten(0, 1))
+        attention_mask = state.append_step()
+        position = attention_mask.query_position
+        x = self.target_embedding(tokens.view(position.shape), position)
+        cross_attention_mask = state.cross_attention_mask._replace(query_position=position)
+        with state.workspace.active():  # steps run one after another, so they can share it
+            x = self.decoder(x, state.cross_kv, attention_mask, cross_attention_mask, state.caches)
+            return state.output_projection(self.decoder_norm(x).flatten(0, 1))
 
 
 def _packed_positions(rows: Rows) -> PackedPositions:

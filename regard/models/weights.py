@@ -1,11 +1,13 @@
-"""The weights of a model as files: safetensors, read and written whole, never unpickled.
+"""Weights as safetensors files, read and written whole, never unpickled.
 
-A file of ours holds exactly the parameters of one model, under their names. Run directories (runs/recipe.py),
-checkpoints (training/checkpoint.py) and the directories of other libraries (models/exchange) are read and written here.
+A weights file of a run holds exactly the parameters of one model, under their names. Run directories
+(runs/run_directory.py), checkpoints (training/checkpoint.py) and Hugging Face directories (models/exchange) use this
+file. Version 0.1 had other names for some weights: `LEGACY_NAMES` is the only place that knows them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,36 +21,66 @@ from torch import Tensor, nn
 from regard.disk import write_atomically
 from regard.errors import CheckpointError
 
+LEGACY_NAMES = {
+    "around_attention": "attention_residual",
+    "around_cross": "cross_attention_residual",
+    "around_feed_forward": "feed_forward_residual",
+    "feed_forward.inner": "feed_forward.up_projection",
+    "feed_forward.outer": "feed_forward.down_projection",
+    "embedding.parts": "embedding.token_types",
+    "positions.vectors": "positions.embedding",
+    "scorer.form": "scorer.bilinear",
+    "ahead": "forward_rnn",
+    "back": "backward_rnn",
+    "recurrence": "rnn",
+    "own": "state_projection",
+    "masked.words": "masked.output_embedding",
+}
+"""Module names of version 0.1 and those of today, as whole parts of a dotted path; no name of today is a key."""
+
+_LEGACY_NAME = re.compile(rf"(?<![^.])({'|'.join(map(re.escape, LEGACY_NAMES))})(?=\.)")
+
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Fill a model from a file whose tensors must be exactly its own."""
-    found, _ = read_tensors(path)
-    wanted = dict(model.named_parameters())
-    for name in wanted.keys() - found.keys():
+    """Load a file whose tensors must be exactly the parameters of the model."""
+    tensors, _ = read_model_tensors(path)
+    parameters = dict(model.named_parameters())
+    for name in parameters.keys() - tensors.keys():
         raise CheckpointError(f"{path}: lacks the tensor '{name}'; is it from another model?")
-    for name in found.keys() - wanted.keys():
+    for name in tensors.keys() - parameters.keys():
         raise CheckpointError(f"{path}: holds a tensor '{name}' this model does not have; is it from another model?")
     with torch.no_grad():
-        for name, weight in wanted.items():
-            if weight.shape != found[name].shape:
-                shapes = f"{tuple(found[name].shape)}, expected {tuple(weight.shape)}"
+        for name, weight in parameters.items():
+            if weight.shape != tensors[name].shape:
+                shapes = f"{tuple(tensors[name].shape)}, expected {tuple(weight.shape)}"
                 raise CheckpointError(f"{path}: '{name}' has shape {shapes}; is it from another model?")
-            weight.copy_(found[name])
+            weight.copy_(tensors[name])
 
 
 def collect_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The model's weights by name, each once, in main memory."""
+    """Return the weights of a model by name, shared ones once, on the CPU."""
     return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
 
 
+def read_model_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors and the metadata of a file of ours, under today's names whichever version wrote it."""
+    tensors, metadata = read_tensors(path)
+    return {modernise_name(name): tensor for name, tensor in tensors.items()}, metadata
+
+
+def modernise_name(name: str) -> str:
+    """Return the name that a weight, or a tensor named after one (``exp_avg.encoder...``), has today."""
+    return _LEGACY_NAME.sub(lambda match: LEGACY_NAMES[match[0]], name)
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the header texts of a safetensors file."""
+    """Return the tensors and the metadata of a safetensors file."""
     with _open_tensor_file(path) as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The header texts alone."""
+    """Return the metadata of a safetensors file without reading its tensors."""
     with _open_tensor_file(path) as file:
         return file.metadata() or {}
 
@@ -65,7 +97,7 @@ def _open_tensor_file(path: Path) -> Iterator[Any]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file whole or not at all."""
+    """Write a safetensors file atomically."""
 
     def write(aside: Path) -> None:
         try:

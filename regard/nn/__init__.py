@@ -1,16 +1,16 @@
-"""Building blocks of Transformers: tensors only, no files, no configs; usable alone.
+"""Building blocks of Transformers and recurrent models: tensors only, no files, no configs; usable alone.
 
-The letters of shapes mean the same everywhere in the project:
+The legend of shape letters, which mean the same everywhere in the project:
 
-    B rows              T positions         S source positions   Q query positions   K key positions
-    D model width       H heads             E width per head     F feed-forward width
-    V vocabulary        C candidates        L layers             W beam width        N rows while decoding, items
+    B rows              T positions         S source positions, or texts of a row
+    Q query positions   K key positions     D model width        H heads             E width per head
+    F feed-forward      V vocabulary        C classes, or candidates for the next token
+    L layers            W beam width        N rows while decoding, items             R pooling hops
 
-A mask is boolean and True means "may attend"; masks follow from segments (`visible`).
-A query with nothing to attend to gets zeros, in every path.
+A mask is boolean and True means "may attend"; masks follow from segments (`make_mask`).
+A fully masked query gets zeros, in every code path.
 """
 
-from regard.nn.activations import gelu, gelu_tanh
 from regard.nn.attention import (
     AdditiveAttention,
     Attention,
@@ -22,7 +22,9 @@ from regard.nn.attention import (
     ScaledDotAttention,
     redundancy_penalty,
 )
+from regard.nn.cuda_graph import CudaGraphRunner
 from regard.nn.dropout import Dropout
+from regard.nn.kernels.dispatch import gelu, gelu_tanh, linear
 from regard.nn.kv_cache import KeyValue, KVCache, KVCacheLike, StaticKVCache
 from regard.nn.layers import (
     DecoderLayer,
@@ -35,8 +37,8 @@ from regard.nn.layers import (
     PreNorm,
     TokenEmbedding,
 )
-from regard.nn.linear_layers import Linear, PrepackedLinear, linear
-from regard.nn.loss import Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
+from regard.nn.linear_layers import Linear, PrepackedLinear
+from regard.nn.loss import IGNORE, Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
 from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import (
@@ -47,7 +49,6 @@ from regard.nn.positions import (
     RotaryPositions,
     SinusoidalPositions,
 )
-from regard.nn.recording import Recording
 from regard.nn.rnn import GRU, LSTM, RNNBase, force_unfused_rnn
 from regard.nn.rnn_layers import (
     AttentionalDecoderLayer,
@@ -62,6 +63,7 @@ from regard.nn.tap import Tap, edit, record, taps
 
 __all__ = [
     "GRU",
+    "IGNORE",
     "LSTM",
     "AdditiveAttention",
     "Attention",
@@ -69,6 +71,7 @@ __all__ = [
     "AttentionPooling",
     "AttentionalDecoderLayer",
     "BilinearAttention",
+    "CudaGraphRunner",
     "DecoderLayer",
     "DecoderStack",
     "DotAttention",
@@ -93,7 +96,6 @@ __all__ = [
     "PreNorm",
     "PrepackedLinear",
     "RNNBase",
-    "Recording",
     "RecurrentCrossAttention",
     "RecurrentDecoderLayer",
     "RecurrentDecoderStack",

@@ -1,9 +1,10 @@
-"""Attention with one weight per query and key: the scores of SPEC 1.1-1.4 and pooling by learned queries (1.5).
+"""Single-head attention and attention pooling; multi-head attention is in nn/multihead.py.
 
-These are the mechanisms before multi-head attention (Bahdanau, Luong, Lin); recurrent systems and classifiers use
-them. A score is a subclass with two methods; weights always flow through the tap ``weights``. `StateAttention` is how
-a recurrent decoder looks at its source; what it shares with multi-head attention, and `look` needs, is
-`HeadedAttention`.
+The mechanisms that preceded the Transformer: additive (Bahdanau et al. 2015), dot-product and bilinear scores (Luong
+et al. 2015), scaled dot product (Vaswani et al. 2017, eq. 1), pooling by learned queries (Lin et al. 2017). A score
+function is a subclass of `Attention` with two methods. Weights always flow through the tap ``weights``.
+`RecurrentCrossAttention` is the cross-attention of a recurrent decoder; `InspectableAttention` is the interface that
+it shares with multi-head attention and that regard.look relies on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from regard.nn.tap import Tap
 
 
 def masked_softmax(scores: Float[Tensor, "*B Q K"], attention_mask: AttentionMask | None) -> Float[Tensor, "*B Q K"]:
-    """Weights over the keys each query may see; zeros where it may see none."""
+    """Return the softmax over the keys each query may attend to; zeros for a fully masked query."""
     if attention_mask is None or attention_mask.mask is None:
         return scores.softmax(-1)
     weights = scores.masked_fill(~attention_mask.mask, -math.inf).softmax(-1)
@@ -30,9 +31,10 @@ def masked_softmax(scores: Float[Tensor, "*B Q K"], attention_mask: AttentionMas
 
 
 class Attention(nn.Module):
-    """``out = sum_i a_i v_i`` with ``a = softmax_i(score(q, k_i))``; subclasses say what the score is.
+    """``out = sum_i a_i v_i`` with ``a = softmax_i(score(q, k_i))``; subclasses define the score.
 
-    What of it depends on a key alone is `prepare`, done once however many queries come; `compare` is the rest.
+    The score is split in two: `project_key` depends on the keys alone and is computed once for any number of queries;
+    `score_projected` compares queries with projected keys.
     """
 
     def __init__(self) -> None:
@@ -51,7 +53,7 @@ class Attention(nn.Module):
         return self.score_projected(query, self.project_key(key))
 
     def bilinear_factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
-        """``F`` and ``G`` if the score is ``(F q) . (G k)``; None if it is no bilinear form."""
+        """Return ``F`` and ``G`` if the score is ``(F q) . (G k)``; None if it is not a bilinear form."""
         return None
 
     def forward(
@@ -61,7 +63,7 @@ class Attention(nn.Module):
         value: Float[Tensor, "B K Dv"],
         attention_mask: AttentionMask | None = None,
     ) -> Float[Tensor, "B Q Dv"]:
-        scores = self.score(query, key).unsqueeze(1)  # (B, 1, Q, K), as a sight is shaped
+        scores = self.score(query, key).unsqueeze(1)  # (B, 1, Q, K), the shape of a mask
         weights: Tensor = self.weights(masked_softmax(scores, attention_mask).squeeze(1))
         return weights @ value
 
@@ -81,8 +83,8 @@ class AdditiveAttention(Attention):
     def score_projected(
         self, query: Float[Tensor, "B Q Dq"], projected_key: Float[Tensor, "B K Dp"]
     ) -> Float[Tensor, "B Q K"]:
-        of_query = query @ self.hidden.weight[:, self.d_key :].T
-        energy: Tensor = self.energy(torch.tanh(of_query[:, :, None] + projected_key[:, None]))  # (B, Q, K, 1)
+        projected_query = query @ self.hidden.weight[:, self.d_key :].T
+        energy: Tensor = self.energy(torch.tanh(projected_query[:, :, None] + projected_key[:, None]))  # (B, Q, K, 1)
         return energy.squeeze(-1)
 
 
@@ -109,11 +111,11 @@ class BilinearAttention(Attention):
 
     def __init__(self, d_query: int, d_key: int) -> None:
         super().__init__()
-        self.form = nn.Linear(d_key, d_query, bias=False)
+        self.bilinear = nn.Linear(d_key, d_query, bias=False)
 
     def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
-        prepared: Tensor = self.form(key)
-        return prepared
+        projected: Tensor = self.bilinear(key)
+        return projected
 
     def score_projected(
         self, query: Float[Tensor, "B Q D"], projected_key: Float[Tensor, "B K D"]
@@ -121,15 +123,16 @@ class BilinearAttention(Attention):
         return query @ projected_key.mT
 
     def bilinear_factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]]:
-        form = self.form.weight.detach()
-        return torch.eye(len(form)).to(form), form
+        matrix = self.bilinear.weight.detach()
+        return torch.eye(len(matrix)).to(matrix), matrix
 
 
 class InspectableAttention(nn.Module):
-    """What can be looked into as attention: heads, each with weights over values that go through one output matrix.
+    """Interface of attention with heads, each a weighted sum of values, and one output projection.
 
-    Taps: `query`, `key` and `value` (B, H, tokens, width), `weights` (B, H, Q, K), `mixed` (B, Q, widths of all heads).
-    Of head h, key j carries ``value_j W_h`` to the output, W_h its slice of ``output.weight``.
+    Taps: `query`, `key` and `value` (B, H, tokens, width), `weights` (B, H, Q, K), `mixed` (B, Q, widths of all heads):
+    the concatenated outputs of the heads before the output projection. In head h, key j contributes
+    ``weight_j value_j W_h`` to the output, where W_h is the head's slice of ``output.weight``.
     """
 
     output: nn.Linear
@@ -141,12 +144,12 @@ class InspectableAttention(nn.Module):
         self.query, self.key, self.value, self.weights, self.mixed = Tap(), Tap(), Tap(), Tap(), Tap()
 
     def bilinear_factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
-        """``F`` and ``G`` if a head's score is ``(F q) . (G k)``; None if it is no bilinear form."""
+        """Return ``F`` and ``G`` if a head's score is ``(F q) . (G k)``; None if it is not a bilinear form."""
         raise NotImplementedError
 
 
 class RecurrentCrossAttention(InspectableAttention):
-    """One head without projections: keys and values are the states of an encoder, queries those of a decoder."""
+    """One head without input projections: encoder states are keys and values, decoder states are queries."""
 
     def __init__(self, scorer: Attention, d_state: int, d_out: int) -> None:
         super().__init__(1, d_state)
@@ -156,27 +159,28 @@ class RecurrentCrossAttention(InspectableAttention):
         self.scorer = scorer
 
     def project_kv(self, encoded: Float[Tensor, "B K D"]) -> KeyValue:
-        """What is kept of a text, for any number of queries."""
+        """Return the keys and values of encoded texts, computed once for any number of queries."""
         return KeyValue(self.key(self.scorer.project_key(encoded)[:, None]), self.value(encoded[:, None]))
 
     def cross_attend(
         self, x: Float[Tensor, "N Q D"], kv: KeyValue, attention_mask: AttentionMask
     ) -> Float[Tensor, "N Q Do"]:
-        """What queries see of the remembered texts; N rows may be several for each text, side by side."""
+        """Attend to encoded texts; the N query rows may be several consecutive ones (beams) for each text."""
         query: Tensor = self.query(x.reshape(len(kv.key), 1, -1, x.shape[-1]))
         scores = self.scorer.score_projected(query[:, 0], kv.key[:, 0])[:, None]  # (B, 1, Q, K)
         weights: Tensor = self.weights(masked_softmax(scores, attention_mask))
-        seen: Tensor = self.output(self.mixed((weights @ kv.value)[:, 0]))
-        return seen.reshape(*x.shape[:-1], -1)
+        context: Tensor = self.output(self.mixed((weights @ kv.value)[:, 0]))
+        return context.reshape(*x.shape[:-1], -1)
 
     def bilinear_factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
         return self.scorer.bilinear_factors()
 
 
 class AttentionPooling(nn.Module):
-    """One vector per hop from a whole text: ``softmax(K q / sqrt(d))^T V`` with trained or fixed queries.
+    """One vector per text and hop: ``softmax(K q / sqrt(d))^T V`` with one learned or fixed query per hop.
 
-    Several hops are Lin et al. 2017; `redundancy` of the weights is their optional penalty.
+    A row may hold S texts; `mask` tells which tokens belong to each. Several hops are Lin et al. 2017, with
+    `redundancy_penalty` of their weights as an optional loss term.
     """
 
     def __init__(self, d_key: int, *, n_hops: int = 1, learned: bool = True) -> None:
@@ -186,22 +190,23 @@ class AttentionPooling(nn.Module):
             nn.init.normal_(self.query)
         self.weights = Tap()
 
-    def compute_weights(self, key: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B hops T"]:
-        """The weights of each hop over the tokens that are there; zeros for a text without tokens."""
-        scores = self.query @ key.mT / math.sqrt(key.shape[-1])  # (B, hops, T)
-        blank = ~mask.any(-1)[:, None, None]
-        scores = scores.masked_fill(~(mask[:, None] | blank), -math.inf)
-        weights: Tensor = self.weights(scores.softmax(-1).masked_fill(blank, 0.0))
-        return weights
+    def hop_weights(self, key: Float[Tensor, "B T D"], mask: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S R T"]:
+        """Return the weights of R hops over the tokens of each text, unseen by the tap; zeros for an empty text."""
+        scores = (key @ self.query.T / math.sqrt(key.shape[-1])).mT[:, None]  # (B, 1, R, T)
+        fully_masked = ~mask.any(-1, keepdim=True)
+        scores = scores.masked_fill(~(mask | fully_masked)[:, :, None], -math.inf)
+        return scores.softmax(-1).masked_fill(fully_masked[:, :, None], 0.0)
 
     def forward(
-        self, key: Float[Tensor, "B T D"], value: Float[Tensor, "B T Dv"], mask: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B hops Dv"]:
-        return self.compute_weights(key, mask) @ value
+        self, key: Float[Tensor, "B T D"], value: Float[Tensor, "B T Dv"], mask: Bool[Tensor, "B S T"]
+    ) -> Float[Tensor, "B S R Dv"]:
+        weights: Tensor = self.weights(self.hop_weights(key, mask))
+        pooled = weights.flatten(1, 2) @ value  # (B, S R, Dv)
+        return pooled.view(*weights.shape[:3], -1)
 
 
-def redundancy_penalty(weights: Float[Tensor, "B hops T"]) -> Float[Tensor, " B"]:
-    """Lin et al.'s penalty ``||A A^T - I||_F^2``: how much the hops look at the same tokens."""
+def redundancy_penalty(weights: Float[Tensor, "B R T"]) -> Float[Tensor, " B"]:
+    """Return ``||A A^T - I||_F^2``, which is large where hops attend to the same tokens (Lin et al. 2017, eq. 8)."""
     gram = weights @ weights.mT
     identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     return (gram - identity).square().sum((-2, -1))

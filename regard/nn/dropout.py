@@ -1,9 +1,9 @@
-"""Dropout that costs little, on a CPU and in graphs compiled for a GPU too; all draws are from torch's own generator.
+"""Dropout with cheap random bits on a CPU and in graphs compiled for a GPU; all seeds come from torch's generator.
 
-On a CPU torch draws one slow random number for each element; four elements share one here (16 bits each, so the
-probability is exact to 1/65536). In a graph compiled for a GPU it takes more work to draw them than to compute the norm
-they are fused with; there an element's number is its place, mixed with two that are drawn for all (Wellons 2018,
-"lowbias32"). Elsewhere this is torch's own.
+On a CPU torch draws one slow random number per element; here four elements share one (16 bits each, so the probability
+is exact to 1/65536). In a graph compiled for a GPU, drawing costs more than the norm it is fused with; there the random
+bits are a hash of the element's index and two numbers drawn per call (Wellons 2018, "lowbias32"). Elsewhere this is
+torch's own dropout.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class Dropout(nn.Module):
 
 
 def _draw_scaled_mask(x: Tensor, p: float) -> Tensor:
-    """0 where an element is dropped, 1 / (1 - p) where it is kept."""
+    """Return 0 for dropped elements and 1 / (1 - p) for kept ones."""
     numbers = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // ELEMENTS_PER_DRAW),))
     bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)
     return (bits >= _keep_threshold(p, 16)).to(x.dtype).mul_(1 / (1 - p))
 
 
 def _keep_threshold(p: float, bits: int) -> int:
-    """Below it lies the share `p` of all whole numbers with so many bits; itself one of them, it is always kept."""
+    """Return the smallest signed integer that is kept: a fraction `p` of all integers of so many bits lies below it."""
     return min(round(p * (1 << bits)), (1 << bits) - 1) - (1 << (bits - 1))
 
 
 def _hash_random_bits(x: Tensor) -> Tensor:
-    """A whole number for each element, as good as drawn: its place, mixed with what is drawn once for all."""
+    """Return random bits for each element: a hash of its index and two numbers drawn once per call."""
     first, second = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=x.device)
     number = torch.arange(x.numel(), dtype=torch.int32, device=x.device).view(x.shape) ^ first
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B - 2**32)):
@@ -58,5 +58,5 @@ def _hash_random_bits(x: Tensor) -> Tensor:
 
 
 def _logical_right_shift(number: Tensor, shift: int) -> Tensor:
-    """Shifted to the right, zeros coming in from the left."""
+    """Shift right, filling with zeros."""
     return (number >> shift) & ((1 << (32 - shift)) - 1)

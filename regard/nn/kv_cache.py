@@ -1,7 +1,8 @@
-"""What attention remembers while a text is written token by token.
+"""Key-value caches for incremental decoding.
 
-`KeyValue` is the memory of one attention for a whole text; `Cache` is one that grows, `Slots` one that stays where it
-is. The model's decoder state (models/) holds one of them for each layer; generation (generate/) never looks inside.
+`KeyValue` holds the projected keys and values of a text; `KVCache` grows with every token; `StaticKVCache` has a fixed
+capacity and address, as CUDA graphs need. The decoder state of a model (models/) holds one cache for each layer;
+generation (generate/) never looks inside.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ class KeyValue(NamedTuple):
     value: Float[Tensor, "B H K Ev"]
 
     def select(self, rows: Int[Tensor, " N"]) -> KeyValue:
-        """The memory of these rows, in this order."""
+        """Return these rows in this order."""
         return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
 
 
 @runtime_checkable
 class KVCacheLike(Protocol):
-    """What self-attention adds the keys and values of new tokens to, and gets those of all tokens from."""
+    """A cache that self-attention can append to."""
 
     def append(self, new: KeyValue) -> KeyValue: ...
 
 
 class KVCache:
-    """Keys and values of the tokens written so far, in room kept for more."""
+    """Keys and values of the tokens decoded so far, in a buffer that doubles when it is full."""
 
     def __init__(self, capacity: int = 32) -> None:
         self.length = 0
@@ -41,13 +42,13 @@ class KVCache:
 
     @classmethod
     def from_kv(cls, kv: KeyValue) -> KVCache:
-        """One that remembers this already."""
+        """Return a cache that holds these keys and values."""
         cache = cls()
         cache._buffer, cache.length = kv, kv.key.shape[2]
         return cache
 
     def append(self, new: KeyValue) -> KeyValue:
-        """Add the next tokens and give back everything remembered."""
+        """Append the next tokens and return the keys and values of all tokens."""
         end = self.length + new.key.shape[2]
         if self._buffer is None or end > self._buffer.key.shape[2]:
             self._grow(new, max(end, self._capacity))
@@ -58,17 +59,17 @@ class KVCache:
         return self.contents()
 
     def contents(self) -> KeyValue:
-        """The filled part."""
+        """Return the filled part of the buffer."""
         assert self._buffer is not None, "nothing was appended yet"
         return KeyValue(self._buffer.key[:, :, : self.length], self._buffer.value[:, :, : self.length])
 
     def select(self, rows: Int[Tensor, " N"]) -> None:
-        """Go on with these rows, in this order; a row may be taken several times or not at all."""
+        """Keep these rows in this order; a row may be repeated or dropped."""
         if self._buffer is not None:
             self._buffer = self._buffer.select(rows)
 
     def _grow(self, like: KeyValue, capacity: int) -> None:
-        """Move to room for twice as many tokens."""
+        """Move to a buffer of twice the required capacity."""
         old = self.contents() if self._buffer is not None else None
         self._capacity = capacity if old is None else 2 * capacity
         self._buffer = KeyValue(*(_allocate_like(part, self._capacity) for part in like))
@@ -78,9 +79,9 @@ class KVCache:
 
 
 class StaticKVCache:
-    """Keys and values in room that neither moves nor grows; a tensor shared by all layers says where the next go.
+    """Keys and values in a buffer that neither moves nor grows; a tensor shared by all layers holds the write index.
 
-    All of the room is given back; what is not written yet is zeros, and for the sight to hide.
+    `append` returns the whole buffer; unwritten positions are zeros, which the attention mask must exclude.
     """
 
     def __init__(self, capacity: int, cache_position: Int[Tensor, " 1"], initial: KeyValue | None = None) -> None:
@@ -92,7 +93,7 @@ class StaticKVCache:
                 part[:, :, : old.shape[2]] = old
 
     def append(self, new: KeyValue) -> KeyValue:
-        """Add the next token of each row and give back the whole room."""
+        """Write the next token of each row and return the whole buffer."""
         if self._buffer is None:
             self._buffer = self._allocate_zeros(new)
         for part, one in zip(self._buffer, new, strict=True):
@@ -100,7 +101,7 @@ class StaticKVCache:
         return self._buffer
 
     def prefix(self, end: int) -> KeyValue:
-        """The part before this place."""
+        """Return the first `end` positions."""
         assert self._buffer is not None, "nothing was appended yet"
         return KeyValue(self._buffer.key[:, :, :end], self._buffer.value[:, :, :end])
 

@@ -1,6 +1,6 @@
-"""Blocks and stacks (SPEC 3): feed-forward, residual with norm, encoder and decoder layers, embeddings.
+"""Transformer layers and stacks: feed-forward, residual connection with norm, encoder and decoder layers, embeddings.
 
-Where the norm stands is an object around each sublayer:
+The placement of the norm is a module around each sublayer:
 
     post (Vaswani, BERT)   x ──┬── sublayer ── dropout ── + ── norm ──>
                                └───────────────────────────┘
@@ -42,7 +42,7 @@ class PostNorm(nn.Module):
 
 
 class PreNorm(nn.Module):
-    """``x + dropout(sublayer(norm(x)))``; a stack of these ends with a norm of its own."""
+    """``x + dropout(sublayer(norm(x)))``; a pre-norm stack needs a final norm."""
 
     def __init__(self, d_model: int, dropout: float, eps: float = 1e-5) -> None:
         super().__init__()
@@ -58,31 +58,31 @@ ResidualFactory = Callable[[], PostNorm | PreNorm]
 
 
 class FeedForward(nn.Module):
-    """``activation(x W_1 + b_1) W_2 + b_2``, each token by itself."""
+    """``activation(x W_1 + b_1) W_2 + b_2`` at each position (Vaswani et al. 2017, eq. 2)."""
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation) -> None:
         super().__init__()
-        self.inner = Linear(d_model, d_ff)
+        self.up_projection = Linear(d_model, d_ff)
         self.activation = activation
-        self.outer = Linear(d_ff, d_model)
+        self.down_projection = Linear(d_ff, d_model)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        result: Tensor = self.outer(self.activation(self.inner(x)))
+        result: Tensor = self.down_projection(self.activation(self.up_projection(x)))
         return result
 
 
 class GatedFeedForward(nn.Module):
-    """``(activation(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2`` (Shazeer 2020)."""
+    """``(activation(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2`` (Shazeer 2020); W_g and W_1 are stacked."""
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation) -> None:
         super().__init__()
-        self.inner = Linear(d_model, 2 * d_ff)
+        self.up_projection = Linear(d_model, 2 * d_ff)
         self.activation = activation
-        self.outer = Linear(d_ff, d_model)
+        self.down_projection = Linear(d_ff, d_model)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        gate, value = self.inner(x).chunk(2, dim=-1)
-        result: Tensor = self.outer(self.activation(gate) * value)
+        gate, value = self.up_projection(x).chunk(2, dim=-1)
+        result: Tensor = self.down_projection(self.activation(gate) * value)
         return result
 
 
@@ -93,14 +93,14 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.attention = attention
         self.feed_forward = feed_forward
-        self.around_attention, self.around_feed_forward = make_residual(), make_residual()
+        self.attention_residual, self.feed_forward_residual = make_residual(), make_residual()
         self.out = Tap()
 
     def forward(
         self, x: Float[Tensor, "B T D"], attention_mask: AttentionMask, cache: KVCacheLike | None = None
     ) -> Float[Tensor, "B T D"]:
-        x = self.around_attention(x, lambda x: self.attention(x, attention_mask, cache))
-        result: Tensor = self.out(self.around_feed_forward(x, self.feed_forward))
+        x = self.attention_residual(x, lambda x: self.attention(x, attention_mask, cache))
+        result: Tensor = self.out(self.feed_forward_residual(x, self.feed_forward))
         return result
 
 
@@ -118,11 +118,9 @@ class DecoderLayer(nn.Module):
         self.attention = attention
         self.cross_attention = cross_attention
         self.feed_forward = feed_forward
-        self.around_attention, self.around_cross, self.around_feed_forward = (
-            make_residual(),
-            make_residual(),
-            make_residual(),
-        )
+        self.attention_residual = make_residual()
+        self.cross_attention_residual = make_residual()
+        self.feed_forward_residual = make_residual()
         self.out = Tap()
 
     def forward(
@@ -133,9 +131,11 @@ class DecoderLayer(nn.Module):
         cross_attention_mask: AttentionMask,
         cache: KVCacheLike | None = None,
     ) -> Float[Tensor, "B T D"]:
-        x = self.around_attention(x, lambda x: self.attention(x, attention_mask, cache))
-        x = self.around_cross(x, lambda x: self.cross_attention.cross_attend(x, cross_kv, cross_attention_mask))
-        result: Tensor = self.out(self.around_feed_forward(x, self.feed_forward))
+        x = self.attention_residual(x, lambda x: self.attention(x, attention_mask, cache))
+        x = self.cross_attention_residual(
+            x, lambda x: self.cross_attention.cross_attend(x, cross_kv, cross_attention_mask)
+        )
+        result: Tensor = self.out(self.feed_forward_residual(x, self.feed_forward))
         return result
 
 
@@ -160,7 +160,7 @@ class DecoderStack(nn.ModuleList):
         super().__init__(layers)
 
     def project_kv(self, encoded: Float[Tensor, "B S D"], position: Int[Tensor, "B S"]) -> list[KeyValue]:
-        """What each layer's cross-attention keeps of the encoded text."""
+        """Return the cross-attention keys and values of each layer, computed once per encoded text."""
         return [layer.cross_attention.project_kv(encoded, position) for layer in self]  # type: ignore[union-attr, operator]
 
     def forward(
@@ -171,15 +171,15 @@ class DecoderStack(nn.ModuleList):
         cross_attention_mask: AttentionMask,
         caches: Sequence[KVCacheLike] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        for i, (layer, memory) in enumerate(zip(self, cross_kv, strict=True)):
-            x = layer(x, memory, attention_mask, cross_attention_mask, None if caches is None else caches[i])
+        for i, (layer, kv) in enumerate(zip(self, cross_kv, strict=True)):
+            x = layer(x, kv, attention_mask, cross_attention_mask, None if caches is None else caches[i])
         return x
 
 
 class TokenEmbedding(nn.Module):
-    """Token vectors, scaled by ``sqrt(d_model)`` on request, with absolute positions, a norm and dropout.
+    """Token embedding, scaled by ``sqrt(d_model)`` on request, plus absolute positions; then norm and dropout.
 
-    With `n_parts` a trained vector is added for the part of the input a token stands in (BERT's sentence A and B).
+    With `n_token_types` a learned embedding of the token type is added (BERT's segment embedding, sentence A or B).
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class TokenEmbedding(nn.Module):
         self.tokens = nn.Embedding(vocabulary_size, d_model)
         self.scale = math.sqrt(d_model) if scaled else 1.0
         self.positions = positions
-        self.parts = nn.Embedding(n_token_types, d_model) if n_token_types else None
+        self.token_types = nn.Embedding(n_token_types, d_model) if n_token_types else None
         self.norm = norm or nn.Identity()
         self.dropout = Dropout(dropout)
         self.out = Tap()
@@ -206,7 +206,7 @@ class TokenEmbedding(nn.Module):
         self, ids: Int[Tensor, "B T"], position: Int[Tensor, "B T"], token_type_ids: Int[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T D"]:
         x = self.positions.embed(self.tokens(ids) * self.scale, position)
-        if self.parts is not None and token_type_ids is not None:
-            x = x + self.parts(token_type_ids)
+        if self.token_types is not None and token_type_ids is not None:
+            x = x + self.token_types(token_type_ids)
         result: Tensor = self.out(self.dropout(self.norm(x)))
         return result

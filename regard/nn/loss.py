@@ -1,8 +1,8 @@
 """Cross-entropy with label smoothing, as sums with a count: averages are exact over any split of the batch.
 
-`cross_entropy` takes logits. `linear_cross_entropy` takes what they are made of and goes through the tokens in
-chunks, working out the gradient on the way, so the logits of a whole batch, by far the largest tensor of a training
-step, never exist. Both give the same loss and gradient.
+`cross_entropy` takes logits. `linear_cross_entropy` takes hidden states and the output embedding and computes logits,
+loss and gradient chunk by chunk, so the logits of a whole batch, by far the largest tensor of a training step, are
+never materialised. Both give the same loss and gradient.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data.batches import IGNORE
-from regard.nn.loss_rows import loss_rows, usable
+from regard.nn.kernels import dispatch, plain
+
+IGNORE = -100
+"""The target id of a position without a prediction: PyTorch's default `ignore_index`."""
 
 LOGITS_PER_CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}
-"""Logits made at once, half as many again at most: what stays in a CPU's cache, or keeps a GPU busy."""
+"""Logits per chunk (up to 1.5 times as many): what fits in a CPU's cache, or fully utilises a GPU."""
 
 PAD_TO_MULTIPLE_OF = {"cuda": 64}
-"""What vocabularies are filled up to a multiple of: a GPU works in tiles, and takes longer for GPT-2's 50,257 words."""
+"""Pad the vocabulary to a multiple of this: GPUs work in tiles and are slower at odd sizes such as GPT-2's 50,257."""
 
 
 class Loss(NamedTuple):
-    """What is minimised, summed over tokens; beside it the plain negative log-likelihood and the tokens."""
+    """The training loss summed over tokens, the plain negative log-likelihood, and the number of tokens."""
 
     total: Float[Tensor, ""]
     nll: Float[Tensor, ""]
@@ -33,13 +35,13 @@ class Loss(NamedTuple):
 
 
 def cross_entropy(logits: Float[Tensor, "*B V"], target: Int[Tensor, "*B"], label_smoothing: float = 0.0) -> Loss:
-    """``-(1 - e) log p(target) - e mean_v log p(v)``, summed over the targets that are not IGNORE."""
+    """Return ``-(1 - e) log p(target) - e mean_v log p(v)``, summed over the targets that are not IGNORE."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    counts = target != IGNORE
-    normaliser = wide.logsumexp(-1)
-    nll = normaliser - wide.gather(-1, target.clamp(min=0).long()[..., None]).squeeze(-1)
-    total = (1 - label_smoothing) * nll + label_smoothing * (normaliser - wide.mean(-1))
-    return Loss(torch.where(counts, total, 0.0).sum(), torch.where(counts, nll, 0.0).sum().detach(), counts.sum())
+    mask = target != IGNORE
+    lse = wide.logsumexp(-1)
+    nll = lse - wide.gather(-1, target.clamp(min=0).long()[..., None]).squeeze(-1)
+    total = (1 - label_smoothing) * nll + label_smoothing * (lse - wide.mean(-1))
+    return Loss(torch.where(mask, total, 0.0).sum(), torch.where(mask, nll, 0.0).sum().detach(), mask.sum())
 
 
 def linear_cross_entropy(
@@ -49,7 +51,7 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     bias: Float[Tensor, " V"] | None = None,
 ) -> Loss:
-    """`cross_entropy` of the logits ``hidden @ weight.T + bias``."""
+    """Return the `cross_entropy` of the logits ``hidden @ weight.T + bias``."""
     flat = hidden.flatten(0, -2), weight, bias, target.flatten()
     total, nll = _LinearCrossEntropy.apply(*flat, label_smoothing)  # type: ignore[no-untyped-call]
     return Loss(total, nll, (target != IGNORE).sum())
@@ -58,117 +60,69 @@ def linear_cross_entropy(
 def symmetric_kl_divergence(
     logits: Float[Tensor, "B T V"], other_logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]
 ) -> Tensor:
-    """R-Drop's term: the mean of the two Kullback-Leibler divergences, summed over tokens (Liang et al. 2021)."""
+    """Return the mean of the two KL divergences, summed over tokens: R-Drop's regulariser (Liang et al. 2021)."""
     p, q = logits.float().log_softmax(-1), other_logits.float().log_softmax(-1)
-    both = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
-    return torch.where(target != IGNORE, both, 0.0).sum()
+    divergence = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
+    return torch.where(target != IGNORE, divergence, 0.0).sum()
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """The forward pass keeps the gradients of a loss of weight 1; the backward pass only scales them."""
+    """Chunked loss: the forward pass saves the gradients for a loss weight of 1; the backward pass scales them."""
 
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, label_smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        exact = torch.promote_types(hidden.dtype, torch.float32)
-        total, nll = torch.zeros(2, dtype=exact, device=hidden.device)
-        learning = any(ctx.needs_input_grad[:3])
-        device, size = hidden.device.type, len(weight)
-        even = PAD_TO_MULTIPLE_OF.get(device, 1)
-        n_chunks = max(
-            1, round(len(hidden) * size / LOGITS_PER_CHUNK.get(device, 1 << 24))
-        )  # alike: a rest fills a GPU badly
-        rows = max(1, math.ceil(len(hidden) / (n_chunks * even))) * even
-        weight, bias = _pad_to_multiple(weight, even), None if bias is None else _pad_to_multiple(bias, even)
-        of_hidden, of_weight = [], torch.zeros_like(weight, dtype=exact) if learning else weight
-        of_bias = torch.zeros(len(weight), dtype=exact, device=weight.device)
-        for part, wanted in zip(hidden.split(rows), target.split(rows), strict=True):
-            logits = part @ weight.T if bias is None else torch.addmm(bias, part, weight.T)
-            of_part, of_likelihood, gradient = _compute_chunk_loss(
-                logits, wanted, label_smoothing, size, needs_gradient=learning
-            )
-            total, nll = total + of_part, nll + of_likelihood
-            if gradient is not None:
+        float_dtype = torch.promote_types(hidden.dtype, torch.float32)
+        total, nll = torch.zeros(2, dtype=float_dtype, device=hidden.device)
+        needs_gradient = any(ctx.needs_input_grad[:3])
+        device, vocabulary_size = hidden.device.type, len(weight)
+        multiple = PAD_TO_MULTIPLE_OF.get(device, 1)
+        chunk_size = _chunk_size(len(hidden), vocabulary_size, device, multiple)
+        weight, bias = _pad_to_multiple(weight, multiple), None if bias is None else _pad_to_multiple(bias, multiple)
+        grad_hidden, grad_weight = [], torch.zeros_like(weight, dtype=float_dtype) if needs_gradient else weight
+        grad_bias = torch.zeros(len(weight), dtype=float_dtype, device=weight.device)
+        for chunk, labels in zip(hidden.split(chunk_size), target.split(chunk_size), strict=True):
+            logits = chunk @ weight.T if bias is None else torch.addmm(bias, chunk, weight.T)
+            arguments = logits, labels, label_smoothing, vocabulary_size, IGNORE
+            if not needs_gradient:
+                chunk_total, chunk_nll = plain.cross_entropy(*arguments)
+            else:
+                chunk_total, chunk_nll, grad_logits = dispatch.cross_entropy_with_gradient(*arguments)
                 if bias is not None:
-                    of_bias = of_bias + gradient.sum(0, dtype=exact)
-                gradient = gradient.to(hidden.dtype)
-                of_hidden.append(gradient @ weight)
-                _accumulate_matmul(of_weight, gradient.T, part)
-        if learning:
-            ctx.save_for_backward(torch.cat(of_hidden), of_weight[:size], of_bias[:size])
-            ctx.biased = bias is not None
-        ctx.narrow = hidden.dtype
+                    grad_bias = grad_bias + grad_logits.sum(0, dtype=float_dtype)
+                grad_logits = grad_logits.to(hidden.dtype)
+                grad_hidden.append(grad_logits @ weight)
+                _accumulate_matmul(grad_weight, grad_logits.T, chunk)
+            total, nll = total + chunk_total, nll + chunk_nll
+        if needs_gradient:
+            ctx.save_for_backward(torch.cat(grad_hidden), grad_weight[:vocabulary_size], grad_bias[:vocabulary_size])
+            ctx.has_bias = bias is not None
+        ctx.dtype = hidden.dtype
         ctx.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None]:
-        of_hidden, of_weight, of_bias = ((each * gradients[0]).to(ctx.narrow) for each in ctx.saved_tensors)
-        return of_hidden, of_weight, of_bias if ctx.biased else None, None, None
+        grad_hidden, grad_weight, grad_bias = ((grad * gradients[0]).to(ctx.dtype) for grad in ctx.saved_tensors)
+        return grad_hidden, grad_weight, grad_bias if ctx.has_bias else None, None, None
+
+
+def _chunk_size(n_rows: int, vocabulary_size: int, device: str, multiple: int) -> int:
+    """Return the rows per chunk; chunks are of equal size because a small last one would use a GPU badly."""
+    n_chunks = max(1, round(n_rows * vocabulary_size / LOGITS_PER_CHUNK.get(device, 1 << 24)))
+    return max(1, math.ceil(n_rows / (n_chunks * multiple))) * multiple
 
 
 def _pad_to_multiple(tensor: Tensor, multiple: int) -> Tensor:
-    """With zeros behind it, up to a multiple."""
-    more = -len(tensor) % multiple
-    return torch.cat((tensor, tensor.new_zeros(more, *tensor.shape[1:]))) if more else tensor
+    """Append zero rows up to a multiple."""
+    n_padding = -len(tensor) % multiple
+    return torch.cat((tensor, tensor.new_zeros(n_padding, *tensor.shape[1:]))) if n_padding else tensor
 
 
 def _accumulate_matmul(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """``total += left @ right``, in one pass where the product needs no widening."""
+    """Compute ``total += left @ right``, in one pass if all have one dtype."""
     if total.dtype == left.dtype:
         total.addmm_(left, right)
     else:
         total += left @ right
-
-
-def _compute_chunk_loss(
-    logits: Float[Tensor, "N V"],
-    target: Int[Tensor, " N"],
-    label_smoothing: float,
-    vocabulary_size: int,
-    *,
-    needs_gradient: bool,
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N V"] | None]:
-    """The loss of some rows, their negative log-likelihood, and, if there is something to learn, the gradient.
-
-    A kernel rounds it to the logits' precision.
-    """
-    if needs_gradient and usable(logits):
-        gradient, sums = loss_rows(logits, target, label_smoothing, vocabulary_size)
-        return *sums.sum(1), gradient
-    chunk = _ChunkLoss(logits, target, label_smoothing, vocabulary_size)
-    return chunk.total, chunk.nll, chunk.gradient() if needs_gradient else None
-
-
-class _ChunkLoss:
-    """Some rows of logits, which are overwritten, with one exponential each; zeros behind the first `size` are none."""
-
-    def __init__(self, logits: Tensor, target: Tensor, label_smoothing: float, vocabulary_size: int) -> None:
-        self.target, self.label_smoothing, self.vocabulary_size = target, label_smoothing, vocabulary_size
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        counts = (target != IGNORE)[:, None]
-        chosen = wide.gather(1, target.clamp(min=0).long()[:, None])
-        mean = wide.sum(1, keepdim=True) / vocabulary_size if label_smoothing else 0.0
-        if wide.shape[1] > vocabulary_size:
-            wide[:, vocabulary_size:] = -torch.inf
-        top = wide.amax(1, keepdim=True)
-        self.exponentials = wide.sub_(top).exp_()
-        self.exp_sum = self.exponentials.sum(1, keepdim=True)
-        normaliser = self.exp_sum.log() + top
-        nll = normaliser - chosen
-        total = (1 - label_smoothing) * nll + label_smoothing * (normaliser - mean)
-        self.row_weight = counts.to(wide.dtype)
-        self.total, self.nll = (total * self.row_weight).sum(), (nll * self.row_weight).sum()
-
-    def gradient(self) -> Tensor:
-        """``softmax - (1 - e) onehot - e / V`` at each counted position; the exponentials are overwritten."""
-        softmax = self.exponentials.mul_(self.row_weight / self.exp_sum).sub_(
-            self.row_weight * (self.label_smoothing / self.vocabulary_size)
-        )
-        if softmax.device.type == "cpu":
-            target, less = self.target.clamp(min=0).long()[:, None], self.row_weight * (self.label_smoothing - 1)
-            return softmax.scatter_add_(1, target, less)
-        words = torch.arange(softmax.shape[1], device=self.target.device, dtype=self.target.dtype)
-        onehot = words == self.target[:, None]
-        return softmax.add_(onehot, alpha=self.label_smoothing - 1)  # a compiler makes one pass of all this

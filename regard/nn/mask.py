@@ -1,13 +1,13 @@
-"""Who may look at whom: where the masks of texts are made.
+"""Attention masks, made from the segment and position ids of packed rows.
 
-Several sentences share a row; `Place` says of each token which sentence it belongs to and where in it:
+Several sentences share a row; `PackedPositions` holds the sentence each token belongs to and its index there:
 
     row       The cat sat <eos> Hello <eos>  .    .
     segment    1   1   1    1     2     2    0    0       0 = empty
     position   0   1   2    3     0     1    0    0
 
 A token may attend to a token iff their segments are equal and not 0 (and, in a decoder, it is not later).
-Layers receive the resulting `Sight` and never see segments.
+Layers receive the resulting `AttentionMask` and never see segments.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from torch import Tensor
 
 
 class PackedPositions(NamedTuple):
-    """Where each token of a packed row stands."""
+    """Segment and position ids of the tokens of packed rows."""
 
     segment: Int[Tensor, "B T"]
     position: Int[Tensor, "B T"]
 
 
 class SelfAttentionLayout(NamedTuple):
-    """Tokens that look at those of their own sentence, all of them or none that is later.
+    """Self-attention within the sentences of packed rows, causal or not.
 
-    Sentences lie one after another, and positions ascend in each: so kernels may go by the place in the row.
+    Sentences are contiguous and positions ascend in each, so kernels may work from the index in the row.
     """
 
     positions: PackedPositions
@@ -36,12 +36,12 @@ class SelfAttentionLayout(NamedTuple):
 
 
 class AttentionMask(NamedTuple):
-    """What each query may attend to, and where queries and keys stand in their sentences.
+    """The keys each query may attend to, and the positions of queries and keys in their sentences.
 
-    `allowed` None means that every query sees every key. A blank query, one with nothing to attend to, is let
-    look everywhere, so that no softmax runs over nothing, and its result is then put to zero. With `lengths` there
-    is one row, filled by sentences of these lengths, and each token sees its own: no mask is needed, and nothing is
-    computed between sentences. Where tokens look at each other, `within` is what `allowed` follows from.
+    A `mask` of None lets every query attend to every key. A fully masked query is unmasked everywhere in `mask`, so
+    that no softmax is over nothing, and `fully_masked` zeroes its result. With `lengths` there is one row, filled by
+    sentences of these lengths, each attending to itself: it needs no mask, and nothing is computed between sentences.
+    In self-attention `layout` is what `mask` was made from.
     """
 
     query_position: Int[Tensor, "B Q"]
@@ -53,12 +53,14 @@ class AttentionMask(NamedTuple):
 
 
 def make_mask(query: PackedPositions, key: PackedPositions | None = None, *, causal: bool = False) -> AttentionMask:
-    """The sight of the tokens at `query` over the tokens at `key`, or over themselves."""
-    within = SelfAttentionLayout(query, causal) if key is None else None
+    """Return the mask of the tokens at `query` over the tokens at `key`, or over themselves."""
+    layout = SelfAttentionLayout(query, causal) if key is None else None
     key = key or query
-    same = query.segment[:, :, None] == key.segment[:, None, :]
-    allowed = same & (query.segment > 0)[:, :, None]  # (B, Q, K)
+    same_segment = query.segment[:, :, None] == key.segment[:, None, :]
+    mask = same_segment & (query.segment > 0)[:, :, None]  # (B, Q, K)
     if causal:
-        allowed = allowed & (key.position[:, None, :] <= query.position[:, :, None])
-    blank = ~allowed.any(-1, keepdim=True)  # (B, Q, 1)
-    return AttentionMask(query.position, key.position, (allowed | blank)[:, None], blank[:, None], layout=within)
+        mask = mask & (key.position[:, None, :] <= query.position[:, :, None])
+    fully_masked = ~mask.any(-1, keepdim=True)  # (B, Q, 1)
+    return AttentionMask(
+        query.position, key.position, (mask | fully_masked)[:, None], fully_masked[:, None], layout=layout
+    )

@@ -1,9 +1,8 @@
-"""Multi-head attention (SPEC 1.6-1.10): self, masked and cross, fused or explicit.
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): self-attention, causal or not, and cross-attention.
 
-Attention runs fused (`scaled_dot_product_attention`; on a GPU nn/short_rows.py, nn/long_rows.py, nn/one_query.py)
-unless somebody listens to the tap ``weights`` or the position scheme works on the weights; then they are computed as
-written in the paper. All give the same numbers. There is no dropout on the weights, so that what is looked at is what
-was trained (docs/LOG.md).
+Attention runs fused (nn/kernels/dispatch.py chooses the kernel) unless the tap ``weights`` is active or the position
+scheme needs the weights; then they are computed explicitly. Both paths give the same numbers. There is no dropout on
+the weights, so the weights recorded are those that were trained (docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -12,23 +11,22 @@ import math
 from itertools import groupby
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.nn import long_rows, one_query, short_rows
 from regard.nn.attention import InspectableAttention, masked_softmax
+from regard.nn.kernels import dispatch
 from regard.nn.kv_cache import KeyValue, KVCacheLike
-from regard.nn.linear_layers import Linear, linear
+from regard.nn.linear_layers import Linear
 from regard.nn.mask import AttentionMask
 from regard.nn.positions import NoPositions, Positions
 
 
 class MultiHeadAttention(InspectableAttention):
-    """H heads over the same tokens; ``[Z_1 ; ... ; Z_H] W_O`` has the shape of the input.
+    """``[head_1 ; ... ; head_H] W_O`` with ``head_i = softmax(Q_i K_i^T / sqrt(d_k)) V_i``.
 
-    One matrix holds ``W_Q``, ``W_K`` and ``W_V`` of all heads one below the other, so self-attention needs one
-    product; `d_key` and `d_value` are the widths per head and need not be ``d_model / n_heads``.
+    `projection` stacks ``W_Q``, ``W_K`` and ``W_V`` of all heads, so self-attention needs one matrix multiplication;
+    `d_key` and `d_value` are the widths per head and need not be ``d_model / n_heads``.
     """
 
     def __init__(
@@ -52,84 +50,77 @@ class MultiHeadAttention(InspectableAttention):
 
     def bilinear_factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]]:
         query, key, _ = self.projection.weight.detach().split(self.qkv_widths)
-        of_query, of_key = (part.unflatten(0, (self.n_heads, self.d_key))[head] for part in (query, key))
-        return of_query, of_key
+        w_q, w_k = (stacked.unflatten(0, (self.n_heads, self.d_key))[head] for stacked in (query, key))
+        return w_q, w_k
 
     def forward(
         self, x: Float[Tensor, "B T D"], attention_mask: AttentionMask, cache: KVCacheLike | None = None
     ) -> Float[Tensor, "B T D"]:
-        """Self-attention: every token looks at the tokens of the same rows, and at those remembered."""
+        """Apply self-attention; with a cache, tokens also attend to those cached before."""
         projected = self.projection(x).contiguous()
-        if cache is None and attention_mask.layout is not None and self._can_use_packed_kernels():
-            for rows in (short_rows, long_rows):
-                if rows.usable(projected, self.d_key):
-                    return self._project_output(rows.within_rows(projected, attention_mask.layout, self.n_heads))
+        if cache is None and attention_mask.layout is not None and self._is_plain():
+            packed = dispatch.packed_self_attention(projected, attention_mask, self.n_heads)
+            return self._project_output(packed)
         query, key, value = projected.split(self.qkv_widths, dim=-1)
-        memory = self._make_kv(key, value, attention_mask.query_position)
-        return self.attend(query, memory if cache is None else cache.append(memory), attention_mask)
+        kv = self._make_kv(key, value, attention_mask.query_position)
+        return self.attend(query, kv if cache is None else cache.append(kv), attention_mask)
 
     def project_kv(self, encoded: Float[Tensor, "B K D"], position: Int[Tensor, "B K"]) -> KeyValue:
-        """The keys and values of a text, for cross-attention to look at any number of times."""
-        first = self.qkv_widths[0]
-        weight, bias = self.projection.weight[first:], self.projection.bias[first:]
-        key, value = linear(encoded, weight, bias).contiguous().split(self.qkv_widths[1:], dim=-1)
+        """Return the cross-attention keys and values of encoded texts, computed once for any number of queries."""
+        start = self.qkv_widths[0]
+        weight, bias = self.projection.weight[start:], self.projection.bias[start:]
+        key, value = dispatch.linear(encoded, weight, bias).contiguous().split(self.qkv_widths[1:], dim=-1)
         return self._make_kv(key, value, position)
 
     def cross_attend(
         self, x: Float[Tensor, "B Q D"], kv: KeyValue, attention_mask: AttentionMask
     ) -> Float[Tensor, "B Q D"]:
-        """Cross-attention: every token looks at the remembered text."""
-        first = self.qkv_widths[0]
-        query = linear(x, self.projection.weight[:first], self.projection.bias[:first]).contiguous()
+        """Apply cross-attention to the keys and values of `project_kv`."""
+        end = self.qkv_widths[0]
+        query = dispatch.linear(x, self.projection.weight[:end], self.projection.bias[:end]).contiguous()
         return self.attend(query, kv, attention_mask)
 
     def attend(
         self, query: Float[Tensor, "B Q HE"], kv: KeyValue, attention_mask: AttentionMask
     ) -> Float[Tensor, "B Q D"]:
-        """``softmax(Q K^T / sqrt(d_k)) V`` in every head, through the output projection."""
-        turned = self.positions.rotate(self._split_heads(query, self.d_key), attention_mask.query_position)
-        by_head: Tensor = self.query(turned)
-        mix = self._attend_by_sentence if attention_mask.lengths else self._attend_heads
-        return self._project_output(mix(by_head, kv, attention_mask))
+        """Attend with projected queries in every head, and apply the output projection."""
+        rotated = self.positions.rotate(self._split_heads(query, self.d_key), attention_mask.query_position)
+        by_head: Tensor = self.query(rotated)
+        attend = self._attend_by_sentence if attention_mask.lengths else self._attend_heads
+        return self._project_output(attend(by_head, kv, attention_mask))
 
-    def _project_output(self, mixed: Float[Tensor, "B Q HE"]) -> Float[Tensor, "B Q D"]:
-        projected: Tensor = self.output(self.mixed(mixed))
+    def _project_output(self, heads: Float[Tensor, "B Q HE"]) -> Float[Tensor, "B Q D"]:
+        projected: Tensor = self.output(self.mixed(heads))
         return projected
 
-    def _can_use_packed_kernels(self) -> bool:
-        """Whether nobody listens and positions do nothing here, so that kernels of our own may take whole rows."""
-        heard = any(tap.active for tap in (self.query, self.key, self.value, self.weights))
-        return not heard and isinstance(self.positions, NoPositions) and self.d_key == self.d_value
+    def _is_plain(self) -> bool:
+        """Return True if no tap is active and positions do not act here, so that q, k and v need not be split."""
+        active = any(tap.active for tap in (self.query, self.key, self.value, self.weights))
+        return not active and not self.positions.acts_in_attention and self.d_key == self.d_value
 
     def _attend_heads(self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask) -> Float[Tensor, "B Q HE"]:
         explicit = self.weights.active or self.positions.needs_weights
-        out = (
-            self._explicit_attention(query, kv, attention_mask)
-            if explicit
-            else self._fused_attention(query, kv, attention_mask)
-        )
-        return out.transpose(1, 2).flatten(2)
+        attend = self._explicit_attention if explicit else self._fused_attention
+        return attend(query, kv, attention_mask).transpose(1, 2).flatten(2)
 
     def _attend_by_sentence(
         self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask
     ) -> Float[Tensor, "1 Q HE"]:
-        """Each sentence by itself, neighbours of one length together."""
-        mixed, start = [], 0
-        for length, same in groupby(attention_mask.lengths):
-            end = start + length * len(list(same))
-            own_query, key, value = (
-                part[0, :, start:end].unflatten(1, (-1, length)).transpose(0, 1) for part in (query, *kv)
-            )
+        """Attend within each sentence of one row, batching adjacent sentences of equal length."""
+        outputs, start = [], 0
+        for length, group in groupby(attention_mask.lengths):
+            end = start + length * len(list(group))
+            q, k, v = (
+                tensor[0, :, start:end].unflatten(1, (-1, length)).transpose(0, 1) for tensor in (query, *kv)
+            )  # (sentences, H, length, E)
             position = attention_mask.query_position[0, start:end].unflatten(0, (-1, length))
-            mixed.append(
-                self._attend_heads(own_query, KeyValue(key, value), AttentionMask(position, position)).flatten(0, 1)
-            )
+            outputs.append(self._attend_heads(q, KeyValue(k, v), AttentionMask(position, position)).flatten(0, 1))
             start = end
-        return torch.cat(mixed)[None]
+        return torch.cat(outputs)[None]
 
     def _make_kv(self, key: Tensor, value: Tensor, position: Tensor) -> KeyValue:
-        turned = self.positions.rotate(self._split_heads(key, self.d_key), position)
-        return KeyValue(self.key(turned), self.value(self._split_heads(value, self.d_value)))
+        rotated = self.positions.rotate(self._split_heads(key, self.d_key), position)
+        return KeyValue(self.key(rotated), self.value(self._split_heads(value, self.d_value)))
 
     def _split_heads(self, x: Float[Tensor, "B T HE"], width: int) -> Float[Tensor, "B H T E"]:
         by_head: Tensor = x.unflatten(-1, (self.n_heads, width))
@@ -137,23 +128,20 @@ class MultiHeadAttention(InspectableAttention):
 
     def _fused_attention(self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask) -> Float[Tensor, "B H Q E"]:
         mask = attention_mask.mask
-        added = self.positions.score_bias(query, attention_mask)
-        if added is not None:
-            added = added / math.sqrt(self.d_key)
-            mask = added if mask is None else added.masked_fill(~mask, -math.inf)
-        if added is None and mask is not None and one_query.usable(query, *kv, mask):
-            out = one_query.look(query, *kv, mask)
-        else:
-            out = F.scaled_dot_product_attention(query, kv.key, kv.value, attn_mask=mask)
+        bias = self.positions.score_bias(query, attention_mask)
+        if bias is not None:
+            bias = bias / math.sqrt(self.d_key)
+            mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+        out = dispatch.scaled_dot_product_attention(query, kv.key, kv.value, mask)
         return out if attention_mask.fully_masked is None else out.masked_fill(attention_mask.fully_masked, 0.0)
 
     def _explicit_attention(
         self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask
     ) -> Float[Tensor, "B H Q E"]:
         scores = query @ kv.key.mT  # (B, H, Q, K)
-        added = self.positions.score_bias(query, attention_mask)
-        scores = (scores if added is None else scores + added) / math.sqrt(self.d_key)
+        score_bias = self.positions.score_bias(query, attention_mask)
+        scores = (scores if score_bias is None else scores + score_bias) / math.sqrt(self.d_key)
         weights: Tensor = self.weights(masked_softmax(scores, attention_mask))
         out = weights @ kv.value
-        more = self.positions.value_bias(weights, attention_mask)
-        return out if more is None else out + more
+        value_bias = self.positions.value_bias(weights, attention_mask)
+        return out if value_bias is None else out + value_bias

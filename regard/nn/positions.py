@@ -1,8 +1,8 @@
-"""How a model knows the order of its tokens: the schemes of SPEC 2, one class each.
+"""Position schemes, one class each: sinusoidal, learned, relative, rotary, none.
 
-A scheme acts at one of four places and leaves the others alone: it adds to the embeddings (sinusoidal, learned),
-turns queries and keys (rotary), or adds to the scores and the values of attention (relative). Models give the
-absolute schemes to their embedding and the others to each self-attention.
+A scheme overrides one or two of four methods: it adds to the embeddings (sinusoidal, learned), rotates queries and keys
+(rotary), or adds to the scores and the values of attention (relative). Models pass absolute schemes to their embedding
+and the others to each self-attention.
 """
 
 from __future__ import annotations
@@ -15,40 +15,46 @@ from regard.nn.mask import AttentionMask
 
 
 class Positions(nn.Module):
-    """A scheme that does nothing anywhere; each real one overrides what it needs."""
+    """Base class: every method is a no-op; a scheme overrides those it needs."""
+
+    acts_in_attention = False
+    """The scheme rotates queries and keys or adds to scores or values: attention needs more than q, k, v and a mask."""
+
+    adds_to_scores = False
+    """The scheme adds to scores or values, instead of only rotating queries and keys."""
 
     needs_weights = False
-    """The scheme works on the weights themselves, so attention cannot run fused."""
+    """The scheme needs explicit attention weights, so attention cannot run fused."""
 
     def embed(self, x: Float[Tensor, "B T D"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """What enters the first layer."""
+        """Add absolute positions to token embeddings."""
         return x
 
     def rotate(self, heads: Float[Tensor, "B H T E"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B H T E"]:
-        """The queries or keys of all heads."""
+        """Rotate the queries or keys of all heads by their positions."""
         return heads
 
     def score_bias(
         self, query: Float[Tensor, "B H Q E"], attention_mask: AttentionMask
     ) -> Float[Tensor, "B H Q K"] | None:
-        """What is added to ``q . k`` before it is divided by ``sqrt(d_k)``."""
+        """Return the term added to ``q . k`` before the division by ``sqrt(d_k)``, or None."""
         return None
 
     def value_bias(
         self, weights: Float[Tensor, "B H Q K"], attention_mask: AttentionMask
     ) -> Float[Tensor, "B H Q E"] | None:
-        """What is added to the weighted sum of values."""
+        """Return the term added to the weighted sum of values, or None."""
         return None
 
 
 class NoPositions(Positions):
-    """None at all: the model sees a bag of tokens (SPEC 2.5)."""
+    """No positions: self-attention is permutation-equivariant."""
 
 
 class SinusoidalPositions(Positions):
     """``PE(p, 2i) = sin(p / n^(2i/d))``, ``PE(p, 2i+1) = cos(p / n^(2i/d))`` (Vaswani et al. 2017); any length.
 
-    In `halves` all sines come before all cosines, as Marian has them.
+    With `halves` all sines come before all cosines, as in Marian.
     """
 
     def __init__(self, d_model: int, base: float = 10000.0, *, halves: bool = False) -> None:
@@ -57,7 +63,7 @@ class SinusoidalPositions(Positions):
         self.d_model, self.base, self.halves = d_model, base, halves
 
     def table(self, position: Int[Tensor, "*B T"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "*B T D"]:
-        """The rows of P for these positions."""
+        """Return the rows of PE for these positions."""
         even = torch.arange(0, self.d_model, 2, device=position.device, dtype=dtype)
         angle = position[..., None] * self.base ** (-even / self.d_model)  # (*B, T, D/2)
         return torch.stack((angle.sin(), angle.cos()), -2 if self.halves else -1).flatten(-2)
@@ -67,26 +73,28 @@ class SinusoidalPositions(Positions):
 
 
 class LearnedPositions(Positions):
-    """A trained vector for each position up to a limit (Gehring et al. 2017, BERT).
+    """A learned embedding of each position up to a limit (Gehring et al. 2017, BERT).
 
-    That of position 0 is number `first`; RoBERTa never uses the two before it.
+    Position 0 is row `offset`; RoBERTa and BART never use the two rows before it.
     """
 
     def __init__(self, n_positions: int, d_model: int, *, offset: int = 0) -> None:
         super().__init__()
         self.offset = offset
-        self.vectors = nn.Embedding(offset + n_positions, d_model)
+        self.embedding = nn.Embedding(offset + n_positions, d_model)
 
     def embed(self, x: Float[Tensor, "B T D"], position: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        added: Tensor = self.vectors(position + self.offset if self.offset else position)
+        added: Tensor = self.embedding(position + self.offset if self.offset else position)
         return x + added
 
 
 class RelativePositions(Positions):
-    """Trained vectors for the distance between query and key, clipped, added to the keys (Shaw et al. 2018).
+    """Learned embeddings of the clipped distance between query and key, added to the keys (Shaw et al. 2018, eq. 4).
 
-    With `d_value` they are added to the values too. Heads share the vectors.
+    With `d_value` others are added to the values (eq. 3). All heads of a layer share them.
     """
+
+    acts_in_attention = adds_to_scores = True
 
     def __init__(self, d_key: int, max_distance: int = 16, *, d_value: int | None = None) -> None:
         super().__init__()
@@ -96,9 +104,9 @@ class RelativePositions(Positions):
         self.needs_weights = d_value is not None
 
     def distance_index(self, attention_mask: AttentionMask) -> Int[Tensor, "B 1 Q K"]:
-        """Which vector belongs to each query and key: 0 is far to the left, `max_distance` the query itself."""
-        apart = attention_mask.key_position[:, None, :] - attention_mask.query_position[:, :, None]
-        return (apart.clamp(-self.max_distance, self.max_distance) + self.max_distance)[:, None].long()
+        """Return the embedding row for each query and key: 0 is far to the left, `max_distance` is the query itself."""
+        distance = attention_mask.key_position[:, None, :] - attention_mask.query_position[:, :, None]
+        return (distance.clamp(-self.max_distance, self.max_distance) + self.max_distance)[:, None].long()
 
     def score_bias(
         self, query: Float[Tensor, "B H Q E"], attention_mask: AttentionMask
@@ -117,7 +125,9 @@ class RelativePositions(Positions):
 
 
 class RotaryPositions(Positions):
-    """Each pair of coordinates (i, i + E/2) of queries and keys turned by an angle that grows with the position."""
+    """Rotation of each pair (i, i + E/2) of query and key coordinates by the angle ``p n^(-2i/E)`` (Su et al. 2021)."""
+
+    acts_in_attention = True
 
     def __init__(self, d_key: int, base: float = 10000.0) -> None:
         super().__init__()

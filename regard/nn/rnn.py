@@ -1,8 +1,8 @@
-"""Recurrence: LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014), one layer from the left.
+"""LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014): one forward layer each.
 
-It runs fused, by torch's own modules. While somebody listens to the tap ``drive``, it goes step by step as written,
-which can be differentiated in every way; both give the same numbers. nn/rnn_layers.py makes layers of it that read and
-write whole texts.
+They run fused, by torch's own modules. While the tap ``drive`` (the input's contribution to the gates) is active, they
+run step by step from the defining equations, which supports forward-mode and second derivatives; both paths give the
+same numbers. nn/rnn_layers.py builds encoder and decoder layers from them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from regard.nn.tap import Tap
 
 RNNState = tuple[Float[Tensor, "_ _"], ...]
-"""What a recurrence remembers of each row, each part (rows, width); the first is what it gave out last."""
+"""The state tensors of an RNN, each (rows, width): h, and for an LSTM c."""
 
 
 class RNNBase(nn.Module):
-    """One layer in one direction, from the left."""
+    """One forward RNN layer."""
 
     n_states: ClassVar[int]
     Cell: ClassVar[type[nn.LSTM] | type[nn.GRU]]
@@ -38,10 +38,9 @@ class RNNBase(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], state: RNNState | None = None
     ) -> tuple[Float[Tensor, "B T Ds"], tuple[Tensor, ...]]:
-        """What it gives out at each token, and what it remembers after the last; it begins with zeros."""
+        """Return the output at each token and the final state; the initial state is zeros by default."""
         if state is None:
-            nothing = x.new_zeros(len(x), self.cell.hidden_size)
-            state = (nothing,) * self.n_states
+            state = (x.new_zeros(len(x), self.cell.hidden_size),) * self.n_states
         if x.is_meta:
             return self._forward_meta(x, state)
         if self.drive.active:
@@ -54,32 +53,32 @@ class RNNBase(nn.Module):
 
     @abstractmethod
     def _step(self, input_gates: Tensor, state: RNNState) -> RNNState:
-        """One token; `drive` is what it does to the gates by itself."""
+        """Return the state after one more token; `input_gates` is ``W x + b`` of its input."""
 
     def _explicit(self, x: Tensor, state: RNNState) -> tuple[Tensor, RNNState]:
-        read, (of_input, _, bias, _) = [], self._weights
-        for drive in self.drive(F.linear(x, of_input, bias)).unbind(1):
-            state = self._step(drive, state)
-            read.append(state[0])
-        return torch.stack(read, 1) if read else x.new_zeros(*x.shape[:2], self.cell.hidden_size), state
+        outputs, (w_ih, _, b_ih, _) = [], self._weights
+        for input_gates in self.drive(F.linear(x, w_ih, b_ih)).unbind(1):
+            state = self._step(input_gates, state)
+            outputs.append(state[0])
+        return torch.stack(outputs, 1) if outputs else x.new_zeros(*x.shape[:2], self.cell.hidden_size), state
 
     def _forward_meta(self, x: Tensor, state: RNNState) -> tuple[Tensor, RNNState]:
-        """What has the shapes and the cost of all steps, in one: for planning, where there are no numbers."""
-        of_input, _, bias, _ = self._weights
+        """Run all steps as one batch of tokens: the right shapes and cost on the meta device, for the training plan."""
+        w_ih, _, b_ih, _ = self._weights
         tokens = x.flatten(0, 1)
-        before = x.new_empty(len(tokens), self.cell.hidden_size, requires_grad=x.requires_grad)
-        read = self._step(F.linear(tokens, of_input, bias), (before,) * self.n_states)[0]
-        return read.view(*x.shape[:2], -1), state
+        previous = x.new_empty(len(tokens), self.cell.hidden_size, requires_grad=x.requires_grad)
+        outputs = self._step(F.linear(tokens, w_ih, b_ih), (previous,) * self.n_states)[0]
+        return outputs.view(*x.shape[:2], -1), state
 
     @property
     def _weights(self) -> list[nn.Parameter]:
-        """Matrices for the input and for what was given out before, then the biases of both."""
+        """Return ``W_ih, W_hh, b_ih, b_hh`` in PyTorch's notation."""
         return self.cell.all_weights[0]
 
     def _recurrent_gates(self, h: Float[Tensor, "*B D"]) -> Float[Tensor, "*B gates"]:
-        """What it gave out before does to the gates."""
-        _, of_state, _, bias = self._weights
-        return F.linear(h, of_state, bias)
+        """Return the contribution of the previous output to the gates."""
+        _, w_hh, _, b_hh = self._weights
+        return F.linear(h, w_hh, b_hh)
 
 
 class LSTM(RNNBase):
@@ -88,8 +87,8 @@ class LSTM(RNNBase):
     n_states, Cell = 2, nn.LSTM
 
     def _fused(self, x: Tensor, state: RNNState) -> tuple[Tensor, RNNState]:
-        read, (h, c) = self.cell(x, (state[0][None].contiguous(), state[1][None].contiguous()))
-        return read, (h[0], c[0])
+        outputs, (h, c) = self.cell(x, (state[0][None].contiguous(), state[1][None].contiguous()))
+        return outputs, (h[0], c[0])
 
     def _step(self, input_gates: Tensor, state: RNNState) -> RNNState:
         h, c = state
@@ -104,20 +103,20 @@ class GRU(RNNBase):
     n_states, Cell = 1, nn.GRU
 
     def _fused(self, x: Tensor, state: RNNState) -> tuple[Tensor, RNNState]:
-        read, h = self.cell(x, state[0][None].contiguous())
-        return read, (h[0],)
+        outputs, h = self.cell(x, state[0][None].contiguous())
+        return outputs, (h[0],)
 
     def _step(self, input_gates: Tensor, state: RNNState) -> RNNState:
         (h,) = state
-        own = self._recurrent_gates(h).chunk(3, -1)
+        h_r, h_z, h_n = self._recurrent_gates(h).chunk(3, -1)
         r, z, n = input_gates.chunk(3, -1)
-        r, z = (r + own[0]).sigmoid(), (z + own[1]).sigmoid()
-        return ((1 - z) * (n + r * own[2]).tanh() + z * h,)
+        r, z = (r + h_r).sigmoid(), (z + h_z).sigmoid()
+        return ((1 - z) * (n + r * h_n).tanh() + z * h,)
 
 
 @contextmanager
 def _ignore_contiguity_warning() -> Iterator[None]:
-    """In half precision a model runs on a copy of its weights, made for each step: cuDNN gathers them, and warns."""
+    """Ignore cuDNN's warning that it gathers the weights: in half precision each step runs on a copy of them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
         yield
@@ -125,13 +124,13 @@ def _ignore_contiguity_warning() -> Iterator[None]:
 
 @contextmanager
 def force_unfused_rnn(model: nn.Module) -> Iterator[None]:
-    """Every recurrence of a model goes as written, which has derivatives of all kinds; others are as they are."""
-    with ExitStack() as listening:
+    """Run every RNN of a model step by step, which supports derivatives of every kind."""
+    with ExitStack() as hooks:
         for module in model.modules():
             if isinstance(module, RNNBase):
-                listening.enter_context(module.drive.register_forward_hook(noop_hook))
+                hooks.enter_context(module.drive.register_forward_hook(noop_hook))
         yield
 
 
 def noop_hook(_tap: nn.Module, _inputs: object, _output: Tensor) -> None:
-    """A tap that calls this is heard, and nothing more."""
+    """Do nothing: makes a tap count as active."""

@@ -1,12 +1,11 @@
-"""Recurrent layers that read whole texts, from the left, from the right, or both, and layers that write them.
+"""Recurrent encoder and decoder layers and their stacks; models/recurrent/ composes models from them.
 
-Every row holds one text, from the left, empty positions behind it; nothing here waits for the device to say how long
-texts are:
+Every row holds one left-aligned text followed by padding. Lengths stay on the device, so nothing synchronises:
 
-    ahead    a  b  c  .  .        what stands behind a text cannot change it
-    back     c  b  a  .  .        read reversed within its own length, and what was read put back
+    forward    a  b  c  .  .        padding follows the text and cannot change it
+    backward   c  b  a  .  .        reversed within the text's length; the outputs are reversed back
 
-models/recurrent/ makes models of them; nn/rnn.py is the recurrence itself.
+nn/rnn.py holds the LSTM and GRU themselves.
 """
 
 from __future__ import annotations
@@ -29,56 +28,56 @@ from regard.nn.tap import Tap
 
 
 def reverse_sequences(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B T D"]:
-    """Every text reversed where it stands, what is behind it left alone; twice is as it was."""
-    place = torch.arange(x.shape[1], device=x.device)
-    turned = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
-    return x.gather(1, turned[..., None].expand_as(x).long())
+    """Reverse every text within its length and leave the padding in place; the inverse of itself."""
+    position = torch.arange(x.shape[1], device=x.device)
+    reversed_position = torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
+    return x.gather(1, reversed_position[..., None].expand_as(x).long())
 
 
 class RecurrentEncoderLayer(nn.Module):
-    """One layer that reads texts from the left, from the right, or both, side by side in what it gives out."""
+    """A forward, a backward or a bidirectional layer; the outputs of two directions are concatenated."""
 
-    def __init__(self, ahead: RNNBase | None, back: RNNBase | None, dropout: float) -> None:
+    def __init__(self, forward_rnn: RNNBase | None, backward_rnn: RNNBase | None, dropout: float) -> None:
         super().__init__()
-        assert ahead is not None or back is not None, "no direction to read in"
-        self.ahead, self.back = ahead, back
+        assert forward_rnn is not None or backward_rnn is not None, "a layer needs a direction"
+        self.forward_rnn, self.backward_rnn = forward_rnn, backward_rnn
         self.dropout = Dropout(dropout)
         self.out = Tap()
 
     def forward(self, x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B T Ds"]:
         x = self.dropout(x)
-        read = [] if self.ahead is None else [self.ahead(x)[0]]
-        if self.back is not None:
-            read.append(reverse_sequences(self.back(reverse_sequences(x, lengths))[0], lengths))
-        result: Tensor = self.out(torch.cat(read, -1))
+        outputs = [] if self.forward_rnn is None else [self.forward_rnn(x)[0]]
+        if self.backward_rnn is not None:
+            outputs.append(reverse_sequences(self.backward_rnn(reverse_sequences(x, lengths))[0], lengths))
+        result: Tensor = self.out(torch.cat(outputs, -1))
         return result
 
     def final_outputs(self, outputs: Float[Tensor, "B T Ds"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B Ds"]:
-        """What each direction gave out when it had read a whole text: at its last token, and at its first."""
-        ahead = 0 if self.ahead is None else self.ahead.cell.hidden_size
-        end = (lengths - 1).clamp(min=0).long()[:, None, None].expand(-1, 1, ahead)
-        return torch.cat((outputs[..., :ahead].gather(1, end)[:, 0], outputs[:, 0, ahead:]), -1)
+        """Return the final output of each direction: at the last token of a text, and at its first."""
+        width = 0 if self.forward_rnn is None else self.forward_rnn.cell.hidden_size
+        end = (lengths - 1).clamp(min=0).long()[:, None, None].expand(-1, 1, width)
+        return torch.cat((outputs[..., :width].gather(1, end)[:, 0], outputs[:, 0, width:]), -1)
 
 
 class RecurrentEncoderStack(nn.ModuleList):
-    """A stack of layers that read whole texts."""
+    """A stack of recurrent encoder layers."""
 
     def __init__(self, layers: Iterable[RecurrentEncoderLayer]) -> None:
         super().__init__(layers)
 
     def forward(self, x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B T Ds"]:
-        """What leaves the last layer at each token."""
+        """Return the output of the last layer at each token."""
         for layer in self:
             x = layer(x, lengths)
         return x
 
 
 class RecurrentDecoderLayer(nn.Module):
-    """One layer that writes: a recurrence from the left that goes on from a state."""
+    """A forward layer that continues from a given state."""
 
-    def __init__(self, recurrence: RNNBase, dropout: float) -> None:
+    def __init__(self, rnn: RNNBase, dropout: float) -> None:
         super().__init__()
-        self.recurrence = recurrence
+        self.rnn = rnn
         self.dropout = Dropout(dropout)
         self.out = Tap()
 
@@ -89,8 +88,8 @@ class RecurrentDecoderLayer(nn.Module):
         cross_kv: KeyValue | None,
         cross_attention_mask: AttentionMask | None,
     ) -> tuple[Float[Tensor, "N T Ds"], tuple[Tensor, ...]]:
-        made, state = self.compute_output(x, state, cross_kv, cross_attention_mask)
-        return self.out(made), state
+        output, state = self.compute_output(x, state, cross_kv, cross_attention_mask)
+        return self.out(output), state
 
     def compute_output(
         self,
@@ -99,47 +98,46 @@ class RecurrentDecoderLayer(nn.Module):
         cross_kv: KeyValue | None,
         cross_attention_mask: AttentionMask | None,
     ) -> tuple[Float[Tensor, "N T Ds"], tuple[Tensor, ...]]:
-        """What the layer makes of tokens, before its tap, and what it remembers after the last."""
-        read, state = self.recurrence(self.dropout(x), state)
-        return self.apply_attention(read, cross_kv, cross_attention_mask), state
+        """Return the outputs before the tap ``out``, and the state after the last token."""
+        outputs, state = self.rnn(self.dropout(x), state)
+        return self.apply_attention(outputs, cross_kv, cross_attention_mask), state
 
     def apply_attention(
         self, outputs: Float[Tensor, "N T D"], cross_kv: KeyValue | None, cross_attention_mask: AttentionMask | None
     ) -> Float[Tensor, "N T Ds"]:
-        """What becomes of what its recurrence gave out."""
+        """Combine the outputs of the RNN with attention to the source; without attention, return them unchanged."""
         return outputs
 
 
 class AttentionalDecoderLayer(RecurrentDecoderLayer):
-    """The last layer of a decoder that looks back: ``tanh(W [context ; state])`` (Luong et al. 2015, eq. 5).
+    """A decoder layer with attention: ``tanh(W [context ; state])`` (Luong et al. 2015, eq. 5).
 
-    W is two matrices, the one for what is seen being the output of the attention.
+    W is stored as two matrices: the attention's output projection for the context, `state_projection` for the state.
     """
 
-    def __init__(self, recurrence: RNNBase, cross_attention: RecurrentCrossAttention, dropout: float) -> None:
-        super().__init__(recurrence, dropout)
+    def __init__(self, rnn: RNNBase, cross_attention: RecurrentCrossAttention, dropout: float) -> None:
+        super().__init__(rnn, dropout)
         self.cross_attention = cross_attention
-        self.own = Linear(recurrence.cell.hidden_size, cross_attention.output.out_features)
+        self.state_projection = Linear(rnn.cell.hidden_size, cross_attention.output.out_features)
 
     def apply_attention(
         self, outputs: Float[Tensor, "N T D"], cross_kv: KeyValue | None, cross_attention_mask: AttentionMask | None
     ) -> Float[Tensor, "N T Ds"]:
         assert cross_kv is not None
         assert cross_attention_mask is not None
-        combined: Tensor = self.cross_attention.cross_attend(outputs, cross_kv, cross_attention_mask) + self.own(
-            outputs
-        )
+        context = self.cross_attention.cross_attend(outputs, cross_kv, cross_attention_mask)
+        combined: Tensor = context + self.state_projection(outputs)
         return combined.tanh()
 
 
 class RecurrentDecoderStack(nn.ModuleList):
-    """A stack of layers that write; all tokens of a text go through a layer at once."""
+    """A stack of recurrent decoder layers; all tokens of a text pass through one layer before the next."""
 
     def __init__(self, layers: Iterable[RecurrentDecoderLayer]) -> None:
         super().__init__(layers)
 
     def init_states(self, states: Sequence[RNNState]) -> list[RNNState]:
-        """All that is remembered before the first token, given the state of each layer."""
+        """Return the states before the first token, given the initial state of each layer."""
         return list(states)
 
     def forward(
@@ -149,21 +147,21 @@ class RecurrentDecoderStack(nn.ModuleList):
         cross_kv: KeyValue | None = None,
         cross_attention_mask: AttentionMask | None = None,
     ) -> tuple[Float[Tensor, "N T Ds"], list[tuple[Tensor, ...]]]:
-        """What leaves the last layer at each token, and all that is remembered after the last one."""
-        after = []
+        """Return the output of the last layer at each token, and the states after the last token."""
+        new_states = []
         for layer, state in zip(self, states, strict=True):
             x, state = layer(x, state, cross_kv, cross_attention_mask)
-            after.append(state)
-        return x, after
+            new_states.append(state)
+        return x, new_states
 
 
 class InputFeedingDecoderStack(RecurrentDecoderStack):
-    """A stack whose last output enters the first layer beside the next token (input feeding, Luong et al. 2015, 3.3).
+    """A stack whose last output is concatenated to the next input (input feeding, Luong et al. 2015, section 3.3).
 
-    So tokens go through all layers one by one, unheard. For those who listen, all of them then go together, each beside
-    what was fed back to it. Where a tap changes what flows, that changes too, and they go again: every time one token
-    more has been fed what it should. What leaves the last layer is fed back as it comes to the tap ``out``, so that
-    nothing of the stack lies behind that tap.
+    Tokens therefore pass through all layers one by one, with muted taps. While a tap is active, all tokens then pass
+    again as one sequence, each with the output fed back to it, so that taps record whole sequences. Where an edit
+    changes what is fed back, the pass is repeated until nothing changes: each pass corrects at least one more token.
+    The output fed back is the input of the last layer's tap ``out``, so no part of the stack depends on that tap.
     """
 
     def init_states(self, states: Sequence[RNNState]) -> list[RNNState]:
@@ -176,22 +174,24 @@ class InputFeedingDecoderStack(RecurrentDecoderStack):
         cross_kv: KeyValue | None = None,
         cross_attention_mask: AttentionMask | None = None,
     ) -> tuple[Float[Tensor, "N T Ds"], list[tuple[Tensor, ...]]]:
-        heard = [tap for tap in self.modules() if isinstance(tap, Tap) and tap.active]
-        if not heard:
-            written, after = self._decode_stepwise(x, states, cross_kv, cross_attention_mask)
-            return torch.cat(written, 1), after
-        with _mute_taps(heard):
-            written, _ = self._decode_stepwise(x[:, :-1], states, cross_kv, cross_attention_mask)
-        (*own, (first,)), (*_, top) = states, self._layers()
-        fed = torch.cat((first[:, None], *written), 1)
-        with _watch_edits([tap for tap in heard if tap is not top.out]) as changed:
+        active = [tap for tap in self.modules() if isinstance(tap, Tap) and tap.active]
+        if not active:
+            outputs, new_states = self._decode_stepwise(x, states, cross_kv, cross_attention_mask)
+            return torch.cat(outputs, 1), new_states
+        with _mute_taps(active):
+            outputs, _ = self._decode_stepwise(x[:, :-1], states, cross_kv, cross_attention_mask)
+        (*layer_states, (first,)), (*_, top) = states, self._layers()
+        fed = torch.cat((first[:, None], *outputs), 1)
+        with _watch_edits([tap for tap in active if tap is not top.out]) as edited:
             for _ in range(x.shape[1]):
-                changed.clear()
-                made, out, after = self._forward_layers(torch.cat((x, fed), -1), own, cross_kv, cross_attention_mask)
-                if not changed:
+                edited.clear()
+                output, out, new_states = self._forward_layers(
+                    torch.cat((x, fed), -1), layer_states, cross_kv, cross_attention_mask
+                )
+                if not edited:
                     break
-                fed = torch.cat((first[:, None], made[:, :-1]), 1)
-        return out, after
+                fed = torch.cat((first[:, None], output[:, :-1]), 1)
+        return out, new_states
 
     def _decode_stepwise(
         self,
@@ -200,14 +200,14 @@ class InputFeedingDecoderStack(RecurrentDecoderStack):
         cross_kv: KeyValue | None,
         cross_attention_mask: AttentionMask | None,
     ) -> tuple[list[Tensor], list[RNNState]]:
-        written = []
+        outputs = []
         for token in x.unbind(1):
-            *own, (fed,) = states
-            made, _, states = self._forward_layers(
-                torch.cat((token, fed), -1)[:, None], own, cross_kv, cross_attention_mask
+            *layer_states, (fed,) = states
+            output, _, states = self._forward_layers(
+                torch.cat((token, fed), -1)[:, None], layer_states, cross_kv, cross_attention_mask
             )
-            written.append(made)
-        return written, list(states)
+            outputs.append(output)
+        return outputs, list(states)
 
     def _forward_layers(
         self,
@@ -216,13 +216,13 @@ class InputFeedingDecoderStack(RecurrentDecoderStack):
         cross_kv: KeyValue | None,
         cross_attention_mask: AttentionMask | None,
     ) -> tuple[Tensor, Tensor, list[RNNState]]:
-        """Tokens through all layers: what the last makes of them, what leaves its tap, and all that is remembered."""
-        after: list[RNNState] = []
+        """Return the last layer's output before and after its tap, and all states, the output fed back included."""
+        new_states: list[RNNState] = []
         for layer, state in zip(self._layers(), states, strict=True):
-            made, remembered = layer.compute_output(x, state, cross_kv, cross_attention_mask)
-            x = layer.out(made)
-            after.append(remembered)
-        return made, x, [*after, (made[:, -1],)]
+            output, new_state = layer.compute_output(x, state, cross_kv, cross_attention_mask)
+            x = layer.out(output)
+            new_states.append(new_state)
+        return output, x, [*new_states, (output[:, -1],)]
 
     def _layers(self) -> Iterator[RecurrentDecoderLayer]:
         for layer in self:
@@ -232,27 +232,27 @@ class InputFeedingDecoderStack(RecurrentDecoderStack):
 
 @contextmanager
 def _mute_taps(taps: Sequence[Tap]) -> Iterator[None]:
-    """Nobody hears what flows through these taps, which count as heard nevertheless: nothing is computed otherwise."""
+    """Suspend the hooks of these taps; they still count as active, so the same code paths run."""
     hooks = [tap._forward_hooks for tap in taps]
     for tap in taps:
         tap._forward_hooks = OrderedDict({0: noop_hook})
     try:
         yield
     finally:
-        for tap, own in zip(taps, hooks, strict=True):
-            tap._forward_hooks = own
+        for tap, tap_hooks in zip(taps, hooks, strict=True):
+            tap._forward_hooks = tap_hooks
 
 
 @contextmanager
 def _watch_edits(taps: Sequence[Tap]) -> Iterator[set[nn.Module]]:
-    """The taps through which something else came out than went in."""
-    changed: set[nn.Module] = set()
+    """Collect the taps whose output is not their input."""
+    edited: set[nn.Module] = set()
 
     def compare(tap: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         if output is not inputs[0]:
-            changed.add(tap)
+            edited.add(tap)
 
-    with ExitStack() as watching:
+    with ExitStack() as hooks:
         for tap in taps:
-            watching.enter_context(tap.register_forward_hook(compare))
-        yield changed
+            hooks.enter_context(tap.register_forward_hook(compare))
+        yield edited

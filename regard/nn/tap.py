@@ -1,9 +1,9 @@
-"""Taps: named places where the inside of a model can be read or changed.
+"""Taps: named identity modules at which activations can be recorded or edited (TransformerLens: HookPoint).
 
-A `Tap` is an identity module; its name is its path in the model (``encoder.0.attention.weights``). `record` reads
-what flows through the taps that match a pattern, `edit` replaces it, both only inside a ``with``. Attention asks
-`Tap.heard` and computes explicit weights only when somebody listens, so training and serving pay nothing.
-What was compiled runs uncompiled while somebody listens: compiled code does not notice new hooks.
+The name of a `Tap` is its path in the model (``encoder.0.attention.weights``). `record` collects the activations at the
+taps that match a pattern, `edit` replaces them, both only inside a ``with``. Attention computes explicit weights only
+while `Tap.active`, so training and serving pay nothing. Compiled modules run eagerly while a tap is active, because
+compiled code does not notice new hooks.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
-from regard.errors import InputError
-
 
 class Tap(nn.Module):
     """An identity with a name."""
@@ -27,40 +25,40 @@ class Tap(nn.Module):
 
     @property
     def active(self) -> bool:
-        """Somebody records or edits what flows here."""
+        """Return True while the activation is being recorded or edited."""
         return bool(self._forward_hooks)
 
 
 def taps(model: nn.Module, pattern: str = "*", *, required: bool = True) -> dict[str, Tap]:
-    """The taps of a model whose name matches, in the order of the model; `*` matches any text."""
-    every = {name: module for name, module in model.named_modules() if isinstance(module, Tap)}
-    matching = {name: tap for name, tap in every.items() if fnmatchcase(name, pattern)}
+    """Return the taps of a model whose names match, in the order of the model; `*` matches any text."""
+    all_taps = {name: module for name, module in model.named_modules() if isinstance(module, Tap)}
+    matching = {name: tap for name, tap in all_taps.items() if fnmatchcase(name, pattern)}
     if required and not matching:
-        raise InputError(f"no tap matches '{pattern}'; this model has: {', '.join(every) or 'none'}")
+        raise LookupError(f"no tap matches '{pattern}'; this model has: {', '.join(all_taps) or 'none'}")
     return matching
 
 
 @contextmanager
 def record(model: nn.Module, *patterns: str, required: bool = True) -> Iterator[dict[str, Tensor]]:
-    """Collect, by name, what flowed through the matching taps last; if not `required`, there may be no match."""
+    """Collect the latest activation at each matching tap, by name; without `required`, a pattern may match nothing."""
     recorded: dict[str, Tensor] = {}
 
-    def listener(name: str) -> Callable[[nn.Module, object, Tensor], None]:
-        def hear(_tap: nn.Module, _inputs: object, output: Tensor) -> None:
+    def recording_hook(name: str) -> Callable[[nn.Module, object, Tensor], None]:
+        def hook(_tap: nn.Module, _inputs: object, output: Tensor) -> None:
             recorded[name] = output
 
-        return hear
+        return hook
 
     with _force_eager(), ExitStack() as stack:
         for pattern in patterns:
             for name, tap in taps(model, pattern, required=required).items():
-                stack.enter_context(tap.register_forward_hook(listener(name)))
+                stack.enter_context(tap.register_forward_hook(recording_hook(name)))
         yield recorded
 
 
 @contextmanager
 def edit(model: nn.Module, pattern: str, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace what flows through the matching taps by `change` of it: another tensor, not the same written over."""
+    """Replace the activation at the matching taps by `change(activation)`, which returns a new tensor."""
 
     def replace(_tap: nn.Module, _inputs: object, output: Tensor) -> Tensor:
         return change(output)
@@ -72,5 +70,5 @@ def edit(model: nn.Module, pattern: str, change: Callable[[Tensor], Tensor]) -> 
 
 
 def _force_eager() -> AbstractContextManager[object]:
-    """Nothing can be compiled before torch._dynamo was imported, which takes seconds."""
+    """Run compiled modules eagerly; a no-op before torch._dynamo, slow to import, could have compiled anything."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

@@ -1,30 +1,49 @@
-"""Where to compute, and how much memory there is."""
+"""Devices: the one named by ``--device``, its free memory, and its description."""
 
 from __future__ import annotations
 
 import os
+import re
 
 import torch
 
 from regard.errors import InputError
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
+DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
+"""Values of ``--device``; N is the index of a GPU, counted from 0."""
 
 
 def select_device(name: str) -> torch.device:
-    """The device of a ``--device`` option; "auto" takes a GPU where there is one."""
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    """Return the device that ``--device`` names; "auto" takes a GPU if one is available."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
-        return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")
-    if name not in there:
+        return torch.device("cuda" if available["cuda"] else "mps" if available["mps"] else "cpu")
+    kind, index = _parse_device(name)
+    if not available[kind]:
+        raise InputError(f"device '{name}' is not available; pass --device auto, or install a torch that supports it")
+    return torch.device(kind) if index is None else _select_gpu(index)
+
+
+def _parse_device(name: str) -> tuple[str, int | None]:
+    """Return the kind of a device and, for a GPU that is named by number, its index."""
+    match = re.fullmatch(r"(cpu|mps|cuda)|cuda:(\d+)", name, re.ASCII)
+    if match is None:
         raise InputError(f"device '{name}' is unknown; accepted: {', '.join(DEVICES)}")
-    if not there[name]:
-        raise InputError(f"device '{name}' is not there; pass --device auto, or install a torch that supports it")
-    return torch.device(name)
+    return match[1] or "cuda", None if match[2] is None else int(match[2])
+
+
+def _select_gpu(index: int) -> torch.device:
+    """Return a GPU by its index, and make it the current one: kernels and CUDA graphs run on the current GPU."""
+    n_gpus = torch.cuda.device_count()
+    if index >= n_gpus:
+        gpus = "cuda:0" if n_gpus == 1 else f"cuda:0 to cuda:{n_gpus - 1}"
+        raise InputError(f"device 'cuda:{index}' does not exist; this machine has {gpus}")
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
 def available_memory(device: torch.device) -> int:
-    """Bytes of memory that can still be had on the device."""
+    """Return the bytes of free memory on the device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
@@ -32,7 +51,7 @@ def available_memory(device: torch.device) -> int:
 
 
 def describe_device(device: torch.device) -> str:
-    """The device in words."""
+    """Return the name of a GPU, or the kind of the device and its number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     n_threads = torch.get_num_threads()

@@ -1,42 +1,42 @@
-"""Between run directories and the directories of other libraries: `regard import` and `regard export`.
+"""Import and export: from a Hugging Face directory to a run directory and back.
 
-models/exchange does the work on config, weights and vocabulary; here they become runs, and runs become them.
+models/exchange converts config, weights and vocabulary; this file reads and writes the directories. Called by
+`regard import`, `regard export` and, to say early what cannot be exported, by the training plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from regard import config
-from regard.disk import write_text
+from torch import nn
+
+from regard.disk import convert_write_errors
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.models.weights import collect_weights, write_tensors
 from regard.runs.model_loading import open_hf_model, open_model
 from regard.runs.run_directory import RunDirectory
+from regard.tasks import Task
 
 EXPORT_FORMATS = ("hf",)
-"""What a model can be exported to."""
+"""Formats that a model can be exported to."""
 
 
 def import_model(source: Path, out: Path) -> Path:
-    """Make a run directory of another library's directory; its config comes last, so that it is a run or none."""
+    """Write a Hugging Face directory as a run directory; the config is written last and completes it."""
     if RunDirectory(source).exists():
         raise InputError(f"{source}: already a run directory; use it as it is")
     if not source.is_dir():
         raise CheckpointError(f"{source}: no such directory; name one with config.json and model.safetensors")
     _check_output_directory(out)
-    settings, task, model = open_hf_model(source)
+    run_config, task, model = open_hf_model(source)
     run = RunDirectory(out)
-
-    def write() -> None:
+    with convert_write_errors(out, fix="choose another --out"):
         run.path.mkdir(parents=True, exist_ok=True)
         task.save(run.path)
         write_tensors(run.weights_path, collect_weights(model))
-        write_text(run.config_path, config.dump(settings.tables()))
-
-    return _write_or_raise(out, write)
+        run.write_config(run_config)
+    return out
 
 
 def export_model(source: Path, out: Path, export_format: str) -> Path:
@@ -44,22 +44,27 @@ def export_model(source: Path, out: Path, export_format: str) -> Path:
     if export_format not in EXPORT_FORMATS:
         raise InputError(f"--to {export_format}: accepted: {', '.join(EXPORT_FORMATS)}")
     _check_output_directory(out)
-    settings, task, model = open_model(source)
+    run_config, task, model = open_model(source)
     task.prepare_for_export(model)
-    table = settings.tables()["task"]
-    return _write_or_raise(
-        out, lambda: exchange.write_hf_directory(out, model, table, task.tokenizers, task.labels.names)
-    )
+    task_table = run_config.tables()["task"]
+    with convert_write_errors(out, fix="choose another --out"):
+        exchange.write_hf_directory(out, model, task_table, task.tokenizers, task.labels.names)
+    return out
+
+
+def describe_export_problem(task: Task, model: nn.Module) -> str:
+    """Return in a few words why a model cannot be exported as a Hugging Face directory; "" if it can."""
+    try:
+        family = exchange.choose_hf_family(model, task.tokenizers)
+    except InputError:
+        return "not as a Hugging Face model: this architecture has no counterpart"
+    try:
+        family.to_hf_config(model)
+    except InputError as error:
+        return f"not as Hugging Face {family.name}: {str(error).partition(', so this model')[0]}"
+    return ""
 
 
 def _check_output_directory(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out}: already there, and not empty; choose another --out")
-
-
-def _write_or_raise(out: Path, write: Callable[[], None]) -> Path:
-    try:
-        write()
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from None
-    return out
+        raise InputError(f"{out}: already exists and is not empty; choose another --out")

@@ -1,4 +1,4 @@
-"""Opening a trained model: from a run directory, or from a directory of another library."""
+"""Loading of a trained model from a run directory or a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from regard.text.tokenizer_training import TokenizerConfig
 
 
 def open_model(path: Path) -> tuple[RunConfig, Task, nn.Module]:
-    """A trained model with the task it was trained for: a run, or a directory of another library."""
+    """Return config, task and model of a run directory or a Hugging Face directory."""
     run = RunDirectory(path)
     return open_hf_model(path) if exchange.is_hf_directory(path) and not run.exists() else run.load()
 
 
 def open_hf_model(path: Path) -> tuple[RunConfig, Task, nn.Module]:
-    """The model in a directory of another library, as if it had been trained here."""
-    found = exchange.read_hf_directory(path)
-    name = found.task["name"]
+    """Return config, task and model of a Hugging Face directory; unknown keys of the config hold placeholders."""
+    checkpoint = exchange.read_hf_directory(path)
+    name = checkpoint.task["name"]
     if name not in TASKS:
-        raise CheckpointError(f"{path}: a {found.family.name} is for the task '{name}', which is not there yet")
-    task: Any = TASKS[name].from_hf_checkpoint(found)
-    model = task.build_model(found.config)
-    found.load_into(model)
-    vocabulary = TokenizerConfig(kind="ready", vocabulary=task.vocabulary_size, joint=found.tokenizers.is_joint)
-    nothing = DataConfig(train=(), max_length=MIN_ROW_WIDTH)
-    settings = RunConfig(task.config, nothing, vocabulary, found.config, PLACEHOLDER_TRAIN_CONFIG)
-    return settings, task, model.eval()
+        raise CheckpointError(f"{path}: a {checkpoint.family.name} is for the task '{name}', which is not available")
+    task: Any = TASKS[name].from_hf_checkpoint(checkpoint)
+    model = task.build_model(checkpoint.config)
+    checkpoint.load_into(model)
+    tokenizer = TokenizerConfig(kind="ready", vocabulary=task.vocabulary_size, joint=checkpoint.tokenizers.is_joint)
+    no_data = DataConfig(train=(), max_length=MIN_ROW_WIDTH)
+    run_config = RunConfig(task.config, no_data, tokenizer, checkpoint.config, PLACEHOLDER_TRAIN_CONFIG)
+    return run_config, task, model.eval()

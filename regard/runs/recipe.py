@@ -1,6 +1,6 @@
-"""The recipe schema: the dataclass of each TOML table, and a resolved recipe, in which every key has a value.
+"""The recipe schema: the dataclass of each TOML table, and the resolved recipe, in which every key has a value.
 
-Used by training and inference alike; which keys a recipe may leave open is training/defaults.py's.
+Used by training and inference alike; training/recipe_completion.py chooses the keys that a recipe leaves out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PLACEHOLDER_TRAIN_CONFIG = TrainConfig(
     precision="float32",
     compiled=False,
 )
-"""The table of a model that was not trained here; it says nothing."""
+"""The ``[train]`` table of a model that was not trained here: placeholders without meaning."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,25 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         if self.train.compiled and not self.model.uses_packing:
-            shapes = f"model.architecture = {self.model.architecture} has batches of many shapes"
-            raise ConfigError(f"train.compiled = true, but {shapes}; leave it out")
+            problem = f"model.architecture = {self.model.architecture} has batches of many shapes"
+            raise ConfigError(f"train.compiled = true, but {problem}; leave it out")
 
     def tables(self) -> config.Tables:
-        """As plain tables, in the order of the recipe."""
+        """Return all values as plain tables, in the order of the recipe."""
         return config.to_tables(vars(self))
+
+    def known_tables(self) -> config.Tables:
+        """Return the tables without the placeholders of a model that was trained by another library."""
+        tables = self.tables()
+        if self.train == PLACEHOLDER_TRAIN_CONFIG:
+            del tables["data"], tables["train"]
+        if self.tokenizer.kind == "ready":
+            tables["tokenizer"] = {key: tables["tokenizer"][key] for key in ("vocabulary", "joint")}
+        return tables
 
 
 def get_task_class(tables: config.Tables, where: str) -> type[Task]:
-    """The task a recipe names."""
+    """Return the task that a recipe names."""
     name = tables.get("task", {}).get("name")
     if name is None:
         raise ConfigError(f'{where}: no task; add name = "translate" under [task]; known: {", ".join(TASKS)}')
@@ -98,7 +107,7 @@ def get_task_class(tables: config.Tables, where: str) -> type[Task]:
 
 
 def recipe_schema(task_class: type[Task], tables: config.Tables, where: str) -> dict[str, type]:
-    """The dataclass of each table of a recipe for this task, and for the architecture that it names."""
+    """Return the dataclass of each table of a recipe, for its task and architecture."""
     return {
         "task": task_class.Config,
         "data": DataConfig,
@@ -109,11 +118,11 @@ def recipe_schema(task_class: type[Task], tables: config.Tables, where: str) -> 
 
 
 def build_run_config(tables: config.Tables, where: str) -> RunConfig:
-    """The complete tables as one config."""
-    kinds = recipe_schema(get_task_class(tables, where), tables, where)
-    checked = config.check(tables, kinds, where)
-    for name, kind in kinds.items():
-        missing = config.missing_keys(kind, checked.get(name, {}))
+    """Return complete tables as one config."""
+    schema = recipe_schema(get_task_class(tables, where), tables, where)
+    checked = config.check(tables, schema, where)
+    for name, table_class in schema.items():
+        missing = config.missing_keys(table_class, checked.get(name, {}))
         if missing:
             raise ConfigError(f"{where}: no value for {name}.{missing[0]}; was this file cut short?")
-    return RunConfig(**{name: config.build(kind, checked[name]) for name, kind in kinds.items()})
+    return RunConfig(**{name: config.build(table_class, checked[name]) for name, table_class in schema.items()})

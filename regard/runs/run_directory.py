@@ -1,11 +1,11 @@
-"""The run directory: a model and everything needed to use it, to go on training it and to know how it was made.
+"""The run directory: a model and everything needed to use it, to resume its training and to know how it was made.
 
-    config.toml         the resolved recipe              log.jsonl       what training saw, step by step
-    tokenizer.json      and what else the task saves     metrics.json    how good it became, how long it took
-    model.safetensors   the best weights so far          train.safetensors, train.json, snapshots/: checkpoint.py
+    config.toml         the resolved recipe                  log.jsonl       training and validation metrics by step
+    tokenizer.json      and the other files of the task      metrics.json    final scores and training time
+    model.safetensors   the best weights so far              train.safetensors, train.json, snapshots/: checkpoint.py
 
-Every file is written aside, flushed and renamed, but for log.jsonl, which grows and is cut back to what the
-checkpoint knows, and curve.png, which can be drawn again. Nothing is ever unpickled.
+Every file is written under a temporary name, flushed and renamed, except log.jsonl, which is appended to and truncated
+to the length that the checkpoint stores, and curve.png, which can be drawn again. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from torch import nn
 
 from regard import config
+from regard.disk import write_text
 from regard.errors import CheckpointError
 from regard.models.weights import load_weights
 from regard.runs.recipe import RunConfig, build_run_config
@@ -24,7 +25,7 @@ from regard.tasks import TASKS, Task
 
 
 class RunDirectory:
-    """The files of a run, by name."""
+    """The paths of a run's files, and how to read them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,37 +33,49 @@ class RunDirectory:
         self.weights_path = path / "model.safetensors"
         self.log_path = path / "log.jsonl"
         self.metrics_path = path / "metrics.json"
+        self.progress_path = path / "train.json"
         self.stores_path = path / "store"
 
     def exists(self) -> bool:
-        """A run was begun here."""
+        """Return True if a run was begun here."""
         return self.config_path.exists()
 
     def read_config(self) -> RunConfig:
-        """The resolved recipe this run was begun with."""
+        """Return the resolved recipe of this run."""
         if not self.path.is_dir():
             raise CheckpointError(f"{self.path}: no such run directory; `regard train` makes one")
         if not self.config_path.exists():
-            found = f"{self.path}: not a run directory: it has no config.toml"
-            raise CheckpointError(f"{found}; name one that `regard train` or `regard import` made")
+            problem = f"{self.path}: not a run directory: it has no config.toml"
+            raise CheckpointError(f"{problem}; name one that `regard train` or `regard import` made")
         return build_run_config(config.read(self.config_path), str(self.config_path))
 
+    def write_config(self, run_config: RunConfig) -> None:
+        """Write the resolved recipe."""
+        write_text(self.config_path, config.dump(run_config.tables()))
+
     def read_metrics(self) -> dict[str, Any]:
-        """How training went; nothing while it has not ended."""
-        try:
-            found: dict[str, Any] = json.loads(self.metrics_path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except ValueError as error:
-            raise CheckpointError(
-                f"{self.metrics_path}: damaged ({error}); delete it, or restore it from a copy"
-            ) from None
-        return found
+        """Return the final scores and times; nothing before training has finished."""
+        return read_json(self.metrics_path)
 
     def load(self) -> tuple[RunConfig, Task, nn.Module]:
-        """The task and the model with its best weights, ready for use."""
-        settings = self.read_config()
-        task = TASKS[settings.task.name].load(settings.task, settings.tokenizer, self.path)
-        model = task.build_model(settings.model)
+        """Return the config, the task and the model with its best weights, in eval mode."""
+        run_config = self.read_config()
+        task = TASKS[run_config.task.name].load(run_config.task, run_config.tokenizer, self.path)
+        model = task.build_model(run_config.model)
         load_weights(model, self.weights_path)
-        return settings, task, model.eval()
+        return run_config, task, model.eval()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; nothing if there is no such file."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise damaged_error(path, error) from None
+    return values
+
+
+def damaged_error(path: Path, error: ValueError) -> CheckpointError:
+    return CheckpointError(f"{path}: damaged ({error}); delete it, or restore it from a copy")

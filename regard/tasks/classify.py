@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE, EncoderBatch, arrange_by_segment
+from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
@@ -30,7 +30,7 @@ from regard.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman
 from regard.models.config import EncoderModelConfig
 from regard.models.heads import Pooler, make_text_mask
 from regard.models.interfaces import EncoderModel
-from regard.nn import Linear, Loss, redundancy_penalty
+from regard.nn import IGNORE, Linear, Loss, redundancy_penalty
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     LabelledTask,
@@ -96,6 +96,10 @@ class LabelledReader:
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return labelled_paths(data)
+
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        return [[entry] for entry in data]
 
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:

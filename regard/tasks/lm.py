@@ -90,6 +90,10 @@ class DocumentChunkReader:
     def paths(data: Sequence[str]) -> list[Path]:
         return document_paths(data)
 
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        return [[entry] for entry in data]
+
     def read_examples(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         refuse_columns(columns)
         return read_document_chunks(data, one_document_per_file=self.one_per_file, ensure_min_chunks=self.split_if_few)
@@ -280,13 +284,13 @@ class LanguageModelTask(SingleTokenizerTask):
             0,
             0,
         )
-        for window in text_batches:
-            begun = [self.make_prompt_ids(ids) for ids in unknown.encode(window)]
+        for buffer in text_batches:
+            begun = [self.make_prompt_ids(ids) for ids in unknown.encode(buffer)]
             numbered = enumerate(begun, n_texts)
             prompts = [Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(sampling.n)]
             found = iter(pen.generate(prompts))
-            yield from ((text, [next(found) for _ in range(sampling.n)]) for text in window)
-            n_texts, n_long = n_texts + len(window), n_long + _count_truncated_prompts(model, begun)
+            yield from ((text, [next(found) for _ in range(sampling.n)]) for text in buffer)
+            n_texts, n_long = n_texts + len(buffer), n_long + _count_truncated_prompts(model, begun)
         unknown.warn()
         _warn_about_truncated_prompts(model, n_long, n_texts)
 

@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +23,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE, EncoderBatch, SegmentedRows, arrange_by_segment
+from regard.data.batches import EncoderBatch, SegmentedRows, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
@@ -36,7 +35,7 @@ from regard.models.config import EncoderModelConfig, TransformerEncoderConfig
 from regard.models.exchange import HFCheckpoint
 from regard.models.heads import POOLINGS, MaskedLMHead, Pooler
 from regard.models.interfaces import EncoderModel
-from regard.nn import Linear, Loss, cross_entropy
+from regard.nn import IGNORE, Linear, Loss, cross_entropy
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     REQUIRED_ROLES,
@@ -46,6 +45,7 @@ from regard.tasks.shared.encoder_task import (
     max_texts_per_row,
     read_stored_inputs,
 )
+from regard.tasks.shared.input_length import check_fits
 from regard.tasks.shared.next_sentence_prediction import (
     pair_adjacent_blocks,
     sample_next_sentence_pairs,
@@ -55,6 +55,7 @@ from regard.tasks.shared.next_sentence_prediction import (
 from regard.tasks.shared.single_tokenizer import check_length, refuse_columns
 from regard.tasks.task import TrainingScale, ValidationMetric
 from regard.text.documents import document_paths, read_documents
+from regard.text.fingerprints import hash_text
 from regard.text.special_tokens import EncodedInput
 from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
@@ -126,6 +127,10 @@ class DocumentReader:
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return document_paths(data)
+
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        return [[entry] for entry in data]
 
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
@@ -375,9 +380,7 @@ class PretrainingTask(EncoderTask):
     def fill(self, model: EncoderModel, text: str, k: int, device: torch.device) -> list[list[MaskPrediction]]:
         """The k likeliest words for each mask of a text, each by itself, with the text so filled, else as given."""
         framed = self.encode_masked(text)
-        if len(framed.ids) > model.config.n_positions:
-            most, fix = model.config.n_positions, "leave out what is far from the mask"
-            raise InputError(f"the text has {len(framed.ids):,} tokens; this model takes {most:,}; {fix}")
+        check_fits(len(framed.ids), model.config.n_positions, fix="leave out what is far from the mask")
         rows = inputs_to_rows([framed], self.template.pad_id).to(device)
         places = [place for place, index in enumerate(framed.ids) if index == self.mask_id]
         with torch.inference_mode():
@@ -406,4 +409,4 @@ class PretrainingTask(EncoderTask):
 
 
 def _make_pairing_seed(examples: Sequence[Example]) -> int:
-    return int.from_bytes(blake2b(examples[0][0].encode(), digest_size=8).digest())
+    return hash_text(examples[0][0])

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORE, EncoderBatch, build_rows
+from regard.data.batches import EncoderBatch, build_rows
 from regard.data.columns import ColumnSpec, LabelColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example, RereadableTexts
 from regard.data.order import Placement
@@ -29,7 +29,7 @@ from regard.metrics import accuracy, entity_scores
 from regard.models.config import EncoderModelConfig
 from regard.models.heads import TokenClassificationHead
 from regard.models.interfaces import EncoderModel
-from regard.nn import Loss, cross_entropy
+from regard.nn import IGNORE, Loss, cross_entropy
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     LabelledTask,
@@ -84,6 +84,10 @@ class TaggedReader:
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return tagged_paths(data)
+
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        return [[entry] for entry in data]
 
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:

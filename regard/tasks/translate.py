@@ -34,10 +34,11 @@ from regard.models.exchange import HFCheckpoint
 from regard.models.interfaces import Seq2SeqModel
 from regard.nn import Loss, cross_entropy, linear_cross_entropy, record, symmetric_kl_divergence
 from regard.progress import warn
+from regard.tasks.shared.input_length import check_fits
 from regard.tasks.shared.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, pairs_to_rows, start_decoder
 from regard.tasks.shared.word_alignment import align_words
 from regard.tasks.task import Task, ValidationMetric
-from regard.text.pairs import pair_paths, read_pairs
+from regard.text.pairs import group_pair_files, pair_paths, read_pairs
 from regard.text.tokenizer import Tokenizer, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
@@ -112,6 +113,11 @@ class PairReader:
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return pair_paths(data)
+
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        """Return tables alone and files of lines in pairs."""
+        return group_pair_files(data)
 
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
@@ -257,15 +263,15 @@ class TranslationTask(Task):
         with_alignment: bool = True,
         with_attention: bool = False,
     ) -> Iterator[tuple[str, list[Translation]]]:
-        """Each text with its best translations, in input order; the texts of a window are sorted by length inside.
+        """Each text with its best translations, in input order; the texts of a buffer are sorted by length inside.
 
         A blank text has a blank translation, so that the lines of a file stay side by side.
         """
         n_texts = n_cut = 0
-        for window in text_batches:
-            numbers = [number for number, text in enumerate(window, n_texts) if text.strip()]
-            sources = self.tokenizers.source.encode_batch([window[number - n_texts] for number in numbers])
-            n_texts += len(window)
+        for buffer in text_batches:
+            numbers = [number for number, text in enumerate(buffer, n_texts) if text.strip()]
+            sources = self.tokenizers.source.encode_batch([buffer[number - n_texts] for number in numbers])
+            n_texts += len(buffer)
             self.check_lengths(model, zip(numbers, sources, strict=True), self.tokenizers.source)
             found = self.generate(model, sources, config, device, numbers)
             n_cut += sum(hypotheses[0].is_truncated for hypotheses in found)
@@ -274,7 +280,7 @@ class TranslationTask(Task):
                 model, pairs, device, needs_attention=with_alignment or with_attention, with_attention=with_attention
             )
             best = ([next(written) for _ in hypotheses] for hypotheses in found)
-            for text in window:
+            for text in buffer:
                 yield text, next(best) if text.strip() else [EMPTY_TRANSLATION]
         if n_cut:
             warn(
@@ -365,11 +371,8 @@ class TranslationTask(Task):
         """Refuse what the model cannot take whole; the texts come with their numbers, from 0."""
         limit = model.config.n_positions - 1 - len(self.special_tokens.prefix_ids)
         for number, ids in texts:
-            if len(ids) > limit:
-                raise InputError(
-                    f"{text_name} {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...', has {len(ids):,} tokens; "
-                    f"this model takes at most {limit:,}; split it into sentences"
-                )
+            text = f"{text_name} {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...',"
+            check_fits(len(ids), limit, text=text, fix="split it into sentences")
 
     def check_pairs(self, model: Seq2SeqModel, pairs: Sequence[tuple[Ids, Ids]]) -> None:
         """Refuse pairs of which the model cannot take a side whole."""

@@ -1,7 +1,7 @@
 """Plain text as documents: lines, and blank lines between the documents.
 
-Encoders read `read_documents`: lines without the spaces around them. Language models read `read_stretches`: the text as
-it is, long documents in stretches, so that a file of any size may be one document. Neither cuts to a number of tokens.
+Encoders use `read_documents`: stripped lines. Language models use `read_document_chunks`: the unchanged text, long
+documents in chunks, so that a file of any size may be one document. Neither truncates to a number of tokens.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from regard.errors import ConfigError, DataError
 from regard.text.files import TABLE_SUFFIXES, check_readable, file_format, read_lines
 
 MAX_DOCUMENT_LINES = 1000
-"""Lines of a document that are read at once: a longer one counts as several."""
+"""Lines of a document at most: a longer one counts as several."""
 
 MAX_CHUNK_CHARACTERS = 1 << 15
-"""Characters of a stretch."""
+"""Characters of a chunk at most."""
 
 MIN_CHUNKS = 20
-"""With fewer stretches than this, none could be held out for validation: then they are cut smaller."""
+"""With fewer chunks, none could be held out for validation: then they are cut smaller."""
 
 CONTEXT_CHARACTERS = 64
-"""Characters that a stretch knows of the one before it."""
+"""Characters of the preceding text that come with a chunk."""
 
 
 def document_paths(data: Sequence[str]) -> list[Path]:
-    """The files that `read_documents` would read."""
+    """Return the files that `read_documents` would read."""
     return [Path(item) for item in data]
 
 
 def read_documents(data: Sequence[str]) -> Iterator[tuple[str]]:
-    """The documents of all files in order, each with its lines parted by line ends."""
+    """Yield the documents of all files in order, each with its lines separated by line feeds."""
     _check_plain_text_files(data)
     return _read_documents(data)
 
 
 class DocumentChunk(NamedTuple):
-    """A part of a document, or all of it: its text, the end of what stands before it, and "more" if more follows.
+    """A part of a document, or all of it: its text, the end of the text before it, and "more" if another chunk follows.
 
-    Put together, the stretches of a document are the document, line ends included.
+    Concatenated, the chunks of a document are the document, line ends included.
     """
 
     text: str
@@ -52,51 +52,51 @@ class DocumentChunk(NamedTuple):
 def read_document_chunks(
     data: Sequence[str], *, one_document_per_file: bool = False, ensure_min_chunks: bool = False
 ) -> Iterator[DocumentChunk]:
-    """The text of all files in order, as it is.
+    """Yield the unchanged text of all files in order.
 
-    Blank lines part documents and belong to none; or each file is one document, `whole`, with all its lines. Where
-    `few` stretches are too few, there are forty or more, however short they get.
+    Blank lines separate documents and belong to none, unless there is `one_document_per_file`. With
+    `ensure_min_chunks`, too little text for `MIN_CHUNKS` chunks is cut into at least twice as many, however short.
     """
     _check_plain_text_files(data)
-    found = _read_chunks(data, one_document_per_file, MAX_CHUNK_CHARACTERS)
-    first = list(islice(found, MIN_CHUNKS)) if ensure_min_chunks else []
+    chunks = _read_chunks(data, one_document_per_file, MAX_CHUNK_CHARACTERS)
+    first = list(islice(chunks, MIN_CHUNKS)) if ensure_min_chunks else []
     if not ensure_min_chunks or len(first) == MIN_CHUNKS:
-        return chain(first, found)
+        return chain(first, chunks)
     return _read_chunks(data, one_document_per_file, max(1, sum(len(each.text) for each in first) // (2 * MIN_CHUNKS)))
 
 
 def _read_chunks(data: Sequence[str], one_document_per_file: bool, max_characters: int) -> Iterator[DocumentChunk]:
     for path in data:
-        found = False
-        parted = (
+        has_text = False
+        groups = (
             [(False, read_lines(path))]
             if one_document_per_file
             else groupby(read_lines(path), lambda line: not line.strip())
         )
-        for blank, document in parted:
-            for stretch in _split_document(document, max_characters) if not blank else ():
-                found |= bool(stretch.text.strip())
-                yield stretch
-        if not found:
+        for is_blank, document in groups:
+            for chunk in _split_document(document, max_characters) if not is_blank else ():
+                has_text |= bool(chunk.text.strip())
+                yield chunk
+        if not has_text:
             raise DataError(path, "no text; the file is empty or blank: give one with text")
 
 
 def _split_document(document: Iterable[str], max_characters: int) -> Iterator[DocumentChunk]:
-    """Stretches of so many characters at most: of whole lines, where these are no longer than that."""
-    gathered: list[str] = []
-    size, before = 0, ""
+    """Yield chunks of at most `max_characters`, of whole lines where lines are not longer than that."""
+    parts: list[str] = []
+    size, preceding_text = 0, ""
     for part in _split_long_lines(document, max_characters):
         if size and size + len(part) > max_characters:
-            text = "".join(gathered)
-            yield DocumentChunk(text, before, "more")
-            gathered, size, before = [], 0, text[-CONTEXT_CHARACTERS:]
-        gathered.append(part)
+            text = "".join(parts)
+            yield DocumentChunk(text, preceding_text, "more")
+            parts, size, preceding_text = [], 0, text[-CONTEXT_CHARACTERS:]
+        parts.append(part)
         size += len(part)
-    yield DocumentChunk("".join(gathered), before)
+    yield DocumentChunk("".join(parts), preceding_text)
 
 
 def _split_long_lines(document: Iterable[str], max_characters: int) -> Iterator[str]:
-    """The lines, each but the first behind a line end; longer ones are cut before a space, or anywhere."""
+    """Yield the lines, each but the first after a line feed; longer ones are split before a space, or anywhere."""
     for number, line in enumerate(document):
         text, start = f"\n{line}" if number else line, 0
         while len(text) - start > max_characters:
@@ -120,15 +120,15 @@ def _check_plain_text_files(data: Sequence[str]) -> None:
 
 def _read_documents(data: Sequence[str]) -> Iterator[tuple[str]]:
     for path in data:
-        found = False
-        gathered: list[str] = []
+        has_text = False
+        lines: list[str] = []
         for line in read_lines(path):
             if line.strip():
-                gathered.append(line.strip())
-            if gathered and (not line.strip() or len(gathered) == MAX_DOCUMENT_LINES):
-                yield ("\n".join(gathered),)
-                gathered, found = [], True
-        if gathered:
-            yield ("\n".join(gathered),)
-        elif not found:
+                lines.append(line.strip())
+            if lines and (not line.strip() or len(lines) == MAX_DOCUMENT_LINES):
+                yield ("\n".join(lines),)
+                lines, has_text = [], True
+        if lines:
+            yield ("\n".join(lines),)
+        elif not has_text:
             raise DataError(path, "no text; the file is empty or blank: give one with text")

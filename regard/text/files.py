@@ -1,7 +1,7 @@
 """Files of lines: UTF-8 text, plain or compressed, streamed in blocks.
 
 A line ends at "\\n" and nowhere else, so line numbers agree with wc, sed and the editor, and the two files of a
-pair stay in step whatever odd characters they hold. Not tables: tables.py and pairs.py read their lines here.
+pair stay aligned whatever characters they contain. Not tables: tables.py and pairs.py read their lines here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def file_format(path: str | Path) -> FileFormat:
-    """What the name says a file holds, compressed or not; every unknown name is plain text."""
+    """Return the format that the file's name implies, compressed or not; unknown names are plain text."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
         suffixes.pop()
@@ -44,35 +44,35 @@ def file_format(path: str | Path) -> FileFormat:
 
 
 def is_compressed(path: str | Path) -> bool:
-    """Whether the name says that the file is compressed."""
+    """Return True if the file's name has the suffix of a compression format."""
     return Path(path).suffix.lower() in COMPRESSED_SUFFIXES
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a file, or of standard input for ``-``, without their ends."""
-    done = 0
+    """Yield the lines of a file, or of standard input for ``-``, without line ends."""
+    n_lines = 0
     for block in _read_line_blocks(path):
-        found = _decode_utf8(block, path, done).split("\n")
-        done += len(found)
-        yield from (line.removesuffix("\r") for line in found) if b"\r" in block else found
+        lines = _decode_utf8(block, path, n_lines).split("\n")
+        n_lines += len(lines)
+        yield from (line.removesuffix("\r") for line in lines) if b"\r" in block else lines
 
 
 def check_readable(path: str | Path) -> None:
-    """Nothing if the file is there, before anything is read; else the error that opening it would give."""
+    """Raise the error that opening the file would raise, if any, before anything is read."""
     if str(path) != STDIN:
         with _os_errors_as_data_errors(path):
             if stat.S_ISDIR(Path(path).stat().st_mode):
                 raise IsADirectoryError
 
 
-def open_bytes(path: str | Path) -> IO[bytes]:
-    """The file as it lies on disk, or the error that says why it cannot be opened."""
+def open_bytes(path: str | Path) -> io.BufferedReader:
+    """Open the raw file, or raise the error that names why it cannot be opened."""
     with _os_errors_as_data_errors(path):
         return Path(path).open("rb")
 
 
 def open_seekable(path: str | Path) -> IO[bytes]:
-    """The file to be read at any place, not only from its start on: a compressed one is unpacked into memory."""
+    """Open the file for random access; a compressed one is decompressed into memory."""
     raw = open_bytes(path)
     if not is_compressed(path):
         return raw
@@ -99,7 +99,7 @@ def _os_errors_as_data_errors(path: str | Path) -> Iterator[None]:
 
 
 def _missing_file_error(path: str | Path) -> DataError:
-    """The error for a file that is not there; names the likeliest one of its directory."""
+    """Return the error for a missing file; names the most similar one of its directory."""
     folder, name = Path(path).parent, Path(path).name
     try:
         close = difflib.get_close_matches(name, [entry.name for entry in folder.iterdir()], n=1, cutoff=0.75)
@@ -109,7 +109,7 @@ def _missing_file_error(path: str | Path) -> DataError:
 
 
 def _read_line_blocks(path: str | Path) -> Iterator[bytes]:
-    """Whole lines in blocks of about a megabyte, each without its last line end."""
+    """Yield whole lines in blocks of about a megabyte, each without its last line end."""
     rest: list[bytes] = []
     for chunk in _read_decompressed(path):
         head, newline, tail = chunk.rpartition(b"\n")
@@ -122,7 +122,7 @@ def _read_line_blocks(path: str | Path) -> Iterator[bytes]:
 
 
 def _read_decompressed(path: str | Path) -> Iterator[bytes]:
-    """The bytes of a file, unpacked, without a byte order mark."""
+    """Yield the decompressed bytes of a file, without a byte order mark."""
     with _open_raw(path) as raw, _decompress(raw, path) as stream:
         start = _read_block(stream, len(codecs.BOM_UTF8), path)
         yield b"" if start == codecs.BOM_UTF8 else start
@@ -133,7 +133,7 @@ def _read_decompressed(path: str | Path) -> Iterator[bytes]:
 
 def _open_raw(path: str | Path) -> AbstractContextManager[IO[bytes]]:
     if str(path) == STDIN:
-        # unbuffered: a line of a pipe is there as soon as it is written, and nobody holds a lock while waiting for it
+        # unbuffered: a line of a pipe arrives as soon as it is written, and no lock is held while waiting for it
         return contextlib.nullcontext(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
     return open_bytes(path)
 
@@ -145,7 +145,7 @@ def _decompress(raw: IO[bytes], path: str | Path) -> AbstractContextManager[Any]
     if suffix == ".xz":
         return lzma.LZMAFile(raw)
     if suffix == ".zst":
-        import pyarrow  # slow to import, and only this needs it
+        import pyarrow  # slow to import, and used here only
 
         return cast(AbstractContextManager[Any], pyarrow.CompressedInputStream(raw, "zstd"))
     return contextlib.nullcontext(raw)
@@ -161,7 +161,7 @@ def _read_block(stream: Any, size: int, path: str | Path) -> bytes:
 
 
 def _decode_utf8(block: bytes, path: str | Path, n_lines_before: int) -> str:
-    """The block as text; a fault is said with its line and column, both counted from 1."""
+    """Return the block as text; errors name line and column, both counted from 1."""
     try:
         return block.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
-"""Vocabularies of other libraries: read from their files, and written with all that those expect beside them.
+"""Tokenizers in Hugging Face's files: reading and writing.
 
-Read from ``tokenizer.json``, or from BERT's ``vocab.txt``. Written with a description of the special tokens around a
-text (`Template`), which our own tasks put there themselves. Called by models/exchange.
+Read from ``tokenizer.json``, or from BERT's ``vocab.txt``. Written with a post-processor that adds the special tokens
+(`PostProcessorTemplate`), which our own tasks add themselves. Called by models/exchange.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ SUPPORTED_BERT_SETTINGS = {
     "tokenizer_class": (None, "BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast"),
     "do_basic_tokenize": (True, None),
 }
-"""Settings of a vocab.txt that is cut into words as BERT's is: others need a program beside them."""
+"""Settings of a vocab.txt that is pre-tokenized as BERT's; others need code of their own."""
 
 
 class PostProcessorTemplate(NamedTuple):
-    """What stands around one text and around two, as in ``[CLS] $A [SEP] $B:1 [SEP]:1``; empty for no pairs."""
+    """Templates of a single text and of a pair, as in ``[CLS] $A [SEP] $B:1 [SEP]:1``; empty if there are no pairs."""
 
     single: str
     pair: str = ""
 
 
 def read_hf_tokenizer(directory: Path, vocabulary_size: int, file: str = TOKENIZER_FILE) -> Tokenizer:
-    """The vocabulary of a model with so many vectors of tokens."""
+    """Return the tokenizer of a model whose embedding has `vocabulary_size` rows."""
     path = directory / file
     if path.exists():
         tokenizer = Tokenizer.load(path)
@@ -51,14 +51,14 @@ def read_hf_tokenizer(directory: Path, vocabulary_size: int, file: str = TOKENIZ
         lacking = f"{TOKENIZER_FILE} and no {VOCAB_TXT_FILE}" if file == TOKENIZER_FILE else file
         convert = f"t = AutoTokenizer.from_pretrained('{directory}'); t.save_pretrained('{directory}')"
         raise CheckpointError(
-            f"{directory}: has no {lacking}; where their library can read the vocabulary, it can write one: "
+            f"{directory}: has no {lacking}; if transformers can read the vocabulary, it can write one: "
             f'python -c "from transformers import AutoTokenizer; {convert}"'
         )
     return _pad_vocabulary(tokenizer, vocabulary_size, path)
 
 
 def _read_vocab_txt(directory: Path) -> Tokenizer:
-    """BERT's: one word or piece a line, and a few settings beside it."""
+    """Read BERT's vocab.txt, one token a line, with tokenizer_config.json."""
     try:
         words = (directory / VOCAB_TXT_FILE).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
@@ -70,9 +70,9 @@ def _read_vocab_txt(directory: Path) -> Tokenizer:
     settings = read_json_if_exists(directory / TOKENIZER_CONFIG_FILE)
     for key, accepted in SUPPORTED_BERT_SETTINGS.items():
         if settings.get(key, accepted[0]) not in accepted:
-            found = f"expected {' or '.join(map(json.dumps, accepted))}, found {json.dumps(settings[key])}"
+            problem = f"expected {' or '.join(map(json.dumps, accepted))}, found {json.dumps(settings[key])}"
             raise CheckpointError(
-                f"{directory / TOKENIZER_CONFIG_FILE}: {key}: {found}, and there is no {TOKENIZER_FILE}"
+                f"{directory / TOKENIZER_CONFIG_FILE}: {key}: {problem}, and there is no {TOKENIZER_FILE}"
             )
     return build_bert_tokenizer(
         words,
@@ -83,7 +83,7 @@ def _read_vocab_txt(directory: Path) -> Tokenizer:
 
 
 def _pad_vocabulary(tokenizer: Tokenizer, vocabulary_size: int, path: Path) -> Tokenizer:
-    """The vocabulary with a token for every vector; one that no text can have where there was none."""
+    """Return the tokenizer with a token for every row of the embedding; added tokens occur in no text."""
     rust = tokenizers.Tokenizer.from_str(tokenizer.to_json())
     last = max(rust.get_vocab().values(), default=-1)
     if last + 1 != len(tokenizer):
@@ -107,9 +107,9 @@ def write_hf_tokenizer(
     special_tokens_map: Mapping[str, str],
     tokenizer_config: Mapping[str, Any],
 ) -> None:
-    """Write a vocabulary so that their library reads the ids of a text, special ones included, as we do.
+    """Write a tokenizer so that transformers encodes a text, special tokens included, as we do.
 
-    `names` are its special tokens under their names for them.
+    `special_tokens_map` maps their names of roles (``cls_token``) to tokens.
     """
     rust = tokenizers.Tokenizer.from_str(tokenizer.to_json())
     if len(rust.encode("").ids) == 0:

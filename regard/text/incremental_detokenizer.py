@@ -1,8 +1,8 @@
-"""The text of tokens that come one by one, as soon as it is certain.
+"""Incremental detokenization for streaming: the text of tokens that are generated one by one.
 
-A token may end inside a character, and text may turn out to begin a stop string: such text waits. What is given out
-and what `end` adds are together the text of all tokens, up to the stop string that is whole first (the longest of
-those that end together), however the text was cut into tokens. Called by the task that writes.
+A token may end inside a character, and text may turn out to begin a stop string: such text is held back. The emitted
+text and what `end` adds are together the text of all tokens up to the stop string that completes first (the longest of
+those that end together), however the text was split into tokens. Called by text generation.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from regard.text.tokenizer import Tokenizer
 
 REPLACEMENT_CHARACTER = "\ufffd"
-"""What bytes that are no whole character become."""
+"""The replacement of an incomplete character."""
 
 CONTEXT_TOKENS = 8
-"""Tokens of what stands before that are spelled again, for vocabularies that write a first piece in another way."""
+"""Preceding tokens that are decoded again, for tokenizers that decode a first token differently."""
 
 
 class IncrementalDetokenizer:
-    """What some tokens behind others spell."""
+    """The text of tokens after a prompt, decoded token by token."""
 
     def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int] = (), stop_strings: Sequence[str] = ()) -> None:
         self._tokenizer, self._stop_strings = tokenizer, stop_strings
@@ -30,45 +30,45 @@ class IncrementalDetokenizer:
         self.stopped = False
 
     def add(self, token: int) -> str:
-        """One more token; gives the text that has become certain."""
+        """Add a token; return the text that has become final."""
         self._window_ids.append(token)
-        found = self._tokenizer.decode(self._window_ids)
-        if found.endswith(REPLACEMENT_CHARACTER):
+        decoded = self._tokenizer.decode(self._window_ids)
+        if decoded.endswith(REPLACEMENT_CHARACTER):
             return ""
-        new = found[len(self._decoded) :]
+        new = decoded[len(self._decoded) :]
         del self._window_ids[: self._n_decoded]
         self._mark_decoded()
         return self._emit(new)
 
     def end(self, *tokens: int) -> str:
-        """Nothing comes behind these tokens; gives the text that was still waiting, and theirs."""
+        """Add the last tokens; return their text and the text held back."""
         self._window_ids.extend(tokens)
-        spelled = self._tokenizer.decode(self._window_ids)
-        certain = self._emit(spelled[len(self._decoded) :])
-        self._decoded = spelled
+        decoded = self._tokenizer.decode(self._window_ids)
+        final = self._emit(decoded[len(self._decoded) :])
+        self._decoded = decoded
         rest, self._pending = self._pending, ""
         self.text += rest
-        return certain + rest
+        return final + rest
 
     def _mark_decoded(self) -> None:
-        """The tokens there are spell text that is given out already."""
+        """Mark the text of the tokens so far as emitted."""
         self._decoded, self._n_decoded = self._tokenizer.decode(self._window_ids), len(self._window_ids)
 
     def _emit(self, new: str) -> str:
         if self.stopped:
             return ""
-        found = self._pending + new
-        whole = [(place + len(stop), place) for stop in self._stop_strings if (place := found.find(stop)) >= 0]
-        self.stopped = bool(whole)
-        certain = min(whole)[1] if whole else len(found) - self._partial_stop_length(found)
-        self._pending = "" if whole else found[certain:]
-        self.text += found[:certain]
-        return found[:certain]
+        text = self._pending + new
+        stops = [(start + len(stop), start) for stop in self._stop_strings if (start := text.find(stop)) >= 0]
+        self.stopped = bool(stops)
+        n_final = min(stops)[1] if stops else len(text) - self._partial_stop_length(text)
+        self._pending = "" if stops else text[n_final:]
+        self.text += text[:n_final]
+        return text[:n_final]
 
     def _partial_stop_length(self, text: str) -> int:
-        """How many characters at the end of a text may be the beginning of a stop string."""
+        """Return the length of the longest suffix of a text that is a prefix of a stop string."""
         longest = min(len(text), max(map(len, self._stop_strings), default=0))
-        ends = (
+        lengths = (
             length for length in range(longest, 0, -1) if any(s.startswith(text[-length:]) for s in self._stop_strings)
         )
-        return next(ends, 0)
+        return next(lengths, 0)

@@ -1,8 +1,8 @@
-"""Labelled text: one text, or a pair of them, and the label that goes with it, from tables.
+"""Labelled text from tables: a text, or a pair of texts, and its label.
 
-Reads, checks and counts; a label is text here, whether it names a class or writes a score: the task decides which.
-Nothing is left out unless the caller says so, and then a warning counts it. Blanks around a label are no part of it,
-so that "1 " and "1" are one class. Called by the classification task for training and for evaluation.
+Reads, checks and counts; a label is text here, whether it is a class or a score: the task decides which.
+Nothing is left out unless the caller asks for it, and then a warning counts it. Labels are stripped of white space, so
+that "1 " and "1" are one class. Called by the classification task for training and for evaluation.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ TEXT_COLUMNS = (
     ("text",),
     ("sentence",),
 )
-"""What columns of text are called, GLUE's names among them; the first entry wins all of which a file has."""
+"""Known names of text columns, GLUE's among them; the first entry whose names a file has all of is used."""
 LABEL_COLUMNS = ("label", "score", "class", "gold_label", "is_duplicate", "quality")
 KNOWN_COLUMNS = {name for names in (*TEXT_COLUMNS, LABEL_COLUMNS) for name in names}
 
 LabelValidator = Callable[[str], str]
-"""What is wrong with a label, and what to do about it; nothing where it is right."""
+"""Returns the problem of a label with its fix, or "" for a valid label."""
 
 
 class LabelledExample(NamedTuple):
-    """A text, the text beside it ("" where there is one alone), and their label."""
+    """A text, the second text of its pair ("" for a single text), and the label."""
 
     text: str
     pair: str
@@ -52,7 +52,7 @@ class LabelledExample(NamedTuple):
 
 
 class _LabelledTable(NamedTuple):
-    """One table, as rows of two values or three."""
+    """One table, as rows of two or three values."""
 
     path: str
     n_columns: int
@@ -66,11 +66,11 @@ def read_labelled_examples(
     skip_empty: bool = False,
     validate_label: LabelValidator = lambda _: "",
 ) -> Iterator[LabelledExample]:
-    """The examples of all tables in order, two columns (text, label) or three (text, pair, label) of each.
+    """Yield the examples of all tables in order, from two columns (text, label) or three (text, pair, label) of each.
 
-    A table's columns are named after its path (``reviews.tsv:text,stars``), or else in `columns`; where neither
-    says, they are known by what the first line calls them (see `TEXTS` and `LABELS`), in upper or lower case. A label
-    with a `problem` is an error that names its line.
+    A table's columns are named after its path (``reviews.tsv:text,stars``), or else in `columns`; by default they are
+    recognised by the names in the first line (see `TEXT_COLUMNS` and `LABEL_COLUMNS`), in upper or lower case. A label
+    for which `validate_label` returns a problem is an error that names its line.
     """
     if len(columns) not in (0, *COLUMN_COUNTS):
         raise ConfigError(f"columns: expected {EXPECTED_COLUMNS}, found {len(columns)}: {', '.join(columns)}")
@@ -78,7 +78,7 @@ def read_labelled_examples(
 
 
 def labelled_paths(data: Sequence[str]) -> list[Path]:
-    """The files that `read_labelled` would read."""
+    """Return the files that `read_labelled_examples` would read."""
     return [Path(_split_item(item)[0]) for item in data]
 
 
@@ -87,7 +87,7 @@ def _split_item(item: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _open_tables(data: Sequence[str], columns: tuple[str, ...]) -> list[_LabelledTable]:
-    """The tables and their columns, which are equally many in all of them."""
+    """Return the tables with their columns, of which all tables must have the same number."""
     if not data:
         raise ConfigError("no data; name a table of texts and labels, as in train.tsv")
     parts: list[_LabelledTable] = []
@@ -101,14 +101,14 @@ def _open_tables(data: Sequence[str], columns: tuple[str, ...]) -> list[_Labelle
             )
         )
         if len(chosen) != parts[0].n_columns:
-            here, there = ("one text", "two") if len(chosen) == 2 else ("two texts", "one")
+            n_here, n_first = ("one text", "two") if len(chosen) == 2 else ("two texts", "one")
             fix = "a model reads one kind: ask for as many columns of each"
-            raise DataError(path, f"{here} a line, but {parts[0].path} has {there}; {fix}")
+            raise DataError(path, f"{n_here} a line, but {parts[0].path} has {n_first}; {fix}")
     return parts
 
 
 def _detect_columns(path: str) -> tuple[str, ...]:
-    """The columns with well-known names, as the file itself spells them."""
+    """Return the columns with known names, as the file spells them."""
     names = read_column_names(path)
     if not names:
         raise DataError(path, "the file is empty: give one with texts and labels")
@@ -120,24 +120,24 @@ def _detect_columns(path: str) -> tuple[str, ...]:
     missing = "label" if texts else "text" if label else "text and label"
     holder = "the file" if file_format(path) == "parquet" else "the first line"
     how = "by name" if file_format(path) == "jsonl" else "by name or number as in 2,1"
-    found = f"no column known for {missing}; {holder} holds {quote_names(names)}"
-    raise DataError(path, f"{found}; pass --columns TEXT,LABEL (or TEXT,PAIR,LABEL), {how}")
+    problem = f"no column known for {missing}; {holder} holds {quote_names(names)}"
+    raise DataError(path, f"{problem}; pass --columns TEXT,LABEL (or TEXT,PAIR,LABEL), {how}")
 
 
 def _read_complete_examples(
     tables: list[_LabelledTable], skip_empty: bool, validate_label: LabelValidator
 ) -> Iterator[LabelledExample]:
-    """The examples that are whole; a part without any is an error."""
+    """Yield the complete examples; a table without any is an error."""
     for path, n_columns, table in tables:
         sides = LabelledExample._fields if n_columns == 3 else ("text", "label")
         examples = _reject_header(path, table) if file_format(path) in ("tsv", "csv") else table
-        sound = _reject_invalid_labels(path, examples, validate_label)
-        for text, *pair, label in filter_empty_rows(sound, sides, [path] * n_columns, "examples", skip_empty):
+        valid = _reject_invalid_labels(path, examples, validate_label)
+        for text, *pair, label in filter_empty_rows(valid, sides, [path] * n_columns, "examples", skip_empty):
             yield LabelledExample(text, "".join(pair), label.strip())
 
 
 def _reject_header(path: str, table: Iterator[TableRow]) -> Iterator[TableRow]:
-    """The rows themselves; a header among them, because its columns are asked for by number, is an error."""
+    """Yield the rows; a header among them, because columns are given by number, is an error."""
     for line, values in table:
         if line == 1 and all(value.strip().lower() in KNOWN_COLUMNS for value in values):
             fix = f"ask for the columns by name, as in {path}:{','.join(values)}"
@@ -146,8 +146,8 @@ def _reject_header(path: str, table: Iterator[TableRow]) -> Iterator[TableRow]:
 
 
 def _reject_invalid_labels(path: str, table: Iterator[TableRow], validate_label: LabelValidator) -> Iterator[TableRow]:
-    """The rows themselves, those that are whole with a label that is right."""
+    """Yield the rows; a complete row with an invalid label is an error."""
     for line, values in table:
-        if all(map(str.strip, values)) and (wrong := validate_label(values[-1].strip())):
-            raise DataError(path, wrong, line)
+        if all(map(str.strip, values)) and (problem := validate_label(values[-1].strip())):
+            raise DataError(path, problem, line)
         yield TableRow(line, values)

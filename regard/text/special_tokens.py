@@ -1,9 +1,9 @@
-"""A text, or a pair of texts, between the special tokens an encoder expects (SPEC 5.1).
+"""The special tokens that an encoder expects around a text or a pair of texts (Devlin et al. 2019, section 3).
 
     [CLS] a_1 .. a_n [SEP] b_1 .. b_m [SEP]          BERT and ours
-    <s> a_1 .. a_n </s> </s> b_1 .. b_m </s>         RoBERTa, XLM-R: both texts are one part
+    <s> a_1 .. a_n </s> </s> b_1 .. b_m </s>         RoBERTa, XLM-R: one token type for both texts
 
-Called by every task on an encoder; long texts are cut into overlapping windows here (SPEC 6.3).
+Called by every task on an encoder; long texts are split into overlapping windows here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TokenIds = Sequence[int]
 
 
 class EncodedInput(NamedTuple):
-    """The ids of an input, special ones included, how many come before its second part, and where each part stands."""
+    """The ids of an input with special tokens, how many have token type 0, and the index where each text starts."""
 
     ids: list[int]
     token_type_boundary: int
@@ -28,7 +28,7 @@ class EncodedInput(NamedTuple):
 
 @dataclass(frozen=True)
 class SpecialTokenTemplate:
-    """The special ids around texts."""
+    """The ids of the special tokens around texts."""
 
     cls_id: int
     pair_separator_ids: tuple[int, ...]
@@ -37,17 +37,17 @@ class SpecialTokenTemplate:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> SpecialTokenTemplate:
-        """That of a vocabulary, known by what it calls its tokens."""
-        first, parting = tokenizer.special_id("first"), tokenizer.special_id("parting")
-        doubled = tokenizer.display_tokens([first])[0] != SPECIAL_TOKEN_ROLES["first"][0]
-        return cls(first, (parting,) * (2 if doubled else 1), parting, tokenizer.special_id("pad"))
+        """Return the template of a vocabulary, BERT's or RoBERTa's, recognised by its token names."""
+        cls_id, sep_id = tokenizer.special_id("cls"), tokenizer.special_id("sep")
+        is_bert = tokenizer.display_tokens([cls_id])[0] == SPECIAL_TOKEN_ROLES["cls"][0]
+        return cls(cls_id, (sep_id,) * (1 if is_bert else 2), sep_id, tokenizer.special_id("pad"))
 
     def n_special_tokens(self, is_pair: bool) -> int:
-        """Special ids of an input."""
+        """Return the number of special tokens of an input."""
         return 2 + is_pair * len(self.pair_separator_ids)
 
     def wrap(self, first: TokenIds, second: TokenIds | None = None) -> EncodedInput:
-        """One text, or two."""
+        """Return one text, or a pair of texts, with its special tokens."""
         if second is None:
             return EncodedInput([self.cls_id, *first, self.sep_id], len(first) + 2, 1, len(first) + 2)
         start = 1 + len(first) + len(self.pair_separator_ids)
@@ -56,16 +56,16 @@ class SpecialTokenTemplate:
 
 
 class TextWindow(NamedTuple):
-    """A stretch of a long text."""
+    """A span of tokens of a long text."""
 
     start: int
     end: int
 
 
 def split_into_windows(n_tokens: int, max_length: int) -> list[TextWindow]:
-    """The stretches of at most so many tokens that cover a text, a quarter of each in common with the next.
+    """Return windows of at most `max_length` tokens that cover a text, each sharing a quarter with the next.
 
-    A token in common counts where it is further from the edge; `nearest` says where that is.
+    A shared token is predicted in the window with more context around it: see `max_context_window`.
     """
     if n_tokens <= max_length:
         return [TextWindow(0, n_tokens)]
@@ -75,12 +75,15 @@ def split_into_windows(n_tokens: int, max_length: int) -> list[TextWindow]:
 
 
 def max_context_window(text_windows: Sequence[TextWindow], token: int) -> int:
-    """The window that has most of the text around a token on its shorter side; an edge of the text does not count."""
-    last = text_windows[-1].end
+    """Return the index of the window with the most context on a token's shorter side (Devlin et al. 2019, SQuAD).
 
-    def room(window: TextWindow) -> int:
-        left = token - window.start if window.start else last
-        right = window.end - 1 - token if window.end < last else last
+    The edges of the text do not limit the context.
+    """
+    n_tokens = text_windows[-1].end
+
+    def context(window: TextWindow) -> int:
+        left = token - window.start if window.start else n_tokens
+        right = window.end - 1 - token if window.end < n_tokens else n_tokens
         return min(left, right) if window.start <= token < window.end else -1
 
-    return max(range(len(text_windows)), key=lambda number: room(text_windows[number]))
+    return max(range(len(text_windows)), key=lambda index: context(text_windows[index]))

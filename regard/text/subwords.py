@@ -1,7 +1,7 @@
-"""How pieces are shown to a reader, and which of them make up a word: one class for each way of writing pieces.
+"""Subword formats: how tokens are displayed and joined to words, one class for each notation of subwords.
 
-    ByteLevel   letters that stand for bytes, a space included (ours, GPT-2, RoBERTa)
-    WordPiece   a word, or ``##`` and how it goes on (BERT)
+    ByteLevel   a character for each byte, spaces included (ours, GPT-2, RoBERTa)
+    WordPiece   a word, or ``##`` and its continuation (BERT)
     Metaspace   ``▁`` for a space (XLM-R, Marian)
     Characters  each character by itself
 
@@ -18,27 +18,27 @@ N_BYTES = 256
 
 
 class Word(NamedTuple):
-    """A word as a reader sees it, and the indices of the pieces it is made of."""
+    """A word in readable form, and the indices of its tokens."""
 
     text: str
     token_indices: tuple[int, ...]
 
 
 class SubwordFormat(Protocol):
-    """A way of writing pieces."""
+    """A notation of subwords."""
 
     def display(self, subword: str) -> str:
-        """The piece as a reader can see it."""
+        """Return the subword in readable form."""
 
     def starts_new_word(self, previous: str, subword: str) -> bool:
-        """Whether a new word starts between two pieces."""
+        """Return True if a new word starts between two subwords."""
 
     def join_word(self, subwords: Sequence[str]) -> str:
-        """The word that some pieces make up, as a reader can see it."""
+        """Return the word that subwords form, in readable form."""
 
 
 class ByteLevel:
-    """Every byte has a letter; a space in front belongs to the word, further ones to the word they lead to."""
+    """A character for each byte; leading spaces belong to the word after them."""
 
     def __init__(self) -> None:
         self._unicode_to_byte = {letter: byte for byte, letter in enumerate(bytes_to_unicode())}
@@ -54,14 +54,14 @@ class ByteLevel:
         return _make_visible(text.strip() or text)
 
     def _to_bytes(self, subword: str) -> bytes:
-        """What the piece adds to a text; a token somebody added to a vocabulary is not written in letters of bytes."""
+        """Return the bytes of a subword; tokens added to a vocabulary are plain text."""
         if not set(subword) <= self._unicode_to_byte.keys():
             return subword.encode()
         return bytes(self._unicode_to_byte[letter] for letter in subword)
 
 
 class WordPiece:
-    """A piece starts a word unless it has the prefix of those that go on."""
+    """A subword starts a word unless it has the continuation prefix."""
 
     def __init__(self, prefix: str = "##") -> None:
         self.prefix = prefix
@@ -73,11 +73,11 @@ class WordPiece:
         return not subword.startswith(self.prefix)
 
     def join_word(self, subwords: Sequence[str]) -> str:
-        return _make_visible("".join(piece.removeprefix(self.prefix) for piece in subwords))
+        return _make_visible("".join(subword.removeprefix(self.prefix) for subword in subwords))
 
 
 class Metaspace:
-    """A piece with ``▁`` in front starts a word."""
+    """A subword that begins with ``▁`` starts a word."""
 
     SPACE_SYMBOL = "▁"
 
@@ -93,7 +93,7 @@ class Metaspace:
 
 
 class Characters:
-    """A piece is a character; a space belongs to the word it leads to."""
+    """Each subword is a character; a space belongs to the word after it."""
 
     def display(self, subword: str) -> str:
         return _make_visible(subword)
@@ -107,7 +107,7 @@ class Characters:
 
 
 def detect_subword_format(tokenizer_json: dict[str, Any]) -> SubwordFormat:
-    """How a tokenizer writes its pieces, from its tokenizer.json."""
+    """Return the subword format of a tokenizer from its tokenizer.json."""
     model, decoder = tokenizer_json["model"], tokenizer_json.get("decoder") or {}
     if model.get("type") == "WordPiece":
         return WordPiece(model.get("continuing_subword_prefix") or "##")
@@ -118,19 +118,19 @@ def detect_subword_format(tokenizer_json: dict[str, Any]) -> SubwordFormat:
 
 
 def bytes_to_unicode() -> list[str]:
-    """The letter that stands for each byte in the library's byte-level alphabet: itself where it can be seen."""
-    seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    """Return the character for each byte in GPT-2's byte-level alphabet: itself if it is printable."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = iter(range(N_BYTES, 2 * N_BYTES))
-    return [chr(byte if byte in seen else next(others)) for byte in range(N_BYTES)]
+    return [chr(byte if byte in printable else next(others)) for byte in range(N_BYTES)]
 
 
 def _bytes_to_text(data: bytes) -> str:
-    """Bytes as text; a byte that is no part of a character becomes the surrogate that stands for it."""
+    """Return bytes as text; bytes that are not UTF-8 become surrogates."""
     return data.decode("utf-8", errors="surrogateescape")
 
 
 def _make_visible(text: str) -> str:
-    """The text with nothing in it that a reader could not see."""
+    """Return the text with all invisible characters made visible."""
     return "".join(character if "!" <= character <= "~" else _make_character_visible(character) for character in text)
 
 
@@ -140,7 +140,7 @@ def _make_character_visible(character: str) -> str:
         return "▁"
     if unicodedata.category(character) == "Zs":  # no-break and narrow spaces, frequent in French
         return "⍽"
-    if 0xDC80 <= code <= 0xDCFF:  # from _text
+    if 0xDC80 <= code <= 0xDCFF:  # from _bytes_to_text
         return f"<0x{code - 0xDC00:02X}>"
     if code < 0x20:
         return chr(0x2400 + code)  # ␀ to ␟, the pictures of the control characters

@@ -1,8 +1,8 @@
 """Tables of text: chosen columns of TSV, CSV, JSONL and Parquet files, row by row.
 
-A column is a name, or a number counted from 1 as in cut and awk. Where a TSV or CSV column is asked for by name,
-the first line is a header; where all are numbers, it is a row like the others. An empty line and a null are rows
-of empty text: `filled` refuses or leaves out those. Called by pairs.py, labelled.py and, for JSON, tagged.py.
+A column is a name, or a number counted from 1 as in cut and awk. If a TSV or CSV column is given by name, the
+first line is a header; if all are numbers, it is a row like the others. An empty line and a null are rows of empty
+text: `filter_empty_rows` refuses them or leaves them out. Called by pairs.py, labelled.py and, for JSON, tagged.py.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from regard.errors import DataError, did_you_mean
 from regard.text.files import TABLE_SUFFIXES, file_format, open_seekable, read_lines
 
 MAX_CSV_FIELD_CHARACTERS = 1 << 24
-"""Characters in one CSV field; the library's own limit, 131,072, is shorter than a long document."""
+"""Characters in one CSV field; the default of the csv module, 131,072, is shorter than a long document."""
 MAX_SHOWN_CHARACTERS = 40
-"""Characters of a name that a message repeats: where the header is missing, a name is a whole sentence."""
+"""Characters of a name that a message repeats: if the header is missing, a name is a whole sentence."""
 NARROW_FLOAT_TYPES = ("halffloat", "float")
-"""Parquet's floats of 16 and 32 bits, whose text is shorter than that of the same number in 64."""
+"""Parquet's floats of 16 and 32 bits, whose shortest text is shorter than that of the same number in 64."""
 INTEGER_TYPES = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 Record = tuple[int, list[str]]
 
 
 class TableRow(NamedTuple):
-    """The line a row starts on (in Parquet: its number), and its text in the columns asked for."""
+    """The line a row starts on (in Parquet: its number), and its text in the requested columns."""
 
     line: int
     values: tuple[str, ...]
@@ -44,10 +44,10 @@ def read_rows(
     numeric_columns: Collection[str] = (),
     require_equal_fields: bool = False,
 ) -> Iterator[TableRow]:
-    """The rows of a table, cut down to the columns, in the order in which those are asked for.
+    """Yield the rows of a table, with the requested columns in the requested order.
 
-    All of JSONL and Parquet must be text but the columns in `numbers`, where a number or a truth value becomes its
-    text; with `even`, every line of a TSV or CSV must have as many fields as the first.
+    Values in JSONL and Parquet must be text, except in `numeric_columns`, where a number or boolean is converted to
+    text; with `require_equal_fields`, every line of a TSV or CSV must have as many fields as the first.
     """
     match file_format(path):
         case "tsv" | "csv":
@@ -62,7 +62,7 @@ def read_rows(
 
 
 def read_column_names(path: str | Path) -> list[str]:
-    """What a table calls its columns: the first line, the keys of the first JSONL object, or Parquet's own names."""
+    """Return the column names of a table: the first line, the keys of the first JSONL object, or Parquet's names."""
     match file_format(path):
         case "tsv" | "csv":
             return next(_read_records(path), (1, []))[1]
@@ -76,7 +76,7 @@ def read_column_names(path: str | Path) -> list[str]:
 
 
 def split_path_and_columns(item: str, allowed_counts: Collection[int], expected: str) -> tuple[str, tuple[str, ...]]:
-    """A path and the columns named after it, if any, as in x.tsv:1,2; a colon may also be part of the path itself."""
+    """Split x.tsv:1,2 into the path and the columns after it, if any; a colon may also be part of the path."""
     path, colon, ending = item.rpartition(":")
     if not colon or file_format(path) == "text" or Path(item).exists():
         return item, ()
@@ -89,9 +89,9 @@ def split_path_and_columns(item: str, allowed_counts: Collection[int], expected:
 def filter_empty_rows(
     table_rows: Iterator[TableRow], names: Sequence[str], paths: Sequence[str], unit: str, skip_empty: bool
 ) -> Iterator[tuple[str, ...]]:
-    """The values of the rows that hold text in every column; others are an error or, on request, left out and counted.
+    """Yield the values of rows with text in every column; others are an error or, on request, left out and counted.
 
-    Each column has a name and a path to say in messages; not a single row that is filled is an error too.
+    Messages name columns by `names` and `paths`; it is an error if no row has text in every column.
     """
     n_kept = n_empty = 0
     for line, values in table_rows:
@@ -113,7 +113,7 @@ def filter_empty_rows(
 
 
 def quote_names(names: Sequence[str]) -> str:
-    """Names as a message repeats them: quoted, none of them at great length."""
+    """Return names for a message: quoted, and shortened."""
     return ", ".join(f"'{name[:MAX_SHOWN_CHARACTERS]}'" for name in names) or "nothing"
 
 
@@ -130,11 +130,11 @@ def _read_records(path: str | Path) -> Iterator[Record]:
 
 
 def _separator_hint(path: str | Path) -> str:
-    return f"fields are parted by {'tabs' if file_format(path) == 'tsv' else 'commas'}"
+    return f"fields are separated by {'tabs' if file_format(path) == 'tsv' else 'commas'}"
 
 
 def _read_equal_records(path: str | Path) -> Iterator[Record]:
-    """The records of a file, all of them as long as the first."""
+    """Yield the records of a file, all with as many fields as the first."""
     n_first = 0
     for line, fields in _read_records(path):
         n_first = n_first or len(fields)
@@ -171,23 +171,23 @@ def _read_csv(path: str | Path) -> Iterator[Record]:
 
 
 def _select_columns(path: str | Path, columns: Sequence[str], records: Iterator[Record]) -> Iterator[TableRow]:
-    """The asked fields of every record; the first record is a header if a column has a name."""
+    """Yield the requested fields of every record; the first record is a header if a column is given by name."""
     names: list[str] | None = None
     if not all(map(_is_column_number, columns)):
         header = next(records, None)
         if header is None:
             return
         names = header[1]
-    places = [_column_index(path, column, names) for column in columns]
-    last = max(places)
+    indices = [_column_index(path, column, names) for column in columns]
+    last = max(indices)
     for line, fields in records:
         if not fields:
-            yield TableRow(line, ("",) * len(places))
+            yield TableRow(line, ("",) * len(indices))
         elif len(fields) > last:
-            yield TableRow(line, tuple([fields[place] for place in places]))
+            yield TableRow(line, tuple([fields[index] for index in indices]))
         else:
-            found = f"{_describe_field_count(fields)}, too few for column {columns[places.index(last)]}"
-            raise DataError(path, f"{found}; {_separator_hint(path)}", line)
+            problem = f"{_describe_field_count(fields)}, too few for column {columns[indices.index(last)]}"
+            raise DataError(path, f"{problem}; {_separator_hint(path)}", line)
 
 
 def _is_column_number(column: str) -> bool:
@@ -197,12 +197,12 @@ def _is_column_number(column: str) -> bool:
 def _column_index(
     path: str | Path, column: str, names: list[str] | None, names_location: str = "the first line"
 ) -> int:
-    """The index of a column; a file without a header has no names."""
+    """Return the index of a column; a file without a header has no names."""
     if _is_column_number(column):
         return _parse_column_number(path, column, names)
     assert names is not None, column
     if names.count(column) > 1:
-        raise DataError(path, f"column '{column}' is there {names.count(column)} times; ask for it by number")
+        raise DataError(path, f"column '{column}' occurs {names.count(column)} times; ask for it by number")
     if column not in names:
         fix = "without a header, ask by number, as in 1,2"
         raise DataError(
@@ -222,7 +222,7 @@ def _parse_column_number(path: str | Path, column: str, names: list[str] | None)
 
 
 def _suggest_name(name: str, names: Sequence[str], fallback: str) -> str:
-    """The name that may be meant, or else another way out."""
+    """Return the most similar name as a suggestion, or else the fallback."""
     close = difflib.get_close_matches(name, names, n=1)
     return did_you_mean(name, close) if close else fallback
 
@@ -238,7 +238,7 @@ def _read_jsonl_rows(path: str | Path, keys: Sequence[str], numeric_columns: Col
 
 
 def parse_json_object(path: str | Path, line_number: int, line: str) -> dict[str, Any]:
-    """The object that a line of JSONL holds."""
+    """Return the object in a line of JSONL."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -250,15 +250,15 @@ def parse_json_object(path: str | Path, line_number: int, line: str) -> dict[str
 
 
 def get_json_value(path: str | Path, line_number: int, entry: dict[str, Any], key: str) -> Any:
-    """What stands under a key; without it, the error that says which keys there are."""
+    """Return the value of a key; the error for a missing key names the existing ones."""
     if key not in entry:
-        found = f"no key '{key}'; the line holds {quote_names(list(entry))}"
-        raise DataError(path, f"{found}; {_suggest_name(key, list(entry), 'name one of these')}", line_number)
+        problem = f"no key '{key}'; the line holds {quote_names(list(entry))}"
+        raise DataError(path, f"{problem}; {_suggest_name(key, list(entry), 'name one of these')}", line_number)
     return entry[key]
 
 
 def json_value_to_text(path: str | Path, line_number: int, key: str, value: Any, may_be_number: bool = False) -> str:
-    """A value as text: null is empty, and a number or truth value its own text where one may stand."""
+    """Return a value as text: null is empty, and a number or boolean is converted where allowed."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -274,7 +274,7 @@ def json_value_to_text(path: str | Path, line_number: int, key: str, value: Any,
 
 
 def _number_to_text(path: str | Path, line_number: int, key: str, value: float) -> str:
-    """1, 3.8 or true; a number that is not finite is nobody's label."""
+    """Return 1, 3.8 or true; a non-finite number is an error."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:
@@ -282,7 +282,7 @@ def _number_to_text(path: str | Path, line_number: int, key: str, value: float) 
 
 
 def describe_json_type(value: Any) -> str:
-    """What a value is, in words."""
+    """Return the name of a JSON value's type for messages."""
     names = {
         bool: "true or false",
         int: "a number",
@@ -307,8 +307,8 @@ def _read_parquet(path: str | Path, columns: Sequence[str], numeric_columns: Col
 
 @contextlib.contextmanager
 def _open_parquet(path: str | Path) -> Iterator[Any]:
-    """A file that is open as long as it is read; whatever is wrong with it is said in one line."""
-    import pyarrow  # slow to import, and only this needs it
+    """Open a Parquet file for the duration of the block; its errors become one line."""
+    import pyarrow  # slow to import, and used here only
     import pyarrow.parquet
 
     with open_seekable(path) as raw:
@@ -323,20 +323,20 @@ def _open_parquet(path: str | Path) -> Iterator[Any]:
 def _select_parquet_columns(
     path: str | Path, columns: Sequence[str], numeric_columns: Collection[str], schema: Any
 ) -> list[str]:
-    """The names of the columns asked for by name or number, all of them text or, where they may be, numbers."""
+    """Return the names of the requested columns, which must hold text or, where allowed, numbers."""
     names: list[str] = schema.names
     chosen = [names[_column_index(path, column, names, "the file")] for column in columns]
     for column, name in zip(columns, chosen, strict=True):
         may_be_number = column in numeric_columns
-        found = schema.field(name).type
-        if not (_is_text_type(found) or (may_be_number and _is_number_or_bool_type(found))):
+        arrow_type = schema.field(name).type
+        if not (_is_text_type(arrow_type) or (may_be_number and _is_number_or_bool_type(arrow_type))):
             expected = f"expected text{' or numbers' * may_be_number}"
-            raise DataError(path, f"column '{name}' holds {found}; {expected}; name another column")
+            raise DataError(path, f"column '{name}' holds {arrow_type}; {expected}; name another column")
     return chosen
 
 
 def _parquet_column_to_texts(path: str | Path, name: str, column: Any, n_rows_before: int) -> list[str | None]:
-    """A column as text; a narrow float by its own shortest text, so that 3.8 does not become 3.799999952316284."""
+    """Return a column as text; a narrow float by its shortest text, so that 3.8 does not become 3.799999952316284."""
     values: list[Any] = column.to_pylist()
     if _is_text_type(column.type):
         return values
@@ -347,7 +347,7 @@ def _parquet_column_to_texts(path: str | Path, name: str, column: Any, n_rows_be
 
 
 def _value_type(arrow_type: Any) -> Any:
-    """The type of the values themselves, where a column is stored as a dictionary of them."""
+    """Return the type of the values of a column, which may be dictionary-encoded."""
     return arrow_type.value_type if str(arrow_type).startswith("dictionary") else arrow_type
 
 

@@ -1,8 +1,8 @@
 """Tagged text: sentences of words, each word with its label, from CoNLL columns, CoNLL-U or JSONL.
 
-Reads, checks and counts; labels are handed on as the file has them: `to_iob2` brings the two ways of writing entities
-to one, and the task decides whether that is wanted. Only blanks around a label are no part of it. A sentence with a
-hole in it is an error, or left out as a whole and counted. Called by the tagging task.
+Reads, checks and counts; labels are returned as in the file, stripped of white space: `to_iob2` converts IOB1 to IOB2,
+if the task asks for it. A sentence with an empty word or label is an error, or left out as a whole and counted. Called
+by the tagging task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from regard.text.tables import (
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 ANNOTATION_COLUMNS = ("upos", "xpos", "head", "deprel")
-"""Columns of CoNLL-U in which ``_`` says that nobody filled them in; in the others it is a value: no features."""
+"""Columns of CoNLL-U in which ``_`` means not annotated; in the others it is a value: no features."""
 WORD_ID = re.compile(r"[0-9]+")
 RANGE_OR_EMPTY_NODE_ID = re.compile(r"[0-9]+[-.][0-9]+")
 """A range, 1-2, for words written as one, or an empty node, 1.1, for a word not written at all."""
@@ -51,16 +51,16 @@ HEADER_NAMES = {
     "xpos",
 }
 HEADER_NAMES |= {*WORD_KEYS, *LABEL_KEYS}
-"""What the columns of a table are called, which is no line of CoNLL where all of them are."""
+"""Usual column names of tables: a first line of these only is a header, not CoNLL."""
 OUTSIDE_LABEL = "O"
 EXPECTED_FORMAT = (
     "expected one word a line and its label behind a tab or a blank, with an empty line after each sentence"
 )
 MIN_PROSE_WORDS = 4
-"""Words in the column of words: where most lines of a sentence have so many, they are whole texts."""
+"""Words in the first column: if most lines of a sentence have as many, they are whole texts, not words."""
 
 LabelSequenceValidator = Callable[[Sequence[str]], tuple[int, str] | None]
-"""The place of the first label of a sentence that is wrong, and what to do about it; None where all are right."""
+"""Returns the index of the first invalid label of a sentence and its fix, or None if all are valid."""
 
 
 class TaggedSentence(NamedTuple):
@@ -71,7 +71,7 @@ class TaggedSentence(NamedTuple):
 
 
 class _NumberedSentence(NamedTuple):
-    """Words and labels, any of which may be empty, with the lines they stand on; one line where there are no words."""
+    """Words and labels, any of which may be empty, with their lines; one line if there are no words."""
 
     line_numbers: Sequence[int]
     words: Sequence[str]
@@ -79,7 +79,7 @@ class _NumberedSentence(NamedTuple):
 
 
 class _ColumnLayout(NamedTuple):
-    """How the first word of a file of columns is written; all others must be written likewise."""
+    """The columns of the first word of a file; all others must have the same."""
 
     line: int
     tab_separated: bool
@@ -94,13 +94,13 @@ def read_tagged_sentences(
     skip_empty: bool = False,
     validate_labels: LabelSequenceValidator = lambda _: None,
 ) -> Iterator[TaggedSentence]:
-    """The sentences of all files in order; the name of each says how it is written.
+    """Yield the sentences of all files in order; the format follows from the file's name.
 
-    ``.conllu``: words from the column form, labels from `column`, one of `CONLLU`, else upos. ``.jsonl``: lists under
-    "words" (or "tokens") and under `column`, else "labels" (or "tags", "ner_tags"). All others are CoNLL: one word a
-    line, columns parted by tabs if the first line has one and else by blanks, sentences by empty lines; the word is in
-    the first column and its label in the last, or in that with the number `column`. A label that has a `problem` is an
-    error which names its line.
+    ``.conllu``: words from the column form, labels from `column`, one of `CONLLU_COLUMNS`, else upos. ``.jsonl``: lists
+    under "words" (or "tokens") and under `column`, else "labels" (or "tags", "ner_tags"). All others are CoNLL: a word
+    per line, columns separated by tabs if the first line has one and else by blanks, sentences by empty lines; the word
+    is in the first column and its label in the last, or in the one with the number `column`. A label for which
+    `validate_labels` returns a problem is an error that names its line.
     """
     if not data:
         raise ConfigError("no data; name a file of tagged words, as in train.conllu")
@@ -112,48 +112,48 @@ def read_tagged_sentences(
 
 
 def tagged_paths(data: Sequence[str]) -> list[Path]:
-    """The files that `read_tagged` would read."""
+    """Return the files that `read_tagged_sentences` would read."""
     return [Path(item) for item in data]
 
 
 def is_entity_scheme(labels: Iterable[str]) -> bool:
-    """Whether labels mark entities as IOB1 and IOB2 do: each is O, or begins with B- or I-."""
+    """Return True if labels mark entities as in IOB1 and IOB2: each is O, or begins with B- or I-."""
     return all(label == OUTSIDE_LABEL or label.startswith(("B-", "I-")) for label in labels)
 
 
 def to_iob2(labels: Sequence[str]) -> list[str]:
-    """The labels of one sentence with B- at the start of every entity, whichever way they were written.
+    """Return the labels of one sentence with B- at the start of every entity.
 
     In IOB1 an entity begins with I-, and with B- only right after another of its type; in IOB2 always with B-. So an
-    I- that continues nothing of its type becomes B-, and all else stays: IOB2 is left as it is, a sentence that mixes
-    the two comes out whole, and labels of other schemes (S-, E-, NOUN) stay and continue nothing.
+    I- that continues no entity of its type becomes B-, and all else is unchanged: IOB2, and labels of other schemes
+    (S-, E-, NOUN), which continue no entity.
     """
-    written = []
+    converted = []
     for before, label in pairwise([OUTSIDE_LABEL, *labels]):
         continues = before[:2] in ("B-", "I-") and before[2:] == label[2:]
-        written.append(f"B-{label[2:]}" if label.startswith("I-") and not continues else label)
-    return written
+        converted.append(f"B-{label[2:]}" if label.startswith("I-") and not continues else label)
+    return converted
 
 
 def _read_complete_sentences(
     files: list[tuple[str, Iterator[_NumberedSentence]]], skip_empty: bool, validate_labels: LabelSequenceValidator
 ) -> Iterator[TaggedSentence]:
-    """The sentences without a hole; a file without any is an error."""
+    """Yield the complete sentences; a file without any is an error."""
     for path, sentences in files:
         n_kept = n_empty = 0
         for sentence in sentences:
-            hole = _find_missing(sentence)
-            if hole is None:
+            missing = _find_missing(sentence)
+            if missing is None:
                 n_kept += 1
                 labels = tuple([label.strip() for label in sentence.labels])
-                if wrong := validate_labels(labels):
-                    raise DataError(path, wrong[1], sentence.line_numbers[wrong[0]])
+                if problem := validate_labels(labels):
+                    raise DataError(path, problem[1], sentence.line_numbers[problem[0]])
                 yield TaggedSentence(tuple(sentence.words), labels)
             elif skip_empty:
                 n_empty += 1
             else:
-                line, missing = hole
-                raise DataError(path, f"{missing}; drop the sentence or pass --skip-empty", line)
+                line, description = missing
+                raise DataError(path, f"{description}; drop the sentence or pass --skip-empty", line)
         if n_kept == 0:
             raise DataError(path, "no sentences; not one holds words and their labels")
         if n_empty:
@@ -162,7 +162,7 @@ def _read_complete_sentences(
 
 
 def _find_missing(sentence: _NumberedSentence) -> tuple[int, str] | None:
-    """The first thing missing from a sentence and its line."""
+    """Return the line and the description of the first missing word or label, if any."""
     if not sentence.words:
         return sentence.line_numbers[0], "no words"
     for line, word, label in zip(*sentence, strict=True):
@@ -182,7 +182,7 @@ def _read_sentences(path: str, column: str) -> Iterator[_NumberedSentence]:
 
 def _detect_format(path: str) -> Literal["conllu", "jsonl", "conll"]:
     if file_format(path) in ("csv", "parquet"):
-        known = "expected .conllu, .jsonl, or columns parted by blanks or tabs under any other name"
+        known = "expected .conllu, .jsonl, or columns separated by blanks or tabs under any other name"
         raise DataError(path, f"a {file_format(path)} table, not a file of tagged words; {known}")
     if file_format(path) == "jsonl":
         return "jsonl"
@@ -191,7 +191,7 @@ def _detect_format(path: str) -> Literal["conllu", "jsonl", "conll"]:
 
 
 def _read_sentence_blocks(path: str) -> Iterator[list[tuple[int, str]]]:
-    """Lines with their numbers, up to an empty one or the start of a document."""
+    """Yield the numbered lines of each sentence, which ends at an empty line or the start of a document."""
     block: list[tuple[int, str]] = []
     for number, line in enumerate(read_lines(path), start=1):
         if line.strip() and not line.startswith(DOCSTART):
@@ -223,10 +223,10 @@ def _read_conll(path: str, column: int | None) -> Iterator[_NumberedSentence]:
         words, labels = [field[0] for field in fields], [field[layout.label_index] for field in fields]
         sizes = [len(word.split()) for word in words]
         if len(words) > 1 and median_low(sizes) >= MIN_PROSE_WORDS:
-            first = next(place for place, size in enumerate(sizes) if size >= MIN_PROSE_WORDS)
-            found = f"'{words[first][:MAX_SHOWN_CHARACTERS]}' where a single word was expected"
+            first = next(i for i, size in enumerate(sizes) if size >= MIN_PROSE_WORDS)
+            problem = f"'{words[first][:MAX_SHOWN_CHARACTERS]}' where a single word was expected"
             raise DataError(
-                path, f"{found}; {EXPECTED_FORMAT}; whole texts are labelled with classify", block[first][0]
+                path, f"{problem}; {EXPECTED_FORMAT}; whole texts are labelled with classify", block[first][0]
             )
         yield _NumberedSentence([number for number, _ in block], words, labels)
 
@@ -250,13 +250,14 @@ def _detect_layout(path: str, line_number: int, line: str, column: int | None) -
 def _split_fields(path: str, line_number: int, line: str, layout: _ColumnLayout) -> list[str]:
     fields = _split_line(line, layout.tab_separated)
     if len(fields) != layout.n_columns:
-        there = f"line {layout.line} has {layout.n_columns}, parted by {'tabs' if layout.tab_separated else 'blanks'}"
-        raise DataError(path, f"{_describe_column_count(fields)}, but {there}; {EXPECTED_FORMAT}", line_number)
+        separator = "tabs" if layout.tab_separated else "blanks"
+        expected = f"line {layout.line} has {layout.n_columns}, separated by {separator}"
+        raise DataError(path, f"{_describe_column_count(fields)}, but {expected}; {EXPECTED_FORMAT}", line_number)
     return fields
 
 
 def _split_line(line: str, tab_separated: bool) -> list[str]:
-    """The columns of a line; a no-break space and its like are parts of a word."""
+    """Return the columns of a line; no-break spaces and the like belong to words."""
     return line.split("\t") if tab_separated else BLANKS.split(line.strip(" \t"))
 
 
@@ -286,7 +287,7 @@ def _read_conllu_sentences(path: str, label_index: int, underscore_is_missing: b
 def _split_conllu_fields(path: str, line_number: int, line: str) -> list[str]:
     fields = line.split("\t")
     if len(fields) != len(CONLLU_COLUMNS):
-        fix = "expected the ten of CoNLL-U, parted by tabs; a file of other columns is read under another name"
+        fix = "expected the ten of CoNLL-U, separated by tabs; a file of other columns is read under another name"
         raise DataError(path, f"{_describe_column_count(fields)}; {fix}", line_number)
     if not (WORD_ID.fullmatch(fields[0]) or RANGE_OR_EMPTY_NODE_ID.fullmatch(fields[0])):
         raise DataError(
@@ -312,16 +313,15 @@ def _read_jsonl_sentences(path: str, label_keys: Sequence[str]) -> Iterator[_Num
 def _read_text_list(
     path: str, line_number: int, entry: dict[str, Any], keys: Sequence[str], may_be_numbers: bool = False
 ) -> list[str]:
-    """The list under the first of the keys that is there."""
+    """Return the list under the first existing key."""
     key = next((key for key in keys if key in entry), keys[0])
     values = get_json_value(path, line_number, entry, key)
     if not isinstance(values, list):
         raise DataError(path, f"'{key}' is {describe_json_type(values)}; expected a list of texts", line_number)
     texts = [
-        json_value_to_text(path, line_number, f"{key}[{place}]", value, may_be_numbers)
-        for place, value in enumerate(values)
+        json_value_to_text(path, line_number, f"{key}[{i}]", value, may_be_numbers) for i, value in enumerate(values)
     ]
-    broken = next((place for place, text in enumerate(texts) if "\n" in text), None)
+    broken = next((i for i, text in enumerate(texts) if "\n" in text), None)
     if broken is not None:
         raise DataError(
             path, f"'{key}[{broken}]' holds a line end; split it there, or write a blank instead", line_number

@@ -1,13 +1,12 @@
-"""Text to ids and back, by a trained vocabulary: ours or another library's ``tokenizer.json``.
+"""The tokenizer: text to token ids and back, from our own or another library's ``tokenizer.json``.
 
-The one home of the special tokens. No sequence starts or ends here: adding special tokens is the task's work, and a
-text that spells one, as "<eos>", is text. Called by the tasks, the data store and everything that looks inside;
-text/tokenizer_training.py learns vocabularies, text/subwords.py shows them.
+All special tokens are defined here, but adding them to a sequence is the task's work, and a text that spells one, such
+as "<eos>", is plain text. Called by the tasks, the data store and everything that looks inside;
+text/tokenizer_training.py trains tokenizers, text/subwords.py displays their tokens.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,39 +18,40 @@ import tokenizers
 
 from regard.disk import write_text
 from regard.errors import CheckpointError, InputError
+from regard.text.fingerprints import digest_bytes
 from regard.text.subwords import ByteLevel, SubwordFormat, Word, detect_subword_format
 
 TOKENIZER_FILE = "tokenizer.json"
-"""What the file of a vocabulary is called, here and elsewhere; of two, that of the source."""
+"""The file name of a tokenizer, as in Hugging Face; of two tokenizers, that of the source."""
 
 SEQ2SEQ_SPECIAL_TOKENS = ("<pad>", "<sos>", "<eos>")
-"""Those of translation, in the vocabularies that are learned here."""
+"""Special tokens of translation models trained here."""
 PAD, SOS, EOS = range(len(SEQ2SEQ_SPECIAL_TOKENS))
 
 ENCODER_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-"""Those of encoders, in the vocabularies that are learned here."""
+"""Special tokens of encoders trained here."""
 UNKNOWN_TOKEN = ENCODER_SPECIAL_TOKENS[1]
 
 LM_SPECIAL_TOKENS = ("<|endoftext|>",)
-"""Those of language models, in the vocabularies that are learned here: one that stands between documents."""
+"""Special tokens of language models trained here: a document separator."""
 
 SPECIAL_TOKEN_ROLES = {
     "pad": ("<pad>", "[PAD]"),
     "unknown": ("[UNK]", "<unk>"),
-    "first": ("[CLS]", "<s>"),
-    "parting": ("[SEP]", "</s>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
     "start": ("<sos>", "<s>"),
     "end": ("<eos>", "</s>", "<|endoftext|>"),
 }
-"""What special tokens are for, and what they are called, here and elsewhere."""
+"""Roles of special tokens, and the names of each, ours first."""
 
 
 class Tokenizer:
-    """A trained vocabulary; the same text always has the same ids."""
+    """A trained tokenizer; the same text always has the same ids."""
 
     def __init__(self, backend: Any) -> None:
-        backend.encode_special_tokens = True  # "<eos>" in a text is text; the library does not save this
+        backend.encode_special_tokens = True  # "<eos>" in a text is text; tokenizer.json does not store this setting
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
@@ -62,28 +62,28 @@ class Tokenizer:
         return size
 
     def special_id(self, role: str) -> int:
-        """The id of the special token with this role."""
-        found = self.find_special_id(role)
-        if found is not None:
-            return found
+        """Return the id of the special token with this role."""
+        token_id = self.find_special_id(role)
+        if token_id is not None:
+            return token_id
         raise InputError(
             f"this vocabulary has no token for '{role}'; it would be {' or '.join(SPECIAL_TOKEN_ROLES[role])}"
         )
 
     def find_special_id(self, role: str) -> int | None:
-        """The id of the special token with this role, if there is one."""
+        """Return the id of the special token with this role, or None."""
         ids: Iterator[int | None] = (self._backend.token_to_id(name) for name in SPECIAL_TOKEN_ROLES[role])
         return next((index for index in ids if index is not None), None)
 
     def token_to_id(self, token: str) -> int:
-        """The id of the token with this very name."""
+        """Return the id of the token with exactly this name."""
         index: int | None = self._backend.token_to_id(token)
         if index is None:
-            raise InputError(f"this vocabulary has no token '{token}'; was its tokenizer.json exchanged?")
+            raise InputError(f"this vocabulary has no token '{token}'; was its tokenizer.json replaced?")
         return index
 
     def id_to_token(self, token_id: int) -> str:
-        """The token with this id, as its file writes it."""
+        """Return the token with this id, as in tokenizer.json."""
         return self._tokens[token_id]
 
     @cached_property
@@ -92,56 +92,56 @@ class Tokenizer:
         return frozenset(self._special_ids)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without special tokens; none for the empty text."""
+        """Return the ids of a text, without special tokens; none for the empty text."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts, on all cores."""
+        """Return the ids of many texts, encoded on all cores."""
         try:
-            return [found.ids for found in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
+            return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
         except TypeError:
             refuse_surrogates(texts)
             raise
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """The ids of words that stand in a text with spaces around them; a word nothing is left of is unknown."""
-        spaced = self.is_byte_level and not self._prepends_space
-        found = self.encode_batch([f" {word}" for word in words] if spaced else words)
-        return [ids or [self.special_id("unknown")] for ids in found]
+        """Return the ids of each word as within a text, between spaces; a word without tokens becomes unknown."""
+        needs_space = self.is_byte_level and not self._prepends_space
+        encoded = self.encode_batch([f" {word}" for word in words] if needs_space else words)
+        return [ids or [self.special_id("unknown")] for ids in encoded]
 
     def encode_continuation(self, text: str) -> list[int]:
-        """The ids of a text that goes on after a special token: no space is put in front of it."""
+        """Return the ids of a text that continues after a special token: no space is prepended."""
         if not self._prepends_space:
             return self.encode(text)
         parts = self._backend.pre_tokenizer.pre_tokenize_str(text)
         return [token.id for part, _ in parts for token in self._backend.model.tokenize(part)]
 
     def encode_with_special_tokens(self, first: str, second: str | None = None) -> tuple[list[int], list[int]]:
-        """The ids and the parts of an input as tokenizer.json itself describes it: only to compare with ours."""
-        found = self._backend.encode(first, second)
-        return found.ids, found.type_ids
+        """Return ids and token types by the post-processor of tokenizer.json: only to compare with ours."""
+        encoding = self._backend.encode(first, second)
+        return encoding.ids, encoding.type_ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without the special tokens; bytes that are not UTF-8 become U+FFFD."""
+        """Return the text of ids, without the special tokens; bytes that are not UTF-8 become U+FFFD."""
         text: str = self._backend.decode(ids, skip_special_tokens=True)
         return text
 
     def display_tokens(self, ids: Sequence[int]) -> list[str]:
-        """The pieces as a reader can see them: ``▁`` for a space, ``<0xE2>`` for a part of a character."""
+        """Return the tokens in readable form: ``▁`` for a space, ``<0xE2>`` for a byte of a character."""
         return [self._displayed_tokens[index] for index in ids]
 
     def words(self, ids: Sequence[int]) -> list[Word]:
-        """The words the ids make up: each starts at a space or at the start; a special token is one of its own."""
+        """Return the words that the ids form, split before spaces; each special token is a word of its own."""
         words = []
         start = 0
-        for place in range(1, len(ids) + 1):
-            if place == len(ids) or self._starts_new_word(ids[place - 1], ids[place]):
-                words.append(Word(self._join_word(ids[start:place]), tuple(range(start, place))))
-                start = place
+        for end in range(1, len(ids) + 1):
+            if end == len(ids) or self._starts_new_word(ids[end - 1], ids[end]):
+                words.append(Word(self._join_word(ids[start:end]), tuple(range(start, end))))
+                start = end
         return words
 
     def _starts_new_word(self, previous_id: int, token_id: int) -> bool:
-        """Whether a new word starts between two pieces."""
+        """Return True if a new word starts between two tokens."""
         if previous_id in self._special_ids or token_id in self._special_ids:
             return True
         return self._subword_format.starts_new_word(self._tokens[previous_id], self._tokens[token_id])
@@ -152,7 +152,7 @@ class Tokenizer:
 
     @property
     def is_byte_level(self) -> bool:
-        """The pieces are written in letters that stand for bytes."""
+        """True if tokens are sequences of bytes, as in GPT-2."""
         return isinstance(self._subword_format, ByteLevel)
 
     @cached_property
@@ -161,12 +161,12 @@ class Tokenizer:
 
     @cached_property
     def _tokenizer_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.to_json())
-        return found
+        parsed: dict[str, Any] = json.loads(self.to_json())
+        return parsed
 
     @property
     def _prepends_space(self) -> bool:
-        """Whether a text is given a space in front."""
+        """True if a space is prepended to each text."""
         return (self._tokenizer_json["normalizer"] or {}).get("type") == "Prepend"
 
     @cached_property
@@ -182,16 +182,16 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short name for this very vocabulary."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        """The first 16 hexadecimal digits of the digest of tokenizer.json."""
+        return digest_bytes([self.to_json().encode()])[:16]
 
     def to_json(self) -> str:
-        """The ecosystem's tokenizer.json."""
+        """Return the content of tokenizer.json."""
         text: str = self._backend.to_str()
         return text
 
     def save(self, path: Path) -> None:
-        """Write tokenizer.json, so that a crash leaves no half of it."""
+        """Write tokenizer.json atomically."""
         write_text(path, self.to_json())
 
     @classmethod
@@ -203,18 +203,18 @@ class Tokenizer:
             raise CheckpointError(f"{path}: no such tokenizer; restore it from a copy") from None
         except Exception as error:  # the library raises nothing narrower
             raise CheckpointError(f"{path}: damaged, or not a tokenizer: {error}; restore it from a copy") from None
-        found = cls(rust)
+        tokenizer = cls(rust)
         for role in required_roles:
             if not any(rust.token_to_id(name) is not None for name in SPECIAL_TOKEN_ROLES[role]):
                 raise CheckpointError(
                     f"{path}: no token for '{role}'; it would be {' or '.join(SPECIAL_TOKEN_ROLES[role])}"
                 )
-        return found
+        return tokenizer
 
 
 @dataclass(frozen=True)
 class TokenizerPair:
-    """The tokenizers of the two sides: one and the same when joint."""
+    """The tokenizers of source and target: the same object when joint."""
 
     source: Tokenizer
     target: Tokenizer
@@ -226,7 +226,7 @@ class TokenizerPair:
         return self.source is self.target
 
     def save(self, directory: Path) -> None:
-        """Write one file when joint, else two."""
+        """Write one file if joint, else two."""
         self.source.save(directory / TOKENIZER_FILE)
         if self.is_joint:
             (directory / self.TARGET_FILE).unlink(missing_ok=True)
@@ -242,9 +242,9 @@ class TokenizerPair:
 
 
 def refuse_surrogates(texts: Sequence[str]) -> None:
-    """Name the character that no text in UTF-8 can have."""
+    """Raise an error that names the first lone surrogate, which UTF-8 cannot encode."""
     for text in texts:
-        for place, character in enumerate(text, start=1):
+        for number, character in enumerate(text, start=1):
             if "\ud800" <= character <= "\udfff":
-                found = f"character {place} of a text is half a character (lone surrogate {character!a})"
-                raise InputError(f"{found}; leave that character out")
+                problem = f"character {number} of a text is half a character (lone surrogate {character!a})"
+                raise InputError(f"{problem}; leave that character out")

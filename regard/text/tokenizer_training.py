@@ -1,9 +1,9 @@
-"""Vocabularies learned from text: byte-level BPE and Unigram, BERT's WordPiece, and plain characters.
+"""Tokenizer training: byte-level BPE and Unigram, BERT's WordPiece, and characters.
 
-Byte-level ones code every string without loss: a text is given a space in front (not for language models, which go on
-where another text ends), split into words, digits and signs, and coded from its UTF-8 bytes. Characters are coded each
-by itself, and those never seen are unknown. WordPiece reads words as BERT does, and may forget case, accents and
-spaces. The Rust library ``tokenizers`` does the work; the tasks call this when a run begins.
+Byte-level tokenizers encode every string without loss: a space is prepended to a text (not for language models, which
+continue other text), the text is pre-tokenized into words, digits and punctuation, and encoded from its UTF-8 bytes.
+Character tokenizers map unseen characters to the unknown token. WordPiece pre-tokenizes as BERT does, and may drop
+case, accents and spaces. The Rust library ``tokenizers`` does the work; the tasks call this when a run begins.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from regard.text.tokenizer import (
 )
 
 MIN_FREQUENCY = 2
-"""A piece seen once in the text teaches a model nothing."""
+"""A subword that occurs once teaches a model nothing."""
 MIN_WORDPIECE_VOCABULARY = 32
-"""Pieces of a vocabulary of words: special tokens and an alphabet."""
+"""Least size of a WordPiece vocabulary: special tokens and an alphabet."""
 ALPHABET_LIMIT = 256
-"""Letters of a vocabulary of words, at least; of a larger one an eighth may be letters, and rarer ones are unknown."""
+"""Characters of a WordPiece alphabet: up to this many, or an eighth of a larger vocabulary; rarer ones are unknown."""
 MAX_SUBWORD_BYTES = 32
-"""For Unigram; its default of 16 would end a Russian piece at 8 letters and a Hindi one at 5."""
+"""For Unigram; the default of 16 would limit a Russian subword to 8 letters and a Hindi one to 5."""
 
 PRE_TOKENIZER_PATTERN = (
     r" ?[\p{L}\p{M}]{1,64}"  # letters with their marks
     r"| ?\p{N}"  # digits one by one
-    r"| ?[^\s\p{L}\p{M}\p{N}]{1,64}"  # signs
+    r"| ?[^\s\p{L}\p{M}\p{N}]{1,64}"  # punctuation
     r"|\s{1,64}(?!\S)|\s{1,64}"  # spaces, leaving the last one to the word after them
 )
-"""What a piece may not reach across. Runs are cut at 64: training slows down with the square of the longest."""
+"""Pre-tokens, which no subword crosses. Runs are cut at 64: training time grows with the square of the longest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """The recipe's [tokenizer] table; a "ready" vocabulary was learned elsewhere."""
+    """The recipe's [tokenizer] table; a "ready" tokenizer was trained elsewhere."""
 
     kind: Literal["bpe", "unigram", "wordpiece", "characters", "ready"] = "bpe"
     vocabulary: int
@@ -59,10 +59,10 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         if self.lowercase and self.kind != "wordpiece":
-            raise ConfigError('tokenizer.lowercase: only kind = "wordpiece" may forget case; leave it out')
+            raise ConfigError('tokenizer.lowercase: only kind = "wordpiece" may drop case; leave it out')
 
     def check_vocabulary_size(self, special_tokens: Sequence[str]) -> None:
-        """Refuse to ask for fewer pieces than there must be beside these; of little text fewer may be learned."""
+        """Raise an error if the vocabulary is smaller than bytes and special tokens."""
         least = f"{N_BYTES} bytes and {len(special_tokens)} special token{'s' if len(special_tokens) > 1 else ''}"
         if self.kind in ("bpe", "unigram") and self.vocabulary < min_vocabulary_size(special_tokens):
             raise ConfigError(
@@ -73,12 +73,12 @@ class TokenizerConfig:
 
 
 def min_vocabulary_size(special_tokens: Sequence[str] = SEQ2SEQ_SPECIAL_TOKENS) -> int:
-    """Every byte is a piece, beside the special tokens: that is what makes every text codable."""
+    """Return the least size of a byte-level vocabulary: every byte and the special tokens, so any text is encodable."""
     return N_BYTES + len(special_tokens)
 
 
 def choose_vocabulary_size(n_words: int) -> int:
-    """A vocabulary for a text of so many words: 10 sqrt(words), from 512 to 32,000, in steps of 64."""
+    """Return a vocabulary size for a text of so many words: 10 sqrt(words), from 512 to 32,000, in steps of 64."""
     step = 64
     return min(max(round(10 * math.sqrt(n_words) / step) * step, 512), 32_000)
 
@@ -90,10 +90,10 @@ def train_tokenizer(
     *,
     add_prefix_space: bool = True,
 ) -> Tokenizer:
-    """A vocabulary learned from texts; it has fewer pieces than asked where the texts give no more.
+    """Train a tokenizer on texts; it has fewer tokens than requested if the texts give no more.
 
-    Words are learned from texts that can be read twice. Of characters it has just those of the texts. `spaced` says
-    that byte-level ones give each text a space in front, so that its first word is coded like any other.
+    WordPiece reads the texts twice. A character tokenizer has exactly the characters of the texts. With
+    `add_prefix_space`, byte-level ones prepend a space to each text, so that its first word is encoded like any other.
     """
     if config.kind == "ready":
         accepted = "bpe, unigram, wordpiece, characters"
@@ -113,19 +113,19 @@ def train_tokenizer(
 
 
 def _train_backend(backend: Any, texts: Iterable[str], trainer: Any, config: TokenizerConfig) -> None:
-    with progress.progress_bar(f"learning {config.vocabulary:,} pieces from texts") as shown:
+    with progress.progress_bar(f"training a tokenizer of {config.vocabulary:,} tokens") as bar:
         try:
-            backend.train_from_iterator(_track_texts(texts, shown), trainer)
+            backend.train_from_iterator(_track_texts(texts, bar), trainer)
         except UnicodeEncodeError as error:
             refuse_surrogates([error.object])
             raise
 
 
 def _train_wordpiece(texts: Iterable[str], config: TokenizerConfig, special_tokens: Sequence[str]) -> Tokenizer:
-    """BERT's vocabulary, free of what the trainer leaves to chance.
+    """Train BERT's WordPiece, made deterministic.
 
-    It numbers letters in the order of a random hash, by which it then decides between merges that are equally good: so
-    each letter, by itself and as a continuation, is given its number beforehand. Pieces end in alphabetical order.
+    The trainer numbers letters in the order of a random hash, which breaks ties between merges: so each letter, by
+    itself and as a continuation, is given its id beforehand. Learned subwords are sorted.
     """
     normalizer = normalizers.BertNormalizer(lowercase=config.lowercase)
     letters = _build_alphabet(texts, normalizer, max(ALPHABET_LIMIT, config.vocabulary // 8))
@@ -141,14 +141,14 @@ def _train_wordpiece(texts: Iterable[str], config: TokenizerConfig, special_toke
     )
     _train_backend(rust, texts, trainer, config)
     learned = sorted(json.loads(rust.to_str())["model"]["vocab"].keys() - set(numbered))
-    words = {piece: index for index, piece in enumerate((*numbered, *learned))}
-    settled = _build_bert_backend(models.WordPiece(words, unk_token=UNKNOWN_TOKEN), normalizer)
-    settled.add_special_tokens(list(special_tokens))
-    return Tokenizer(settled)
+    vocabulary = {subword: index for index, subword in enumerate((*numbered, *learned))}
+    backend = _build_bert_backend(models.WordPiece(vocabulary, unk_token=UNKNOWN_TOKEN), normalizer)
+    backend.add_special_tokens(list(special_tokens))
+    return Tokenizer(backend)
 
 
 def _build_alphabet(texts: Iterable[str], normalizer: Any, max_size: int) -> list[str]:
-    """The most frequent letters and signs of the texts, in alphabetical order."""
+    """Return the most frequent characters of the texts, sorted."""
     counts: Counter[str] = Counter()
     for text in progress.track(texts, "counting letters"):
         refuse_surrogates([text])
@@ -158,18 +158,18 @@ def _build_alphabet(texts: Iterable[str], normalizer: Any, max_size: int) -> lis
 
 
 def _build_character_tokenizer(texts: Iterable[str], special_tokens: Sequence[str]) -> Tokenizer:
-    """A token for every character, in the order of their codes, and one for those that never occurred.
+    """Build a tokenizer with a token for every character, sorted by code point, and one for unseen characters.
 
-    It is a BPE without merges: that is several times faster than parting the text beforehand.
+    It is a BPE without merges, which is several times faster than splitting the text beforehand.
     """
-    found: set[str] = set()
+    characters: set[str] = set()
     for text in progress.track(texts, "counting characters"):
-        new = set(text) - found
+        new = set(text) - characters
         refuse_surrogates([text] if any("\ud800" <= each <= "\udfff" for each in new) else [])
-        found |= new
+        characters |= new
     unknown = next((name for name in special_tokens if name in SPECIAL_TOKEN_ROLES["unknown"]), "")
     named = list(special_tokens) if unknown else [*special_tokens, "<unk>"]
-    numbered = {token: index for index, token in enumerate((*named, *sorted(found)))}
+    numbered = {token: index for index, token in enumerate((*named, *sorted(characters)))}
     rust = tokenizers.Tokenizer(models.BPE(numbered, [], unk_token=unknown or "<unk>", fuse_unk=False))
     rust.decoder = decoders.Fuse()
     rust.add_special_tokens(named)
@@ -192,7 +192,7 @@ def _build_byte_level_backend(config: TokenizerConfig, *, add_prefix_space: bool
 def build_bert_tokenizer(
     words: Sequence[str], *, lowercase: bool, strip_accents: bool | None, tokenize_chinese_chars: bool
 ) -> Tokenizer:
-    """BERT's with the words of somebody else, in the order of their ids."""
+    """Build BERT's WordPiece from the words of a vocab.txt, in the order of their ids."""
     model = models.WordPiece({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN_TOKEN)
     rust = _build_bert_backend(
         model,
@@ -216,7 +216,7 @@ def _build_trainer(config: TokenizerConfig, special_tokens: list[str]) -> Any:
     common: dict[str, Any] = {
         "vocab_size": config.vocabulary,
         "special_tokens": special_tokens,
-        "show_progress": False,  # ours is drawn instead
+        "show_progress": False,  # our own progress bar is shown instead
     }
     common["initial_alphabet"] = bytes_to_unicode()
     if config.kind == "bpe":
@@ -225,7 +225,7 @@ def _build_trainer(config: TokenizerConfig, special_tokens: list[str]) -> Any:
 
 
 def _track_texts(texts: Iterable[str], progress_bar: progress.ProgressBar) -> Iterator[str]:
-    """The texts themselves, counted by the thousand: a bar redrawn for each would cost more than the reading."""
+    """Yield the texts and advance the bar by thousands: one redraw per text would cost more than reading it."""
     for number, text in enumerate(texts, start=1):
         yield text
         if number % 1000 == 0:
@@ -235,17 +235,17 @@ def _track_texts(texts: Iterable[str], progress_bar: progress.ProgressBar) -> It
 def _canonicalize_unigram(
     vocabulary: list[tuple[str, float | None]], vocabulary_size: int, special_tokens: Sequence[str]
 ) -> Any:
-    """The Unigram model in a fixed order, free of what the trainer leaves to chance.
+    """Return the Unigram model in a fixed order, made deterministic.
 
-    The trainer sums in the order of a random hash, which moves the last digits of a score; in that order it also
-    gives the bytes that the text lacks the lowest score plus 0.0001, 0.0002, ... It scores null where there is no
-    text, and overshoots the smallest size.
+    The trainer sums in the order of a random hash, which changes the last digits of a score; in that order it also
+    gives bytes that do not occur the lowest score plus 0.0001, 0.0002, ... Without text its scores are null, and it
+    exceeds the smallest size.
     """
-    scores = {piece: score or 0.0 for piece, score in vocabulary[len(special_tokens) :]}
+    scores = {subword: score or 0.0 for subword, score in vocabulary[len(special_tokens) :]}
     lowest = min(scores.values())
     for byte in bytes_to_unicode():
         if scores[byte] <= lowest + N_BYTES * 1e-4:
             scores[byte] = lowest
-    ranked = sorted(scores, key=lambda piece: (len(piece) > 1, -round(scores[piece], 3), piece))
-    kept = [(piece, round(scores[piece], 3)) for piece in ranked[: vocabulary_size - len(special_tokens)]]
-    return models.Unigram([(name, 0.0) for name in special_tokens] + kept)
+    ranked = sorted(scores, key=lambda subword: (len(subword) > 1, -round(scores[subword], 3), subword))
+    entries = [(subword, round(scores[subword], 3)) for subword in ranked[: vocabulary_size - len(special_tokens)]]
+    return models.Unigram([(name, 0.0) for name in special_tokens] + entries)

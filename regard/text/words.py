@@ -1,7 +1,7 @@
-"""The words of plain text, as places in it: for tasks whose labels stand on words, where nobody parted them.
+"""Word segmentation of plain text into character spans, for tasks that label words.
 
-No word is cut at a sign that belongs to the letter before it: a vowel sign, an accent written by itself, a joiner.
-Called by the tagging task; vocabularies cut words into pieces in their own way (vocabulary.py).
+No word is split before a combining mark or a joiner: a vowel sign, a separate accent, a zero-width joiner. Called by
+the tagging task; tokenizers pre-tokenize in their own way (tokenizer_training.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from unicodedata import category
 
 JOINERS = "\u00ad\u200c\u200d\u2060"
-"""Characters that nobody sees, inside words: a soft hyphen, and what keeps letters apart or together."""
+"""Invisible characters inside words: the soft hyphen, and zero-width joiners and non-joiners."""
 
 COMBINING_MARK = "\u0300"
 LETTERS_PATTERN = rf"{COMBINING_MARK}*\w[\w{COMBINING_MARK}]*"
@@ -23,32 +23,32 @@ WHITESPACE_SPLIT_REGEX = re.compile(r"\S+")
 
 
 class Span(NamedTuple):
-    """From which character of a text on a word stands, and up to which."""
+    """The first character of a word in a text, and the one after its last."""
 
     start: int
     end: int
 
 
 WordSplitter = Callable[[str], list[Span]]
-"""A way to find the words of a text."""
+"""A function that returns the words of a text."""
 
 
 def find_words(text: str) -> list[Span]:
-    """Letters and digits, with single signs between them, or one sign; each with the marks that belong to it."""
+    """Return runs of letters and digits, with single punctuation marks inside, and all other characters one by one."""
     return [Span(*match.span()) for match in WORD_REGEX.finditer(text.translate(_COMBINING_MARK_TABLE))]
 
 
 def find_whitespace_words(text: str) -> list[Span]:
-    """What stands between spaces."""
+    """Return the words separated by white space."""
     return [Span(*match.span()) for match in WHITESPACE_SPLIT_REGEX.finditer(text)]
 
 
 class _CombiningMarkTable(dict[int, int]):
-    """Every mark and joiner as one and the same mark, for Python's patterns have no name for all of them."""
+    """Maps every mark and joiner to one mark: Python's re has no class for them."""
 
     def __missing__(self, code: int) -> int:
-        joined = category(chr(code)).startswith("M") or chr(code) in JOINERS
-        self[code] = ord(COMBINING_MARK) if joined else code
+        is_mark = category(chr(code)).startswith("M") or chr(code) in JOINERS
+        self[code] = ord(COMBINING_MARK) if is_mark else code
         return self[code]
 
 

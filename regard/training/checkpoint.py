@@ -1,11 +1,11 @@
-"""What is needed to go on after any interruption, and to average the last weights.
+"""Checkpoints: all that is needed to resume after any interruption, and to average the last weights.
 
-    train.safetensors   weights, optimiser moments and, in its header, the `Progress`: one file, so never torn
-    train.json          the same `Progress`, for people
+    train.safetensors   weights, Adam's moments and, in the header, the `TrainingProgress`: one file, so consistent
+    train.json          the same `TrainingProgress` as plain JSON, for people and for `regard info`
     snapshots/          the weights at the last validations, for averaging
 
-Randomness needs no saving: every step draws from generators seeded by (seed, step), and the order of batches is a
-function of (seed, epoch, position). A log longer than the checkpoint knows of is cut back when resuming.
+Random states need no saving: every step seeds its generator by (seed, step), and the order of batches is a function of
+(seed, epoch, position). A log longer than the checkpoint says is truncated when resuming.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from regard.data.order import Cursor
 from regard.disk import write_json
 from regard.errors import CheckpointError
-from regard.models.weights import collect_weights, load_weights, read_metadata, read_tensors, write_tensors
+from regard.models.weights import collect_weights, load_weights, read_metadata, read_model_tensors, write_tensors
 from regard.runs.run_directory import RunDirectory
 
 ADAM_MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -33,7 +33,7 @@ ADAM_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass
 class TrainingProgress:
-    """How far training has come; `data` holds the digest of each store learned from."""
+    """Progress of training; `data` holds the digest of each token store, `stale` the validations since the best one."""
 
     step: int = 0
     cursor: Cursor = field(default_factory=Cursor)
@@ -63,37 +63,36 @@ class TrainingProgress:
 
 
 class CheckpointManager:
-    """The checkpoint files of a run."""
+    """Reads and writes the checkpoint files of a run."""
 
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
         self.checkpoint_path = run.path / "train.safetensors"
-        self.progress_json_path = run.path / "train.json"
         self.snapshots_path = run.path / "snapshots"
 
     def save(self, progress: TrainingProgress, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
-        """Commit this moment; whatever happens before the rename, the previous checkpoint holds."""
+        """Save a checkpoint; until its file is renamed, the previous one stays valid."""
         header = {"progress": json.dumps(progress.to_dict())}
         write_tensors(
             self.checkpoint_path,
             {**_add_prefix("model", collect_weights(model)), **_adam_state(model, optimiser)},
             header,
         )
-        write_json(self.progress_json_path, progress.to_dict())
+        write_json(self.run.progress_path, progress.to_dict())
         self._prune_snapshots(progress.snapshots)
 
     def restore(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> TrainingProgress:
-        """The last committed moment, put into model and optimiser; a fresh start where there is none."""
+        """Load the last checkpoint into model and optimiser, and return its progress; a fresh one if there is none."""
         if not self.checkpoint_path.exists():
             return TrainingProgress()
-        found, header = read_tensors(self.checkpoint_path)
+        tensors, header = read_model_tensors(self.checkpoint_path)
         with self._convert_mismatch_errors():
             progress = TrainingProgress.from_dict(json.loads(header["progress"]))
-            _load_state(model, optimiser, found)
+            _load_state(model, optimiser, tensors)
         return progress
 
     def read_progress(self) -> TrainingProgress:
-        """How far the last committed moment is, without its weights."""
+        """Return the progress of the last checkpoint without loading its weights."""
         if not self.checkpoint_path.exists():
             return TrainingProgress()
         with self._convert_mismatch_errors():
@@ -104,27 +103,27 @@ class CheckpointManager:
         try:
             yield
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            found = f"{self.checkpoint_path}: not a checkpoint of this run ({error!r})"
-            raise CheckpointError(f"{found}; restore it from a copy") from None
+            problem = f"{self.checkpoint_path}: not a checkpoint of this run ({error!r})"
+            raise CheckpointError(f"{problem}; restore it from a copy") from None
 
     def save_snapshot(self, step: int, model: nn.Module) -> None:
-        """Keep the weights of this step."""
+        """Save the weights of this step."""
         self.snapshots_path.mkdir(exist_ok=True)
         write_tensors(self._snapshot_path(step), collect_weights(model))
 
     def load_averaged_snapshots(self, steps: list[int], model: nn.Module) -> None:
-        """Fill the model with the mean of the snapshots of these steps."""
+        """Load the mean of the snapshots of these steps into the model."""
         load_weights(model, self._snapshot_path(steps[0]))
         mean = {name: weight.double() for name, weight in collect_weights(model).items()}
         for step in steps[1:]:
-            for name, weight in read_tensors(self._snapshot_path(step))[0].items():
+            for name, weight in read_model_tensors(self._snapshot_path(step))[0].items():
                 mean[name] += weight
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 weight.copy_(mean[name] / len(steps))
 
     def truncate_log(self, progress: TrainingProgress) -> None:
-        """Forget what was logged after the checkpoint: it will be logged again."""
+        """Delete the lines logged after the checkpoint: they will be logged again."""
         self.run.log_path.touch()
         if self.run.log_path.stat().st_size < progress.log_bytes:
             raise CheckpointError(f"{self.run.log_path}: shorter than the checkpoint says; restore it from a copy")
@@ -134,9 +133,9 @@ class CheckpointManager:
         return self.snapshots_path / f"{step:08d}.safetensors"
 
     def _prune_snapshots(self, steps_to_keep: list[int]) -> None:
-        wanted = {self._snapshot_path(step) for step in steps_to_keep}
+        paths_to_keep = {self._snapshot_path(step) for step in steps_to_keep}
         for path in self.snapshots_path.glob("*.safetensors"):
-            if path not in wanted:
+            if path not in paths_to_keep:
                 path.unlink()
 
 
@@ -145,13 +144,13 @@ def _add_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _adam_state(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's moments and step counts by the names of the weights they belong to."""
-    kept = {}
+    """Return Adam's moments and step counts by the name of the weight."""
+    state = {}
     for name, weight in model.named_parameters():
         for key in (*ADAM_MOMENTS, "step"):
             if key in optimiser.state[weight]:
-                kept[f"{key}.{name}"] = optimiser.state[weight][key].detach().cpu().contiguous()
-    return kept
+                state[f"{key}.{name}"] = optimiser.state[weight][key].detach().cpu().contiguous()
+    return state
 
 
 def _load_state(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:

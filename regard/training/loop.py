@@ -1,50 +1,59 @@
 """The training loop, one for all tasks.
 
     until the last step:
-        batch -> loss -> gradient -> optimiser           (step.py)
-        now and then: log, validate, keep the best, save (checkpoint.py)
-    average the last snapshots, keep the better
+        batch -> loss -> gradient -> optimiser                   (step.py)
+        at intervals: log, validate, keep the best weights, save (validation.py, checkpoint.py)
+    average the last snapshots, keep the better weights
 
-`train` yields what happens as it happens; the command line draws it, the API hands it on. What `log.jsonl` says is
-a function of the recipe and the data alone, so it is the same after any interruption; times are only in events.
+`train` yields events while it runs; the command line displays them, the API passes them on. `log.jsonl` is a function
+of the recipe and the data alone, so it is the same after any interruption; times appear only in events.
 """
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from regard.data.order import Cursor
 from regard.data.prefetch import Prefetcher
-from regard.disk import fsync_path, json_text, write_json
+from regard.disk import convert_write_errors, fsync_path, json_text, write_json
 from regard.errors import TrainingError
-from regard.metrics import perplexity
 from regard.models.weights import collect_weights, load_weights, write_tensors
-from regard.runs.recipe import TrainConfig
 from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
-from regard.training.optimiser import SCHEDULES, build_adamw, set_learning_rate
+from regard.training.guards import convert_out_of_memory_errors, stop_on_signals
+from regard.training.optimiser import build_adamw, set_learning_rate
 from regard.training.prepare import PreparedRun
+from regard.training.schedule import SCHEDULES
 from regard.training.step import TrainingStep, read_step_results
+from regard.training.validation import validate
 
 MAX_CONSECUTIVE_SKIPPED_STEPS = 10
-"""Steps with a gradient that is not finite, in a row, after which training stops."""
+"""Consecutive steps with a gradient that is not finite, after which training stops."""
+
+EARLY_PROGRESS_STEPS = (1, 4)
+"""Steps of a session after which progress is reported: the time of a step is measured between them."""
+EARLY_COMPILED_PROGRESS_STEPS = (3, 8)
+"""The same for a compiled run, whose first steps compile the model and capture CUDA graphs."""
+
+PROGRESS_INTERVAL_SECONDS = 10.0
+"""Longest time between two reports of progress, in whole steps."""
 
 
 @dataclass(frozen=True)
 class TrainingEvent:
-    """Something that happened at a step: "log", "valid", "save", "interrupted", "average" or "end"."""
+    """An event at a step: "progress", "log", "valid", "save", "interrupted", "average" or "end".
+
+    "progress" carries the training loss since the last log; it comes after the first steps and then by time, and is
+    not written to the log.
+    """
 
     kind: str
     step: int
@@ -52,7 +61,7 @@ class TrainingEvent:
 
 
 class Trainer:
-    """A prepared run being trained."""
+    """Trains a prepared run."""
 
     def __init__(self, prepared: PreparedRun) -> None:
         self.prepared = prepared
@@ -73,13 +82,17 @@ class Trainer:
         )
         self._pending_results: list[Tensor] = []
         self._stop_requested = False
+        early_steps = EARLY_COMPILED_PROGRESS_STEPS if self.config.compiled else EARLY_PROGRESS_STEPS
+        self._early_steps = {self.progress.step + n for n in early_steps}
+        self._last_report_time = time.monotonic()
 
     def train(self) -> Iterator[TrainingEvent]:
-        """Train to the end, or to an interruption."""
+        """Train to the last step or to an interruption, yielding events."""
         if self.progress.finished and (self.progress.step >= self.config.steps or self._should_stop_early()):
             return
         self.progress.finished, self.progress.skipped_in_a_row, self._stop_requested = False, 0, False
-        with _convert_write_errors(self.prepared.directory.path), _stop_on_signals(self):
+        with self._convert_write_errors(), stop_on_signals(self.request_stop):
+            self._record_changed_settings()
             with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
                 steps = iter(batches)
                 while (
@@ -95,7 +108,7 @@ class Trainer:
                 yield from self._finish()
 
     def request_stop(self) -> None:
-        """Save after the step in progress, and end."""
+        """Save a checkpoint after the current step, and end."""
         self._stop_requested = True
 
     def _iterate_batches(self) -> Iterator[tuple[TrainingBatch, Cursor]]:
@@ -103,40 +116,46 @@ class Trainer:
             yield self.prepared.task.make_batch(self.prepared.train_store, placement), cursor
 
     def _run_step(self, batches: Iterator[tuple[TrainingBatch, Cursor]]) -> Iterator[TrainingEvent]:
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         progress, config = self.progress, self.config
-        micro = list(islice(batches, config.accumulate))
+        micro_batches = list(islice(batches, config.accumulate))
         step = progress.step + 1
         torch.manual_seed(_step_seed(config.seed, step))
         rate = config.learning_rate * SCHEDULES[config.schedule](step, config.steps, config.warmup)
         set_learning_rate(self.optimiser, rate)
-        n_tokens = sum(batch.n_tokens for batch, _ in micro)
+        n_tokens = sum(batch.n_tokens for batch, _ in micro_batches)
         self.model.train()
-        with _convert_out_of_memory_errors(config):
-            self._pending_results.append(self.training_step([batch for batch, _ in micro], n_tokens))
-        progress.step, progress.cursor = step, micro[-1][1]
-        progress.tokens += sum(batch.n_input_tokens for batch, _ in micro)
+        with convert_out_of_memory_errors(config):
+            self._pending_results.append(self.training_step([batch for batch, _ in micro_batches], n_tokens))
+        progress.step, progress.cursor = step, micro_batches[-1][1]
+        progress.tokens += sum(batch.n_input_tokens for batch, _ in micro_batches)
         last = step == config.steps
         logging = step % config.log_every == 0
         validating = last or step % config.validate_every == 0
         saving = validating or step % config.save_every == 0
-        if logging or saving:
+        reporting = not logging and self._is_report_due()
+        if logging or saving or reporting:
             self._collect_results()
-        progress.seconds += time.perf_counter() - began
-        if logging:
-            yield self._log(rate)
+        progress.seconds += time.perf_counter() - start_time
+        if logging or reporting:
+            self._last_report_time = time.monotonic()
+            yield self._log(rate) if logging else TrainingEvent("progress", step, self._training_values(rate))
         if validating:
             yield self._validate()
         if saving:
             self._save_checkpoint()
             yield TrainingEvent("save", step, {})
 
+    def _is_report_due(self) -> bool:
+        is_overdue = time.monotonic() - self._last_report_time >= PROGRESS_INTERVAL_SECONDS
+        return is_overdue or self.progress.step in self._early_steps
+
     def _collect_results(self) -> None:
-        """Bring what the last steps saw from the device."""
+        """Copy the results of the last steps from the device."""
         progress = self.progress
-        seen = read_step_results(self._pending_results)
+        results = read_step_results(self._pending_results)
         self._pending_results.clear()
-        for _, nll, n_tokens, norm, skipped in seen:
+        for _, nll, n_tokens, norm, skipped in results:
             progress.nll_since_log += nll
             progress.tokens_since_log += int(n_tokens)
             progress.norm = norm
@@ -148,29 +167,32 @@ class Trainer:
     def _raise_diverged(self) -> None:
         self._save_checkpoint()
         raise TrainingError(
-            f"step {self.progress.step}: the loss was not finite {MAX_CONSECUTIVE_SKIPPED_STEPS} times in a row; the weights from before "
-            f"are saved in {self.prepared.directory.path}; lower train.learning_rate (now {self.config.learning_rate:g}), "
-            'lengthen train.warmup, or use train.precision = "float32"'
+            f"step {self.progress.step}: the loss was not finite {MAX_CONSECUTIVE_SKIPPED_STEPS} times in a row; "
+            f"the weights from before are saved in {self.prepared.directory.path}; lower train.learning_rate "
+            f'(now {self.config.learning_rate:g}), lengthen train.warmup, or use train.precision = "float32"'
         )
 
-    def _log(self, rate: float) -> TrainingEvent:
+    def _training_values(self, learning_rate: float) -> dict[str, Any]:
+        """Return the training loss since the last log, and the state of the optimiser."""
         progress = self.progress
-        n_tokens = max(1, progress.tokens_since_log)
-        values = {
-            "loss": progress.nll_since_log / n_tokens,
-            "learning_rate": rate,
+        return {
+            "loss": progress.nll_since_log / max(1, progress.tokens_since_log),
+            "learning_rate": learning_rate,
             "gradient_norm": progress.norm,
             "epoch": progress.cursor.epoch,
             "tokens": progress.tokens,
             "skipped": progress.skipped,
         }
-        progress.nll_since_log, progress.tokens_since_log = 0.0, 0
+
+    def _log(self, learning_rate: float) -> TrainingEvent:
+        values = self._training_values(learning_rate)
+        self.progress.nll_since_log, self.progress.tokens_since_log = 0.0, 0
         self._write_log(values)
-        return TrainingEvent("log", progress.step, values)
+        return TrainingEvent("log", self.progress.step, values)
 
     def _validate(self) -> TrainingEvent:
         progress = self.progress
-        with _convert_out_of_memory_errors(self.config):
+        with convert_out_of_memory_errors(self.config):
             values = validate(self.prepared, self.prepared.scored_examples)
         if self.config.average > 1:
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
@@ -183,14 +205,14 @@ class Trainer:
         return TrainingEvent("valid", progress.step, values | {"best": progress.best_step == progress.step})
 
     def _update_best(self, values: dict[str, float]) -> bool:
-        """Keep what is better by the task's metric or, where that cannot tell, by the loss.
+        """Keep the values if they are better by the task's metric or, where that is equal, by the loss.
 
-        BLEU cannot tell where no text has four words: then it is 0 from the first validation to the last.
+        BLEU is equal where no text has four words: then it is 0 at every validation.
         """
-        progress, goal = self.progress, self.prepared.task.validation_metric
-        value, loss = values[goal.key], values["valid_loss"]
-        equal = value == progress.best and progress.best_loss is not None and loss < progress.best_loss
-        better = equal or goal.is_improvement(value, progress.best)
+        progress, metric = self.progress, self.prepared.task.validation_metric
+        value, loss = values[metric.key], values["valid_loss"]
+        breaks_tie = value == progress.best and progress.best_loss is not None and loss < progress.best_loss
+        better = breaks_tie or metric.is_improvement(value, progress.best)
         if better:
             progress.best, progress.best_loss = value, loss
         return better
@@ -199,11 +221,11 @@ class Trainer:
         return bool(self.config.patience) and self.progress.stale >= self.config.patience
 
     def _finish(self) -> Iterator[TrainingEvent]:
-        """Average, keep the better weights, and write down how it went."""
-        progress, goal, run = self.progress, self.prepared.task.validation_metric, self.prepared.directory
+        """Average the last snapshots, keep the better weights, and write metrics.json."""
+        progress, metric, run = self.progress, self.prepared.task.validation_metric, self.prepared.directory
         if self.config.average > 1 and len(progress.snapshots) > 1:
             self.checkpoints.load_averaged_snapshots(progress.snapshots, self.model)
-            with _convert_out_of_memory_errors(self.config):
+            with convert_out_of_memory_errors(self.config):
                 values = validate(self.prepared, self.prepared.scored_examples)
             better = self._update_best(values)
             if better:
@@ -216,7 +238,7 @@ class Trainer:
         progress.finished = True
         write_json(run.metrics_path, self._summary(final) | on_all)
         self._save_checkpoint()
-        yield TrainingEvent("end", progress.step, final | {goal.key: progress.best} | on_all)
+        yield TrainingEvent("end", progress.step, final | {metric.key: progress.best} | on_all)
 
     def _score_all_examples(self) -> dict[str, dict[str, float]]:
         """Return the metrics of the best weights on all validation examples, where validations scored a sample."""
@@ -224,7 +246,7 @@ class Trainer:
         if self.progress.best is None or len(items) == len(self.prepared.scored_examples):
             return {}
         load_weights(self.model, self.prepared.directory.weights_path)
-        with _convert_out_of_memory_errors(self.config):
+        with convert_out_of_memory_errors(self.config):
             values = validate(self.prepared, items)
         self.checkpoints.restore(self.model, self.optimiser)
         return {"final": {"examples": len(items), **values}}
@@ -240,82 +262,35 @@ class Trainer:
             "skipped_steps": progress.skipped,
         }
 
+    def _record_changed_settings(self) -> None:
+        """Record the settings that a resumed run changes: in the log, the checkpoint and, last, config.toml."""
+        changes = self.prepared.changed_settings
+        if not changes:
+            return
+        updates = {f"train.{each.key}": [each.old, each.new] for each in changes if each.changes_updates}
+        if updates and self.progress.step:
+            self._write_log({"changed": updates})
+            self._save_checkpoint()
+        self.prepared.directory.write_config(self.prepared.config)
+        self.prepared.changed_settings = []
+
     def _write_log(self, values: dict[str, Any]) -> None:
         with self.prepared.directory.log_path.open("a", encoding="utf-8") as log:
             log.write(json_text({"step": self.progress.step, **values}) + "\n")
             self.progress.log_bytes = log.tell()
 
+    def _convert_write_errors(self) -> AbstractContextManager[None]:
+        fix = "the previous checkpoint is intact: make room, then continue with --resume"
+        return convert_write_errors(self.prepared.directory.path, fix=fix, error_type=TrainingError)
+
     def _save_checkpoint(self) -> None:
         self._collect_results()
-        fsync_path(self.prepared.directory.log_path)  # the checkpoint says how long it is
+        fsync_path(self.prepared.directory.log_path)  # the checkpoint stores its length
         if self.progress.best is None:
             write_tensors(self.prepared.directory.weights_path, collect_weights(self.model))
         self.checkpoints.save(self.progress, self.model, self.optimiser)
 
 
-@torch.inference_mode()
-def validate(prepared: PreparedRun, items: Int[np.ndarray, " items"]) -> dict[str, float]:
-    """Return loss and perplexity on all validation examples, and the task's metrics on these; every call draws alike."""
-    torch.manual_seed(0)
-    prepared.model.eval()
-    nll, n_tokens = 0.0, 0
-    placements = prepared.valid_order.iterate_epoch()
-    batches = ((prepared.task.make_batch(prepared.valid_store, placement), None) for placement in placements)
-    with Prefetcher(batches, prepared.device) as ahead:
-        for batch, _ in ahead:
-            loss = prepared.task.compute_loss(prepared.model, batch)
-            nll, n_tokens = nll + float(loss.nll), n_tokens + int(loss.n_tokens)
-    scores = prepared.task.compute_validation_metrics(prepared.model, prepared.valid_store, items, prepared.device)
-    likely = {"valid_perplexity": perplexity(nll, n_tokens)} if prepared.task.has_perplexity else {}
-    return {"valid_loss": nll / n_tokens, **likely, **scores}
-
-
 def _step_seed(seed: int, step: int) -> int:
-    """Every step draws its dropout from a generator of its own, so there is no generator to save."""
+    """Return the seed of a step's dropout: every step has its own, so there is no generator state to save."""
     return (seed * 1_000_000_007 + step) % 2**63
-
-
-@contextmanager
-def _convert_out_of_memory_errors(config: TrainConfig) -> Iterator[None]:
-    """Say which setting to lower when a step does not fit in memory."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
-            raise
-        raise TrainingError(
-            f"out of memory with train.batch_tokens = {config.batch_tokens} in {config.accumulate} parts; "
-            f"begin another run with train.accumulate = {2 * config.accumulate}, or a smaller train.batch_tokens "
-            "or model.d_model"
-        ) from None
-
-
-@contextmanager
-def _convert_write_errors(path: Path) -> Iterator[None]:
-    """Say that what was saved before is whole when a file cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise TrainingError(
-            f"{path}: cannot be written ({error.strerror or error}); the checkpoint before is whole: "
-            "make room, then go on with --resume"
-        ) from None
-
-
-@contextmanager
-def _stop_on_signals(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C and a polite kill end the run after the step in progress; a second Ctrl-C ends it at once."""
-
-    def ask(number: int, _frame: object) -> None:
-        trainer.request_stop()
-        signal.signal(number, signal.default_int_handler)
-
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: nobody can press Ctrl-C there
-        before = {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

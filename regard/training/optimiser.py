@@ -1,10 +1,8 @@
-"""The optimiser and the learning rate as a pure function of the step: there is no scheduler state to save."""
+"""The optimiser: fused AdamW with layer-wise learning-rate decay. The learning rate of a step is schedule.py's."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
 from itertools import groupby
 
 import torch
@@ -12,73 +10,43 @@ from torch import nn
 
 
 def build_adamw(model: nn.Module, weight_decay: float, layer_decay: float = 1.0) -> torch.optim.AdamW:
-    """Fused AdamW with the betas of Vaswani et al. 2017; vectors (biases, norms) do not decay.
+    """Return fused AdamW with the betas of Vaswani et al. 2017; vectors (biases, norms) have no weight decay.
 
-    With `layer_decay` each layer learns that many times as fast as the one above it, the embeddings slowest.
+    With `layer_decay` the learning rate of each layer is that of the layer above times `layer_decay`; the embeddings
+    have the lowest.
     """
     n_layers = 1 + max((_layer_index(name) or 0 for name, _ in model.named_parameters()), default=0)
 
-    def kind(named: tuple[str, nn.Parameter]) -> tuple[int, bool]:
+    def group_key(named: tuple[str, nn.Parameter]) -> tuple[int, bool]:
         name, weight = named
         return _n_layers_above(name, n_layers) if layer_decay < 1 else 0, weight.ndim < 2
 
     groups = [
         {
             "params": [weight for _, weight in members],
-            "weight_decay": 0.0 if vectors else weight_decay,
-            "share": layer_decay**below,
+            "weight_decay": 0.0 if is_vector else weight_decay,
+            "lr_scale": layer_decay**n_above,
         }
-        for (below, vectors), members in groupby(sorted(model.named_parameters(), key=kind), key=kind)
+        for (n_above, is_vector), members in groupby(sorted(model.named_parameters(), key=group_key), key=group_key)
     ]
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 
 def _layer_index(name: str) -> int | None:
-    """The number of the layer that a weight belongs to."""
-    found = re.match(r"(?:encoder|decoder)\.(\d+)\.", name)
-    return int(found[1]) if found else None
+    """Return the index of the layer that a weight belongs to; None outside the layers."""
+    match = re.match(r"(?:encoder|decoder)\.(\d+)\.", name)
+    return int(match[1]) if match else None
 
 
 def _n_layers_above(name: str, n_layers: int) -> int:
-    """How many layers lie above a weight: none above the heads, all above the embeddings."""
+    """Return the number of layers above a weight: 0 for the heads, all of them and one more for the embeddings."""
     layer = _layer_index(name)
     if layer is None:
         return n_layers + 1 if "embedding" in name.split(".")[0] else 0
     return n_layers - layer
 
 
-def inverse_sqrt(step: int, steps: int, warmup: int) -> float:
-    """SPEC 7.2's schedule with its highest value at 1: up to `warmup`, then down with the root of the step."""
-    return min(step / warmup, math.sqrt(warmup / step)) if warmup else step**-0.5
-
-
-def linear(step: int, steps: int, warmup: int) -> float:
-    """Up to `warmup`, then straight down to 0 at the end."""
-    return step / warmup if step < warmup else max(0.0, (steps - step) / max(1, steps - warmup))
-
-
-def cosine(step: int, steps: int, warmup: int) -> float:
-    """Up to `warmup`, then half a cosine down to 0 at the end."""
-    if step < warmup:
-        return step / warmup
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup))))
-
-
-def constant(step: int, steps: int, warmup: int) -> float:
-    """Up to `warmup`, then the same."""
-    return min(1.0, step / warmup) if warmup else 1.0
-
-
-SCHEDULES: dict[str, Callable[[int, int, int], float]] = {
-    "inverse-sqrt": inverse_sqrt,
-    "linear": linear,
-    "cosine": cosine,
-    "constant": constant,
-}
-"""The share of ``train.learning_rate`` at a step (counted from 1) of so many steps with so much warm-up."""
-
-
 def set_learning_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Use this learning rate from the next step on."""
+    """Set the learning rate of the next step, scaled for each parameter group."""
     for group in optimiser.param_groups:
-        group["lr"] = learning_rate * group["share"]
+        group["lr"] = learning_rate * group["lr_scale"]

@@ -1,9 +1,9 @@
-"""What a run will cost, computed before its first step and printed for the user to judge.
+"""The training plan: size, work and memory of a run, computed before its first step and printed for the user to judge.
 
 Work and memory are not estimated by formula: a training batch is run through the model on torch's meta device, which
-has shapes but no numbers, while the products are counted and the tensors kept for the backward pass are weighed. That
-holds for any model to come. Where batches differ in shape, a few stand for all. Compiled graphs keep less than this
-eager count says.
+has shapes but no values, while floating-point operations and the bytes saved for the backward pass are counted. That
+holds for any new model. Where batches differ in shape, a sample of them is counted. Compiled graphs save fewer tensors
+than this eager count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.data.order import Placement
+from regard.nn.kernels import names_in_use
 from regard.runs.device import available_memory, describe_device
+from regard.runs.import_export import describe_export_problem
 from regard.training.prepare import PreparedRun
 from regard.training.step import Objective
 
@@ -25,18 +27,19 @@ BYTES_PER_PARAMETER = 16
 """A float32 weight, its gradient and Adam's two moments."""
 
 N_PROFILED_BATCHES = 5
-"""Batches whose operations are counted, from narrow to wide ones, where not all are of one shape."""
+"""Batches whose operations are counted, from narrow to wide, where batches differ in shape."""
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The size of a run."""
+    """Size and cost of a run from `first_step` on; `no_export` says why it cannot be exported, if it cannot."""
 
     n_parameters: int
     n_examples: int
     n_tokens: int
     packing_efficiency: float
     batches_per_epoch: int
+    first_step: int
     steps: int
     epochs: float
     flops: float
@@ -44,19 +47,27 @@ class TrainingPlan:
     available_memory_bytes: int
     device: str
     chosen_settings: dict[str, Any]
+    kernels: tuple[str, ...] = ()
+    no_export: str = ""
     scored_sample: str = ""
 
     def lines(self) -> list[str]:
-        """The plan in words."""
+        """Return the plan as lines of text."""
+        steps = f"from step {self.first_step:,} to {self.steps:,}" if self.first_step else f"{self.steps:,} steps"
+        rows = f"rows {self.packing_efficiency:.1%} full"
+        free = f"{_format_bytes(self.available_memory_bytes)} free"
         lines = [
             f"model      {self.n_parameters:,} parameters",
-            f"data       {self.n_examples:,} examples, {self.n_tokens:,} tokens, rows {self.packing_efficiency:.1%} full",
-            f"training   {self.steps:,} steps, {self.batches_per_epoch:,} batches an epoch, {self.epochs:.1f} epochs",
+            f"data       {self.n_examples:,} examples, {self.n_tokens:,} tokens, {rows}",
+            f"training   {steps}, {self.batches_per_epoch:,} batches an epoch, {self.epochs:.1f} epochs",
             f"work       {self.flops:.2e} floating-point operations",
-            f"memory     about {_format_bytes(self.memory_bytes)} of {_format_bytes(self.available_memory_bytes)} free ({self.device})",
+            f"memory     about {_format_bytes(self.memory_bytes)} of {free} ({self.device})",
+            f"kernels    {', '.join(self.kernels) or 'none'}; plain PyTorch elsewhere",
         ]
         if self.scored_sample:
             lines.append(f"validation {self.scored_sample}")
+        if self.no_export:
+            lines.append(f"export     {self.no_export}")
         if self.chosen_settings:
             lines.append(
                 "chosen     "
@@ -66,9 +77,10 @@ class TrainingPlan:
         return lines
 
 
-def make_plan(prepared: PreparedRun) -> TrainingPlan:
-    """The plan of a prepared run."""
+def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
+    """Return the plan of a prepared run that has taken `first_step` steps already."""
     train = prepared.config.train
+    n_batches = max(0, train.steps - first_step) * train.accumulate
     estimate = prepared.train_order.estimate()
     lengths = prepared.task.example_lengths(prepared.train_store)
     flops, activations = _profile_batches(prepared)
@@ -79,13 +91,16 @@ def make_plan(prepared: PreparedRun) -> TrainingPlan:
         n_tokens=int(lengths[:, -1].sum()),
         packing_efficiency=estimate.packing_efficiency[-1],
         batches_per_epoch=estimate.n_batches,
+        first_step=first_step,
         steps=train.steps,
-        epochs=train.steps * train.accumulate / estimate.n_batches,
-        flops=flops * train.steps * train.accumulate,
+        epochs=n_batches / estimate.n_batches,
+        flops=flops * n_batches,
         memory_bytes=BYTES_PER_PARAMETER * parameters + activations,
         available_memory_bytes=available_memory(prepared.device),
         device=describe_device(prepared.device),
         chosen_settings=prepared.chosen_settings,
+        kernels=tuple(names_in_use(prepared.device, getattr(torch, train.precision))),
+        no_export=describe_export_problem(prepared.task, prepared.model),
         scored_sample=_describe_scored_sample(prepared),
     )
 
@@ -100,7 +115,7 @@ def _describe_scored_sample(prepared: PreparedRun) -> str:
 
 
 def _profile_batches(prepared: PreparedRun) -> tuple[float, int]:
-    """Floating-point operations of a batch, on average, and bytes kept for its backward pass, at most."""
+    """Return the mean floating-point operations of a batch, and the most bytes saved for its backward pass."""
     batches = sorted(
         prepared.train_order.pool_batches(0, 0), key=lambda each: (max(each.widths), each.n_rows, each.widths)
     )
@@ -109,21 +124,21 @@ def _profile_batches(prepared: PreparedRun) -> tuple[float, int]:
         model = prepared.task.build_model(prepared.config.model)
     model = model.to(getattr(torch, prepared.config.train.precision))
     shapes = {(each.n_rows, each.widths): each for each in (*typical, batches[-1])}
-    weighed = {shape: _profile_batch(model, prepared, each) for shape, each in shapes.items()}
-    flops = fmean(weighed[each.n_rows, each.widths][0] for each in typical)
-    return flops, max(kept for _, kept in weighed.values())
+    profiles = {shape: _profile_batch(model, prepared, each) for shape, each in shapes.items()}
+    flops = fmean(profiles[each.n_rows, each.widths][0] for each in typical)
+    return flops, max(n_bytes for _, n_bytes in profiles.values())
 
 
 def _profile_batch(model: nn.Module, prepared: PreparedRun, placement: Placement) -> tuple[float, int]:
     batch = prepared.task.make_batch(prepared.train_store, placement).to(torch.device("meta"))
-    objective, kept = Objective(model, prepared.task.compute_loss), _SavedTensors()
-    with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(kept.add, lambda x: x):
+    objective, saved = Objective(model, prepared.task.compute_loss), _SavedTensors()
+    with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(saved.add, lambda x: x):
         objective(batch).total.backward()
-    return float(counter.get_total_flops()), kept.n_bytes(model)
+    return float(counter.get_total_flops()), saved.n_bytes(model)
 
 
 class _SavedTensors:
-    """The storages of tensors kept for the backward pass, each counted once."""
+    """The storages of tensors saved for the backward pass, each counted once."""
 
     def __init__(self) -> None:
         self._storage_bytes: dict[int, int] = {}
@@ -135,7 +150,7 @@ class _SavedTensors:
         return tensor
 
     def n_bytes(self, model: nn.Module) -> int:
-        """All but the weights themselves."""
+        """Return the bytes of all storages but those of the weights."""
         weights = {weight.untyped_storage()._cdata for weight in model.parameters()}
         return sum(size for storage, size in self._storage_bytes.items() if storage not in weights)
 

@@ -1,7 +1,7 @@
-"""The model that training starts from: its vocabulary, its shape and its weights (SPEC 6.1).
+"""The pretrained model that fine-tuning starts from: its vocabulary, its shape and its weights.
 
-The body must fit whole. Of the heads those that both models have in one shape go along; the report counts the
-tensors that were loaded, that are new, and that the new model has no use for. Called by prepare.py when a run begins.
+All weights of the body must fit. Heads are loaded if both models have them in the same shape; the report counts tensors
+that were loaded, newly initialised and unused. Called by recipe_completion.py and prepare.py when a run begins.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig
 
 OVERRIDABLE_MODEL_KEYS = ("start", "dropout")
-"""Keys of ``[model]`` that need not be those of the model it starts from."""
+"""Keys of ``[model]`` that may differ from those of the pretrained model."""
 
 FINE_TUNING_DROPOUT = 0.1
-"""Where the model was trained without, for it had text enough; what comes after has less."""
+"""Dropout of fine-tuning where the model was pretrained without: there is less data than in pretraining."""
 
 HEAD_PREFIX = "heads."
 
 
 class WeightLoadingReport(NamedTuple):
-    """Names of tensors: taken over, drawn anew, left behind."""
+    """Names of tensors by what happened to them."""
 
     loaded: list[str]
     newly_initialised: list[str]
     unused: list[str]
 
     def __str__(self) -> str:
-        def named(names: list[str]) -> str:
+        def count(names: list[str]) -> str:
             return f"{len(names)}" + (f" ({', '.join(names)})" if names else "")
 
-        return f"{len(self.loaded)} tensors loaded, new: {named(self.newly_initialised)}, unused: {named(self.unused)}"
+        return f"{len(self.loaded)} tensors loaded, new: {count(self.newly_initialised)}, unused: {count(self.unused)}"
 
 
 @dataclass(frozen=True)
 class PretrainedModel:
-    """A trained model to start from."""
+    """A pretrained model to start from."""
 
     path: str
     tokenizer: Tokenizer
@@ -59,19 +59,19 @@ class PretrainedModel:
     weights: Mapping[str, Tensor]
 
     def set_architecture(self, tables: config.Tables) -> config.Tables:
-        """The recipe with the architecture of this model, where it names none."""
+        """Return the recipe with the architecture of this model, unless it names one."""
         return {**tables, "model": {"architecture": self.model_config.architecture, **tables["model"]}}
 
     def complete_recipe(self, recipe_tables: config.Tables, where: str) -> config.Tables:
-        """The recipe with the shape and the vocabulary of this model; it may not ask for others.
+        """Return the recipe with the shape and the vocabulary of this model; other values are refused.
 
-        But texts may be longer than those it was made for, where it has no weights for positions.
+        Texts may be longer than in pretraining if the model has no learned positions.
         """
         shape = {**config.to_tables({"model": self.model_config})["model"], "start": self.path}
         shape["dropout"] = shape["dropout"] or FINE_TUNING_DROPOUT
-        asked = recipe_tables["task"].get("length", 0)
-        self._check_length(asked, where)
-        shape["n_positions"] = max(shape["n_positions"], asked)
+        requested_length = recipe_tables["task"].get("length", 0)
+        self._check_length(requested_length, where)
+        shape["n_positions"] = max(shape["n_positions"], requested_length)
         for key, value in recipe_tables["model"].items():
             if key not in OVERRIDABLE_MODEL_KEYS and value != shape.get(key):
                 raise ConfigError(
@@ -85,52 +85,54 @@ class PretrainedModel:
         return {**recipe_tables, "model": {**shape, **recipe_tables["model"]}, "task": task, "tokenizer": vocabulary}
 
     def _check_length(self, requested_length: int, where: str) -> None:
-        """Refuse texts longer than the positions that the model has vectors for."""
-        most = self.model_config.n_positions
-        if self.model_config.is_length_limited and requested_length > most:
+        """Refuse texts longer than the learned positions of the model."""
+        n_positions = self.model_config.n_positions
+        if self.model_config.is_length_limited and requested_length > n_positions:
             raise ConfigError(
-                f"{where}: task.length = {requested_length}, but {self.path} has learned {most} positions; "
-                f"give task.length={most} or less, or leave it out"
+                f"{where}: task.length = {requested_length}, but {self.path} has learned {n_positions} positions; "
+                f"give task.length={n_positions} or less, or leave it out"
             )
 
     def load_weights_into(self, model: nn.Module) -> WeightLoadingReport:
-        """Put the weights into a model, and say what became of them."""
-        wanted = dict(model.named_parameters())
-        fitting = [name for name, weight in wanted.items() if name in self.weights]
-        fitting = [name for name in fitting if self.weights[name].shape == wanted[name].shape]
-        new = [name for name in wanted if name not in fitting]
+        """Copy the weights into a model, and report what was loaded."""
+        parameters = dict(model.named_parameters())
+        fitting = [name for name in parameters if name in self.weights]
+        fitting = [name for name in fitting if self.weights[name].shape == parameters[name].shape]
+        new = [name for name in parameters if name not in fitting]
         for name in new:
             if not name.startswith(HEAD_PREFIX):
                 raise _unusable_pretrained_error(f"{self.path}: lacks the tensor '{name}' in the shape of this model")
         with torch.no_grad():
             for name in fitting:
-                wanted[name].copy_(self.weights[name])
+                parameters[name].copy_(self.weights[name])
         report = WeightLoadingReport(fitting, new, [name for name in self.weights if name not in fitting])
         print_message(f"{self.path}: {report}")
         return report
 
 
 def load_pretrained(model_table: Mapping[str, Any], task_class: type[Task]) -> PretrainedModel:
-    """The model that a ``[model]`` table names."""
-    settings, found, model = open_model(Path(model_table["start"]))
-    if type(settings.model) not in [family.Config for family in task_class.architectures.values()]:
+    """Return the pretrained model that a ``[model]`` table names."""
+    run_config, task, model = open_model(Path(model_table["start"]))
+    if type(run_config.model) not in [family.Config for family in task_class.architectures.values()]:
         raise _unusable_pretrained_error(
-            f"{model_table['start']}: a model for {settings.task.name}; {task_class.name} cannot start from it"
+            f"{model_table['start']}: a model for {run_config.task.name}; {task_class.name} cannot start from it"
         )
-    if not settings.tokenizer.joint:
+    if not run_config.tokenizer.joint:
         raise _unusable_pretrained_error(
             f"{model_table['start']}: has a vocabulary for each side; training cannot start from it"
         )
-    before, usual = (
-        config.to_tables({"task": settings.task})["task"],
-        config.to_tables({"task": task_class.Config()})["task"],
-    )
-    inherited = {key: before[key] for key in task_class.inherited_config_keys if key in before}
-    if usual.get("length", 0) > settings.model.n_positions:
-        inherited["length"] = settings.model.n_positions
-    tokenizer = found.tokenizers.source
+    pretrained_table = config.to_tables({"task": run_config.task})["task"]
+    default_table = config.to_tables({"task": task_class.Config()})["task"]
+    inherited = {key: pretrained_table[key] for key in task_class.inherited_config_keys if key in pretrained_table}
+    if default_table.get("length", 0) > run_config.model.n_positions:
+        inherited["length"] = run_config.model.n_positions
     return PretrainedModel(
-        model_table["start"], tokenizer, settings.tokenizer, settings.model, inherited, collect_weights(model)
+        model_table["start"],
+        task.tokenizers.source,
+        run_config.tokenizer,
+        run_config.model,
+        inherited,
+        collect_weights(model),
     )
 
 

@@ -1,8 +1,8 @@
-"""One step of the optimiser: forward and backward over its micro-batches, clip, update.
+"""One optimiser step: forward and backward over its micro-batches (gradient accumulation), clip, update.
 
 Weights stay float32. In bfloat16 the model runs on a bfloat16 copy of them made inside the graph, so the residual
-stream is bfloat16 as well and gradients arrive in float32. A step whose loss or gradient is not finite changes nothing:
-the fused optimiser is told on the device, without waiting for it.
+stream is bfloat16 as well and gradients are float32. A step whose loss or gradient is not finite changes nothing: the
+fused optimiser skips it on the device, without synchronisation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LossFunction = Callable[[Any, Any], Loss]
 
 
 class StepResult(NamedTuple):
-    """What a step saw: all zeros but `skipped` if its loss or gradient was not finite."""
+    """Sums and gradient norm of a step; all zero but `skipped` if its loss or gradient was not finite."""
 
     total: float
     nll: float
@@ -33,7 +33,7 @@ class StepResult(NamedTuple):
 
 
 def read_step_results(result_tensors: Sequence[Float[Tensor, 5]]) -> list[StepResult]:
-    """What some steps saw, brought from the device all at once."""
+    """Copy the results of several steps from the device at once."""
     return [StepResult(*row) for row in torch.stack(list(result_tensors)).tolist()] if result_tensors else []
 
 
@@ -50,7 +50,7 @@ class Objective(nn.Module):
 
 
 class TrainingStep:
-    """Takes optimiser steps; compiled once, since every batch has the same shape."""
+    """Takes optimiser steps; compiled once, since all batches have the same shape."""
 
     def __init__(
         self,
@@ -70,10 +70,13 @@ class TrainingStep:
         self._uses_cuda_graphs = compiled and self.weights[0].device.type == "cuda"
 
     def __call__(self, batches: Sequence[Any], n_tokens: int) -> Float[Tensor, 5]:
-        """Learn from the micro-batches as if they were one batch of `n_tokens` tokens; `read` says what was seen."""
+        """Update the weights with the gradient of the micro-batches as one batch of `n_tokens` tokens.
+
+        The result stays on the device; `read_step_results` reads it.
+        """
         self.optimiser.zero_grad()
         losses = []
-        if self._uses_cuda_graphs:  # elsewhere the call would only import the compiler, which takes seconds
+        if self._uses_cuda_graphs:  # the call imports the compiler, which takes seconds
             torch.compiler.cudagraph_mark_step_begin()
         for batch in batches:
             loss = self._loss_function(batch)
@@ -84,10 +87,12 @@ class TrainingStep:
         return torch.cat((torch.where(skipped > 0, 0.0, torch.stack((*sums, norm))), skipped[None]))
 
     def _compile_and_run(self, batch: Any) -> Loss:
-        """The first batch, and from it on all, compiled; or not, where that fails (without a C compiler, say)."""
-        logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)  # no user can act on its warnings
+        """Compile the step with the first batch; fall back to eager if that fails (without a C compiler, say)."""
+        logging.getLogger("torch._inductor.select_algorithm").setLevel(
+            logging.ERROR
+        )  # users cannot act on its warnings
         try:
-            # CUDA graphs ("reduce-overhead") replay the whole step: small models would else wait for Python.
+            # CUDA graphs ("reduce-overhead") replay the whole step: launch overhead would dominate small models.
             mode = "reduce-overhead" if self._uses_cuda_graphs else None
             self._loss_function = torch.compile(self._eager_loss_function, dynamic=False, fullgraph=True, mode=mode)
             return self._loss_function(batch)
@@ -100,10 +105,10 @@ class TrainingStep:
             return self._loss_function(batch)
 
     def _apply_gradients(self, total: Tensor) -> tuple[Tensor, Tensor]:
-        """Clip and apply the gradients, if they and the loss are finite; gives their norm, and 1 where not."""
+        """Clip and apply the gradients if all is finite; return their norm, and 1 if the step is skipped."""
         norm = nn.utils.get_total_norm([weight.grad for weight in self.weights if weight.grad is not None])
         skipped = (~(norm.isfinite() & total.isfinite())).float()
-        # The fused optimiser divides by grad_scale and does nothing where found_inf is 1, as GradScaler has it.
+        # The fused optimiser divides by grad_scale and skips the step where found_inf is 1, as with GradScaler.
         self.optimiser.grad_scale = (norm / self.clip).clamp(min=1.0).nan_to_num(1.0, 1.0)  # type: ignore[attr-defined]
         self.optimiser.found_inf = skipped  # type: ignore[attr-defined]
         self.optimiser.step()
@@ -111,14 +116,14 @@ class TrainingStep:
 
 
 def _cast_weights(objective: Objective, dtype: torch.dtype) -> Callable[[Any], Loss]:
-    """The objective computed on its float32 weights, or on a narrower copy of them."""
+    """Return the objective computed on its float32 weights, or on a copy of them in `dtype`."""
     if dtype == torch.float32:
         return objective
     weights = dict(objective.named_parameters())
 
     def run(batch: Any) -> Loss:
-        narrow = {name: weight.to(dtype) for name, weight in weights.items()}
-        result: Loss = functional_call(objective, narrow, (batch,))
-        return result
+        cast = {name: weight.to(dtype) for name, weight in weights.items()}
+        loss: Loss = functional_call(objective, cast, (batch,))
+        return loss
 
     return run

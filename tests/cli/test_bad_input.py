@@ -51,14 +51,14 @@ def test_an_option_without_its_value_or_with_another_kind(fail: Fail, arguments:
 
 def test_one_file_where_there_should_be_two(fail: Fail) -> None:
     said = fail("compare", "--quick", "--data", "pairs.tsv", "--out", "x")
-    assert said == "--data pairs.tsv: expected two files of lines side by side, as in --data train.en train.fr"
+    assert said == "--data pairs.tsv: expected two parallel files, as in --data train.en train.fr"
 
 
 def test_a_device_that_is_unknown_or_not_there(fail: Fail, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for command in (["translate", run, "1"], ["evaluate", run, "valid.src", "valid.tgt"]):
-        assert fail(*command, "--device", "tpu") == "device 'tpu' is unknown; accepted: auto, cpu, cuda, mps"
-        assert fail(*command, "--device", "cuda").startswith("device 'cuda' is not there; pass --device auto, ")
+        assert fail(*command, "--device", "tpu") == "device 'tpu' is unknown; accepted: auto, cpu, cuda, cuda:N, mps"
+        assert fail(*command, "--device", "cuda").startswith("device 'cuda' is not available; pass --device auto, ")
     assert fail("train", "translate", "train.src", "train.tgt", "--out", "x", "--device", "cuda").startswith(
         "device 'cuda'"
     )
@@ -68,7 +68,7 @@ def test_a_device_that_is_unknown_or_not_there(fail: Fail, run: Path, monkeypatc
 def test_recipes(fail: Fail, folder: Path) -> None:
     assert fail("train", "none.toml") == "none.toml: no such recipe; without one: regard train TASK DATA"
     assert fail("train", write("bad.toml", "[train\n")).startswith("bad.toml: not valid TOML: ")
-    assert fail("train", write("flat.toml", "steps = 5\n")).startswith("flat.toml: 'steps' stands outside a table")
+    assert fail("train", write("flat.toml", "steps = 5\n")).startswith("flat.toml: 'steps' is outside a table")
     good = written(folder, recipe(folder)).name
     assert fail("train", good, "more.src") == (
         "more.src: data beside a recipe; put it in the recipe, or pass --set data.train=..."
@@ -197,7 +197,7 @@ def test_columns(fail: Fail) -> None:
     write("t.tsv", rows)
     write("h.csv", "en,fr\n1,2\n")
     write("j.jsonl", '{"en": "1", "fr": "2"}\n')
-    assert failing_data(fail, "t.tsv:1,3") == "t.tsv:1: 2 fields, too few for column 3; fields are parted by tabs"
+    assert failing_data(fail, "t.tsv:1,3") == "t.tsv:1: 2 fields, too few for column 3; fields are separated by tabs"
     assert failing_data(fail, "t.tsv:0,1") == "t.tsv: no column 0; columns are counted from 1"
     assert failing_data(fail, "t.tsv:1,2,3").startswith("t.tsv: columns '1,2,3'; expected two, source and target")
     assert failing_data(fail, "h.csv:en,de").startswith("h.csv: no column 'de'; the first line holds 'en', 'fr'; ")

@@ -1,4 +1,4 @@
-"""Searches that cannot be, and run directories missing, foreign or damaged: one line each, never a traceback."""
+"""Invalid decoding options, and missing, foreign or damaged run directories: one-line errors, never a traceback."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ Fail = Callable[..., str]
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_searches_that_cannot_be(fail: Fail, run: Path, options: list[str], message: str) -> None:
+def test_invalid_decoding_options(fail: Fail, run: Path, options: list[str], message: str) -> None:
     assert fail("translate", run, "1 2 3", *options).startswith(message)
 
 
-def test_nothing_to_translate(fail: Fail, run: Path) -> None:
+def test_empty_text(fail: Fail, run: Path) -> None:
     assert fail("translate", run, "") == "a text is empty; give at least one word"
 
 
-def test_half_a_character(fail: Fail, run: Path) -> None:
+def test_lone_surrogate(fail: Fail, run: Path) -> None:
     assert fail("translate", run, "1 \udcff").startswith("character 3 of a text is half a character (lone surrogate")
 
 
@@ -54,35 +54,35 @@ VERBS = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_no_run_directory(fail: Fail, verb: str) -> None:
+def test_missing_run_directory(fail: Fail, verb: str) -> None:
     assert fail(*VERBS[verb]) == "run: no such run directory; `regard train` makes one"
     Path("run").mkdir()
     assert fail(*VERBS[verb]).startswith("run: not a run directory: it has no config.toml; name one that `regard tra")
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_files_of_a_run_that_are_missing_or_cut_short(fail: Fail, run: Path, verb: str) -> None:
+def test_missing_or_truncated_files_of_a_run(fail: Fail, run: Path, verb: str) -> None:
     for name, cut_message, missing_message in (
         ("model.safetensors", "damaged or not a safetensors file (", "no such file; was training stopped before"),
         ("tokenizer.json", "damaged, or not a tokenizer: ", "no such tokenizer"),
         ("config.toml", "", None),
     ):
-        kept = (run / name).read_bytes()
-        cut(run / name)
+        original = (run / name).read_bytes()
+        truncate(run / name)
         assert fail(*VERBS[verb]).startswith(f"run/{name}: {cut_message}")
         if missing_message is not None:
             (run / name).unlink()
             assert fail(*VERBS[verb]).startswith(f"run/{name}: {missing_message}")
-        (run / name).write_bytes(kept)
+        (run / name).write_bytes(original)
 
 
 def test_weights_of_another_model(fail: Fail, run: Path) -> None:
     weights = load_file(run / "model.safetensors")
-    name = "encoder.0.feed_forward.inner.weight"
+    name = "encoder.0.feed_forward.up_projection.weight"
     save_file(weights | {name: weights[name][:5].clone()}, run / "model.safetensors")
     assert fail("info", run) == (
         f"run/model.safetensors: '{name}' has shape (5, 16), expected (32, 16); is it from another model?"
@@ -93,13 +93,13 @@ def test_weights_of_another_model(fail: Fail, run: Path) -> None:
     assert fail("info", run).startswith("run/model.safetensors: holds a tensor 'pooler' this model does not have")
 
 
-def test_a_tokenizer_of_something_else(fail: Fail, run: Path) -> None:
+def test_foreign_tokenizer(fail: Fail, run: Path) -> None:
     other = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     (run / "tokenizer.json").write_text(other.to_str())
     assert fail("info", run).startswith("run/tokenizer.json: no token for 'pad'; it would be <pad> or [PAD]")
 
 
-def test_a_config_with_another_key(fail: Fail, run: Path) -> None:
+def test_config_with_an_unknown_key(fail: Fail, run: Path) -> None:
     text = (run / "config.toml").read_text()
     (run / "config.toml").write_text(text.replace("n_heads", "heads"))
     assert fail("info", run) == "run/config.toml: unknown key 'model.heads'; did you mean 'model.n_heads'?"
@@ -107,22 +107,22 @@ def test_a_config_with_another_key(fail: Fail, run: Path) -> None:
     assert fail("info", run).startswith("run/config.toml: task.name = 'sing' is unknown; known: translate, ")
 
 
-def test_going_on_with_damaged_files(fail: Fail, run: Path) -> None:
+def test_resuming_with_damaged_files(fail: Fail, run: Path) -> None:
     command = ["train", run / "config.toml", "--out", run, "--resume", "--device", "cpu"]
     for name, message in (
         ("train.safetensors", "damaged or not a safetensors file ("),
         ("log.jsonl", "shorter than the checkpoint says; restore it from a copy"),
         ("tokenizer.json", "damaged, or not a tokenizer: "),
     ):
-        kept = (run / name).read_bytes()
-        cut(run / name)
+        original = (run / name).read_bytes()
+        truncate(run / name)
         assert fail(*command).startswith(f"run/{name}: {message}")
-        (run / name).write_bytes(kept)
+        (run / name).write_bytes(original)
     save_file({"x": torch.zeros(1)}, run / "train.safetensors")
     assert fail(*command).startswith("run/train.safetensors: not a checkpoint of this run (")
 
 
-def test_going_on_with_other_data_or_another_shape(fail: Fail, folder: Path) -> None:
+def test_resuming_with_other_data_or_another_shape(fail: Fail, folder: Path) -> None:
     good = written(folder, recipe(folder))
     with pytest.raises(SystemExit):
         main(["train", str(good), "--out", "mine", "--device", "cpu", "--set", "train.steps=2"])
@@ -135,12 +135,12 @@ def test_going_on_with_other_data_or_another_shape(fail: Fail, folder: Path) -> 
     )
 
 
-def test_a_damaged_record_of_training(fail: Fail, run: Path) -> None:
+def test_damaged_metrics(fail: Fail, run: Path) -> None:
     (run / "metrics.json").write_text('{"best": ')
     assert fail("info", run).startswith(f"{run / 'metrics.json'}: damaged (")
 
 
-def test_a_checkpoint_without_its_recipe_is_not_taken_for_a_fresh_run(fail: Fail, run: Path) -> None:
+def test_checkpoint_without_config_is_refused(fail: Fail, run: Path) -> None:
     (run / "config.toml").unlink()
     message = fail("train", "translate", "train.src", "train.tgt", "--out", run)
     assert message == f"{run}: holds a checkpoint but no config.toml; restore it, or choose another --out"

@@ -15,75 +15,80 @@ from regard.cli.program_name import program_name
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def working_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("babel")
     pytest.importorskip("matplotlib")
     return tmp_path_factory.mktemp("demo")
 
 
 @pytest.fixture(scope="module")
-def ended(place: Path, shell: Shell) -> subprocess.CompletedProcess[str]:
-    return shell("regard demo --pairs 1000 --steps 20 --out 'my demo' --device cpu", place)
+def finished(working_directory: Path, shell: Shell) -> subprocess.CompletedProcess[str]:
+    return shell("regard demo --pairs 1000 --steps 20 --out 'my demo' --device cpu", working_directory)
 
 
-def commands(said: str) -> list[str]:
-    """The lines to copy, under the headings at the end."""
-    return [line.strip() for line in said[said.index("what to try next:") :].splitlines() if line.startswith("    ")]
+def commands(output: str) -> list[str]:
+    """Return the suggested commands at the end of the output."""
+    return [
+        line.strip() for line in output[output.index("what to try next:") :].splitlines() if line.startswith("    ")
+    ]
 
 
-def test_it_shows_the_four_parts_and_a_table(ended: subprocess.CompletedProcess[str]) -> None:
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "my demo/run\n"
+def test_demo_prints_four_steps_and_a_table(finished: subprocess.CompletedProcess[str]) -> None:
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == "my demo/run\n"
     parts = ["1. a corpus", "2. training", "step 20 ", "3. the 25 sentences", "┃ English", "4. pictures", "what to try"]
-    found = [ended.stderr.find(part) for part in parts]
-    assert -1 not in found
-    assert found == sorted(found)
-    assert "% translated exactly, BLEU " in ended.stderr
-    assert ended.stderr.count("│ expected ") + ended.stderr.count("│ exact ") == 12
-    assert "warning" not in ended.stderr.lower()
+    positions = [finished.stderr.find(part) for part in parts]
+    assert -1 not in positions
+    assert positions == sorted(positions)
+    assert "% translated exactly, BLEU " in finished.stderr
+    assert finished.stderr.count("│ expected ") + finished.stderr.count("│ exact ") == 12
+    assert "warning" not in finished.stderr.lower()
 
 
-def test_it_leaves_the_corpus_the_recipe_the_run_and_two_pictures(
-    place: Path, ended: subprocess.CompletedProcess[str]
+def test_demo_writes_corpus_recipe_run_and_two_figures(
+    working_directory: Path, finished: subprocess.CompletedProcess[str]
 ) -> None:
-    folder = place / "my demo"
-    assert ended.returncode == 0
+    folder = working_directory / "my demo"
+    assert finished.returncode == 0
     for name, lines in {"train": 1000, "test": 25}.items():
         assert [(folder / f"{name}.{side}").read_text().count("\n") for side in ("en", "fr")] == [lines, lines]
-    for picture in ("my demo/run/curve.png", "my demo/alignment.png"):
-        assert picture in ended.stderr
-        assert (place / picture).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    for figure in ("my demo/run/curve.png", "my demo/alignment.png"):
+        assert figure in finished.stderr
+        assert (working_directory / figure).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
-def test_its_recipe_is_the_one_it_says(place: Path, ended: subprocess.CompletedProcess[str]) -> None:
-    assert "2. training, as by: regard train 'my demo/recipe.toml' --out 'my demo/run' --device cpu\n" in ended.stderr
-    written, run = (config.read(place / "my demo" / name) for name in ("recipe.toml", "run/config.toml"))
+def test_written_recipe_is_the_one_trained(working_directory: Path, finished: subprocess.CompletedProcess[str]) -> None:
+    assert (
+        "2. training, the same as: regard train 'my demo/recipe.toml' --out 'my demo/run' --device cpu\n"
+        in finished.stderr
+    )
+    written, run = (config.read(working_directory / "my demo" / name) for name in ("recipe.toml", "run/config.toml"))
     assert written["train"] == {**RECIPE["train"], "steps": 20}
     for name, table in written.items():
         assert {key: run[name][key] for key in table} == table
 
 
-def test_what_it_says_to_try_next_can_be_run(
-    place: Path, ended: subprocess.CompletedProcess[str], shell: Shell
+def test_suggested_commands_run(
+    working_directory: Path, finished: subprocess.CompletedProcess[str], shell: Shell
 ) -> None:
-    *here, own = commands(ended.stderr)
+    *here, own = commands(finished.stderr)
     assert len(here) == 5
     for command in here:
-        tried = shell(command, place)
-        assert tried.returncode == 0, f"{command}\n{tried.stderr}"
-        assert tried.stdout
-    assert shell(f"cd 'my demo' && {own}", place).returncode == 0
+        result = shell(command, working_directory)
+        assert result.returncode == 0, f"{command}\n{result.stderr}"
+        assert result.stdout
+    assert shell(f"cd 'my demo' && {own}", working_directory).returncode == 0
 
 
-def test_a_second_tour_leaves_the_first_alone(
-    place: Path, ended: subprocess.CompletedProcess[str], shell: Shell
+def test_second_demo_does_not_overwrite_the_first(
+    working_directory: Path, finished: subprocess.CompletedProcess[str], shell: Shell
 ) -> None:
-    again = shell("regard demo --out 'my demo'", place)
+    again = shell("regard demo --out 'my demo'", working_directory)
     assert again.returncode == 2
-    assert again.stderr.startswith("error: my demo/run: a demo is already there; ")
+    assert again.stderr.startswith("error: my demo/run: already holds a demo; ")
 
 
-def test_how_to_call_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called = tmp_path / "bin" / "regard"
     called.parent.mkdir()
     called.touch(mode=0o755)

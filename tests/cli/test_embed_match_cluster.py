@@ -157,7 +157,7 @@ def test_why_two_texts_match(bert: Path, said: Said) -> None:
     pair = ("the cat sits", "--pair", "a dog runs", "--view", "match")
     score = regard.load(bert, device="cpu").match("the cat sits", "a dog runs")
     out, _ = said("look", bert, *pair, "--words")
-    assert f"the cosine of the two texts is {score:.4f}, the sum of what each pair adds" in out
+    assert f"the cosine of the two texts is {score:.4f}, the sum of the contributions of all pairs" in out
     said("look", bert, *pair, "--out", "match.json")
     found = json.loads(Path("match.json").read_text())
     assert found["about"]["score"] == pytest.approx(score, abs=1e-6)

@@ -219,7 +219,9 @@ def test_what_is_not_conll(bert: Path, regard: Regard, fail: Callable[..., str])
         found = fail(*command, "texts.tsv")
         assert found.startswith("texts.tsv:1: ")
         assert f" where a single word was expected; {expected}; " in found
-        assert fail(*command, "prose.txt") == f"prose.txt:2: 2 columns, but line 1 has 5, parted by blanks; {expected}"
+        assert (
+            fail(*command, "prose.txt") == f"prose.txt:2: 2 columns, but line 1 has 5, separated by blanks; {expected}"
+        )
     Path("prose.txt").write_text("It was dark.\nHe came home.\n" * 9)
     assert fail(*train, "prose.txt").startswith(
         "sentences (one word and its label a line, an empty line after each sentence): only 1, too few to hold some out"
@@ -289,7 +291,7 @@ def test_looking_into_encoders(bert: Path, regard: Regard, fail: Callable[..., s
     assert fail("look", bert, "cat", "--target", "dog") == "an encoder searches nothing; leave out: target"
     assert fail("look", bert, "[MASK] " + "cat " * 40).startswith("the text has 43 tokens, special ones included; this")
     assert fail("look", bert, "cat " * 40).startswith(
-        "the text has 42 tokens, special ones included; this model takes 32"
+        "the text with its special tokens has 42 tokens; this model takes at most 32"
     )
     out, _ = regard("identify", bert, "books.txt", "--sentences", 20, "--maps", "identity")
     assert "encoder" in out

@@ -138,14 +138,14 @@ def test_ctrl_c_leaves_a_whole_file_and_the_same_command_goes_on(
     monkeypatch.setattr(module, "measure_recovery", stopping)
     out, err = done(*command, status=130)
     assert out == ""
-    assert err.endswith("stopped; what was found is in out/identify.json, and the same command goes on\n")
+    assert err.endswith("stopped; the results so far are in out/identify.json; the same command resumes\n")
     assert len(json.loads(Path("out/identify.json").read_text(encoding="utf-8"))["results"]) == 3
     out, err = done(*command)
-    assert "out/identify.json: 3 of 8 results are there already\n" in err
+    assert "out/identify.json: 3 of 8 results already exist\n" in err
     assert out == whole
     assert len(calls) == 4 + 5
     out, err = done(*command)
-    assert "out/identify.json: 8 of 8 results are there already\n" in err
+    assert "out/identify.json: 8 of 8 results already exist\n" in err
     assert (out, len(calls)) == (whole, 9)
 
 
@@ -181,7 +181,7 @@ def test_a_directory_of_something_else(fail: Fail, done: Done, undrawn: None, ru
 
 def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:
     write("file", "")
-    end = "; make room, or choose another --out"
+    end = "; make room, or choose another path"
     assert fail("identify", run, "train.src", "--out", "file", *FAST) == f"file: cannot be written (File exists){end}"
     assert fail("identify", run, "train.src", "--out", "file/deep", *FAST) == (
         f"file/deep: cannot be written (Not a directory){end}"
@@ -208,11 +208,11 @@ def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:
         (["train.src", "three.src"], "train.src: 24 lines, but three.src has 3; line by line, one must translate the"),
         (["train.src", "--stack", "decoder"], "the decoder reads targets; give pairs, as in test.en test.fr, or a tab"),
         (["train.src", "--stack", "encodr"], "no stack is called 'encodr'; did you mean 'encoder'?"),
-        (["train.src", "--maps", "identity,lineer"], "no map is called 'lineer'; did you mean 'linear'?"),
+        (["train.src", "--maps", "identity,lineer"], "unknown map 'lineer'; did you mean 'linear'?"),
         (["train.src", "--maps", ""], "no maps to measure with; known: identity, linear, mlp"),
         (["train.src", "--sentences", "3"], "sentences 3: expected at least 4"),
         (["train.src", "--sentences", "few"], "Invalid value for '--sentences': "),
-        (["train.src", "--device", "tpu"], "device 'tpu' is unknown; accepted: auto, cpu, cuda, mps"),
+        (["train.src", "--device", "tpu"], "device 'tpu' is unknown; accepted: auto, cpu, cuda, cuda:N, mps"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

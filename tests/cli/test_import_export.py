@@ -1,4 +1,4 @@
-"""`regard import` and `regard export`, from the shell's side."""
+"""`regard import` and `regard export` on the command line."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Fail = Callable[..., str]
 NAMED = {case.name: case for case in CASES}
 
 
-def called(*arguments: object) -> None:
+def run_command(*arguments: object) -> None:
     with pytest.raises(SystemExit) as ended:
         main([str(argument) for argument in arguments])
     assert ended.value.code == 0
 
 
-def test_there_and_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_then_export(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(NAMED["BERT classes"], folder / "theirs")
-    called("import", "theirs", "--out", "runs/ours")
+    run_command("import", "theirs", "--out", "runs/ours")
     assert capsys.readouterr().out == "runs/ours\n"
     files = {path.name for path in Path("runs/ours").iterdir()}
     assert files == {"config.toml", "tokenizer.json", "labels.json", "model.safetensors"}
-    called("export", "runs/ours", "--to", "hf", "--out", "back")
+    run_command("export", "runs/ours", "--to", "hf", "--out", "back")
     assert capsys.readouterr().out == "back\n"
     files = {path.name for path in Path("back").iterdir()}
     assert files == {
@@ -46,9 +46,9 @@ def test_there_and_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert model.config.id2label == {0: "no", 1: "maybe", 2: "yes"}
 
 
-def test_sentence_files(folder: Path) -> None:
+def test_export_of_sentence_transformers_files(folder: Path) -> None:
     save(NAMED["BERT body"], folder / "theirs")
-    called("export", "theirs", "--out", "back")
+    run_command("export", "theirs", "--out", "back")
     assert json.loads(Path("back/1_Pooling/config.json").read_text()) == {
         "word_embedding_dimension": 30,
         "pooling_mode_cls_token": False,
@@ -58,7 +58,7 @@ def test_sentence_files(folder: Path) -> None:
     assert kinds == ["Transformer", "Pooling"]
 
 
-def test_refusals(fail: Fail, run: Path) -> None:
+def test_errors(fail: Fail, run: Path) -> None:
     assert fail("import", "nowhere", "--out", "x") == (
         "nowhere: no such directory; name one with config.json and model.safetensors"
     )
@@ -66,7 +66,7 @@ def test_refusals(fail: Fail, run: Path) -> None:
     Path("empty").mkdir()
     assert fail("import", "empty", "--out", "x") == "empty: not a Hugging Face directory: it has no config.json"
     save(NAMED["BERT body"], Path("theirs"))
-    taken = "already there, and not empty; choose another --out"
+    taken = "already exists and is not empty; choose another --out"
     assert fail("import", "theirs", "--out", "run") == f"run: {taken}"
     assert fail("export", "theirs", "--out", "run") == f"run: {taken}"
     assert fail("export", "theirs", "--to", "onnx", "--out", "x") == "--to onnx: accepted: hf"
@@ -77,7 +77,7 @@ def test_refusals(fail: Fail, run: Path) -> None:
     assert not Path("x").exists()
 
 
-def test_our_own_translator_has_no_equal(fail: Fail, run: Path) -> None:
-    said = 'model.norm = "pre": Marian has only "post", so this model cannot be exported as one'
-    assert fail("export", "run", "--out", "x") == said
+def test_pre_norm_translator_cannot_be_exported(fail: Fail, run: Path) -> None:
+    message = 'model.norm = "pre": Marian has only "post", so this model cannot be exported as one'
+    assert fail("export", "run", "--out", "x") == message
     assert not Path("x").exists()

@@ -172,15 +172,15 @@ def test_a_survey_of_a_corpus(suffix: str, done: Done, trained_run: Path) -> Non
 
 
 NOT_THERE: list[tuple[list[str], str]] = [
-    ([], "there is nothing to look at; give a TEXT, or a file with --corpus"),
+    ([], "no text to look at; give a TEXT, or a file with --corpus"),
     ([""], "there is nothing to look at: the text is empty; give at least one word"),
     (["1 " * 5000], "text 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
     (["1", "--target", "1 " * 5000], "target 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
-    (["1", "--view", "atention"], "no view is called 'atention'; did you mean 'attention'?"),
+    (["1", "--view", "atention"], "unknown view 'atention'; did you mean 'attention'?"),
     (["1", "--layer", "9", "--kind", "cross"], "layer 9: cross attention has 1, counted from 0"),
     (["1", "--head", "99", "--view", "all"], "head 99: encoder attention has 2, counted from 0"),
     (["1", "--layer", "-2", "--view", "attribution"], "layer -2: encoder attention has 1, counted from 0"),
-    (["1", "--kind", "self"], "no kind of attention is called 'self'; there are: encoder, decoder, cross"),
+    (["1", "--kind", "self"], "unknown kind of attention 'self'; known: encoder, decoder, cross"),
     (["1", "--estimate", "1", "--view", "attribution"], "an estimate from 1 directions has no error to report; "),
     (
         ["1", "--estimate", "4", "--view", "attention"],
@@ -223,8 +223,8 @@ def test_a_mistake_is_found_before_anything_is_printed(fail: Fail, trained_run: 
         (["1", "--out", "folder.csv"], "folder.csv: cannot be written: is a directory; name a file in it"),
         (
             ["1", "--view", "foo"],
-            "no view is called 'foo'; known: attention, effective, norms, identifiability, attribution, similarity, "
-            "rollout, gradients, faithfulness, pooling, positions, all, match, senses",
+            "unknown view 'foo'; known: summary, attention, effective, norms, identifiability, attribution, "
+            "similarity, rollout, gradients, faithfulness, pooling, positions, all, match, senses",
         ),
         (["--corpus", "train.src", "--out", "x.html"], "x.html: a page shows one text; write .png, .svg, .pdf, "),
         (["--corpus", "train.src", "--out", "no/x.png"], "no/x.png: cannot be written: no directory no; make it first"),

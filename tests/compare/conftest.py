@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from comparisons import TINY
 
-from regard.compare import charts
-from regard.compare import compared_models as contenders
-from regard.compare import training_runs as runs
+from regard.compare import charts, compared_models, training_runs
 from regard.tasks import translate
 from regard.training import plan
 
@@ -20,9 +18,13 @@ def tiny_sizes() -> Iterator[None]:
     """Every comparison takes seconds."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(translate, "MAX_EXTRA_TOKENS", 2)  # a model of two steps writes until it must stop
-        for module, name, less in ((runs, "VALIDATIONS", 1), (plan, "COUNTED", 1), (charts, "DPI", 30)):
+        for module, name, less in (
+            (training_runs, "N_VALIDATIONS", 1),
+            (plan, "N_PROFILED_BATCHES", 1),
+            (charts, "DPI", 30),
+        ):
             patched.setattr(module, name, less)
-        patched.setattr(contenders, "CANDIDATE_WIDTHS", range(16, 65, 16))
+        patched.setattr(compared_models, "CANDIDATE_WIDTHS", range(16, 65, 16))
         for module, size in TINY:
             for pace in module.SETUPS:
                 patched.setitem(module.SETUPS, pace, size)

@@ -31,7 +31,7 @@ class Finished(NamedTuple):
     out: str
     err: str
 
-    def found(self, name: str) -> Measurements:
+    def read_measurements(self, name: str) -> Measurements:
         numbers: Measurements = json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))["found"]
         return numbers
 
@@ -97,7 +97,7 @@ def test_the_four_parts_and_what_they_leave(finished: Finished) -> None:
 
 
 def test_everything_is_timed_and_shown(finished: Finished) -> None:
-    numbers = finished.found("cost")
+    numbers = finished.read_measurements("cost")
     assert len(numbers["times"]) == 4 * 2 * 2 * 4  # layers, passes, widths, lengths
     assert all(len(each["seconds"]) >= 3 and min(each["seconds"]) > 0 for each in numbers["times"])
     shown = EXPERIMENTS["cost"].summarise(numbers)
@@ -107,7 +107,7 @@ def test_everything_is_timed_and_shown(finished: Finished) -> None:
 
 def test_every_architecture_copies_and_is_shown(finished: Finished) -> None:
     names = [*RNN_MODELS, *TRANSFORMER_MODELS, *LANGUAGE_MODELS]
-    numbers = finished.found("recall")
+    numbers = finished.read_measurements("recall")
     assert [each["name"] for each in numbers["models"]] == names
     assert all(0 <= n <= 5 * d for each in numbers["models"] for n, d in zip(each["right"], (1, 2, 4), strict=True))
     (table,) = EXPERIMENTS["recall"].summarise(numbers).tables
@@ -154,7 +154,7 @@ def test_what_was_finished_stays_when_the_rest_is_interrupted(
     monkeypatch.setitem(EXPERIMENTS, "recall", EXPERIMENTS["recall"]._replace(measure=interrupted))
     with pytest.raises(SystemExit, match="130"):
         main(["compare", "--only", "cost,recall", "--device", "cpu"])
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command resumes" in capsys.readouterr().err
     _whole_page(Path("compare/report.html").read_text(encoding="utf-8"), ("cost",))
     monkeypatch.setitem(EXPERIMENTS, "recall", known("recall"))
     compare("--only", "cost,recall")
@@ -183,17 +183,17 @@ def test_without_matplotlib_there_are_tables_and_no_figures(
     compare("--quick", "--only", "cost")
     out, err = capsys.readouterr()
     assert "no figure: a figure needs the extra 'plot'; run: pip install 'regard[plot]'" in err
-    assert "How time grows" in out
+    assert "Growth of time" in out
     assert "<img" not in (copied / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_folder_that_is_there_already(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine").mkdir()
     Path("mine/letter.txt").write_text("dear", encoding="utf-8")
-    assert "mine: already there, and no comparison" in refused(capsys, "--out", "mine")
+    assert "mine: exists and is not a comparison" in refused(capsys, "--out", "mine")
     assert "mine/letter.txt: already there" in refused(capsys, "--out", "mine/letter.txt")
-    assert "a comparison with seed 0 is there, not 1" in refused(capsys, "--quick", "--seed", "1")
-    assert "a comparison with pace 'quick' is there, not 'full'" in refused(capsys)
+    assert "holds a comparison with seed 0, not 1" in refused(capsys, "--quick", "--seed", "1")
+    assert "holds a comparison with pace 'quick', not 'full'" in refused(capsys)
 
 
 def test_a_damaged_part_is_named(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +226,7 @@ def test_positions_and_flops_of_the_users_own_files(capsys: pytest.CaptureFixtur
         assert schemes == set(POSITION_SCHEMES)
     with Path("train.fr").open("a", encoding="utf-8") as file:
         file.write("\n")
-    assert "own: a comparison is there of what the files of --data and --tagged held before" in refused(capsys, *own)
+    assert "own: holds a comparison on other contents of the files of --data and --tagged" in refused(capsys, *own)
 
 
 def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:

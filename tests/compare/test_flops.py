@@ -74,7 +74,7 @@ def test_as_far_for_fewer_operations_holds() -> None:
     finding = ours(run(BASELINE_TRANSFORMER, 40, [30, 40]), run(RNN_WITHOUT_ATTENTION, 20, [10, 20]))
     assert finding.held is True
     assert (
-        "best after 1.0e+12 operations, with BLEU 20.0; the Transformer had 40.0 by then and came as far after 5.0e+11"
+        "best after 1.0e+12 operations, with BLEU 20.0; the Transformer had 40.0 by then and reached that after 5.0e+11"
         in finding.evidence
     )
 
@@ -86,7 +86,7 @@ def test_what_counts_is_what_the_other_needed_not_what_it_was_given() -> None:
     )
     assert dearer.held is False
     assert (
-        "best after 2.0e+11 operations, with BLEU 50.0; the Transformer had 10.0 by then and came as far after 8.0e+11"
+        "best after 2.0e+11 operations, with BLEU 50.0; the Transformer had 10.0 by then and reached that after 8.0e+11"
         in dearer.evidence
     )
     assert (
@@ -97,7 +97,7 @@ def test_what_counts_is_what_the_other_needed_not_what_it_was_given() -> None:
 def test_never_as_far_does_not_hold() -> None:
     lost = ours(run(BASELINE_TRANSFORMER, 20, [10, 20]), run(RNN_WITHOUT_ATTENTION, 40, [30, 40]))
     assert lost.held is False
-    assert "had 20.0 by then and never came as far" in lost.evidence
+    assert "had 20.0 by then and never reached that" in lost.evidence
 
 
 def test_nearly_as_far_cannot_tell() -> None:

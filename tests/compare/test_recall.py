@@ -89,7 +89,7 @@ def test_training_is_the_same_for_the_same_seed() -> None:
         losses = []
         for _ in range(2):
             model: Any = recall.build_model(MODEL_ARCHITECTURES[name], shapes[name], SIZE.vocabulary_size)
-            recall.initialise_weights(model, torch.Generator().manual_seed(0), model.config.deviation)
+            recall.initialise_weights(model, torch.Generator().manual_seed(0), model.config.init_std)
             losses.append(list(copier(model, joined=MODEL_ARCHITECTURES[name] is CAUSAL_LMS).train_steps()))
         assert losses[0] == losses[1]
 

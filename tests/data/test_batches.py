@@ -28,15 +28,15 @@ PAD, SOS, EOS = 0, 1, 2
 def plain_rows(
     sentences: list[list[int]], placement: Placement, width: int, before: int | None, after: int | None
 ) -> list[list[list[int]]]:
-    """Ids, segment and position of each place, written by hand."""
+    """Return ids, segments and positions by the plain definition."""
     rows: list[list[tuple[int, int, int]]] = [[] for _ in range(placement.n_rows)]
     numbers = [0] * placement.n_rows
     for item, row in zip(placement.items.tolist(), placement.rows.tolist(), strict=True):
         ids = [before] * (before is not None) + sentences[item] + [after] * (after is not None)
         numbers[row] += 1
-        rows[row] += [(token, numbers[row], place) for place, token in enumerate(ids)]
+        rows[row] += [(token, numbers[row], position) for position, token in enumerate(ids)]
     filled = [row + [(PAD, 0, 0)] * (width - len(row)) for row in rows]
-    return [[[place[part] for place in row] for row in filled] for part in range(3)]
+    return [[[cell[i] for cell in row] for row in filled] for i in range(3)]
 
 
 def parts(rows: Rows) -> list[list[list[int]]]:
@@ -48,13 +48,13 @@ def random_sentences(n: int, seed: int = 0) -> list[list[int]]:
     return [generator.integers(3, 60_000, generator.integers(0, 9)).tolist() for _ in range(n)]
 
 
-def place(items: list[int], rows: list[int], n_rows: int, width: int) -> Placement:
+def make_placement(items: list[int], rows: list[int], n_rows: int, width: int) -> Placement:
     return Placement(np.array(items, dtype=np.int64), np.array(rows, dtype=np.int32), n_rows, (width,))
 
 
 @pytest.mark.parametrize("before", [None, SOS])
 @pytest.mark.parametrize("after", [None, EOS])
-def test_laying_is_what_the_plain_definition_says(before: int | None, after: int | None) -> None:
+def test_rows_equal_the_plain_definition(before: int | None, after: int | None) -> None:
     sentences = random_sentences(60)
     lengths = np.array([[len(ids) + 2] for ids in sentences])
     for placement in PackedOrder(lengths, [17], 4, seed=3).iterate_epoch():
@@ -65,38 +65,42 @@ def test_laying_is_what_the_plain_definition_says(before: int | None, after: int
         assert all(tensor.dtype == torch.int32 for tensor in (rows.ids, rows.segment, rows.position))
 
 
-def test_the_row_drawn_in_the_module() -> None:
+def test_row_of_the_module_docstring() -> None:
     rows = build_rows(
-        Column.from_sentences([[17, 5], [40], [9]]), place([0, 1, 2], [0, 0, 0], 1, 8), 8, suffix_id=EOS, pad_id=PAD
+        Column.from_sentences([[17, 5], [40], [9]]),
+        make_placement([0, 1, 2], [0, 0, 0], 1, 8),
+        8,
+        suffix_id=EOS,
+        pad_id=PAD,
     )
     assert parts(rows) == [[[17, 5, 2, 40, 2, 9, 2, 0]], [[1, 1, 1, 2, 2, 3, 3, 0]], [[0, 1, 2, 0, 1, 0, 1, 0]]]
 
 
-def test_rows_without_items_are_empty_wherever_they_are() -> None:
+def test_rows_without_items_are_padding() -> None:
     sentences = [[7, 8], [9]]
-    placement = place([1, 0], [1, 3], 5, 4)
+    placement = make_placement([1, 0], [1, 3], 5, 4)
     rows = build_rows(Column.from_sentences(sentences), placement, 4, pad_id=PAD)
     assert parts(rows) == plain_rows(sentences, placement, 4, None, None)
     assert rows.segment.sum(1).tolist() == [0, 1, 0, 2, 0]
 
 
-def test_a_sentence_without_tokens_keeps_its_number() -> None:
-    rows = build_rows(Column.from_sentences([[7], [], [8]]), place([0, 1, 2], [0, 0, 0], 1, 3), 3, pad_id=PAD)
+def test_empty_sentence_has_a_segment_number() -> None:
+    rows = build_rows(Column.from_sentences([[7], [], [8]]), make_placement([0, 1, 2], [0, 0, 0], 1, 3), 3, pad_id=PAD)
     assert rows.segment.tolist() == [[1, 3, 0]]
     with_end = build_rows(
-        Column.from_sentences([[7], [], [8]]), place([0, 1, 2], [0, 0, 0], 1, 5), 5, suffix_id=EOS, pad_id=PAD
+        Column.from_sentences([[7], [], [8]]), make_placement([0, 1, 2], [0, 0, 0], 1, 5), 5, suffix_id=EOS, pad_id=PAD
     )
     assert with_end.segment.tolist() == [[1, 1, 2, 3, 3]]
 
 
-def test_a_batch_without_items_is_all_empty() -> None:
-    rows = build_rows(Column.from_sentences([]), place([], [], 2, 3), 3, suffix_id=EOS, pad_id=PAD)
+def test_batch_without_items_is_padding() -> None:
+    rows = build_rows(Column.from_sentences([]), make_placement([], [], 2, 3), 3, suffix_id=EOS, pad_id=PAD)
     assert parts(rows) == [[[0] * 3] * 2] * 3
 
 
-def test_a_row_beyond_its_width_is_refused() -> None:
-    with pytest.raises(AssertionError, match="a row of 4 positions laid into a width of 3"):
-        build_rows(Column.from_sentences([[5, 6], [7, 8]]), place([0, 1], [0, 0], 1, 3), 3, pad_id=PAD)
+def test_row_longer_than_the_width_is_refused() -> None:
+    with pytest.raises(AssertionError, match="4 tokens in a row of width 3"):
+        build_rows(Column.from_sentences([[5, 6], [7, 8]]), make_placement([0, 1], [0, 0], 1, 3), 3, pad_id=PAD)
 
 
 def pair_store(path: Path) -> tuple[TokenStore, list[list[int]], list[list[int]]]:
@@ -112,7 +116,7 @@ def batches(store: TokenStore) -> list[tuple[Placement, Seq2SeqBatch]]:
     return [(p, build_seq2seq_batch(store, p, pad_id=PAD, sos_id=SOS, eos_id=EOS)) for p in order.iterate_epoch()]
 
 
-def test_pairs_are_laid_side_by_side(tmp_path: Path) -> None:
+def test_seq2seq_batch_of_pairs(tmp_path: Path) -> None:
     store, source, target = pair_store(tmp_path / "store")
     for placement, batch in batches(store):
         assert parts(batch.source) == plain_rows(source, placement, 20, None, EOS)
@@ -141,7 +145,7 @@ def test_every_batch_has_the_same_shape(tmp_path: Path) -> None:
     assert shapes == {((6, 20), (6, 24))}
 
 
-def test_a_batch_moves_as_one(tmp_path: Path) -> None:
+def test_batch_moves_to_a_device_as_one(tmp_path: Path) -> None:
     batch = batches(pair_store(tmp_path / "store")[0])[0][1]
     moved = batch.to("meta")
     tensors = (moved.source.ids, moved.source.position, moved.target_in.segment, moved.target_out)
@@ -149,7 +153,7 @@ def test_a_batch_moves_as_one(tmp_path: Path) -> None:
     assert moved.n_tokens == batch.n_tokens
 
 
-def test_what_comes_next_is_what_the_plain_definition_says() -> None:
+def test_causal_lm_labels_equal_the_plain_definition() -> None:
     sentences = [[7, *ids, 9] for ids in random_sentences(60)]
     lengths = np.array([[len(ids) - 1] for ids in sentences])
     for placement in PackedOrder(lengths, [17], 4, seed=3).iterate_epoch():
@@ -158,14 +162,14 @@ def test_what_comes_next_is_what_the_plain_definition_says() -> None:
         )
         before, after = ([ids[:-1] for ids in sentences], [ids[1:] for ids in sentences])
         assert parts(batch.rows) == plain_rows(before, placement, 17, None, None)
-        expected, there, _ = plain_rows(after, placement, 17, None, None)
-        places = zip(np.array(expected).flatten(), np.array(there).flatten(), strict=True)
-        assert batch.labels.flatten().tolist() == [token if number else IGNORE for token, number in places]
+        expected, segments, _ = plain_rows(after, placement, 17, None, None)
+        pairs = zip(np.array(expected).flatten(), np.array(segments).flatten(), strict=True)
+        assert batch.labels.flatten().tolist() == [token if segment else IGNORE for token, segment in pairs]
         assert batch.labels.dtype == torch.int64
         assert batch.n_tokens == batch.n_input_tokens == int((batch.labels != IGNORE).sum())
 
 
-def test_sentences_one_to_a_row() -> None:
+def test_one_sentence_per_row() -> None:
     rows = sentences_to_rows([[5, 6, 7], [8], []], prefix_id=SOS, suffix_id=EOS, pad_id=PAD)
     assert rows.ids.tolist() == [[1, 5, 6, 7, 2], [1, 8, 2, 0, 0], [1, 2, 0, 0, 0]]
     assert rows.segment.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]

@@ -1,4 +1,4 @@
-"""Windows of texts: nothing lost, nothing reordered, nobody waits."""
+"""Buffers of texts: nothing lost, nothing reordered, no waiting for a full buffer."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "BUFFER_SIZE", 4)
 
 
-def test_windows_hold_all_texts_in_order() -> None:
+def test_buffers_hold_all_texts_in_order() -> None:
     texts = [str(i) for i in range(10)]
     assert list(buffered_read(texts)) == [texts[:4], texts[4:8], texts[8:]]
     assert list(buffered_read([])) == []
 
 
-def test_a_window_is_made_only_when_asked_for() -> None:
-    taken = iter(str(i) for i in range(10))
-    next(buffered_read(taken))
-    assert next(taken) == "4"
+def test_buffers_are_read_lazily() -> None:
+    source = iter(str(i) for i in range(10))
+    next(buffered_read(source))
+    assert next(source) == "4"
 
 
-def test_all_texts_as_they_come() -> None:
+def test_stream_yields_all_texts_in_order() -> None:
     texts = [str(i) for i in range(10)]
-    found = list(buffered_read_stream(iter(texts)))
-    assert [text for window in found for text in window] == texts
-    assert all(1 <= len(window) <= 4 for window in found)
+    buffers = list(buffered_read_stream(iter(texts)))
+    assert [text for buffer in buffers for text in buffer] == texts
+    assert all(1 <= len(buffer) <= 4 for buffer in buffers)
     assert list(buffered_read_stream([])) == []
 
 
-def test_a_text_is_given_before_the_next_one_comes() -> None:
+def test_stream_does_not_wait_for_a_full_buffer() -> None:
     pipe: SimpleQueue[str | None] = SimpleQueue()
 
     def slow() -> Iterator[str]:
@@ -52,12 +52,12 @@ def test_a_text_is_given_before_the_next_one_comes() -> None:
     assert list(came) == []
 
 
-def test_a_fast_source_is_read_a_window_ahead_and_no_further() -> None:
-    taken = []
+def test_fast_source_is_read_one_buffer_ahead() -> None:
+    read_so_far = []
 
     def fast() -> Iterator[str]:
         for i in range(10_000):
-            taken.append(i)
+            read_so_far.append(i)
             yield str(i)
 
     came = buffered_read_stream(fast())
@@ -65,10 +65,10 @@ def test_a_fast_source_is_read_a_window_ahead_and_no_further() -> None:
     for _ in range(5):
         given += len(next(came))
         time.sleep(0.02)  # time enough to read thousands
-        assert len(taken) <= given + 4 + 1  # what waits, and the one that finds no place
+        assert len(read_so_far) <= given + 4 + 1  # the full queue, and one text that does not fit it
 
 
-def test_an_error_of_the_source_comes_after_the_texts_before_it() -> None:
+def test_error_of_the_source_is_raised_after_the_texts_before_it() -> None:
     def broken() -> Iterator[str]:
         yield "a"
         raise ValueError("line 2")
@@ -80,7 +80,7 @@ def test_an_error_of_the_source_comes_after_the_texts_before_it() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
-def test_the_longest_come_first_and_everyone_comes_once(size: int) -> None:
+def test_batches_by_length_are_longest_first_and_complete(size: int) -> None:
     lengths = [3, 9, 1, 9, 4, 0]
     batches = list(batch_by_length(lengths, size))
     order = [i for batch in batches for i in batch]
@@ -91,7 +91,7 @@ def test_the_longest_come_first_and_everyone_comes_once(size: int) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 9, 12, 1000])
-def test_batches_of_so_many_positions(most: int) -> None:
+def test_batches_by_tokens_are_limited(most: int) -> None:
     lengths = [3, 9, 1, 9, 4, 0]
     batches = list(batch_by_tokens(lengths, most))
     order = [i for batch in batches for i in batch]

@@ -1,4 +1,4 @@
-"""Windows of long texts: every token once in every epoch, at other places in each."""
+"""Language-model windows: every token once in every epoch, at other offsets in each."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=6)
 
 
 def texts(lengths: list[int]) -> list[list[int]]:
-    """Of no two equal tokens."""
+    """Return texts in which all tokens differ."""
     starts = np.cumsum([0, *lengths])
     return [list(range(start, start + length)) for start, length in zip(starts.tolist(), lengths, strict=False)]
 
 
 def read(windows: LanguageModelWindows, epoch: int) -> list[list[list[int]]]:
-    """The tokens of each part of each window, with the one after them."""
+    """Return the tokens of each segment of each window, with the token after them."""
     owner, starts, spans = windows.segments(np.arange(len(windows.lengths)), epoch)
-    found: list[list[list[int]]] = [[] for _ in windows.lengths]
+    segments: list[list[list[int]]] = [[] for _ in windows.lengths]
     for window, start, span in zip(owner.tolist(), starts.tolist(), spans.tolist(), strict=True):
-        found[window].append(windows.column.ids[start : start + span + 1].tolist())
-    return found
+        segments[window].append(windows.column.ids[start : start + span + 1].tolist())
+    return segments
 
 
 @given(LENGTHS, st.integers(1, 20), st.integers(0, 50))
 def test_every_token_is_predicted_once_in_every_epoch(lengths: list[int], length: int, epoch: int) -> None:
-    """And windows keep their lengths."""
+    """Windows also keep their lengths."""
     sentences = texts(lengths)
     windows = LanguageModelWindows(Column.from_sentences(sentences), length)
     parts = read(windows, epoch)
@@ -41,7 +41,7 @@ def test_every_token_is_predicted_once_in_every_epoch(lengths: list[int], length
 
 
 @given(LENGTHS, st.integers(1, 20), st.integers(0, 50))
-def test_a_part_is_of_one_text_as_it_stands_there(lengths: list[int], length: int, epoch: int) -> None:
+def test_segments_are_contiguous_parts_of_one_text(lengths: list[int], length: int, epoch: int) -> None:
     sentences = texts(lengths)
     for window in read(LanguageModelWindows(Column.from_sentences(sentences), length), epoch):
         for part in window:
@@ -50,7 +50,7 @@ def test_a_part_is_of_one_text_as_it_stands_there(lengths: list[int], length: in
             assert part == text[at : at + len(part)]
 
 
-def test_the_first_epoch_begins_at_the_beginning() -> None:
+def test_first_epoch_is_not_rotated() -> None:
     assert read(LanguageModelWindows(Column.from_sentences([list(range(11))]), 4), 0) == [
         [[0, 1, 2, 3, 4]],
         [[4, 5, 6, 7, 8]],
@@ -58,14 +58,14 @@ def test_the_first_epoch_begins_at_the_beginning() -> None:
     ]
 
 
-def test_what_fits_one_window_stays_whole() -> None:
+def test_text_that_fits_one_window_is_not_split() -> None:
     windows = LanguageModelWindows(Column.from_sentences(texts([9, 5])), 8)
     assert all(read(windows, epoch) == read(windows, 0) for epoch in range(9))
 
 
 @pytest.mark.parametrize("length", [16, 64])
-def test_later_epochs_cut_at_other_places(length: int) -> None:
-    """Of 12 epochs no two in more than a few places, though a text has only so many."""
+def test_later_epochs_split_at_other_offsets(length: int) -> None:
+    """Any two of 12 epochs share only a few offsets."""
     windows = LanguageModelWindows(Column.from_sentences(texts([5000])), length)
     cuts = [{part[0] for window in read(windows, epoch) for part in window} for epoch in range(12)]
     shared = [len(one & other) for i, one in enumerate(cuts) for other in cuts[:i]]

@@ -1,4 +1,4 @@
-"""The order of batches: every item once an epoch, the same again from any cursor."""
+"""The order of batches: every item once an epoch, reproducible from any cursor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_epoch_holds_every_item_once(n_items: int, pool_size: int | None, shu
         assert sorted(items(list(order.iterate_epoch(epoch)))) == list(range(n_items))
 
 
-def test_no_row_is_beyond_its_width_and_no_batch_beyond_its_rows() -> None:
+def test_rows_and_batches_are_within_their_size() -> None:
     order = make()
     for placement in order.iterate_epoch():
         assert placement.n_rows == 5
@@ -90,14 +90,14 @@ def test_any_cursor_continues_exactly(pool_size: int | None) -> None:
         assert [after for _, after in tail] == [after for _, after in whole[done:]]
 
 
-def test_iterating_walks_the_epochs_in_turn() -> None:
+def test_iteration_continues_with_the_next_epoch() -> None:
     order = make()
     epochs = list(order.iterate_epoch(0)) + list(order.iterate_epoch(1))
     walked = [placement for placement, _ in islice(order.iterate(), len(epochs))]
     assert plain(walked) == plain(epochs)
 
 
-def test_a_cursor_survives_json() -> None:
+def test_cursor_json_round_trip() -> None:
     cursor = Cursor(3, 1, 4)
     assert Cursor.from_dict(json.loads(json.dumps(dataclasses.asdict(cursor)))) == cursor
 
@@ -122,7 +122,7 @@ def test_the_estimate_of_several_pools_is_near() -> None:
     assert order.estimate().n_batches == pytest.approx(len(list(order.iterate_epoch())), rel=0.05)
 
 
-def test_a_large_corpus_is_cut_into_pools_whose_remainders_waste_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pools_of_a_large_corpus_waste_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order_module, "MIN_POOL_ITEMS", 64)
     order = PackedOrder(lengths(20_000), (64, 64), 8, seed=0)
     assert order.n_pools > 1
@@ -146,18 +146,18 @@ def test_an_epoch_of_buckets_holds_every_item_once(n_items: int, pool_size: int 
         assert sorted(items(list(order.iterate_epoch(epoch)))) == list(range(n_items))
 
 
-def test_a_bucket_has_one_item_a_row_as_wide_as_the_longest_and_no_more_positions_than_asked() -> None:
+def test_bucket_has_one_item_per_row_and_limited_positions() -> None:
     order = buckets()
     for placement in order.iterate_epoch():
-        found = order.lengths[placement.items]
+        lengths = order.lengths[placement.items]
         assert placement.one_item_per_row
         assert placement.rows.tolist() == list(range(placement.n_rows))
-        assert placement.widths == tuple(found.max(axis=0).tolist())
+        assert placement.widths == tuple(lengths.max(axis=0).tolist())
         assert placement.n_rows * max(placement.widths) <= 100
     assert not make().pool_batches(0, 0)[0].one_item_per_row
 
 
-def test_items_of_a_bucket_are_of_like_length_and_none_is_left_with_a_few() -> None:
+def test_items_of_a_bucket_are_of_similar_length() -> None:
     order = buckets(2000, pool_size=None)
     batches = list(order.iterate_epoch())
     assert max(np.ptp(order.lengths[batch.items].max(axis=1)) for batch in batches) <= 2
@@ -166,7 +166,7 @@ def test_items_of_a_bucket_are_of_like_length_and_none_is_left_with_a_few() -> N
     assert len(batches) <= 1.1 * np.ceil(order.lengths.max(axis=1).sum() / 100)
 
 
-def test_an_item_longer_than_a_batch_is_one_by_itself() -> None:
+def test_item_longer_than_a_batch_is_a_batch() -> None:
     order = BucketOrder(np.array([[300], [4], [5]], dtype=np.int32), 10, seed=1)
     assert sorted(sorted(placement.items.tolist()) for placement in order.pool_batches(0, 0)) == [[0], [1, 2]]
 
@@ -188,7 +188,7 @@ def test_buckets_are_a_function_of_seed_epoch_and_pool() -> None:
     assert plain(fixed.pool_batches(1, 0)) == plain(fixed.pool_batches(0, 0))
 
 
-def test_buckets_go_on_from_any_cursor() -> None:
+def test_buckets_resume_from_any_cursor() -> None:
     whole = list(islice(buckets().iterate(), 60))
     assert whole[-1][1].epoch > 0
     for at in (1, 7, 23, 40):
@@ -204,6 +204,6 @@ def test_only_chosen_items_are_in_buckets_and_the_estimate_counts_them() -> None
     assert sorted(items(batches)) == chosen.tolist()
     estimate = order.estimate()
     assert estimate.n_batches == len(batches)
-    for side, fill in enumerate(estimate.packing_efficiency):
-        room = sum(batch.n_rows * batch.widths[side] for batch in batches)
-        assert fill == pytest.approx(order.lengths[chosen, side].sum() / room)
+    for side, efficiency in enumerate(estimate.packing_efficiency):
+        n_positions = sum(batch.n_rows * batch.widths[side] for batch in batches)
+        assert efficiency == pytest.approx(order.lengths[chosen, side].sum() / n_positions)

@@ -1,4 +1,4 @@
-"""Packing: every item in one row, no row too full, and nearly all positions used."""
+"""Packing: every item in one row, no row beyond its capacity, and high packing efficiency."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.data.packing import Packing, concatenate_ranges, pack
 
 
 def pairs(n: int, seed: int = 0, ratio: float = 1.0) -> np.ndarray:
-    """Lengths like those of news translation, the end token counted."""
+    """Return lengths like those of news translation, <eos> included."""
     generator = np.random.default_rng(seed)
     target = np.clip(generator.lognormal(3.1, 0.55, n), 4, 100)
     source = np.clip(ratio * target * generator.uniform(0.85, 1.15, n), 2, 100)
@@ -20,19 +20,19 @@ def pairs(n: int, seed: int = 0, ratio: float = 1.0) -> np.ndarray:
 
 
 def loads(lengths: np.ndarray, packed: Packing) -> np.ndarray:
-    """Positions used in each row, per side."""
+    """Return the positions used in each row, per side."""
     assert packed.rows.shape == (len(lengths),)
     return np.stack([np.bincount(packed.rows, side, packed.n_rows) for side in lengths.T], axis=1)
 
 
 def fill(lengths: np.ndarray, packed: Packing, capacity: Sequence[int]) -> np.ndarray:
-    """The share of positions that hold a token, per side."""
+    """Return the packing efficiency, per side."""
     return lengths.sum(axis=0) / (packed.n_rows * np.array(capacity))
 
 
 @pytest.mark.parametrize("n_sides", [1, 2, 3])
 @pytest.mark.parametrize("n_items", [1, 2, 50, 700])
-def test_no_row_is_too_full_and_none_is_empty(n_items: int, n_sides: int) -> None:
+def test_rows_are_within_capacity_and_not_empty(n_items: int, n_sides: int) -> None:
     capacity = (40, 64, 50)[:n_sides]
     generator = np.random.default_rng(n_items)
     lengths = np.stack([generator.integers(1, most + 1, n_items) for most in capacity], axis=1)
@@ -41,7 +41,7 @@ def test_no_row_is_too_full_and_none_is_empty(n_items: int, n_sides: int) -> Non
     assert set(packed.rows.tolist()) == set(range(packed.n_rows))
 
 
-def test_items_that_fit_exactly_leave_nothing_empty() -> None:
+def test_exactly_fitting_items_leave_no_padding() -> None:
     lengths = np.array([[7], [3], [5], [5], [10], [4], [6]])
     packed = pack(lengths, [10])
     assert packed.n_rows == 4
@@ -106,6 +106,6 @@ def test_an_item_longer_than_a_row_is_refused() -> None:
         pack(np.array([[9, 1], [2, 3]]), (8, 8))
 
 
-def test_spread_counts_up_from_each_start() -> None:
+def test_concatenated_ranges() -> None:
     assert concatenate_ranges(np.array([5, 0, 9]), np.array([3, 0, 2])).tolist() == [5, 6, 7, 9, 10]
     assert concatenate_ranges(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []

@@ -1,4 +1,4 @@
-"""Making batches ahead: the same batches in the same order, errors passed on, no thread left behind."""
+"""Prefetching: the same batches in the same order, errors passed on, no thread left running."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def _no_thread_left() -> Iterator[None]:
     assert threading.active_count() == before
 
 
-def numbered(count: int, made: list[int] | None = None) -> Iterator[tuple[Rows, int]]:
+def numbered(count: int, built: list[int] | None = None) -> Iterator[tuple[Rows, int]]:
     for number in range(count):
-        if made is not None:
-            made.append(number)
+        if built is not None:
+            built.append(number)
         yield sentences_to_rows([[number]], pad_id=0), number
 
 
-def settled(made: list[int], count: int) -> bool:
-    """As many were made in time, and then no more."""
+def is_settled(built: list[int], count: int) -> bool:
+    """Return True if exactly `count` batches are built, waiting up to ten seconds."""
     deadline = time.monotonic() + 10
-    while len(made) < count and time.monotonic() < deadline:
+    while len(built) < count and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.05)
-    return len(made) == count
+    return len(built) == count
 
 
 @pytest.mark.parametrize("ahead", [1, 3, 50])
@@ -49,15 +49,15 @@ def test_batches_are_moved_to_the_device() -> None:
         assert [rows.ids.device.type for rows, _ in batches] == ["meta", "meta"]
 
 
-def test_only_a_few_are_made_ahead() -> None:
-    made: list[int] = []
-    with Prefetcher(numbered(100, made), CPU, n_ahead=4) as batches:
-        assert settled(made, 4)
+def test_number_of_prefetched_batches_is_limited() -> None:
+    built: list[int] = []
+    with Prefetcher(numbered(100, built), CPU, n_ahead=4) as batches:
+        assert is_settled(built, 4)
         next(iter(batches))
-        assert settled(made, 5)
+        assert is_settled(built, 5)
 
 
-def test_they_are_made_in_another_thread() -> None:
+def test_batches_are_built_in_another_thread() -> None:
     def where() -> Iterator[tuple[Rows, str]]:
         yield sentences_to_rows([[1]], pad_id=0), threading.current_thread().name
 
@@ -65,7 +65,7 @@ def test_they_are_made_in_another_thread() -> None:
         assert [name for _, name in batches] == ["regard-prefetch"]
 
 
-def test_an_error_is_raised_where_the_batches_are_used_after_those_before_it() -> None:
+def test_error_of_the_thread_is_raised_in_the_consumer_in_order() -> None:
     def failing() -> Iterator[tuple[Rows, int]]:
         yield from numbered(2)
         raise ValueError("a bad batch")
@@ -81,16 +81,16 @@ def test_an_error_is_raised_where_the_batches_are_used_after_those_before_it() -
     assert seen == [0, 1]
 
 
-def test_leaving_early_stops_the_making() -> None:
-    made: list[int] = []
-    with Prefetcher(numbered(10**9, made), CPU, n_ahead=2) as batches:
+def test_leaving_early_stops_the_thread() -> None:
+    built: list[int] = []
+    with Prefetcher(numbered(10**9, built), CPU, n_ahead=2) as batches:
         for _, note in batches:
             if note == 5:
                 break
-    assert len(made) <= 9
+    assert len(built) <= 9
 
 
-def test_leaving_without_a_look_stops_the_making() -> None:
+def test_leaving_without_iterating_stops_the_thread() -> None:
     with Prefetcher(numbered(10**9), CPU):
         pass
 
@@ -102,17 +102,17 @@ def leave_with(error: type[BaseException]) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_error_of_the_consumer_stops_the_making(error: type[BaseException]) -> None:
+def test_error_of_the_consumer_stops_the_thread(error: type[BaseException]) -> None:
     with pytest.raises(error):
         leave_with(error)
 
 
-def test_the_end_can_be_met_twice() -> None:
+def test_exhausted_prefetcher_stays_exhausted() -> None:
     with Prefetcher(numbered(1), CPU) as batches:
         assert [len(list(batches)), len(list(batches))] == [1, 0]
 
 
 @pytest.mark.gpu
-def test_batches_reach_the_gpu_whole() -> None:
+def test_batches_are_moved_to_the_gpu() -> None:
     with Prefetcher(numbered(200), torch.device("cuda")) as batches:
         assert [(rows.ids.device.type, rows.ids.item()) for rows, _ in batches] == [("cuda", n) for n in range(200)]

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import resource
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from regard.data.columns import Column, EncodedChunk, LabelColumnSpec, ScalarColumnSpec, TokenColumnSpec
-from regard.data.store import DigestMismatchError, TokenStore, compute_fingerprint
+from regard.data.store import DigestMismatchError, TokenStore
 
 SOURCE = [[5, 6, 7], [], [8], [9, 10, 11, 12], [13]]
 TARGET = [[1], [2, 3], [], [4, 5], [6, 7, 8]]
@@ -173,10 +172,10 @@ def test_full_disk_raises_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_stale_temporary_directories_are_removed(tmp_path: Path) -> None:
     for name, age in (("dead", 7200), ("alive", 5)):
-        aside = tmp_path / f".store.{name}.partial"
-        aside.mkdir()
-        (aside / "source.ids").write_bytes(b"12")
-        for path in (aside / "source.ids", aside):
+        partial = tmp_path / f".store.{name}.partial"
+        partial.mkdir()
+        (partial / "source.ids").write_bytes(b"12")
+        for path in (partial / "source.ids", partial):
             stamp = path.stat().st_mtime - age
             os.utime(path, (stamp, stamp))
     write(tmp_path / "store")
@@ -245,27 +244,3 @@ def test_digest_of_token_columns_is_that_of_format_1(tmp_path: Path) -> None:
         hashes[2 * side + 1].update(column.offsets[1:].copy().data)
     expected = hashlib.blake2b(b"".join(each.digest() for each in hashes), digest_size=16).hexdigest()
     assert write(tmp_path / "store").digest == expected
-
-
-def test_fingerprint_changes_with_files_and_parts(tmp_path: Path) -> None:
-    file = tmp_path / "text.en"
-    file.write_bytes(b"x" * (3 << 20))
-    first = compute_fingerprint([file], "tokenizer")
-    assert first == compute_fingerprint([file], "tokenizer")
-    seen = {
-        first,
-        compute_fingerprint([file], "other"),
-        compute_fingerprint([file], "token", "izer"),
-        compute_fingerprint([]),
-    }
-    os.utime(file, ns=(1, 1))
-    seen.add(compute_fingerprint([file], "tokenizer"))
-    file.write_bytes(b"x" * (3 << 20) + b"y")
-    os.utime(file, ns=(1, 1))
-    seen.add(compute_fingerprint([file], "tokenizer"))
-    file.write_bytes(b"x" * (3 << 20) + b"z")
-    os.utime(file, ns=(1, 1))
-    seen.add(compute_fingerprint([file], "tokenizer"))
-    shutil.copy2(file, tmp_path / "text.fr")
-    seen.add(compute_fingerprint([tmp_path / "text.fr"], "tokenizer"))
-    assert len(seen) == 8

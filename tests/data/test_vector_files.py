@@ -1,4 +1,4 @@
-"""Files of vectors: written as they come, read back as they were, whole or not there."""
+"""Vector files: written incrementally and atomically, read back unchanged."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ ROWS = [(1, 0, "a"), (1, 1, "tab\there"), (2, 0, "\\"), (3, 0, "é"), (3, 1, "li
 
 
 @pytest.mark.parametrize("parts", [[], [5], [2, 0, 3]])
-def test_an_array_grows_as_vectors_come(parts: list[int], tmp_path: Path) -> None:
+def test_array_is_written_incrementally(parts: list[int], tmp_path: Path) -> None:
     path, done = tmp_path / "v.npy", 0
     with open_vector_file(path, 3, TEXT_VECTOR_COLUMNS) as file:
         for count in parts:
             some = slice(done, done + count)
             file.write([(number, "text") for number in range(count)], VECTORS[some])
             done += count
-    found = np.load(path)
-    assert (found.dtype, found.shape) == (np.float32, (done, 3))
-    np.testing.assert_array_equal(found, VECTORS[:done])
+    array = np.load(path)
+    assert (array.dtype, array.shape) == (np.float32, (done, 3))
+    np.testing.assert_array_equal(array, VECTORS[:done])
     assert [each.name for each in tmp_path.iterdir()] == ["v.npy"]
 
 
-def test_words_have_an_index_beside_their_array(tmp_path: Path) -> None:
+def test_array_of_words_has_an_index_file(tmp_path: Path) -> None:
     with open_vector_file(tmp_path / "w.npy", 3, WORDS) as file:
         file.write(ROWS[:2], VECTORS[:2])
         file.write(ROWS[2:], VECTORS[2:])
@@ -42,7 +42,7 @@ def test_words_have_an_index_beside_their_array(tmp_path: Path) -> None:
     ]
 
 
-def test_a_table(tmp_path: Path) -> None:
+def test_parquet_table(tmp_path: Path) -> None:
     with open_vector_file(tmp_path / "w.parquet", 3, WORDS) as file:
         file.write(ROWS[:2], VECTORS[:2])
         file.write([], VECTORS[:0])
@@ -55,7 +55,7 @@ def test_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["v.npy", "v.parquet"])
-def test_what_breaks_off_leaves_what_was_there(name: str, tmp_path: Path) -> None:
+def test_interrupted_writing_leaves_the_old_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text("before")
 
@@ -70,7 +70,7 @@ def test_what_breaks_off_leaves_what_was_there(name: str, tmp_path: Path) -> Non
     assert path.read_text() == "before"
 
 
-def test_places_where_no_vectors_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder.npy").mkdir()
     messages = {
@@ -86,12 +86,12 @@ def test_places_where_no_vectors_can_be_written(tmp_path: Path, monkeypatch: pyt
     assert check_vector_path("V.NPY") == Path("V.NPY")
 
 
-def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: Path) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("regard.data.vector_files.fsync_path", full)
-    expected = r"v.npy: cannot be written: no space left on device; choose another place"
+    expected = r"v.npy: cannot be written \(No space left on device\); make room, or choose another path"
     with (
         pytest.raises(InputError, match=expected),
         open_vector_file(tmp_path / "v.npy", 3, TEXT_VECTOR_COLUMNS) as file,

@@ -1,4 +1,4 @@
-"""The demo's corpus: a function from English to French, the same for the same seed."""
+"""The demo's corpus: a deterministic function from English to French."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_same_seed_same_corpus() -> None:
     assert cldr.generate_corpus(200, 20, seed=3) != cldr.generate_corpus(200, 20, seed=4)
 
 
-def test_sizes_are_as_asked_and_no_english_comes_twice(split: tuple[list[Pair], list[Pair]]) -> None:
+def test_requested_sizes_and_unique_sources(split: tuple[list[Pair], list[Pair]]) -> None:
     train, test = split
     assert (len(train), len(test)) == (6_000, 300)
     assert len({pair.source for pair in chain(train, test)}) == 6_300
 
 
-def test_english_decides_french() -> None:
-    """Drawn many times over and not thinned out, so that forms that shared their English would meet."""
+def test_source_determines_target() -> None:
+    """Sampled often and not deduplicated, so that forms sharing their English would collide."""
     rng = Random(0)
     french: dict[str, str] = {}
     for kind in cldr.GENERATOR_WEIGHTS:
@@ -100,10 +100,10 @@ def test_texts_are_short_lines(pairs: list[Pair]) -> None:
 
 
 @pytest.mark.parametrize(("english", "french"), LANDMARKS.values(), ids=LANDMARKS)
-def test_every_kind_is_there_and_in_good_form(pairs: list[Pair], english: str, french: str) -> None:
-    found = [pair for pair in pairs if re.search(english, pair.source)]
-    assert found
-    assert [pair for pair in found if not re.search(french, pair.target)] == []
+def test_every_generator_occurs_in_its_form(pairs: list[Pair], english: str, french: str) -> None:
+    matching = [pair for pair in pairs if re.search(english, pair.source)]
+    assert matching
+    assert [pair for pair in matching if not re.search(french, pair.target)] == []
 
 
 def test_french_sentences_avoid_the_first_of_the_month(pairs: list[Pair]) -> None:
@@ -126,7 +126,7 @@ def test_numbers_against_french_signs(pairs: list[Pair]) -> None:
     assert_translated(pairs, r"-?[\d,]+(\.\d+)?", lambda text: text.translate(FRENCH_SIGNS))
 
 
-def test_units_and_cities_by_eye() -> None:
+def test_some_units_and_cities() -> None:
     assert in_both(cldr.make_quantity_generator("mass-kilogram", 1, 1)(Random())) == ("1 kilogram", "1 kilogramme")
     assert in_both(cldr.make_quantity_generator("length-inch", 12, 12)(Random())) == ("12 inches", "12 pouces")
     cities = {in_both(cldr.city(Random(seed))) for seed in range(300)}
@@ -150,10 +150,10 @@ def test_without_babel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def assert_translated(pairs: list[Pair], english: str, expected: Callable[[str], str]) -> None:
-    """Every pair whose English has this form is as expected, spaces aside, and there are some."""
-    found = [pair for pair in pairs if re.fullmatch(english, pair.source)]
-    assert len(found) > 20
-    assert [pair for pair in found if plain(pair.target) != plain(expected(pair.source))] == []
+    """Check that every pair whose English has this form is as expected but for spaces, and that there are some."""
+    matching = [pair for pair in pairs if re.fullmatch(english, pair.source)]
+    assert len(matching) > 20
+    assert [pair for pair in matching if plain(pair.target) != plain(expected(pair.source))] == []
 
 
 def full_date(english: str) -> str:
@@ -170,5 +170,5 @@ def in_both(fact: cldr.Phrase) -> tuple[str, str]:
 
 
 def plain(text: str) -> str:
-    """Spaces of every width as the common one: which one CLDR chooses changes with its versions."""
+    """Return the text with plain spaces, because CLDR's choice of spaces changes with its versions."""
     return " ".join(text.split())

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_driver import Mount, Opened, OpenFile
-from sample_view_data import sheet
+from page_driver import Mount, OpenFile, OpenPage
+from sample_view_data import make_view_data
 
 from regard.disk import json_text
 from regard.look.render.page import build_page_data, bundle_script, read_stylesheet
@@ -36,17 +36,21 @@ def browser() -> Iterator[Any]:
 def open_file(browser: Any, tmp_path: Path) -> Iterator[OpenFile]:
     """Opens a page from its file; in the end, nothing may have been asked of the network, and nothing complained of."""
     contexts: list[Any] = []
-    found: list[tuple[Opened, str]] = []
+    found: list[tuple[OpenPage, str]] = []
 
-    def opens(text: str, *, width: int = 1600, scheme: str = "light", built: bool = True) -> Opened:
+    def opens(
+        text: str, *, width: int = 1600, scheme: str = "light", built: bool = True, unfolded: bool = True
+    ) -> OpenPage:
         path = tmp_path / f"page{len(contexts)}.html"
         path.write_text(text, encoding="utf-8")
         contexts.append(browser.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme))
-        opened = Opened(contexts[-1].new_page())
+        opened = OpenPage(contexts[-1].new_page())
         found.append((opened, path.as_uri()))
         opened.tab.goto(path.as_uri())
         if built:
             opened.until(built="true")
+        if unfolded and built:
+            opened.unfold()
         return opened
 
     yield opens
@@ -58,9 +62,9 @@ def open_file(browser: Any, tmp_path: Path) -> Iterator[OpenFile]:
 
 
 @pytest.fixture(scope="module")
-def stage(browser: Any) -> Opened:
+def stage(browser: Any) -> OpenPage:
     """A page of somebody else, with the component in it."""
-    opened = Opened(browser.new_page(viewport={"width": 1600, "height": 1000}, color_scheme="light"))
+    opened = OpenPage(browser.new_page(viewport={"width": 1600, "height": 1000}, color_scheme="light"))
     opened.tab.set_content(
         f"<!doctype html><style>{read_stylesheet()}</style><div id=look></div><script>{bundle_script()}</script>"
     )
@@ -68,16 +72,17 @@ def stage(browser: Any) -> Opened:
 
 
 @pytest.fixture
-def mount(stage: Opened) -> Iterator[Mount]:
-    """Draws a sheet on the stage, in the place of the one before."""
+def mount(stage: OpenPage) -> Iterator[Mount]:
+    """Draws view data on the stage, in the place of the one before."""
 
-    def mounts(seen: ViewData) -> Opened:
+    def mounts(seen: ViewData) -> OpenPage:
         stage.tab.bring_to_front()
         stage.tab.mouse.move(1, 1)
         swap = """packed => { if (window.seen) window.seen.destroy(); scrollTo(0, 0);
             window.seen = regardLook(document.getElementById("look"), packed); }"""
         stage.tab.evaluate(swap, json.loads(json_text(build_page_data(seen))))
         stage.until(built="true")
+        stage.unfold()
         return stage
 
     yield mounts
@@ -86,12 +91,12 @@ def mount(stage: Opened) -> Iterator[Mount]:
 
 @pytest.fixture(scope="module")
 def whole() -> ViewData:
-    return sheet()
+    return make_view_data()
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[ViewData], Any]:
-    """Draws a sheet; gives the figure, laid out as in a file."""
+    """Draws view data; gives the figure, laid out as in a file."""
     Figure = pytest.importorskip("matplotlib.figure").Figure
 
     figures: list[Any] = []
@@ -103,8 +108,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[ViewData
 
     monkeypatch.setattr(Figure, "savefig", keep)
 
-    def draw(sheet: ViewData) -> Any:
-        plot_view(sheet, tmp_path / "figure.png")
+    def draw(data: ViewData) -> Any:
+        plot_view(data, tmp_path / "figure.png")
         return figures.pop()
 
     return draw

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from regard.look.views.view_data import ViewData
 
-Mount = Callable[[ViewData], "Opened"]
-OpenFile = Callable[..., "Opened"]
+Mount = Callable[[ViewData], "OpenPage"]
+OpenFile = Callable[..., "OpenPage"]
 
 
-class Opened:
+class OpenPage:
     """A page that is open, what it asked for and what it complained about."""
 
     def __init__(self, tab: Any) -> None:
@@ -32,6 +32,10 @@ class Opened:
     def until(self, **state: object) -> None:
         """Wait until the page says so of itself."""
         self.tab.wait_for_selector("#look" + "".join(f'[data-{name}="{value}"]' for name, value in state.items()))
+
+    def unfold(self) -> None:
+        """Open all sections."""
+        self.tab.evaluate("for (const section of document.querySelectorAll('details.view')) section.open = true")
 
     def point(self, matrix: str, row: int, column: int, shape: tuple[int, int]) -> dict[str, float]:
         """Move the pointer to a cell; the numbers the page then shows, by name."""

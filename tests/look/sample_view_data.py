@@ -1,4 +1,4 @@
-"""Sheets for the page, made up but plausible: heads that look back, at themselves, at one token, at a few, at all."""
+"""View data for the page, made up but plausible: heads attend back, to themselves, to one token, a few or all."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def of_prediction(sides: dict[str, list[str]], seed: int = 0) -> Iterator[ViewAr
     yield ViewArray("faithfulness", "", "score", (methods,), drop.mean(-1))
 
 
-def sheet(
+def make_view_data(
     kinds: Sequence[str] = ("encoder", "decoder", "cross"),
     *,
     source: int = 8,
@@ -182,6 +182,6 @@ def about(sides: dict[str, list[str]]) -> dict[str, object]:
 
 def hostile() -> ViewData:
     """A text that would like to leave its place."""
-    seen = sheet(("encoder",), source=len(HOSTILE))
+    seen = make_view_data(("encoder",), source=len(HOSTILE))
     facts = {"model": "</title><b>model</b>", "text": "".join(HOSTILE), "difference": 1.0}
     return replace(seen, sides={"encoder": HOSTILE}, about=facts, notes={"attention": HOSTILE})

@@ -25,9 +25,7 @@ def seen() -> Inspection:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_attention_is_what_the_model_used_and_no_more_than_rounding_from_how_it_runs(
-    seen: Inspection, kind: str
-) -> None:
+def test_recorded_attention_agrees_with_the_fused_pass(seen: Inspection, kind: str) -> None:
     found = seen.attention(kind)
     assert found.shape == (LAYERS, HEADS, *KINDS[kind])
     assert_close(found.sum(-1), torch.ones_like(found[..., 0]))
@@ -54,7 +52,7 @@ def test_effective_attention_gives_every_head_the_same_output(seen: Inspection, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_positions_added_to_values_are_part_of_what_is_carried(kind: str) -> None:
+def test_positions_added_to_values_are_part_of_transformed_values(kind: str) -> None:
     """Replacing the weights by effective ones changes nothing in the output of any attention, whatever the scheme."""
     seen = Inspection(translator(SOURCE, TARGET, positions="relative-values"))
     names = list(seen.look_target.attentions(kind))
@@ -81,7 +79,7 @@ def test_identifiability_counts_visible_keys(seen: Inspection) -> None:
     assert (seen.identifiability("cross").share > 0).all()
 
 
-def test_attribution_own_share_and_straying(seen: Inspection) -> None:
+def test_attribution_self_contribution_and_dominated_fraction(seen: Inspection) -> None:
     for stack, inputs, outputs in (("encoder", SOURCE, SOURCE), ("decoder", SOURCE + TARGET, TARGET)):
         last = seen.attribution(stack=stack)
         assert last.shape == (inputs, outputs)
@@ -114,14 +112,14 @@ def test_norms_rollout_flow_and_similarity(seen: Inspection) -> None:
     [
         (
             lambda seen: seen.attention("self"),
-            "no kind of attention is called 'self'; there are: encoder, decoder, cross",
+            "unknown kind of attention 'self'; known: encoder, decoder, cross",
         ),
         (lambda seen: seen.attribution(2), "layer 2: there are 2, counted from 0"),
         (lambda seen: seen.similarity(0, 9), "head 9: there are 2, counted from 0"),
         (lambda seen: seen.attribution(0, "top"), "this model has no top; it has: encoder, decoder"),
     ],
 )
-def test_what_is_not_there_is_named(seen: Inspection, ask: object, message: str) -> None:
+def test_unavailable_views_and_options_are_refused(seen: Inspection, ask: object, message: str) -> None:
     with pytest.raises(InputError) as caught:
         ask(seen)
     assert str(caught.value) == message
@@ -132,7 +130,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Translator:
     return regard.load(learned(tmp_path_factory.mktemp("look")), device="cpu")
 
 
-def test_a_translator_looks_at_what_it_writes(model: Translator) -> None:
+def test_a_translator_is_examined_on_its_translation(model: Translator) -> None:
     source, target = EIGHT[0]
     seen, given = model.look(source), model.look(source, target)
     best = model.translate(source, attention=True)[0]
@@ -143,7 +141,7 @@ def test_a_translator_looks_at_what_it_writes(model: Translator) -> None:
     assert seen.difference < 1e-4
 
 
-def test_nothing_to_look_at(model: Translator) -> None:
+def test_empty_and_long_texts_are_refused(model: Translator) -> None:
     with pytest.raises(InputError, match="the text is empty"):
         model.look("")
     with pytest.raises(InputError, match="tokens; this model takes at most 31"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from recurrent import SHAPES, language_model, stirred, translator
+from recurrent import SHAPES, language_model, randomise_weights, translator
 from sentences import VOCABULARY
 from torch import Tensor
 from torch.testing import assert_close
@@ -46,7 +46,7 @@ def subject(source: list[int] = SOURCE, **shape: Any) -> LookTarget:
 
 @pytest.mark.parametrize("attention", ["additive", "dot", "general"])
 @pytest.mark.parametrize("feeding", [False, True])
-def test_attention_is_what_the_model_looked_at_token_by_token(attention: str, feeding: bool) -> None:
+def test_attention_equals_stepwise_decoding(attention: str, feeding: bool) -> None:
     found = subject(attention=attention, input_feeding=feeding)
     seen, model = Inspection(found), found.model
     weights = seen.attention("cross")
@@ -61,7 +61,7 @@ def test_attention_is_what_the_model_looked_at_token_by_token(attention: str, fe
     assert seen.kinds == ["cross"]
 
 
-def test_effective_attention_keeps_what_the_values_carry_and_drops_the_rest() -> None:
+def test_effective_attention_keeps_the_output() -> None:
     long = [3, 4, 5, 6, 7, 8, 9, 10, 11, 3, 5, 2]
     found = subject(long, attention="dot", directions="both", d_model=8)
     seen = Inspection(found)
@@ -99,21 +99,21 @@ def test_attribution_is_the_norm_of_the_jacobian(shape: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
-def test_every_view_there_is_can_be_had_and_drawn(shape: dict[str, Any]) -> None:
+def test_every_available_view_renders(shape: dict[str, Any]) -> None:
     seen = Inspection(subject(**shape))
-    sheet = seen.view_data("all")
-    views = {array.view for array in sheet.arrays}
+    data = seen.view_data("all")
+    views = {array.view for array in data.arrays}
     assert {"attribution", "gradients", "faithfulness"} <= views
     assert ({"attention", "effective", "norms", "identifiability"} <= views) == (shape["attention"] != "none")
     assert ("similarity" in views) == (shape["attention"] == "general")
     assert "rollout" not in views
     assert float(seen.gradients().convergence_delta.max()) < 1e-3
-    assert "attribution" in render_text(sheet, 80)
-    assert "<script>" in render_page(sheet)
+    assert "attribution" in render_text(data, 80)
+    assert "<script>" in render_page(data)
     assert "random" in seen.faithfulness().methods
 
 
-def test_integrated_gradients_sum_to_what_the_text_changes() -> None:
+def test_integrated_gradients_sum_to_the_change() -> None:
     found = subject(attention="additive")
     nothing = {name: torch.zeros_like(x) for name, x in record_inputs(found).items()}
     with torch.no_grad(), replace_inputs(found, nothing):
@@ -123,7 +123,7 @@ def test_integrated_gradients_sum_to_what_the_text_changes() -> None:
     assert_close(Inspection(found).gradients().integrated_gradients.sum(0), after - before, rtol=0, atol=1e-3)
 
 
-def test_where_there_is_no_attention_one_line_says_so() -> None:
+def test_models_without_attention_say_so_in_one_line() -> None:
     seen = Inspection(subject(attention="none"))
     assert seen.kinds == []
     no_token = "this model has nothing to show for --view attention: no token of it looks at another by attention"
@@ -142,7 +142,7 @@ def test_where_there_is_no_attention_one_line_says_so() -> None:
 
 def test_a_reader_and_a_language_model() -> None:
     config = RecurrentEncoderConfig(preset="tiny", d_model=8, n_layers=2, dropout=0.0)
-    reader = stirred(RecurrentEncoder(config, VOCABULARY, {"tags": Linear(8, 3)}), 0).eval()
+    reader = randomise_weights(RecurrentEncoder(config, VOCABULARY, {"tags": Linear(8, 3)}), 0).eval()
     rows = sentences_to_rows([SOURCE], pad_id=0)
     parted = SegmentedRows(rows.ids, rows.segment, rows.position, torch.zeros_like(rows.ids))
     tagged = LookTarget(
@@ -168,7 +168,7 @@ def test_a_reader_and_a_language_model() -> None:
     assert (share.triu() > 0).sum() == 21
 
 
-def test_where_no_view_is_named_a_file_and_the_screen_show_the_same(
+def test_default_view_is_the_same_in_a_file_and_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Attention where there is any, else the pooling by it, else gradients."""

@@ -27,23 +27,23 @@ SHAPES = [
 ]
 
 
-def alone(*sentences: Sequence[int]) -> Rows:
-    """One sentence per row, noise behind each."""
+def one_per_row(*sentences: Sequence[int]) -> Rows:
+    """Return one sentence per row, followed by noise."""
     return packed(*([sentence] for sentence in sentences))
 
 
 def translator(seed: int = 0, **changes: object) -> RecurrentSeq2Seq:
     config = RecurrentSeq2SeqConfig(**{**SMALL, "n_decoder_layers": 2, **changes})  # type: ignore[arg-type]
-    return stirred(RecurrentSeq2Seq(config, VOCABULARY, VOCABULARY, joint=True), seed)
+    return randomise_weights(RecurrentSeq2Seq(config, VOCABULARY, VOCABULARY, joint=True), seed)
 
 
 def language_model(seed: int = 0, **changes: object) -> RecurrentLM:
     config = RecurrentLMConfig(**{**SMALL, **changes})  # type: ignore[arg-type]
-    return stirred(RecurrentLM(config, VOCABULARY), seed)
+    return randomise_weights(RecurrentLM(config, VOCABULARY), seed)
 
 
-def stirred(model: nn.Module, seed: int) -> nn.Module:
-    """In float64, with every parameter away from the values it starts from."""
+def randomise_weights(model: nn.Module, seed: int) -> nn.Module:
+    """Convert to float64 and add noise to every initial weight."""
     generator = torch.Generator().manual_seed(seed)
     initialise_weights(model, generator)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Small models and packed rows made by hand, for the tests of regard.models."""
+"""Small models and packed rows for the tests of regard.models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NORMS = ["post", "pre"]
 
 
 def packed(*rows: Sequence[Sequence[int]]) -> Rows:
-    """Rows of sentences laid end to end, as wide as the widest; ids of empty positions are noise on purpose."""
+    """Return packed rows of sentences; ids of empty positions are noise on purpose."""
     width = max(sum(map(len, row)) for row in rows)
     ids = torch.full((len(rows), width), VOCABULARY - 1, dtype=torch.int32)
     segment, position = torch.zeros_like(ids), torch.zeros_like(ids)
@@ -48,7 +48,7 @@ def tiny_config(**changes: object) -> TransformerSeq2SeqConfig:
 
 
 def tiny_model(seed: int = 0, **changes: object) -> TransformerSeq2Seq:
-    """In float64, with every parameter away from the values it starts from."""
+    """Convert to float64 and add noise to every initial weight."""
     model = TransformerSeq2Seq(tiny_config(**changes), VOCABULARY, VOCABULARY, joint=True)
     generator = torch.Generator().manual_seed(seed)
     initialise_weights(model, generator)

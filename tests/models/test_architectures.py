@@ -1,4 +1,4 @@
-"""The table of models: what a recipe may name, what is said of the rest, and a family regard has never seen."""
+"""The tables of architectures, messages about unknown ones, and a new architecture defined in a test."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ WORK: dict[type[nn.Module], tuple[Architectures, tuple[Any, ...], dict[str, Any]
 }
 
 
-def test_every_model_can_do_the_work_of_its_table_and_knows_its_name() -> None:
-    for interface, (families, rest, more) in WORK.items():
+def test_every_model_implements_the_interface_of_its_table() -> None:
+    for interface, (families, arguments, options) in WORK.items():
         for name, (Config, Model) in families.items():
             config = Config(**apply_preset({"preset": "tiny"}, Config))
             assert config.architecture == name
-            assert isinstance(Model(config, *rest, **more), interface)
+            assert isinstance(Model(config, *arguments, **options), interface)
             assert {"tiny", "mini", "small", "medium", "base"} <= Config.presets.keys()
     assert {id(task.architectures) for task in TASKS.values()} == {
         id(each) for each in (SEQ2SEQ_MODELS, ENCODER_MODELS, MASKED_LMS, CAUSAL_LMS)
     }
 
 
-def test_what_is_not_there_is_named() -> None:
+def test_unknown_architectures_are_refused() -> None:
     assert architecture_of(SEQ2SEQ_MODELS, {}, "x") is SEQ2SEQ_MODELS["transformer"]
     with pytest.raises(ConfigError, match=r"^x: model\.architecture = 'rnm'; accepted here: transformer, rnn$"):
         architecture_of(SEQ2SEQ_MODELS, {"architecture": "rnm"}, "x")
@@ -62,24 +62,24 @@ def test_what_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         ({"architecture": "rnn", "n_heads": 4}, "model.n_heads belongs to model.architecture = transformer, not rnn"),
         ({"cell": "gru"}, "model.cell belongs to model.architecture = rnn, not transformer"),
         ({"architecture": "static", "n_layers": 4}, "model.n_layers belongs to .* transformer or rnn, not static"),
     ],
 )
-def test_an_option_of_another_architecture_says_whose_it_is(table: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^x: {said}; leave it out$"):
+def test_keys_of_another_architecture_are_refused(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^x: {message}; leave it out$"):
         architecture_of(ENCODER_MODELS, table, "x")
     assert (
         architecture_of(ENCODER_MODELS, {"nonsense": 1}, "x") is ENCODER_MODELS["transformer"]
-    )  # of nobody: the check of the table names it
+    )  # an unknown key: the check of the table names it
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToyConfig(ModelConfig):
-    """A family whole in this file: the next token from the last one alone."""
+    """An architecture defined in this file: the next token depends on the last one alone."""
 
     presets: ClassVar[Any] = {"tiny": {"d_model": 16, "dropout": 0.0}}
     largest_cpu_preset: ClassVar[str] = "tiny"
@@ -103,8 +103,8 @@ class Toy(CausalLM):
         self.softmax_embedding = nn.Embedding(vocabulary, config.d_model)
 
     def hidden_states(self, rows: Rows) -> Float[Tensor, "B T D"]:
-        found: Tensor = self.embedding(rows.ids, rows.position)
-        return found
+        result: Tensor = self.embedding(rows.ids, rows.position)
+        return result
 
     def start(self, rows: Rows) -> Forgets:
         return Forgets()
@@ -113,7 +113,7 @@ class Toy(CausalLM):
         return self.logits(self.embedding(tokens[:, None], tokens[:, None]))[:, 0]
 
 
-def test_a_new_family_needs_nothing_but_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_architecture_needs_only_its_table_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CAUSAL_LMS, "toy", Architecture(ToyConfig, Toy))
     generator = random.Random(0)
     starts = (generator.randint(0, 9) for _ in range(80))

@@ -1,4 +1,4 @@
-"""Names of a config become the right modules, and every weight is drawn as the table says."""
+"""Modules built from the names in a config, and weight initialisation."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ACTIVATIONS = {
 
 
 @pytest.mark.parametrize("name", POSITIONS)
-def test_positions_act_where_they_should(name: str) -> None:
+def test_position_schemes_are_attached_to_embedding_or_attention(name: str) -> None:
     config, (in_embedding, in_attention) = tiny_config(positions=name), BY_NAME[name]
     assert type(build_embedding(config, VOCABULARY).positions) is in_embedding
     assert type(build_encoder_layer(config).attention.positions) is in_attention
@@ -69,18 +69,18 @@ def test_positions_act_where_they_should(name: str) -> None:
         assert (layer.attention.positions.values is not None) == (name == "relative-values")
 
 
-def test_learned_positions_are_as_many_as_the_config_says() -> None:
+def test_learned_positions_have_the_configured_size() -> None:
     config = tiny_config(positions="learned", n_positions=77, first_position=2)
-    assert build_embedding(config, VOCABULARY).positions.vectors.weight.shape == (79, 16)
+    assert build_embedding(config, VOCABULARY).positions.embedding.weight.shape == (79, 16)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_are_what_their_names_say(name: str) -> None:
-    made = build_feed_forward(tiny_config(activation=name))
-    assert type(made) is (GatedFeedForward if name.startswith("gated") else FeedForward)
+def test_activations_match_their_names(name: str) -> None:
+    built = build_feed_forward(tiny_config(activation=name))
+    assert type(built) is (GatedFeedForward if name.startswith("gated") else FeedForward)
     values = torch.linspace(-4, 4, 33, dtype=torch.float64)
     expected = [ACTIVATIONS[name](v) for v in values.tolist()]
-    assert_close(made.activation(values).tolist(), expected, rtol=1e-12, atol=1e-14)
+    assert_close(built.activation(values).tolist(), expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -93,7 +93,7 @@ def test_norms_and_dropout_are_placed_by_name(norm: str) -> None:
     assert type(blocks.build_final_norm(config)) is (nn.LayerNorm if norm == "pre" else nn.Identity)
 
 
-def drawn(seed: int = 0, **changes: object) -> TransformerSeq2Seq:
+def build_random_model(seed: int = 0, **changes: object) -> TransformerSeq2Seq:
     model = TransformerSeq2Seq(tiny_config(**changes), 4000, 3000, joint=False)
     initialise_weights(model, torch.Generator().manual_seed(seed))
     return model
@@ -113,24 +113,24 @@ def assert_glorot(weight: Tensor) -> None:
 
 
 @pytest.mark.parametrize("positions", ["learned", "relative-values"])
-def test_embeddings_are_normal_with_deviation_of_the_inverse_root_of_the_width(positions: str) -> None:
-    model = drawn(positions=positions, n_positions=500, tied=False)
+def test_embeddings_are_initialised_with_std_inverse_root_of_width(positions: str) -> None:
+    model = build_random_model(positions=positions, n_positions=500, tied=False)
     embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     assert len(embeddings) == (3 + 2 if positions == "learned" else 3 + 4 * 2)
     for each in embeddings:
         assert_normal(each.weight, each.embedding_dim**-0.5)
 
 
-def test_matrices_are_uniform_within_the_bounds_of_their_own_slice() -> None:
+def test_matrices_are_initialised_uniformly_per_projection() -> None:
     model = nn.ModuleList([MultiHeadAttention(32, 4, d_key=6, d_value=20), FeedForward(32, 64, torch.relu)])
     initialise_weights(model, torch.Generator().manual_seed(0))
     attention, inner = model
     slices = attention.projection.weight.split([24, 24, 80])
-    for weight in (*slices, attention.output.weight, inner.inner.weight, inner.outer.weight):
+    for weight in (*slices, attention.output.weight, inner.up_projection.weight, inner.down_projection.weight):
         assert_glorot(weight)
 
 
-def test_other_matrices_and_pooling_queries_are_drawn_too() -> None:
+def test_other_matrices_and_pooling_queries_are_initialised() -> None:
     def build() -> nn.ModuleList:
         return nn.ModuleList(
             [
@@ -147,7 +147,7 @@ def test_other_matrices_and_pooling_queries_are_drawn_too() -> None:
         initialise_weights(each, torch.Generator().manual_seed(0))
     assert_close(dict(model.named_parameters()), dict(again.named_parameters()), rtol=0, atol=0)
     additive, bilinear, linear, pooling, fixed = model
-    for weight in (additive.hidden.weight, bilinear.form.weight, linear.weight):
+    for weight in (additive.hidden.weight, bilinear.bilinear.weight, linear.weight):
         assert_glorot(weight)
     assert_normal(pooling.query, 1.0)
     assert (fixed.query == 1).all()
@@ -167,8 +167,8 @@ def test_biases_are_zero_and_norms_the_identity() -> None:
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("activation", ["relu", "gated-silu"])
 @pytest.mark.parametrize(("tied", "norm"), [(True, "pre"), (False, "post")])
-def test_weights_follow_from_the_generator_alone(positions: str, activation: str, tied: bool, norm: str) -> None:
-    """Whatever the constructors drew is gone: no parameter is forgotten."""
+def test_initialisation_depends_on_the_generator_alone(positions: str, activation: str, tied: bool, norm: str) -> None:
+    """No parameter keeps the value that its constructor drew."""
 
     def build(world: int, seed: int) -> dict[str, Tensor]:
         torch.manual_seed(world)
@@ -194,8 +194,8 @@ def test_shared_weights_stay_shared() -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_fresh_model_is_unsure(norm: str) -> None:
-    """Its logits have a spread of about one whatever the width, so training starts near ``log V``."""
+def test_initial_loss_is_near_uniform(norm: str) -> None:
+    """Logits have a standard deviation of about one at any width, so training starts near ``log V``."""
     for d_model in (16, 64):
         model = TransformerSeq2Seq(tiny_config(d_model=d_model, norm=norm, tied=False), 300, 300, joint=False)
         initialise_weights(model, torch.Generator().manual_seed(0))
@@ -203,7 +203,7 @@ def test_a_fresh_model_is_unsure(norm: str) -> None:
         assert logits.std().item() == pytest.approx(1.0, abs=0.25)
 
 
-def test_weights_of_encoders_begin_as_berts_do() -> None:
+def test_encoder_weights_are_initialised_as_bert() -> None:
     config = TransformerEncoderConfig(**apply_preset({"preset": "base", "n_layers": 1}, TransformerEncoderConfig))
     model = TransformerEncoder(config, 500, {})
     initialise_weights(model, torch.Generator().manual_seed(0), config.init_std)

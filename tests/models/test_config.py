@@ -1,4 +1,4 @@
-"""Shapes with names, and what is said about shapes that cannot be."""
+"""Presets, and messages about invalid configs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def test_heads_divide_the_width() -> None:
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0, 1.5])
-def test_dropout_is_a_share(dropout: float) -> None:
+def test_dropout_is_a_probability(dropout: float) -> None:
     with pytest.raises(ConfigError, match=rf"model\.dropout = {dropout}; expected 0 or more and less than 1"):
         tiny_config(dropout=dropout)
 
 
-def test_odd_widths_fail_where_a_scheme_needs_pairs() -> None:
+def test_odd_widths_are_refused_for_sinusoidal_and_rotary() -> None:
     with pytest.raises(ConfigError, match=r"model\.d_model = 15 is odd; sinusoidal positions need an even width"):
         tiny_config(d_model=15, n_heads=3)
     with pytest.raises(ConfigError, match=r"model\.positions = 'rotary' needs an even width per head"):
@@ -37,7 +37,7 @@ def test_odd_widths_fail_where_a_scheme_needs_pairs() -> None:
     assert tiny_config(d_model=15, n_heads=3, positions="learned").d_model == 15
 
 
-def test_a_preset_fills_what_is_left_out() -> None:
+def test_preset_gives_missing_keys() -> None:
     table = apply_preset({"preset": "base", "n_layers": 12, "norm": "pre"})
     assert table == {
         "preset": "base",
@@ -51,14 +51,14 @@ def test_a_preset_fills_what_is_left_out() -> None:
     }
 
 
-def test_an_unknown_preset_names_the_nearest() -> None:
+def test_unknown_preset_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"model\.preset = 'smal' is unknown; did you mean 'small'\?"):
         apply_preset({"preset": "smal"})
     with pytest.raises(ConfigError, match=r"model\.preset = 'xyzzy' is unknown; known: tiny, mini, small, "):
         apply_preset({"preset": "xyzzy"})
 
 
-def test_base_and_big_are_those_of_the_paper() -> None:
+def test_base_and_big_match_the_paper() -> None:
     base, big = (TransformerSeq2SeqConfig(**apply_preset({"preset": name})) for name in ("base", "big"))
     assert (base.n_layers, base.n_decoder_layers, base.d_model, base.d_ff, base.n_heads) == (6, 6, 512, 2048, 8)
     assert (big.n_layers, big.n_decoder_layers, big.d_model, big.d_ff, big.n_heads) == (6, 6, 1024, 4096, 16)

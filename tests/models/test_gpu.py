@@ -1,4 +1,4 @@
-"""What only a GPU can show: a language model's steps, played from a recording, against those that are run."""
+"""Decoding steps of a language model replayed as a CUDA graph, against eager ones."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ def begun(model: TransformerLM, device: str) -> tuple[DecoderState | GraphedDeco
 
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "relative"])
-def test_what_is_played_is_what_is_run(
+def test_graphed_decoding_equals_eager(
     positions: str, dtype: torch.dtype, atol: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over the end of the room and of the positions, and while rows leave."""
+    """Beyond the capacity and the positions, and while rows are dropped."""
     monkeypatch.setattr(context, "MIN_CAPACITY", 16)
     model, plain = model_of(positions, dtype), model_of(positions, dtype, "cpu")
     with torch.inference_mode():
-        (played, _), (run, tokens) = begun(model, "cuda"), begun(plain, "cpu")
-    assert isinstance(played, GraphedDecoderState)
-    assert isinstance(run, DecoderState)
+        (graphed, _), (eager, tokens) = begun(model, "cuda"), begun(plain, "cpu")
+    assert isinstance(graphed, GraphedDecoderState)
+    assert isinstance(eager, DecoderState)
     for step in range(90):
         with torch.inference_mode():
-            found, expected = model.step(tokens.cuda(), played), plain.step(tokens, run)
-        assert_close(found.cpu(), expected, rtol=0, atol=atol)
+            result, expected = model.step(tokens.cuda(), graphed), plain.step(tokens, eager)
+        assert_close(result.cpu(), expected, rtol=0, atol=atol)
         tokens = expected.argmax(-1)
         if step in (20, 50):
-            kept = torch.arange(1, len(tokens))[:, None]
-            played.select(kept.cuda())
-            run.select(kept)
+            remaining = torch.arange(1, len(tokens))[:, None]
+            graphed.select(remaining.cuda())
+            eager.select(remaining)
             tokens = tokens[1:]
 
 
 @torch.inference_mode()
-def test_who_listens_hears_every_step() -> None:
+def test_active_taps_record_every_step() -> None:
     model = model_of("learned")
-    with record(model, "decoder.0.out") as heard:
+    with record(model, "decoder.0.out") as recorded:
         state, tokens = begun(model, "cuda")
         assert isinstance(state, DecoderState)
         outs = []
         for _ in range(3):
             tokens = model.step(tokens, state).argmax(-1)
-            outs.append(heard["decoder.0.out"])
+            outs.append(recorded["decoder.0.out"])
     assert not torch.equal(outs[0], outs[1])
     assert not torch.equal(outs[1], outs[2])

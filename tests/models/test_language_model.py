@@ -1,4 +1,4 @@
-"""The language model: what comes later changes nothing, nor do other texts of the row; cached is uncached."""
+"""The language model: causality, packed rows, and cached against uncached decoding."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from sentences import POSITIONS, packed
 from torch.testing import assert_close
 
-from regard.data.batches import IGNORE, sentences_to_rows
+from regard.data.batches import sentences_to_rows
 from regard.models import decoder_state as context
 from regard.models.blocks import initialise_weights
 from regard.models.config import TransformerLMConfig, apply_preset
 from regard.models.decoder_state import DecoderState, GraphedDecoderState
 from regard.models.language_model import TransformerLM
-from regard.nn import cross_entropy, record
+from regard.nn import IGNORE, cross_entropy, record
 
-Begin = Callable[[TransformerLM, list[list[int]]], DecoderState | GraphedDecoderState]
+StartDecoding = Callable[[TransformerLM, list[list[int]]], DecoderState | GraphedDecoderState]
 
 VOCABULARY = 13
 TEXTS = [[3, 4, 5, 6, 2], [9, 2], [5, 5, 5, 2]]
@@ -33,25 +33,25 @@ def tiny(**shape: object) -> TransformerLM:
 
 
 @torch.no_grad()
-def test_packed_is_one_by_one() -> None:
+def test_packed_rows_equal_single_texts() -> None:
     model = tiny()
-    together = model(packed(TEXTS))[0].split([len(text) for text in TEXTS])
-    for text, logits in zip(TEXTS, together, strict=True):
+    packed_logits = model(packed(TEXTS))[0].split([len(text) for text in TEXTS])
+    for text, logits in zip(TEXTS, packed_logits, strict=True):
         assert_close(model(packed([text]))[0], logits)
 
 
 @torch.no_grad()
-def test_the_future_cannot_change_the_past() -> None:
+def test_future_cannot_change_the_past() -> None:
     model = tiny()
-    with record(model, "decoder.*.attention.weights") as heard:
+    with record(model, "decoder.*.attention.weights") as recorded:
         one, other = (model(packed([[3, 4, 5, last]]))[0] for last in (6, 7))
     assert_close(one[:3], other[:3], rtol=0, atol=0)
     assert not torch.equal(one[3], other[3])
-    assert all(weights.triu(1).abs().max() == 0 for weights in heard.values())
+    assert all(weights.triu(1).abs().max() == 0 for weights in recorded.values())
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_words_in_and_out(tied: bool) -> None:
+def test_tied_and_untied_embeddings(tied: bool) -> None:
     model = tiny(tied=tied)
     assert (model.softmax_embedding.weight is model.embedding.tokens.weight) == tied
     rows = packed(TEXTS)
@@ -65,41 +65,41 @@ def test_presets(name: str) -> None:
 
 
 def test_gpt2_small_has_its_size() -> None:
-    """124 million weights, with 1,024 positions and tied words."""
+    """124 million weights, with 1,024 positions and tied embeddings."""
     config = TransformerLMConfig(**apply_preset({"preset": "gpt2-small"}, TransformerLMConfig))
     with torch.device("meta"):
         model = TransformerLM(config, 50257)
     assert sum(weight.numel() for weight in model.parameters()) == 124_439_808
 
 
-def test_the_loss_is_that_of_the_logits() -> None:
+def test_loss_equals_cross_entropy_of_the_logits() -> None:
     model = tiny().double()
     rows = packed(TEXTS)
     following = torch.randint(0, VOCABULARY, rows.ids.shape).masked_fill(rows.segment == 0, IGNORE)
-    found, plain = model.loss(rows, following), cross_entropy(model(rows), following)
-    assert_close(found.total, plain.total)
-    assert int(found.n_tokens) == sum(map(len, TEXTS))
+    results, plain = model.loss(rows, following), cross_entropy(model(rows), following)
+    assert_close(results.total, plain.total)
+    assert int(results.n_tokens) == sum(map(len, TEXTS))
 
 
 PROMPTS = [[3, 4, 5, 6, 2], [9], [5, 1, 5, 2, 1, 1, 7, 1, 4, 1, 1, 7, 8], [2, 2, 3, 4, 1, 5, 6, 7, 8]]
-"""One is longer than the nine positions of the model, one just as long."""
+"""One prompt is longer than the nine positions of the model, one just as long."""
 
 
 def sharp(positions: str, **shape: object) -> TransformerLM:
-    """In float64, sure enough of itself that what it writes depends on all that it sees."""
+    """Return a float64 model with weights so large that its output depends on the whole context."""
     model = tiny(positions=positions, **shape)
     initialise_weights(model, torch.Generator().manual_seed(3), 0.4)
     return model.double()
 
 
 def slid(text: list[int], token: int, full: int = 9) -> list[int]:
-    """What the model sees next, as its module tells it."""
+    """Return the context after one more token, as the sliding window of the model defines it."""
     return [*(text if len(text) < full else text[full - full // 2 :]), token]
 
 
 @pytest.fixture(params=["grows", "recorded"])
-def begin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """How a model begins to write: with memory that grows, or as a GPU does it, with so little room that it is full."""
+def start_decoding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> StartDecoding:
+    """Return a function that starts decoding, with a growing state or with a graphed one of small capacity."""
     monkeypatch.setattr(context, "MIN_CAPACITY", 4)
 
     def start(model: TransformerLM, prompts: list[list[int]]) -> DecoderState | GraphedDecoderState:
@@ -113,51 +113,51 @@ def begin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Be
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.inference_mode()
-def test_cached_is_uncached(positions: str, norm: str, begin: Begin) -> None:
-    """Step by step, with prompts of different lengths, far beyond the positions there are."""
+def test_cached_decoding_equals_uncached(positions: str, norm: str, start_decoding: StartDecoding) -> None:
+    """Stepwise, with prompts of different lengths, far beyond the number of positions."""
     model = sharp(positions, norm=norm)
-    state = begin(model, PROMPTS)
-    seen, tokens = [prompt[-9:] for prompt in PROMPTS], torch.tensor([prompt[-1] for prompt in PROMPTS])
+    state = start_decoding(model, PROMPTS)
+    contexts, tokens = [prompt[-9:] for prompt in PROMPTS], torch.tensor([prompt[-1] for prompt in PROMPTS])
     for _ in range(11):
         logits = model.step(tokens, state)
-        full = torch.stack([model(sentences_to_rows([text], pad_id=0))[0, -1] for text in seen])
+        full = torch.stack([model(sentences_to_rows([text], pad_id=0))[0, -1] for text in contexts])
         assert_close(logits, full, rtol=0, atol=1e-10)
         tokens = logits.argmax(-1)
-        seen = [slid(text, token) for text, token in zip(seen, tokens.tolist(), strict=True)]
+        contexts = [slid(text, token) for text, token in zip(contexts, tokens.tolist(), strict=True)]
 
 
 @torch.inference_mode()
-def test_what_a_text_becomes_does_not_depend_on_those_beside_it(begin: Begin) -> None:
+def test_generation_does_not_depend_on_other_rows(start_decoding: StartDecoding) -> None:
     model = sharp("learned")
 
-    def written(prompts: list[list[int]]) -> list[list[int]]:
-        state = begin(model, prompts)
-        tokens, found = torch.tensor([prompt[-1] for prompt in prompts]), []
+    def generate(prompts: list[list[int]]) -> list[list[int]]:
+        state = start_decoding(model, prompts)
+        tokens, results = torch.tensor([prompt[-1] for prompt in prompts]), []
         for _ in range(25):
             tokens = model.step(tokens, state).argmax(-1)
-            found.append(tokens.tolist())
-        return [list(row) for row in zip(*found, strict=True)]
+            results.append(tokens.tolist())
+        return [list(row) for row in zip(*results, strict=True)]
 
-    assert written(PROMPTS) == [written([prompt])[0] for prompt in PROMPTS]
+    assert generate(PROMPTS) == [generate([prompt])[0] for prompt in PROMPTS]
 
 
 @pytest.mark.parametrize("rows", [[[3, 3], [0, 1]], [[3], [0], [2]], [[1]]])
 @torch.inference_mode()
-def test_rows_may_leave_come_twice_and_change_places(rows: list[list[int]], begin: Begin) -> None:
+def test_rows_may_be_dropped_repeated_and_reordered(rows: list[list[int]], start_decoding: StartDecoding) -> None:
     model = sharp("rotary")
-    state = begin(model, PROMPTS)
+    state = start_decoding(model, PROMPTS)
     model.step(torch.tensor([prompt[-1] for prompt in PROMPTS]), state)
     state.select(torch.tensor(rows))
-    seen = [[*PROMPTS[row][-9:]] for each in rows for row in each]
+    contexts = [[*PROMPTS[row][-9:]] for each in rows for row in each]
     for first in (1, 5, 2, 7):
-        tokens = list(range(first, first + len(seen)))
+        tokens = list(range(first, first + len(contexts)))
         logits = model.step(torch.tensor(tokens), state)
-        seen = [slid(text, token) for text, token in zip(seen, tokens, strict=True)]
-        full = torch.stack([model(sentences_to_rows([text], pad_id=0))[0, -1] for text in seen])
+        contexts = [slid(text, token) for text, token in zip(contexts, tokens, strict=True)]
+        full = torch.stack([model(sentences_to_rows([text], pad_id=0))[0, -1] for text in contexts])
         assert_close(logits, full, rtol=0, atol=1e-10)
 
 
-def test_a_prompt_longer_than_the_context_is_for_the_task_to_speak_of(capfd: pytest.CaptureFixture[str]) -> None:
+def test_longer_prompts_are_cut_to_the_context_silently(capfd: pytest.CaptureFixture[str]) -> None:
     model = tiny()
     model.start(sentences_to_rows([PROMPTS[2][:-1]], pad_id=0))
     assert capfd.readouterr().err == ""
@@ -165,18 +165,18 @@ def test_a_prompt_longer_than_the_context_is_for_the_task_to_speak_of(capfd: pyt
 
 
 @torch.inference_mode()
-def test_rows_may_leave_before_anything_is_written(begin: Begin) -> None:
+def test_rows_may_be_dropped_before_the_first_step(start_decoding: StartDecoding) -> None:
     model = sharp("learned")
-    state = begin(model, [[3], [4], [5]])
+    state = start_decoding(model, [[3], [4], [5]])
     state.select(torch.tensor([[2]]))
     assert_close(model.step(torch.tensor([5]), state), model(sentences_to_rows([[5]], pad_id=0))[:, 0])
 
 
 @torch.inference_mode()
-def test_what_is_remembered_goes_with_the_state(begin: Begin) -> None:
-    """Not only when the garbage is collected: on a GPU it is large."""
+def test_decoder_state_is_independent_of_the_model(start_decoding: StartDecoding) -> None:
+    """The cache is freed with the state, without waiting for garbage collection: on a GPU it is large."""
     model = sharp("learned")
-    state = begin(model, PROMPTS)
+    state = start_decoding(model, PROMPTS)
     model.step(torch.tensor([1, 2, 3, 4]), state)
     watched = weakref.ref(state.caches[0])
     gc.disable()
@@ -188,7 +188,7 @@ def test_what_is_remembered_goes_with_the_state(begin: Begin) -> None:
 
 
 @torch.inference_mode()
-def test_nothing_stands_before_a_single_token(begin: Begin) -> None:
+def test_single_token_prompts_have_an_empty_cache(start_decoding: StartDecoding) -> None:
     model = sharp("learned")
-    state = begin(model, [[3], [4]])
+    state = start_decoding(model, [[3], [4]])
     assert_close(model.step(torch.tensor([3, 4]), state), model(sentences_to_rows([[3], [4]], pad_id=0))[:, 0])

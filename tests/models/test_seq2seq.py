@@ -33,15 +33,15 @@ def batch() -> tuple[Rows, Rows]:
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("norm", NORMS)
-def test_packed_is_one_by_one(positions: str, norm: str) -> None:
+def test_packed_rows_equal_single_texts(positions: str, norm: str) -> None:
     model = tiny_model(positions=positions, norm=norm)
     source, target = batch()
     logits = model(source, target)
     assert logits.shape == (*target.ids.shape, VOCABULARY)
     for r, row in enumerate(LAYOUT):
         for number, i in enumerate(row, 1):
-            alone = model(packed([PAIRS[i][0]]), packed([PAIRS[i][1]]))
-            assert_close(logits[r, target.segment[r] == number], alone[0], rtol=1e-10, atol=1e-11)
+            separate = model(packed([PAIRS[i][0]]), packed([PAIRS[i][1]]))
+            assert_close(logits[r, target.segment[r] == number], separate[0], rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -62,7 +62,7 @@ def test_other_segments_change_nothing(positions: str) -> None:
     assert not torch.allclose(model(source, target)[~mine], model(*changed)[~mine])
 
 
-def test_the_source_is_read_whole() -> None:
+def test_encoder_is_bidirectional() -> None:
     """Every source token of the sentence reaches every target position, also the first."""
     model, target = tiny_model(), packed([[1, 5]])
     plain = model(packed([[3, 4, 5, 6]]), target)
@@ -72,7 +72,7 @@ def test_the_source_is_read_whole() -> None:
         assert ((model(packed([source]), target) - plain).abs().amax(-1) > 1e-6).all()
 
 
-def test_without_positions_the_source_is_a_bag() -> None:
+def test_without_positions_source_order_does_not_matter() -> None:
     target = packed([[1, 5]])
     bag, ordered = tiny_model(positions="none"), tiny_model(positions="sinusoidal")
     sources = packed([[3, 4, 5, 6]]), packed([[6, 4, 3, 5]])
@@ -81,7 +81,7 @@ def test_without_positions_the_source_is_a_bag() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-def test_it_is_the_transformer_of_torch() -> None:
+def test_equals_the_transformer_of_torch() -> None:
     """With pre-norm, nn.Transformer has the same layers and final norms; embeddings and softmax are ours."""
     model = tiny_model(norm="pre")
     theirs = nn.Transformer(16, 2, 2, 2, 24, 0.0, batch_first=True, norm_first=True, dtype=torch.float64)
@@ -90,13 +90,13 @@ def test_it_is_the_transformer_of_torch() -> None:
         "self_attn.out_proj.": "attention.output.",
         "multihead_attn.in_proj_": "cross_attention.projection.",
         "multihead_attn.out_proj.": "cross_attention.output.",
-        "linear1.": "feed_forward.inner.",
-        "linear2.": "feed_forward.outer.",
-        "norm1.": "around_attention.norm.",
+        "linear1.": "feed_forward.up_projection.",
+        "linear2.": "feed_forward.down_projection.",
+        "norm1.": "attention_residual.norm.",
     }
     last = {
-        "encoder": {"norm2.": "around_feed_forward.norm."},
-        "decoder": {"norm2.": "around_cross.norm.", "norm3.": "around_feed_forward.norm."},
+        "encoder": {"norm2.": "feed_forward_residual.norm."},
+        "decoder": {"norm2.": "cross_attention_residual.norm.", "norm3.": "feed_forward_residual.norm."},
     }
     ours, copied = model.state_dict(), {}
     for name in theirs.state_dict():
@@ -121,8 +121,8 @@ def test_it_is_the_transformer_of_torch() -> None:
     assert_close(model(source, target), expected, rtol=1e-10, atol=1e-11)
 
 
-def written(model: TransformerSeq2Seq, source: Rows, target: Tensor) -> Tensor:
-    """The logits of a target, one step after another."""
+def decode_stepwise(model: TransformerSeq2Seq, source: Rows, target: Tensor) -> Tensor:
+    """Return the logits of a target, decoded step by step."""
     state = model.start(source)
     return torch.stack([model.step(tokens, state) for tokens in target.T], 1)
 
@@ -130,20 +130,20 @@ def written(model: TransformerSeq2Seq, source: Rows, target: Tensor) -> Tensor:
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("norm", NORMS)
 @torch.no_grad()
-def test_step_by_step_is_one_pass(positions: str, norm: str) -> None:
+def test_cached_decoding_equals_one_pass(positions: str, norm: str) -> None:
     model = tiny_model(positions=positions, norm=norm)
     source = packed(*([pair[0]] for pair in PAIRS))
     target = torch.randint(VOCABULARY, (4, 9), generator=torch.Generator().manual_seed(0))
     whole = model(source, packed(*([row] for row in target.tolist())))
-    assert_close(written(model, source, target), whole, rtol=1e-10, atol=1e-11)
+    assert_close(decode_stepwise(model, source, target), whole, rtol=1e-10, atol=1e-11)
 
 
 @torch.no_grad()
-def test_step_by_step_is_one_pass_beyond_the_room_of_the_cache() -> None:
+def test_cached_decoding_equals_one_pass_beyond_the_initial_capacity() -> None:
     model, source = tiny_model(positions="rotary").float(), packed([[3, 4, 2]], [[5, 2]])
     target = torch.randint(VOCABULARY, (2, 70), generator=torch.Generator().manual_seed(1))
     whole = model(source, packed(*([row] for row in target.tolist())))
-    assert_close(written(model, source, target), whole, rtol=1e-3, atol=1e-4)
+    assert_close(decode_stepwise(model, source, target), whole, rtol=1e-3, atol=1e-4)
 
 
 SELECTIONS = {
@@ -162,7 +162,7 @@ SELECTIONS = {
 @pytest.mark.parametrize("name", SELECTIONS)
 @pytest.mark.parametrize("positions", ["sinusoidal", "relative-values", "rotary"])
 @torch.no_grad()
-def test_selected_rows_go_on_as_their_own_sentences(name: str, positions: str) -> None:
+def test_selected_rows_continue_their_own_sentences(name: str, positions: str) -> None:
     model, source = tiny_model(positions=positions), packed(*([pair[0]] for pair in PAIRS))
     rows = torch.tensor(SELECTIONS[name])
     generator = torch.Generator().manual_seed(2)
@@ -173,14 +173,14 @@ def test_selected_rows_go_on_as_their_own_sentences(name: str, positions: str) -
         model.step(tokens, state)
     state.select(rows)
     assert state.length == 3
-    got = torch.stack([model.step(tokens, state) for tokens in now.T], 1)
+    stepwise = torch.stack([model.step(tokens, state) for tokens in now.T], 1)
     for i, row in enumerate(rows.flatten().tolist()):
         whole = model(packed([PAIRS[row][0]]), packed([[*past[row].tolist(), *now[i].tolist()]]))
-        assert_close(got[i], whole[0, 3:], rtol=1e-10, atol=1e-11)
+        assert_close(stepwise[i], whole[0, 3:], rtol=1e-10, atol=1e-11)
 
 
 @torch.no_grad()
-def test_beams_reorder_within_their_sentence_step_after_step() -> None:
+def test_beams_are_reordered_at_every_step() -> None:
     model, source = tiny_model(positions="relative"), packed([PAIRS[0][0]], [PAIRS[1][0]], [PAIRS[3][0]])
     state = model.start(source)
     texts = [[1], [1], [1]]
@@ -188,9 +188,9 @@ def test_beams_reorder_within_their_sentence_step_after_step() -> None:
     model.step(torch.tensor([1, 1, 1]), state)
     for rows in ([[0, 0], [1, 1], [2, 2]], [[1, 0], [2, 2], [5, 4]], [[1, 1], [4, 5]], [[3, 2]]):
         state.select(torch.tensor(rows))
-        flat = [row for beams in rows for row in beams]
-        texts = [[*texts[row], 3 + i] for i, row in enumerate(flat)]
-        owner = [owner[row] for row in flat]
+        flat_rows = [row for beams in rows for row in beams]
+        texts = [[*texts[row], 3 + i] for i, row in enumerate(flat_rows)]
+        owner = [owner[row] for row in flat_rows]
         logits = model.step(torch.tensor([text[-1] for text in texts]), state)
         for i, text in enumerate(texts):
             place = [0, 1, 3][owner[i]]
@@ -209,17 +209,20 @@ def test_widening_before_the_first_step() -> None:
         assert_close(logits[i], whole[0, 0], rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.parametrize("heard", [False, True])
+@pytest.mark.parametrize("active", [False, True])
 @torch.no_grad()
-def test_an_empty_source_is_nothing_to_look_at(heard: bool) -> None:
-    """Zeros instead of not-a-number, in one pass and step by step (SPEC 1.10)."""
+def test_empty_source_gives_zero_cross_attention(active: bool) -> None:
+    """Zeros instead of NaN, in one pass and stepwise."""
     model, source = tiny_model(), packed([[3, 4]], [[]])
-    if not heard:
-        whole, steps = model(source, packed([[1, 5]], [[1, 5]])), written(model, source, torch.tensor([[1, 5], [1, 5]]))
+    if not active:
+        whole, steps = (
+            model(source, packed([[1, 5]], [[1, 5]])),
+            decode_stepwise(model, source, torch.tensor([[1, 5], [1, 5]])),
+        )
     else:
         with record(model, "*.weights"):
             whole = model(source, packed([[1, 5]], [[1, 5]]))
-            steps = written(model, source, torch.tensor([[1, 5], [1, 5]]))
+            steps = decode_stepwise(model, source, torch.tensor([[1, 5], [1, 5]]))
     assert torch.isfinite(whole).all()
     assert_close(steps, whole, rtol=1e-10, atol=1e-11)
 
@@ -236,7 +239,7 @@ def test_taps_have_the_documented_names() -> None:
 
 
 def test_recorded_weights_of_all_three_attentions() -> None:
-    """SPEC 10.2: the masked weights of a target of four tokens have zeros right of the diagonal."""
+    """The causal weights of a target of four tokens are zero right of the diagonal."""
     model, source, target = tiny_model(), packed([[3, 4, 2]]), packed([[1, 7, 8, 9]])
     with record(model, "*.weights") as recorded:
         model(source, target)
@@ -256,7 +259,7 @@ def test_recorded_weights_of_all_three_attentions() -> None:
             assert (weights[..., torch.ones(4, 4).tril().bool()] > 0).all()
 
 
-def test_cross_attention_is_heard_while_decoding() -> None:
+def test_cross_attention_is_recorded_during_decoding() -> None:
     model, source = tiny_model(), packed([[3, 4, 2]], [[5, 2]])
     with record(model, "decoder.*.cross_attention.weights") as recorded, torch.no_grad():
         whole = model(source, packed([[1, 7]], [[1, 8]]))
@@ -272,8 +275,8 @@ def test_cross_attention_is_heard_while_decoding() -> None:
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-10)])
-def test_fused_is_recorded(positions: str, norm: str, train: bool, dtype: torch.dtype, tolerance: float) -> None:
-    """Also in training with dropout: listening draws no random numbers."""
+def test_fused_equals_recorded(positions: str, norm: str, train: bool, dtype: torch.dtype, tolerance: float) -> None:
+    """Also in training with dropout: recording draws no random numbers."""
     shape = {"n_layers": 1, "n_decoder_layers": 1, "dropout": 0.2}
     model = tiny_model(positions=positions, norm=norm, **shape).to(dtype).train(train)
     source, target = batch()
@@ -283,8 +286,8 @@ def test_fused_is_recorded(positions: str, norm: str, train: bool, dtype: torch.
     def run() -> tuple[Tensor, tuple[Tensor, ...]]:
         torch.manual_seed(3)
         logits = model(source, target)
-        there = (target.segment > 0)[..., None]
-        return logits, torch.autograd.grad((logits * direction * there).sum(), parameters)
+        token_mask = (target.segment > 0)[..., None]
+        return logits, torch.autograd.grad((logits * direction * token_mask).sum(), parameters)
 
     logits, gradients = run()
     with record(model, "*"):
@@ -320,8 +323,8 @@ for positions, norm in (("sinusoidal", "post"), ("relative-values", "pre"), ("ro
 
 
 @pytest.mark.slow
-def test_it_compiles_without_a_break_and_can_still_be_heard(request: pytest.FixtureRequest) -> None:
-    """In a process of its own: the shape checks of the tests are not made to be compiled."""
+def test_compiles_without_graph_breaks_and_taps_still_fire(request: pytest.FixtureRequest) -> None:
+    """In a subprocess, because the shape checks of the tests cannot be compiled."""
     done = subprocess.run(
         [sys.executable, "-c", COMPILED], cwd=request.path.parent, capture_output=True, text=True, check=False
     )
@@ -347,7 +350,7 @@ def test_vocabularies_may_differ() -> None:
     assert model(packed([[4, 2]]), packed([[1, 8, 7]])).shape == (1, 3, 9)
 
 
-def test_one_matrix_cannot_serve_two_sizes() -> None:
+def test_joint_vocabularies_must_have_equal_sizes() -> None:
     with pytest.raises(AssertionError, match="source 5, target 9"):
         TransformerSeq2Seq(tiny_config(), 5, 9, joint=True)
 
@@ -373,8 +376,8 @@ def test_base_has_the_published_size() -> None:
     assert 62e6 < n_parameters(37_000, joint=True) < 66e6
 
 
-def test_what_is_written_follows_the_weights_while_they_are_trained() -> None:
-    """Also with a vocabulary so large that writing uses a copy of it, and an optimiser that leaves no trace in it."""
+def test_decoding_uses_updated_weights() -> None:
+    """Also with a vocabulary so large that decoding uses a prepacked copy of it."""
     config = TransformerSeq2SeqConfig(
         **apply_preset({"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "dropout": 0.0})
     )
@@ -386,6 +389,6 @@ def test_what_is_written_follows_the_weights_while_they_are_trained() -> None:
     for _ in range(2):
         with torch.no_grad():
             whole = model(source, packed(*([row] for row in target.tolist())))
-            assert_close(written(model, source, target), whole, rtol=1e-4, atol=1e-4)
+            assert_close(decode_stepwise(model, source, target), whole, rtol=1e-4, atol=1e-4)
         model(source, packed(*([row] for row in target.tolist()))).logsumexp(-1).sum().backward()
         optimiser.step()

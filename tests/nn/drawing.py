@@ -1,4 +1,4 @@
-"""Recurrences and what they are given, drawn at random in float64."""
+"""Random float64 inputs and weights for the tests of RNNs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ CELLS = [LSTM, GRU]
 B, T, D, H = 4, 6, 5, 3
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def random_tensor(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def stirred(module: nn.Module) -> nn.Module:
-    """In float64, every parameter drawn."""
+def randomise_weights(module: nn.Module) -> nn.Module:
+    """Convert a module to float64 and draw every parameter at random."""
     generator = torch.Generator().manual_seed(1)
     module.double()
     with torch.no_grad():

@@ -14,28 +14,28 @@ from typing import Any
 from jaxtyping import config, install_import_hook
 
 MOST = 1000
-"""Checks in a test: several passes through a small model."""
+"""Shape checks per test: several passes through a small model."""
 
-PARTS = ("data", "nn", "models", "generate", "tasks", "train", "look", "api", "compare")
+PARTS = ("data", "nn", "models", "generate", "tasks", "runs", "training", "look", "api", "compare")
 
 _left = MOST
 
 
 def install() -> None:
-    """Check what is imported from now on."""
+    """Check shapes in modules imported from now on."""
     if importlib.util.find_spec("beartype") is not None:
         install_import_hook([f"regard.{part}" for part in PARTS], "shapes.counted")
 
 
 def begin() -> None:
-    """A test begins."""
+    """Reset the number of checks at the start of a test."""
     global _left
     _left = MOST
     config.update("jaxtyping_disable", False)
 
 
 def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A check that ends all checks of this test when it is the last of many."""
+    """Wrap a function in a check that disables all checks when the limit of a test is reached."""
     from beartype import beartype
 
     check = beartype(function)

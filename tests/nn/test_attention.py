@@ -1,4 +1,4 @@
-"""Each score of SPEC 1.1-1.5 against its definition, and the laws of weights."""
+"""Attention scores and pooling against their definitions, and properties of the weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from reference import array, one_sentence, random_place, seen
+from reference import array, one_sentence, random_positions, reference_mask
 from torch import nn
 from torch.testing import assert_close
 
@@ -45,7 +45,7 @@ def scaled_dot(d_query: int, d_key: int) -> tuple[Attention, Score]:
 
 def bilinear(d_query: int, d_key: int) -> tuple[Attention, Score]:
     module = BilinearAttention(d_query, d_key).double()
-    m = array(module.form.weight)
+    m = array(module.bilinear.weight)
     return module, lambda q, k: float(q @ m @ k)
 
 
@@ -55,7 +55,7 @@ CASES = [(additive, 4, 4), (additive, 3, 6), (dot, 4, 4), (scaled_dot, 5, 5), (b
 @pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_weights_and_outputs_are_the_definition(
+def test_weights_and_outputs_match_the_definition(
     make: Callable[[int, int], tuple[Attention, Score]], d_query: int, d_key: int, causal: bool, seed: int
 ) -> None:
     torch.manual_seed(seed)
@@ -65,12 +65,14 @@ def test_weights_and_outputs_are_the_definition(
         torch.randn(rows, n, width, dtype=torch.float64)
         for n, width in ((n_queries, d_query), (n_keys, d_key), (n_keys, 7))
     )
-    at, of = random_place(seed, rows, n_queries), random_place(seed + 50, rows, n_keys)
-    allowed = seen(at, of, causal=causal)
+    query_positions, key_positions = random_positions(seed, rows, n_queries), random_positions(seed + 50, rows, n_keys)
+    allowed_keys = reference_mask(query_positions, key_positions, causal=causal)
     with record(module, "weights") as recorded:
-        out = module(query, key, value, make_mask(at, of, causal=causal))
+        out = module(query, key, value, make_mask(query_positions, key_positions, causal=causal))
     for row in range(rows):
-        weights, expected = reference.attention(score, *map(array, (query[row], key[row], value[row])), allowed[row])
+        weights, expected = reference.attention(
+            score, *map(array, (query[row], key[row], value[row])), allowed_keys[row]
+        )
         assert_close(array(recorded["weights"][row]), weights, rtol=1e-12, atol=1e-14)
         assert_close(array(out[row]), expected, rtol=1e-12, atol=1e-14)
 
@@ -78,23 +80,23 @@ def test_weights_and_outputs_are_the_definition(
 @pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
 def test_weights_are_a_distribution_or_zeros(make: Callable, d_query: int, d_key: int) -> None:
     module, _ = make(d_query, d_key)
-    at, of = random_place(1, 3, 6), random_place(2, 3, 8)
-    sight = make_mask(at, of)
+    query_positions, key_positions = random_positions(1, 3, 6), random_positions(2, 3, 8)
+    attention_mask = make_mask(query_positions, key_positions)
     query, key = torch.randn(3, 6, d_query, dtype=torch.float64), torch.randn(3, 8, d_key, dtype=torch.float64)
     with record(module, "weights") as recorded:
-        module(query, key, key, sight)
+        module(query, key, key, attention_mask)
     weights = recorded["weights"]
-    assert sight.fully_masked is not None
-    blank = sight.fully_masked[:, 0, :, 0]
-    assert blank.any()
-    assert not blank.all()
+    assert attention_mask.fully_masked is not None
+    is_fully_masked = attention_mask.fully_masked[:, 0, :, 0]
+    assert is_fully_masked.any()
+    assert not is_fully_masked.all()
     assert (weights >= 0).all()
-    assert_close(weights.sum(-1), (~blank).double(), rtol=0, atol=1e-14)
-    assert (weights[torch.from_numpy(~seen(at, of, causal=False))] == 0).all()
+    assert_close(weights.sum(-1), (~is_fully_masked).double(), rtol=0, atol=1e-14)
+    assert (weights[torch.from_numpy(~reference_mask(query_positions, key_positions, causal=False))] == 0).all()
 
 
 @pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
-def test_without_a_sight_every_query_sees_every_key(make: Callable, d_query: int, d_key: int) -> None:
+def test_no_mask_equals_full_mask(make: Callable, d_query: int, d_key: int) -> None:
     module, _ = make(d_query, d_key)
     query, key = torch.randn(2, 3, d_query, dtype=torch.float64), torch.randn(2, 5, d_key, dtype=torch.float64)
     everything = make_mask(one_sentence(2, 3), one_sentence(2, 5))
@@ -102,7 +104,7 @@ def test_without_a_sight_every_query_sees_every_key(make: Callable, d_query: int
 
 
 @pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
-def test_nothing_to_attend_to_gives_zeros_and_zero_gradients(make: Callable, d_query: int, d_key: int) -> None:
+def test_fully_masked_queries_give_zeros_and_zero_gradients(make: Callable, d_query: int, d_key: int) -> None:
     module, _ = make(d_query, d_key)
     empty = PackedPositions(torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32))
     query = torch.randn(2, 4, d_query, dtype=torch.float64, requires_grad=True)
@@ -117,20 +119,21 @@ def test_nothing_to_attend_to_gives_zeros_and_zero_gradients(make: Callable, d_q
 
 @pytest.mark.parametrize("n_hops", [1, 3])
 @pytest.mark.parametrize("learned", [True, False])
-def test_pooling_is_the_definition(n_hops: int, learned: bool) -> None:
+def test_pooling_matches_the_definition(n_hops: int, learned: bool) -> None:
     torch.manual_seed(n_hops)
     pooling = AttentionPooling(4, n_hops=n_hops, learned=learned).double()
     key, value = torch.randn(3, 5, 4, dtype=torch.float64), torch.randn(3, 5, 6, dtype=torch.float64)
-    there = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]], dtype=torch.bool)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]], dtype=torch.bool)
     with record(pooling, "weights") as recorded:
-        out = pooling(key, value, there)
+        out = pooling(key, value, mask[:, None]).squeeze(1)
+    recorded["weights"] = recorded["weights"].squeeze(1)
     for row in range(3):
         weights, expected = reference.attention(
             lambda q, k: float(k @ q) / 2.0,
             array(pooling.query),
             array(key[row]),
             array(value[row]),
-            there[row].numpy()[None].repeat(n_hops, 0),
+            mask[row].numpy()[None].repeat(n_hops, 0),
         )
         assert_close(array(recorded["weights"][row]), weights, rtol=1e-12, atol=1e-14)
         assert_close(array(out[row]), expected, rtol=1e-12, atol=1e-14)
@@ -138,24 +141,34 @@ def test_pooling_is_the_definition(n_hops: int, learned: bool) -> None:
     assert (out[2] == 0).all()
 
 
-def test_a_fixed_query_is_all_ones_and_not_trained() -> None:
+def test_fixed_pooling_query_is_ones_and_frozen() -> None:
     fixed, learned = AttentionPooling(4, learned=False), AttentionPooling(4)
     assert (fixed.query == 1).all()
     assert [p for p in fixed.parameters() if p.requires_grad] == []
     assert [p.shape for p in learned.parameters() if p.requires_grad] == [(1, 4)]
 
 
-def test_pooling_nothing_has_zero_gradients() -> None:
+def test_pooling_packed_texts_equals_pooling_each_text() -> None:
+    pooling = AttentionPooling(4, n_hops=2).double()
+    key, value = torch.randn(1, 5, 4, dtype=torch.float64), torch.randn(1, 5, 6, dtype=torch.float64)
+    mask = torch.tensor([[[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]]], dtype=torch.bool)
+    out = pooling(key, value, mask)
+    for text, tokens in enumerate((slice(0, 2), slice(2, 5))):
+        part = pooling(key[:, tokens], value[:, tokens], mask[:, text : text + 1, tokens])
+        assert_close(out[:, text], part[:, 0], rtol=1e-12, atol=1e-14)
+
+
+def test_pooling_an_empty_text_has_zero_gradients() -> None:
     pooling = AttentionPooling(4, n_hops=2)
     key = torch.randn(1, 5, 4, requires_grad=True)
-    pooling(key, key, torch.zeros(1, 5, dtype=torch.bool)).sum().backward()
+    pooling(key, key, torch.zeros(1, 1, 5, dtype=torch.bool)).sum().backward()
     assert key.grad is not None
     assert pooling.query.grad is not None
     assert (key.grad == 0).all()
     assert (pooling.query.grad == 0).all()
 
 
-def test_redundancy_is_the_squared_frobenius_norm() -> None:
+def test_redundancy_penalty_matches_the_definition() -> None:
     weights = torch.rand(2, 3, 5, dtype=torch.float64).softmax(-1)
     penalty = redundancy_penalty(weights)
     for row in range(2):
@@ -167,25 +180,25 @@ def test_redundancy_is_the_squared_frobenius_norm() -> None:
         assert penalty[row].item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_hops_that_look_at_different_single_tokens_are_not_redundant() -> None:
+def test_one_hot_hops_on_different_tokens_have_no_penalty() -> None:
     assert_close(redundancy_penalty(torch.eye(4)[None, :3]), torch.zeros(1), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("make", "d_query", "d_key"), CASES)
-def test_gradients_are_right(make: Callable, d_query: int, d_key: int) -> None:
+def test_gradients_pass_gradcheck(make: Callable, d_query: int, d_key: int) -> None:
     module, _ = make(d_query, d_key)
-    sight = make_mask(random_place(3, 1, 4), random_place(4, 1, 4))
+    attention_mask = make_mask(random_positions(3, 1, 4), random_positions(4, 1, 4))
     inputs = [torch.randn(1, 4, width, dtype=torch.float64, requires_grad=True) for width in (d_query, d_key, 2)]
-    assert torch.autograd.gradcheck(lambda q, k, v: module(q, k, v, sight), inputs)
+    assert torch.autograd.gradcheck(lambda q, k, v: module(q, k, v, attention_mask), inputs)
 
 
-def test_a_head_is_bilinear_attention_with_its_own_form() -> None:
-    """``q^T M k`` with ``M = W_Q W_K^T / sqrt(k)`` has the weights of a head without biases (SPEC 1.4, 8.5)."""
+def test_bilinear_attention_equals_an_attention_head() -> None:
+    """``q^T M k`` with ``M = W_Q W_K^T / sqrt(k)`` has the weights of a head without biases."""
     w_q, w_k = torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 3, dtype=torch.float64)
     x = torch.randn(1, 5, 6, dtype=torch.float64)
-    form = BilinearAttention(6, 6).double()
-    form.form.weight = nn.Parameter(w_q @ w_k.T / math.sqrt(3))
-    with record(form, "weights") as recorded:
-        form(x, x, x)
+    attention = BilinearAttention(6, 6).double()
+    attention.bilinear.weight = nn.Parameter(w_q @ w_k.T / math.sqrt(3))
+    with record(attention, "weights") as recorded:
+        attention(x, x, x)
     expected = (x @ w_q @ (x @ w_k).mT / math.sqrt(3)).softmax(-1)
     assert_close(recorded["weights"], expected, rtol=1e-12, atol=1e-14)

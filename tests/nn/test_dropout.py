@@ -1,4 +1,4 @@
-"""Dropout zeroes the right share, keeps the mean, and repeats with the seed."""
+"""Dropout: the dropped fraction, the mean, independence and the seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.nn.dropout import _hash_random_bits, _keep_threshold
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
-def test_share_and_mean(p):
+def test_dropped_fraction_and_mean(p):
     torch.manual_seed(0)
     x = torch.ones(400, 501)
     out = Dropout(p)(x)
@@ -21,14 +21,14 @@ def test_share_and_mean(p):
 
 
 @pytest.mark.parametrize("bits", [16, 32])
-def test_a_share_next_to_one_drops_nearly_all(bits):
-    """The threshold must be a number of so many bits: one more would wrap around, and nothing be dropped."""
+def test_probability_near_one_drops_nearly_all(bits):
+    """The threshold must fit in the number of bits; otherwise it would wrap around and nothing would be dropped."""
     assert _keep_threshold(1 - 1e-12, bits) == 2 ** (bits - 1) - 1
     torch.manual_seed(0)
     assert int((Dropout(1 - 1e-6)(torch.ones(1000, 10)) != 0).sum()) < 10
 
 
-def test_every_element_is_drawn_by_itself():
+def test_elements_are_dropped_independently():
     """The four elements that share one random number are independent, and so are rows."""
     torch.manual_seed(0)
     dropped = (Dropout(0.5)(torch.ones(4096, 64)) == 0).double()
@@ -37,7 +37,7 @@ def test_every_element_is_drawn_by_itself():
     assert float((correlation - torch.eye(64)).abs().max()) < 0.09
 
 
-def test_the_seed_repeats_it():
+def test_same_seed_drops_the_same_elements():
     x = torch.ones(7, 9)
     torch.manual_seed(3)
     once = Dropout(0.4)(x)
@@ -48,7 +48,7 @@ def test_the_seed_repeats_it():
     assert not torch.equal(once, other)
 
 
-def test_gradient_flows_where_it_was_kept():
+def test_gradient_flows_through_kept_elements_only():
     x = torch.randn(50, 3, dtype=torch.float64, requires_grad=True)
     torch.manual_seed(0)
     out = Dropout(0.3)(x)
@@ -56,15 +56,15 @@ def test_gradient_flows_where_it_was_kept():
     torch.testing.assert_close(x.grad, torch.where(out == 0, 0.0, 1 / 0.7).double())
 
 
-def test_nothing_happens_in_eval_mode_or_at_zero():
+def test_eval_mode_and_zero_probability_return_the_input():
     x = torch.randn(5, 5)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
-def test_numbers_mixed_for_compiled_graphs_are_as_good_as_drawn(p):
-    """The share is right; neighbours, elements of one column and two calls have nothing to do with each other."""
+def test_hashed_random_bits_are_uniform_and_independent(p):
+    """The fraction is right; neighbours, elements of one column and two calls are uncorrelated."""
     torch.manual_seed(0)
     x = torch.empty(2048, 64)
     first, second = ((_hash_random_bits(x) < _keep_threshold(p, 32)).double() for _ in range(2))
@@ -77,7 +77,7 @@ def test_numbers_mixed_for_compiled_graphs_are_as_good_as_drawn(p):
 
 
 @pytest.mark.gpu
-def test_a_graph_compiled_for_a_gpu_drops_by_them(monkeypatch):
+def test_compiled_graph_on_a_gpu_uses_hashed_random_bits(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     torch.manual_seed(0)
     out = Dropout(0.25)(torch.ones(300, 100, device="cuda"))

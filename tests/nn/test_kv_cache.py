@@ -1,4 +1,4 @@
-"""One masked pass over a whole text equals writing it piece by piece with a cache (SPEC 1.8)."""
+"""Incremental decoding with a KV cache equals one causal pass over the whole text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from reference import one_sentence, random_place
+from reference import one_sentence, random_positions
 from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -50,11 +50,11 @@ def decoder(scheme: str) -> DecoderStack:
     return DecoderStack(layer() for _ in range(2)).double()
 
 
-def piece(rows: int, start: int, end: int) -> AttentionMask:
-    """The sight of tokens start..end over everything up to the end, one sentence per row."""
+def causal_mask(rows: int, start: int, end: int) -> AttentionMask:
+    """Return the causal mask of tokens start..end over all tokens up to the end, one sentence per row."""
     whole = one_sentence(rows, end)
-    now = PackedPositions(whole.segment[:, start:], whole.position[:, start:])
-    return make_mask(now, whole, causal=True)
+    new = PackedPositions(whole.segment[:, start:], whole.position[:, start:])
+    return make_mask(new, whole, causal=True)
 
 
 def normal(*shape: int) -> Tensor:
@@ -62,61 +62,66 @@ def normal(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("pieces", [[1] * 9, [3, 1, 5], [9], [4, 4, 1]])
-@pytest.mark.parametrize("room", [1, 4, 32])
+@pytest.mark.parametrize("chunk_sizes", [[1] * 9, [3, 1, 5], [9], [4, 4, 1]])
+@pytest.mark.parametrize("initial_capacity", [1, 4, 32])
 @torch.no_grad()
-def test_attention_piece_by_piece_is_one_pass(scheme: str, pieces: list[int], room: int) -> None:
-    module, x, cache = attention(SCHEMES[scheme]()).double(), normal(2, 9, D), KVCache(room)
-    written, start = [], 0
-    for n in pieces:
-        written.append(module(x[:, start : start + n], piece(2, start, start + n), cache))
+def test_cached_attention_equals_one_pass(scheme: str, chunk_sizes: list[int], initial_capacity: int) -> None:
+    module, x, cache = attention(SCHEMES[scheme]()).double(), normal(2, 9, D), KVCache(initial_capacity)
+    outputs, start = [], 0
+    for n in chunk_sizes:
+        outputs.append(module(x[:, start : start + n], causal_mask(2, start, start + n), cache))
         start += n
         assert cache.length == start
-    assert_close(torch.cat(written, 1), module(x, piece(2, 0, 9)), rtol=1e-11, atol=1e-12)
+    assert_close(torch.cat(outputs, 1), module(x, causal_mask(2, 0, 9)), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("pieces", [[1] * 7, [2, 5]])
+@pytest.mark.parametrize("chunk_sizes", [[1] * 7, [2, 5]])
 @torch.no_grad()
-def test_a_decoder_piece_by_piece_is_one_pass(scheme: str, pieces: list[int]) -> None:
-    stack, x, source, of = decoder(scheme), normal(3, 7, D), normal(3, 6, D), random_place(7, 3, 6, n_segments=1)
-    assert (of.segment == 0).any()
-    memories = stack.project_kv(source, of.position)
-    caches, written, start = [KVCache(capacity=2) for _ in stack], [], 0
-    for n in pieces:
-        sight, back = piece(3, start, start + n), make_mask(one_sentence(3, n), of)
-        written.append(stack(x[:, start : start + n], memories, sight, back, caches))
+def test_cached_decoder_equals_one_pass(scheme: str, chunk_sizes: list[int]) -> None:
+    stack, x, source, source_positions = (
+        decoder(scheme),
+        normal(3, 7, D),
+        normal(3, 6, D),
+        random_positions(7, 3, 6, n_segments=1),
+    )
+    assert (source_positions.segment == 0).any()
+    cross_kv = stack.project_kv(source, source_positions.position)
+    caches, outputs, start = [KVCache(capacity=2) for _ in stack], [], 0
+    for n in chunk_sizes:
+        attention_mask, cross_mask = causal_mask(3, start, start + n), make_mask(one_sentence(3, n), source_positions)
+        outputs.append(stack(x[:, start : start + n], cross_kv, attention_mask, cross_mask, caches))
         start += n
-    whole = stack(x, memories, piece(3, 0, 7), make_mask(one_sentence(3, 7), of))
-    assert_close(torch.cat(written, 1), whole, rtol=1e-11, atol=1e-12)
+    whole = stack(x, cross_kv, causal_mask(3, 0, 7), make_mask(one_sentence(3, 7), source_positions))
+    assert_close(torch.cat(outputs, 1), whole, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("rows", [[2, 0, 1], [1, 1, 1], [2], [0, 0, 1, 2, 2]])
 @torch.no_grad()
-def test_selected_rows_go_on_from_their_own_past(scheme: str, rows: list[int]) -> None:
+def test_selected_rows_continue_from_their_own_cache(scheme: str, rows: list[int]) -> None:
     module, past, cache = attention(SCHEMES[scheme]()).double(), normal(3, 4, D), KVCache(capacity=2)
-    module(past, piece(3, 0, 4), cache)
+    module(past, causal_mask(3, 0, 4), cache)
     cache.select(torch.tensor(rows))
-    now = normal(len(rows), 3, D)
-    got = module(now, piece(len(rows), 4, 7), cache)
-    whole = module(torch.cat((past[rows], now), 1), piece(len(rows), 0, 7))
-    assert_close(got, whole[:, 4:], rtol=1e-11, atol=1e-12)
+    new = normal(len(rows), 3, D)
+    output = module(new, causal_mask(len(rows), 4, 7), cache)
+    whole = module(torch.cat((past[rows], new), 1), causal_mask(len(rows), 0, 7))
+    assert_close(output, whole[:, 4:], rtol=1e-11, atol=1e-12)
 
 
-def test_a_cache_gives_back_what_it_was_given() -> None:
+def test_cache_returns_everything_appended() -> None:
     cache, parts = (
         KVCache(capacity=2),
         [KeyValue(torch.randn(2, H, n, 3), torch.randn(2, H, n, 5)) for n in (1, 1, 3, 6, 1)],
     )
     for i, part in enumerate(parts, 1):
-        kept = cache.append(part)
-        assert torch.equal(kept.key, torch.cat([p.key for p in parts[:i]], 2))
-        assert torch.equal(kept.value, torch.cat([p.value for p in parts[:i]], 2))
-        assert torch.equal(cache.contents().key, kept.key)
+        cached = cache.append(part)
+        assert torch.equal(cached.key, torch.cat([p.key for p in parts[:i]], 2))
+        assert torch.equal(cached.value, torch.cat([p.value for p in parts[:i]], 2))
+        assert torch.equal(cache.contents().key, cached.key)
 
 
-def test_selecting_from_an_empty_cache_is_nothing() -> None:
+def test_selecting_from_an_empty_cache_is_a_no_op() -> None:
     cache = KVCache()
     cache.select(torch.tensor([0, 0, 1]))
     assert cache.length == 0

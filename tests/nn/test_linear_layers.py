@@ -1,4 +1,4 @@
-"""The product for few rows is the ordinary product."""
+"""Linear layers for small batches and with a constant weight, against the plain matrix multiplication."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.nn import Linear, PrepackedLinear, linear
 @pytest.mark.parametrize(
     ("rows", "out"), [((1,), 64), ((2,), 64), ((3, 5), 64), ((256,), 24), ((300,), 64), ((3,), 63)]
 )
-def test_product_is_the_linear_map(rows, out, biased, dtype):
+def test_linear_is_torchs(rows, out, biased, dtype):
     x, weight = torch.randn(*rows, 16, dtype=dtype), torch.randn(out, 16, dtype=dtype)
     bias = torch.randn(out, dtype=dtype) if biased else None
     with torch.no_grad():

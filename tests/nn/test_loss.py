@@ -1,4 +1,4 @@
-"""Cross-entropy against torch's own, as a sum with a count."""
+"""Cross-entropy as a sum with a count, against torch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from regard.nn import cross_entropy, linear_cross_entropy, symmetric_kl_divergence
 from regard.nn import loss as loss_module
+from regard.nn.kernels import plain
 from regard.nn.loss import IGNORE
 
 
@@ -27,7 +28,7 @@ def draw(seed: int, *shape: int, vocabulary: int = 7, ignored: float = 0.3) -> t
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), length=st.integers(1, 6), smoothing=st.floats(0, 0.9))
-def test_value_and_gradient_are_those_of_torch(seed: int, rows: int, length: int, smoothing: float) -> None:
+def test_loss_and_gradient_equal_torch(seed: int, rows: int, length: int, smoothing: float) -> None:
     logits, target = draw(seed, rows, length)
     loss = cross_entropy(logits, target, smoothing)
     expected = F.cross_entropy(
@@ -41,7 +42,7 @@ def test_value_and_gradient_are_those_of_torch(seed: int, rows: int, length: int
     assert loss.n_tokens.item() == (target != IGNORE).sum().item()
 
 
-def test_it_is_the_formula() -> None:
+def test_cross_entropy_matches_the_formula() -> None:
     logits, target = torch.tensor([[0.0, 1.0, 3.0]], dtype=torch.float64), torch.tensor([1])
     log_probs = [x - math.log(sum(math.exp(y) for y in (0, 1, 3))) for x in (0, 1, 3)]
     expected = -0.9 * log_probs[1] - 0.1 * sum(log_probs) / 3
@@ -49,7 +50,7 @@ def test_it_is_the_formula() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_nothing_to_predict_is_zero_with_zero_gradient(smoothing: float) -> None:
+def test_all_targets_ignored_gives_zero_loss_and_gradient(smoothing: float) -> None:
     logits, target = draw(0, 2, 3, ignored=1.1)
     loss = cross_entropy(logits, target, smoothing)
     assert (loss.total.item(), loss.nll.item(), loss.n_tokens.item()) == (0.0, 0.0, 0)
@@ -101,30 +102,30 @@ def test_int32_targets_and_large_logits() -> None:
     assert cross_entropy(logits, target + 1).total.item() == 2e4
 
 
-def test_the_plain_likelihood_takes_no_part_in_the_gradient() -> None:
+def test_nll_has_no_gradient() -> None:
     logits, target = draw(3, 2, 2)
     assert not cross_entropy(logits, target, 0.1).nll.requires_grad
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(32, [32]), (61, [31, 30]), (62, [31, 31]), (140, [35] * 4), (0, [0])])
-def test_chunks_are_alike(rows, sizes, monkeypatch):
-    """A small rest would fill a GPU badly."""
-    seen, chunk = [], loss_module._compute_chunk_loss
+def test_chunks_have_equal_sizes(rows, sizes, monkeypatch):
+    """A small last chunk would use a GPU badly."""
+    chunk_sizes, cross_entropy_of_chunk = [], plain.cross_entropy
 
-    def watched(logits, *rest, **more):
-        seen.append(len(logits))
-        return chunk(logits, *rest, **more)
+    def watched(logits, *rest):
+        chunk_sizes.append(len(logits))
+        return cross_entropy_of_chunk(logits, *rest)
 
     monkeypatch.setitem(loss_module.LOGITS_PER_CHUNK, "cpu", 40 * 30)
-    monkeypatch.setattr(loss_module, "_compute_chunk_loss", watched)
+    monkeypatch.setattr(plain, "cross_entropy", watched)
     linear_cross_entropy(torch.randn(rows, 4), torch.randn(30, 4), torch.zeros(rows, dtype=torch.long))
-    assert seen == sizes
+    assert chunk_sizes == sizes
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("rows_at_once", "even"), [(1, 1), (4, 1), (1000, 1), (4, 8), (1, 30)])
-def test_linear_cross_entropy_is_cross_entropy_of_the_logits(smoothing, rows_at_once, even, monkeypatch):
-    """However many rows at once, and whatever a vocabulary is filled up to."""
+def test_linear_cross_entropy_equals_cross_entropy_of_the_logits(smoothing, rows_at_once, even, monkeypatch):
+    """For any chunk size and any padding of the vocabulary."""
     monkeypatch.setitem(loss_module.LOGITS_PER_CHUNK, "cpu", rows_at_once * 30)
     monkeypatch.setitem(loss_module.PAD_TO_MULTIPLE_OF, "cpu", even)
     hidden = torch.randn(3, 7, 16, dtype=torch.float64, requires_grad=True)
@@ -132,14 +133,14 @@ def test_linear_cross_entropy_is_cross_entropy_of_the_logits(smoothing, rows_at_
     bias = torch.randn(30, dtype=torch.float64, requires_grad=True)
     target = torch.randint(0, 30, (3, 7))
     target[0, 2] = target[2, 6] = IGNORE
-    found, wanted = [], []
+    values, expected_values = [], []
     for results, loss in (
-        (found, linear_cross_entropy(hidden, weight, target, smoothing, bias)),
-        (wanted, cross_entropy(hidden @ weight.T + bias, target, smoothing)),
+        (values, linear_cross_entropy(hidden, weight, target, smoothing, bias)),
+        (expected_values, cross_entropy(hidden @ weight.T + bias, target, smoothing)),
     ):
         gradients = torch.autograd.grad(loss.total * 0.3, (hidden, weight, bias))
         results += [loss.total, loss.nll, loss.n_tokens, *gradients]
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(values, expected_values)
 
 
 def test_linear_cross_entropy_in_bfloat16_learns_from_confident_predictions():
@@ -164,12 +165,12 @@ def test_linear_cross_entropy_with_one_side_frozen(frozen):
     learned.requires_grad_()
     target = torch.randint(0, 9, (5,))
     linear_cross_entropy(hidden, weight, target).total.backward()
-    found, learned.grad = learned.grad, None
+    values, learned.grad = learned.grad, None
     cross_entropy(hidden @ weight.T, target).total.backward()
-    assert_close(found, learned.grad)
+    assert_close(values, learned.grad)
 
 
-def test_divergence_is_zero_between_equals_and_skips_what_is_not_predicted() -> None:
+def test_symmetric_kl_divergence_matches_torch_and_skips_ignored_targets() -> None:
     generator = torch.Generator().manual_seed(0)
     one, other = torch.randn(2, 2, 3, 5, generator=generator, dtype=torch.float64)
     target = torch.tensor([[1, 2, IGNORE], [IGNORE, 0, 4]])

@@ -1,4 +1,4 @@
-"""Multi-head attention against a triple loop, against torch.nn, and its two paths against each other."""
+"""Multi-head attention against a triple loop, against torch.nn, and fused against explicit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 import reference
 import torch
-from reference import Scheme, array, one_sentence, random_place, seen
+from reference import Scheme, array, one_sentence, random_positions, reference_mask
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -45,8 +45,8 @@ def definition(module: MultiHeadAttention) -> Scheme:
     match module.positions:
         case RotaryPositions():
             return reference.rotary()
-        case RelativePositions(keys=keys, values=values, max_distance=most):
-            return reference.relative(array(keys.weight), None if values is None else array(values.weight), most)
+        case RelativePositions(keys=keys, values=values, max_distance=limit):
+            return reference.relative(array(keys.weight), None if values is None else array(values.weight), limit)
     return Scheme()
 
 
@@ -54,25 +54,30 @@ def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(*shape, dtype=dtype, requires_grad=True)
 
 
-def gradients(out: Tensor, of: list[Tensor]) -> tuple[Tensor, ...]:
+def gradients(out: Tensor, key_positions: list[Tensor]) -> tuple[Tensor, ...]:
     direction = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(7))
-    return torch.autograd.grad((out * direction).sum(), of)
+    return torch.autograd.grad((out * direction).sum(), key_positions)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("d_key", "d_value"), WIDTHS)
 @pytest.mark.parametrize("causal", [False, True])
-def test_self_attention_is_the_definition(scheme: str, d_key: int | None, d_value: int | None, causal: bool) -> None:
+def test_self_attention_matches_the_definition(
+    scheme: str, d_key: int | None, d_value: int | None, causal: bool
+) -> None:
     torch.manual_seed(0)
-    module, place, x = build(scheme, d_key, d_value), random_place(5, 2, 8), normal(2, 8, D)
-    sight, allowed = make_mask(place, place, causal=causal), seen(place, place, causal=causal)
-    fused = module(x, sight)
+    module, packed_ids, x = build(scheme, d_key, d_value), random_positions(5, 2, 8), normal(2, 8, D)
+    attention_mask, allowed_keys = (
+        make_mask(packed_ids, packed_ids, causal=causal),
+        reference_mask(packed_ids, packed_ids, causal=causal),
+    )
+    fused = module(x, attention_mask)
     with record(module, "weights") as recorded:
-        explicit = module(x, sight)
+        explicit = module(x, attention_mask)
     for row in range(2):
-        position = place.position[row].numpy()
+        position = packed_ids.position[row].numpy()
         weights, out = reference.multi_head(
-            module, array(x[row]), array(x[row]), allowed[row], (position, position), definition(module)
+            module, array(x[row]), array(x[row]), allowed_keys[row], (position, position), definition(module)
         )
         assert_close(array(recorded["weights"][row]), weights, rtol=1e-11, atol=1e-13)
         assert_close(array(fused[row]), out, rtol=1e-11, atol=1e-13)
@@ -81,23 +86,25 @@ def test_self_attention_is_the_definition(scheme: str, d_key: int | None, d_valu
 
 @pytest.mark.parametrize(("d_key", "d_value"), WIDTHS)
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(5, 7), (7, 3)])
-def test_cross_attention_is_the_definition(d_key: int | None, d_value: int | None, n_queries: int, n_keys: int) -> None:
+def test_cross_attention_matches_the_definition(
+    d_key: int | None, d_value: int | None, n_queries: int, n_keys: int
+) -> None:
     torch.manual_seed(1)
     module = build("none", d_key, d_value)
-    at, of = random_place(2, 3, n_queries), random_place(3, 3, n_keys)
-    x, memory = normal(3, n_queries, D), normal(3, n_keys, D)
-    kept = module.project_kv(memory, of.position)
-    fused = module.cross_attend(x, kept, make_mask(at, of))
+    query_positions, key_positions = random_positions(2, 3, n_queries), random_positions(3, 3, n_keys)
+    x, encoded = normal(3, n_queries, D), normal(3, n_keys, D)
+    kv = module.project_kv(encoded, key_positions.position)
+    fused = module.cross_attend(x, kv, make_mask(query_positions, key_positions))
     with record(module, "weights") as recorded:
-        explicit = module.cross_attend(x, kept, make_mask(at, of))
-    allowed = seen(at, of, causal=False)
+        explicit = module.cross_attend(x, kv, make_mask(query_positions, key_positions))
+    allowed_keys = reference_mask(query_positions, key_positions, causal=False)
     for row in range(3):
         weights, out = reference.multi_head(
             module,
             array(x[row]),
-            array(memory[row]),
-            allowed[row],
-            (at.position[row].numpy(), of.position[row].numpy()),
+            array(encoded[row]),
+            allowed_keys[row],
+            (query_positions.position[row].numpy(), key_positions.position[row].numpy()),
             Scheme(),
         )
         assert_close(array(recorded["weights"][row]), weights, rtol=1e-11, atol=1e-13)
@@ -106,7 +113,7 @@ def test_cross_attention_is_the_definition(d_key: int | None, d_value: int | Non
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_self_attention_is_that_of_torch(causal: bool) -> None:
+def test_self_attention_equals_torch(causal: bool) -> None:
     torch.manual_seed(2)
     theirs, ours = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64), build()
     ours.load_state_dict(
@@ -117,29 +124,29 @@ def test_self_attention_is_that_of_torch(causal: bool) -> None:
             "output.bias": theirs.out_proj.bias,
         }
     )
-    place, x = one_sentence(2, 7), normal(2, 7, D)
+    packed_ids, x = one_sentence(2, 7), normal(2, 7, D)
     mask = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
     expected, weights = theirs(x, x, x, attn_mask=mask, average_attn_weights=False)
-    sight = make_mask(place, place, causal=causal)
-    assert_close(ours(x, sight), expected, rtol=1e-11, atol=1e-13)
+    attention_mask = make_mask(packed_ids, packed_ids, causal=causal)
+    assert_close(ours(x, attention_mask), expected, rtol=1e-11, atol=1e-13)
     with record(ours, "weights") as recorded:
-        ours(x, sight)
+        ours(x, attention_mask)
     assert_close(recorded["weights"], weights, rtol=1e-11, atol=1e-13)
 
 
-def test_cross_attention_is_that_of_torch_with_padding() -> None:
+def test_cross_attention_with_padding_equals_torch() -> None:
     torch.manual_seed(3)
     theirs, ours = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64), build()
     with torch.no_grad():
         ours.projection.weight.copy_(theirs.in_proj_weight)
         ours.projection.bias.copy_(theirs.in_proj_bias.normal_())
         ours.output.load_state_dict(theirs.out_proj.state_dict())
-    x, memory = normal(2, 4, D), normal(2, 6, D)
+    x, encoded = normal(2, 4, D), normal(2, 6, D)
     padded = torch.tensor([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]], dtype=torch.bool)
     source = PackedPositions((~padded).int(), torch.arange(6).expand(2, -1))
-    expected, _ = theirs(x, memory, memory, key_padding_mask=padded)
-    got = ours.cross_attend(x, ours.project_kv(memory, source.position), make_mask(one_sentence(2, 4), source))
-    assert_close(got, expected, rtol=1e-11, atol=1e-13)
+    expected, _ = theirs(x, encoded, encoded, key_padding_mask=padded)
+    result = ours.cross_attend(x, ours.project_kv(encoded, source.position), make_mask(one_sentence(2, 4), source))
+    assert_close(result, expected, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -147,42 +154,47 @@ def test_cross_attention_is_that_of_torch_with_padding() -> None:
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.float64, 1e-12)])
 def test_fused_equals_explicit(scheme: str, causal: bool, train: bool, dtype: torch.dtype, tolerance: float) -> None:
-    """The parity of SPEC 1.10 in every mode: outputs and gradients, packed rows and full ones."""
+    """Outputs and gradients, packed rows and full ones."""
     torch.manual_seed(4)
     module = build(scheme, 4, 5).to(dtype).train(train)
-    for place in (random_place(6, 3, 12), one_sentence(3, 12)):
-        x, sight = normal(3, 12, D, dtype=dtype), make_mask(place, place, causal=causal)
-        fused = module(x, sight)
+    for packed_ids in (random_positions(6, 3, 12), one_sentence(3, 12)):
+        x, attention_mask = normal(3, 12, D, dtype=dtype), make_mask(packed_ids, packed_ids, causal=causal)
+        fused = module(x, attention_mask)
         with record(module, "weights") as recorded:
-            explicit = module(x, sight)
+            explicit = module(x, attention_mask)
         assert recorded["weights"].shape == (3, H, 12, 12)
         assert_close(fused, explicit, rtol=tolerance, atol=tolerance)
-        of = [x, *module.parameters()]
-        assert_close(gradients(fused, of), gradients(explicit, of), rtol=10 * tolerance, atol=10 * tolerance)
+        key_positions = [x, *module.parameters()]
+        assert_close(
+            gradients(fused, key_positions),
+            gradients(explicit, key_positions),
+            rtol=10 * tolerance,
+            atol=10 * tolerance,
+        )
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_no_sight_is_the_sight_of_one_full_sentence(scheme: str) -> None:
-    module, place, x = build(scheme), one_sentence(2, 5), normal(2, 5, D)
-    unmasked = AttentionMask(place.position, place.position)
-    assert_close(module(x, unmasked), module(x, make_mask(place, place)), rtol=1e-12, atol=1e-14)
+def test_no_mask_equals_the_mask_of_one_full_sentence(scheme: str) -> None:
+    module, packed_ids, x = build(scheme), one_sentence(2, 5), normal(2, 5, D)
+    unmasked = AttentionMask(packed_ids.position, packed_ids.position)
+    assert_close(module(x, unmasked), module(x, make_mask(packed_ids, packed_ids)), rtol=1e-12, atol=1e-14)
     with record(module, "weights"):
-        assert_close(module(x, unmasked), module(x, make_mask(place, place)), rtol=1e-12, atol=1e-14)
+        assert_close(module(x, unmasked), module(x, make_mask(packed_ids, packed_ids)), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("heard", [False, True])
-def test_nothing_to_attend_to_gives_zeros_and_finite_gradients(scheme: str, heard: bool) -> None:
+@pytest.mark.parametrize("active", [False, True])
+def test_fully_masked_queries_give_zeros_and_finite_gradients(scheme: str, active: bool) -> None:
     module = build(scheme)
     empty = PackedPositions(torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32))
     x = normal(2, 4, D)
-    sight = make_mask(empty, empty)
-    if heard:
+    attention_mask = make_mask(empty, empty)
+    if active:
         with record(module, "weights") as recorded:
-            out = module(x, sight)
+            out = module(x, attention_mask)
         assert (recorded["weights"] == 0).all()
     else:
-        out = module(x, sight)
+        out = module(x, attention_mask)
     assert_close(out, module.output.bias.expand_as(out), rtol=0, atol=0)  # zeros through the output projection
     out.sum().backward()
     assert x.grad is not None
@@ -192,29 +204,29 @@ def test_nothing_to_attend_to_gives_zeros_and_finite_gradients(scheme: str, hear
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_gradients_are_right(scheme: str) -> None:
+def test_gradients_pass_gradcheck(scheme: str) -> None:
     torch.manual_seed(5)
-    module, place = build(scheme), random_place(8, 1, 4)
-    assert (place.segment > 0).any()
-    sight, x = make_mask(place, place, causal=True), normal(1, 4, D)
-    assert torch.autograd.gradcheck(lambda x: module(x, sight), (x,))
+    module, packed_ids = build(scheme), random_positions(8, 1, 4)
+    assert (packed_ids.segment > 0).any()
+    attention_mask, x = make_mask(packed_ids, packed_ids, causal=True), normal(1, 4, D)
+    assert torch.autograd.gradcheck(lambda x: module(x, attention_mask), (x,))
     with record(module, "weights"):
-        assert torch.autograd.gradcheck(lambda x: module(x, sight), (x,))
+        assert torch.autograd.gradcheck(lambda x: module(x, attention_mask), (x,))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_future_cannot_change_the_past(scheme: str) -> None:
-    module, place, x = build(scheme), one_sentence(1, 8), normal(1, 8, D)
-    sight = make_mask(place, place, causal=True)
+    module, packed_ids, x = build(scheme), one_sentence(1, 8), normal(1, 8, D)
+    attention_mask = make_mask(packed_ids, packed_ids, causal=True)
     other = torch.cat((x[:, :5], torch.randn(1, 3, D, dtype=torch.float64)), 1)
-    assert_close(module(other, sight)[:, :5], module(x, sight)[:, :5], rtol=0, atol=1e-15)
-    assert not torch.allclose(module(other, sight)[:, 5:], module(x, sight)[:, 5:])
+    assert_close(module(other, attention_mask)[:, :5], module(x, attention_mask)[:, :5], rtol=0, atol=1e-15)
+    assert not torch.allclose(module(other, attention_mask)[:, 5:], module(x, attention_mask)[:, 5:])
 
 
 def test_recorded_causal_weights_are_zero_right_of_the_diagonal() -> None:
-    module, place = build(), one_sentence(1, 4)
+    module, packed_ids = build(), one_sentence(1, 4)
     with record(module, "weights") as recorded:
-        module(normal(1, 4, D), make_mask(place, place, causal=True))
+        module(normal(1, 4, D), make_mask(packed_ids, packed_ids, causal=True))
     weights = recorded["weights"]
     assert torch.equal(weights.triu(1), torch.zeros_like(weights))
     assert (weights.tril().sum(-1) - 1).abs().max() < 1e-14
@@ -223,49 +235,51 @@ def test_recorded_causal_weights_are_zero_right_of_the_diagonal() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("causal", [False, True])
-def test_other_segments_change_nothing_and_packed_is_one_by_one(scheme: str, causal: bool) -> None:
+def test_packed_segments_equal_separate_sentences(scheme: str, causal: bool) -> None:
     torch.manual_seed(6)
     module = build(scheme, 4, 3)
     sentences = [torch.randn(1, n, D, dtype=torch.float64) for n in (4, 1, 3)]
     segment = torch.tensor([[1, 1, 1, 1, 2, 3, 3, 3, 0, 0]])
     position = torch.tensor([[0, 1, 2, 3, 0, 0, 1, 2, 0, 0]])
     packed = torch.cat((*sentences, torch.randn(1, 2, D, dtype=torch.float64)), 1)
-    place = PackedPositions(segment, position)
-    together = module(packed, make_mask(place, place, causal=causal))
+    packed_ids = PackedPositions(segment, position)
+    packed_rows = module(packed, make_mask(packed_ids, packed_ids, causal=causal))
     for number, sentence in enumerate(sentences, 1):
-        place = one_sentence(1, sentence.shape[1])
-        alone = module(sentence, make_mask(place, place, causal=causal))
-        assert_close(together[segment == number][None], alone, rtol=1e-12, atol=1e-14)
+        packed_ids = one_sentence(1, sentence.shape[1])
+        separate = module(sentence, make_mask(packed_ids, packed_ids, causal=causal))
+        assert_close(packed_rows[segment == number][None], separate, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("heard", [False, True])
-def test_sentences_of_given_lengths_are_those_of_the_mask(scheme: str, heard: bool) -> None:
+@pytest.mark.parametrize("active", [False, True])
+def test_lengths_equal_the_mask_of_the_same_sentences(scheme: str, active: bool) -> None:
     torch.manual_seed(6)
     module, lengths = build(scheme, 4, 3), (3, 3, 1, 4, 3)
     segment = torch.tensor([[number for number, length in enumerate(lengths, 1) for _ in range(length)]])
-    place = PackedPositions(segment, torch.tensor([[place for length in lengths for place in range(length)]]))
+    packed_ids = PackedPositions(
+        segment, torch.tensor([[packed_ids for length in lengths for packed_ids in range(length)]])
+    )
     x = normal(1, sum(lengths), D)
-    with record(module, "weights") if heard else nullcontext():
-        apart = module(x, AttentionMask(place.position, place.position, lengths=lengths))
-        masked = module(x, make_mask(place, place))
-    assert_close(apart, masked, rtol=1e-12, atol=1e-14)
-    of = [x, *module.parameters()]
-    assert_close(gradients(apart, of), gradients(masked, of), rtol=1e-10, atol=1e-12)
+    with record(module, "weights") if active else nullcontext():
+        by_length = module(x, AttentionMask(packed_ids.position, packed_ids.position, lengths=lengths))
+        masked = module(x, make_mask(packed_ids, packed_ids))
+    assert_close(by_length, masked, rtol=1e-12, atol=1e-14)
+    key_positions = [x, *module.parameters()]
+    assert_close(gradients(by_length, key_positions), gradients(masked, key_positions), rtol=1e-10, atol=1e-12)
 
 
 def test_without_positions_it_is_permutation_equivariant() -> None:
-    module, place, x = build("none"), one_sentence(2, 6), normal(2, 6, D)
+    module, packed_ids, x = build("none"), one_sentence(2, 6), normal(2, 6, D)
     order = torch.randperm(6, generator=torch.Generator().manual_seed(0))
-    sight = make_mask(place, place)
-    assert_close(module(x[:, order], sight), module(x, sight)[:, order], rtol=1e-12, atol=1e-14)
+    attention_mask = make_mask(packed_ids, packed_ids)
+    assert_close(module(x[:, order], attention_mask), module(x, attention_mask)[:, order], rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("scheme", [s for s in SCHEMES if s != "none"])
-def test_with_positions_it_is_not(scheme: str) -> None:
-    module, place, x = build(scheme), one_sentence(2, 6), normal(2, 6, D)
-    sight = make_mask(place, place)
-    assert not torch.allclose(module(x.flip(1), sight), module(x, sight).flip(1))
+def test_with_positions_it_is_not_permutation_equivariant(scheme: str) -> None:
+    module, packed_ids, x = build(scheme), one_sentence(2, 6), normal(2, 6, D)
+    attention_mask = make_mask(packed_ids, packed_ids)
+    assert not torch.allclose(module(x.flip(1), attention_mask), module(x, attention_mask).flip(1))
 
 
 @pytest.mark.parametrize("scheme", ["relative", "relative-values", "rotary"])
@@ -277,17 +291,17 @@ def test_only_distances_matter_inside_attention(scheme: str) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_fused_equals_explicit_under_bfloat16_autocast(scheme: str) -> None:
-    module, place, x = build(scheme).float(), random_place(9, 2, 8), torch.randn(2, 8, D)
-    sight = make_mask(place, place, causal=True)
+    module, packed_ids, x = build(scheme).float(), random_positions(9, 2, 8), torch.randn(2, 8, D)
+    attention_mask = make_mask(packed_ids, packed_ids, causal=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        fused = module(x, sight)
+        fused = module(x, attention_mask)
         with record(module, "weights"):
-            explicit = module(x, sight)
+            explicit = module(x, attention_mask)
     assert_close(fused.float(), explicit.float(), rtol=2e-2, atol=2e-2)
-    assert_close(fused.float(), module(x, sight), rtol=5e-2, atol=5e-2)
+    assert_close(fused.float(), module(x, attention_mask), rtol=5e-2, atol=5e-2)
 
 
-def test_widths_that_do_not_divide_fail_saying_so() -> None:
+def test_indivisible_widths_are_refused() -> None:
     with pytest.raises(AssertionError, match="d_model 6 is not a multiple of n_heads 4"):
         MultiHeadAttention(6, 4)
     with pytest.raises(AssertionError, match="d_model 6 is not a multiple of n_heads 4"):
@@ -295,18 +309,18 @@ def test_widths_that_do_not_divide_fail_saying_so() -> None:
     assert MultiHeadAttention(6, 4, d_key=3, d_value=2).output.in_features == 8
 
 
-def test_taps_of_queries_keys_and_values_hear_each_head() -> None:
-    module, place, x = build("none", 4, 5), one_sentence(2, 3), normal(2, 3, D)
+def test_query_key_and_value_taps_have_one_slice_per_head() -> None:
+    module, packed_ids, x = build("none", 4, 5), one_sentence(2, 3), normal(2, 3, D)
     with record(module, "*") as recorded:
-        module(x, make_mask(place, place))
+        module(x, make_mask(packed_ids, packed_ids))
     query, key, value = module.projection(x).split([H * 4, H * 4, H * 5], dim=-1)
     for name, whole, width in (("query", query, 4), ("key", key, 4), ("value", value, 5)):
         for head in range(H):
             assert_close(recorded[name][:, head], whole[..., head * width : (head + 1) * width], rtol=0, atol=0)
 
 
-def test_memory_of_selected_rows() -> None:
-    memory = KeyValue(normal(3, H, 4, 2), normal(3, H, 4, 5))
-    chosen = memory.select(torch.tensor([2, 0, 2]))
-    assert torch.equal(chosen.key, memory.key[[2, 0, 2]])
-    assert torch.equal(chosen.value, memory.value[[2, 0, 2]])
+def test_key_values_of_selected_rows() -> None:
+    encoded = KeyValue(normal(3, H, 4, 2), normal(3, H, 4, 5))
+    chosen = encoded.select(torch.tensor([2, 0, 2]))
+    assert torch.equal(chosen.key, encoded.key[[2, 0, 2]])
+    assert torch.equal(chosen.value, encoded.value[[2, 0, 2]])

@@ -1,4 +1,4 @@
-"""The checks of shapes that all other tests run with."""
+"""The shape checks that all other tests run with."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ pytest.importorskip("beartype")
 
 
 def test_a_wrong_shape_is_caught() -> None:
-    with pytest.raises(TypeCheckError, match=r"regard\.nn\.linear_layers\.linear"):
+    with pytest.raises(TypeCheckError, match=r"regard\.nn\.kernels\.dispatch\.linear"):
         linear(torch.zeros(2, 3), torch.zeros(4, 5))
 
 
-def test_after_many_calls_it_is_enough_until_the_next_test_begins() -> None:
+def test_checks_stop_after_a_limit_until_the_next_test() -> None:
     for _ in range(shapes.MOST):
         linear(torch.zeros(2, 3), torch.zeros(4, 3))
     assert config.jaxtyping_disable

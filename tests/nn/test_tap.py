@@ -1,4 +1,4 @@
-"""Reading and changing the inside of a model, and leaving no trace."""
+"""Taps: recording and editing activations, and leaving no hooks behind."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from functools import partial
 
 import pytest
 import torch
-from reference import one_sentence, random_place
+from reference import one_sentence, random_positions
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from regard.errors import InputError
 from regard.nn import (
     EncoderLayer,
     EncoderStack,
@@ -37,8 +36,8 @@ class Model(nn.Module):
         self.double()
 
     def forward(self, x: Tensor) -> Tensor:
-        place = one_sentence(*x.shape[:2])
-        return self.encoder(x, make_mask(place, place))
+        packed = one_sentence(*x.shape[:2])
+        return self.encoder(x, make_mask(packed, packed))
 
 
 @pytest.fixture
@@ -52,11 +51,11 @@ def x() -> Tensor:
     return torch.randn(2, 5, D, dtype=torch.float64)
 
 
-def heard(model: nn.Module) -> list[str]:
+def active_taps(model: nn.Module) -> list[str]:
     return [name for name, tap in taps(model).items() if tap.active]
 
 
-def test_names_are_paths_in_the_order_of_the_model(model: Model) -> None:
+def test_tap_names_are_module_paths_in_model_order(model: Model) -> None:
     parts = ["attention.query", "attention.key", "attention.value", "attention.weights", "attention.mixed", "out"]
     assert list(taps(model)) == [f"encoder.{i}.{part}" for i in (0, 1) for part in parts]
     assert list(taps(model, "encoder.*.attention.weights")) == [
@@ -65,17 +64,17 @@ def test_names_are_paths_in_the_order_of_the_model(model: Model) -> None:
     ]
 
 
-def test_recording_changes_nothing_and_costs_nothing_afterwards(model: Model, x: Tensor) -> None:
+def test_recording_changes_no_output_and_leaves_no_hooks(model: Model, x: Tensor) -> None:
     before = model(x)
     with record(model, "*") as recorded:
         during = model(x)
     assert_close(during, before, rtol=1e-12, atol=1e-13)
     assert sorted(recorded) == sorted(taps(model))
-    assert heard(model) == []
+    assert active_taps(model) == []
     assert torch.equal(model(x), before)
 
 
-def test_record_keeps_the_last_pass(model: Model, x: Tensor) -> None:
+def test_record_keeps_the_latest_activation(model: Model, x: Tensor) -> None:
     with record(model, "encoder.1.out") as recorded:
         model(x)
         last = model(2 * x)
@@ -90,15 +89,15 @@ def test_several_patterns_may_overlap(model: Model, x: Tensor) -> None:
     assert {"encoder.0.attention.weights", "encoder.1.attention.weights"} <= set(recorded)
 
 
-def test_only_heard_attention_computes_weights(model: Model, x: Tensor) -> None:
+def test_only_attention_with_an_active_tap_computes_weights(model: Model, x: Tensor) -> None:
     with record(model, "encoder.0.attention.weights") as recorded:
         model(x)
-        assert heard(model) == ["encoder.0.attention.weights"]
+        assert active_taps(model) == ["encoder.0.attention.weights"]
     assert list(recorded) == ["encoder.0.attention.weights"]
     assert recorded["encoder.0.attention.weights"].shape == (2, H, 5, 5)
 
 
-def test_gradients_flow_to_what_was_recorded(model: Model, x: Tensor) -> None:
+def test_gradients_flow_to_recorded_activations(model: Model, x: Tensor) -> None:
     with record(model, "encoder.0.attention.weights") as recorded:
         out = model(x)
     (gradient,) = torch.autograd.grad(out.sum(), recorded["encoder.0.attention.weights"])
@@ -106,106 +105,106 @@ def test_gradients_flow_to_what_was_recorded(model: Model, x: Tensor) -> None:
 
 
 def test_uniform_weights_give_the_mean_of_the_values(model: Model, x: Tensor) -> None:
-    attention, place = model.encoder[0].attention, one_sentence(2, 5)
+    attention, packed = model.encoder[0].attention, one_sentence(2, 5)
     with (
         edit(attention, "weights", lambda weights: torch.full_like(weights, 1 / 5)),
         record(attention, "value") as seen,
     ):
-        out = attention(x, make_mask(place, place))
+        out = attention(x, make_mask(packed, packed))
     mean = seen["value"].mean(2).flatten(1)  # (B, H E)
     expected = attention.output(mean)[:, None].expand_as(out)
     assert_close(out, expected, rtol=1e-12, atol=1e-13)
-    assert not torch.allclose(attention(x, make_mask(place, place)), out)
+    assert not torch.allclose(attention(x, make_mask(packed, packed)), out)
 
 
 def test_one_hot_weights_copy_a_value(model: Model, x: Tensor) -> None:
-    attention, place = model.encoder[0].attention, one_sentence(2, 5)
+    attention, packed = model.encoder[0].attention, one_sentence(2, 5)
     only_last = torch.zeros(5).double().index_fill(0, torch.tensor(4), 1.0)
     with edit(attention, "weights", lambda weights: only_last.expand_as(weights)), record(attention, "value") as seen:
-        out = attention(x, make_mask(place, place))
+        out = attention(x, make_mask(packed, packed))
     expected = attention.output(seen["value"][:, :, 4].flatten(1))
     assert_close(out, expected[:, None].expand_as(out), rtol=1e-12, atol=1e-13)
 
 
-def test_editing_an_earlier_layer_changes_the_later_ones(model: Model, x: Tensor) -> None:
+def test_editing_an_early_layer_changes_later_ones(model: Model, x: Tensor) -> None:
     replaced = torch.randn_like(x)
     with edit(model, "encoder.0.out", lambda _: replaced):
         out = model(x)
-    place = one_sentence(2, 5)
-    assert torch.equal(out, model.encoder[1](replaced, make_mask(place, place)))
+    packed = one_sentence(2, 5)
+    assert torch.equal(out, model.encoder[1](replaced, make_mask(packed, packed)))
 
 
-def test_edited_values_are_those_recorded(model: Model, x: Tensor) -> None:
+def test_record_inside_edit_sees_edited_values(model: Model, x: Tensor) -> None:
     with edit(model, "encoder.0.attention.value", torch.zeros_like), record(model, "*.value") as recorded:
         model(x)
     assert (recorded["encoder.0.attention.value"] == 0).all()
     assert (recorded["encoder.1.attention.value"] != 0).any()
 
 
-def test_edits_stack_from_outside_in(model: Model, x: Tensor) -> None:
+def test_nested_edits_apply_outer_first(model: Model, x: Tensor) -> None:
     plain = model(x)
     with edit(model, "encoder.1.out", lambda x: x + 1), edit(model, "encoder.1.out", lambda x: x * 2):
         assert_close(model(x), (plain + 1) * 2, rtol=1e-12, atol=1e-13)
     assert torch.equal(model(x), plain)
 
 
-def test_an_unknown_pattern_names_what_there_is(model: Model) -> None:
+def test_unknown_pattern_lists_the_taps(model: Model) -> None:
     with pytest.raises(
-        InputError, match=r"no tap matches 'enc\.\*'; this model has: encoder\.0\.attention\.query, "
+        LookupError, match=r"no tap matches 'enc\.\*'; this model has: encoder\.0\.attention\.query, "
     ) as error:
         taps(model, "enc.*")
     assert "encoder.1.out" in str(error.value)
     with (
-        pytest.raises(InputError, match="no tap matches 'weights'; this model has: none"),
+        pytest.raises(LookupError, match="no tap matches 'weights'; this model has: none"),
         record(nn.Linear(2, 2), "weights"),
     ):
         pass
 
 
-def test_an_unknown_pattern_leaves_no_ear_behind(model: Model) -> None:
-    with pytest.raises(InputError), record(model, "*.weights", "nonsense"):
+def test_unknown_pattern_leaves_no_hooks(model: Model) -> None:
+    with pytest.raises(LookupError), record(model, "*.weights", "nonsense"):
         pass
-    with pytest.raises(InputError), edit(model, "nonsense", torch.zeros_like):
+    with pytest.raises(LookupError), edit(model, "nonsense", torch.zeros_like):
         pass
-    assert heard(model) == []
+    assert active_taps(model) == []
 
 
 @pytest.mark.parametrize("context", [lambda m: record(m, "*"), lambda m: edit(m, "*", torch.zeros_like)])
-def test_an_exception_leaves_no_ear_behind(model: Model, context: object) -> None:
+def test_exception_leaves_no_hooks(model: Model, context: object) -> None:
     def fail() -> None:
-        assert len(heard(model)) == 12
+        assert len(active_taps(model)) == 12
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), context(model):
         fail()
-    assert heard(model) == []
+    assert active_taps(model) == []
 
 
-def test_a_failing_edit_leaves_no_ear_behind(model: Model, x: Tensor) -> None:
+def test_failing_edit_leaves_no_hooks(model: Model, x: Tensor) -> None:
     before = model(x)
     with pytest.raises(RuntimeError), edit(model, "*.weights", lambda weights: weights @ weights.new_zeros(3, 3)):
         model(x)
-    assert heard(model) == []
+    assert active_taps(model) == []
     assert torch.equal(model(x), before)
 
 
-def test_nested_records_hear_independently(model: Model, x: Tensor) -> None:
+def test_nested_records_are_independent(model: Model, x: Tensor) -> None:
     with record(model, "*.weights") as outer:
         with record(model, "*.weights") as inner:
             model(x)
-        assert heard(model) != []
+        assert active_taps(model) != []
         assert set(outer) == set(inner)
         model(2 * x)
     assert not torch.equal(outer["encoder.0.attention.weights"], inner["encoder.0.attention.weights"])
-    assert heard(model) == []
+    assert active_taps(model) == []
 
 
-def test_blank_queries_stay_zero_in_recorded_weights(model: Model) -> None:
-    place = random_place(6, 3, 12)
+def test_recorded_weights_of_fully_masked_queries_are_zero(model: Model) -> None:
+    packed = random_positions(6, 3, 12)
     with record(model, "*.weights") as recorded:
-        model.encoder(torch.randn(3, 12, D, dtype=torch.float64), make_mask(place, place, causal=True))
+        model.encoder(torch.randn(3, 12, D, dtype=torch.float64), make_mask(packed, packed, causal=True))
     for weights in recorded.values():
-        assert (weights.transpose(1, 2)[place.segment == 0] == 0).all()
+        assert (weights.transpose(1, 2)[packed.segment == 0] == 0).all()
 
 
 def test_a_tap_is_the_identity(x: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.compare import cost, positions, recall, translation
-from regard.compare.copy_task import CopyTaskSetup as CopyingSize
+from regard.compare.copy_task import CopyTaskSetup
 from regard.compare.corpora import CorpusSize
 
 SHAPE = {"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
@@ -15,7 +15,7 @@ FEW = CorpusSize(120, 4, 10, 2)
 
 TINY: list[tuple[Any, Any]] = [
     (cost, cost.TimingSetup((8, 16), (2, 4, 8, 16), 0.0)),
-    (recall, CopyingSize(4, (1, 2, 4), 4, 2, 4, 5, 1e-3, 16, 1)),
+    (recall, CopyTaskSetup(4, (1, 2, 4), 4, 2, 4, 5, 1e-3, 16, 1)),
     (
         translation,
         translation.TranslationSetup(

@@ -1,4 +1,4 @@
-"""Naming a device."""
+"""Devices by name."""
 
 from __future__ import annotations
 
@@ -9,27 +9,54 @@ from regard.errors import InputError
 from regard.runs.device import available_memory, describe_device, select_device
 
 
-def test_the_processor_is_always_there() -> None:
+def test_cpu_is_always_available() -> None:
     cpu = select_device("cpu")
     assert cpu == torch.device("cpu")
     assert available_memory(cpu) > 2**20
     assert describe_device(cpu).startswith("cpu, ")
 
 
-def test_auto_takes_what_there_is() -> None:
-    accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
-    assert (select_device("auto").type == "cpu") == (not accelerated)
+def test_auto_prefers_a_gpu() -> None:
+    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    assert (select_device("auto").type == "cpu") == (not has_gpu)
 
 
-def test_an_unknown_device() -> None:
-    with pytest.raises(InputError, match=r"^device 'gpu' is unknown; accepted: auto, cpu, cuda, mps$"):
-        select_device("gpu")
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1:2", "cpu:1", "mps:0", ""])
+def test_unknown_device(name: str) -> None:
+    with pytest.raises(InputError, match=rf"^device '{name}' is unknown; accepted: auto, cpu, cuda, cuda:N, mps$"):
+        select_device(name)
 
 
-@pytest.mark.parametrize("name", ["cuda", "mps"])
-def test_a_device_that_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["cuda", "cuda:1", "mps"])
+def test_unavailable_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(InputError, match=rf"^device '{name}' is not there; pass --device auto, "):
+    with pytest.raises(InputError, match=rf"^device '{name}' is not available; pass --device auto, "):
         select_device(name)
     assert select_device("auto").type == "cpu"
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Pretend that there are two GPUs; returns the indices that are made current."""
+    current: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    return current
+
+
+def test_gpu_by_index(two_gpus: list[int]) -> None:
+    assert select_device("cuda:1") == torch.device("cuda", 1)
+    assert two_gpus == [1]
+    assert select_device("cuda") == torch.device("cuda")
+    assert two_gpus == [1]
+
+
+def test_gpu_index_out_of_range(two_gpus: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"^device 'cuda:2' does not exist; this machine has cuda:0 to cuda:1$"):
+        select_device("cuda:2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(InputError, match=r"^device 'cuda:1' does not exist; this machine has cuda:0$"):
+        select_device("cuda:1")
+    assert two_gpus == []

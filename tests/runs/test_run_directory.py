@@ -1,4 +1,4 @@
-"""The run directory: files appear whole or not at all, and what is not its own is refused by name."""
+"""The run directory: files are written completely or not at all; foreign and damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def layer(seed: int = 0, width: int = 3) -> nn.Linear:
     return nn.Linear(width, 2)
 
 
-def fault(path: Path, model: nn.Module | None = None) -> str:
+def load_error(path: Path, model: nn.Module | None = None) -> str:
     model = model or layer()
     before = collect_weights(model)
     with pytest.raises(CheckpointError) as caught:
@@ -37,7 +37,7 @@ def fault(path: Path, model: nn.Module | None = None) -> str:
     return str(caught.value)
 
 
-def test_weights_go_to_disk_and_back(tmp_path: Path) -> None:
+def test_weights_are_written_and_read(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     write_tensors(path, collect_weights(layer(1)), {"note": "é"})
     other = layer(2)
@@ -47,36 +47,36 @@ def test_weights_go_to_disk_and_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["w.safetensors"]
 
 
-def test_weights_that_are_not_this_models(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    assert fault(path) == f"{path}: no such file; was training stopped before its first checkpoint?"
+    assert load_error(path) == f"{path}: no such file; was training stopped before its first checkpoint?"
     save_file({"weight": torch.zeros(2, 3)}, path)
-    assert fault(path) == f"{path}: lacks the tensor 'bias'; is it from another model?"
+    assert load_error(path) == f"{path}: lacks the tensor 'bias'; is it from another model?"
     save_file({**collect_weights(layer()), "scale": torch.zeros(1)}, path)
-    assert fault(path) == f"{path}: holds a tensor 'scale' this model does not have; is it from another model?"
+    assert load_error(path) == f"{path}: holds a tensor 'scale' this model does not have; is it from another model?"
     save_file(collect_weights(layer(width=4)), path)
-    assert fault(path) == f"{path}: 'weight' has shape (2, 4), expected (2, 3); is it from another model?"
+    assert load_error(path) == f"{path}: 'weight' has shape (2, 4), expected (2, 3); is it from another model?"
 
 
 @pytest.mark.parametrize("length", [0, 4, 20, -1])
-def test_a_file_cut_short(tmp_path: Path, length: int) -> None:
+def test_truncated_file(tmp_path: Path, length: int) -> None:
     path = tmp_path / "w.safetensors"
     write_tensors(path, collect_weights(layer()))
     path.write_bytes(path.read_bytes()[:length])
-    assert fault(path).startswith(f"{path}: damaged or not a safetensors file (")
-    assert fault(path).endswith("); restore it from a copy")
+    assert load_error(path).startswith(f"{path}: damaged or not a safetensors file (")
+    assert load_error(path).endswith("); restore it from a copy")
 
 
-def test_what_is_no_tensor_file_at_all(tmp_path: Path) -> None:
+def test_file_that_is_no_safetensors_file(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     path.write_text("weights, honestly" * 100)
-    assert "damaged or not a safetensors file" in fault(path)
+    assert "damaged or not a safetensors file" in load_error(path)
     path.unlink()
     path.mkdir()
-    assert "damaged or not a safetensors file" in fault(path)
+    assert "damaged or not a safetensors file" in load_error(path)
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
     write_json(path, {"bleu": 1})
 
@@ -90,7 +90,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
 
 
-def test_json_has_no_word_for_what_is_not_finite(tmp_path: Path) -> None:
+def test_non_finite_numbers_become_null_in_json(tmp_path: Path) -> None:
     value = {"é": [1.5, -math.inf, (math.nan, 2)], "best": {"perplexity": math.inf, "n": 3, "on": True, "no": None}}
     plain = {"é": [1.5, None, [None, 2]], "best": {"perplexity": None, "n": 3, "on": True, "no": None}}
     write_json(tmp_path / "x.json", value)
@@ -100,7 +100,7 @@ def test_json_has_no_word_for_what_is_not_finite(tmp_path: Path) -> None:
     assert "\n" not in json_text(value)
 
 
-def test_what_a_killed_process_left_beside_a_file_is_overwritten(tmp_path: Path) -> None:
+def test_temporary_file_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     path.with_name("w.safetensors.new").write_bytes(b"x" * 10_000)
     write_tensors(path, collect_weights(layer()))
@@ -108,7 +108,7 @@ def test_what_a_killed_process_left_beside_a_file_is_overwritten(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["w.safetensors"]
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+def test_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     write_tensors(path, collect_weights(layer()))
     before = path.read_bytes()
@@ -131,7 +131,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedRun:
     return ready(recipe(folder), folder / "run")
 
 
-def test_no_run_directory(tmp_path: Path) -> None:
+def test_missing_run_directory(tmp_path: Path) -> None:
     for path, message in (
         (tmp_path / "none", "no such run directory; `regard train` makes one"),
         (tmp_path, "not a run directory: it has no config.toml; name one that `regard train` or `regard import` made"),
@@ -141,7 +141,7 @@ def test_no_run_directory(tmp_path: Path) -> None:
         assert str(caught.value) == f"{path}: {message}"
 
 
-def test_a_config_cut_short_anywhere_is_noticed(prepared: PreparedRun, tmp_path: Path) -> None:
+def test_truncated_config_is_refused(prepared: PreparedRun, tmp_path: Path) -> None:
     text = prepared.directory.config_path.read_text()
     for length in range(0, len(text) - len("\n"), 7):
         (tmp_path / "config.toml").write_text(text[:length])

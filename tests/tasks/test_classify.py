@@ -17,11 +17,11 @@ from saved_runs import kept
 from tiny_runs import merged, ready, trained
 from torch.testing import assert_close
 
-from regard.data.batches import IGNORE
 from regard.data.corpus import Corpus, write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, InputError
+from regard.nn import IGNORE
 from regard.runs.import_export import export_model
 from regard.runs.model_loading import open_model
 from regard.runs.run_directory import RunDirectory

@@ -18,7 +18,7 @@ from torch.testing import assert_close
 
 from regard import config
 from regard.data import corpus
-from regard.data.batches import IGNORE, sentences_to_rows
+from regard.data.batches import sentences_to_rows
 from regard.data.corpus import DataConfig, write_store
 from regard.data.lm_windows import cut_windows
 from regard.data.order import BucketOrder, PackedOrder, Placement
@@ -27,6 +27,7 @@ from regard.errors import ConfigError, InputError
 from regard.generate import GenerationConfig, generation_loop
 from regard.models.config import apply_preset
 from regard.models.recurrent.config import RecurrentLMConfig
+from regard.nn import IGNORE
 from regard.runs.run_directory import RunDirectory
 from regard.tasks.lm import LanguageModelTask, LmConfig
 from regard.tasks.task import TrainingScale

@@ -16,11 +16,12 @@ from tiny_runs import contents, merged, ready, trained
 from torch.testing import assert_close
 
 from regard.data import corpus
-from regard.data.batches import IGNORE, EncoderBatch
+from regard.data.batches import EncoderBatch
 from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
+from regard.nn import IGNORE
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 from regard.tasks.shared.encoder_task import inputs_to_rows
 from regard.tasks.shared.next_sentence_prediction import (
@@ -71,10 +72,10 @@ class TestWhatIsRead:
     def test_inputs_stand_between_their_special_tokens(self) -> None:
         one = task()
         texts, boundaries, _ = one.encode([(document,) for document in documents(10)])
-        first, parting = VOCABULARY.special_id("first"), VOCABULARY.special_id("parting")
+        cls_id, sep_id = VOCABULARY.special_id("cls"), VOCABULARY.special_id("sep")
         for ids, boundary in zip(texts, boundaries, strict=True):
-            assert ids[0] == first
-            assert [i for i, token in enumerate(ids) if token == parting] == [boundary - 1, len(ids) - 1]
+            assert ids[0] == cls_id
+            assert [i for i, token in enumerate(ids) if token == sep_id] == [boundary - 1, len(ids) - 1]
 
     def test_half_of_the_pairs_are_from_elsewhere(self) -> None:
         drawn = [[SentencePair([d, i, 0], [d, i, 1]) for i in range(4)] for d in range(50)]
@@ -279,7 +280,9 @@ class TestFill:
         one = task(objective="masked")
         with pytest.raises(InputError, match=r"no \[MASK\] in 'the cat'; put it where a word is to be found"):
             one.fill(small(one), "the cat", 3, CPU)
-        with pytest.raises(InputError, match="the text has 68 tokens; this model takes 64; leave out what is far"):
+        with pytest.raises(
+            InputError, match="the text has 68 tokens; this model takes at most 64; leave out what is far"
+        ):
             one.fill(small(one), "[MASK]" + " cat" * 65, 3, CPU)
         bare = PretrainingTask(PretrainConfig(objective="none"), VOCABULARY)
         assert (one.verb, bare.verb) == ("fill", "embed")
@@ -405,7 +408,7 @@ def test_columns_of_plain_text(tmp_path: Path) -> None:
 def test_a_vocabulary_too_small_for_the_letters(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(documents(40)))
     tables = merged(RECIPE, {"data": {"train": [str(tmp_path / "text.txt")]}, "tokenizer": {"vocabulary": 40}})
-    with pytest.raises(ConfigError, match="40 asked, but the letters of this text alone are 45 pieces; ask for at lea"):
+    with pytest.raises(ConfigError, match="40 asked, but the characters of this text alone are 45 tokens; ask for at "):
         trained(tables, tmp_path / "run")
 
 

@@ -20,7 +20,7 @@ from regard.data.batches import Rows
 from regard.data.order import BucketOrder, PackedOrder
 from regard.errors import ConfigError, InputError
 from regard.models.heads import Pooling, make_text_mask
-from regard.nn import redundancy_penalty
+from regard.nn import edit, record, redundancy_penalty, taps
 from regard.tasks.classify import ClassifyConfig
 from regard.training.loop import Trainer
 
@@ -192,6 +192,17 @@ def test_pools_are_their_definitions(kind: str, n_texts: int) -> None:
         assert not weights[1, 1:].any()
 
 
+@pytest.mark.parametrize("kind", ["cls", "last", "mean", "attention"])
+def test_pooling_weights_flow_through_one_tap(kind: str) -> None:
+    (hidden, rows), pooling = packed(), Pooling(kind, 4, 2 if kind == "attention" else 1).double()
+    assert list(taps(pooling)) == ["weights"]
+    with record(pooling, "weights") as recorded:
+        pooling(hidden, rows, 3)
+    assert_close(recorded["weights"], pooling.hop_weights(hidden, rows, make_text_mask(rows, 3)))
+    with edit(pooling, "weights", torch.zeros_like):
+        assert not pooling(hidden, rows, 3).any()
+
+
 def test_the_largest_are_shared_out_among_the_tokens_that_have_them() -> None:
     hidden = torch.tensor([[[1.0, 5.0, 0.0, 2.0], [3.0, 4.0, 1.0, 2.5], [9.0, 9.0, 9.0, 9.0]]])
     rows = Rows(*(torch.tensor([[1, 1, 0]], dtype=torch.int32) for _ in range(3)))
@@ -268,6 +279,6 @@ def test_a_text_is_classified_alone_as_in_company(classifier: Path) -> None:
 def test_it_has_no_counterpart_elsewhere(classifier: Path, tmp_path: Path) -> None:
     from regard.runs.import_export import export_model
 
-    with pytest.raises(InputError, match=r"model\.architecture = 'rnn' has no counterpart there; not exported"):
+    with pytest.raises(InputError, match=r"model\.architecture = 'rnn' has no Hugging Face equivalent; not exported"):
         export_model(classifier, tmp_path / "hf", "hf")
     assert not (tmp_path / "hf").exists()

@@ -11,10 +11,10 @@ from saved_runs import kept
 from tiny_runs import merged, ready, trained
 
 import regard
-from regard.data.batches import IGNORE
 from regard.data.corpus import Corpus, write_store
 from regard.data.order import PackedOrder
 from regard.errors import ConfigError, DataError, InputError
+from regard.nn import IGNORE
 from regard.runs.run_directory import RunDirectory
 from regard.tasks.shared.labels import Labels
 from regard.tasks.tag import TagConfig, TaggedReader, TaggingTask

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from regard.data.batches import IGNORE, Seq2SeqBatch
+from regard.data.batches import Seq2SeqBatch
 from regard.data.buckets import buffered_read
 from regard.errors import ConfigError, InputError
 from regard.generate import DecodingConfig, length_penalty
 from regard.models.seq2seq import TransformerSeq2Seq
+from regard.nn import IGNORE
 from regard.runs.run_directory import RunDirectory
 from regard.tasks.translate import EMPTY_TRANSLATION, TranslateConfig, Translation, TranslationTask
 from regard.text.tokenizer import EOS

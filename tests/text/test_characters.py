@@ -1,4 +1,4 @@
-"""Vocabularies of language models: characters, and bytes without a space in front; texts come back as they were."""
+"""Tokenizers of language models, characters and bytes without a prefix space: lossless on any text."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ class TestCharacters:
 
     @settings(max_examples=100, deadline=None)
     @given(text=st.text(alphabet=sorted(set("".join(TEXTS)))))
-    def test_a_text_of_them_comes_back(self, text: str) -> None:
+    def test_decoding_inverts_encoding(self, text: str) -> None:
         ids = CHARACTERS.encode(text)
         assert len(ids) == len(text)
         assert CHARACTERS.decode(ids) == text
 
-    def test_other_characters_are_unknown_one_by_one(self) -> None:
+    def test_unseen_characters_become_one_unknown_token_each(self) -> None:
         unknown = CHARACTERS.special_id("unknown")
         ids = CHARACTERS.encode("aéß☃☃a")
         assert [index == unknown for index in ids] == [False, False, True, True, True, False]
 
-    def test_what_spells_a_special_token_is_text(self) -> None:
+    def test_special_token_spelled_in_text_is_text(self) -> None:
         ids = CHARACTERS.encode("<unk><|endoftext|>")
         assert not set(ids) & CHARACTERS.special_ids
         assert CHARACTERS.decode(ids) == "<unk><|endoftext|>"
 
-    def test_words_and_pieces_as_a_reader_sees_them(self) -> None:
+    def test_words_and_display_tokens(self) -> None:
         ids = CHARACTERS.encode("The cat\nsat ")
         assert "".join(CHARACTERS.display_tokens(ids)) == "The▁cat␊sat▁"
         assert [word.text for word in CHARACTERS.words(ids)] == ["The", "cat", "sat", "▁"]
-        assert [place for word in CHARACTERS.words(ids) for place in word.token_indices] == list(range(len(ids)))
+        assert [index for word in CHARACTERS.words(ids) for index in word.token_indices] == list(range(len(ids)))
 
-    def test_the_unknown_token_is_that_of_the_task(self) -> None:
+    def test_unknown_token_is_the_task_s(self) -> None:
         assert learned("characters", ENCODER_SPECIAL_TOKENS).display_tokens(
             [learned("characters", ENCODER_SPECIAL_TOKENS).special_id("unknown")]
         ) == ["[UNK]"]
@@ -62,34 +62,34 @@ class TestCharacters:
             "<unk>",
         ]
 
-    def test_a_saved_one_is_the_same(self, tmp_path: Path) -> None:
+    def test_saved_tokenizer_is_the_same(self, tmp_path: Path) -> None:
         CHARACTERS.save(tmp_path / "tokenizer.json")
         loaded = Tokenizer.load(tmp_path / "tokenizer.json", ("end", "unknown"))
         assert loaded.fingerprint == CHARACTERS.fingerprint == learned("characters").fingerprint
         assert loaded.encode(TEXTS[0]) == CHARACTERS.encode(TEXTS[0])
 
-    def test_a_long_text_is_coded_fast(self) -> None:
+    def test_long_text_is_lossless(self) -> None:
         text = TEXTS[0] * 40_000
         assert CHARACTERS.decode(CHARACTERS.encode(text)) == text
 
-    def test_half_a_character_is_refused(self) -> None:
+    def test_lone_surrogate_is_refused(self) -> None:
         with pytest.raises(InputError, match="character 3 of a text is half a character"):
             train_tokenizer(["ab\ud83d"], TokenizerConfig(kind="characters", vocabulary=300), LM_SPECIAL_TOKENS)
 
-    def test_the_kind_is_named_among_those_accepted(self) -> None:
+    def test_error_names_the_accepted_kinds(self) -> None:
         with pytest.raises(ConfigError, match="accepted: bpe, unigram, wordpiece, characters"):
             train_tokenizer(TEXTS, TokenizerConfig(kind="ready", vocabulary=300))
 
 
 @pytest.mark.parametrize("kind", BYTES)
-class TestBytesAsTheyAre:
+class TestByteLevelWithoutPrefixSpace:
     @settings(max_examples=100, deadline=None)
     @given(text=st.lists(st.text(max_size=9) | st.sampled_from(["\n", " ", "the", "\t", "😀"])).map("".join))
-    def test_any_text_comes_back(self, kind: str, text: str) -> None:
+    def test_decoding_inverts_encoding(self, kind: str, text: str) -> None:
         assert BYTES[kind].decode(BYTES[kind].encode(text)) == text
 
-    def test_a_text_goes_on_where_another_ends(self, kind: str) -> None:
-        """Nothing is put in front: parted at a line end or before a space, a text has the tokens of the whole."""
+    def test_encoding_of_a_continuation_is_that_of_the_whole(self, kind: str) -> None:
+        """No prefix space: split at a line end or before a space, a text has the tokens of the whole."""
         tokenizer = BYTES[kind]
         for parts in (("The cat sat", "\n on the mat"), ("The cat", " sat on"), ("na", " \n\n\tme")):
             ids = [index for part in parts for index in tokenizer.encode(part)]

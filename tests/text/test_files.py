@@ -59,7 +59,7 @@ def test_a_line_ends_at_a_newline_and_nowhere_else(tmp_path: Path) -> None:
         ("a\r\n\rb\r\r\nc\r", ["a", "\rb\r", "c"]),
     ],
 )
-def test_ends_of_files_and_of_windows_lines(tmp_path: Path, data: str, expected: list[str]) -> None:
+def test_last_line_and_windows_line_ends(tmp_path: Path, data: str, expected: list[str]) -> None:
     assert list(read_lines(written(tmp_path, "a.txt", data))) == expected
 
 
@@ -70,7 +70,9 @@ def test_a_byte_order_mark_is_dropped_at_the_start_only(tmp_path: Path, rest: st
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.sampled_from("\n\r aé😀\u2028\ufeff"), max_size=30), block=st.integers(1, 7))
-def test_blocks_leave_no_seams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, block: int) -> None:
+def test_lines_do_not_depend_on_block_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, block: int
+) -> None:
     monkeypatch.setattr(files, "BLOCK_BYTES", block)
     path = written(tmp_path, "a.txt", text)
     body = text.removeprefix("\ufeff")
@@ -79,14 +81,14 @@ def test_blocks_leave_no_seams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("suffix", [*PACKERS, ".GZ"])
-def test_compressed_files_open_as_they_are(tmp_path: Path, suffix: str) -> None:
+def test_compressed_files_are_decompressed(tmp_path: Path, suffix: str) -> None:
     pack = PACKERS[suffix.lower()]
     path = written(tmp_path, f"a.txt{suffix}", pack("\ufeffone\n".encode()) + pack(b"two\n"))
     assert list(read_lines(path)) == ["one", "two"]
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_a_compressed_file_that_is_damaged(tmp_path: Path, suffix: str) -> None:
+def test_damaged_compressed_file_is_refused(tmp_path: Path, suffix: str) -> None:
     whole = PACKERS[suffix](os.urandom(50_000).hex().encode())
     faults = {"cut": whole[: len(whole) // 2], "tail": whole[:-1], "not": b"plain text\n"}
     if suffix != ".zst":  # pyarrow writes zstd without a checksum; the zstd program adds one
@@ -112,7 +114,7 @@ def test_a_missing_file_names_its_neighbour(tmp_path: Path) -> None:
     assert fault(tmp_path / "none" / "x") == f": no such file, nor a directory {tmp_path / 'none'} to look into"
 
 
-def test_what_is_there_but_cannot_be_read(tmp_path: Path) -> None:
+def test_existing_but_unreadable_paths_are_refused(tmp_path: Path) -> None:
     assert fault(tmp_path) == ": a directory; name the files in it"
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
@@ -164,7 +166,7 @@ def test_lines_are_streamed(tmp_path: Path) -> None:
         (".gz", "text"),
     ],
 )
-def test_the_kind_of_a_file_is_in_its_name(name: str, expected: str) -> None:
+def test_file_format_follows_from_the_name(name: str, expected: str) -> None:
     assert file_format(name) == expected
     assert file_format(Path(name)) == expected
 

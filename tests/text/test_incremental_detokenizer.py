@@ -1,4 +1,4 @@
-"""Text that is given out as its tokens come: whole characters only, and nothing that may become a stop string."""
+"""Incremental detokenization: whole characters only, and no prefix of a stop string."""
 
 from __future__ import annotations
 
@@ -21,76 +21,76 @@ TOKENIZERS = {
 TOKENIZER = TOKENIZERS["bytes"]
 
 
-def pieces(tokenizer: Tokenizer, text: str, stops: tuple[str, ...] = (), before: str = "") -> list[str]:
-    """What is given out for each token behind `before`, and at the end; none after a stop string."""
+def emitted_texts(tokenizer: Tokenizer, text: str, stops: tuple[str, ...] = (), before: str = "") -> list[str]:
+    """Return the text emitted for each token after `before`, and at the end; none after a stop string."""
     first = tokenizer.encode(before)
     ids = tokenizer.encode(before + text)
     assert ids[: len(first)] == first
-    spelling = IncrementalDetokenizer(tokenizer, first, stops)
-    found = []
+    detokenizer = IncrementalDetokenizer(tokenizer, first, stops)
+    emitted = []
     for token in ids[len(first) :]:
-        found.append(spelling.add(token))
-        if spelling.stopped:
+        emitted.append(detokenizer.add(token))
+        if detokenizer.stopped:
             break
-    found.append(spelling.end())
-    assert spelling.text == "".join(found)
-    assert spelling.end() == ""
-    assert IncrementalDetokenizer(tokenizer, first, stops).end(*ids[len(first) :]) == spelling.text
-    return found
+    emitted.append(detokenizer.end())
+    assert detokenizer.text == "".join(emitted)
+    assert detokenizer.end() == ""
+    assert IncrementalDetokenizer(tokenizer, first, stops).end(*ids[len(first) :]) == detokenizer.text
+    return emitted
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize("before", ["", "the cat"])
-def test_the_pieces_are_the_text(kind: str, before: str) -> None:
+def test_emitted_text_concatenates_to_the_decoded_text(kind: str, before: str) -> None:
     for text in (" sat 你好 😀, née\n", " 😀😀", " \ufffd", " the end. \ufffd!"):
         known = "".join(each for each in text if kind != "characters" or each in "".join(TEXTS))
-        assert "".join(pieces(TOKENIZERS[kind], known, before=before)) == known
+        assert "".join(emitted_texts(TOKENIZERS[kind], known, before=before)) == known
 
 
-def test_half_a_character_waits() -> None:
-    found = pieces(TOKENIZER, "a龘b")
-    assert [each for each in found if each] == ["a", "龘", "b"]
-    assert found[1:3] == ["", ""]
+def test_incomplete_character_is_held_back() -> None:
+    emitted = emitted_texts(TOKENIZER, "a龘b")
+    assert [each for each in emitted if each] == ["a", "龘", "b"]
+    assert emitted[1:3] == ["", ""]
 
 
-def test_what_never_becomes_a_character_is_said_at_the_end() -> None:
-    spelling = IncrementalDetokenizer(TOKENIZER)
-    given = [spelling.add(token) for token in TOKENIZER.encode("a龘")[:-1]]
+def test_incomplete_character_is_emitted_at_the_end() -> None:
+    detokenizer = IncrementalDetokenizer(TOKENIZER)
+    given = [detokenizer.add(token) for token in TOKENIZER.encode("a龘")[:-1]]
     assert "".join(given) == "a"
-    assert spelling.end() == "\ufffd"
+    assert detokenizer.end() == "\ufffd"
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_the_text_ends_before_a_stop_string(kind: str) -> None:
     tokenizer = TOKENIZERS[kind]
-    assert "".join(pieces(tokenizer, "the cat sat", (" sat",))) == "the cat"
-    assert "".join(pieces(tokenizer, "the cat sat", ("e c", "at"))) == "th"
-    assert "".join(pieces(tokenizer, "the cat sat", ("the",))) == ""
-    assert "".join(pieces(tokenizer, "the cat sat", ("sata",))) == "the cat sat"
+    assert "".join(emitted_texts(tokenizer, "the cat sat", (" sat",))) == "the cat"
+    assert "".join(emitted_texts(tokenizer, "the cat sat", ("e c", "at"))) == "th"
+    assert "".join(emitted_texts(tokenizer, "the cat sat", ("the",))) == ""
+    assert "".join(emitted_texts(tokenizer, "the cat sat", ("sata",))) == "the cat sat"
 
 
-def test_what_may_begin_a_stop_string_waits() -> None:
+def test_prefix_of_a_stop_string_is_held_back() -> None:
     tokenizer = TOKENIZERS["characters"]
-    assert pieces(tokenizer, "a stop", ("stone", "op")) == ["a", " ", "", "", "", "st", ""]
-    assert pieces(tokenizer, "a ston", ("stone",)) == ["a", " ", "", "", "", "", "ston"]
+    assert emitted_texts(tokenizer, "a stop", ("stone", "op")) == ["a", " ", "", "", "", "st", ""]
+    assert emitted_texts(tokenizer, "a ston", ("stone",)) == ["a", " ", "", "", "", "", "ston"]
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(alphabet="the cao", max_size=20), stops=st.lists(st.text("the cao", min_size=1, max_size=3)))
-def test_the_stop_string_that_is_whole_first_wins(text: str, stops: list[str]) -> None:
+def test_text_ends_at_the_stop_string_that_completes_first(text: str, stops: list[str]) -> None:
     ends = (end for end in range(len(text) + 1) if any(text[:end].endswith(stop) for stop in stops))
     end = next(ends, None)
     longest = max((len(stop) for stop in stops if text[:end].endswith(stop)), default=0)
     for kind in TOKENIZERS:
-        found = "".join(pieces(TOKENIZERS[kind], text, tuple(stops)))
-        assert found == (text if end is None else text[: end - longest])
+        emitted = "".join(emitted_texts(TOKENIZERS[kind], text, tuple(stops)))
+        assert emitted == (text if end is None else text[: end - longest])
 
 
-def test_of_stop_strings_within_each_other_the_one_that_is_whole_first_wins() -> None:
+def test_nested_stop_strings_end_at_the_one_that_completes_first() -> None:
     for kind in TOKENIZERS:
-        assert "".join(pieces(TOKENIZERS[kind], "that cat", ("hat", "a"))) == "th"
-        assert "".join(pieces(TOKENIZERS[kind], "that cat", ("at", "hat"))) == "t"
+        assert "".join(emitted_texts(TOKENIZERS[kind], "that cat", ("hat", "a"))) == "th"
+        assert "".join(emitted_texts(TOKENIZERS[kind], "that cat", ("at", "hat"))) == "t"
 
 
-def test_a_stop_string_that_began_in_the_prompt_is_none() -> None:
-    assert "".join(pieces(TOKENIZER, " sat", ("cat sat",), before="the cat")) == " sat"
+def test_stop_string_begun_in_the_prompt_does_not_count() -> None:
+    assert "".join(emitted_texts(TOKENIZER, " sat", ("cat sat",), before="the cat")) == " sat"

@@ -48,8 +48,8 @@ def fault(*data: str, columns: tuple[str, ...] = (), skip_empty: bool = False) -
     return str(caught.value)
 
 
-def test_a_label_with_a_problem_is_named_with_its_line() -> None:
-    """But not where its line is left out, since it has no text."""
+def test_error_of_an_invalid_label_names_its_line() -> None:
+    """A line that is skipped because it has no text is not validated."""
     write("x.tsv", "text\tlabel\na\tyes\n\tno\nb\t no \n")
 
     def problem(label: str) -> str:
@@ -86,8 +86,8 @@ def test_columns_after_the_path_or_for_all() -> None:
         ("sentence\tquestion1\tlabel", LabelledExample("0", "", "2")),
     ],
 )
-def test_columns_known_by_their_names(header: str, expected: LabelledExample) -> None:
-    numbers = [str(place) for place in range(header.count("\t") + 1)]
+def test_columns_are_recognised_by_name(header: str, expected: LabelledExample) -> None:
+    numbers = [str(index) for index in range(header.count("\t") + 1)]
     assert read(write("x.tsv", f"{header}\n" + "\t".join(numbers))) == [expected]
     assert read(write("x.csv", header.replace("\t", ",") + "\n" + ",".join(numbers))) == [expected]
     entry = dict(zip(header.split("\t"), numbers, strict=True))
@@ -99,7 +99,7 @@ def test_quotes_of_a_tsv_are_text() -> None:
     assert read(write("x.tsv", 'sentence\tlabel\n"a "" b\t0\n')) == [LabelledExample('"a "" b', "", "0")]
 
 
-def test_blanks_around_a_label_are_no_part_of_it() -> None:
+def test_labels_are_stripped() -> None:
     assert read(write("x.csv", "text,label\n a , yes \n")) == [LabelledExample(" a ", "", "yes")]
 
 
@@ -108,7 +108,7 @@ def test_compressed() -> None:
     assert read("x.tsv.gz") == read("x.tsv.gz:text,label") == [LabelledExample("a", "", "b")]
 
 
-def test_numbers_and_truth_values_become_text() -> None:
+def test_numbers_and_booleans_become_text() -> None:
     values = [1, 3.8, True, False, -2, 5.0, 0, "x"]
     expected = ["1", "3.8", "true", "false", "-2", "5.0", "0", "x"]
     path = jsonl("x.jsonl", *({"text": "a", "label": value} for value in values))
@@ -136,7 +136,7 @@ def test_numbers_of_parquet_become_text(column: Any, expected: list[str]) -> Non
     assert [example.label for example in read(path, columns=("1", "2"))] == expected
 
 
-def test_numbers_that_are_no_labels() -> None:
+def test_non_finite_numbers_are_refused_as_labels() -> None:
     path = write("x.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": NaN}\n')
     assert fault(path) == "x.jsonl:2: 'label' is nan; expected a text or a finite number"
     path = parquet("x.parquet", text=["a", "b"], label=pa.array([1.5, float("inf")], pa.float32()))
@@ -147,11 +147,11 @@ def test_numbers_that_are_no_labels() -> None:
     assert fault(parquet("y.parquet", text=["a"], label=[[1]])) == (
         "y.parquet: column 'label' holds list<element: int64>; expected text or numbers; name another column"
     )
-    found = fault(parquet("z.parquet", text=[1], label=[1]))
-    assert found == "z.parquet: column 'text' holds int64; expected text; name another column"
+    message = fault(parquet("z.parquet", text=[1], label=[1]))
+    assert message == "z.parquet: column 'text' holds int64; expected text; name another column"
 
 
-def test_nothing_that_fits() -> None:
+def test_missing_known_columns_are_named() -> None:
     assert fault(write("x.tsv", "0\tgood\n")) == (
         f"x.tsv: no column known for text and label; the first line holds '0', 'good'; {PASS}"
     )
@@ -168,7 +168,7 @@ def test_nothing_that_fits() -> None:
     assert fault(write("y.tsv", "")) == "y.tsv: the file is empty: give one with texts and labels"
 
 
-def test_it_is_found_before_anything_is_read() -> None:
+def test_errors_are_raised_before_reading() -> None:
     with pytest.raises(DataError, match=r"^y\.tsv: no such file"):
         read_labelled_examples([write("x.tsv", "text\tlabel\na\tb\n"), "y.tsv"])
     with pytest.raises(DataError, match=r"^z\.tsv: no column known"):
@@ -177,7 +177,7 @@ def test_it_is_found_before_anything_is_read() -> None:
         read_labelled_examples(["x.tsv", write("z.txt", "a\tb\n")], ("1", "2"))
 
 
-def test_columns_that_cannot_be_an_example() -> None:
+def test_wrong_number_of_columns_is_refused() -> None:
     write("x.tsv", "text\tlabel\na\tb\n")
     expected = "expected text and label, or text, pair and label"
     assert fault("x.tsv:1") == f"x.tsv: columns '1'; {expected}, as in x.tsv:1,2"
@@ -191,7 +191,7 @@ def test_columns_that_cannot_be_an_example() -> None:
     )
 
 
-def test_files_that_are_no_tables() -> None:
+def test_plain_text_files_are_refused() -> None:
     assert fault() == "no data; name a table of texts and labels, as in train.tsv"
     not_a_table = "x.txt: not a table; the names of tables end in .tsv, .csv, .jsonl, .parquet"
     assert fault(write("x.txt", "a\tb\n")) == not_a_table
@@ -199,7 +199,7 @@ def test_files_that_are_no_tables() -> None:
     assert fault(".") == ".: a directory; name the files in it"
 
 
-def test_one_kind_of_example() -> None:
+def test_single_texts_and_pairs_cannot_be_mixed() -> None:
     pairs, texts = write("x.tsv", "text\tpair\tlabel\na\tb\tc\n"), write("y.tsv", "text\tlabel\na\tc\n")
     end = "a model reads one kind: ask for as many columns of each"
     assert fault(pairs, texts) == f"y.tsv: one text a line, but x.tsv has two; {end}"
@@ -209,15 +209,15 @@ def test_one_kind_of_example() -> None:
 
 def test_lines_with_another_number_of_fields() -> None:
     write("x.tsv", "text\tlabel\na\tb\nc\td\te\n")
-    ragged = "x.tsv:3: 3 fields, but the first line has 2; fields are parted by tabs"
+    ragged = "x.tsv:3: 3 fields, but the first line has 2; fields are separated by tabs"
     assert fault("x.tsv") == ragged
     assert fault("x.tsv", columns=("2", "1"), skip_empty=True).startswith("x.tsv:1: a header, ")
     assert fault(write("x.tsv", "a\tb\nc\td\nc\td\te\n"), columns=("2", "1")) == ragged
     assert fault(write("x.csv", "text,id,label\na,1,x\nb,2\n")) == (
-        "x.csv:3: 2 fields, but the first line has 3; fields are parted by commas"
+        "x.csv:3: 2 fields, but the first line has 3; fields are separated by commas"
     )
     assert fault(write("y.tsv", "a\nb\n"), columns=("1", "2")) == (
-        "y.tsv:1: 1 field, too few for column 2; fields are parted by tabs"
+        "y.tsv:1: 1 field, too few for column 2; fields are separated by tabs"
     )
 
 
@@ -232,7 +232,7 @@ def test_a_header_is_not_an_example() -> None:
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\u3000\u2028"])
-def test_an_empty_side_is_an_error_with_its_place(blank: str) -> None:
+def test_error_of_an_empty_column_names_its_line(blank: str) -> None:
     fix = "drop the line or pass --skip-empty"
     write("x.tsv", f"text\tpair\tlabel\na\tb\tc\n{blank}\tb\tc\n")
     assert fault("x.tsv") == f"x.tsv:3: empty text; {fix}"
@@ -245,7 +245,7 @@ def test_an_empty_side_is_an_error_with_its_place(blank: str) -> None:
     assert fault(parquet("x.parquet", text=["a", "b"], label=[1.0, None])) == f"x.parquet:2: empty label; {fix}"
 
 
-def test_empty_sides_are_left_out_on_request_and_counted(capfd: pytest.CaptureFixture[str]) -> None:
+def test_incomplete_examples_are_skipped_on_request_and_counted(capfd: pytest.CaptureFixture[str]) -> None:
     write("x.tsv", "text\tlabel\na\t1\n\t1\n\nb\t \n")
     write("y.tsv", "text\tpair\tlabel\na\tb\t1\na\t\t1\n")
     assert read("x.tsv", skip_empty=True) == [LabelledExample("a", "", "1")]
@@ -272,11 +272,11 @@ def test_the_paths_without_their_columns() -> None:
 
 
 fields = st.text(st.characters(exclude_characters="\n\r\t\ufeff", exclude_categories=["Cs"])).filter(str.strip)
-"""What a field of a TSV may hold: no tab and no line end."""
+"""Fields of a TSV: no tab and no line end."""
 
 
 @given(st.lists(st.tuples(fields, fields), min_size=1))
-def test_what_is_written_is_read(examples: list[tuple[str, str]]) -> None:
+def test_written_examples_are_read_back(examples: list[tuple[str, str]]) -> None:
     assume(not {field.strip().lower() for field in examples[0]} <= KNOWN_COLUMNS)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.tsv"

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from regard.errors import ConfigError, DataError
-from regard.text.pairs import Pair, pair_paths, read_pairs
+from regard.text.pairs import Pair, group_pair_files, pair_paths, read_pairs
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_files_and_tables_together_in_order() -> None:
     assert read(*data) == [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]
 
 
-def test_the_first_two_columns_where_nobody_says_otherwise() -> None:
+def test_first_two_columns_are_the_default() -> None:
     pq.write_table(pa.table({"x": ["a"], "y": ["b"], "z": ["c"]}), "x.parquet")
     line = json.dumps({"target": "b", "source": "a"})
     for data in (write("x.tsv", "a\tb\tc\n"), write("x.csv", "a,b,c\n"), "x.parquet", write("x.jsonl", line)):
@@ -68,7 +68,7 @@ def test_columns_for_all_tables_and_for_one() -> None:
     ]
 
 
-def test_a_colon_in_the_path_itself() -> None:
+def test_colon_in_the_path() -> None:
     assert read(write("x.tsv:1,2", "a\n"), write("a:b", "c\n")) == [("a", "c")]
     assert read(write("d:1.tsv", "a\tb\n")) == [("a", "b")]
     assert read("d:1.tsv:2,1") == [("b", "a")]
@@ -81,7 +81,7 @@ def test_the_paths_without_their_columns() -> None:
     assert pair_paths(data) == [Path("a:1.tsv"), Path("x.tsv"), Path("x.en"), Path("x.fr")]
 
 
-def test_columns_that_cannot_be_a_pair() -> None:
+def test_wrong_number_of_columns_is_refused() -> None:
     write("x.tsv", "Hello.\tBonjour.\n")
     assert fault("x.tsv:1") == "x.tsv: columns '1'; expected two, source and target, as in x.tsv:1,2"
     assert "expected two" in fault("x.tsv:1,2,3")
@@ -90,7 +90,7 @@ def test_columns_that_cannot_be_a_pair() -> None:
     assert "the first line holds 'Hello.', 'Bonjour.'" in fault("x.tsv", columns=("en", "fr"))
 
 
-def test_files_that_do_not_make_pairs() -> None:
+def test_unpaired_files_are_refused() -> None:
     write("x.en", "a\n")
     assert (
         fault("x.en")
@@ -101,7 +101,7 @@ def test_files_that_do_not_make_pairs() -> None:
     assert fault(".") == ".: a directory; name the files in it"
 
 
-def test_a_missing_file_is_found_before_anything_is_read() -> None:
+def test_missing_file_is_reported_before_reading() -> None:
     with pytest.raises(DataError, match=r"^x\.fr: no such file$"):
         read_pairs([write("x.en", "a"), "x.fr"])
 
@@ -109,13 +109,13 @@ def test_a_missing_file_is_found_before_anything_is_read() -> None:
 @pytest.mark.parametrize("n_lines", [(29_000, 28_999), (1, 1_003), (0, 2)])
 def test_files_of_unequal_length_are_counted_to_the_end(n_lines: tuple[int, int]) -> None:
     n_en, n_fr = n_lines
-    found = fault(write("train.en", "a\n" * n_en), write("train.fr", "b\n" * n_fr))
+    message = fault(write("train.en", "a\n" * n_en), write("train.fr", "b\n" * n_fr))
     counts = f"train.en: {n_en:,} lines, but train.fr has {n_fr:,}"
-    assert found == f"{counts}; line by line, one must translate the other"
+    assert message == f"{counts}; line by line, one must translate the other"
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\u3000\u2028"])
-def test_an_empty_side_is_an_error_with_its_place(blank: str) -> None:
+def test_error_of_an_empty_side_names_its_line(blank: str) -> None:
     fix = "drop the line or pass --skip-empty"
     assert fault(write("x.de", f"a\n{blank}\n"), write("x.en", "b\nc\n")) == f"x.de:2: empty source; {fix}"
     assert fault("x.en", "x.de") == f"x.de:2: empty target; {fix}"
@@ -125,7 +125,7 @@ def test_an_empty_side_is_an_error_with_its_place(blank: str) -> None:
     assert fault("x.parquet") == f"x.parquet:2: empty target; {fix}"
 
 
-def test_empty_sides_are_left_out_on_request_and_counted_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_incomplete_pairs_are_skipped_on_request_and_counted_once(capfd: pytest.CaptureFixture[str]) -> None:
     data = [write("x.de", "a\n\nc\n"), write("x.en", "b\nx\n \n"), write("x.tsv", "d\te\n\n")]
     assert read(*data, skip_empty=True) == [("a", "b"), ("d", "e")]
     captured = capfd.readouterr()
@@ -136,7 +136,7 @@ def test_empty_sides_are_left_out_on_request_and_counted_once(capfd: pytest.Capt
     assert captured.out == ""
 
 
-def test_nothing_left_out_is_nothing_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_warning_if_nothing_is_skipped(capfd: pytest.CaptureFixture[str]) -> None:
     read(write("x.tsv", "d\te\n"), skip_empty=True)
     assert capfd.readouterr().err == ""
 
@@ -144,8 +144,8 @@ def test_nothing_left_out_is_nothing_said(capfd: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(("text", "skip_empty"), [("", False), ("", True), ("\t\n\n", True), ("en\tfr\n", False)])
 def test_files_without_pairs(text: str, skip_empty: bool) -> None:
     columns = ("en", "fr") if text.startswith("en") else ()
-    found = fault(write("x.tsv", text), columns=columns, skip_empty=skip_empty)
-    assert found == "x.tsv: no pairs; not one line holds a source and a target"
+    message = fault(write("x.tsv", text), columns=columns, skip_empty=skip_empty)
+    assert message == "x.tsv: no pairs; not one line holds a source and a target"
 
 
 def test_two_empty_files() -> None:
@@ -165,12 +165,15 @@ def test_a_pipe_is_read_once() -> None:
         os.close(int(Path(path).name))
 
 
-def test_the_count_of_pairs_left_out_is_said_once_however_often_they_are_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_count_of_skipped_pairs_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "once.en").write_text("a\n\nc\n")
     (tmp_path / "once.fr").write_text("a\nb\n\n")
     files = [str(tmp_path / "once.en"), str(tmp_path / "once.fr")]
     for _ in range(3):
         list(read_pairs(files, skip_empty=True))
     assert capsys.readouterr().err.count("left out 2 of 3 pairs") == 1
+
+
+def test_files_of_lines_are_grouped_in_pairs_and_tables_alone() -> None:
+    data = ["a.en", "a.fr", "b.tsv:1,3", "c.en", "d.jsonl", "c.fr"]
+    assert group_pair_files(data) == [["a.en", "a.fr"], ["b.tsv:1,3"], ["c.en", "c.fr"], ["d.jsonl"]]

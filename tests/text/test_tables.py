@@ -42,11 +42,11 @@ def fault(path: Path, *columns: str) -> str:
 
 
 class TestTsv:
-    def test_numbers_take_every_line(self, tmp_path: Path) -> None:
+    def test_columns_by_number_include_the_first_line(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", "a\tb\tc\r\nd\te\tf\textra\n")
         assert read(path, "3", "1") == [(1, ("c", "a")), (2, ("f", "d"))]
 
-    def test_names_take_a_header(self, tmp_path: Path) -> None:
+    def test_columns_by_name_use_a_header(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", "\ufeffen\tde\tfr\na\tb\tc\n")
         assert read(path, "fr", "en") == [(2, ("c", "a"))]
         assert read(path, "fr", "1") == [(2, ("c", "a"))]
@@ -55,7 +55,7 @@ class TestTsv:
         path = write(tmp_path / "x.tsv", '"a\tb"\n""\t"\n')
         assert read(path, "1", "2") == [(1, ('"a', 'b"')), (2, ('""', '"'))]
 
-    def test_odd_line_ends_and_spaces_stay(self, tmp_path: Path) -> None:
+    def test_unusual_line_ends_and_spaces_are_kept(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", " a \u2028\t\x85b\x0b\n")
         assert read(path, "1", "2") == [(1, (" a \u2028", "\x85b\x0b"))]
 
@@ -64,8 +64,8 @@ class TestTsv:
 
     def test_too_few_fields(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", "en\tfr\na\tb\nc d\n")
-        assert fault(path, "1", "2") == ":3: 1 field, too few for column 2; fields are parted by tabs"
-        assert fault(path, "fr", "en") == ":3: 1 field, too few for column fr; fields are parted by tabs"
+        assert fault(path, "1", "2") == ":3: 1 field, too few for column 2; fields are separated by tabs"
+        assert fault(path, "fr", "en") == ":3: 1 field, too few for column fr; fields are separated by tabs"
 
     def test_unknown_columns(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", "english\tfrench\na\tb\n")
@@ -75,14 +75,14 @@ class TestTsv:
         assert fault(path, "english", "3") == ": no column 3; there are 2"
         assert fault(path, "0") == ": no column 0; columns are counted from 1"
 
-    def test_a_long_first_line_is_not_repeated_whole(self, tmp_path: Path) -> None:
+    def test_long_first_line_is_shortened_in_messages(self, tmp_path: Path) -> None:
         assert len(fault(write(tmp_path / "x.tsv", f"{'word ' * 99}\tb\n"), "en", "fr")) < 200
 
-    def test_a_name_that_is_there_twice(self, tmp_path: Path) -> None:
+    def test_repeated_column_name_is_refused(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", "en\ten\na\tb\n")
-        assert fault(path, "en") == ": column 'en' is there 2 times; ask for it by number"
+        assert fault(path, "en") == ": column 'en' occurs 2 times; ask for it by number"
 
-    def test_a_file_with_nothing_in_it(self, tmp_path: Path) -> None:
+    def test_empty_file(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.tsv", "")
         assert read(path, "1", "2") == read(path, "en", "fr") == []
 
@@ -112,7 +112,9 @@ class TestCsv:
         assert fault(write(path, 'a,b\nc,"d\ne,f\n'), "1") == f":2: a quote is opened and never closed; {fix}"
         assert fault(write(path, 'a,b\nc,"d"x\n'), "1").startswith(":2: not CSV: ")
         assert fault(write(path, "a,b\nc\rd\n"), "1").startswith(":2: not CSV: new-line character")
-        assert fault(write(path, "a,b\nc\n"), "2") == ":2: 1 field, too few for column 2; fields are parted by commas"
+        assert (
+            fault(write(path, "a,b\nc\n"), "2") == ":2: 1 field, too few for column 2; fields are separated by commas"
+        )
 
 
 class TestJsonl:
@@ -152,7 +154,7 @@ class TestParquet:
         assert read(path, "fr", "en") == read(path, "3", "en") == expected
         assert read(path, "en", "en")[0] == (1, ("a", "a"))
 
-    def test_other_ways_to_store_text(self, tmp_path: Path) -> None:
+    def test_other_arrow_types_of_text(self, tmp_path: Path) -> None:
         column = pa.array(["a", "a", "b"])
         path = self.parquet(tmp_path / "x.parquet", en=column.dictionary_encode(), fr=column.cast(pa.large_string()))
         assert [values for _, values in read(path, "en", "fr")] == [("a", "a"), ("a", "a"), ("b", "b")]
@@ -194,14 +196,14 @@ def test_a_file_of_lines_is_not_a_table(tmp_path: Path) -> None:
         read_column_names(tmp_path / "x.txt")
 
 
-def test_lines_as_long_as_the_first_on_request(tmp_path: Path) -> None:
+def test_equal_number_of_fields_can_be_required(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tsv", "a\tb\n\nc\td\n\te\tf\n")
     assert len(list(read_rows(path, ["1"]))) == 4
-    with pytest.raises(DataError, match=r"x\.tsv:4: 3 fields, but the first line has 2; fields are parted by tabs$"):
+    with pytest.raises(DataError, match=r"x\.tsv:4: 3 fields, but the first line has 2; fields are separated by tabs$"):
         list(read_rows(path, ["1"], require_equal_fields=True))
 
 
-def test_numbers_only_in_columns_that_may_hold_them(tmp_path: Path) -> None:
+def test_numbers_only_in_numeric_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", '{"a": 1, "b": 2.5}\n{"a": "x", "b": false}\n{"a": "y", "b": null}\n\n')
     values = [row.values for row in read_rows(path, ["b", "a"], numeric_columns=["a", "b"])]
     assert values == [("2.5", "1"), ("false", "x"), ("", "y"), ("", "")]
@@ -209,7 +211,7 @@ def test_numbers_only_in_columns_that_may_hold_them(tmp_path: Path) -> None:
         list(read_rows(path, ["b", "a"], numeric_columns=["b"]))
 
 
-def test_the_names_of_columns(tmp_path: Path) -> None:
+def test_column_names(tmp_path: Path) -> None:
     assert read_column_names(write(tmp_path / "x.tsv", "\ufeffen\t fr\na\tb\n")) == ["en", " fr"]
     assert read_column_names(write(tmp_path / "x.csv", '"e\n""n""",fr\n')) == ['e\n"n"', "fr"]
     assert read_column_names(write(tmp_path / "x.jsonl", '\n{"en": "a", "fr": 1}\n{"de": "b"}\n')) == ["en", "fr"]

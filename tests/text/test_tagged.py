@@ -64,7 +64,7 @@ def fault(*data: str, column: str = "", skip_empty: bool = False) -> str:
     return str(caught.value)
 
 
-def test_a_label_with_a_problem_is_named_with_its_line() -> None:
+def test_error_of_an_invalid_label_names_its_line() -> None:
     write("x.conll", "a X\nb Y\n\nc Y\nd X\n")
 
     def problem(labels: Sequence[str]) -> tuple[int, str] | None:
@@ -75,10 +75,10 @@ def test_a_label_with_a_problem_is_named_with_its_line() -> None:
 
 
 @pytest.mark.parametrize("header", ["text\tlabel", "Word\tTag", "Sentence #\tWord\tPOS\tTag", "tokens ner_tags"])
-def test_a_header_is_no_word(header: str) -> None:
-    said = fault(write("x.tsv", f"{header}\na\tb\n"))
-    assert said.startswith("x.tsv:1: a header, '")
-    assert said.endswith("drop the line, or learn labels of whole texts with classify")
+def test_header_is_refused(header: str) -> None:
+    message = fault(write("x.tsv", f"{header}\na\tb\n"))
+    assert message.startswith("x.tsv:1: a header, '")
+    assert message.endswith("drop the line, or learn labels of whole texts with classify")
 
 
 class TestConll:
@@ -99,13 +99,13 @@ class TestConll:
             TaggedSentence(("b",), ("O",)),
         ]
 
-    def test_a_tab_in_the_first_line_parts_all(self) -> None:
+    def test_tab_in_the_first_line_makes_tab_separated_columns(self) -> None:
         assert read(write("x.tsv", "New York\tB-LOC \n's\tO\n")) == [TaggedSentence(("New York", "'s"), ("B-LOC", "O"))]
         assert read(write("x.bio", "  New   B-LOC\nYork \t I-LOC \r\n \t \r\n")) == [
             TaggedSentence(("New", "York"), ("B-LOC", "I-LOC"))
         ]
 
-    def test_odd_characters_are_parts_of_words(self) -> None:
+    def test_unusual_spaces_belong_to_words(self) -> None:
         assert read(write("x", "10\xa0000 NUM\na\u2028\x85b X\n# SYM\n")) == [
             TaggedSentence(("10\xa0000", "a\u2028\x85b", "#"), ("NUM", "X", "SYM"))
         ]
@@ -116,22 +116,23 @@ class TestConll:
 
     def test_ragged_lines(self) -> None:
         fault_at_4 = fault(write("x", "-DOCSTART- O\n\na X O\nb O\n"))
-        assert fault_at_4 == f"x:4: 2 columns, but line 3 has 3, parted by blanks; {EXPECTED_FORMAT}"
+        assert fault_at_4 == f"x:4: 2 columns, but line 3 has 3, separated by blanks; {EXPECTED_FORMAT}"
         assert (
-            fault(write("x", "a\tO\n\nb O\n")) == f"x:3: 1 column, but line 1 has 2, parted by tabs; {EXPECTED_FORMAT}"
+            fault(write("x", "a\tO\n\nb O\n"))
+            == f"x:3: 1 column, but line 1 has 2, separated by tabs; {EXPECTED_FORMAT}"
         )
         assert fault(write("x", "a\nb\n")) == f"x:1: 1 column; {EXPECTED_FORMAT}"
 
-    def test_texts_where_words_were_expected(self) -> None:
-        """A table of texts and their labels is no CoNLL, though each line has two columns; words may have blanks."""
+    def test_whole_texts_in_place_of_words_are_refused(self) -> None:
+        """A table of texts and labels is not CoNLL, though each line has two columns; words may contain blanks."""
         rows = ["dull\tbad", "it is great fun\tgood", "a very long and very dull film\tbad"]
-        found = fault(write("x.tsv", "a\tO\n\n" + "\n".join(rows)))
-        said = f"x.tsv:4: 'it is great fun' where a single word was expected; {EXPECTED_FORMAT}"
-        assert found == f"{said}; whole texts are labelled with classify"
+        message = fault(write("x.tsv", "a\tO\n\n" + "\n".join(rows)))
+        expected = f"x.tsv:4: 'it is great fun' where a single word was expected; {EXPECTED_FORMAT}"
+        assert message == f"{expected}; whole texts are labelled with classify"
         assert len(read(write("x.tsv", "1 000 000\tNUM\nNew York City\tLOC\n"))) == 1
         assert len(read(write("x.tsv", "Công ty Cổ phần Sữa Việt Nam\tORG\nlà\tO\n"))) == 1
 
-    def test_columns_that_are_not_there(self) -> None:
+    def test_missing_columns_are_refused(self) -> None:
         write("x", "\na X O\n")
         assert fault("x", column="4") == "x:2: no column 4; there are 3"
         assert fault("x", column="0") == "x: no column 0; columns are counted from 1"
@@ -139,7 +140,7 @@ class TestConll:
         numbers = "the columns of CoNLL have numbers, counted from 1: pass one with --column"
         assert fault("x", column="ner") == f"x: no column 'ner'; {numbers}"
 
-    def test_holes(self) -> None:
+    def test_empty_words_and_labels(self) -> None:
         assert fault(write("x", "a\tO\nb\t\n")) == f"x:2: empty label; {FIX}"
         assert fault(write("x", "a\tO\n\tO\n")) == f"x:2: empty word; {FIX}"
 
@@ -154,26 +155,26 @@ class TestConllu:
         ]
         assert read(path, column="deprel")[0].labels == ("aux", "advmod", "root", "punct")
         assert read(path, column="feats")[0] == TaggedSentence(words, ("Mood=Imp", "_", "Mood=Imp", "_"))
-        for place, column in enumerate(NAMES.split(", ")):
-            assert read(path, column=column)[1].labels == (CONLLU.splitlines()[-2].split("\t")[place],)
+        for index, column in enumerate(NAMES.split(", ")):
+            assert read(path, column=column)[1].labels == (CONLLU.splitlines()[-2].split("\t")[index],)
 
     def test_compressed(self) -> None:
         Path("X.CONLLU.gz").write_bytes(gzip.compress(CONLLU.encode()))
         assert len(read("X.CONLLU.gz")) == 2
 
-    def test_columns_that_are_not_there(self) -> None:
+    def test_missing_columns_are_refused(self) -> None:
         path = write("x.conllu", CONLLU)
         assert fault(path, column="xpo") == "x.conllu: no column 'xpo' in CoNLL-U; did you mean 'xpos'?"
         assert fault(path, column="4") == f"x.conllu: no column '4' in CoNLL-U; known: {NAMES}"
 
-    def test_other_lines(self) -> None:
-        other = "expected the ten of CoNLL-U, parted by tabs; a file of other columns is read under another name"
+    def test_malformed_lines_are_refused(self) -> None:
+        other = "expected the ten of CoNLL-U, separated by tabs; a file of other columns is read under another name"
         assert fault(write("x.conllu", CONLLU + "1\tgo\tVERB\n")) == f"x.conllu:13: 3 columns; {other}"
         assert fault(write("x.conllu", CONLLU.replace("4\t.", "4a\t."))) == (
             "x.conllu:8: id '4a'; expected a number, a range as in 1-2 or an empty node as 1.1"
         )
 
-    def test_holes(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_empty_words_and_labels(self, capfd: pytest.CaptureFixture[str]) -> None:
         path = write("x.conllu", CONLLU.replace("VERB\tVB\tMood", "_\t_\tMood"))
         assert fault(path) == fault(path, column="xpos") == f"x.conllu:6: empty label; {FIX}"
         assert read(path, skip_empty=True) == [TaggedSentence(("10 000",), ("NUM",))]
@@ -188,7 +189,7 @@ class TestJsonl:
         assert read("x.jsonl", column="pos") == [TaggedSentence(("a", "b c"), ("P", "Q"))]
 
     @pytest.mark.parametrize("key", ["labels", "tags", "ner_tags"])
-    def test_other_names(self, key: str) -> None:
+    def test_alternative_keys(self, key: str) -> None:
         assert read(jsonl({"tokens": ["a", "b"], key: [0, 3]})) == [TaggedSentence(("a", "b"), ("0", "3"))]
 
     @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ class TestJsonl:
         path = write("x.jsonl", f'{{"words": ["a"], "labels": ["X"]}}\n{line}\n')
         assert fault(path) == f"x.jsonl:2: {message}"
 
-    def test_holes_are_left_out_on_request(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_incomplete_sentences_are_skipped_on_request(self, capfd: pytest.CaptureFixture[str]) -> None:
         path = jsonl({"words": ["a"], "labels": ["X"]}, {"words": [], "labels": []}, {"words": ["b"], "labels": [""]})
         assert read(path, skip_empty=True) == [TaggedSentence(("a",), ("X",))]
         assert "left out 2 of 3 sentences" in capfd.readouterr().err
@@ -244,12 +245,12 @@ def test_a_file_without_a_sentence(name: str) -> None:
 def test_files_that_cannot_be_read() -> None:
     assert fault() == "no data; name a file of tagged words, as in train.conllu"
     assert fault("x.conllu") == "x.conllu: no such file"
-    known = "expected .conllu, .jsonl, or columns parted by blanks or tabs under any other name"
+    known = "expected .conllu, .jsonl, or columns separated by blanks or tabs under any other name"
     for kind in ("csv", "parquet"):
         assert fault(write(f"x.{kind}", "a,O\n")) == f"x.{kind}: a {kind} table, not a file of tagged words; {known}"
 
 
-def test_a_fault_of_the_asking_is_found_before_anything_is_read() -> None:
+def test_errors_of_arguments_are_raised_before_reading() -> None:
     with pytest.raises(DataError, match=r"^y\.conllu: no column"):
         read_tagged_sentences([write("x.jsonl", ""), write("y.conllu", "")], "pos")
 
@@ -271,7 +272,7 @@ def test_iob2_worked_by_hand(labels: str, expected: str) -> None:
     assert to_iob2(labels.split()) == expected.split()
 
 
-def test_schemes() -> None:
+def test_entity_schemes_are_recognised() -> None:
     assert is_entity_scheme(["O", "B-PER", "I-A-B"])
     assert is_entity_scheme(["O"])
     for other in ("S-PER", "E-PER", "L-PER", "NOUN", "B", "I", "o", "", "B_PER"):
@@ -282,7 +283,7 @@ entity_labels = st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y", "I-",
 
 
 @given(entity_labels)
-def test_iob2_is_left_as_it_is(labels: list[str]) -> None:
+def test_iob2_is_unchanged(labels: list[str]) -> None:
     once = to_iob2(labels)
     assert to_iob2(once) == once
     assert [label[2:] for label in once] == [label[2:] for label in labels]
@@ -290,11 +291,11 @@ def test_iob2_is_left_as_it_is(labels: list[str]) -> None:
 
 
 spans = st.lists(st.tuples(st.sampled_from(["X", "Y", ""]), st.integers(1, 3)))
-"""Runs of words, each of an entity of a type or, with no type, outside."""
+"""Runs of words, each an entity of a type or, without a type, outside."""
 
 
 @given(spans)
-def test_entities_survive_the_way_they_are_written(runs: list[tuple[str, int]]) -> None:
+def test_iob1_and_iob2_give_the_same_entities(runs: list[tuple[str, int]]) -> None:
     """The same entities, written in IOB1 and in IOB2."""
     iob1: list[str] = []
     iob2: list[str] = []
@@ -313,7 +314,7 @@ tokens = st.text(st.characters(exclude_characters="\n\r\t ", exclude_categories=
 
 
 @given(st.lists(st.lists(st.tuples(tokens, tokens), min_size=1), min_size=1), st.sampled_from([" ", "\t"]))
-def test_what_is_written_is_read(sentences: list[list[tuple[str, str]]], blank: str) -> None:
+def test_written_sentences_are_read_back(sentences: list[list[tuple[str, str]]], blank: str) -> None:
     blocks = ("".join(f"{word}{blank}{label}\n" for word, label in sentence) for sentence in sentences)
     entries = [
         {"words": [w for w, _ in sentence], "labels": [label for _, label in sentence]} for sentence in sentences

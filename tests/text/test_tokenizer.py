@@ -57,7 +57,7 @@ class TestLossless:
     @pytest.mark.parametrize("kind", KINDS)
     @settings(max_examples=150, deadline=None)
     @given(text=st.lists(st.text(max_size=12) | st.sampled_from([*ODD, " ", "  ", "\n", "the", "12"])).map("".join))
-    def test_any_text_comes_back(self, kind: str, text: str) -> None:
+    def test_decoding_inverts_encoding(self, kind: str, text: str) -> None:
         ids = TRAINED[kind].encode(text)
         assert TRAINED[kind].decode(ids) == text
         assert all(index >= len(SEQ2SEQ_SPECIAL_TOKENS) for index in ids)
@@ -65,7 +65,7 @@ class TestLossless:
     @pytest.mark.parametrize(
         "text", ["", " ", "  ", "a", " a", "  a  b  ", "\ta\n", "\n\n", " " * 200, "e" * 200, *ODD]
     )
-    def test_spaces_and_odd_characters(self, tokenizer: Tokenizer, text: str) -> None:
+    def test_spaces_and_unusual_characters(self, tokenizer: Tokenizer, text: str) -> None:
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
     def test_characters_of_every_script(self, tokenizer: Tokenizer) -> None:
@@ -86,12 +86,12 @@ class TestLossless:
         ids = tokenizer.encode("the cat <eos>")
         assert tokenizer.decode([SOS, *ids, EOS, PAD, PAD]) == "the cat <eos>"
 
-    def test_a_batch_is_its_texts_one_by_one(self, tokenizer: Tokenizer) -> None:
+    def test_batch_equals_single_texts(self, tokenizer: Tokenizer) -> None:
         texts = [*TEXTS, *ODD, ""]
         assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
         assert tokenizer.encode_batch([]) == []
 
-    def test_half_a_character_is_refused(self, tokenizer: Tokenizer) -> None:
+    def test_lone_surrogate_is_refused(self, tokenizer: Tokenizer) -> None:
         with pytest.raises(InputError, match=r"character 3 of a text is half a character \(lone surrogate '\\ud83d'\)"):
             tokenizer.encode_batch(["fine", "ab\ud83d"])
         with pytest.raises(TypeError):
@@ -101,27 +101,27 @@ class TestLossless:
         assert tokenizer.decode(tokenizer.encode("a 龘")[:-1]).endswith("\ufffd")
 
 
-class TestPieces:
-    def test_pieces_are_readable(self, tokenizer: Tokenizer) -> None:
+class TestDisplayTokens:
+    def test_display_tokens_are_readable(self, tokenizer: Tokenizer) -> None:
         ids = tokenizer.encode("the cat\n\t\0\x7f\u200d x")
         text = "".join(tokenizer.display_tokens([SOS, *ids, EOS]))
         assert text == "<sos>▁the▁cat␊␉␀<U+007F>" + "<0xE2><0x80><0x8D>" + "▁x<eos>"
 
-    def test_a_whole_invisible_character(self) -> None:
+    def test_invisible_characters_are_displayed(self) -> None:
         learned = train_tokenizer(["a\u200db \u200d\u200d"] * 9, CONFIGS["bpe"])
         assert "<U+200D>" in "".join(learned.display_tokens(learned.encode("a\u200db")))
 
-    def test_digits_stand_alone(self, tokenizer: Tokenizer) -> None:
+    def test_digits_are_tokens_of_their_own(self, tokenizer: Tokenizer) -> None:
         joined = tokenizer.display_tokens(tokenizer.encode("in 2024"))
-        assert [piece.strip("▁") for piece in joined][-4:] == ["2", "0", "2", "4"]
+        assert [token.strip("▁") for token in joined][-4:] == ["2", "0", "2", "4"]
 
-    def test_words_are_parted_by_spaces(self, tokenizer: Tokenizer) -> None:
+    def test_words_are_separated_by_spaces(self, tokenizer: Tokenizer) -> None:
         ids = [SOS, *tokenizer.encode("s'est assis,  là 😀!"), EOS, PAD]
         words = tokenizer.words(ids)
         assert [word.text for word in words] == ["<sos>", "s'est", "assis,", "là", "😀!", "<eos>", "<pad>"]
-        assert [place for word in words for place in word.token_indices] == list(range(len(ids)))
+        assert [index for word in words for index in word.token_indices] == list(range(len(ids)))
 
-    def test_words_of_odd_texts(self, tokenizer: Tokenizer) -> None:
+    def test_words_of_unusual_texts(self, tokenizer: Tokenizer) -> None:
         def texts(text: str) -> list[str]:
             return [word.text for word in tokenizer.words(tokenizer.encode(text))]
 
@@ -130,12 +130,12 @@ class TestPieces:
         assert texts("  a\n\nb\tc") == ["a", "b", "c"]
         assert texts("你好，世界") == ["你好，世界"]
 
-    def test_words_of_a_piece_of_a_text(self, tokenizer: Tokenizer) -> None:
+    def test_words_of_a_part_of_a_text(self, tokenizer: Tokenizer) -> None:
         broken = tokenizer.encode("🦊")[:-1]
         assert tokenizer.words(broken) == [Word("<0xF0><0x9F><0xA6>", tuple(range(len(broken))))]
         assert tokenizer.words([EOS]) == [Word("<eos>", (0,))]
 
-    def test_the_byte_letters_are_the_library_s(self) -> None:
+    def test_byte_alphabet_equals_the_library_s(self) -> None:
         assert set(bytes_to_unicode()) == set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
 
 
@@ -148,7 +148,7 @@ class TestTraining:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_the_same_text_gives_the_same_file(self, kind: str) -> None:
-        """In other processes too: the library's hashes are seeded anew in each."""
+        """Also in other processes: the library seeds its hashes anew in each."""
         code = (
             "import json, sys; from regard.text.tokenizer_training import *; kind, size, texts = json.load(sys.stdin);"
             "print(train_tokenizer(texts, TokenizerConfig(kind=kind, vocabulary=size)).fingerprint)"
@@ -164,7 +164,7 @@ class TestTraining:
         assert other.fingerprint != TRAINED["bpe"].fingerprint
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_more_pieces_than_the_text_gives(self, kind: str) -> None:
+    def test_vocabulary_larger_than_the_text_gives(self, kind: str) -> None:
         config = replace(CONFIGS[kind], vocabulary=50_000)
         most = len(train_tokenizer(TEXTS, config))
         assert min_vocabulary_size() < most < 50_000
@@ -173,7 +173,7 @@ class TestTraining:
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("texts", [[], [""], ["a"], ["\n"], ["你"]])
-    def test_hardly_any_text(self, kind: str, texts: list[str]) -> None:
+    def test_very_little_text(self, kind: str, texts: list[str]) -> None:
         learned = train_tokenizer(texts, replace(CONFIGS[kind], vocabulary=512))
         assert len(learned) >= min_vocabulary_size()
         assert learned.decode(learned.encode("quite another text")) == "quite another text"
@@ -196,7 +196,7 @@ class TestTraining:
         table = check({"tokenizer": {"vocabulary": 300, "kind": "unigram"}}, {"tokenizer": TokenizerConfig}, "x.toml")
         assert build(TokenizerConfig, table["tokenizer"]) == TokenizerConfig(vocabulary=300, kind="unigram", joint=True)
 
-    def test_a_fault_while_reading_is_said_as_it_is(self) -> None:
+    def test_errors_while_reading_pass_through(self) -> None:
         def texts() -> object:
             yield "fine"
             raise DataError("x.en", "damaged", 2)
@@ -204,11 +204,11 @@ class TestTraining:
         with pytest.raises(DataError, match=r"^x\.en:2: damaged$"):
             train_tokenizer(texts(), CONFIGS["bpe"])  # type: ignore[arg-type]
 
-    def test_half_a_character_is_refused(self) -> None:
+    def test_lone_surrogate_is_refused(self) -> None:
         with pytest.raises(InputError, match="half a character"):
             train_tokenizer(["fine", "\ud800"], CONFIGS["bpe"])
 
-    def test_nothing_is_drawn_where_nobody_looks(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_no_progress_bar_without_a_terminal(self, capfd: pytest.CaptureFixture[str]) -> None:
         train_tokenizer(TEXTS * 500, CONFIGS["bpe"])
         assert capfd.readouterr() == ("", "")
 
@@ -232,7 +232,7 @@ class TestFiles:
             assert loaded.encode(text) == tokenizer.encode(text)
             assert loaded.decode(loaded.encode(text)) == text
 
-    def test_the_ecosystem_reads_it(self, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    def test_transformers_reads_it(self, tokenizer: Tokenizer, tmp_path: Path) -> None:
         path = tmp_path / "tokenizer.json"
         tokenizer.save(path)
         other = tokenizers.Tokenizer.from_file(str(path))

@@ -1,4 +1,4 @@
-"""BERT's vocabulary: learned the same every time, words from pieces, case and accents only if asked."""
+"""BERT's WordPiece: deterministic training, words from subwords, case and accents dropped on request."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ CASED = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90),
 SAME = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90, lowercase=True), ENCODER_SPECIAL_TOKENS)
 
 
-def test_the_same_text_gives_the_same_file_in_another_process_too() -> None:
+def test_training_is_deterministic_across_processes() -> None:
     code = (
-        "import json, sys; from regard.text.tokenizer_training import *; from regard.text.tokenizer import READING;"
+        "import json, sys; from regard.text.tokenizer_training import *;"
+        "from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS;"
         "config = TokenizerConfig(kind='wordpiece', vocabulary=60);"
-        "print(train_tokenizer(json.load(sys.stdin), config, READING).fingerprint)"
+        "print(train_tokenizer(json.load(sys.stdin), config, ENCODER_SPECIAL_TOKENS).fingerprint)"
     )
     texts = json.dumps(sentences(50))
-    found = {
+    fingerprints = {
         subprocess.run([sys.executable, "-c", code], input=texts, capture_output=True, text=True, check=True).stdout
         for _ in range(3)
     }
-    assert found == {f"{train_tokenizer(sentences(50), config(60), ENCODER_SPECIAL_TOKENS).fingerprint}\n"}
+    assert fingerprints == {f"{train_tokenizer(sentences(50), config(60), ENCODER_SPECIAL_TOKENS).fingerprint}\n"}
 
 
 def config(size: int) -> TokenizerConfig:
@@ -39,31 +40,31 @@ def config(size: int) -> TokenizerConfig:
 
 def test_special_tokens_come_first_and_have_their_roles() -> None:
     assert CASED.display_tokens(range(5)) == list(ENCODER_SPECIAL_TOKENS)
-    roles = ("pad", "unknown", "first", "parting", "mask")
+    roles = ("pad", "unknown", "cls", "sep", "mask")
     assert [CASED.special_id(role) for role in roles] == list(range(5))
     assert CASED.special_ids == frozenset(range(5))
     with pytest.raises(InputError, match="this vocabulary has no token for 'end'; it would be <eos> or </s> or"):
         CASED.special_id("end")
 
 
-def test_case_and_accents_are_forgotten_only_if_asked() -> None:
+def test_case_and_accents_are_dropped_on_request_only() -> None:
     assert SAME.encode("The CAFÉ") == SAME.encode("the cafe")
     assert CASED.encode("The") != CASED.encode("the")
     assert CASED.decode(CASED.encode("the café sat, on the Mat.")) == "the café sat, on the Mat."
 
 
-def test_words_are_made_of_their_pieces() -> None:
+def test_subwords_are_joined_to_words() -> None:
     words = vocabulary(size=45)
-    ids = [words.special_id("first"), *words.encode("plane lands, tokyo"), words.special_id("parting")]
-    found = words.words(ids)
-    assert [word.text for word in found] == ["[CLS]", "plane", "lands", "[UNK]", "tokyo", "[SEP]"]
-    assert [index for word in found for index in word.token_indices] == list(range(len(ids)))
-    assert found[0] == Word("[CLS]", (0,))
-    assert any(len(word.token_indices) > 1 for word in found)
+    ids = [words.special_id("cls"), *words.encode("plane lands, tokyo"), words.special_id("sep")]
+    joined = words.words(ids)
+    assert [word.text for word in joined] == ["[CLS]", "plane", "lands", "[UNK]", "tokyo", "[SEP]"]
+    assert [index for word in joined for index in word.token_indices] == list(range(len(ids)))
+    assert joined[0] == Word("[CLS]", (0,))
+    assert any(len(word.token_indices) > 1 for word in joined)
     assert all(
-        piece.startswith("##")
-        for word in found
-        for piece in words.display_tokens([ids[p] for p in word.token_indices[1:]])
+        subword.startswith("##")
+        for word in joined
+        for subword in words.display_tokens([ids[p] for p in word.token_indices[1:]])
     )
 
 
@@ -71,7 +72,7 @@ def test_a_special_token_in_a_text_is_text() -> None:
     assert not set(CASED.encode("[MASK] [CLS]")) & {2, 3, 4}
 
 
-def test_words_by_themselves_are_the_words_of_a_text() -> None:
+def test_single_words_are_encoded_as_in_a_text() -> None:
     for kind in ("wordpiece", "bpe"):
         learned = vocabulary(kind, 330)
         text = sentences(1)[0]
@@ -83,7 +84,7 @@ def test_words_by_themselves_are_the_words_of_a_text() -> None:
     ("settings", "message"),
     [
         ({"kind": "wordpiece", "vocabulary": 20}, "tokenizer.vocabulary = 20; the least is 32"),
-        ({"kind": "bpe", "vocabulary": 400, "lowercase": True}, 'only kind = "wordpiece" may forget case'),
+        ({"kind": "bpe", "vocabulary": 400, "lowercase": True}, 'only kind = "wordpiece" may drop case'),
     ],
 )
 def test_bad_settings(settings: dict[str, object], message: str) -> None:

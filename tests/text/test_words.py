@@ -1,4 +1,4 @@
-"""Words of plain text: whole in every script, and where they stand."""
+"""Word segmentation: whole words in every script, and their spans."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def words(text: str) -> list[str]:
         ("", ""),
     ],
 )
-def test_no_word_is_cut_at_a_mark(text: str, expected: str) -> None:
+def test_no_word_is_split_at_a_combining_mark(text: str, expected: str) -> None:
     assert words(text) == expected.split()
 
 
-def test_places_are_those_of_the_characters() -> None:
+def test_spans_are_character_indices() -> None:
     text = unicodedata.normalize("NFD", "où est-il ?")
     assert find_words(text) == [(0, 3), (4, 10), (11, 12)]
     assert find_whitespace_words("a  b-c\t!") == [(0, 1), (3, 6), (7, 8)]
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_words_are_the_same_however_accents_are_written(form: str) -> None:
+def test_words_do_not_depend_on_unicode_normalisation(form: str) -> None:
     text = "Le garçon a mangé l'île flottante à Pâques (déjà)."
-    found = words(unicodedata.normalize(form, text))
-    assert [unicodedata.normalize("NFC", word) for word in found] == words(text)
+    normalised = words(unicodedata.normalize(form, text))
+    assert [unicodedata.normalize("NFC", word) for word in normalised] == words(text)

@@ -1,4 +1,4 @@
-"""Processes that begin at once, for the tests that kill them."""
+"""Forked processes that start quickly, for tests that kill them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved is what comes back, to the bit, and what is foreign is refused."""
+"""Checkpoints: restored bit by bit; foreign or damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regard.training.checkpoint import CheckpointManager, TrainingProgress
 from regard.training.optimiser import build_adamw, set_learning_rate
 
 
-def tools(seed: int = 0, width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
+def make_model_and_optimiser(seed: int = 0, width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(width, 4), nn.LayerNorm(4), nn.Linear(4, 3))
     optimiser = build_adamw(model, weight_decay=0.1)
@@ -26,7 +26,7 @@ def tools(seed: int = 0, width: int = 4) -> tuple[nn.Module, torch.optim.Optimiz
     return model, optimiser
 
 
-def walk(model: nn.Module, optimiser: torch.optim.Optimizer, steps: range) -> None:
+def take_steps(model: nn.Module, optimiser: torch.optim.Optimizer, steps: range) -> None:
     for step in steps:
         x = torch.randn(5, 4, generator=torch.Generator().manual_seed(step))
         optimiser.zero_grad()
@@ -35,45 +35,45 @@ def walk(model: nn.Module, optimiser: torch.optim.Optimizer, steps: range) -> No
 
 
 def saved(folder: Path, step: int = 3) -> tuple[CheckpointManager, TrainingProgress]:
-    model, optimiser = tools()
-    walk(model, optimiser, range(step))
+    model, optimiser = make_model_and_optimiser()
+    take_steps(model, optimiser, range(step))
     progress = TrainingProgress(step=step, cursor=Cursor(1, 0, 2), best=0.1 + 0.2, nll_since_log=1 / 3, log_bytes=0)
     checkpoints = CheckpointManager(RunDirectory(folder))
     checkpoints.save(progress, model, optimiser)
     return checkpoints, progress
 
 
-def test_going_on_from_a_checkpoint_is_going_on(tmp_path: Path) -> None:
+def test_restored_checkpoint_continues_exactly(tmp_path: Path) -> None:
     checkpoints, progress = saved(tmp_path)
-    model, optimiser = tools(seed=9)
+    model, optimiser = make_model_and_optimiser(seed=9)
     assert checkpoints.restore(model, optimiser) == progress
-    walk(model, optimiser, range(3, 6))
-    whole, whole_optimiser = tools()
-    walk(whole, whole_optimiser, range(6))
+    take_steps(model, optimiser, range(3, 6))
+    whole, whole_optimiser = make_model_and_optimiser()
+    take_steps(whole, whole_optimiser, range(6))
     assert all(torch.equal(one, two) for one, two in zip(model.parameters(), whole.parameters(), strict=True))
 
 
-def test_people_can_read_how_far_it_is(tmp_path: Path) -> None:
+def test_progress_is_readable_json(tmp_path: Path) -> None:
     checkpoints, progress = saved(tmp_path)
     assert TrainingProgress.from_dict(json.loads(checkpoints.progress_json_path.read_text())) == progress
 
 
-def test_before_the_first_step_there_are_no_moments(tmp_path: Path) -> None:
+def test_checkpoint_before_the_first_step_has_no_moments(tmp_path: Path) -> None:
     checkpoints, progress = saved(tmp_path, step=0)
     assert not any(name.startswith("exp_avg") for name in load_file(checkpoints.checkpoint_path))
-    model, optimiser = tools()
+    model, optimiser = make_model_and_optimiser()
     assert checkpoints.restore(model, optimiser) == progress
-    walk(model, optimiser, range(1))
+    take_steps(model, optimiser, range(1))
 
 
-def test_no_checkpoint_is_a_fresh_start(tmp_path: Path) -> None:
-    assert CheckpointManager(RunDirectory(tmp_path)).restore(*tools()) == TrainingProgress()
+def test_missing_checkpoint_is_a_fresh_start(tmp_path: Path) -> None:
+    assert CheckpointManager(RunDirectory(tmp_path)).restore(*make_model_and_optimiser()) == TrainingProgress()
 
 
 @pytest.mark.parametrize(
     "damage", ["no progress", "other names", "other shape", "cut short", "progress of another kind"]
 )
-def test_a_foreign_or_damaged_checkpoint(tmp_path: Path, damage: str) -> None:
+def test_foreign_or_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
     checkpoints, _ = saved(tmp_path)
     tensors, header = load_file(checkpoints.checkpoint_path), {"progress": json.dumps(TrainingProgress().to_dict())}
     if damage == "no progress":
@@ -81,33 +81,33 @@ def test_a_foreign_or_damaged_checkpoint(tmp_path: Path, damage: str) -> None:
     elif damage == "other names":
         save_file({f"x.{name}": tensor for name, tensor in tensors.items()}, checkpoints.checkpoint_path, header)
     elif damage == "other shape":
-        model, optimiser = tools(width=7)
+        model, optimiser = make_model_and_optimiser(width=7)
         checkpoints.save(TrainingProgress(), model, optimiser)
     elif damage == "cut short":
         checkpoints.checkpoint_path.write_bytes(checkpoints.checkpoint_path.read_bytes()[:-1])
     else:
         save_file(tensors, checkpoints.checkpoint_path, {"progress": '{"epochs": 3}'})
     with pytest.raises(CheckpointError) as caught:
-        checkpoints.restore(*tools())
+        checkpoints.restore(*make_model_and_optimiser())
     assert str(caught.value).startswith(f"{checkpoints.checkpoint_path}: ")
     assert "\n" not in str(caught.value)
 
 
-def test_the_average_is_the_mean_and_takes_no_part_in_what_is_saved(tmp_path: Path) -> None:
+def test_snapshot_average_is_the_mean_and_changes_no_checkpoint(tmp_path: Path) -> None:
     checkpoints, _ = saved(tmp_path)
-    models = [tools(seed)[0] for seed in range(3)]
+    models = [make_model_and_optimiser(seed)[0] for seed in range(3)]
     for step, model in enumerate(models):
         checkpoints.save_snapshot(step, model)
-    averaged, _ = tools(seed=7)
+    averaged, _ = make_model_and_optimiser(seed=7)
     checkpoints.load_averaged_snapshots([0, 1, 2], averaged)
     for weights in zip(averaged.parameters(), *(model.parameters() for model in models), strict=True):
         mean = sum(weight.double() for weight in weights[1:]) / 3
         assert_close(weights[0], mean.float(), rtol=0, atol=0)
 
 
-def test_snapshots_no_longer_wanted_are_removed_once_the_checkpoint_is_whole(tmp_path: Path) -> None:
+def test_old_snapshots_are_pruned_after_the_checkpoint_is_complete(tmp_path: Path) -> None:
     checkpoints, _ = saved(tmp_path)
-    model, optimiser = tools()
+    model, optimiser = make_model_and_optimiser()
     for step in (1, 2, 3):
         checkpoints.save_snapshot(step, model)
     assert len(list(checkpoints.snapshots_path.iterdir())) == 3
@@ -118,7 +118,7 @@ def test_snapshots_no_longer_wanted_are_removed_once_the_checkpoint_is_whole(tmp
     ]
 
 
-def test_a_log_longer_than_the_checkpoint_is_cut_and_a_shorter_one_refused(tmp_path: Path) -> None:
+def test_longer_log_is_truncated_and_shorter_log_refused(tmp_path: Path) -> None:
     checkpoints = CheckpointManager(RunDirectory(tmp_path))
     checkpoints.truncate_log(TrainingProgress())
     assert checkpoints.run.log_path.read_bytes() == b""

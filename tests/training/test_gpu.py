@@ -1,4 +1,4 @@
-"""What only a GPU can show: the compiled bfloat16 step with CUDA graphs against plain float32."""
+"""Training on a GPU: the compiled bfloat16 step with CUDA graphs against eager float32."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [
 WORDS = train_tokenizer(["the cat sat on the mat"], TokenizerConfig(vocabulary=300), SEQ2SEQ_SPECIAL_TOKENS)
 
 
-def tools(dropout: float, *, compiled: bool, dtype: torch.dtype):
+def make_step(dropout: float, *, compiled: bool, dtype: torch.dtype):
     task = TranslationTask(TranslateConfig(), TokenizerPair(WORDS, WORDS))
     model = task.build_model(TransformerSeq2SeqConfig(**apply_preset({"preset": "tiny", "dropout": dropout})))
     initialise_weights(model, torch.Generator().manual_seed(0))
@@ -49,16 +49,16 @@ def batches(task: TranslationTask, count: int):
 
 
 def losses(dropout: float, *, compiled: bool, dtype: torch.dtype, accumulate: int = 1, steps: int = 8) -> list[float]:
-    task, _, stepper = tools(dropout, compiled=compiled, dtype=dtype)
+    task, _, stepper = make_step(dropout, compiled=compiled, dtype=dtype)
     every = batches(task, 2)
-    seen = []
+    step_losses = []
     for step in range(steps):
         torch.manual_seed(step)
         chosen = every[:accumulate] if accumulate > 1 else [every[step % 2]]
         n_tokens = sum(batch.n_tokens for batch in chosen)
-        seen.append(read_step_results([stepper(chosen, n_tokens)])[0].nll / n_tokens)
+        step_losses.append(read_step_results([stepper(chosen, n_tokens)])[0].nll / n_tokens)
     assert compiled == (stepper._loss_function != stepper._eager_loss_function)
-    return seen
+    return step_losses
 
 
 def test_compiled_bfloat16_follows_eager_float32():
@@ -74,11 +74,11 @@ def test_accumulation_under_cuda_graphs_follows_eager():
     np.testing.assert_allclose(fast, plain, rtol=0.02)
 
 
-def test_each_step_draws_its_own_dropout_and_the_seed_repeats_it():
+def test_each_step_has_its_own_dropout_and_the_seed_reproduces_it():
     once = losses(0.3, compiled=True, dtype=torch.bfloat16)
     again = losses(0.3, compiled=True, dtype=torch.bfloat16)
     np.testing.assert_allclose(once[:2], again[:2], rtol=1e-3)
-    task, _, stepper = tools(0.3, compiled=True, dtype=torch.bfloat16)
+    task, _, stepper = make_step(0.3, compiled=True, dtype=torch.bfloat16)
     set_learning_rate(stepper.optimiser, 0.0)
     batch = batches(task, 1)
     drawn = set()
@@ -89,13 +89,13 @@ def test_each_step_draws_its_own_dropout_and_the_seed_repeats_it():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_fused_equals_explicit_on_the_device(dtype):
-    task, model, _ = tools(0.0, compiled=False, dtype=dtype)
+def test_fused_attention_equals_explicit_attention(dtype):
+    task, model, _ = make_step(0.0, compiled=False, dtype=dtype)
     model.to(dtype).eval()
     batch = batches(task, 1)[0]
     with torch.inference_mode():
         fused = model(batch.source, batch.target_in)
         with record(model, "*.weights"):
             explicit = model(batch.source, batch.target_in)
-    there = batch.target_in.segment > 0
-    torch.testing.assert_close(fused[there], explicit[there], rtol=1e-3, atol=1e-3 if dtype == torch.float32 else 0.08)
+    mask = batch.target_in.segment > 0
+    torch.testing.assert_close(fused[mask], explicit[mask], rtol=1e-3, atol=1e-3 if dtype == torch.float32 else 0.08)

@@ -1,4 +1,4 @@
-"""The learning curve is a picture of the log."""
+"""The learning curve, drawn from the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NULLS = [{"step": 3, "loss": None}, {"step": 4, "valid_loss": None, "bleu": None
     [LOG, LOG[:2], LOG[2:], [], [*LOG, *NULLS], NULLS],
     ids=["all", "no validation", "no loss", "nothing", "some null", "all null"],
 )
-def test_a_picture_is_drawn(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
+def test_learning_curve_is_drawn(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     path = draw_learning_curve(RunDirectory(tmp_path), BLEU)
@@ -43,10 +43,10 @@ def test_a_picture_is_drawn(tmp_path: Path, lines: list[dict[str, Any]]) -> None
     assert path.stat().st_size > 5000
 
 
-def drawn(
+def draw_axes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, goal: ValidationMetric, lines: list[dict[str, Any]]
 ) -> list[Any]:
-    """The axes of the picture of a log."""
+    """Return the axes of the figure of a log."""
     figures = []
     figure = pytest.importorskip("matplotlib.figure").Figure
     monkeypatch.setattr(figure, "savefig", lambda self, *_, **__: figures.append(self))
@@ -68,10 +68,10 @@ def drawn(
     ],
     ids=lambda value: getattr(value, "metric", ""),
 )
-def test_the_goal_has_an_axis_of_its_own_from_0_to_the_best(
+def test_validation_metric_has_its_own_axis_from_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goal: ValidationMetric, labels: list[str]
 ) -> None:
-    axes = drawn(tmp_path, monkeypatch, goal, LOG)
+    axes = draw_axes(tmp_path, monkeypatch, goal, LOG)
     assert [each.get_ylabel() for each in axes] == labels
     for each in axes:
         top = max(max(line.get_ydata()) for line in each.lines)
@@ -79,25 +79,23 @@ def test_the_goal_has_an_axis_of_its_own_from_0_to_the_best(
         assert each.get_ylim()[0] == 0
 
 
-def test_where_the_goal_is_the_loss_accuracies_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accuracies_are_drawn_if_the_metric_is_the_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [*LOG, {"step": 5, "valid_loss": 3.0, "masked_accuracy": 0.3, "next_accuracy": 0.8}]
-    _, shares = drawn(tmp_path, monkeypatch, PERPLEXITY, lines)
-    assert shares.get_ylabel() == "share"
-    assert {line.get_label(): list(line.get_ydata()) for line in shares.lines} == {
+    _, fractions = draw_axes(tmp_path, monkeypatch, PERPLEXITY, lines)
+    assert fractions.get_ylabel() == "fraction"
+    assert {line.get_label(): list(line.get_ydata()) for line in fractions.lines} == {
         "masked accuracy": [0.3],
         "next accuracy": [0.8],
     }
 
 
-def test_a_loss_that_is_no_likelihood_has_no_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_other_than_nll_has_no_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spearman = ValidationMetric("spearman", "Spearman correlation", higher_is_better=True)
-    losses, _ = drawn(tmp_path, monkeypatch, spearman, [{"step": 1, "valid_loss": 0.9, "spearman": -0.1}])
+    losses, _ = draw_axes(tmp_path, monkeypatch, spearman, [{"step": 1, "valid_loss": 0.9, "spearman": -0.1}])
     assert losses.get_ylabel() == "loss"
 
 
-def test_without_the_library_the_command_that_installs_it_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_matplotlib_names_the_install_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"needs the extra 'plot'; run: pip install 'regard\[plot\]'$"):
         draw_learning_curve(RunDirectory(tmp_path), BLEU)

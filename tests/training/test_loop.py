@@ -1,4 +1,4 @@
-"""The loop: what it logs, keeps, averages and gives up on; and that a run is a function of its recipe and its data."""
+"""The training loop: logging, best checkpoint, averaging, early stopping, skipped steps and interruptions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import signal
 from collections.abc import Iterable, Iterator
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from regard.errors import TrainingError
 from regard.nn import Loss
 from regard.runs.run_directory import RunDirectory
 from regard.tasks.translate import TranslationTask
+from regard.training import loop
 from regard.training.loop import MAX_CONSECUTIVE_SKIPPED_STEPS, Trainer, TrainingEvent
-from regard.training.optimiser import inverse_sqrt
 from regard.training.prepare import PreparedRun
+from regard.training.schedule import inverse_sqrt
 
 
 def log_of(out: Path) -> list[dict[str, Any]]:
@@ -37,42 +38,44 @@ def metrics_of(out: Path) -> dict[str, Any]:
     return json.loads((out / "metrics.json").read_text())
 
 
-class Scripted(TranslationTask):
-    """Translation whose validation scores are known beforehand."""
+class ScriptedTask(TranslationTask):
+    """A translation task with given validation scores."""
 
     def compute_validation_metrics(
         self, model: nn.Module, store: TokenStore, items: np.ndarray, device: torch.device
     ) -> dict[str, float]:
-        return {"bleu": float(next(self.compute_metrics))}
+        return {"bleu": float(next(self.scores_iterator))}
 
-    compute_metrics: Iterator[float]
+    scores_iterator: Iterator[float]
 
 
-def scripted(folder: Path, scores: Iterable[float], *, resume: bool = False, **train: Any) -> list[TrainingEvent]:
-    """Train with a validation after each step that finds these scores."""
+def train_with_scores(
+    folder: Path, scores: Iterable[float], *, resume: bool = False, **train: Any
+) -> list[TrainingEvent]:
+    """Train with a validation after each step, with these scores."""
     tables = recipe(folder, {"train": {"validate_every": 1, "save_every": 1, "steps": 8, **train}})
     prepared = ready(tables, folder / "run", resume=resume)
-    prepared.task = Scripted(prepared.task.config, prepared.task.tokenizers)
-    prepared.task.compute_metrics = iter(scores)
+    prepared.task = ScriptedTask(prepared.task.config, prepared.task.tokenizers)
+    prepared.task.scores_iterator = iter(scores)
     return list(Trainer(prepared).train())
 
 
-class Spoiled(TranslationTask):
-    """Translation whose loss is not a number at some steps, counted from 1."""
+class NanLossTask(TranslationTask):
+    """A translation task with a loss of NaN at some steps, counted from 1."""
 
     bad: frozenset[int]
     steps = 0
 
     def compute_loss(self, model: nn.Module, batch: Seq2SeqBatch) -> Loss:
-        found = super().compute_loss(model, batch)
+        loss = super().compute_loss(model, batch)
         self.steps += model.training
-        spoil = torch.nan if model.training and self.steps in self.bad else 1.0
-        return Loss(found.total * spoil, found.nll * spoil, found.n_tokens)
+        factor = torch.nan if model.training and self.steps in self.bad else 1.0
+        return Loss(loss.total * factor, loss.nll * factor, loss.n_tokens)
 
 
-def spoiled(folder: Path, bad: Iterable[int], **train: Any) -> Trainer:
+def make_nan_trainer(folder: Path, bad: Iterable[int], **train: Any) -> Trainer:
     prepared = ready(recipe(folder, {"train": {"steps": 20, **train}}), folder / "run")
-    prepared.task = Spoiled(prepared.task.config, prepared.task.tokenizers)
+    prepared.task = NanLossTask(prepared.task.config, prepared.task.tokenizers)
     prepared.task.bad = frozenset(bad)
     return Trainer(prepared)
 
@@ -81,7 +84,7 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: weight.detach().clone() for name, weight in model.named_parameters()}
 
 
-def test_what_happens_is_told_and_logged(tmp_path: Path) -> None:
+def test_events_and_log(tmp_path: Path) -> None:
     tables = recipe(tmp_path, {"train": {"log_every": 2, "save_every": 4}})
     events = trained(tables, tmp_path / "run")
     assert [(event.kind, event.step) for event in events] == [
@@ -97,12 +100,12 @@ def test_what_happens_is_told_and_logged(tmp_path: Path) -> None:
     ]
     log = log_of(tmp_path / "run")
     assert [line["step"] for line in log] == [2, 3, 4, 6, 6]
-    told = [event.values for event in events if event.kind in ("log", "valid")]
+    values = [event.values for event in events if event.kind in ("log", "valid")]
     assert [line | {"best": None} for line in log] == [
         {"step": event.step, **event.values, "best": None} for event in events if event.kind in ("log", "valid")
     ]
-    assert told[0].keys() == {"loss", "learning_rate", "gradient_norm", "epoch", "tokens", "skipped"}
-    assert told[1].keys() == {"valid_loss", "valid_perplexity", "bleu", "chrf", "exact", "best"}
+    assert values[0].keys() == {"loss", "learning_rate", "gradient_norm", "epoch", "tokens", "skipped"}
+    assert values[1].keys() == {"valid_loss", "valid_perplexity", "bleu", "chrf", "exact", "best"}
     for line in log:
         if "loss" in line:
             assert line["learning_rate"] == pytest.approx(3e-3 * inverse_sqrt(line["step"], 6, 2))
@@ -114,7 +117,7 @@ def test_what_happens_is_told_and_logged(tmp_path: Path) -> None:
     assert log[-2]["epoch"] >= 1
 
 
-def test_a_logged_loss_is_the_mean_over_all_tokens_since_the_last(tmp_path: Path) -> None:
+def test_logged_loss_is_the_mean_over_all_tokens_since_the_last_log(tmp_path: Path) -> None:
     trained(recipe(tmp_path, {"train": {"log_every": 1}}), tmp_path / "each")
     trained(recipe(tmp_path, {"train": {"log_every": 3}}), tmp_path / "three")
     each = [line for line in log_of(tmp_path / "each") if "loss" in line]
@@ -126,7 +129,7 @@ def test_a_logged_loss_is_the_mean_over_all_tokens_since_the_last(tmp_path: Path
         assert line["loss"] == pytest.approx(nll / sum(counts[first : first + 3]), rel=1e-6)
 
 
-def test_the_same_recipe_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Path) -> None:
+def test_same_recipe_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Path) -> None:
     tables = recipe(tmp_path, {"train": {"average": 2}})
     for name in ("one", "two"):
         trained(tables, tmp_path / name)
@@ -137,11 +140,11 @@ def test_the_same_recipe_gives_the_same_bytes_and_another_seed_does_not(tmp_path
     assert one["log"] != other["log"]
 
 
-def test_a_very_large_seed(tmp_path: Path) -> None:
+def test_very_large_seed(tmp_path: Path) -> None:
     trained(recipe(tmp_path, {"train": {"seed": 2**63 - 1, "steps": 3}}), tmp_path / "run")
 
 
-def test_eight_pairs_are_learned_by_heart_and_the_summary_says_so(tmp_path: Path) -> None:
+def test_eight_pairs_are_overfitted_and_summarised(tmp_path: Path) -> None:
     out = learned(tmp_path)
     metrics = metrics_of(out)
     assert metrics["best"]["bleu"] == pytest.approx(100)
@@ -155,80 +158,82 @@ def test_eight_pairs_are_learned_by_heart_and_the_summary_says_so(tmp_path: Path
     assert valid[0]["valid_loss"] > valid[-1]["valid_loss"]
 
 
-def test_the_best_checkpoint_is_the_one_kept(tmp_path: Path) -> None:
-    """All snapshots are kept for the average, which the script makes worse than the best."""
-    events = scripted(tmp_path, [1, 5, 3, 9, 2, 4, 8, 7, 0], average=8)
+def test_best_checkpoint_is_kept(tmp_path: Path) -> None:
+    """The average of all snapshots is scripted to be worse than the best."""
+    events = train_with_scores(tmp_path, [1, 5, 3, 9, 2, 4, 8, 7, 0], average=8)
     assert [event.step for event in events if event.kind == "valid" and event.values["best"]] == [1, 2, 4]
-    kept = load_file(tmp_path / "run" / "model.safetensors")
+    best_weights = load_file(tmp_path / "run" / "model.safetensors")
     snapshot = load_file(tmp_path / "run" / "snapshots" / "00000004.safetensors")
-    assert kept.keys() == snapshot.keys()
-    assert all(torch.equal(kept[name], snapshot[name]) for name in kept)
+    assert best_weights.keys() == snapshot.keys()
+    assert all(torch.equal(best_weights[name], snapshot[name]) for name in best_weights)
     assert metrics_of(tmp_path / "run")["best"] == {"bleu": 9, "step": 4, "averaged": 0}
     assert events[-1] == TrainingEvent("end", 8, {"step": 4, "averaged": 0, "bleu": 9})
 
 
-@pytest.mark.parametrize(("average", "kept"), [(3, [6, 7, 8]), (20, [1, 2, 3, 4, 5, 6, 7, 8])])
-def test_the_average_of_the_last_is_kept_where_it_is_better(tmp_path: Path, average: int, kept: list[int]) -> None:
-    events = scripted(tmp_path, [1, 2, 3, 4, 5, 6, 7, 8, 9], average=average)
+@pytest.mark.parametrize(("average", "snapshot_steps"), [(3, [6, 7, 8]), (20, [1, 2, 3, 4, 5, 6, 7, 8])])
+def test_average_of_the_last_snapshots_is_kept_if_better(
+    tmp_path: Path, average: int, snapshot_steps: list[int]
+) -> None:
+    events = train_with_scores(tmp_path, [1, 2, 3, 4, 5, 6, 7, 8, 9], average=average)
     run = tmp_path / "run"
     files = sorted(path.name for path in (run / "snapshots").iterdir())
-    assert files == [f"{step:08d}.safetensors" for step in kept]
+    assert files == [f"{step:08d}.safetensors" for step in snapshot_steps]
     snapshots = [load_file(run / "snapshots" / name) for name in files]
     for name, weight in load_file(run / "model.safetensors").items():
-        mean = sum(snapshot[name].double() for snapshot in snapshots) / len(kept)
+        mean = sum(snapshot[name].double() for snapshot in snapshots) / len(snapshot_steps)
         assert_close(weight, mean.float(), rtol=0, atol=1e-7)
-    assert metrics_of(run)["best"] == {"bleu": 9, "step": 8, "averaged": len(kept)}
+    assert metrics_of(run)["best"] == {"bleu": 9, "step": 8, "averaged": len(snapshot_steps)}
     assert [event.kind for event in events[-2:]] == ["average", "end"]
     last = snapshots[-1]
-    trained_on = load_file(run / "train.safetensors")  # going on goes on from the last step, not from the average
+    trained_on = load_file(run / "train.safetensors")  # resuming continues from the last step, not from the average
     assert all(torch.equal(trained_on[f"model.{name}"], last[name]) for name in last)
 
 
-def test_without_averaging_there_are_no_snapshots(tmp_path: Path) -> None:
-    events = scripted(tmp_path, [1, 2, 3, 4, 5, 6, 7, 8], average=1)
+def test_no_snapshots_without_averaging(tmp_path: Path) -> None:
+    events = train_with_scores(tmp_path, [1, 2, 3, 4, 5, 6, 7, 8], average=1)
     assert not (tmp_path / "run" / "snapshots").exists()
     assert "average" not in [event.kind for event in events]
 
 
-def test_averaging_may_begin_when_a_run_is_taken_up_again(tmp_path: Path) -> None:
-    scripted(tmp_path, [1, 2, 3], average=1, steps=3)
-    events = scripted(tmp_path, [4, 5, 6], average=2, steps=5, resume=True)
+def test_averaging_may_begin_when_resuming(tmp_path: Path) -> None:
+    train_with_scores(tmp_path, [1, 2, 3], average=1, steps=3)
+    events = train_with_scores(tmp_path, [4, 5, 6], average=2, steps=5, resume=True)
     assert events[-1].values == {"step": 5, "averaged": 2, "bleu": 6}
 
 
-def test_an_average_that_stays_the_best_is_still_said_to_be_one(tmp_path: Path) -> None:
-    scripted(tmp_path, [1, 2, 3, 9], average=2, steps=3)
-    kept = (tmp_path / "run" / "model.safetensors").read_bytes()
-    events = scripted(tmp_path, [4, 5, 6], average=2, steps=5, resume=True)
+def test_average_that_stays_best_is_reported_as_average(tmp_path: Path) -> None:
+    train_with_scores(tmp_path, [1, 2, 3, 9], average=2, steps=3)
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
+    events = train_with_scores(tmp_path, [4, 5, 6], average=2, steps=5, resume=True)
     assert events[-1].values == {"step": 3, "averaged": 2, "bleu": 9}
     assert metrics_of(tmp_path / "run")["best"] == {"bleu": 9, "step": 3, "averaged": 2}
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == kept
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
 
 
-def test_training_stops_when_patience_is_lost(tmp_path: Path) -> None:
-    events = scripted(tmp_path, [1, 5, 4, 4, 6, 5, 5, 5], patience=3, steps=100)
+def test_early_stopping(tmp_path: Path) -> None:
+    events = train_with_scores(tmp_path, [1, 5, 4, 4, 6, 5, 5, 5], patience=3, steps=100)
     assert events[-1].kind == "end"
     assert events[-1].step == 8
     assert metrics_of(tmp_path / "run")["best"] == {"bleu": 6, "step": 5, "averaged": 0}
 
 
-def test_a_run_that_lost_patience_stays_ended_until_it_is_given_more(tmp_path: Path) -> None:
-    scripted(tmp_path, [5, 4, 4, 9], patience=2, average=2)
+def test_stopped_run_goes_on_only_with_more_patience(tmp_path: Path) -> None:
+    train_with_scores(tmp_path, [5, 4, 4, 9], patience=2, average=2)
     summary = metrics_of(tmp_path / "run")
     assert summary["best"] == {"bleu": 9, "step": 3, "averaged": 2}
-    assert scripted(tmp_path, [], patience=2, average=2, resume=True) == []
+    assert train_with_scores(tmp_path, [], patience=2, average=2, resume=True) == []
     assert metrics_of(tmp_path / "run") == summary
-    events = scripted(tmp_path, [10, 11, 0], patience=9, average=2, steps=5, resume=True)
+    events = train_with_scores(tmp_path, [10, 11, 0], patience=9, average=2, steps=5, resume=True)
     assert [event.step for event in events if event.kind == "valid"] == [4, 5]
 
 
-def test_no_patience_is_endless_patience(tmp_path: Path) -> None:
-    assert scripted(tmp_path, [5, *range(5, 0, -1), 1, 1], patience=0)[-1].step == 8
+def test_patience_0_disables_early_stopping(tmp_path: Path) -> None:
+    assert train_with_scores(tmp_path, [5, *range(5, 0, -1), 1, 1], patience=0)[-1].step == 8
 
 
-def test_where_the_metric_cannot_tell_the_loss_does(tmp_path: Path) -> None:
-    """BLEU is 0 wherever no text has four words, however well it is translated."""
-    events = scripted(tmp_path, [0.0] * 8, patience=2, learning_rate=1e-2)
+def test_loss_breaks_ties_of_the_metric(tmp_path: Path) -> None:
+    """BLEU is 0 if no text has four words, however good the translation."""
+    events = train_with_scores(tmp_path, [0.0] * 8, patience=2, learning_rate=1e-2)
     valid = [event for event in events if event.kind == "valid"]
     assert len(valid) == 8
     losses = [event.values["valid_loss"] for event in valid]
@@ -236,23 +241,23 @@ def test_where_the_metric_cannot_tell_the_loss_does(tmp_path: Path) -> None:
     assert all(event.values["best"] for event in valid)
 
 
-def test_a_metric_that_is_no_number_is_never_best(tmp_path: Path) -> None:
-    events = scripted(tmp_path, [math.nan, 2, math.nan, 1, *[math.nan] * 4])
+def test_nan_metric_is_never_best(tmp_path: Path) -> None:
+    events = train_with_scores(tmp_path, [math.nan, 2, math.nan, 1, *[math.nan] * 4])
     assert metrics_of(tmp_path / "run")["best"] == {"bleu": 2, "step": 2, "averaged": 0}
     assert events[-1].step == 8
 
 
 def test_every_line_of_the_log_is_json(tmp_path: Path) -> None:
     """JSON has neither NaN nor Infinity."""
-    scripted(tmp_path, [math.nan, math.inf, 1], steps=3)
+    train_with_scores(tmp_path, [math.nan, math.inf, 1], steps=3)
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
-    found = [json.loads(line, parse_constant=pytest.fail) for line in lines]
-    assert [line["bleu"] for line in found if "bleu" in line] == [None, None, 1]
+    records = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [line["bleu"] for line in records if "bleu" in line] == [None, None, 1]
 
 
-def test_steps_that_are_not_finite_are_skipped_and_counted(tmp_path: Path) -> None:
+def test_non_finite_steps_are_skipped_and_counted(tmp_path: Path) -> None:
     bad = {2, 3, 9, *range(11, 20)}
-    events = list(spoiled(tmp_path, bad, log_every=1).train())
+    events = list(make_nan_trainer(tmp_path, bad, log_every=1).train())
     logged = [event for event in events if event.kind == "log"]
     assert [event.values["skipped"] for event in logged] == [sum(b <= s for b in bad) for s in range(1, 21)]
     assert all(math.isfinite(event.values["loss"]) for event in logged)
@@ -261,20 +266,20 @@ def test_steps_that_are_not_finite_are_skipped_and_counted(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("log_every", [1, 4, 20])
-def test_after_ten_in_a_row_training_stops_with_a_good_checkpoint(tmp_path: Path, log_every: int) -> None:
-    training = spoiled(tmp_path, range(4, 100), log_every=log_every)
-    seen: dict[int, dict[str, Tensor]] = {}
+def test_ten_consecutive_non_finite_steps_stop_training_with_a_finite_checkpoint(
+    tmp_path: Path, log_every: int
+) -> None:
+    training = make_nan_trainer(tmp_path, range(4, 100), log_every=log_every)
+    weights_by_step: dict[int, dict[str, Tensor]] = {}
 
     def watch() -> None:
         for event in training.train():
-            seen[event.step] = weights_of(training.model)
+            weights_by_step[event.step] = weights_of(training.model)
 
     with pytest.raises(TrainingError) as caught:
         watch()
     stopped = training.progress.step
-    assert (
-        3 + MAX_CONSECUTIVE_SKIPPED_STEPS <= stopped <= 16
-    )  # where it was noticed: what a step saw is read now and then
+    assert 3 + MAX_CONSECUTIVE_SKIPPED_STEPS <= stopped <= 16  # results are read from the device at intervals
     assert str(caught.value) == (
         f"step {stopped}: the loss was not finite 10 times in a row; the weights from before are saved in "
         f"{tmp_path / 'run'}; lower train.learning_rate (now 0.003), lengthen train.warmup, "
@@ -282,7 +287,7 @@ def test_after_ten_in_a_row_training_stops_with_a_good_checkpoint(tmp_path: Path
     )
     _, _, model = RunDirectory(tmp_path / "run").load()
     for name, weight in model.named_parameters():
-        assert torch.equal(weight, seen[3][name])
+        assert torch.equal(weight, weights_by_step[3][name])
         assert weight.isfinite().all()
     tables = recipe(tmp_path, {"train": {"steps": 20, "log_every": log_every, "learning_rate": 1e-4}})
     assert trained(tables, tmp_path / "run", resume=True)[-1].step == 20
@@ -303,25 +308,25 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
     )
 
 
-def test_out_of_memory_at_the_average_is_one_line_too(tmp_path: Path) -> None:
+def test_out_of_memory_while_averaging_is_one_line(tmp_path: Path) -> None:
     class Large(TranslationTask):
         def compute_validation_metrics(
             self, model: nn.Module, store: TokenStore, items: np.ndarray, device: torch.device
         ) -> dict[str, float]:
-            if next(self.n_validations) == 2:
+            if next(self.calls) == 2:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
             return {"bleu": 1.0}
 
-        n_validations = count()
+        calls = count()
 
     prepared = ready(recipe(tmp_path, {"train": {"average": 2}}), tmp_path / "run")
     prepared.task = Large(prepared.task.config, prepared.task.tokenizers)
     with pytest.raises(TrainingError, match=r"^out of memory with train.batch_tokens = 64"):
         list(Trainer(prepared).train())
-    assert next(Large.n_validations) == 3  # after two validations
+    assert next(Large.calls) == 3  # after two validations
 
 
-def test_stopping_saves_after_the_step_in_progress_and_gives_the_signals_back(tmp_path: Path) -> None:
+def test_signal_saves_after_the_current_step_and_restores_handlers(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     training = Trainer(ready(recipe(tmp_path), tmp_path / "run"))
     events = []
@@ -337,7 +342,7 @@ def test_stopping_saves_after_the_step_in_progress_and_gives_the_signals_back(tm
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
-def test_a_second_interruption_ends_it_at_once(tmp_path: Path) -> None:
+def test_second_interruption_ends_at_once(tmp_path: Path) -> None:
     training = Trainer(ready(recipe(tmp_path), tmp_path / "run"))
 
     def interrupt() -> None:
@@ -350,14 +355,14 @@ def test_a_second_interruption_ends_it_at_once(tmp_path: Path) -> None:
     assert trained(recipe(tmp_path), tmp_path / "run", resume=True)[-1].step == 6
 
 
-def test_a_finished_run_has_nothing_to_do(tmp_path: Path) -> None:
+def test_finished_run_has_nothing_to_do(tmp_path: Path) -> None:
     trained(recipe(tmp_path), tmp_path / "run")
     before = contents(tmp_path / "run")
     assert trained(recipe(tmp_path), tmp_path / "run", resume=True) == []
     assert contents(tmp_path / "run") == before
 
 
-def test_bfloat16_and_accumulation_go_through_the_loop(tmp_path: Path) -> None:
+def test_bfloat16_with_gradient_accumulation(tmp_path: Path) -> None:
     for precision in ("float32", "bfloat16"):
         train = {"precision": precision, "accumulate": 2, "steps": 3}
         trained(recipe(tmp_path, {"train": train}), tmp_path / precision)
@@ -367,8 +372,8 @@ def test_bfloat16_and_accumulation_go_through_the_loop(tmp_path: Path) -> None:
     assert all(weight.dtype == torch.float32 for weight in load_file(tmp_path / "bfloat16/model.safetensors").values())
 
 
-def test_validation_leaves_the_training_as_it_was(tmp_path: Path) -> None:
-    """Validating more often changes neither the steps nor what is logged of them."""
+def test_validation_does_not_change_training(tmp_path: Path) -> None:
+    """Validating more often changes neither the steps nor their log lines."""
     for name, every in (("seldom", 6), ("often", 1)):
         tables = recipe(tmp_path, {"model": {"dropout": 0.3}, "train": {"validate_every": every}})
         trained(tables, tmp_path / name)
@@ -376,7 +381,30 @@ def test_validation_leaves_the_training_as_it_was(tmp_path: Path) -> None:
     assert seldom == often
 
 
-def test_prepared_is_left_in_its_directory(tmp_path: Path) -> None:
+def test_progress_is_reported_after_the_first_steps_and_then_by_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulated clock advances three seconds whenever it is read; the log has no line for progress."""
+    clock = count(0, 3)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: next(clock))
+    tables = recipe(tmp_path, {"train": {"steps": 20, "log_every": 20, "validate_every": 20, "save_every": 20}})
+    trainer = Trainer(ready(tables, tmp_path / "run"))
+    steps = [event.step for event in trainer.train() if event.kind == "progress"]
+    assert {1, 4} < set(steps)
+    assert max(later - earlier for earlier, later in pairwise([*steps, 20])) <= 4
+    assert [line["step"] for line in log_of(tmp_path / "run")] == [20, 20]
+
+
+def test_reports_of_progress_change_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = recipe(tmp_path, {"train": {"log_every": 3, "average": 2}})
+    trained(tables, tmp_path / "seldom")
+    monkeypatch.setattr(loop, "PROGRESS_INTERVAL_SECONDS", 0.0)
+    events = list(Trainer(ready(tables, tmp_path / "often")).train())
+    assert [event.step for event in events if event.kind == "progress"] == [1, 2, 4, 5]
+    assert contents(tmp_path / "often") == contents(tmp_path / "seldom")
+
+
+def test_files_of_the_run_directory(tmp_path: Path) -> None:
     prepared: PreparedRun = ready(recipe(tmp_path), tmp_path / "run")
     list(Trainer(prepared).train())
     assert {path.name for path in (tmp_path / "run").iterdir()} == {

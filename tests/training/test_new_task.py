@@ -22,14 +22,14 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.cli import main
-from regard.data.batches import IGNORE, Rows, TensorDataclass, build_rows
+from regard.data.batches import Rows, TensorDataclass, build_rows
 from regard.data.columns import TokenColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.models.architectures import SEQ2SEQ_MODELS
 from regard.models.config import TransformerSeq2SeqConfig
-from regard.nn import Loss, cross_entropy
+from regard.nn import IGNORE, Loss, cross_entropy
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import TASKS, Task
 from regard.tasks.task import ValidationMetric
@@ -76,6 +76,10 @@ class LineReader:
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return [Path(file) for file in data]
+
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        return [[entry] for entry in data]
 
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:

@@ -1,4 +1,4 @@
-"""Schedules against their formulas, and AdamW against a plain one."""
+"""Schedules against their formulas, and AdamW against its plain definition."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from torch.testing import assert_close
 
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.tasks.shared.labels import Labels
-from regard.training.optimiser import SCHEDULES, build_adamw, set_learning_rate
+from regard.training.optimiser import build_adamw, set_learning_rate
+from regard.training.schedule import SCHEDULES
 
 
-def test_the_schedule_of_vaswani_et_al() -> None:
-    """SPEC 7.2: a highest rate of (d warmup)^-0.5 gives d^-.5 min(step^-.5, step warmup^-1.5)."""
+def test_inverse_sqrt_is_the_schedule_of_vaswani_et_al() -> None:
+    """Vaswani et al. 2017, eq. 3: a peak of (d warmup)^-0.5 gives d^-0.5 min(step^-0.5, step warmup^-1.5)."""
     d, warmup = 512, 4000
-    highest = (d * warmup) ** -0.5
+    peak = (d * warmup) ** -0.5
     for step in (1, 10, 3999, 4000, 4001, 50_000):
         expected = d**-0.5 * min(step**-0.5, step * warmup**-1.5)
-        assert highest * SCHEDULES["inverse-sqrt"](step, 100_000, warmup) == pytest.approx(expected, rel=1e-12)
+        assert peak * SCHEDULES["inverse-sqrt"](step, 100_000, warmup) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("warmup", [0, 1, 10])
-def test_every_schedule_stays_between_0_and_1_and_is_highest_at_the_end_of_warmup(name: str, warmup: int) -> None:
-    shares = [SCHEDULES[name](step, 50, warmup) for step in range(1, 51)]
-    assert all(0 <= share <= 1 for share in shares)
-    assert max(shares) == pytest.approx(1.0, abs=0.021)  # without warm-up, linear has begun to fall at step 1
+def test_schedules_stay_between_0_and_1_with_the_peak_after_warmup(name: str, warmup: int) -> None:
+    fractions = [SCHEDULES[name](step, 50, warmup) for step in range(1, 51)]
+    assert all(0 <= fraction <= 1 for fraction in fractions)
+    assert max(fractions) == pytest.approx(1.0, abs=0.021)  # without warm-up, linear has begun to fall at step 1
     if warmup:
-        assert shares[warmup - 1] == 1.0
-        assert shares[:warmup] == pytest.approx([step / warmup for step in range(1, warmup + 1)])
+        assert fractions[warmup - 1] == 1.0
+        assert fractions[:warmup] == pytest.approx([step / warmup for step in range(1, warmup + 1)])
 
 
-def test_after_warmup() -> None:
+def test_decay_after_warmup() -> None:
     assert SCHEDULES["linear"](30, 50, 10) == pytest.approx(0.5)
     assert SCHEDULES["linear"](50, 50, 10) == 0.0
     assert SCHEDULES["cosine"](20, 50, 10) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
@@ -45,11 +46,11 @@ def test_after_warmup() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_a_warmup_longer_than_the_run_only_rises(name: str) -> None:
+def test_warmup_longer_than_the_run_only_rises(name: str) -> None:
     assert [SCHEDULES[name](step, 3, 10) for step in (1, 2, 3)] == pytest.approx([0.1, 0.2, 0.3])
 
 
-def test_adamw_is_the_plain_formula_and_vectors_do_not_decay() -> None:
+def test_adamw_equals_its_definition_and_vectors_do_not_decay() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(3, 2)
     before = {name: weight.detach().clone().double() for name, weight in layer.named_parameters()}
@@ -70,17 +71,17 @@ def test_adamw_is_the_plain_formula_and_vectors_do_not_decay() -> None:
         assert_close(weight.detach().double(), expected, rtol=1e-5, atol=1e-7)
 
 
-def test_lower_layers_learn_more_slowly() -> None:
+def test_layer_decay_lowers_the_learning_rate_of_lower_layers() -> None:
     task = ClassificationTask(ClassifyConfig(), vocabulary(), Labels(("a", "b")))
     model = small(task)
     optimiser = build_adamw(model, 0.1, layer_decay=0.5)
     set_learning_rate(optimiser, 1.0)
     rate = {id(weight): group["lr"] for group in optimiser.param_groups for weight in group["params"]}
-    found = {name: rate[id(weight)] for name, weight in model.named_parameters()}
-    assert found["heads.label.weight"] == found["heads.pooler.dense.bias"] == 1.0
-    assert found["encoder.1.attention.output.weight"] == 0.5
-    assert found["encoder.0.feed_forward.inner.bias"] == 0.25
-    assert {found[name] for name in found if name.startswith("embedding.")} == {0.125}
+    rates = {name: rate[id(weight)] for name, weight in model.named_parameters()}
+    assert rates["heads.label.weight"] == rates["heads.pooler.dense.bias"] == 1.0
+    assert rates["encoder.1.attention.output.weight"] == 0.5
+    assert rates["encoder.0.feed_forward.up_projection.bias"] == 0.25
+    assert {rates[name] for name in rates if name.startswith("embedding.")} == {0.125}
     even = build_adamw(model, 0.1)
-    assert [group["share"] for group in even.param_groups] == [1.0, 1.0]
+    assert [group["lr_scale"] for group in even.param_groups] == [1.0, 1.0]
     assert [group["weight_decay"] for group in even.param_groups] == [0.1, 0.0]

@@ -1,4 +1,4 @@
-"""From a recipe, or none, to a run ready to train: choices, stores, what is held out, what is refused."""
+"""Preparation of a run from a recipe or none: chosen settings, token stores, held-out examples, resuming, errors."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def fault(tables: config.Tables, out: Path, kind: type[RegardError] = ConfigErro
     return str(caught.value)
 
 
-def only_data(folder: Path, n_pairs: int = 100) -> config.Tables:
-    """No recipe: nothing but a task and its files."""
+def minimal_recipe(folder: Path, n_pairs: int = 100) -> config.Tables:
+    """A recipe with only a task and its files."""
     files = write_pairs(folder, "all", digits(n_pairs, seed=1))
     return {"task": {"name": "translate"}, "data": {"train": tuple(files)}}
 
 
-def test_without_a_recipe_everything_is_chosen_written_down_and_named(tmp_path: Path) -> None:
-    prepared = ready(only_data(tmp_path), tmp_path / "run")
+def test_without_a_recipe_all_settings_are_chosen_saved_and_named(tmp_path: Path) -> None:
+    prepared = ready(minimal_recipe(tmp_path), tmp_path / "run")
     settings = RunDirectory(tmp_path / "run").read_config()
     assert settings == prepared.config
     assert prepared.config.model.preset == "tiny"
@@ -71,42 +71,42 @@ def one_file(folder: Path, name: str, *changes: config.Tables) -> config.Tables:
 
 @pytest.mark.parametrize("model", [{}, {"architecture": "rnn"}], ids=["transformer", "rnn"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_all_that_differs_from_its_default_is_named(tmp_path: Path, name: str, model: config.Table) -> None:
-    """What was not asked for, and what nobody would find in the documentation of a key."""
+def test_chosen_settings_are_all_that_differ_from_their_default(tmp_path: Path, name: str, model: config.Table) -> None:
+    """Settings that the user did not give and that are not the documented defaults."""
     if model and name == "pretrain":
         return
     prepared = ready(one_file(tmp_path, name, {"model": model}), tmp_path / "run")
     tables = prepared.config.tables()
     kinds = {name: type(table) for name, table in vars(prepared.config).items()}
     given = {"task.name", "data.train", *(f"model.{key}" for key in model)}
-    unlike = {
+    differing = {
         f"{name}.{key}": value
         for name, table in tables.items()
         for key, value in table.items()
-        if key not in (usual := config.defaults(kinds[name])) or usual[key] != value
+        if key not in (known := config.defaults(kinds[name])) or known[key] != value
     }
-    assert prepared.chosen_settings == {key: value for key, value in unlike.items() if key not in given}
+    assert prepared.chosen_settings == {key: value for key, value in differing.items() if key not in given}
     assert prepared.chosen_settings.keys() >= {"train.schedule", "train.weight_decay", "train.average"}
     assert ("task.pooling" in prepared.chosen_settings) == (name == "classify" and bool(model))
     assert ("task.length" in prepared.chosen_settings) == (name == "lm")
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_the_steps_of_a_recipe_decide_when_what_is_done(tmp_path: Path, name: str) -> None:
+def test_intervals_follow_the_steps_of_the_recipe(tmp_path: Path, name: str) -> None:
     train = ready(one_file(tmp_path, name, {"train": {"steps": 10}}), tmp_path / "run").config.train
     assert (train.steps, train.validate_every, train.save_every, train.log_every) == (10, 10, 10, 1)
     assert train.warmup <= 5
 
 
 @pytest.mark.parametrize("changes", [{}, {"tokenizer": {"joint": False, "vocabulary": 262}}], ids=["joint", "separate"])
-def test_the_recipe_written_down_gives_the_same_run_again(tmp_path: Path, changes: config.Tables) -> None:
+def test_saved_recipe_reproduces_the_run(tmp_path: Path, changes: config.Tables) -> None:
     trained(recipe(tmp_path, changes), tmp_path / "run")
     trained(config.read(tmp_path / "run" / "config.toml"), tmp_path / "again")
     assert contents(tmp_path / "run") == contents(tmp_path / "again")
 
 
-def test_where_no_run_could_begin_nothing_is_left_but_what_was_there(tmp_path: Path) -> None:
-    """The batch is found too small when vocabulary and stores are written."""
+def test_failed_preparation_leaves_no_files(tmp_path: Path) -> None:
+    """The error comes after tokenizer and stores are written: the batch is too small."""
     small = recipe(tmp_path, {"train": {"batch_tokens": 8}})
     with pytest.raises(ConfigError, match="is less than one row"):
         ready(small, tmp_path / "new" / "deep" / "run")
@@ -119,20 +119,20 @@ def test_where_no_run_could_begin_nothing_is_left_but_what_was_there(tmp_path: P
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["notes.txt", "pictures"]
 
 
-def test_where_there_is_nothing_to_go_on_with_it_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_resuming_without_a_run_warns(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ready(recipe(tmp_path), tmp_path / "run", resume=True)
-    assert f"{tmp_path / 'run'}: there is no run to go on with; a new one begins" in capfd.readouterr().err
+    assert f"{tmp_path / 'run'}: no run to resume; a new one begins" in capfd.readouterr().err
 
 
-def test_what_is_chosen_for_no_recipe_resolves_to_itself(tmp_path: Path) -> None:
-    first = ready(only_data(tmp_path), tmp_path / "run")
+def test_chosen_recipe_resolves_to_itself(tmp_path: Path) -> None:
+    first = ready(minimal_recipe(tmp_path), tmp_path / "run")
     again = ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "again")
     assert (tmp_path / "run" / "config.toml").read_bytes() == (tmp_path / "again" / "config.toml").read_bytes()
     assert again.config == first.config
     assert again.chosen_settings == {}
 
 
-def test_held_out_examples_are_no_training_examples_and_always_the_same(tmp_path: Path) -> None:
+def test_held_out_examples_are_disjoint_from_training_and_stable(tmp_path: Path) -> None:
     pairs = digits(60, seed=2)
     files = write_pairs(tmp_path, "double", [*pairs, *((source, f"{target} again") for source, target in pairs)])
     tables = merged(recipe(tmp_path, n_valid=0), {"data": {"train": files}})
@@ -146,19 +146,34 @@ def test_held_out_examples_are_no_training_examples_and_always_the_same(tmp_path
     assert train == texts(two, two.train_store)
 
 
-def test_the_stores_hold_the_pairs_in_order(tmp_path: Path) -> None:
+def test_stores_hold_the_pairs_in_order(tmp_path: Path) -> None:
     prepared = ready(recipe(tmp_path), tmp_path / "run")
     pairs = digits(28)
     for store, expected in ((prepared.train_store, pairs[4:]), (prepared.valid_store, pairs[:4])):
-        found = zip(texts(prepared, store, "source"), texts(prepared, store, "target"), strict=True)
-        assert list(found) == expected
+        stored_pairs = zip(texts(prepared, store, "source"), texts(prepared, store, "target"), strict=True)
+        assert list(stored_pairs) == expected
+
+
+def test_weighted_sources_are_stored_as_often_as_they_weigh_and_resume_exactly(tmp_path: Path) -> None:
+    tables = recipe(tmp_path)
+    other = write_pairs(tmp_path, "other", digits(5, seed=9))
+    data = {"train": [*tables["data"]["train"], *other], "weights": [1, 3]}
+    prepared = ready(merged(tables, {"data": data}), tmp_path / "run")
+    assert len(prepared.train_store) == 24 + 3 * 5
+    assert len(prepared.valid_store) == 4
+    again = ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "run", resume=True)
+    assert again.config.data.weights == (1, 3)
+    assert again.train_store.digest == prepared.train_store.digest
+    items = [placement.items.tolist() for placement in prepared.train_order.iterate_epoch(1)]
+    assert [placement.items.tolist() for placement in again.train_order.iterate_epoch(1)] == items
+    assert "data.weights" in fault(merged(tables, {"data": {**data, "weights": [1, 2]}}), tmp_path / "run", resume=True)
 
 
 def times(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_stores_are_used_again_where_nothing_changed(tmp_path: Path) -> None:
+def test_unchanged_stores_are_reused(tmp_path: Path) -> None:
     tables = recipe(tmp_path)
     ready(tables, tmp_path / "run")
     before = times(tmp_path / "run" / "store")
@@ -169,8 +184,8 @@ def test_stores_are_used_again_where_nothing_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n_valid", [0, 4], ids=["held out", "files of its own"])
-def test_going_on_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_valid: int) -> None:
-    """Unless a store is gone, which is then written as it was."""
+def test_resuming_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_valid: int) -> None:
+    """Unless a store is missing; it is then written again, with the same ids."""
     tables = recipe(tmp_path, {"train": {"steps": 3}}, n_valid=n_valid)
     whole = ready(tables, tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run" / "store").rglob("*.ids")}
@@ -187,14 +202,14 @@ def test_going_on_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert before == {path: path.read_bytes() for path in (tmp_path / "run" / "store").rglob("*.ids")}
 
 
-def test_going_on_without_the_files(tmp_path: Path) -> None:
+def test_resuming_without_the_files_is_refused(tmp_path: Path) -> None:
     tables = recipe(tmp_path)
     ready(tables, tmp_path / "run")
     (tmp_path / "train.tgt").unlink()
     assert fault(tables, tmp_path / "run", DataError, resume=True).startswith(f"{tmp_path}/train.tgt: no such file")
 
 
-def test_going_on_with_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_with_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = recipe(tmp_path)
     ready(tables, tmp_path / "run")
     plain = Path.open
@@ -224,7 +239,7 @@ def ids(out: Path) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize("name", ["train.src", "valid.tgt"])
 @pytest.mark.parametrize("left", ["stores and checkpoint", "stores", "checkpoint"])
-def test_changed_data_is_refused_when_going_on(tmp_path: Path, name: str, left: str) -> None:
+def test_changed_data_is_refused_when_resuming(tmp_path: Path, name: str, left: str) -> None:
     tables, out = recipe(tmp_path), tmp_path / "run"
     (trained if "checkpoint" in left else ready)(tables, out)
     text = (tmp_path / name).read_text()
@@ -234,15 +249,15 @@ def test_changed_data_is_refused_when_going_on(tmp_path: Path, name: str, left: 
     before = store_files(out)
     message = fault(tables, out, CheckpointError, resume=True)
     assert message == f"{out}/store/{name.partition('.')[0]}: {CHANGED}"
-    kept = out / "store" / name.partition(".")[0]
-    assert {path: held for path, held in store_files(out).items() if kept in path.parents} == {
-        path: held for path, held in before.items() if kept in path.parents
+    changed_store = out / "store" / name.partition(".")[0]
+    assert {path: held for path, held in store_files(out).items() if changed_store in path.parents} == {
+        path: held for path, held in before.items() if changed_store in path.parents
     }
     (tmp_path / name).write_text(text)
     assert trained(merged(tables, {"train": {"steps": 7}}), out, resume=True)[-1].step == 7
 
 
-def test_going_on_where_only_the_times_of_the_files_changed(tmp_path: Path) -> None:
+def test_resuming_with_changed_modification_times(tmp_path: Path) -> None:
     tables, more, out = recipe(tmp_path), recipe(tmp_path, {"train": {"steps": 9}}), tmp_path / "run"
     trained(more, tmp_path / "whole")
     trained(tables, out)
@@ -255,7 +270,7 @@ def test_going_on_where_only_the_times_of_the_files_changed(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["train/source.ids", "valid/target.offsets", "train/manifest.json"])
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_damaged_store_is_written_again(tmp_path: Path, name: str, checkpoint: bool) -> None:
+def test_damaged_store_is_written_again(tmp_path: Path, name: str, checkpoint: bool) -> None:
     tables, out = recipe(tmp_path), tmp_path / "run"
     (trained if checkpoint else ready)(tables, out)
     before = ids(out)
@@ -269,22 +284,7 @@ def test_a_damaged_store_is_written_again(tmp_path: Path, name: str, checkpoint:
     assert ids(out) == before
 
 
-def test_store_of_format_1_is_encoded_again(tmp_path: Path) -> None:
-    """Runs that version 0.1 left unfinished go on: the token ids, and so the digest, are the same."""
-    tables = recipe(tmp_path)
-    before = ready(tables, tmp_path / "run")
-    digest = before.train_store.digest
-    for path in (tmp_path / "run").glob("store/*/manifest.json"):
-        manifest = json.loads(path.read_text())
-        sizes = {name: entry["values"] for name, entry in manifest["columns"].items()}
-        path.write_text(json.dumps(manifest | {"format": 1, "dtype": "uint16", "columns": sizes}))
-    again = ready(tables, tmp_path / "run", resume=True)
-    assert again.train_store.digest == digest
-    assert texts(again, again.train_store) == texts(before, before.train_store)
-    assert TokenStore.read_manifest(again.train_store.path)["format"] == 2
-
-
-def test_a_store_that_is_not_the_one_learned_from(tmp_path: Path) -> None:
+def test_store_other_than_the_one_trained_on_is_refused(tmp_path: Path) -> None:
     tables, out = recipe(tmp_path), tmp_path / "run"
     trained(tables, out)
     text, file = (tmp_path / "train.src").read_text(), tmp_path / "train.src"
@@ -293,24 +293,24 @@ def test_a_store_that_is_not_the_one_learned_from(tmp_path: Path) -> None:
     shutil.rmtree(out / "store" / "train")
     shutil.copytree(prepared.train_store.path, out / "store" / "train")
     manifest = out / "store" / "train" / "manifest.json"
-    mark = Corpus(PairReader(), prepared.config.data, "test").fingerprint(
+    fingerprint = Corpus(PairReader(), prepared.config.data, "test").fingerprint(
         TranslationTask.load(prepared.task.config, prepared.config.tokenizer, out).fingerprint
     )
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"fingerprint": mark}))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"fingerprint": fingerprint}))
     assert fault(tables, out, CheckpointError, resume=True) == f"{out}/store/train: {CHANGED}"
 
 
-def test_a_run_from_before_there_were_digests(tmp_path: Path) -> None:
-    """It goes on where the files are the same or the stores are gone, and is refused where the files are others."""
+def test_run_without_recorded_digests(tmp_path: Path) -> None:
+    """It is resumed if the files are unchanged or the stores are missing, and refused if the files changed."""
     tables, out = recipe(tmp_path), tmp_path / "run"
     trained(tables, out)
     tensors, header = read_tensors(out / "train.safetensors")
     progress = {key: value for key, value in json.loads(header["progress"]).items() if key != "data"}
     write_tensors(out / "train.safetensors", tensors, {"progress": json.dumps(progress)})
     for path in out.glob("store/*/manifest.json"):
-        told = json.loads(path.read_text())
-        del told["digest"]
-        path.write_text(json.dumps(told))
+        manifest = json.loads(path.read_text())
+        del manifest["digest"]
+        path.write_text(json.dumps(manifest))
     ready(tables, out, resume=True)
     cut = out / "store" / "train" / "source.ids"
     held = cut.read_bytes()
@@ -325,14 +325,14 @@ def test_a_run_from_before_there_were_digests(tmp_path: Path) -> None:
     assert json.loads((out / "train.json").read_text())["data"].keys() == {"train", "valid"}
 
 
-def test_resuming_where_there_is_nothing_is_a_fresh_start(tmp_path: Path) -> None:
+def test_resuming_without_a_run_is_a_fresh_start(tmp_path: Path) -> None:
     tables = recipe(tmp_path)
     trained(tables, tmp_path / "resumed", resume=True)
     trained(tables, tmp_path / "fresh")
     assert contents(tmp_path / "resumed") == contents(tmp_path / "fresh")
 
 
-def test_a_directory_that_holds_a_run_is_left_alone(tmp_path: Path) -> None:
+def test_directory_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     tables = recipe(tmp_path)
     ready(tables, tmp_path / "run")
     before = times(tmp_path / "run")
@@ -342,38 +342,38 @@ def test_a_directory_that_holds_a_run_is_left_alone(tmp_path: Path) -> None:
     assert times(tmp_path / "run") == before
 
 
-def test_only_the_train_table_may_change_when_going_on(tmp_path: Path) -> None:
+def test_only_the_train_table_may_change_when_resuming(tmp_path: Path) -> None:
     ready(recipe(tmp_path), tmp_path / "run")
     message = fault(recipe(tmp_path, {"model": {"d_model": 32}}), tmp_path / "run", resume=True)
     assert message == (
         f"test: model.d_model = 32, but the run in {tmp_path}/run has 16; leave it out, or begin another run"
     )
-    ready({"task": {"name": "translate"}, "train": {"steps": 9}}, tmp_path / "run", resume=True)
+    trained({"task": {"name": "translate"}, "train": {"steps": 9}}, tmp_path / "run", resume=True)
     assert RunDirectory(tmp_path / "run").read_config().train.steps == 9
 
 
-def test_examples_too_long_are_left_out_and_counted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_long_examples_are_left_out_and_counted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = " ".join("7" * 60)
     write_pairs(tmp_path, "long", [*digits(24), (long, "1 2"), ("1 2", long)])
     tables = merged(recipe(tmp_path), {"data": {"train": [f"{tmp_path}/long.src", f"{tmp_path}/long.tgt"]}})
     capsys.readouterr()
     events = trained(tables, tmp_path / "run")
-    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
-    assert len(found) == 1
-    assert found[0].startswith(
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(
         "warning: 2 of 26 examples to train on are longer than data.max_length = 32 tokens and are left out (the longe"
     )
     assert events[-1].step == 6
 
 
-def test_validation_texts_too_long_are_left_out_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_long_validation_examples_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pairs(tmp_path, "long", [*digits(3), (" ".join("7" * 3000), "1 2")])
     tables = merged(recipe(tmp_path), {"data": {"valid": [f"{tmp_path}/long.src", f"{tmp_path}/long.tgt"]}})
     capsys.readouterr()
     trained(tables, tmp_path / "run")
-    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
-    assert len(found) == 1
-    assert "1 of 4 examples to validate on" in found[0]
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(warnings) == 1
+    assert "1 of 4 examples to validate on" in warnings[0]
 
 
 def test_no_example_fits(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_no_example_fits(tmp_path: Path) -> None:
     assert message.startswith("data.max_length = 8: not one example to train on is that short; the longest takes ")
 
 
-def test_positions_that_are_learned_limit_the_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_learned_positions_limit_the_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tables = recipe(tmp_path, {"model": {"positions": "learned", "n_positions": 9}})
     write_pairs(tmp_path, "long", digits(24, least=3, most=12))
     tables["data"]["train"] = [f"{tmp_path}/long.src", f"{tmp_path}/long.tgt"]
@@ -410,7 +410,7 @@ def test_other_shapes_train_and_load(tmp_path: Path, changes: config.Tables) -> 
     assert task.name == "translate"
 
 
-def test_a_table_by_the_names_of_its_columns(tmp_path: Path) -> None:
+def test_table_columns_by_name(tmp_path: Path) -> None:
     rows = "".join(f"{i}\t{target}\t{source}\n" for i, (source, target) in enumerate(digits(30)))
     (tmp_path / "corpus.tsv").write_text("number\tfr\ten\n" + rows)
     tables = merged(recipe(tmp_path, n_valid=0), {"data": {"train": "x", "columns": ["en", "fr"]}})
@@ -420,15 +420,15 @@ def test_a_table_by_the_names_of_its_columns(tmp_path: Path) -> None:
     ready(config.read(tmp_path / "run" / "config.toml"), tmp_path / "run", resume=True)
 
 
-def test_a_vocabulary_larger_than_the_text_gives(tmp_path: Path) -> None:
+def test_vocabulary_larger_than_the_text_gives_is_refused(tmp_path: Path) -> None:
     message = fault(recipe(tmp_path, {"tokenizer": {"vocabulary": 5000}}), tmp_path / "run")
     assert message == (
-        "tokenizer.vocabulary: 5,000 asked, but this text gives at most 269 pieces; "
+        "tokenizer.vocabulary: 5,000 asked, but this text gives at most 269 subwords; "
         "ask for 269 or fewer, or leave it out"
     )
 
 
-def test_two_vocabularies_of_unequal_size_are_learned_again_from_the_written_recipe(tmp_path: Path) -> None:
+def test_separate_vocabularies_of_unequal_size_are_reproduced_from_the_saved_recipe(tmp_path: Path) -> None:
     pairs = [(source, "a b") for source, _ in digits(200, seed=1, least=6, most=9)]
     tables = {"task": {"name": "translate"}, "data": {"train": write_pairs(tmp_path, "all", pairs)}}
     first = ready({**tables, "tokenizer": {"joint": False}}, tmp_path / "one")
@@ -457,7 +457,7 @@ def test_two_vocabularies_of_unequal_size_are_learned_again_from_the_written_rec
         ({"data": {"columns": ["1"]}}, "columns: expected two, source and target, found 1: 1"),
     ],
 )
-def test_recipes_that_cannot_be(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_invalid_recipes_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     assert fault(recipe(tmp_path, changes), tmp_path / "run").startswith(message)
     assert not (tmp_path / "run" / "config.toml").exists()
 
@@ -468,7 +468,7 @@ def test_no_task(tmp_path: Path) -> None:
     )
 
 
-def test_missing_files_are_said_before_any_work(tmp_path: Path) -> None:
+def test_missing_files_are_reported_before_any_work(tmp_path: Path) -> None:
     for part in ("train", "valid"):
         tables = recipe(tmp_path, {"data": {part: [f"{tmp_path}/train.src", f"{tmp_path}/trian.tgt"]}})
         assert fault(tables, tmp_path / "run", DataError) == (
@@ -494,7 +494,22 @@ def test_one_pair_is_enough_with_validation_files(tmp_path: Path) -> None:
     assert trained(tables, tmp_path / "run")[-1].step == 6
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for out in (tmp_path / "file", tmp_path / "file" / "run"):
         assert fault(recipe(tmp_path), out, TrainingError).startswith(f"{out}: cannot be written (")
+
+
+def test_store_of_format_1_is_encoded_again(tmp_path: Path) -> None:
+    """Runs that version 0.1 left unfinished go on: the token ids, and so the digest, are the same."""
+    tables = recipe(tmp_path)
+    before = ready(tables, tmp_path / "run")
+    digest = before.train_store.digest
+    for path in (tmp_path / "run").glob("store/*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        sizes = {name: entry["values"] for name, entry in manifest["columns"].items()}
+        path.write_text(json.dumps(manifest | {"format": 1, "dtype": "uint16", "columns": sizes}))
+    again = ready(tables, tmp_path / "run", resume=True)
+    assert again.train_store.digest == digest
+    assert texts(again, again.train_store) == texts(before, before.train_store)
+    assert TokenStore.read_manifest(again.train_store.path)["format"] == 2

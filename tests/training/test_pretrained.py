@@ -1,4 +1,4 @@
-"""What a model hands on to the one that starts from it."""
+"""Settings that fine-tuning inherits from the pretrained model."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ def start(dropout: float = 0.1, **shape: object) -> PretrainedModel:
     return PretrainedModel("bert", vocabulary(), TokenizerConfig(kind="wordpiece", vocabulary=300), config, {}, {})
 
 
-@pytest.mark.parametrize(("trained_with", "tuned_with"), [(0.0, 0.1), (0.1, 0.1), (0.3, 0.3)])
-def test_a_model_trained_without_dropout_is_tuned_with_it(trained_with: float, tuned_with: float) -> None:
-    assert start(trained_with).complete_recipe(GIVEN, "test")["model"]["dropout"] == tuned_with
+@pytest.mark.parametrize(("pretraining_dropout", "fine_tuning_dropout"), [(0.0, 0.1), (0.1, 0.1), (0.3, 0.3)])
+def test_fine_tuning_has_dropout_even_if_pretraining_had_none(
+    pretraining_dropout: float, fine_tuning_dropout: float
+) -> None:
+    assert start(pretraining_dropout).complete_recipe(GIVEN, "test")["model"]["dropout"] == fine_tuning_dropout
 
 
-def test_dropout_is_free() -> None:
+def test_dropout_may_be_set() -> None:
     given = {**GIVEN, "model": {"start": "bert", "dropout": 0.0}}
     assert start(0.3).complete_recipe(given, "test")["model"]["dropout"] == 0.0
 
 
-@pytest.mark.parametrize(("asked", "positions"), [(100, 128), (128, 128), (300, 300)])
-def test_texts_may_be_longer_where_no_positions_are_learned(asked: int, positions: int) -> None:
-    given = {**GIVEN, "task": {"name": "classify", "length": asked}}
+@pytest.mark.parametrize(("requested_length", "positions"), [(100, 128), (128, 128), (300, 300)])
+def test_texts_may_be_longer_without_learned_positions(requested_length: int, positions: int) -> None:
+    given = {**GIVEN, "task": {"name": "classify", "length": requested_length}}
     free, bound = start(positions="rotary", n_positions=128), start(n_positions=128)
     assert free.complete_recipe(given, "test")["model"]["n_positions"] == positions
-    if asked <= 128:
+    if requested_length <= 128:
         assert bound.complete_recipe(given, "test")["model"]["n_positions"] == 128
         return
     with pytest.raises(ConfigError, match=r"task.length = 300, but bert has learned 128 positions"):

@@ -1,4 +1,4 @@
-"""Recurrent systems by the same commands: they learn, resume exactly, search, and say what they cannot do."""
+"""Recurrent models by the same commands: training, exact resuming, beam search, and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RNN: config.Tables = {
 }
 
 
-def on_digits(folder: Path, *changes: config.Tables, n_pairs: int = 28) -> config.Tables:
+def digit_recipe(folder: Path, *changes: config.Tables, n_pairs: int = 28) -> config.Tables:
     pairs = digits(n_pairs)
     files = {"train": write_pairs(folder, "train", pairs[4:]), "valid": write_pairs(folder, "valid", pairs[:4])}
     return merged(RNN, {"data": files}, *changes)
@@ -38,9 +38,9 @@ def on_digits(folder: Path, *changes: config.Tables, n_pairs: int = 28) -> confi
     ids=lambda shape: shape["attention"],
 )
 @pytest.mark.parametrize("events", [2, 9])
-def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, shape: dict[str, Any], events: int) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, shape: dict[str, Any], events: int) -> None:
     every = {"steps": 6, "validate_every": 3, "save_every": 2, "accumulate": 2, "average": 2}
-    tables = on_digits(tmp_path, {"model": {**shape, "dropout": 0.2, "n_layers": 2}, "train": every})
+    tables = digit_recipe(tmp_path, {"model": {**shape, "dropout": 0.2, "n_layers": 2}, "train": every})
     trained(tables, tmp_path / "whole")
     run = Trainer(ready(tables, tmp_path / "left")).train()
     for _ in range(events):
@@ -52,22 +52,22 @@ def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, shape: dict[
 
 @pytest.fixture(scope="module")
 def reverser(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A translator that reverses digits it never saw."""
+    """A translator trained to reverse digits."""
     folder = tmp_path_factory.mktemp("reverser")
     train = {"steps": 300, "batch_tokens": 512, "learning_rate": 1e-2, "warmup": 20, "validate_every": 150}
     shape = {"d_model": 48, "attention": "additive", "dropout": 0.0}
-    trained(on_digits(folder, {"model": shape, "train": train}, n_pairs=1500), folder / "run")
+    trained(digit_recipe(folder, {"model": shape, "train": train}, n_pairs=1500), folder / "run")
     return folder / "run"
 
 
-def test_with_attention_it_learns_to_reverse_what_it_never_saw(reverser: Path) -> None:
+def test_rnn_with_attention_learns_to_reverse_unseen_digits(reverser: Path) -> None:
     model = regard.load(reverser, device="cpu")
     unseen = digits(40, seed=5)
-    found = [best[0].text for best in model.translate([source for source, _ in unseen], beam=3)]
-    assert sum(text == target for text, (_, target) in zip(found, unseen, strict=True)) >= 36
+    translations = [best[0].text for best in model.translate([source for source, _ in unseen], beam=3)]
+    assert sum(text == target for text, (_, target) in zip(translations, unseen, strict=True)) >= 36
 
 
-def test_search_n_best_forced_scores_and_alignment_serve_it(reverser: Path) -> None:
+def test_beam_search_forced_decoding_and_alignment(reverser: Path) -> None:
     model = regard.load(reverser, device="cpu")
     best = model.translate("1 2 3 4 5", n_best=3)
     assert [each.score for each in best] == sorted((each.score for each in best), reverse=True)
@@ -77,36 +77,38 @@ def test_search_n_best_forced_scores_and_alignment_serve_it(reverser: Path) -> N
     looked = model.translate("1 2 3", attention=True)[0].attention
     assert looked is not None
     assert looked.shape[:2] == (1, 1)
-    together = model.translate(["1 2 3 4 5", "7 8 9 4"], beam=4)
-    assert [each[0].score for each in together] == pytest.approx(
+    batched = model.translate(["1 2 3 4 5", "7 8 9 4"], beam=4)
+    assert [each[0].score for each in batched] == pytest.approx(
         [model.translate(text, beam=4)[0].score for text in ("1 2 3 4 5", "7 8 9 4")], abs=1e-4
     )
     one, other = (model.translate("1 2 3 4", sample=True, seed=3)[0] for _ in range(2))
     assert one == other
 
 
-def test_one_fixed_vector_translates_without_alignment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trained(on_digits(tmp_path, {"model": {"attention": "none"}}), tmp_path / "run")
+def test_fixed_context_vector_has_no_alignment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(digit_recipe(tmp_path, {"model": {"attention": "none"}}), tmp_path / "run")
     model = regard.load(tmp_path / "run", device="cpu")
     best = model.translate("1 2 3 4", n_best=2)
     assert [each.alignment for each in best] == [[], []]
     assert model.force("1 2 3 4", "4 3").attention.shape[:2] == (0, 0)
     pairs = write_pairs(tmp_path, "test", digits(5, seed=9))
     assert model.evaluate(pairs)["n"] == 5
-    said = fails(["look", str(tmp_path / "run"), "1 2 3", "--view", "attention", "--device", "cpu"], capsys)
-    assert "this model has nothing to show for --view attention: no token of it looks at another by attention" in said
+    message = fails(["look", str(tmp_path / "run"), "1 2 3", "--view", "attention", "--device", "cpu"], capsys)
+    assert (
+        "this model has nothing to show for --view attention: no token of it looks at another by attention" in message
+    )
 
 
-def test_texts_stand_alone_and_nothing_is_compiled(tmp_path: Path) -> None:
-    prepared = ready(on_digits(tmp_path), tmp_path / "rnn")
+def test_rows_are_not_packed_and_nothing_is_compiled(tmp_path: Path) -> None:
+    prepared = ready(digit_recipe(tmp_path), tmp_path / "rnn")
     assert isinstance(prepared.train_order, BucketOrder)
     assert isinstance(prepared.valid_order, BucketOrder)
     assert (prepared.config.train.compiled, prepared.config.train.precision) == (False, "float32")
     assert isinstance(ready(recipe(tmp_path), tmp_path / "transformer").train_order, PackedOrder)
 
 
-def test_the_plan_counts_recurrence_without_going_through_it(tmp_path: Path) -> None:
-    prepared = ready(on_digits(tmp_path, {"model": {"attention": "dot"}}), tmp_path / "run")
+def test_plan_counts_the_operations_of_recurrence(tmp_path: Path) -> None:
+    prepared = ready(digit_recipe(tmp_path, {"model": {"attention": "dot"}}), tmp_path / "run")
     sized, d, vocabulary = make_plan(prepared), 32, 266
 
     def forward(source: int, target: int) -> int:
@@ -131,22 +133,22 @@ def fails(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = write_pairs(tmp_path, "train", digits(30))
     train = ["train", "translate", *files, "--out", str(tmp_path / "x"), "--device", "cpu"]
-    said = fails([*train, "--architecture", "rrn"], capsys)
-    assert said == "error: train translate: model.architecture = 'rrn'; accepted here: transformer, rnn"
-    said = fails([*train, "--architecture", "rnn", "--set", "model.n_heads=4"], capsys)
-    assert "model.n_heads belongs to model.architecture = transformer, not rnn; leave it out" in said
-    said = fails([*train, "--set", "model.cell=gru"], capsys)
-    assert "model.cell belongs to model.architecture = rnn, not transformer; leave it out" in said
-    said = fails([*train, "--architecture", "rnn", "--set", "model.attention=bahdanau"], capsys)
-    assert "model.attention = 'bahdanau'; accepted: none, additive, dot, general" in said
-    said = fails([*train, "--architecture", "rnn", "--set", "train.compiled=true"], capsys)
-    assert "train.compiled = true, but model.architecture = rnn has batches of many shapes; leave it out" in said
-    said = fails(["train", "pretrain", files[0], "--architecture", "rnn", "--out", str(tmp_path / "x")], capsys)
-    assert "model.architecture = 'rnn'; accepted here: transformer" in said
+    message = fails([*train, "--architecture", "rrn"], capsys)
+    assert message == "error: train translate: model.architecture = 'rrn'; accepted here: transformer, rnn"
+    message = fails([*train, "--architecture", "rnn", "--set", "model.n_heads=4"], capsys)
+    assert "model.n_heads belongs to model.architecture = transformer, not rnn; leave it out" in message
+    message = fails([*train, "--set", "model.cell=gru"], capsys)
+    assert "model.cell belongs to model.architecture = rnn, not transformer; leave it out" in message
+    message = fails([*train, "--architecture", "rnn", "--set", "model.attention=bahdanau"], capsys)
+    assert "model.attention = 'bahdanau'; accepted: none, additive, dot, general" in message
+    message = fails([*train, "--architecture", "rnn", "--set", "train.compiled=true"], capsys)
+    assert "train.compiled = true, but model.architecture = rnn has batches of many shapes; leave it out" in message
+    message = fails(["train", "pretrain", files[0], "--architecture", "rnn", "--out", str(tmp_path / "x")], capsys)
+    assert "model.architecture = 'rnn'; accepted here: transformer" in message
 
 
-def test_the_command_line_names_the_architecture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tables = on_digits(tmp_path)
+def test_architecture_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = digit_recipe(tmp_path)
     del tables["model"]["architecture"]
     settings = [f"{n}.{key}={json.dumps(value)}" for n, table in tables.items() for key, value in table.items()]
     command = ["train", "translate", *tables["data"]["train"], "--architecture", "rnn", "--out", str(tmp_path / "run")]
@@ -159,8 +161,8 @@ def test_the_command_line_names_the_architecture(tmp_path: Path, capsys: pytest.
     assert json.loads(capsys.readouterr().out)["architecture"] == "rnn"
 
 
-def test_training_starts_from_its_own_architecture_alone(tmp_path: Path) -> None:
-    trained(on_digits(tmp_path), tmp_path / "rnn")
+def test_fine_tuning_requires_the_same_architecture(tmp_path: Path) -> None:
+    trained(digit_recipe(tmp_path), tmp_path / "rnn")
     trained(recipe(tmp_path), tmp_path / "transformer")
     files = {"train": write_pairs(tmp_path, "more", digits(30, seed=3))}
     given = {"task": {"name": "translate"}, "data": files, "train": {**RNN["train"], "steps": 2}}
@@ -169,20 +171,20 @@ def test_training_starts_from_its_own_architecture_alone(tmp_path: Path) -> None
     assert isinstance(again.train_order, BucketOrder)
     for start, architecture, has in (("transformer", "rnn", "transformer"), ("rnn", "transformer", "rnn")):
         model = {"start": str(tmp_path / start), "architecture": architecture}
-        said = rf"model\.architecture = '{architecture}', but .*{start} has '{has}'; leave it out"
-        with pytest.raises(ConfigError, match=said):
+        message = rf"model\.architecture = '{architecture}', but .*{start} has '{has}'; leave it out"
+        with pytest.raises(ConfigError, match=message):
             ready({**given, "model": model}, tmp_path / f"from-{start}")
 
 
-def test_a_run_keeps_its_architecture_when_it_goes_on(tmp_path: Path) -> None:
-    tables = on_digits(tmp_path)
+def test_resumed_run_keeps_its_architecture(tmp_path: Path) -> None:
+    tables = digit_recipe(tmp_path)
     trained(tables, tmp_path / "run")
     other = merged(tables, {"model": {"architecture": "transformer"}})
     with pytest.raises(ConfigError, match=r"model\.architecture = 'transformer', but the run in .* has 'rnn'"):
         ready(other, tmp_path / "run", resume=True)
 
 
-def test_a_language_model_learns_goes_on_for_ever_and_resumes_exactly(tmp_path: Path) -> None:
+def test_rnn_language_model_learns_generates_and_resumes_exactly(tmp_path: Path) -> None:
     counted = [" ".join(str((start + i) % 10) for i in range(12 + start)) for start in range(10)]
     (tmp_path / "t.txt").write_text("\n\n".join(counted * 8))
     tables: config.Tables = {

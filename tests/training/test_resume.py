@@ -1,7 +1,7 @@
-"""Killed at any moment and taken up again, a run ends as if nothing had happened: weights, moments and log, to the bit.
+"""Resuming: a run killed at any moment and resumed equals an uninterrupted one bit by bit: weights, moments and log.
 
 Processes are really killed (SIGKILL): before each change of a file, while a checkpoint is being written, and between
-steps. Interruptions that need no process of their own are played by leaving the loop without a word.
+steps. Other interruptions are simulated by abandoning the loop.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forks import Forks
@@ -29,14 +30,14 @@ EVERYTHING: config.Tables = {
     "model": {"dropout": 0.2},
     "train": {"steps": 4, "validate_every": 2, "save_every": 3, "accumulate": 2, "average": 2, "patience": 5},
 }
-"""Several epochs, parts of batches, dropout, averaging and patience in a run of four steps."""
+"""Several epochs, gradient accumulation, dropout, averaging and early stopping in a run of four steps."""
 
 
-def wait_for(happened: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
-    while not happened():
+    while not condition():
         time.sleep(0.001)
-        assert time.monotonic() < end, "it did not happen"
+        assert time.monotonic() < end, "timed out"
 
 
 def lines(path: Path) -> int:
@@ -45,7 +46,7 @@ def lines(path: Path) -> int:
 
 @pytest.mark.parametrize("parity", [0, 1], ids=["even", "odd"])
 def test_killed_before_each_change_of_a_file(forks: Forks, tmp_path: Path, parity: int) -> None:
-    """From the first file of the tokenizer to the last of the run: between any two changes lies a state of the disk."""
+    """From the first file of the tokenizer to the last of the run: every state that the disk can be in."""
     recipe_file = written(tmp_path, recipe(tmp_path, EVERYTHING, n_pairs=10, n_valid=2))
     assert forks.run("train", recipe_file, "--out", tmp_path / "whole", "--device", "cpu").status == 0
     whole = contents(tmp_path / "whole")
@@ -62,8 +63,8 @@ def test_killed_before_each_change_of_a_file(forks: Forks, tmp_path: Path, parit
     assert moment > 30, moment
 
 
-def test_killed_again_and_again(forks: Forks, tmp_path: Path) -> None:
-    """Each time after a few more changes than it takes to begin; what was done before is not done again for ever."""
+def test_killed_repeatedly(forks: Forks, tmp_path: Path) -> None:
+    """Every attempt makes progress, so that the run ends."""
     recipe_file = written(tmp_path, recipe(tmp_path, EVERYTHING, n_pairs=10, n_valid=2))
     command = ["train", recipe_file, "--device", "cpu", "--resume", "--out"]
     assert forks.run(*command, tmp_path / "whole").status == 0
@@ -94,8 +95,8 @@ def test_killed_while_a_file_is_being_written(forks: Forks, tmp_path: Path, name
     assert not list(out.rglob("*.new"))
 
 
-def test_a_command_of_its_own_killed_between_steps(forks: Forks, tmp_path: Path) -> None:
-    """Nothing is forked or ordered here: the command a user types, killed from outside."""
+def test_command_killed_between_steps(forks: Forks, tmp_path: Path) -> None:
+    """The command that a user types, in a process of its own, killed from outside."""
     tables = recipe(tmp_path, {"train": {"steps": 150, "save_every": 4, "validate_every": 50, "average": 3}})
     recipe_file = written(tmp_path, tables)
     out = tmp_path / "killed"
@@ -112,7 +113,7 @@ def test_a_command_of_its_own_killed_between_steps(forks: Forks, tmp_path: Path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "kill"])
-def test_interrupted_politely_it_saves_and_says_how_to_go_on(forks: Forks, tmp_path: Path, number: int) -> None:
+def test_signal_saves_a_checkpoint_and_prints_the_resume_command(forks: Forks, tmp_path: Path, number: int) -> None:
     tables = recipe(tmp_path, {"train": {"steps": 150, "save_every": 200, "validate_every": 150}})
     recipe_file = written(tmp_path, tables)
     out = tmp_path / "interrupted run"
@@ -124,11 +125,11 @@ def test_interrupted_politely_it_saves_and_says_how_to_go_on(forks: Forks, tmp_p
     assert ended.out == ""
     step = json.loads((out / "train.json").read_text())["step"]
     assert 3 <= step < 150
-    said = ended.err.strip().splitlines()[-1]
-    there = f"train '{out}/config.toml' --out '{out}' --resume --device cpu"
-    assert said == f"saved at step {step}; to go on: {shlex.quote(sys.executable)} -m regard {there}"
+    last_line = ended.err.strip().splitlines()[-1]
+    command = f"train '{out}/config.toml' --out '{out}' --resume --device cpu"
+    assert last_line == f"saved at step {step}; to go on: {shlex.quote(sys.executable)} -m regard {command}"
     assert RunDirectory(out).load()
-    again = forks.run(*shlex.split(said.partition(" -m regard ")[2]))
+    again = forks.run(*shlex.split(last_line.partition(" -m regard ")[2]))
     assert again.status == 0
     assert again.out == f"{out}\n"
     assert forks.run("train", recipe_file, "--device", "cpu", "--out", tmp_path / "whole").status == 0
@@ -138,16 +139,16 @@ def test_interrupted_politely_it_saves_and_says_how_to_go_on(forks: Forks, tmp_p
 VARIANTS: dict[str, config.Tables] = {
     "plain": {},
     "everything": EVERYTHING,
-    "parts of batches": {"train": {"accumulate": 2, "log_every": 2}},
+    "gradient accumulation": {"train": {"accumulate": 2, "log_every": 2}},
     "dropout and r-drop": {"model": {"dropout": 0.3}, "task": {"r_drop": 1.0}},
     "bfloat16": {"train": {"precision": "bfloat16", "schedule": "cosine"}},
     "separate vocabularies": {"tokenizer": {"joint": False, "vocabulary": 262}},
-    "saved seldom": {"train": {"save_every": 100, "validate_every": 100, "log_every": 4}},
+    "few checkpoints": {"train": {"save_every": 100, "validate_every": 100, "log_every": 4}},
 }
 
 
-def left_after(tables: config.Tables, out: Path, events: int) -> None:
-    """Begin or go on, and leave without a word when so many things have happened."""
+def abandon_after(tables: config.Tables, out: Path, events: int) -> None:
+    """Begin or resume a run, and abandon it after so many events."""
     run = Trainer(ready(tables, out, resume=True)).train()
     for _, _ in zip(range(events), run, strict=False):
         pass
@@ -155,16 +156,16 @@ def left_after(tables: config.Tables, out: Path, events: int) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_left_without_a_word(tmp_path: Path, name: str) -> None:
+def test_abandoned_run_is_resumed_exactly(tmp_path: Path, name: str) -> None:
     tables = recipe(tmp_path, VARIANTS[name])
     trained(tables, tmp_path / "whole")
     for events in (1, 4, 2):
-        left_after(tables, tmp_path / "left", events)
+        abandon_after(tables, tmp_path / "left", events)
     trained(tables, tmp_path / "left", resume=True)
     assert contents(tmp_path / "left") == contents(tmp_path / "whole")
 
 
-def test_steps_count_from_the_start_when_more_are_asked_for(tmp_path: Path) -> None:
+def test_steps_count_from_the_start_when_resuming_with_more(tmp_path: Path) -> None:
     short, long = recipe(tmp_path), recipe(tmp_path, {"train": {"steps": 12}})
     trained(short, tmp_path / "run")
     events = trained(long, tmp_path / "run", resume=True)
@@ -174,8 +175,65 @@ def test_steps_count_from_the_start_when_more_are_asked_for(tmp_path: Path) -> N
     assert trained(merged(long, {"train": {"steps": 9}}), tmp_path / "run", resume=True) == []
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(forks: Forks, tmp_path: Path) -> None:
-    """The limit lets the model be written but, once Adam has moments, not what is needed to go on."""
+def log_of(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def test_changed_learning_rate_is_printed_and_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    trained(recipe(tmp_path), tmp_path / "run")
+    changed = recipe(tmp_path, {"train": {"steps": 8, "learning_rate": 1e-3}})
+    prepared = ready(changed, tmp_path / "run", resume=True)
+    assert capfd.readouterr().err.splitlines() == [
+        "changed    train.steps 6 -> 8, train.learning_rate 0.003 -> 0.001; "
+        "from step 6 on this run differs from an uninterrupted one"
+    ]
+    list(Trainer(prepared).train())
+    records = [line for line in log_of(tmp_path / "run") if "changed" in line]
+    assert records == [{"step": 6, "changed": {"train.learning_rate": [0.003, 0.001]}}]
+    assert RunDirectory(tmp_path / "run").read_config().train.learning_rate == 1e-3
+    trained(changed, tmp_path / "run", resume=True)
+    assert capfd.readouterr().err == ""
+
+
+def test_record_of_changed_settings_survives_a_kill(tmp_path: Path) -> None:
+    """The record is saved with a checkpoint, so that truncating the log at the next resume keeps it."""
+    trained(recipe(tmp_path), tmp_path / "run")
+    changed = recipe(tmp_path, {"train": {"steps": 12, "save_every": 12, "validate_every": 12, "clip": 0.5}})
+    abandon_after(changed, tmp_path / "run", events=2)
+    trained(changed, tmp_path / "run", resume=True)
+    records = [line for line in log_of(tmp_path / "run") if "changed" in line]
+    assert records == [{"step": 6, "changed": {"train.clip": [1.0, 0.5]}}]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "recorded"), [("inverse-sqrt", False), ("constant", False), ("linear", True), ("cosine", True)]
+)
+def test_more_steps_are_recorded_only_if_the_schedule_depends_on_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], schedule: str, recorded: bool
+) -> None:
+    tables = recipe(tmp_path, {"train": {"schedule": schedule, "steps": 3}})
+    trained(tables, tmp_path / "run")
+    trained(merged(tables, {"train": {"steps": 4, "patience": 3}}), tmp_path / "run", resume=True)
+    err = capfd.readouterr().err
+    assert "changed    train.steps 3 -> 4, train.patience 0 -> 3" in err
+    assert ("differs from an uninterrupted one" in err) == recorded
+    records = [line["changed"] for line in log_of(tmp_path / "run") if "changed" in line]
+    assert records == ([{"train.steps": [3, 4]}] if recorded else [])
+
+
+def test_settings_changed_before_the_first_checkpoint_are_not_recorded(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ready(recipe(tmp_path), tmp_path / "run")
+    changed = recipe(tmp_path, {"train": {"learning_rate": 1e-3}})
+    trained(changed, tmp_path / "run", resume=True)
+    assert "uninterrupted" not in capfd.readouterr().err
+    trained(changed, tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_full_disk_leaves_the_previous_checkpoint(forks: Forks, tmp_path: Path) -> None:
+    """The limit allows the weights to be written but not the next checkpoint, which holds Adam's moments too."""
     tables = recipe(tmp_path, {"train": {"steps": 8, "save_every": 2, "validate_every": 8}})
     recipe_file = written(tmp_path, tables)
     out = tmp_path / "full"
@@ -192,7 +250,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(forks: Forks, tmp_path: Path) 
     errors = [line for line in full.err.splitlines() if line.startswith("error:")]
     assert errors == [full.err.splitlines()[-1]]
     assert errors[0].startswith(f"error: {out}: cannot be written (")
-    assert errors[0].endswith("; the checkpoint before is whole: make room, then go on with --resume")
+    assert errors[0].endswith("; the previous checkpoint is intact: make room, then go on with --resume")
     after = contents(out)
     assert {k: v for k, v in after.items() if k not in ("log", "config")} == {
         k: v for k, v in before.items() if k not in ("log", "config")
@@ -204,9 +262,9 @@ def test_a_full_disk_leaves_the_checkpoint_before(forks: Forks, tmp_path: Path) 
     assert contents(out)["model"] == contents(tmp_path / "whole")["model"]
 
 
-def test_a_disk_that_is_full_from_the_beginning(forks: Forks, tmp_path: Path) -> None:
+def test_disk_full_from_the_beginning(forks: Forks, tmp_path: Path) -> None:
     recipe_file = written(tmp_path, recipe(tmp_path))
-    for limit in (3000, 20_000):  # the vocabulary is larger than the one, the first checkpoint than the other
+    for limit in (3000, 20_000):  # smaller than the tokenizer; smaller than the first checkpoint
         out = tmp_path / f"full-{limit}"
         ended = forks.run("train", recipe_file, "--device", "cpu", "--out", out, limit=limit)
         assert ended.status == 2
@@ -224,8 +282,8 @@ def test_a_disk_that_is_full_from_the_beginning(forks: Forks, tmp_path: Path) ->
     ],
     ids=["float32", "bfloat16", "r-drop"],
 )
-def test_compiled_is_eager(forks: Forks, tmp_path: Path, changes: config.Tables) -> None:
-    """The whole step is one graph; here it is traced and then run as it is, which needs no C++ compiler."""
+def test_compiled_equals_eager(forks: Forks, tmp_path: Path, changes: config.Tables) -> None:
+    """The whole step is one graph, traced and then run without a C++ compiler."""
     recipe_file = written(tmp_path, recipe(tmp_path, changes))
     command = ["train", recipe_file, "--device", "cpu", "--out"]
     assert forks.run(*command, tmp_path / "eager").status == 0

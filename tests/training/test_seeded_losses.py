@@ -1,4 +1,4 @@
-"""The loss of every recipe, shrunk and on made-up text, is what it was: a pure refactoring changes none of them.
+"""Seeded losses of every recipe, at a small size and on synthetic text: a pure refactoring changes none of them.
 
 A change of maths changes them on purpose: write the file anew with ``python tests/training/test_seeded_losses.py`` and
 say in docs/LOG.md why. Other processors round otherwise, so a part in ten thousand is let pass.
@@ -35,7 +35,7 @@ OTHERS: dict[str, config.Tables] = {
     "lm-rnn": {"task": {"name": "lm"}, "model": {"architecture": "rnn"}},
     "translate-relative": {"task": {"name": "translate"}, "model": {"positions": "relative-values"}},
 }
-"""What no recipe covers."""
+"""Variants that no recipe covers."""
 
 TINY = {"preset": "tiny", "d_model": 32, "dropout": 0.1}
 TRANSFORMER = {"n_layers": 1, "n_heads": 2, "d_ff": 64}
@@ -58,7 +58,7 @@ def words(rng: Random, n: int) -> str:
 
 
 def write_data(folder: Path, task: str, *, score: bool) -> list[str]:
-    """Made-up text that a task can read; the same at every call."""
+    """Write synthetic text for a task; the same at every call."""
     rng = Random(0)
     lines = [words(rng, rng.randint(3, 9)) for _ in range(120)]
     if task == "translate":
@@ -81,7 +81,7 @@ def write_data(folder: Path, task: str, *, score: bool) -> list[str]:
 
 
 def shrunk(tables: config.Tables, data: list[str]) -> config.Tables:
-    """A recipe of the same kind that trains in a second."""
+    """Return the recipe at a size that trains in a second."""
     model = {key: value for key, value in tables.get("model", {}).items() if key not in ("preset", "d_model", "d_ff")}
     recurrent = model.get("architecture", "transformer") != "transformer"
     tokenizer = {key: value for key, value in tables.get("tokenizer", {}).items() if key != "vocabulary"}
@@ -98,7 +98,7 @@ def shrunk(tables: config.Tables, data: list[str]) -> config.Tables:
 
 
 def losses(name: str, folder: Path) -> list[float]:
-    """The training loss of every step."""
+    """Return the training loss of every step."""
     tables = config.read(RECIPES[name]) if name in RECIPES else OTHERS[name]
     data = write_data(folder, tables["task"]["name"], score=tables["task"].get("kind") == "score")
     run = train(shrunk(tables, data), out=folder / "run", device="cpu")
@@ -113,11 +113,11 @@ def test_seeded_losses_are_unchanged(name: str, tmp_path: Path) -> None:
 
 
 def main() -> None:
-    found = {}
+    all_losses = {}
     for name in [*RECIPES, *OTHERS]:
         with TemporaryDirectory() as folder:
-            found[name] = losses(name, Path(folder))
-    GOLDEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            all_losses[name] = losses(name, Path(folder))
+    GOLDEN.write_text(json.dumps(all_losses, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -40,28 +40,28 @@ TINY: config.Tables = {
         "patience": 0,
     },
 }
-"""A recipe that trains in a moment."""
+"""A recipe that trains in a fraction of a second."""
 
 TO_LEARN: config.Tables = {
     "task": {"label_smoothing": 0.0},
     "model": {"d_model": 32, "d_ff": 64, "dropout": 0.0},
     "train": {"steps": 60, "batch_tokens": 256, "learning_rate": 1e-2, "validate_every": 20, "log_every": 10},
 }
-"""What to change in it so that it learns a handful of pairs by heart."""
+"""Changes to it with which it overfits a handful of pairs."""
 
 
 def digits(n_pairs: int, *, seed: int = 0, least: int = 4, most: int = 6) -> list[tuple[str, str]]:
-    """Strings of digits, none twice, and the same ones reversed."""
+    """Return distinct strings of digits, each with its reversal."""
     generator = random.Random(seed)
-    found: dict[str, str] = {}
-    while len(found) < n_pairs:
+    pairs: dict[str, str] = {}
+    while len(pairs) < n_pairs:
         drawn = generator.choices("0123456789", k=generator.randint(least, most))
-        found[" ".join(drawn)] = " ".join(reversed(drawn))
-    return list(found.items())
+        pairs[" ".join(drawn)] = " ".join(reversed(drawn))
+    return list(pairs.items())
 
 
 def write_pairs(folder: Path, name: str, pairs: list[tuple[str, str]]) -> list[str]:
-    """Two files of lines; where they are there already, they stay as they are, their times too."""
+    """Write source and target files; equal files that exist are left untouched, with their modification times."""
     paths = [folder / f"{name}.{side}" for side in ("src", "tgt")]
     for path, lines in zip(paths, zip(*pairs, strict=True), strict=True):
         text = "".join(f"{line}\n" for line in lines)
@@ -71,7 +71,7 @@ def write_pairs(folder: Path, name: str, pairs: list[tuple[str, str]]) -> list[s
 
 
 def recipe(folder: Path, *changes: config.Tables, n_pairs: int = 24, n_valid: int = 4) -> config.Tables:
-    """The tiny recipe with the changes laid over it, on a corpus written into the folder."""
+    """Return the tiny recipe with changes, on a corpus written into the folder."""
     pairs = digits(n_pairs + n_valid)
     files: config.Table = {"train": write_pairs(folder, "train", pairs[n_valid:])}
     if n_valid:
@@ -80,14 +80,14 @@ def recipe(folder: Path, *changes: config.Tables, n_pairs: int = 24, n_valid: in
 
 
 def written(folder: Path, tables: config.Tables) -> Path:
-    """The tables as a file."""
+    """Write the tables to a file."""
     path = folder / "recipe.toml"
     path.write_text(config.dump(tables), encoding="utf-8")
     return path
 
 
 def merged(*every: config.Tables) -> config.Tables:
-    """Tables laid over each other, key by key."""
+    """Merge tables key by key; later ones win."""
     result: config.Tables = {}
     for tables in every:
         for name, table in tables.items():
@@ -100,12 +100,13 @@ def ready(tables: config.Tables, out: Path, *, resume: bool = False) -> Prepared
 
 
 def trained(tables: config.Tables, out: Path, *, resume: bool = False) -> list[TrainingEvent]:
-    """Train to the end; what happened on the way."""
-    return list(Trainer(ready(tables, out, resume=resume)).train())
+    """Train to the end, and return the events except reports of progress, which depend on time."""
+    events = Trainer(ready(tables, out, resume=resume)).train()
+    return [event for event in events if event.kind != "progress"]
 
 
 def contents(out: Path) -> dict[str, Any]:
-    """What two equal runs share to the last bit: the best weights, the log, the state of training without its clock."""
+    """Return what equal runs share bit by bit: the best weights, the log, the training state without its times."""
     state = {name: tensor.numpy().tobytes() for name, tensor in load_file(out / "train.safetensors").items()}
     return {
         "model": (out / "model.safetensors").read_bytes(),
@@ -120,7 +121,7 @@ EIGHT = digits(8)
 
 
 def learned(folder: Path) -> Path:
-    """A run that knows eight pairs by heart."""
+    """Return a run that overfitted eight pairs."""
     data = write_pairs(folder, "eight", EIGHT)
     trained(recipe(folder, TO_LEARN, {"data": {"train": data, "valid": data}}), folder / "learned")
     return folder / "learned"

@@ -1,9 +1,9 @@
-"""Hidden token attribution (SPEC 8.4; Brunner et al. 2020): how much of each input token is in each hidden vector.
+"""Hidden token attribution (Brunner et al. 2020, section 5): the contribution of each input to each hidden vector.
 
     attr(i, j) = || d h_j / d x_i ||_F          contribution(i, j) = attr(i, j) / sum_k attr(k, j)
 
-Directions at the inputs are sent forward (look/compute/jvp.py), many at once, and every layer is read on the way: the d
-directions of a token give its attribution to all outputs of all layers. K random ones of them give an estimate.
+Directions at the inputs are pushed forward (look/compute/jvp.py), many at once, and every layer is read on the way: the
+d directions of a token give its attribution to all outputs of all layers. K random directions give an estimate.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from regard.look.compute.look_target import LookTarget
 from regard.progress import track
 
 MIN_LINEARISED_RATIO = 3
-"""So many times more directions than a token is wide, and its matrices are worth finding."""
+"""Directions per token width above which per-token Jacobians pay off."""
 
 MAX_LINEARISED_BYTES = 4 << 30
-"""What the matrices may take, on a GPU half of what is free; a longer text is sent through the model itself."""
+"""Memory limit of the Jacobians (on a GPU half of what is free); longer texts are pushed through the model itself."""
 
 
 class TokenAttribution(NamedTuple):
-    """The contribution of every input token to every output of every layer, and its standard error in an estimate.
+    """The contribution of every input token to every output of every layer, and its standard error if estimated.
 
-    The inputs are the tokens of all sides of the subject, one side after another; those a stack never sees have 0.
-    Of each output the contributions sum to 1.
+    The inputs are the tokens of all sides, one side after another; those a stack never reads have 0. The contributions
+    to each output sum to 1.
     """
 
     contribution: Float[Tensor, "L inputs T"]
@@ -47,7 +47,7 @@ class TokenAttribution(NamedTuple):
 def compute_attribution(
     look_target: LookTarget, stack: str, *, estimate: int | None = None, seed: int = 0
 ) -> TokenAttribution:
-    """Exact, or estimated from so many random directions of each token."""
+    """Compute the attribution exactly, or estimate it from `estimate` random directions per token."""
     inputs = {side: x[0] for side, x in record_inputs(look_target).items()}
     width = inputs[stack].shape[-1]
     if estimate is not None and not estimate >= 2:
@@ -68,7 +68,7 @@ def compute_attribution(
 def self_contribution_summary(
     contribution: Float[Tensor, "L inputs T"],
 ) -> tuple[Float[Tensor, "L T"], Float[Tensor, " L"]]:
-    """How much of each token is itself, layer by layer, and to what share of the tokens another contributes more.
+    """Return each token's contribution to its own output, and the fraction of outputs dominated by another input.
 
     The tokens of the stack are the last of the inputs.
     """
@@ -80,9 +80,9 @@ def self_contribution_summary(
 def _choose_pushforward(
     look_target: LookTarget, stack: str, n_directions: int, inputs: dict[str, Tensor]
 ) -> tuple[Pushforward, int]:
-    """The cheaper way of sending so many directions, and how many numbers of a layer to send at once.
+    """Return the cheaper pushforward for so many directions, and the number of elements to push at once.
 
-    The matrices serve only where they say what the model itself says; there, larger parts are faster on a CPU.
+    Linearised layers are used only where they agree with the model itself; with them larger chunks are faster on a CPU.
     """
     some = inputs[stack]
     at_once = CHUNK_ELEMENTS.get(some.device.type, CHUNK_ELEMENTS["cpu"])
@@ -102,14 +102,14 @@ def _choose_pushforward(
 
 
 def _mixes_only_in_attention(look_target: LookTarget, stack: str) -> bool:
-    """Whether every layer has self-attention, without which tokens of a recurrent model would still meet."""
+    """Return True if tokens mix in self-attention only, and not in recurrent layers."""
     sides = list(look_target.sides)[: list(look_target.sides).index(stack) + 1]
     kinds = look_target.kinds()
     return all(side in kinds and len(look_target.attentions(side)) == look_target.n_layers(side) for side in sides)
 
 
 def _linearised_bytes(look_target: LookTarget, inputs: dict[str, Tensor]) -> int:
-    """About what the matrices of all tokens take: five of d x d, and as many again where a layer looks elsewhere."""
+    """Estimate the bytes of all per-token Jacobians: five of d x d, and as many again for cross-attention."""
     return sum(
         5 * (number + 1) * look_target.n_layers(side) * x.shape[0] * x.shape[1] ** 2 * x.element_size()
         for number, (side, x) in enumerate(inputs.items())
@@ -124,10 +124,10 @@ def _squared_jacobian_norms(
     chunk_elements: int,
     generator: torch.Generator,
 ) -> tuple[Float[Tensor, "L S T"], Float[Tensor, "L S T"]]:
-    """The squared norms of the Jacobian's blocks from `count` directions of each token, and their standard errors.
+    """Return squared norms of the Jacobian's blocks from `n_directions` directions per token, with error.
 
-    Fewer than all are orthogonal and drawn without preference. Then the mean of their squared lengths, times d, has
-    the block's norm for its expectation, and the error of a sample without replacement.
+    Fewer than all directions are a uniformly random orthonormal frame: the mean of their squared lengths, times d, is an
+    unbiased estimate of the block's squared norm, with the error of a sample without replacement.
     """
     n_tokens, width = x.shape
     parts = torch.arange(n_tokens * n_directions).split(max(1, chunk_elements // x.numel()))

@@ -1,12 +1,12 @@
-"""Effective attention and identifiability (SPEC 8.1, 8.2; Brunner et al. 2020).
+"""Effective attention and identifiability (Brunner et al. 2020, sections 3 and 4).
 
 A head adds ``A T`` to its output: weights A over the keys, times ``T = V W_O``, its values through its slice of the
-output projection. Where a row of A sees more keys than T has rank, other weights give the same output:
+output projection. Where a row of A has more keys than the rank of T, other weights give the same output:
 
     a T = (a + n) T      for every n with n T = 0, the left null space of T
 
-Effective attention is what of the row the output can tell: its projection onto the column space of T. Each row has
-its own visible keys; the others take no part, and have weight 0 exactly.
+Effective attention is the part of the row that affects the output: its projection onto the column space of T. Each row
+has its own visible keys; masked keys are left out and have weight 0 exactly.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch import Tensor
 
 
 class AttentionIdentifiability(NamedTuple):
-    """Of each head and row: keys it sees, rank of what they carry, dimensions and share of the norm that do not show.
+    """Per head and row: visible keys, rank of T, dimensions of the null space, fraction of the norm in it.
 
-    The share is ``|a - effective a| / |a|``, lengths of vectors.
+    The fraction (`share`) is ``|a - effective a| / |a|``.
     """
 
     keys: Int[Tensor, "*B Q"]
@@ -33,16 +33,16 @@ class AttentionIdentifiability(NamedTuple):
 def compact_head_values(
     value: Float[Tensor, "*B K E"], output_weight: Float[Tensor, "*H D E"], *, keep_row_sums: bool = False
 ) -> Float[Tensor, "*B K F"]:
-    """T in as few columns as it has dimensions: same singular values, same column space.
+    """Return T in as few columns as it has dimensions, with the same singular values and column space.
 
     ``W_O^T = Q R`` has orthonormal Q, so ``V W_O = (V R^T) Q^T`` and ``V R^T`` will do. A column of ones beside it
     keeps the sum of each row. In float64, for the rank of what is nearly singular.
     """
     triangle: Tensor = torch.linalg.qr(output_weight.double(), mode="r").R
-    short = value.double() @ triangle.mT
+    compact = value.double() @ triangle.mT
     if keep_row_sums:
-        short = torch.cat((short, torch.ones_like(short[..., :1])), -1)
-    return short
+        compact = torch.cat((compact, torch.ones_like(compact[..., :1])), -1)
+    return compact
 
 
 def effective_attention(
@@ -51,10 +51,10 @@ def effective_attention(
     mask: Bool[Tensor, "Q K"],
     d_model: int,
 ) -> tuple[Float[Tensor, "*B Q K"], AttentionIdentifiability]:
-    """The part of each row of the weights that shows in the output, given what `compact` made of the values.
+    """Return effective attention and identifiability, from weights and the output of `compact_head_values`.
 
-    Where positions are added to the values, every query has values of its own. Works in float64; a singular value
-    counts where it is above ``eps max(keys, d_model)`` of the largest, eps that of the weights' own precision.
+    Where positions are added to the values, every query has values of its own. Computed in float64; singular values
+    below ``eps max(keys, d_model)`` times the largest count as 0, with eps of the precision of the weights.
     """
     exact, by_query = weights.double(), transformed_values.ndim > weights.ndim
     patterns, pattern_of_row = mask.unique(dim=0, return_inverse=True)
@@ -83,7 +83,7 @@ def effective_attention(
 def _column_space_basis(
     transformed_values: Float[Tensor, "*B K F"], tolerance: float
 ) -> tuple[Float[Tensor, "*B K r"], Int[Tensor, "*B"]]:
-    """An orthonormal basis, columns beyond the rank 0, and the rank."""
+    """Return an orthonormal basis of the column space (columns beyond the rank are 0), and the rank."""
     left, singular, _ = torch.linalg.svd(transformed_values, full_matrices=False)
     counts = singular > tolerance * singular[..., :1]
     return left * counts[..., None, :], counts.sum(-1)

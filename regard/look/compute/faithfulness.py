@@ -1,9 +1,9 @@
-"""Which view to trust for a prediction: what it loses when the inputs that a view calls most important are taken away.
+"""Faithfulness of views: the drop of a prediction's log-probability without the inputs that a view ranks highest.
 
-For every predicted token, the k inputs that matter most to it by a view are taken away, and the log-probability of
-the same token is read again: the more it falls, the more the view knew (comprehensiveness, DeYoung et al. 2020). To
-take an input away is to let the zero vector enter the layers in its place, the nothing of look/compute/gradients.py. What is
-to be had by chance, random orders of the inputs tell.
+For every predicted token, the k inputs a view ranks highest are removed and the log-probability of the same token is
+computed again: the larger the drop, the more faithful the view (comprehensiveness, DeYoung et al. 2020). A removed
+input enters the layers as the zero vector, the baseline of look/compute/gradients.py. Random orders of the inputs give
+the drop by chance.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ from regard.progress import track
 N_RANDOM_ORDERS = 10
 """Random orders of the inputs, drawn anew for each predicted token."""
 
+N_ESTIMATE_DIRECTIONS = 16
+"""Random directions per token from which faithfulness estimates attribution: the ranking needs few."""
+
 MIN_STDS_ABOVE_RANDOM = 3.0
-"""Spreads above random at which a view counts as better; of views that know nothing, 1 in 100 gets there."""
+"""Standard deviations above random at which a view counts as better; 1 in 100 uninformative views gets there."""
 
 
 class Faithfulness(NamedTuple):
-    """What the prediction loses when the inputs that a view calls most important are taken away.
+    """The drop of the log-probability when the inputs that each view ranks highest are removed.
 
-    `drop` is the mean of ``log p(text) - log p(text without k inputs)`` over the predicted tokens that see more than
-    k, `score` its mean over k. The last of the methods is ``random``, the mean of several random orders; `spread` is
-    the standard deviation of the score over the orders that a method has, so 0 for a view, which has one.
+    `drop` is the mean of ``log p(text) - log p(text without k inputs)`` over the predicted tokens with more than k
+    visible inputs, `score` its mean over k. The last method is ``random``, the mean of several random orders; `std` is
+    the standard deviation of the score over a method's orders, so 0 for a view, which has one.
     """
 
     methods: tuple[str, ...]
@@ -46,13 +49,13 @@ class Faithfulness(NamedTuple):
 
     @property
     def best(self) -> str | None:
-        """The view to trust for this prediction; None where none is better than random by more than chance."""
+        """Return the most faithful view; None if none is better than random by more than chance."""
         top = int(self.score[:-1].argmax())
         return self.methods[top] if self.score[top] > self.score[-1] + MIN_STDS_ABOVE_RANDOM * self.std[-1] else None
 
     @property
     def runners_up(self) -> tuple[str, ...]:
-        """Other views that one random order more or less would put beside the first."""
+        """Return the other views whose score is within one standard deviation of the best."""
         top = self.score[:-1].max()
         close = (top - self.score[:-1] <= self.std[-1]).tolist()
         first = self.methods[int(self.score[:-1].argmax())]
@@ -70,9 +73,9 @@ def measure_faithfulness(
 ) -> Faithfulness:
     """Compare views, each the importance of every input to every predicted token.
 
-    What has the largest importance goes first: of a view with a sign, what speaks most for a token. `allowed` are the
-    inputs that a prediction sees: only they are taken away, and never all of them. The inputs of a group (a word) go
-    together, and count by the sum of their importance.
+    The most important inputs are removed first; of a signed view, those that speak most for a token. `mask` marks the
+    inputs that a prediction may depend on: only they are removed, and never all of them. The inputs of a group (a
+    word) are removed together and ranked by the sum of their importance.
     """
     members = _group_membership([[i] for i in range(len(mask))] if groups is None else groups, mask)
     there = members @ mask.to(members) > 0  # (groups, T)
@@ -87,13 +90,13 @@ def measure_faithfulness(
 
 
 def last_layer_importance(*views: Float[Tensor, "L H T _"]) -> Float[Tensor, "inputs T"]:
-    """What the last layer looks at, as the importance of inputs: several kinds of attention side by side."""
+    """Return the mean attention of the last layer as the importance of inputs, kinds of attention side by side."""
     looked = torch.cat([view[-1].abs().mean(0) for view in views], 1).T
     return looked / looked.sum(0)
 
 
 def choose_removal_counts(n_inputs: int) -> tuple[int, ...]:
-    """How many inputs to take away: 1, 2, 3, 5, 10, 20, 50, ... up to half of them, but at least 1 and never all."""
+    """Return the numbers of inputs to remove: 1, 2, 3, 5, 10, 20, 50, ... up to half, but at least 1 and never all."""
     most = min(max(1, n_inputs // 2), n_inputs - 1)
     series = (first * 10**zeros for zeros in count() for first in ((1, 2, 3, 5) if zeros == 0 else (1, 2, 5)))
     return tuple(takewhile(lambda k: k <= most, series))
@@ -102,7 +105,7 @@ def choose_removal_counts(n_inputs: int) -> tuple[int, ...]:
 def _group_membership(
     groups: Sequence[Sequence[int]], mask: Bool[Tensor, "inputs T"]
 ) -> Float[Tensor, "groups inputs"]:
-    """1 where an input belongs to a group."""
+    """Return a matrix with 1 where an input belongs to a group."""
     members = torch.zeros(len(groups), len(mask), dtype=torch.float64)
     for group, inputs in enumerate(groups):
         members[group, list(inputs)] = 1.0
@@ -112,7 +115,7 @@ def _group_membership(
 def _select_top_k(
     views: Float[Tensor, "views groups T"], is_visible: Bool[Tensor, "groups T"], k: Int[Tensor, " removed"]
 ) -> Bool[Tensor, "removed views T groups"]:
-    """The k groups that each view puts first, for every k."""
+    """Return the k groups that each view ranks highest, for every k."""
     ranks = views.masked_fill(~is_visible, -math.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1).mT
     return ranks < k[:, None, None, None]
 
@@ -120,9 +123,9 @@ def _select_top_k(
 def _log_prob_drops(
     look_target: LookTarget, removed: Bool[Tensor, "removed views T inputs"]
 ) -> Float[Tensor, "removed views T"]:
-    """By how much the log-probability of each predicted token falls without the inputs that go for it.
+    """Return the drop of each predicted token's log-probability without the inputs removed for it.
 
-    Views often agree: each choice of inputs is run once, and read at every token that it was made for.
+    Views often agree: each set of removed inputs is run once and read at every token it was chosen for.
     """
     nothing = removed.new_zeros(1, removed.shape[-1])
     choices, number = torch.unique(torch.cat((nothing, removed.flatten(0, 2))), dim=0, return_inverse=True)
@@ -132,7 +135,7 @@ def _log_prob_drops(
 
 
 def _log_probs_without(look_target: LookTarget, removed_sets: Bool[Tensor, "N inputs"]) -> Float[Tensor, "N T"]:
-    """The log-probabilities of the predicted tokens without some of the inputs, for many choices of these."""
+    """Return the log-probabilities of the predicted tokens for many sets of removed inputs."""
     inputs, log_probs = record_inputs(look_target), build_log_probs_function(look_target)
     sizes = [x.shape[1] for x in inputs.values()]
 
@@ -141,7 +144,7 @@ def _log_probs_without(look_target: LookTarget, removed_sets: Bool[Tensor, "N in
         return log_probs({name: x.masked_fill(part[:, None], 0.0) for (name, x), part in sides})
 
     together = removed_sets.split(max_parallel_passes(look_target))
-    # Nothing asks for a gradient; only, where one could be had, `regard.nn.product` goes the way that suits vmap.
+    # Nothing needs a gradient, but with gradients enabled `regard.nn.Linear` takes the path that supports vmap.
     with freeze_parameters(look_target.model), torch.enable_grad():
         return torch.cat([vmap(one)(chosen) for chosen in track(together, "faithfulness", len(together))])
 
@@ -152,7 +155,7 @@ def _summarise_drops(
     drops: Float[Tensor, "removed views T"],
     has_enough_inputs: Bool[Tensor, "removed T"],
 ) -> Faithfulness:
-    """Means over tokens and counts; all views after the named ones are random orders."""
+    """Average drops over tokens and removal counts; views after the named ones are random orders."""
     n_views, n_removed = len(methods) - 1, max(1, len(removal_counts))
     shares = (
         drops * (has_enough_inputs.to(drops) / has_enough_inputs.sum(1, keepdim=True))[:, None]
@@ -161,6 +164,6 @@ def _summarise_drops(
     drop = torch.cat((drop[:n_views], drop[n_views:].mean(0, keepdim=True)))
     score = drop.sum(1) / n_removed
     spread = torch.zeros_like(score)
-    # Tokens draw their orders by themselves, so variances add: a few orders of many tokens tell the spread well.
+    # Tokens draw their orders independently, so variances add: few orders of many tokens estimate the spread well.
     spread[-1] = orders.var(0).sum().sqrt()
     return Faithfulness(methods, removal_counts, drop, score, spread)

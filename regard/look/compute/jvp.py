@@ -1,20 +1,19 @@
-"""How a small change of what enters a model moves the output of every layer: Jacobian-vector products, many at once.
+"""Jacobian-vector products from the inputs of a model to the output of every layer, many at once.
 
-There are two ways. `direct` sends directions through the model itself, by forward differentiation. `linearised`
-first asks the model what it does to each token: between two attentions a Transformer works on every token by itself,
-so all of that is one matrix for each token, found by sending d directions to all tokens at once. A direction then
+There are two implementations. `autodiff_pushforward` pushes directions through the model itself by forward-mode
+differentiation. `linearised_pushforward` first computes a Jacobian per token: between two attentions a Transformer
+works on every token alone, so pushing d directions through all tokens at once gives these matrices. A direction then
 costs 5 d^2 multiplications per token and layer of an encoder, instead of 12 d^2:
 
     x ──┬── matrices ── query, key, value ── attention, by its derivative ── mixed ── matrices ──┐
         └── matrices ─────────────────────────────────────────────────────────────────────────── + ── out
 
-Both give the same numbers. The first serves any model, the second pays when there are several times more directions
-than a token is wide.
+Both give the same numbers. The first works for any model; the second pays off with several times more directions than
+dimensions of a token.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -26,29 +25,30 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import jvp, vmap
 
-from regard.look import fused
 from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
-from regard.nn import AttentionMask, Positions, RelativePositions, edit, force_unfused_rnn, record
+from regard.nn import AttentionMask, Positions, edit, force_unfused_rnn, record
+from regard.nn.kernels import dispatch
+from regard.nn.kernels.plain import by_head, output_jvp, weighted_score_jvp
 
 Tangents = Mapping[str, Float[Tensor, "N _ D"]]
-"""N directions at the entrance of each side; a side that is not named does not move."""
+"""N tangents at the input of each side; a missing side has tangent 0."""
 
 CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Numbers of a layer's output that all directions sent at once have: what stays near a CPU, or keeps a GPU busy."""
+"""Elements of a layer's output pushed at once: enough to fill a CPU cache or to utilise a GPU."""
 
 Pushforward = Callable[[Tangents], Float[Tensor, "N L T"]]
-"""From directions at the entrances to the squared lengths by which the outputs of all layers of a stack move."""
+"""A function from input tangents to the squared norms of the output tangents of all layers of a stack."""
 
 
 def record_inputs(look_target: LookTarget) -> dict[str, Float[Tensor, "1 T D"]]:
-    """The vectors that enter the layers on each side."""
+    """Return the vectors that enter the layers on each side."""
     heard = _record_taps(look_target, [side.input_tap for side in look_target.sides.values()])
     return {name: heard[side.input_tap] for name, side in look_target.sides.items()}
 
 
 @contextmanager
 def replace_inputs(look_target: LookTarget, inputs: Mapping[str, Float[Tensor, "1 T D"]]) -> Iterator[None]:
-    """These vectors enter the layers instead of those of the text; whatever they go through can be differentiated."""
+    """Replace the vectors that enter the layers, so that the rest of the model can be differentiated by them."""
     entrances = {look_target.sides[name].input_tap: value for name, value in inputs.items()}
     with override_taps(look_target.model, entrances), force_unfused_rnn(look_target.model):
         yield
@@ -56,7 +56,7 @@ def replace_inputs(look_target: LookTarget, inputs: Mapping[str, Float[Tensor, "
 
 @contextmanager
 def override_taps(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
-    """These values flow through the taps of these names, whatever comes."""
+    """Replace the values that flow through the named taps."""
     with ExitStack() as changed:
         for name, value in values.items():
             changed.enter_context(edit(model, name, partial(_return_override, value)))
@@ -69,7 +69,7 @@ def _return_override(value: Tensor, _flowing: Tensor) -> Tensor:
 
 @contextmanager
 def freeze_parameters(model: nn.Module) -> Iterator[None]:
-    """Weights that ask for no gradient, so that no graph is kept for them; as they were afterwards."""
+    """Disable gradients of the parameters, so that no graph is kept for them, and restore them afterwards."""
     asking = [weight for weight in model.parameters() if weight.requires_grad]
     for weight in asking:
         weight.requires_grad_(False)
@@ -81,12 +81,12 @@ def freeze_parameters(model: nn.Module) -> Iterator[None]:
 
 
 def autodiff_pushforward(look_target: LookTarget, stack: str) -> Pushforward:
-    """Through the model itself: for any model, whatever it is made of."""
+    """Return a pushforward through the model itself, for any architecture."""
     inputs, outs = record_inputs(look_target), _layer_output_taps(look_target, stack)
-    last = _record_taps(look_target, outs[-1:])  # what comes after it need not move
+    last = _record_taps(look_target, outs[-1:])  # later layers need no tangents
 
     def layers(values: dict[str, Tensor]) -> Tensor:
-        # The weights are listened to because fused attention has no forward derivative.
+        # Recording the weights forces unfused attention: fused attention has no forward-mode derivative.
         with (
             replace_inputs(look_target, values),
             record(look_target.model, *outs, "*.weights", required=False) as heard,
@@ -111,7 +111,7 @@ def autodiff_pushforward(look_target: LookTarget, stack: str) -> Pushforward:
 
 @torch.no_grad()
 def finite_difference(look_target: LookTarget, stack: str, tangents: Tangents) -> Float[Tensor, "L T"]:
-    """What one direction on each side does, by the difference of two runs near the text: rough, and beyond doubt."""
+    """Approximate the effect of one direction per side by a finite difference, to check the linearisation."""
     outs, inputs = _layer_output_taps(look_target, stack), record_inputs(look_target)
     step = 1e-3 * min(float(inputs[side].norm() / direction.norm()) for side, direction in tangents.items())
     ends = []
@@ -128,7 +128,7 @@ def _layer_output_taps(look_target: LookTarget, stack: str) -> list[str]:
 
 
 def _record_taps(look_target: LookTarget, names: Sequence[str]) -> dict[str, Tensor]:
-    """What flows through taps while the model takes the text."""
+    """Return the values of taps in one pass over the text."""
     with torch.no_grad(), record(look_target.model, *names) as heard:
         look_target.run_layers()
     return heard
@@ -136,7 +136,7 @@ def _record_taps(look_target: LookTarget, names: Sequence[str]) -> dict[str, Ten
 
 @dataclass(frozen=True)
 class LinearisedAttention:
-    """One attention, linearised: from how queries, keys and values move to how what it mixes of them moves."""
+    """One linearised attention: tangents of queries, keys and values to the tangent of its output."""
 
     positions: Positions
     query: Float[Tensor, "H Q E"]
@@ -151,53 +151,41 @@ class LinearisedAttention:
         key: Float[Tensor, "K N HE"] | None,
         value: Float[Tensor, "K N HE2"] | None,
     ) -> Float[Tensor, "Q N HE2"]:
-        """``dz = (A ds) V - (sum of A ds) z + A dV``: the derivative of a softmax without a matrix of its own.
+        """``do = (p ds) v - (sum of p ds) o + p dv``, p the weights: see kernels/plain.py.
 
         Keys and values that are None do not move.
         """
-        if fused.usable(query, max(self.query.shape[-1], self.value.shape[-1])) and not isinstance(
-            self.positions, RelativePositions
-        ):
-            return fused.push(self, query, key, value)
-        by_head, sight = self._split_heads(query), self._make_mask(query.shape[1])
-        scores = (by_head.flatten(1, 2) @ self.key.mT).unflatten(1, query.shape[:2])  # (H, Q, N, K)
-        if key is not None:
-            back = self._split_heads(key).flatten(1, 2) @ self.query.mT
-            scores += back.unflatten(1, key.shape[:2]).transpose(1, 3)
-        if (added := self.positions.score_bias(by_head.permute(2, 0, 1, 3), sight)) is not None:
-            scores += added.permute(1, 2, 0, 3)
-        scores *= self.weights[:, :, None] / math.sqrt(self.query.shape[-1])
-        out = (scores.flatten(1, 2) @ self.value).unflatten(1, query.shape[:2])  # (H, Q, N, E2)
-        out.addcmul_(scores.sum(-1, keepdim=True), self.mixed[:, :, None], value=-1)
-        if value is not None:
-            out += (self.weights @ self._split_heads(value).flatten(2)).view_as(out)
-        if (added := self.positions.value_bias(scores.permute(2, 0, 1, 3), sight)) is not None:
-            out += added.permute(1, 2, 0, 3)
-        by_token: Tensor = out.permute(1, 2, 0, 3)
-        return by_token.flatten(2)
+        if not self.positions.adds_to_scores:
+            return dispatch.attention_jvp(
+                query, key, value, self.query, self.key, self.value, self.weights, self.mixed
+            )  # fmt: skip
+        mask = self._make_mask(query.shape[1])
+        bias = self.positions.score_bias(by_head(query, len(self.query)).permute(2, 0, 1, 3), mask)
+        bias = None if bias is None else bias.permute(1, 2, 0, 3)
+        scores = weighted_score_jvp(query, key, self.query, self.key, self.weights, bias)  # (H, Q, N, K)
+        out = output_jvp(scores, value, self.value, self.weights, self.mixed)  # (H, Q, N, E2)
+        if (value_bias := self.positions.value_bias(scores.permute(2, 0, 1, 3), mask)) is not None:
+            out += value_bias.permute(1, 2, 0, 3)
+        return out.permute(1, 2, 0, 3).flatten(2)
 
     def _make_mask(self, n_rows: int) -> AttentionMask:
-        """Where the tokens of a text stand that is alone in its row."""
+        """Return the positions of a text that is alone in its row."""
         query, key = (torch.arange(x.shape[1], device=x.device).expand(n_rows, -1) for x in (self.query, self.key))
         return AttentionMask(query, key)
 
     @property
     def widths(self) -> list[int]:
-        """Of the queries, keys and values of all heads together."""
+        """Push tangents of the queries, keys and values of all heads."""
         return [len(part) * part.shape[-1] for part in (self.query, self.key, self.value)]
 
     def to(self, dtype: torch.dtype) -> LinearisedAttention:
         parts = (self.query, self.key, self.value, self.weights, self.mixed)
         return LinearisedAttention(deepcopy(self.positions).to(dtype), *(part.to(dtype).contiguous() for part in parts))
 
-    def _split_heads(self, x: Float[Tensor, "T N HE"]) -> Float[Tensor, "H T N E"]:
-        by_head: Tensor = x.unflatten(-1, (len(self.query), -1))
-        return by_head.permute(2, 0, 1, 3)
-
 
 @dataclass(frozen=True)
 class LinearisedLayer:
-    """One layer, linearised: its attentions, and for every token the matrices that lead to them and to what leaves it.
+    """One linearised layer: its attentions, and per token the Jacobians that lead to them and to the output.
 
     Attention i, and last of all the output, take the sum of what comes by a matrix from the layer's input and from
     each attention before: ``matrices[i]`` are those. An attention that looks at another side has in `memory` the
@@ -211,7 +199,7 @@ class LinearisedLayer:
     def pushforward(
         self, x: Float[Tensor, "T N D"], memory_tangents: Float[Tensor, "S N D"] | None
     ) -> Float[Tensor, "T N D"]:
-        """From how the input of the layer moves, and the side it looks at, to how its output does."""
+        """Push tangents of the layer's input, and of the side it cross-attends to, to its output."""
         flowing = [x]
         for mix, matrices, memory in zip(self.attentions, self.matrices, self.memory_matrices, strict=False):
             moved, key, value = _sum_products(flowing, matrices), None, None
@@ -231,7 +219,7 @@ def _sum_products(tangents: Sequence[Tensor], matrices: Sequence[Tensor]) -> Ten
 
 
 def linearised_pushforward(look_target: LookTarget, stack: str, dtype: torch.dtype) -> Pushforward:
-    """By the matrices of every token, in `dtype`: for models whose tokens meet nowhere but in multi-head attention."""
+    """Return a pushforward by per-token Jacobians in `dtype`, for models that mix tokens only in attention."""
     sides = list(look_target.sides)[: list(look_target.sides).index(stack) + 1]
     with freeze_parameters(look_target.model), _allow_tf32_for(dtype):
         layers = _linearise_stacks(look_target, sides, dtype)
@@ -261,7 +249,7 @@ def linearised_pushforward(look_target: LookTarget, stack: str, dtype: torch.dty
 
 @contextmanager
 def _allow_tf32_for(dtype: torch.dtype) -> Iterator[None]:
-    """Matrices that end in half precision need no products more exact than that: the tensor cores' float32 will do."""
+    """Allow TF32 while computing Jacobians that end in half precision."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = before or dtype == torch.float16
     try:
@@ -273,7 +261,7 @@ def _allow_tf32_for(dtype: torch.dtype) -> Iterator[None]:
 def _linearise_stacks(
     look_target: LookTarget, stacks: Sequence[str], dtype: torch.dtype
 ) -> dict[str, list[LinearisedLayer]]:
-    """The layers of these sides: one pass finds all that comes from their inputs, one each all that attentions mix."""
+    """Linearise the layers of these sides: one pass for their inputs, one for each attention output."""
     fixed = _record_taps(look_target, ["*"])
     kinds = [kind for kind in look_target.kinds() if ATTENTION_KINDS[kind].query_side in stacks]
     attentions = {kind: look_target.attentions(kind) for kind in kinds}
@@ -300,7 +288,7 @@ def _linearise_layer(
     activations: Mapping[str, Tensor],
     jacobians: Mapping[str, Mapping[str, Tensor]],
 ) -> LinearisedLayer:
-    """One layer, from what flows through its taps and how they answer to its input ("") and to what is mixed."""
+    """Build one layer from the values of its taps and their Jacobians by its input ("") and attention outputs."""
     mixes: list[LinearisedAttention] = []
     matrices: list[list[Tensor]] = []
     memory: list[Tensor | None] = []
@@ -330,7 +318,7 @@ def _token_jacobians(
     input_taps: Sequence[str],
     output_taps: Sequence[str],
 ) -> dict[str, Float[Tensor, "T D _"]]:
-    """How taps answer, token by token, when each dimension of the moving taps is changed by itself in all tokens.
+    """Return the per-token Jacobians of taps, pushing each dimension of the moving taps in all tokens at once.
 
     Every other place where tokens enter, leave or meet stays as it is, so that no change goes further than that.
     """
@@ -357,5 +345,5 @@ def _token_jacobians(
 
 
 def _flatten_heads(x: Tensor) -> Float[Tensor, "T _"]:
-    """Of what flows through a tap, one row for each token, all heads side by side."""
+    """Return the value of a tap with one row per token, heads concatenated."""
     return x[0] if x.ndim == 3 else x[0].transpose(0, 1).flatten(1)

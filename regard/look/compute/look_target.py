@@ -1,11 +1,11 @@
-"""What is looked at: one text in one model, by the names of the model's taps.
+"""The target of a look: one text in one model, addressed by the names of the model's taps.
 
-A model is known by how its modules are called, so a new one needs nothing here:
+Models are recognised by their module names, so a new one needs nothing here:
 
     encoder.3.attention           self-attention of layer 3         kind "encoder"
     decoder.3.attention           masked self-attention             kind "decoder"
-    decoder.3.cross_attention     what the decoder sees of a text   kind "cross"
-    encoder.3.out, decoder.3.out  what leaves layer 3
+    decoder.3.cross_attention     cross-attention to the source     kind "cross"
+    encoder.3.out, decoder.3.out  output of layer 3
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from regard.text.subwords import Word
 
 
 class AttentionKind(NamedTuple):
-    """A kind of attention: the name of its modules, on which side its queries and keys are, and does it look ahead?"""
+    """A kind of attention: the pattern of its module names, the sides of its queries and keys, and if it is causal."""
 
     module_pattern: str
     query_side: str
@@ -40,23 +40,27 @@ ATTENTION_KINDS = {
 
 @dataclass(frozen=True)
 class Side:
-    """One text inside a model: its tokens, the words they make up, and the tap its vectors enter the layers through."""
+    """One text inside a model: its tokens, their words, and the tap through which its vectors enter the layers.
+
+    Of a decoder, `next_tokens` are the tokens written after reading each of `tokens`.
+    """
 
     tokens: list[str]
     words: list[Word]
     input_tap: str
+    next_tokens: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class LookTarget:
-    """A model and the text it is looked at with, alone in its row.
+    """A model and one text, alone in its row.
 
-    `body` passes the text through all layers, `head` makes logits of what leaves them; a model that only gives vectors
-    has none. `predicted` are the ids whose probability the views explain, one for each output. An output belongs to
-    each token of the last side, unless `outputs` names others: then `reads` gives how much each token counts in them,
-    and `outputs_side` is what they are called together where there is one for each word of a text.
-    `hops` are the weights of a learned attention over the tokens of the text, where the model pools by one. Where
-    `scored`, the outputs are not probabilities but explained as they are.
+    `run_layers` passes the text through all layers, `head` maps hidden states to logits; a model that only returns
+    vectors has no head. `predicted_ids` are the ids whose log-probability the views explain, one per output. There is
+    an output per token of the last side, unless `output_labels` names others: then `output_token_weights` gives the
+    weight of each token in them, and `output_side` is their side where there is one per word. `hops` are the weights
+    of attention pooling, if the model has it. With `is_regression`, the outputs themselves are explained instead of
+    log-probabilities.
     """
 
     model: nn.Module
@@ -71,33 +75,33 @@ class LookTarget:
     is_regression: bool = False
 
     def run(self) -> Float[Tensor, "1 O V"]:
-        """The logits, or what leaves the layers where nothing is made of it."""
+        """Return the logits, or the hidden states of a model without a head."""
         return self.run_layers() if self.head is None else self.head(self.run_layers())
 
     def explained_outputs(self) -> Float[Tensor, " O"]:
-        """The numbers that gradients and faithfulness explain."""
+        """Return the numbers that gradients and faithfulness explain."""
         if self.head is None:
-            raise InputError("this model gives vectors and predicts nothing, so there is no prediction to explain")
+            raise InputError("this model returns vectors and makes no prediction to explain")
         outputs = self.run()[0]
         if self.is_regression:
             return outputs[:, 0]
         return outputs.log_softmax(-1).gather(1, self.predicted_ids[:, None])[:, 0]
 
     def n_layers(self, stack: str) -> int:
-        """How many layers a stack has; none where the model has no such stack."""
-        found = dict(self.model.named_children()).get(stack)
-        return len(found) if isinstance(found, nn.ModuleList) else 0
+        """Return the number of layers of a stack; 0 if the model has no such stack."""
+        layers = dict(self.model.named_children()).get(stack)
+        return len(layers) if isinstance(layers, nn.ModuleList) else 0
 
     def attentions(self, kind: str) -> dict[str, InspectableAttention]:
-        """The attention modules of a kind by name, in the order of the layers, of which not all need have one."""
+        """Return the attention modules of a kind by name, in layer order; a layer may have none."""
         if kind not in ATTENTION_KINDS:
-            raise InputError(f"no kind of attention is called '{kind}'; there are: {', '.join(ATTENTION_KINDS)}")
-        if not (found := self._attentions_of_kind(kind)):
+            raise InputError(f"unknown kind of attention '{kind}'; known: {', '.join(ATTENTION_KINDS)}")
+        if not (modules := self._attentions_of_kind(kind)):
             raise InputError(f"this model has no {kind} attention; it has: {', '.join(self.kinds()) or 'none'}")
-        return found
+        return modules
 
     def kinds(self) -> list[str]:
-        """The kinds of attention this model has."""
+        """Return the kinds of attention this model has."""
         return [kind for kind in ATTENTION_KINDS if self._attentions_of_kind(kind)]
 
     def _attentions_of_kind(self, kind: str) -> dict[str, InspectableAttention]:

@@ -1,4 +1,4 @@
-"""Points in a plane: many dimensions seen from the side on which they differ most."""
+"""Principal component analysis: the projection of points onto the plane of largest variance."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 class PCAProjection(NamedTuple):
-    """Where points lie along their first two principal components, and what share of how they differ that is."""
+    """Points along their first two principal components, and the fraction of the variance these explain."""
 
     points: Float[Tensor, "N 2"]
     explained_variance_ratio: float
 
 
 def project_to_plane(points: Float[Tensor, "N D"]) -> PCAProjection:
-    """The first two principal components; of each, the point that lies farthest out has a positive coordinate."""
+    """Project onto the first two principal components; the sign makes the farthest point's coordinate positive."""
     centred = points.double() - points.double().mean(0)
     n_points, width = centred.shape
     if n_points <= width:

@@ -1,13 +1,13 @@
-"""Maps from hidden vectors back to input vectors: how near to x can g(h) be brought? (SPEC 8.3; Brunner et al. 2020)
+"""Probes from hidden vectors back to input vectors (Brunner et al. 2020, section 4).
 
     identity   g(h) = h
     linear     g(h) = W h + b
     mlp        g(h) = W h + b + W_2 gelu(W_1 h + b_1)
 
-`look/corpus/identify.py` fits one for each layer and distance, by a loss that is that distance, and keeps it as it was when
-its loss on held-out sentences was lowest. The paper begins at random weights; here W and b begin at the ridge solution
-around a multiple of the identity, so that few rounds are needed and a handful of sentences does no harm. The hidden
-layer is the paper's. W h takes nothing from it: two of its units make a linear one, for gelu(a) - gelu(-a) = a.
+look/corpus/identify.py fits one for each layer and distance, with that distance as the loss, and keeps the weights with
+the lowest validation loss. The paper starts at random weights; here W and b start at the ridge solution around a
+multiple of the identity, so that few epochs and few sentences suffice. The hidden layer is the paper's; the linear term
+adds no capacity, for gelu(a) - gelu(-a) = a.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from torch import Tensor, nn
 
 N_HIDDEN = 1000
 MAX_EPOCHS = 10
-"""Passes over the training tokens, at most; the learning rate falls to 0 on the way."""
+"""Epochs, at most; the learning rate decays to 0 over them."""
 PATIENCE = 3
-"""Passes in a row that may leave the held-out loss where it was."""
+"""Epochs without a lower validation loss before training stops."""
 MIN_STEPS_PER_EPOCH = 50
-"""Steps of a round, at least: where there are fewer batches, some pass again."""
+"""Steps per epoch, at least; with fewer batches some are repeated."""
 BATCH_SIZE = 256
 LEARNING_RATE = 5e-3
 RIDGE_PENALTIES = tuple(10.0**power for power in range(-7, 3))
-"""Penalties to choose from on the held-out sentences, in units of the mean variance of h."""
+"""Ridge penalties to choose from by validation loss, in units of the mean variance of h."""
 CHUNK_SIZE = 1 << 15
-"""Tokens taken to double precision at once."""
+"""Tokens converted to double precision at once."""
 
 PROBE_HYPERPARAMETERS = {
     "hidden": N_HIDDEN,
@@ -46,14 +46,14 @@ PROBE_HYPERPARAMETERS = {
     "learning_rate": LEARNING_RATE,
     "ridge": list(RIDGE_PENALTIES),
 }
-"""What a result depends on, beside the text and the model."""
+"""Hyperparameters that a result depends on, beside the text and the model."""
 
 ProbeFunction = Callable[[Float[Tensor, "N D"]], Float[Tensor, "N D"]]
 ProbeLoss = Callable[[Float[Tensor, "N D"], Float[Tensor, "N D"]], Float[Tensor, ""]]
 
 
 class ProbeExamples(NamedTuple):
-    """Hidden vectors, and the input vectors they are to be brought to."""
+    """Hidden vectors and the input vectors to predict from them."""
 
     hidden: Float[Tensor, "N D"]
     inputs: Float[Tensor, "N D"]
@@ -61,7 +61,7 @@ class ProbeExamples(NamedTuple):
 
 @dataclass(frozen=True)
 class AffineMap:
-    """``h -> h W^T + b``, in double precision."""
+    """The affine map ``h -> h W^T + b``, in double precision."""
 
     weight: Float[Tensor, "D D"]
     bias: Float[Tensor, " D"]
@@ -71,12 +71,12 @@ class AffineMap:
 
 
 def cosine_loss(mapped: Float[Tensor, "N D"], inputs: Float[Tensor, "N D"]) -> Float[Tensor, ""]:
-    """The mean of 1 - cos."""
+    """Return the mean of 1 - cos."""
     return 1 - F.cosine_similarity(mapped, inputs, dim=-1).mean()
 
 
 def l2_loss(mapped: Float[Tensor, "N D"], inputs: Float[Tensor, "N D"]) -> Float[Tensor, ""]:
-    """The mean squared distance."""
+    """Return the mean squared distance."""
     return (mapped - inputs).square().sum(-1).mean()
 
 
@@ -86,14 +86,14 @@ PROBE_LOSSES: dict[str, ProbeLoss] = {"cosine": cosine_loss, "l2": l2_loss}
 def fit_identity(
     train: ProbeExamples, held_out: ProbeExamples, distance: str, seed: int, device: torch.device
 ) -> ProbeFunction:
-    """Nothing to fit."""
+    """Return the identity; nothing is fitted."""
     return lambda hidden: hidden
 
 
 def fit_linear(
     train: ProbeExamples, held_out: ProbeExamples, distance: str, seed: int, device: torch.device
 ) -> ProbeFunction:
-    """A matrix and a bias; for squared distances the ridge solution is the best there is."""
+    """Fit an affine map; for squared distances the ridge solution is optimal."""
     start = fit_ridge(train, held_out, distance)
     return (
         start
@@ -105,17 +105,17 @@ def fit_linear(
 def fit_mlp(
     train: ProbeExamples, held_out: ProbeExamples, distance: str, seed: int, device: torch.device
 ) -> ProbeFunction:
-    """The same with one hidden layer beside it."""
+    """Fit an affine map plus one hidden layer."""
     probe = Probe(fit_ridge(train, held_out, distance), train, N_HIDDEN, seed)
     return _train_probe(probe, train, held_out, distance, seed, device)
 
 
 PROBE_FITTERS = {"identity": fit_identity, "linear": fit_linear, "mlp": fit_mlp}
-"""Every map by name: fitted to training examples, stopped by held-out ones, for a distance, by a seed, on a device."""
+"""Probe fitters by name; each takes training and validation examples, a distance, a seed and a device."""
 
 
 def fit_ridge(train: ProbeExamples, held_out: ProbeExamples, distance: str) -> AffineMap:
-    """Least squares with a penalty on the difference from a multiple of the identity; the held-out loss chooses it.
+    """Fit least squares with a penalty on the difference from a multiple of the identity, chosen by validation loss.
 
     For the cosine the squares are those between unit vectors, which are 2 - 2 cos.
     """
@@ -132,7 +132,7 @@ def fit_ridge(train: ProbeExamples, held_out: ProbeExamples, distance: str) -> A
 
 
 def _moments(examples: ProbeExamples, *, normalise_inputs: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The means of h and of x, or of x / |x|, and the covariances of h with itself and with that."""
+    """Return the means of h and of x (or x / |x|), and the covariances of h with itself and with x."""
     sums: list[Tensor] = [torch.zeros((), dtype=torch.float64)] * 4
     for hidden, inputs in _iterate_chunks(examples):
         h, x = hidden.double(), F.normalize(inputs.double(), dim=-1) if normalise_inputs else inputs.double()
@@ -147,13 +147,13 @@ def _iterate_chunks(examples: ProbeExamples) -> Iterator[tuple[Tensor, Tensor]]:
 
 @torch.no_grad()
 def mean_loss(probe: ProbeFunction, examples: ProbeExamples, distance: str) -> float:
-    """The loss of a map, a token as good as any other."""
+    """Return the loss of a probe, averaged over tokens."""
     parts = [PROBE_LOSSES[distance](probe(h), x) * len(h) for h, x in _iterate_chunks(examples)]
     return float(torch.stack(parts).sum()) / len(examples.hidden)
 
 
 class Probe(nn.Module):
-    """A linear map, and a hidden layer beside it that begins by adding nothing.
+    """A linear map plus a hidden layer whose output starts at 0.
 
     Inside, every dimension of h has mean 0 and variance 1, and what comes out is about 1 in size before it is
     multiplied by `size`: so one learning rate suits every layer of every model.
@@ -184,7 +184,7 @@ class Probe(nn.Module):
 def _train_probe(
     probe: Probe, train: ProbeExamples, held_out: ProbeExamples, distance: str, seed: int, device: torch.device
 ) -> ProbeFunction:
-    """The probe as it was when its loss on the held-out sentences was lowest."""
+    """Train the probe and return it with the lowest validation loss."""
     train, held_out = (ProbeExamples(*(part.to(device) for part in each)) for each in (train, held_out))
     optimiser = torch.optim.Adam(probe.to(device).parameters(), LEARNING_RATE)
     batches = _iterate_batches(len(train.hidden), seed)
@@ -215,7 +215,7 @@ def _train_step(
 
 
 def _iterate_batches(n_tokens: int, seed: int) -> Iterator[Int[Tensor, " B"]]:
-    """Tokens in batches, in a new order each time all have passed, without end."""
+    """Yield batches of tokens endlessly, reshuffled every epoch."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield from torch.randperm(n_tokens, generator=generator).split(BATCH_SIZE)

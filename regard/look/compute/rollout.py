@@ -1,7 +1,7 @@
-"""From the attention of single layers to what a whole stack lets through: rollout and flow (Abnar and Zuidema 2020).
+"""Attention rollout and attention flow of a stack of layers (Abnar and Zuidema 2020).
 
-Both see each layer as a graph between its inputs and outputs: half of a token goes on as it is, by the residual
-connection, half is what it attends to.
+Both treat each layer as a graph between its inputs and outputs: half of a token is passed on by the residual
+connection, half is mixed by attention.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from torch import Tensor
 
 
 def add_residual(attention: Float[Tensor, "L H Q K"]) -> Float[Tensor, "L Q K"]:
-    """``(A + I) / 2`` of every layer, heads averaged; rows sum to 1."""
+    """Return ``(A + I) / 2`` of every layer, heads averaged; rows sum to 1."""
     mean = attention.mean(1)
     return (mean + torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)) / 2
 
 
 def attention_rollout(attention: Float[Tensor, "L H T T"]) -> Float[Tensor, "L T T"]:
-    """How much of each input is in each output of every layer, if information only mixes as attention says."""
+    """Return the product of the residual-augmented attention of all layers up to each layer."""
     layers = add_residual(attention)
-    total, every = torch.eye(layers.shape[-1], dtype=layers.dtype, device=layers.device), []
+    total, by_layer = torch.eye(layers.shape[-1], dtype=layers.dtype, device=layers.device), []
     for layer in layers:
         total = layer @ total
-        every.append(total)
-    return torch.stack(every)
+        by_layer.append(total)
+    return torch.stack(by_layer)
 
 
 def decoder_rollout(
@@ -35,34 +35,34 @@ def decoder_rollout(
     cross_attention: Float[Tensor, "L H T S"],
     encoder_rollout: Float[Tensor, "S S"],
 ) -> Float[Tensor, "L T inputs"]:
-    """The rollout of a decoder over its source and its target (S + T inputs), `memory` being that of the encoder.
+    """Return the rollout of a decoder over its source and target (S + T inputs), given that of the encoder.
 
-    In each layer a token is mixed twice: with the tokens it attends to, then with the encoder's outputs it looks at.
+    In each layer a token is mixed twice: by self-attention, then by cross-attention.
     """
     (t, s), mean = cross_attention.shape[-2:], cross_attention.mean(1)
     total = torch.cat(
         (cross_attention.new_zeros(t, s), torch.eye(t, dtype=cross_attention.dtype, device=cross_attention.device)), 1
     )
-    every = []
-    for own, back in zip(add_residual(attention), mean, strict=True):
-        total = own @ total
-        looked = torch.cat((back @ encoder_rollout, cross_attention.new_zeros(t, t)), 1)
-        total = (total + looked) / 2
-        every.append(total)
-    return torch.stack(every)
+    by_layer = []
+    for self_weights, cross_weights in zip(add_residual(attention), mean, strict=True):
+        total = self_weights @ total
+        from_source = torch.cat((cross_weights @ encoder_rollout, cross_attention.new_zeros(t, t)), 1)
+        total = (total + from_source) / 2
+        by_layer.append(total)
+    return torch.stack(by_layer)
 
 
 def attention_flow(attention: Float[Tensor, "L H T T"], output: int) -> Float[Tensor, " T"]:
-    """How much could flow from each input to one output of the last layer, the mixed weights being capacities.
+    """Return the maximum flow from each input to one output of the last layer, with the weights as capacities.
 
-    A maximum flow (Dinic) for each input; an input's own capacity is what leaves it.
+    Dinic's algorithm for each input; an input's own capacity is unlimited.
     """
     layers = add_residual(attention).double().cpu().tolist()
     return attention.new_tensor([_maximum_flow(layers, source, output) for source in range(len(layers[0]))])
 
 
 def _maximum_flow(layers: list[list[list[float]]], source: int, sink: int) -> float:
-    """From a node of the lowest level to one of the highest; node (level, token) is numbered level * T + token."""
+    """Return the maximum flow between a node of the lowest level and one of the highest; node = level * T + token."""
     n_tokens, n_levels = len(layers[0]), len(layers) + 1
     edges: list[dict[int, float]] = [{} for _ in range(n_tokens * n_levels)]
     for level, layer in enumerate(layers):
@@ -80,11 +80,11 @@ def _maximum_flow(layers: list[list[list[float]]], source: int, sink: int) -> fl
 
 
 MIN_FLOW_CAPACITY = 1e-12
-"""Capacity that counts as none."""
+"""Capacity that counts as 0."""
 
 
 def _bfs_levels(edges: list[dict[int, float]], source: int, sink: int) -> list[int]:
-    """The distance of every node from the source over edges that have capacity left; -1 where there is no way."""
+    """Return the distance of every node from the source over edges with capacity left; -1 if unreachable."""
     depth = [-1] * len(edges)
     depth[source] = 0
     queue = deque([source])
@@ -105,7 +105,7 @@ def _push_flow(
     sink: int,
     limit: float,
 ) -> float:
-    """Send as much as fits along one way to the end; gives how much."""
+    """Push as much flow as fits along one path to the sink; return the amount."""
     if node == sink:
         return limit
     for following in open_edges[node]:

@@ -1,4 +1,4 @@
-"""The similarity a head has learned: the bilinear form of its queries and keys (SPEC 8.5)."""
+"""The similarity a head has learned: the bilinear form of its queries and keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class HeadSimilarity(NamedTuple):
-    """``score(x, y) = x M y`` with ``M = W_Q W_K^T``: what is mutual in it, what is not, and whether it is a metric.
+    """The form ``score(x, y) = x M y`` with ``M = W_Q W_K^T``: its symmetric and antisymmetric part and eigenvalues.
 
     `eigenvalues` are those of the symmetric part, largest first: M is positive semi-definite, ``x M x >= 0`` for
     every x, iff none of them is negative (beyond rounding).
@@ -24,12 +24,12 @@ class HeadSimilarity(NamedTuple):
 
     @property
     def symmetric_fraction(self) -> float:
-        """The share of M's squared norm that is symmetric; 1/2 for a form without any preference."""
+        """Return the fraction of M's squared norm that is symmetric; about 1/2 for a random matrix."""
         return float(self.symmetric.square().sum() / self.form.square().sum().clamp(min=1e-300))
 
 
 def compute_similarity(query_weight: Float[Tensor, "E D"], key_weight: Float[Tensor, "E D"]) -> HeadSimilarity:
-    """From a head's rows of the query and key projections, as `torch.nn.Linear` holds them."""
+    """Compute the similarity from a head's rows of the query and key projections, as `torch.nn.Linear` stores them."""
     form = query_weight.double().mT @ key_weight.double()
     symmetric, antisymmetric = (form + form.mT) / 2, (form - form.mT) / 2
     eigenvalues = torch.linalg.eigvalsh(symmetric).flip(-1)

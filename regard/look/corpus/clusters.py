@@ -1,8 +1,8 @@
-"""Texts in groups of like meaning: k-means over the directions of their vectors, and a map of them.
+"""Clusters of texts: k-means over their normalised vectors, and a map of the clusters.
 
-Vectors are set to length 1, so that near means what a cosine means by it. Centres begin by k-means++ (Arthur and
-Vassilvitskii 2007) and move until no text changes its group; of several beginnings the best is kept, and the same seed
-gives the same groups. Groups are numbered from the largest.
+Vectors are normalised to length 1, so that squared distance is 2 - 2 cos. Centres are initialised by k-means++ (Arthur
+and Vassilvitskii 2007); the best of several runs is kept, and the same seed gives the same clusters. Clusters are
+numbered by size, the largest first.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from regard.look.views.view_data import Axis, ViewArray, ViewData
 
 N_INIT = 8
 MAX_ITERATIONS = 300
-"""Moves of the centres, at most."""
+"""Lloyd iterations, at most."""
 
 N_REPRESENTATIVES = 3
-"""Texts nearest to a centre that stand for its group."""
+"""Texts nearest to a centre that represent its cluster."""
 
 MAX_TEXT_CHARACTERS = 80
-"""Letters of a text that stands for its group."""
+"""Characters of a representative text."""
 
 DUPLICATE_TOLERANCE = 1e-10
-"""Squared distance of vectors of length 1 that differ by rounding alone."""
+"""Squared distance of unit vectors that differ by rounding only."""
 
 PointArray = Float[np.ndarray, "N D"]
 
 
 class KMeansResult(NamedTuple):
-    """The group of each point, the centres, and the squared distance of each point from its own."""
+    """The cluster of each point, the centres, and the squared distance of each point to its centre."""
 
     labels: Int[np.ndarray, " N"]
     centres: Float[np.ndarray, "K D"]
@@ -46,7 +46,7 @@ class KMeansResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Clusters(RenderableView):
-    """Texts in groups, the centres of the groups, and where the texts lie in a plane."""
+    """Texts with their clusters, the cluster centres, and the projection of the texts to a plane."""
 
     texts: Sequence[str]
     labels: Int[np.ndarray, " N"]
@@ -57,17 +57,17 @@ class Clusters(RenderableView):
 
     @property
     def coordinates(self) -> Float[np.ndarray, "N 2"]:
-        """The texts along the first two principal components of their vectors."""
+        """Return the texts along the first two principal components of their vectors."""
         points: np.ndarray = self.projection.points.numpy()
         return points
 
     @property
     def sizes(self) -> list[int]:
-        """How many texts each group has."""
+        """Return the number of texts of each cluster."""
         return [int(count) for count in np.bincount(self.labels, minlength=len(self.centres))]
 
     def nearest_indices(self, cluster: int, top: int = N_REPRESENTATIVES) -> list[int]:
-        """The numbers of the texts nearest to a centre, the nearest first; equal texts once."""
+        """Return the indices of the texts nearest to a centre, nearest first, without duplicates."""
         own = np.flatnonzero(self.labels == cluster)
         different: dict[str, int] = {}
         for number in own[np.argsort(self.squared_distances[own], kind="stable")]:
@@ -75,15 +75,15 @@ class Clusters(RenderableView):
         return list(different.values())[:top]
 
     def summary_lines(self) -> list[str]:
-        """How much the map shows; each group by its size and the texts nearest to its centre."""
-        found = [f"the map shows {self.projection.explained_variance_ratio:.0%} of how the texts differ"]
+        """Return the explained variance, then each cluster with its size and representative texts."""
+        found = [f"the map shows {self.projection.explained_variance_ratio:.0%} of the variance of the texts"]
         for cluster, size in enumerate(self.sizes):
             shown = " | ".join(self.texts[number][:MAX_TEXT_CHARACTERS] for number in self.nearest_indices(cluster))
             found.append(f"cluster {cluster}, {size:,} text{'s' if size > 1 else ''}: {shown}")
         return found
 
     def view_data(self) -> ViewData:
-        """The map, and the group of each text."""
+        """Return the map and the cluster of each text."""
         text = Axis("text", labels=tuple(self.texts))
         names = tuple(self.texts[self.nearest_indices(cluster, 1)[0]] for cluster in range(len(self.centres)))
         return ViewData(
@@ -100,7 +100,7 @@ class Clusters(RenderableView):
 def cluster_texts(
     texts: Sequence[str], vectors: PointArray, k: int, seed: int, about: Mapping[str, object] | None = None
 ) -> Clusters:
-    """Texts in k groups, by their vectors."""
+    """Cluster texts into k groups by their vectors."""
     check_n_clusters(k, len(texts))
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
     groups = k_means(unit, k, seed)
@@ -108,7 +108,7 @@ def cluster_texts(
 
 
 def check_n_clusters(k: int, n_texts: int) -> None:
-    """Refuse a number of groups that there cannot be."""
+    """Refuse an impossible number of clusters."""
     if k < 1:
         raise InputError(f"k = {k}: expected at least 1 group")
     if k > n_texts:
@@ -116,7 +116,7 @@ def check_n_clusters(k: int, n_texts: int) -> None:
 
 
 def k_means(points: PointArray, k: int, seed: int) -> KMeansResult:
-    """The best of several beginnings; groups are numbered by their size."""
+    """Run k-means several times and return the best result; clusters are numbered by size."""
     random = np.random.default_rng(seed)
     found = [_run_lloyd(points, _init_centres(points, k, random)) for _ in range(N_INIT)]
     best = min(found, key=lambda groups: float(groups.squared_distances.sum()))
@@ -127,7 +127,7 @@ def k_means(points: PointArray, k: int, seed: int) -> KMeansResult:
 
 
 def _init_centres(points: PointArray, k: int, rng: np.random.Generator) -> Float[np.ndarray, "K D"]:
-    """Points to begin with, each drawn the more likely the farther it is from those before it."""
+    """Choose initial centres by k-means++."""
     chosen = [int(rng.integers(len(points)))]
     away = np.full(len(points), np.inf)
     while True:
@@ -141,14 +141,14 @@ def _init_centres(points: PointArray, k: int, rng: np.random.Generator) -> Float
 
 
 def _run_lloyd(points: PointArray, centres: Float[np.ndarray, "K D"]) -> KMeansResult:
-    """Centres moved to the mean of their points until none changes its group."""
+    """Move centres to the mean of their points until no point changes its cluster."""
     labels = np.full(len(points), -1)
     for _ in range(MAX_ITERATIONS):
         squared = _squared_distances(points, centres)
         nearest = squared.argmin(1)
         away = squared[np.arange(len(points)), nearest]
         for empty in np.flatnonzero(np.bincount(nearest, minlength=len(centres)) == 0):
-            farthest = int(away.argmax())  # a group without points takes the one that fits its own least
+            farthest = int(away.argmax())  # an empty cluster takes the point farthest from its centre
             nearest[farthest], away[farthest] = empty, 0.0
         if (nearest == labels).all():
             break
@@ -158,7 +158,7 @@ def _run_lloyd(points: PointArray, centres: Float[np.ndarray, "K D"]) -> KMeansR
 
 
 def _squared_distances(points: PointArray, centres: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "N K"]:
-    """Squared distances, to within rounding 0 or more."""
+    """Return squared distances, clipped at 0."""
     to = centres.astype(points.dtype)
     found: np.ndarray = np.square(points).sum(1)[:, None] - 2 * points @ to.T + np.square(to).sum(1)
     return found.clip(min=0.0)

@@ -1,26 +1,24 @@
-"""Token identifiability (SPEC 8.3; Brunner et al. 2020): can a token still be told from its hidden vector?
+"""Token identifiability (Brunner et al. 2020, section 4): the fraction of tokens recovered from hidden vectors.
 
 Token i is recovered at layer l if, of all input vectors x_j of its sentence, the one nearest to g_l(h_i) is x_i.
-Layer 0 is what enters the layers, layer l what leaves the l-th. The maps g are those of `look/compute/probes.py`; nearest is
-by cosine and by L2. Two tokens may have the same input vector (a word that occurs twice, where positions are not added
-to it): to find either is to recover both. Sentences are parted at random (`look/corpus/sentences.py`): 70 % to train the maps,
-15 % to stop their training, 15 % to test them.
+Layer 0 is the input of the layers, layer l the output of the l-th. The probes g are those of look/compute/probes.py;
+nearest is by cosine and by L2. Two tokens may have the same input vector (a word that occurs twice, where positions are
+not added to it): finding either recovers both. Sentences are split at random (look/corpus/sentences.py): 70 % to train
+the probes, 15 % for early stopping, 15 % to test.
 
-    accuracy   recovered tokens / tokens, in the sentences to test
-    interval   95 %: Wilson's, for the number of independent tokens that would vary as much as these do from sentence
-               to sentence; rough where there are only a few sentences
-    chance     1 / tokens of the sentence, in the mean over the same tokens
+    accuracy   recovered tokens / tokens, in the test sentences
+    interval   95 %, Wilson's, for the effective number of independent tokens, given the variance between sentences;
+               rough where there are only a few sentences
+    chance     1 / tokens of the sentence, averaged over the same tokens
 
-The API makes the subjects. Every finished number is kept on disk; a call that was interrupted goes on behind it.
+The API builds the look targets. Every finished result is saved; an interrupted call resumes after the last one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,22 +28,23 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.disk import json_text, write_json
+from regard.disk import convert_write_errors, json_text, write_json
 from regard.errors import InputError, MissingExtra, did_you_mean
 from regard.look.compute.look_target import LookTarget
 from regard.look.compute.probes import PROBE_FITTERS, PROBE_HYPERPARAMETERS
 from regard.look.corpus.sentences import LayerRef, SentenceSet, SplitVectors, hash_to_int
 from regard.look.render.figures import Curve, CurvePanel, draw_curves
 from regard.progress import print_message, progress_bar
+from regard.text.fingerprints import digest_bytes
 
 VIEW_NAME = "token identifiability"
 DEFAULT_N_SENTENCES = 2000
 DISTANCE_NAMES = {"cosine": "cosine", "l2": "L2"}
-"""As they are called in a result, and as a reader calls them."""
+"""Distances by their name in results, with their display name."""
 
 
 class ProbeSpec(NamedTuple):
-    """One number to be found."""
+    """One accuracy to measure: a stack, a layer, a probe and a distance."""
 
     stack: str
     layer: int
@@ -53,12 +52,12 @@ class ProbeSpec(NamedTuple):
     distance: str
 
     def derive_seed(self, seed: int) -> int:
-        """What is drawn for one number is drawn for it alone, whichever were found before it."""
+        """Return the seed of this probe, independent of the order of measurement."""
         return hash_to_int(" ".join(map(str, (seed, *self))))
 
 
 class RecoveryResult(NamedTuple):
-    """The share of tokens recovered, and its 95 % interval."""
+    """The fraction of tokens recovered, with its 95 % interval."""
 
     spec: ProbeSpec
     accuracy: float
@@ -71,7 +70,7 @@ class RecoveryResult(NamedTuple):
 
 @dataclass
 class TokenIdentifiability:
-    """How many tokens can be recovered; `about` is what the caller says of it, `of` what it depends on."""
+    """Recovery results; `about` holds facts from the caller, `settings` everything the results depend on."""
 
     about: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -81,7 +80,7 @@ class TokenIdentifiability:
 
     @property
     def specs(self) -> list[ProbeSpec]:
-        """Every number there is to find, in order."""
+        """Return everything to measure, in order."""
         return [
             ProbeSpec(stack, layer, name, distance)
             for stack, about in self.stacks.items()
@@ -91,12 +90,12 @@ class TokenIdentifiability:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """What stands in identify.json; regard/cli/identify.py explains it."""
+        """Return the content of identify.json; regard/cli/identify.py explains it."""
         head = {"view": VIEW_NAME, **self.about, **self.settings, "sentences": self.sentences, "stacks": self.stacks}
         return {**head, "results": [each.to_dict() for each in self.results]}
 
     def draw(self, path: Path) -> Path:
-        """The curves over layers: a panel for each stack and distance, a line for each map."""
+        """Draw accuracy over layers: a panel per stack and distance, a line per probe."""
         panels = []
         for stack, about in self.stacks.items():
             for distance, name in DISTANCE_NAMES.items():
@@ -111,7 +110,7 @@ class TokenIdentifiability:
 
 
 def is_token_recovered(mapped: Float[Tensor, "T D"], inputs: Float[Tensor, "T D"], distance: str) -> Bool[Tensor, " T"]:
-    """Of one sentence: for which tokens is the nearest input vector their own, or equal to it?"""
+    """Return True for each token of a sentence whose nearest input vector is its own, or equal to it."""
     mapped, inputs = mapped.double(), inputs.double()
     if distance == "cosine":
         nearest = (F.normalize(mapped, dim=-1) @ F.normalize(inputs, dim=-1).T).argmax(-1)
@@ -121,7 +120,7 @@ def is_token_recovered(mapped: Float[Tensor, "T D"], inputs: Float[Tensor, "T D"
 
 
 def wilson_interval(hits: Sequence[int], sizes: Sequence[int]) -> tuple[float, float]:
-    """The 95 % interval of ``sum(hits) / sum(sizes)``, where the tokens of one sentence are not independent.
+    """Return the 95 % interval of ``sum(hits) / sum(sizes)``, where the tokens of a sentence are not independent.
 
     The variance of the ratio is that between sentences; ``n = p (1 - p) / variance`` independent tokens, and no more
     than there are, go into Wilson's interval, which stays within 0 and 1 and does not shrink to a point there. Where
@@ -140,20 +139,20 @@ def wilson_interval(hits: Sequence[int], sizes: Sequence[int]) -> tuple[float, f
 
 
 def measure_recovery(spec: ProbeSpec, vectors: SplitVectors, seed: int, device: torch.device) -> RecoveryResult:
-    """Fit a map to a layer and count the tokens it recovers."""
-    brought = PROBE_FITTERS[spec.map](vectors.train, vectors.valid, spec.distance, spec.derive_seed(seed), device)
-    hits = [int(is_token_recovered(brought(each.hidden), each.inputs, spec.distance).sum()) for each in vectors.test]
+    """Fit a probe to a layer and count the tokens it recovers."""
+    probe = PROBE_FITTERS[spec.map](vectors.train, vectors.valid, spec.distance, spec.derive_seed(seed), device)
+    hits = [int(is_token_recovered(probe(each.hidden), each.inputs, spec.distance).sum()) for each in vectors.test]
     sizes = [len(each.hidden) for each in vectors.test]
     return RecoveryResult(spec, sum(hits) / sum(sizes), *wilson_interval(hits, sizes))
 
 
 def check_probe_names(maps: Sequence[str]) -> list[str]:
-    """The maps, each once; refuses one that is not there, or none at all."""
+    """Return the probe names without repetition; refuse an unknown one, or none."""
     if not maps:
         raise InputError(f"no maps to measure with; known: {', '.join(PROBE_FITTERS)}")
     for name in maps:
         if name not in PROBE_FITTERS:
-            raise InputError(f"no map is called '{name}'; {did_you_mean(name, PROBE_FITTERS)}")
+            raise InputError(f"unknown map '{name}'; {did_you_mean(name, PROBE_FITTERS)}")
     return list(dict.fromkeys(maps))
 
 
@@ -167,7 +166,7 @@ def measure_token_identifiability(
     about: Mapping[str, Any],
     out: Path | None = None,
 ) -> TokenIdentifiability:
-    """Measure every layer of these stacks with every map; with `out`, keep the results in that directory."""
+    """Measure every layer of these stacks with every probe; with `out`, save the results in that directory."""
     names = check_probe_names(maps)
     sentences = SentenceSet(look_targets, stacks, seed)
     of = {"seed": seed, "maps": names, "weights": _digest_weights(sentences.model), "texts": sentences.digest}
@@ -183,23 +182,25 @@ def measure_token_identifiability(
 
 
 def _digest_weights(model: nn.Module) -> str:
-    """A digest of the weights as they are in memory, for these are measured."""
-    digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        digest.update(f"{name} {tuple(weight.shape)} ".encode())
-        digest.update(weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    """Return the digest of the weights in memory, which are those measured."""
+
+    def chunks() -> Iterator[bytes]:
+        for name, weight in model.named_parameters():
+            yield f"{name} {tuple(weight.shape)} ".encode()
+            yield weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+    return digest_bytes(chunks())
 
 
 def _describe_stack(sentences: SentenceSet, stack: str) -> dict[str, Any]:
-    """How many layers a stack has, how many tokens there are in each part, and what chance recovers of them."""
+    """Return the number of layers of a stack, its tokens in each split, and the accuracy of chance."""
     tokens = {part: sum(sizes) for part, sizes in sentences.token_counts_by_split(stack).items()}
-    chance = sentences.split_sizes["test"] / tokens["test"]  # a sentence has n tokens with a chance of 1 / n
+    chance = sentences.split_sizes["test"] / tokens["test"]  # each of the n tokens of a sentence has a chance of 1 / n
     return {"layers": sentences.look_targets[0].n_layers(stack), "tokens": tokens, "chance": chance}
 
 
 def _group_pending_specs(result: TokenIdentifiability, sentences: SentenceSet) -> Iterator[list[ProbeSpec]]:
-    """What is still to be found, as much of it together as the memory has room for vectors."""
+    """Yield groups of unmeasured specs whose hidden states fit in memory together."""
     done = {each.spec for each in result.results}
     group: list[ProbeSpec] = []
     for unit in result.specs:
@@ -213,7 +214,7 @@ def _group_pending_specs(result: TokenIdentifiability, sentences: SentenceSet) -
 
 
 def _layers_to_read(specs: Iterable[ProbeSpec]) -> set[LayerRef]:
-    """What must be read for these numbers: their layers, and what entered."""
+    """Return the layers to read for these specs: their own and the inputs."""
     return {LayerRef(unit.stack, layer) for unit in specs for layer in (0, unit.layer)}
 
 
@@ -224,7 +225,7 @@ def _measure_group(
     device: torch.device,
     out: Path | None,
 ) -> None:
-    """Find these numbers from one pass over the sentences."""
+    """Measure these specs from one pass over the sentences."""
     read = sentences.read_hidden_states(_layers_to_read(specs))
     with progress_bar("fitting", len(specs)) as shown:
         for unit in specs:
@@ -238,9 +239,9 @@ def _measure_group(
 
 
 def resume_results(result: TokenIdentifiability, out: Path) -> None:
-    """Go on from what an earlier call left in the directory; refuse what it found for something else."""
+    """Resume from the results of an earlier call; refuse those of other settings."""
     path = out / "identify.json"
-    with _convert_write_errors(out):
+    with convert_write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             _save_results(result, out)
@@ -253,7 +254,7 @@ def resume_results(result: TokenIdentifiability, out: Path) -> None:
                 f"{path}: {_describe_mismatch(key, earlier.get(key), now[key])}; choose another --out, or delete it"
             )
     result.results += [_parse_recovery(path, each) for each in earlier["results"]]
-    print_message(f"{path}: {len(result.results):,} of {len(result.specs):,} results are there already")
+    print_message(f"{path}: {len(result.results):,} of {len(result.specs):,} results already exist")
 
 
 def _parse_results(path: Path, text: bytes) -> dict[str, Any]:
@@ -267,7 +268,7 @@ def _parse_results(path: Path, text: bytes) -> dict[str, Any]:
 
 
 def _describe_mismatch(key: str, earlier: Any, current: Any) -> str:
-    """What an earlier call had different, in words."""
+    """Describe the setting in which an earlier call differs."""
     if key in ("seed", "maps", "stacks"):
         before, after = (
             ",".join(map(str, each)) if isinstance(each, list | dict) else each for each in (earlier, current)
@@ -286,22 +287,13 @@ def _parse_recovery(path: Path, entry: Mapping[str, Any]) -> RecoveryResult:
 
 
 def _save_results(result: TokenIdentifiability, out: Path) -> None:
-    with _convert_write_errors(out):
+    with convert_write_errors(out):
         write_json(out / "identify.json", result.to_dict())
 
 
 def _save_figure(result: TokenIdentifiability, out: Path) -> None:
     try:
-        with _convert_write_errors(out):
+        with convert_write_errors(out):
             result.draw(out / "identify.png")
     except MissingExtra as error:
         print_message(f"no figure: {error}")
-
-
-@contextmanager
-def _convert_write_errors(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        problem = f"cannot be written ({error.strerror or error}); make room, or choose another --out"
-        raise InputError(f"{out}: {problem}") from None

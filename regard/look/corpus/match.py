@@ -1,7 +1,7 @@
-"""Why two texts match (SPEC 8.8): what each pair of tokens adds to the cosine of their vectors.
+"""Match evidence: the contribution of each pair of tokens to the cosine of two texts.
 
-A text's vector is a weighted sum of its tokens, ``u = sum_i a_i h_i`` and ``v = sum_j b_j k_j``; so the cosine is a sum
-over all pairs of tokens, with nothing left over:
+A text's vector is a weighted sum of its tokens, ``u = sum_i a_i h_i`` and ``v = sum_j b_j k_j``; so the cosine is an
+exact sum over all pairs of tokens:
 
     cos(u, v) = sum_ij  a_i b_j (h_i . k_j) / (|u| |v|)
 """
@@ -21,18 +21,18 @@ from regard.tasks.shared.embedder import WeightedTokens
 from regard.text.subwords import Word
 
 N_NAMED_PAIRS = 3
-"""Pairs that are named in words."""
+"""Pairs named in the summary."""
 
 TEXT_AXIS, PAIR_AXIS = Axis("text", ("text",)), Axis("pair", ("pair",))
 
 CLS_POOLING_NOTE = (
     "the vector of each text is that of its first token, so all evidence is between these two; "
-    "what other tokens did to them, attribution shows"
+    "attribution shows the effect of the other tokens"
 )
 
 
 class TokenizedText(NamedTuple):
-    """A text as it was read: its tokens, and the words they make up."""
+    """A text as the model reads it: its tokens and its words."""
 
     tokens: Sequence[str]
     words: Sequence[Word]
@@ -40,7 +40,7 @@ class TokenizedText(NamedTuple):
 
 @dataclass(frozen=True)
 class MatchEvidence(RenderableView):
-    """The two texts, what each pair of their tokens adds to the score, and facts about them."""
+    """Two texts and the contribution of each pair of their tokens to the cosine."""
 
     text: TokenizedText
     pair: TokenizedText
@@ -50,11 +50,11 @@ class MatchEvidence(RenderableView):
 
     @property
     def score(self) -> float:
-        """The cosine of the two texts."""
+        """Return the cosine of the two texts."""
         return float(self.values.sum())
 
     def view_data(self, *, words: bool = False) -> ViewData:
-        """Evidence by pairs of tokens, or of words, and what each of them adds in all."""
+        """Return the evidence by pairs of tokens or words, and its sum per token or word."""
         found = ViewData(
             {"text": self.text.tokens, "pair": self.pair.tokens},
             [
@@ -74,19 +74,19 @@ class MatchEvidence(RenderableView):
         return replace(found, notes={"match": self._summarise(found)})
 
     def _summarise(self, view_data: ViewData) -> list[str]:
-        """The score in words, and the pairs that add most to it."""
+        """Return the score and the pairs that contribute most, in words."""
         values, (text, pair) = view_data.arrays[0].values, view_data.sides.values()
         largest = values.flatten().topk(min(N_NAMED_PAIRS, values.numel()))
         pairs = [divmod(place, len(pair)) for place in largest.indices.tolist()]
         named = [f"{text[i]} / {pair[j]} {values[i, j]:.3f}" for i, j in pairs if values[i, j] > 0]
-        said = [f"the cosine of the two texts is {self.score:.4f}, the sum of what each pair adds"]
+        said = [f"the cosine of the two texts is {self.score:.4f}, the sum of the contributions of all pairs"]
         if self.pooling == "cls":
             return [*said, CLS_POOLING_NOTE]
-        return [*said, f"most is added by {', '.join(named)}"] if named else said
+        return [*said, f"largest contributions: {', '.join(named)}"] if named else said
 
 
 def compute_match_evidence(text: WeightedTokens, pair: WeightedTokens) -> Float[Tensor, "T S"]:
-    """What each pair of tokens adds to the cosine of the two texts."""
+    """Return the contribution of each pair of tokens to the cosine of the two texts."""
     one, other = (each.weights[:, None] * each.hidden for each in (text, pair))
     lengths: Tensor = one.sum(0).norm() * other.sum(0).norm()
     return one @ other.T / lengths.clamp(min=1e-300)

@@ -1,8 +1,7 @@
-"""One word in several sentences (SPEC 8.7): its static vectors are the same, its contextual ones are not.
+"""Occurrences of one word in several sentences: one static vector, different contextual ones.
 
-At every layer the cosine distances ``1 - cos`` between all its occurrences, and where they lie in a plane. The layers
-are ``static``, the vectors of tokens by themselves; 0, with their positions, as they enter the layers; and l, as they
-leave the l-th.
+At every layer the cosine distances ``1 - cos`` between all occurrences, and their projection to a plane. The layers are
+``static``, the token embeddings; 0, the input of the layers, with positions; and l, the output of the l-th layer.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from regard.look.views.view_data import Axis, ViewArray, ViewData
 from regard.text.tokenizer import Tokenizer
 
 OCCURRENCE_CONTEXT_CHARACTERS = 24
-"""Letters of a sentence around its word that name an occurrence."""
+"""Characters of context around a word that label its occurrence."""
 
 OCCURRENCE_AXIS, OTHER_OCCURRENCE_AXIS = Axis("occurrence", ("occurrence",)), Axis("other", ("occurrence",))
 COORDINATE_AXIS = Axis("coordinate", labels=("x", "y"))
@@ -30,7 +29,7 @@ COORDINATE_AXIS = Axis("coordinate", labels=("x", "y"))
 
 @dataclass(frozen=True)
 class WordOccurrence:
-    """A word in a sentence: its vector at every layer, the mean of its pieces."""
+    """A word in a sentence: its vector at every layer, the mean over its subwords."""
 
     text: str
     context: str
@@ -39,7 +38,7 @@ class WordOccurrence:
 
 @dataclass(frozen=True)
 class WordSenses(RenderableView):
-    """A word where it occurs."""
+    """The occurrences of a word."""
 
     word: str
     occurrences: Sequence[WordOccurrence]
@@ -47,13 +46,13 @@ class WordSenses(RenderableView):
 
     @cached_property
     def distances(self) -> Float[Tensor, "L N N"]:
-        """Cosine distances between all occurrences, layer by layer; 0 between equal vectors, exactly."""
+        """Return cosine distances between all occurrences, layer by layer; exactly 0 between equal vectors."""
         unit = torch.nn.functional.normalize(self._vectors, dim=-1)
         return torch.stack([(layer[:, None] - layer).square().sum(-1) / 2 for layer in unit])
 
     @cached_property
     def projections(self) -> Float[Tensor, "L N 2"]:
-        """The occurrences in the plane in which those of a layer differ most (look/compute/pca.py)."""
+        """Return the occurrences of each layer along their first two principal components."""
         return torch.stack([project_to_plane(layer).points for layer in self._vectors])
 
     @property
@@ -62,12 +61,12 @@ class WordSenses(RenderableView):
 
     @property
     def mean_distances(self) -> Float[Tensor, " L"]:
-        """The mean distance between two occurrences, layer by layer."""
+        """Return the mean distance between two occurrences, layer by layer."""
         n_pairs = len(self.occurrences) * (len(self.occurrences) - 1)
         return self.distances.sum((1, 2)) / max(1, n_pairs)
 
     def view_data(self) -> ViewData:
-        """Distances, their means and the maps, by layer."""
+        """Return distances, their means and the projections, by layer."""
         layer = Axis("layer", labels=("static", *map(str, range(len(self.distances) - 1))))
         names = [f"{number} {each.context}" for number, each in enumerate(self.occurrences, 1)]
         return ViewData(
@@ -83,16 +82,16 @@ class WordSenses(RenderableView):
 
     def _summarise(self) -> list[str]:
         static, last = float(self.distances[0].max()), float(self.mean_distances[-1])
-        equal = "are equal" if static == 0 else f"differ by up to {static:.3f}: it is not always written alike"
+        equal = "are equal" if static == 0 else f"differ by up to {static:.3f} (different spellings)"
         return [
-            f"static vectors of '{self.word}' {equal}; after the last layer its occurrences are {last:.3f} apart "
-            f"on average (1 - cosine)",
+            f"static vectors of '{self.word}' {equal}; after the last layer the mean distance between occurrences is "
+            f"{last:.3f} (1 - cosine)",
             *(f"{number}: {each.text}" for number, each in enumerate(self.occurrences, 1)),
         ]
 
 
 def find_occurrences(tokenizer: Tokenizer, ids: Sequence[int], word: str) -> Iterator[tuple[int, ...]]:
-    """Where a word stands in a text, as the pieces that spell it; capitals and what is not a letter do not matter."""
+    """Yield the subword indices of each occurrence of a word; case and punctuation are ignored."""
     spelled = tokenizer.encode(word)
     known = tokenizer.special_ids.isdisjoint(spelled)
     wanted = {word.casefold(), *([_normalised_spelling(tokenizer, spelled)] if known else [])}
@@ -112,7 +111,7 @@ def _normalised_spelling(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 
 
 def extract_context(tokenizer: Tokenizer, ids: Sequence[int], subword_indices: Sequence[int]) -> str:
-    """A word with some of the sentence on both sides of it."""
+    """Return a word with some context on both sides."""
     before, after = tokenizer.decode(ids[: subword_indices[0]]), tokenizer.decode(ids[subword_indices[-1] + 1 :])
     word = tokenizer.decode(ids[subword_indices[0] : subword_indices[-1] + 1]).strip()
     start = (

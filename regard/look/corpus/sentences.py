@@ -1,12 +1,11 @@
-"""Many texts to measure a model on: drawn from files, parted into train, valid and test, read layer by layer.
+"""Sentences to measure a model on: sampled from files, split into train, valid and test, read layer by layer.
 
-For views of a model rather than of one text (`look/corpus/identify.py`). The API reads the files and makes the subjects.
-Sentences are the units: no two are alike, and each is in one part alone.
+For views of a model rather than of one text (look/corpus/identify.py). The API reads the files and builds the look
+targets. No two sentences are equal, and each is in one split only.
 """
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,54 +22,55 @@ from regard.look.compute.look_target import LookTarget
 from regard.look.compute.probes import ProbeExamples
 from regard.nn import edit, record
 from regard.progress import track, warn
+from regard.text.fingerprints import digest_bytes, hash_text
 
 SPLITS = ("train", "valid", "test")
 
 MIN_SENTENCES = 4
-"""Sentences without which there is nothing to part."""
+"""The fewest sentences that can be split."""
 
 MAX_VECTOR_BYTES = 2 << 30
-"""Bytes of vectors kept at once: those that enter, and those of as many layers as fit beside them."""
+"""Bytes of hidden states held at once: the inputs, and as many layers as fit beside them."""
 
 TokenIds = list[int]
 
 
 def hash_to_int(text: str) -> int:
-    """A number that looks drawn at random, the same for the same text: a seed, or a place in an order."""
-    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()) >> 1
+    """Return a 63-bit hash of a text: a seed, or a key to sort by."""
+    return hash_text(text) >> 1
 
 
 class SampledExamples(NamedTuple):
-    """Some of the examples there were; an example is a text, or a source and its target."""
+    """A sample of examples (a text, or a source and its target) and the number of examples read."""
 
     examples: list[tuple[str, ...]]
     n_examples_read: int
 
 
 def sample_examples(examples: Iterable[tuple[str, ...]], max_examples: int, seed: int) -> SampledExamples:
-    """At most so many examples, in random order, no first text twice, however many are read.
+    """Sample at most `max_examples` examples with different first texts, in one pass and random order.
 
-    They are those whose first texts have the smallest hashes, so that every different text is as likely as any other.
+    Those whose first texts have the smallest hashes are chosen, so that every distinct text is equally likely.
     """
     if max_examples < MIN_SENTENCES:
         raise InputError(f"sentences {max_examples}: expected at least {MIN_SENTENCES}")
-    kept: dict[int, tuple[str, ...]] = {}
+    sample: dict[int, tuple[str, ...]] = {}
     largest_first: list[int] = []
     n_read = 0
     for example in track(examples, "reading"):
         n_read += 1
-        place = hash_to_int(f"{seed} {example[0]}")
-        if place in kept or (len(kept) == max_examples and place > -largest_first[0]):
+        key = hash_to_int(f"{seed} {example[0]}")
+        if key in sample or (len(sample) == max_examples and key > -largest_first[0]):
             continue
-        kept[place] = example
-        heapq.heappush(largest_first, -place)
-        if len(kept) > max_examples:
-            del kept[-heapq.heappop(largest_first)]
-    return SampledExamples([kept[place] for place in sorted(kept)], n_read)
+        sample[key] = example
+        heapq.heappush(largest_first, -key)
+        if len(sample) > max_examples:
+            del sample[-heapq.heappop(largest_first)]
+    return SampledExamples([sample[key] for key in sorted(sample)], n_read)
 
 
 def filter_examples(examples: Sequence[list[TokenIds]], max_tokens: int) -> list[list[TokenIds]]:
-    """Those the model can take whole, and of which no side was there before; a warning counts the others."""
+    """Return the examples that fit the model and repeat no side of an earlier one; a warning counts the others."""
     short = [example for example in examples if max(map(len, example)) <= max_tokens]
     kept: list[list[TokenIds]] = []
     seen: set[tuple[int, ...]] = set()
@@ -94,7 +94,7 @@ def filter_examples(examples: Sequence[list[TokenIds]], max_tokens: int) -> list
 
 
 def split_sentences(n_sentences: int, seed: int) -> list[list[int]]:
-    """The numbers of the sentences to train, to stop and to test with: 70, 15 and 15 %, one at least."""
+    """Return sentence indices for train, valid and test: 70, 15 and 15 %, at least one each."""
     generator = torch.Generator().manual_seed(hash_to_int(f"{seed} split"))
     order = torch.randperm(n_sentences, generator=generator).tolist()
     n_held = max(1, round(0.15 * n_sentences))
@@ -102,7 +102,7 @@ def split_sentences(n_sentences: int, seed: int) -> list[list[int]]:
 
 
 class SplitVectors(NamedTuple):
-    """The vectors of one layer: all tokens to train with, all to stop by, and those to test, sentence by sentence."""
+    """The vectors of one layer: train and valid tokens, and test tokens by sentence."""
 
     train: ProbeExamples
     valid: ProbeExamples
@@ -110,7 +110,7 @@ class SplitVectors(NamedTuple):
 
 
 class LayerRef(NamedTuple):
-    """Where vectors are read: at layer 0 as they enter a stack, at layer l as they leave its l-th layer."""
+    """A place to read hidden states: layer 0 is the input of a stack, layer l the output of its l-th layer."""
 
     stack: str
     layer: int
@@ -120,7 +120,7 @@ class LayerRef(NamedTuple):
 
 
 class SentenceSet:
-    """Subjects of one model in the order of their parts, as many as the memory has room for."""
+    """Look targets of one model in the order of their splits, as many as fit in memory."""
 
     def __init__(self, look_targets: Sequence[LookTarget], stacks: Sequence[str], seed: int) -> None:
         self.model = look_targets[0].model
@@ -129,40 +129,40 @@ class SentenceSet:
         n_used = min(self._n_fitting(look_targets, stack) for stack in stacks)
         if n_used < len(look_targets):
             many = f"{n_used:,} of {len(look_targets):,} sentences"
-            warn(f"{many} are used: the vectors of more would take over {MAX_VECTOR_BYTES / 2**30:.3g} GiB")
+            warn(f"{many} are used: more would take over {MAX_VECTOR_BYTES / 2**30:.3g} GiB")
         parts = split_sentences(n_used, seed)
         self.look_targets = [look_targets[number] for part in parts for number in part]
         self.split_sizes = dict(zip(SPLITS, map(len, parts), strict=True))
 
     def _n_fitting(self, look_targets: Sequence[LookTarget], stack: str) -> int:
-        """How many sentences can be kept as they enter and as they leave one layer."""
+        """Return the number of sentences whose inputs and one layer fit in memory."""
         most = MAX_VECTOR_BYTES // (2 * self._bytes_per_token[stack])
         return max(MIN_SENTENCES, sum(n_tokens <= most for n_tokens in accumulate(count_tokens(look_targets, stack))))
 
     @property
     def digest(self) -> str:
-        """The same for the same tokens in the same order."""
+        """Return a digest of the tokens in order."""
         tokens = [[side.tokens for side in subject.sides.values()] for subject in self.look_targets]
-        return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
+        return digest_bytes([json.dumps(tokens).encode()])
 
     def token_counts_by_split(self, stack: str) -> dict[str, list[int]]:
-        """The tokens of each sentence, part by part."""
+        """Return the number of tokens of each sentence, by split."""
         sizes = iter(count_tokens(self.look_targets, stack))
         return {part: [next(sizes) for _ in range(n)] for part, n in self.split_sizes.items()}
 
     def fits_in_memory(self, layers: Iterable[LayerRef]) -> bool:
-        """Whether the vectors of all these places can be kept at once."""
+        """Return True if the hidden states of all these layers fit in memory."""
         return (
             sum(self._bytes_per_token[stack] * sum(count_tokens(self.look_targets, stack)) for stack, _ in layers)
             <= MAX_VECTOR_BYTES
         )
 
     def read_hidden_states(self, layers: Collection[LayerRef]) -> dict[LayerRef, Float[Tensor, "N D"]]:
-        """The vectors of all tokens at these places."""
+        """Return the hidden states of all tokens at these layers."""
         return collect_hidden_states(self.look_targets, layers)
 
     def split_vectors(self, stack: str, hidden: Float[Tensor, "N D"], inputs: Float[Tensor, "N D"]) -> SplitVectors:
-        """The vectors of all tokens of a stack, part by part."""
+        """Split the vectors of all tokens of a stack into train, valid and test."""
         sizes = self.token_counts_by_split(stack)
         both = [each.split([sum(part) for part in sizes.values()]) for each in (hidden, inputs)]
         train, valid, test = (ProbeExamples(*part) for part in zip(*both, strict=True))
@@ -171,7 +171,7 @@ class SentenceSet:
 
 
 def count_tokens(look_targets: Sequence[LookTarget], stack: str) -> list[int]:
-    """The tokens of each subject."""
+    """Return the number of tokens of each look target."""
     return [len(subject.sides[stack].tokens) for subject in look_targets]
 
 
@@ -179,7 +179,7 @@ def count_tokens(look_targets: Sequence[LookTarget], stack: str) -> list[int]:
 def collect_hidden_states(
     look_targets: Sequence[LookTarget], layers: Collection[LayerRef]
 ) -> dict[LayerRef, Float[Tensor, "N D"]]:
-    """What every token is at these places, one text after another."""
+    """Return the hidden states of every token at these layers, one text after another."""
     ends = {place: list(accumulate(count_tokens(look_targets, place.stack), initial=0)) for place in layers}
     found: dict[LayerRef, Tensor] = {}
     for number, heard in enumerate(track(_iterate_passes(look_targets, layers), "reading", len(look_targets))):
@@ -194,13 +194,13 @@ def collect_hidden_states(
 
 
 class _StopForward(Exception):
-    """Everything there was to hear in a pass has been heard."""
+    """Raised once every requested layer has been recorded."""
 
 
 def _iterate_passes(
     look_targets: Sequence[LookTarget], layers: Collection[LayerRef]
 ) -> Iterator[dict[LayerRef, Float[Tensor, "T D"]]]:
-    """What flows through the places for each subject; a pass ends where the last of them has been reached."""
+    """Yield the hidden states of each look target; a pass ends at the last requested layer."""
     names = {place: place.tap_name(look_targets[0]) for place in layers}
     with ExitStack() as listening:
         heard = listening.enter_context(record(look_targets[0].model, *names.values()))

@@ -1,8 +1,8 @@
-"""Identifiability over many texts (SPEC 8.2): how far effective attention is from the weights, as texts grow.
+"""Attention identifiability over many texts: the distance of effective attention from the weights by length.
 
-While a query sees no more keys than the values are wide, its weights are what its output tells; beyond that, less
-and less. For every text and head: Pearson's correlation of weights and effective weights over all visible keys, and
-the share of the weights' norm that does not show.
+While a query has no more keys than the width of the values, its weights are identifiable; beyond that, less and less
+(Brunner et al. 2020, section 3). For every text and head: Pearson's correlation of weights and effective weights over
+all visible keys, and the fraction of the norm of the weights without effect.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.look.compute.look_target import LookTarget
-from regard.look.inspection import Inspection
+from regard.look.compute.text_analysis import TextAnalysis
 from regard.look.render.figures import Curve, CurvePanel, draw_curves
 from regard.look.render.save import check_output_path, save_view
 from regard.look.views.view_data import Axis, ViewArray, ViewData
 from regard.progress import track
 
 MAX_BINS = 12
-"""Groups of texts of about the same length, at most, that a curve is drawn through."""
+"""Length bins of a curve, at most."""
 
 
 @dataclass(frozen=True)
 class KindSurvey:
-    """Of one kind of attention, text by text: most keys a query sees, and two numbers for every head."""
+    """One kind of attention, text by text: the most keys of a query, and two numbers per head."""
 
     d_value: int
     keys: Int[Tensor, " N"]
@@ -38,13 +38,13 @@ class KindSurvey:
     share: Float[Tensor, "N L H"]
 
     def length_bins(self) -> Iterator[Int[Tensor, " n"]]:
-        """Texts of about the same length, shortest first: equal steps of length, so that the few long texts count."""
+        """Yield the texts of each length bin, shortest first; bins are equally wide, so that long texts count."""
         step = int(self.keys.max() - self.keys.min()) // MAX_BINS + 1
         place = (self.keys - self.keys.min()) // step
         return ((place == number).nonzero()[:, 0] for number in place.unique())
 
     def build_curve(self, values: Float[Tensor, "N L H"]) -> Curve:
-        """The mean over heads and texts of each bin, with the 95 % interval of the mean over texts."""
+        """Return the mean over heads and texts of each bin, with the 95 % interval of the mean over texts."""
         x, y, spread = [], [], []
         for texts in self.length_bins():
             by_text = values[texts].mean((1, 2)).double()
@@ -57,23 +57,23 @@ class KindSurvey:
 
 @dataclass(frozen=True)
 class IdentifiabilitySurvey:
-    """What was found, by kind of attention."""
+    """The survey results by kind of attention."""
 
     kinds: Mapping[str, KindSurvey]
     about: Mapping[str, Any]
 
     def summary_lines(self) -> Iterator[str]:
-        """A table: texts by length."""
+        """Yield a table of texts by length."""
         for name, kind in self.kinds.items():
-            yield f"{name}: values are {kind.d_value} wide; more keys than that are not identifiable"
-            yield f"{'keys':>8}{'texts':>8}{'correlation':>14}{'not shown':>12}"
+            yield f"{name}: values have {kind.d_value} dimensions; with more keys weights are not identifiable"
+            yield f"{'keys':>8}{'texts':>8}{'correlation':>14}{'no effect':>12}"
             for texts in kind.length_bins():
                 keys, correlation = kind.keys[texts], kind.correlation[texts].mean()
                 span = "-".join(str(int(end)) for end in keys.unique()[[0, -1]].unique())
                 yield f"{span:>8}{len(texts):>8}{float(correlation):>14.4f}{float(kind.share[texts].mean()):>12.1%}"
 
     def view_data(self) -> ViewData:
-        """All numbers, for JSON and CSV."""
+        """Return all numbers, for JSON and CSV."""
         arrays = []
         for name, kind in self.kinds.items():
             text, heads = Axis("text"), (Axis("layer"), Axis("head"))
@@ -83,17 +83,17 @@ class IdentifiabilitySurvey:
         return ViewData({}, arrays, {"identifiability": list(self.summary_lines())}, self.about)
 
     def save(self, path: str | Path) -> Path:
-        """As its suffix says: all numbers (.json, .csv), or a figure (.png, .svg, .pdf)."""
+        """Write all numbers (.json, .csv) or a figure (.png, .svg, .pdf)."""
         return save_view(self.view_data, check_survey_path(path), write_figure=lambda _, place: self.draw(place))
 
     def draw(self, path: Path) -> Path:
-        """Correlation and share over the number of keys, a panel for each kind of attention."""
+        """Draw both numbers over the number of keys, a panel per kind of attention."""
         panels = [
             CurvePanel(
                 f"{name} attention",
                 {
                     "correlation of weights and effective weights": kind.build_curve(kind.correlation),
-                    "share of the norm that does not show": kind.build_curve(kind.share),
+                    "fraction of the norm without effect": kind.build_curve(kind.share),
                 },
                 vertical_lines={"width of the values": float(kind.d_value)},
             )
@@ -103,7 +103,7 @@ class IdentifiabilitySurvey:
 
 
 def check_survey_path(path: str | Path) -> Path:
-    """The path, if a survey can be written there."""
+    """Return the path if a survey can be written there."""
     if Path(path).suffix.lower() == ".html":
         raise InputError(f"{path}: a page shows one text; write .png, .svg, .pdf, .json or .csv")
     return check_output_path(path)
@@ -112,13 +112,13 @@ def check_survey_path(path: str | Path) -> Path:
 def survey_identifiability(
     look_targets: Sequence[LookTarget], kinds: Sequence[str], about: Mapping[str, Any]
 ) -> IdentifiabilitySurvey:
-    """Look at every subject, at these kinds of attention."""
+    """Measure these kinds of attention in every look target."""
     found: dict[str, list[tuple[int, Tensor, Tensor]]] = {kind: [] for kind in kinds}
     for subject in track(look_targets, "looking", len(look_targets)):
-        seen = Inspection(subject)
+        analysis = TextAnalysis(subject)
         for kind in kinds:
-            effective, about_it = seen.effective_with_identifiability(kind)
-            likeness = head_correlation(seen.attention(kind), effective, seen.attention_mask(kind))
+            effective, about_it = analysis.effective_with_identifiability(kind)
+            likeness = head_correlation(analysis.attention(kind), effective, analysis.attention_mask(kind))
             found[kind].append((int(about_it.keys.max()), likeness.cpu(), about_it.share.mean(-1).cpu()))
     width = {kind: next(iter(look_targets[0].attentions(kind).values())).d_value for kind in kinds}
     return IdentifiabilitySurvey(
@@ -137,7 +137,7 @@ def survey_identifiability(
 def head_correlation(
     first: Float[Tensor, "L H Q K"], second: Float[Tensor, "L H Q K"], mask: Bool[Tensor, "Q K"]
 ) -> Float[Tensor, "L H"]:
-    """Pearson's, of each head, over the visible keys of all queries; 1 where the two are the same."""
+    """Return Pearson's correlation per head over the visible keys of all queries; 1 where the two are equal."""
     one, other = (part[..., mask].double() for part in (first, second))
     one, other = (part - part.mean(-1, keepdim=True) for part in (one, other))
     both = one.norm(dim=-1) * other.norm(dim=-1)

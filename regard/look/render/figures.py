@@ -1,4 +1,4 @@
-"""Figures for paper and screen, from tensors alone; they need the extra `plot`.
+"""Figures from tensors alone; they need the extra `plot`.
 
 The suffix of the path says the form: .png, .svg or .pdf. Colours can be told apart by the colour-blind.
 """
@@ -30,7 +30,7 @@ def draw_heat_map(
     path: Path,
     label: str = "attention",
 ) -> Path:
-    """Draw weights between two texts: what each row looked at, darker for more; an empty text gives an empty map."""
+    """Draw attention weights between two texts as a heat map; an empty text gives an empty map."""
     figure = new_figure(max(4.5, 2.2 + 0.5 * len(columns)), 2.2 + 0.42 * len(rows))
     axes = figure.add_subplot()
     image = axes.imshow(weights.numpy() if weights.numel() else np.zeros((1, 1)), cmap="Blues", vmin=0.0, vmax=1.0)
@@ -45,7 +45,7 @@ def draw_heat_map(
 
 
 def draw_position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path, title: str = "") -> Path:
-    """Draw the vectors P that stand for positions (SPEC 2.6): a row for each, blue above zero and orange below."""
+    """Draw position vectors (Vaswani et al. 2017, section 3.5): a row per position, blue positive, orange negative."""
     values = torch.as_tensor(table).detach().cpu().float().numpy()
     n_positions, d_model = values.shape
     limit = float(np.abs(values).max(initial=0.0)) or 1.0
@@ -62,11 +62,11 @@ def draw_position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path
 
 
 AxisLimits = tuple[float, float | None]
-"""The lower end of an axis and its upper one; None: as far as the numbers go."""
+"""The lower and upper end of an axis; None for the extent of the data."""
 
 
 class Curve(NamedTuple):
-    """A line over x and, where its ends are given, a band around it."""
+    """A line over x with an optional band."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -76,7 +76,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class CurvePanel:
-    """Curves by name, over the same axes; `levels` are dotted lines across, `marks` dashed ones upright."""
+    """Named curves over the same axes, with dotted horizontal and dashed vertical lines."""
 
     title: str
     curves: Mapping[str, Curve]
@@ -93,7 +93,7 @@ def draw_curves(
     title: str = "",
     limits: AxisLimits | None = None,
 ) -> Path:
-    """Draw curves with their bands, a panel beside another; a name has the same colour and marker in all of them.
+    """Draw panels of curves with bands; a name has the same colour and marker in all panels.
 
     The file is written whole or not at all. `limits` are those of y.
     """
@@ -119,7 +119,7 @@ def draw_panels(
     shared: bool = True,
     dpi: int = 300,
 ) -> Path:
-    """Draw panels of a size in inches, in rows of so many, and below them one legend, in the order of `names`.
+    """Draw panels of a size in inches, in rows, with one legend below in the order of `names`.
 
     Where axes are not `shared`, each panel has its own. `limits` are those of y. The file is written whole or not
     at all.
@@ -129,7 +129,7 @@ def draw_panels(
     grid = figure.subplots(n_rows, columns, sharex=shared, sharey=shared, squeeze=False)
     for axes, draw in zip(grid.flat, draw_functions, strict=False):
         draw(axes)
-    if limits is not None:  # only when all are drawn: limits end the scaling of shared axes
+    if limits is not None:  # after drawing: limits end the autoscaling of shared axes
         for axes in grid.flat[: len(draw_functions)]:
             axes.set_ylim(*limits)
     for axes in grid.flat[len(draw_functions) :]:
@@ -146,7 +146,7 @@ def draw_panels(
 
 
 def _legend_below(figure: Any, names: Sequence[str]) -> None:
-    """One legend for all panels, under them: what has one of these names first, then levels and marks."""
+    """Draw one legend below all panels: `names` first, then horizontal and vertical lines."""
     lines = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     entries = {name: lines[name] for name in dict.fromkeys([*names, *lines]) if name in lines}
     beside = max(1, int(figure.get_figwidth() / (0.8 + 0.075 * max(map(len, entries), default=0))))
@@ -156,7 +156,7 @@ def _legend_below(figure: Any, names: Sequence[str]) -> None:
 
 
 def style_axes(axes: Any, title: str, horizontal_lines: Mapping[str, float]) -> None:
-    """What the axes of all panels have: a title, dotted lines across at some levels, a grid, and no frame."""
+    """Style axes: a title, dotted horizontal lines, a grid, and no frame."""
     for name, level in horizontal_lines.items():
         axes.axhline(level, color="#666666", linestyle=":", linewidth=1, label=name)
     axes.set_title(*escape_math([title]), fontsize=9)
@@ -170,15 +170,15 @@ LINE_STYLES = [
     *(("#E69F00", "v"), ("#56B4E9", "P"), ("#000000", "X"), ("#999999", "*")),
     *(("#8C564B", "h"), ("#B5BD00", "<"), ("#6A3D9A", ">"), ("#00504B", "p")),
 ]
-"""Colours that the colour-blind can tell apart (Okabe and Ito 2008) and four more where there are many lines, each with
-a marker for print in grey."""
+"""Colours for colour-blind readers (Okabe and Ito 2008) and four more for many lines, each with
+a marker for greyscale print."""
 
 POSITIVE_COLOUR, NEGATIVE_COLOUR = LINE_STYLES[0][0], LINE_STYLES[1][0]
-"""Blue and orange: the colours of numbers above and below zero, in figures as on pages."""
+"""Blue and orange: the colours of positive and negative values, in figures and on pages."""
 
 
 def diverging_colormap() -> Any:
-    """A scale for numbers on both sides of zero: from orange below it over white to blue above."""
+    """Return a colour map for signed values: orange below zero, white at zero, blue above."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list(
@@ -190,7 +190,7 @@ def _draw_panel(axes: Any, panel: CurvePanel, names: Sequence[str]) -> None:
     for name, (x, y, low, high) in panel.curves.items():
         place = names.index(name)
         colour, marker = LINE_STYLES[place % len(LINE_STYLES)]
-        size = max(3.5, 8 - 1.5 * place)  # markers at the same place stay visible, one inside another
+        size = max(3.5, 8 - 1.5 * place)  # coinciding markers stay visible, one inside another
         axes.plot(x, y, color=colour, marker=marker, markersize=size, markeredgecolor="white", label=name)
         if len(low):
             axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -201,12 +201,12 @@ def _draw_panel(axes: Any, panel: CurvePanel, names: Sequence[str]) -> None:
 
 
 def escape_math(texts: Iterable[str]) -> list[str]:
-    """Texts to be drawn as they are: matplotlib would read what stands between two dollars as mathematics."""
+    """Escape dollar signs, between which matplotlib would read mathematics."""
     return [text.replace("$", r"\$") for text in texts]
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure, in inches."""
+    """Return an empty figure of a size in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,4 +1,4 @@
-"""The page of `look`: a sheet as one HTML file that needs no network, no framework and no other file.
+"""The page of `look`: view data as one HTML file that needs no network, framework or other file.
 
 `data` is what the page draws, ready for JSON; the files in page/ draw it. The component, which any page mounts with
 ``regardLook(element, data)``, is apart from the document around it, so that a server can send `style` and `script`.
@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from regard.disk import json_text
+from regard.look.render.figures import LINE_STYLES
 from regard.look.views.titles import array_title
 from regard.look.views.view_data import ViewArray, ViewData
 
@@ -31,22 +32,22 @@ SCRIPT_FILES = (
     *("data", "dom", "colour", "tokens", "matrix", "lines", "heads", "chart", "map"),
     *("attention", "layers", "views", "page"),
 )
-"""The files of the component, each after those it builds on; together they are one script."""
+"""The files of the component in order of dependence; concatenated they are one script."""
 
 MAX_PLAIN_VALUES = 4096
-"""Numbers an array may have and still be written out, to `DIGITS` digits."""
+"""The most values of an array that is written as plain numbers, to `SIGNIFICANT_DIGITS` digits."""
 
 SIGNIFICANT_DIGITS = 5
 
 IFRAME_HEIGHT = 860
-"""Of the frame in a notebook, in pixels."""
+"""Height of the frame in a notebook, in pixels."""
 
 NumberArray = Shaped[np.ndarray, "..."]
 
 
 @dataclass(frozen=True)
 class Quantizer:
-    """How numbers become integers of 8 or 16 bits, the largest of which stands for what is not a number."""
+    """Quantisation of numbers to 8 or 16 bits on a square-root scale; the largest code is NaN."""
 
     limit: float
     levels: int
@@ -55,13 +56,15 @@ class Quantizer:
 
     @staticmethod
     def fit(numbers: Iterable[NumberArray], bits: int = 8) -> Quantizer:
-        """The finest code that holds all these."""
+        """Return the finest quantiser whose range covers all these values."""
         found = [_finite_values(some) for some in numbers]
         low = max(0.0, *(-float(some.min(initial=0.0)) for some in found))
         high = max(0.0, *(float(some.max(initial=0.0)) for some in found))
         limit = max(low, high) or 1.0
         below, above = math.sqrt(low / limit), math.sqrt(high / limit)
-        levels = int(((1 << bits) - 3) / max(below + above, 1.0))  # one is 0, one is none, rounding may need one more
+        levels = int(
+            ((1 << bits) - 3) / max(below + above, 1.0)
+        )  # one code is 0, one is NaN, rounding may need one more
         return Quantizer(limit, levels, round(below * levels), bits)
 
     @property
@@ -70,18 +73,18 @@ class Quantizer:
 
     @property
     def max_error(self) -> float:
-        """By how much a number may be off: half the last step, which is the widest, and the rounding of float32."""
+        """Return the largest quantisation error: half the last step, which is the widest, and float32 rounding."""
         return self.limit / self.levels * (1 - 0.25 / self.levels) + 1e-6 * self.limit
 
     def encode(self, numbers: NumberArray) -> NumberArray:
-        """Every number as its code."""
+        """Return the codes of numbers."""
         there = np.isfinite(numbers)
         safe = np.where(there, numbers, 0.0)
         codes = np.rint(np.copysign(np.sqrt(np.abs(safe) * (self.levels**2 / self.limit)), safe)) + self.zero
         return np.where(there, codes, self.nan_code).astype(f"<u{self.bits // 8}")
 
     def decode(self, codes: NumberArray) -> NumberArray:
-        """The numbers as the page reads them."""
+        """Return the numbers of codes, as the page decodes them."""
         steps = (np.arange(self.nan_code + 1) - self.zero) / self.levels
         table = np.sign(steps) * np.square(steps) * self.limit
         table[self.nan_code] = math.nan
@@ -90,7 +93,7 @@ class Quantizer:
 
 
 def render_page(view_data: ViewData) -> str:
-    """The whole page as one HTML text: no network, no framework."""
+    """Render the page as one HTML text."""
     template, about = _read_asset("page.html"), str(view_data.about.get("text", ""))
     parts = {
         "title": html.escape(f"look: {about[:80]}" if about else "look"),
@@ -98,33 +101,39 @@ def render_page(view_data: ViewData) -> str:
         "script": bundle_script(),
         "data": json_text(build_page_data(view_data)).replace(
             "<", "\\u003c"
-        ),  # or a token could end the script it stands in
+        ),  # otherwise a token could close the script element
     }
     parts["bytes"] = str(len(template) + sum(len(part.encode()) for part in parts.values()))
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
 
 def render_iframe(view_data: ViewData) -> str:
-    """The page for a notebook, in a frame: its style and its keys do not touch what is around it."""
+    """Render the page in a frame for a notebook, so that its style and keys stay inside."""
     look, inside = f"width: 100%; height: {IFRAME_HEIGHT}px; border: 0", html.escape(render_page(view_data))
     return f'<iframe title="look" sandbox="allow-scripts" style="{look}" srcdoc="{inside}"></iframe>'
 
 
 def read_stylesheet() -> str:
-    """The style sheet of the component."""
+    """Return the style sheet of the component."""
     return _read_asset("page.css")
 
 
 def bundle_script() -> str:
-    """The component as one script; it defines `regardLook` and nothing else."""
+    """Return the component as one script, which defines `regardLook` and nothing else."""
     parts = "\n".join(_read_asset(f"{name}.js") for name in SCRIPT_FILES)
     return f'(function () {{\n"use strict";\n{parts}\nwindow.regardLook = regardLook;\n}})();'
 
 
 def build_page_data(view_data: ViewData) -> dict[str, Any]:
-    """What the component draws, ready for JSON."""
+    """Return the page payload, ready for JSON."""
     return {
-        "sides": [{"name": name, "tokens": list(tokens)} for name, tokens in view_data.sides.items()],
+        "sides": [
+            {"name": name, "tokens": list(tokens), "next_tokens": list(view_data.next_tokens.get(name, ()))}
+            for name, tokens in view_data.sides.items()
+        ],
+        "focus": asdict(view_data.focus),
+        "identifiable_kinds": _identifiable_kinds(view_data),
+        "palette": [colour for colour, _ in LINE_STYLES],
         "arrays": [_pack_array(array, view_data) for array in view_data.arrays],
         "notes": {view: list(sentences) for view, sentences in view_data.notes.items()},
         "about": {name: _to_json_value(value) for name, value in view_data.about.items()},
@@ -132,20 +141,27 @@ def build_page_data(view_data: ViewData) -> dict[str, Any]:
     }
 
 
+def _identifiable_kinds(view_data: ViewData) -> list[str]:
+    """Return the kinds of attention whose weights are all identifiable: raw and effective are the same."""
+    arrays = [array for array in view_data.arrays_of("identifiability") if array.name == "null"]
+    return [array.kind for array in arrays if not bool(array.values.any())]
+
+
 def _pack_array(array: ViewArray, view_data: ViewData) -> dict[str, Any]:
-    """An array written out, or packed: counts as they are, anything else rounded."""
+    """Pack an array: plain numbers if it is small, else compressed counts or quantised values."""
     numbers = _to_numpy(array)
     finite = _finite_values(numbers)
     record = {
         "view": array.view,
         "kind": array.kind,
         "name": array.name,
-        "said": array_title(array),
+        "description": array_title(array),
         "axes": [asdict(axis) for axis in array.axes],
         "shape": list(numbers.shape),
         "limit": _round_significant(float(np.abs(finite).max(initial=0.0))),
         "signed": bool((finite < 0).any()),
         "label": array.value_kind == "label",
+        "names": list(array.names),
     }
     if numbers.size <= MAX_PLAIN_VALUES:
         return {**record, "values": [_round_significant(value) for value in numbers.ravel().tolist()]}
@@ -157,13 +173,13 @@ def _pack_array(array: ViewArray, view_data: ViewData) -> dict[str, Any]:
     )
     return {
         **record,
-        "code": {**asdict(code), "none": code.nan_code, "error": _round_significant(code.max_error)},
+        "code": {**asdict(code), "nan": code.nan_code, "error": _round_significant(code.max_error)},
         "blocks": [_compress_block(code.encode(block)) for block in _split_blocks(numbers)],
     }
 
 
 def _are_comparable(array: ViewArray, other: ViewArray) -> bool:
-    """Would the page compare the two? Then equal numbers must stay equal: they share their code."""
+    """Return True if the page compares the two arrays: they share a quantiser, so that equal numbers stay equal."""
     return (array.kind, array.name, array.axes) == (other.kind, other.name, other.axes)
 
 
@@ -183,12 +199,12 @@ def _are_counts(numbers: NumberArray) -> bool:
 
 
 def _split_blocks(numbers: NumberArray) -> Iterable[NumberArray]:
-    """The pieces that are opened one at a time: of a stack of matrices its first axis, the layer."""
+    """Return the blocks that the page decompresses one at a time: of stacked matrices one per layer."""
     return numbers if numbers.ndim > 2 else [numbers]
 
 
 def _compress_block(block: NumberArray) -> str:
-    """Compressed, as text. Only runs are looked for: the rest of a matrix is noise, and more would take longer."""
+    """Compress a block to base64, by run lengths only: the rest of a matrix is noise and not worth the time."""
     squeezing = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, 9, zlib.Z_RLE)
     return base64.b64encode(squeezing.compress(np.ascontiguousarray(block).tobytes()) + squeezing.flush()).decode()
 

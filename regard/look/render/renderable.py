@@ -1,4 +1,4 @@
-"""What can be shown and saved as a sheet: the base of what `look` finds that is not of one text."""
+"""Base class of corpus-level results that can be shown and saved."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from regard.look.views.view_data import ViewData
 
 
 class RenderableView(ABC):
-    """Makes a sheet, which every way of showing takes."""
+    """A result with view data, which every renderer takes."""
 
     @abstractmethod
     def view_data(self) -> ViewData:
-        """All numbers with their axes, and what there is to say."""
+        """Return all arrays and sentences."""
 
     def save(self, path: str | Path, **options: Any) -> Path:
-        """Write it as the suffix says: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf."""
+        """Write it in the format of the suffix: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf."""
         return save_view(lambda: self.view_data(**options), path)
 
     def show(self, **options: Any) -> None:
-        """The page in a notebook, characters in a terminal."""
+        """Show the page in a notebook, text in a terminal."""
         show_view(self.view_data(**options))
 
     def _repr_html_(self) -> str:

@@ -1,11 +1,11 @@
-"""A sheet on the disk or on the screen: the suffix of a path, or where we are, says in which form."""
+"""Saving and showing view data: the suffix of a path, or the environment, sets the format."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from regard.disk import check_writable, unwritable_error, write_text
+from regard.disk import check_writable, convert_write_errors, write_text
 from regard.errors import InputError
 from regard.look.render.figures import new_figure
 from regard.look.render.page import render_iframe, render_page
@@ -25,12 +25,12 @@ FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def holds_all_views(path: str | Path) -> bool:
-    """Whether a file shows all views where none is named: a page and JSON do, a figure and a table show one."""
+    """Return True if a file holds all views where none is named: a page or JSON; figures and tables hold one."""
     return Path(path).suffix.lower() in (".html", ".json")
 
 
 def check_output_path(path: str | Path, views: Sequence[str] = ()) -> Path:
-    """The path, if these views can be written there, in a form we have: asked before the work, which may take long."""
+    """Return the path if these views can be written there; called before any long computation."""
     place = Path(path)
     suffix = place.suffix.lower()
     if suffix not in (*TEXT_WRITERS, *FIGURE_SUFFIXES):
@@ -39,24 +39,22 @@ def check_output_path(path: str | Path, views: Sequence[str] = ()) -> Path:
     if suffix in FIGURE_SUFFIXES:
         if len(views) > 1:
             raise InputError(single_view_message(place, views))
-        new_figure(1.0, 1.0)  # says what to install where it cannot be drawn
+        new_figure(1.0, 1.0)  # raises with the install command where matplotlib is missing
     check_writable(place)
     return place
 
 
 def save_view(make_view_data: Callable[[], ViewData], path: str | Path, write_figure: ViewWriter = plot_view) -> Path:
-    """Write what `sheet` makes, which is only asked when the path can be written; `draw` makes the figures."""
+    """Write the view data that `make_view_data` returns, called only if the path is writable."""
     place = check_output_path(path)
     made = make_view_data()
-    try:
+    with convert_write_errors(place):
         TEXT_WRITERS.get(place.suffix.lower(), write_figure)(made, place)
-    except OSError as error:
-        raise unwritable_error(place, error) from None
     return place
 
 
 def show_view(view_data: ViewData) -> None:
-    """In a notebook the page, elsewhere a map of characters."""
+    """Show the page in a notebook, text elsewhere."""
     try:
         from IPython import get_ipython  # type: ignore[import-not-found, unused-ignore]
         from IPython.display import HTML, display  # type: ignore[import-not-found, unused-ignore]

@@ -1,4 +1,4 @@
-"""A sheet as JSON and as CSV, every number in full.
+"""View data as JSON and as CSV, every number in full.
 
 JSON is one object (docs/look.md has the schema):
 
@@ -22,11 +22,11 @@ from regard.disk import json_text
 from regard.look.views.view_data import ViewArray, ViewData
 
 JSON_VERSION = 1
-"""Of the JSON form: counted up when something in it changes its meaning."""
+"""Version of the JSON format, raised when the meaning of a key changes."""
 
 
 def to_json(view_data: ViewData) -> str:
-    """One object, on one line."""
+    """Return one JSON object on one line."""
     return json_text(
         {
             "format": "regard look",
@@ -42,7 +42,7 @@ def to_json(view_data: ViewData) -> str:
 
 
 def describe_array(view_data: ViewData, array: ViewArray) -> dict[str, Any]:
-    """What an array is, without its numbers."""
+    """Return the description of an array without its values."""
     return {
         "view": array.view,
         "kind": array.kind,
@@ -56,7 +56,7 @@ def describe_array(view_data: ViewData, array: ViewArray) -> dict[str, Any]:
 
 
 def to_csv(view_data: ViewData) -> str:
-    """A table with a header."""
+    """Return a table with a header, one row per value."""
     axes = [axis for array in view_data.arrays for axis in array.axes]
     over = {axis.name for axis in axes if axis.over}
     columns = [

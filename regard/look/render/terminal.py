@@ -1,6 +1,6 @@
-"""A sheet in a terminal: maps of shaded cells, small tables and bars, and the sentences; no line is too wide.
+"""View data in a terminal: heat maps of shaded cells, small tables, bars and sentences, wrapped to its width.
 
-A reader takes in a map, not fifty: heads are averaged, and of what builds up from layer to layer the last is shown.
+One map per array: heads are averaged, and of values that accumulate over layers the last layer is shown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.look.views.titles import array_title, is_fraction
+from regard.look.views.titles import array_title, bar_limit
 from regard.look.views.view_data import Axis, ViewArray, ViewData
 
 SHADES = " ░▒▓█"
@@ -22,23 +22,23 @@ CELL_WIDTH = 3
 INDENT = "  "
 NUMBER_WIDTH = 8
 MAX_TOKEN_WIDTH = 14
-"""Columns that the name of a token may take."""
+"""Width of a token label, at most."""
 MAX_NAME_WIDTH = 22
-"""Columns that the name of anything else may take."""
+"""Width of any other label, at most."""
 MAX_HEADING_HEIGHT = 8
-"""Lines that the name of a column may take."""
+"""Height of a column heading, at most."""
 MAX_MAP_ROWS = 60
-"""Rows of a map that are shown; a page shows them all."""
+"""Rows of a map, at most; a page shows all."""
 BAR_WIDTH, ZERO_LINE = 20, "│"
-"""Cells of a full bar, and where bars begin that go both ways."""
+"""Width of a full bar, and the zero line of signed bars."""
 SCIENTIFIC_BELOW = 0.01
-"""Where all numbers are smaller, three decimals tell nothing of them."""
+"""The largest value below which numbers are written in scientific notation."""
 SCATTER_SIZE = (60, 15)
-"""Columns and lines of a map of points."""
+"""Columns and lines of a scatter plot."""
 
 
 def render_text(view_data: ViewData, width: int | None = None) -> str:
-    """All arrays worth a look, then what there is to say."""
+    """Render the arrays, then the sentences."""
     columns = width or shutil.get_terminal_size().columns
     parts = [line for array in view_data.arrays for line in _render_array(view_data, array, columns)]
     notes = [textwrap.fill(note, columns) for notes in view_data.notes.values() for note in notes]
@@ -46,22 +46,23 @@ def render_text(view_data: ViewData, width: int | None = None) -> str:
 
 
 def _render_array(view_data: ViewData, array: ViewArray, terminal_width: int) -> Iterator[str]:
-    """The lines of one array, with a title; none where they would be nothing but numbers."""
+    """Yield the lines of one array under its title; none for errors, labels and eigenvalues."""
     names, shape = [axis.name for axis in array.axes], array.values.shape
-    labels = [view_data.labels(axis, size) for axis, size in zip(array.axes, shape, strict=True)]
+    labels = [view_data.display_labels(axis, size) for axis, size in zip(array.axes, shape, strict=True)]
     values, said = array.values.double(), array_title(array)
     rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
     lines: Iterator[str] = iter(())
     along: list[str] = []
-    whole = 1.0 if is_fraction(array) else 0.0
+    limit = bar_limit(array)
     if array.value_kind in ("error", "label") or values.numel() == 0 or names == ["layer", "head", "dimension"]:
         return
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
-        values, how = _reduce_to_matrix(array, labels)
+        values, selection = _reduce_to_matrix(array, labels)
         (down, across), sides = labels[-2:], array.axes[-2:]
-        if names[-1] == "output":  # inputs by outputs: a row for each output reads like a text
+        if names[-1] == "output":  # inputs by outputs: outputs become rows
             values, down, across, sides = values.mT, across, down, sides[::-1]
-        lines, said = _render_heat_map(values, down, across, terminal_width), f"{said}{how}"
+        label_width = 2 * MAX_TOKEN_WIDTH if sides[0].predicts_next else MAX_TOKEN_WIDTH
+        lines, said = _render_heat_map(values, down, across, terminal_width, label_width), f"{said}{selection}"
         along = _wrap_indented("rows: {}; columns: {}".format(*map(_describe_axis, sides)), terminal_width)
     elif names[-1] == "coordinate":
         where = f", layer {labels[0][-1]}" if names[0] == "layer" else ""
@@ -83,11 +84,11 @@ def _render_array(view_data: ViewData, array: ViewArray, terminal_width: int) ->
         lines = _render_table(values, rows, [f"k {label}" for label in labels[1]], terminal_width)
     elif values.ndim == 2:
         lines, said = (
-            _render_bars(values.mean(-1), rows, terminal_width, whole),
+            _render_bars(values.mean(-1), rows, terminal_width, limit),
             f"{said}, mean" if shape[1] > 1 else said,
         )
     else:
-        lines = _render_bars(values, rows, terminal_width, whole)
+        lines = _render_bars(values, rows, terminal_width, limit)
     yield from textwrap.wrap(said, terminal_width)
     yield from along
     yield from lines
@@ -95,17 +96,17 @@ def _render_array(view_data: ViewData, array: ViewArray, terminal_width: int) ->
 
 
 def _describe_axis(axis: Axis) -> str:
-    """What lies along an axis, and of which sides."""
+    """Return the name of an axis with its sides."""
     return axis.name if axis.over == (axis.name,) else f"{axis.name} ({', then '.join(axis.over)})"
 
 
 def _wrap_indented(text: str, terminal_width: int) -> list[str]:
-    """A text under a title, which is not to be taken for a row of what follows."""
+    """Wrap a text under a title, indented to set it off from the rows below."""
     return textwrap.wrap(text, terminal_width, initial_indent=INDENT, subsequent_indent=INDENT)
 
 
 def _reduce_by_head(array: ViewArray) -> Float[Tensor, "L H"]:
-    """A number for every head, to three digits: of its queries the most keys, the mean of anything else."""
+    """Return one number per head: counts by their maximum over queries, other values by their mean."""
     values = array.values.double()
     if values.ndim > 2:
         values = values.amax(-1) if array.value_kind == "count" else values.mean(-1)
@@ -113,7 +114,7 @@ def _reduce_by_head(array: ViewArray) -> Float[Tensor, "L H"]:
 
 
 def _reduce_to_matrix(array: ViewArray, labels: Sequence[Sequence[str]]) -> tuple[Float[Tensor, "R C"], str]:
-    """One map for an array, and which: the mean over heads and layers, or the last layer of what builds up."""
+    """Return one matrix of an array and its description: the mean over heads and layers, or the last layer."""
     values, names = array.values.double(), [axis.name for axis in array.axes[:-2]]
     if names == ["layer"]:
         return values[-1], f", layer {labels[0][-1]}"
@@ -124,11 +125,15 @@ def _reduce_to_matrix(array: ViewArray, labels: Sequence[Sequence[str]]) -> tupl
 
 
 def _render_heat_map(
-    values: Float[Tensor, "R C"], row_labels: Sequence[str], column_labels: Sequence[str], terminal_width: int
+    values: Float[Tensor, "R C"],
+    row_labels: Sequence[str],
+    column_labels: Sequence[str],
+    terminal_width: int,
+    label_width: int = MAX_TOKEN_WIDTH,
 ) -> Iterator[str]:
-    """Rows of shaded cells under the names of the columns, which stand upright; in parts where it is too wide."""
+    """Render rows of shaded cells under upright column names; in several blocks where it is too wide."""
     limit = float(values.abs().max()) or 1.0
-    margin = max(_display_width(_truncate(row)) for row in row_labels) + 1
+    margin = max(_display_width(_truncate(row, label_width)) for row in row_labels) + 1
     at_once = max(1, (terminal_width - margin) // CELL_WIDTH)
     headings = _column_headings(column_labels)
     for start in range(0, len(column_labels), at_once):
@@ -140,14 +145,16 @@ def _render_heat_map(
         for row, cells in zip(
             row_labels[:MAX_MAP_ROWS], values[:MAX_MAP_ROWS, start : start + at_once].tolist(), strict=True
         ):
-            yield (_pad(_truncate(row), margin) + "".join(_shade_cell(cell / limit) for cell in cells)).rstrip()
+            yield (
+                _pad(_truncate(row, label_width), margin) + "".join(_shade_cell(cell / limit) for cell in cells)
+            ).rstrip()
         if len(row_labels) > MAX_MAP_ROWS:
             yield f"... {len(row_labels) - MAX_MAP_ROWS} more rows; --out F.html shows all"[:terminal_width]
     yield from textwrap.wrap(_shade_legend(limit, signed=bool((values < 0).any())), terminal_width)
 
 
 def _column_headings(names: Sequence[str]) -> list[list[str]]:
-    """The letters over each column: of names that begin with their numbers (look/corpus/senses.py) only these."""
+    """Return the characters over each column; of numbered names (look/corpus/senses.py) only the number."""
     firsts = [name.partition(" ")[0] for name in names]
     numbers = [str(number) for number in range(1, len(names) + 1)]
     letters = [_split_graphemes(name) for name in (numbers if firsts == numbers else names)]
@@ -167,7 +174,7 @@ def _shade_legend(limit: float, *, signed: bool) -> str:
 def _render_sampled_map(
     values: Float[Tensor, "R C"], labels: Sequence[Sequence[str]], terminal_width: int
 ) -> Iterator[str]:
-    """A map of as many rows and columns as fit, at equal distances."""
+    """Render as many evenly spaced rows and columns as fit."""
     (rows, across), most = labels, (MAX_MAP_ROWS, _n_cells_per_line(terminal_width))
     down, right = (
         torch.linspace(0, len(names) - 1, min(len(names), fits)).round().long().tolist()
@@ -180,7 +187,7 @@ def _render_sampled_map(
 
 
 def _render_scatter(points: Float[Tensor, "N 2"], terminal_width: int) -> Iterator[str]:
-    """Points by their numbers, from 1, where they lie; of several at one place the first is seen."""
+    """Render points by their numbers from 1; of coinciding points the first is shown."""
     width, height = min(SCATTER_SIZE[0], terminal_width), SCATTER_SIZE[1]
     span = float((points.amax(0) - points.amin(0)).max()) or 1.0
     middle = (points.amax(0) + points.amin(0)) / 2
@@ -194,14 +201,14 @@ def _render_scatter(points: Float[Tensor, "N 2"], terminal_width: int) -> Iterat
 
 
 def _n_cells_per_line(terminal_width: int) -> int:
-    """Cells of a map that fit beside the longest name."""
+    """Return the number of cells that fit beside the longest label."""
     return max(1, (terminal_width - MAX_TOKEN_WIDTH - 2) // CELL_WIDTH)
 
 
 def _render_table(
     values: Float[Tensor, "R C"], row_labels: Sequence[str], column_labels: Sequence[str], terminal_width: int
 ) -> Iterator[str]:
-    """Numbers in a grid; in parts where it is too wide."""
+    """Render a table of numbers, in several blocks where it is too wide."""
     names = [row.replace("_", " ") for row in row_labels]
     margin = min(MAX_NAME_WIDTH, max(map(_display_width, names))) + 1
     at_once = max(1, (terminal_width - margin) // NUMBER_WIDTH)
@@ -216,9 +223,9 @@ def _render_table(
 def _render_bars(
     values: Float[Tensor, " N"], row_labels: Sequence[str], terminal_width: int, limit: float = 0.0
 ) -> Iterator[str]:
-    """A number and a bar a line, to the left of zero or to its right; a full bar is the limit or the largest number.
+    """Render a number and a bar per line; a full bar is the limit or the largest absolute value.
 
-    One number alone has no bar: it would always be a full one.
+    A single number without a limit has no bar.
     """
     names = [row.replace("_", " ") for row in row_labels]
     margin = min(MAX_NAME_WIDTH, max(map(_display_width, names))) + 1
@@ -236,7 +243,7 @@ def _render_bars(
 
 
 def _truncate(text: str, max_width: int = MAX_TOKEN_WIDTH) -> str:
-    """The text, or as much of it as there is room for."""
+    """Return the text, shortened to fit."""
     if _display_width(text) <= max_width:
         return text
     kept = ""
@@ -248,7 +255,7 @@ def _truncate(text: str, max_width: int = MAX_TOKEN_WIDTH) -> str:
 
 
 def _split_graphemes(text: str) -> list[str]:
-    """The letters of a text, each with the marks upon it."""
+    """Return the characters of a text, each with its combining marks."""
     letters: list[str] = []
     for character in text:
         if letters and not _display_width(character):
@@ -263,7 +270,7 @@ def _pad(text: str, width: int) -> str:
 
 
 def _display_width(text: str) -> int:
-    """How many columns a text takes in a terminal."""
+    """Return the width of a text in terminal columns."""
     return sum(
         0 if category(letter) in ("Mn", "Me", "Cf") else 2 if east_asian_width(letter) in "WF" else 1 for letter in text
     )

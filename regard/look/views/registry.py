@@ -1,251 +1,76 @@
-"""The views by name: each makes arrays (look/views/view_data.py) of what was seen, and says in words what they mean.
+"""The registry of views: each builds arrays (look/views/view_data.py) from an analysis and sentences about them.
 
-A new view is a function here, registered in `VIEWS` with what it needs and what can be chosen of it; every way of
-showing serves it. look/views/titles.py has the titles.
+A new view is a function in attention_views.py or prediction_views.py, registered in `VIEWS` with its requirement and
+its options; every renderer serves it. look/views/titles.py has the titles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
 from regard.errors import InputError, did_you_mean
-from regard.look.compute.attribution import self_contribution_summary
-from regard.look.compute.effective_attention import AttentionIdentifiability
-from regard.look.compute.faithfulness import MIN_STDS_ABOVE_RANDOM
-from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
-from regard.look.views.view_data import Axis, ValueKind, ViewArray, ViewData, merge_array_subwords
-
-if TYPE_CHECKING:
-    from regard.look.inspection import Inspection
-
-LAYER_AXIS, HEAD_AXIS = Axis("layer"), Axis("head")
-
-N_ESTIMATE_DIRECTIONS = 16
-"""Directions of each token from which faithfulness estimates attribution: what matters most is plain from few."""
-
-
-@dataclass(frozen=True)
-class ViewRequest:
-    """What of the views is wanted: one kind of attention or stack, one layer, one head; an estimate; whole words."""
-
-    kind: str | None = None
-    layer: int | None = None
-    head: int | None = None
-    estimate: int | None = None
-    words: bool = False
-
-
-ViewItems = Iterator[ViewArray | str]
-"""What a view gives: arrays, and sentences about them."""
-
-
-def attention_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    for kind in _requested_kinds(analysis, request):
-        yield ViewArray("attention", kind, "weights", _attention_axes(kind), analysis.attention(kind))
-
-
-def effective_attention_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    for kind in _requested_kinds(analysis, request):
-        yield ViewArray("effective", kind, "weights", _attention_axes(kind), analysis.effective_attention(kind))
-
-
-def value_norms_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    for kind in _requested_kinds(analysis, request):
-        yield ViewArray("norms", kind, "norms", _attention_axes(kind), analysis.norms(kind))
-
-
-def identifiability_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    for kind in _requested_kinds(analysis, request):
-        found = analysis.identifiability(kind)
-        yield describe_identifiability(kind, found)
-        for name, values in found._asdict().items():
-            nature: ValueKind = "amount" if name == "share" else "count"
-            yield ViewArray("identifiability", kind, name, _attention_axes(kind)[:3], values, nature)
-
-
-def describe_identifiability(kind: str, identifiability: AttentionIdentifiability) -> str:
-    """Identifiability in plain words; a head counts by the query that sees most."""
-    null, share = identifiability.null.amax(-1), identifiability.share.mean(-1)
-    n_keys, total, lost = int(identifiability.keys.max()), null.numel(), int((null > 0).sum())
-    keys = f"{n_keys} key{'s' if n_keys > 1 else ''}"
-    ranks = identifiability.rank.amax(-1)
-    rank = f"rank {int(ranks.min())}" + (f" to {int(ranks.max())}" if ranks.min() < ranks.max() else "")
-    if not lost:
-        heads = "the one head here is" if total == 1 else f"all {total} heads here are"
-        tell = "its output tells its weights" if total == 1 else "their outputs tell their weights"
-        return f"{kind}: {heads} identifiable: {keys}, {rank}; {tell}"
-    heads = "the one head here is" if total == 1 else f"{lost} of {total} heads here {'is' if lost == 1 else 'are'}"
-    whose = "its weights does not show in its output" if lost == 1 else "their weights does not show in their outputs"
-    return (
-        f"{kind}: {heads} not identifiable: {keys}, {rank}; {float(share[null > 0].mean()):.0%} of the norm of {whose}"
-    )
-
-
-def attribution_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    for stack in [stack for stack in _requested_stacks(analysis, request) if analysis.look_target.n_layers(stack)]:
-        over = tuple(analysis.tokens)[: list(analysis.tokens).index(stack) + 1]
-        output = Axis("output", (stack,))
-        axes = (LAYER_AXIS, Axis("input", over), output)
-        found = analysis.contributions(stack, request.estimate)
-        share = ViewArray("attribution", stack, "share", axes, found.contribution)
-        yield share
-        if found.error is not None:
-            yield ViewArray("attribution", stack, "error", axes, found.error, "error")
-            error = float((found.error / found.contribution.clamp(min=1e-30))[found.contribution > 0.01].mean())
-            yield f"{stack}: estimated from {request.estimate} directions of each token; standard error about {error:.1%}"
-        words = {name: side.words for name, side in analysis.look_target.sides.items()}
-        own, strayed = self_contribution_summary(
-            merge_array_subwords(share, words).values if request.words else found.contribution
-        )
-        sizes = [len(word.token_indices) for word in words[stack]] if request.words else [1] * own.shape[-1]
-        by_piece = own.repeat_interleave(torch.tensor(sizes).to(own.device), -1)  # merged, these are the words' again
-        yield ViewArray("attribution", stack, "own_share", (LAYER_AXIS, output), by_piece)
-        yield ViewArray("attribution", stack, "strayed", (LAYER_AXIS,), strayed)
-        token = "word" if request.words else "token"
-        yield (
-            f"{stack}: in the last layer a {token} is {float(own[-1].mean()):.0%} itself; "
-            f"to {float(strayed[-1]):.0%} of the {token}s another one contributes more"
-        )
-
-
-def similarity_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    for kind in _requested_kinds(analysis, request):
-        if not _is_bilinear(analysis, kind):
-            continue
-        n_layers, n_heads = analysis.attention(kind).shape[:2]
-        found = [[analysis.similarity(layer, head, kind) for head in range(n_heads)] for layer in range(n_layers)]
-        eigenvalues = torch.stack([torch.stack([each.eigenvalues for each in heads]) for heads in found])
-        yield ViewArray("similarity", kind, "eigenvalues", (LAYER_AXIS, HEAD_AXIS, Axis("dimension")), eigenvalues)
-        mutual = torch.tensor([[each.symmetric_fraction for each in heads] for heads in found], dtype=torch.float64)
-        yield ViewArray("similarity", kind, "mutual", (LAYER_AXIS, HEAD_AXIS), mutual)
-        positive = torch.tensor([[int(each.is_positive_semidefinite) for each in heads] for heads in found])
-        yield ViewArray("similarity", kind, "positive", (LAYER_AXIS, HEAD_AXIS), positive)
-        yield (
-            f"{kind}: {int(positive.sum())} of {positive.numel()} heads measure by a metric (positive semi-definite); "
-            f"{float(mutual.mean()):.0%} of the forms is mutual, where one without preference has 50%"
-        )
-        if request.layer is not None and request.head is not None:
-            one = found[request.layer][request.head]
-            axes = (
-                _single_entry_axis("layer", request.layer, n_layers),
-                _single_entry_axis("head", request.head, n_heads),
-                Axis("row"),
-                Axis("column"),
-            )
-            for name in ("form", "symmetric", "antisymmetric"):
-                yield ViewArray("similarity", kind, name, axes, getattr(one, name)[None, None])
-
-
-def rollout_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    for stack in [stack for stack in _requested_stacks(analysis, request) if stack in analysis.kinds]:
-        values = analysis.rollout(stack)
-        sides = tuple(analysis.tokens)
-        over = sides if values.shape[-1] > len(analysis.tokens[stack]) else (stack,)
-        yield ViewArray(
-            "rollout", stack, "rollout", (LAYER_AXIS, Axis("output", (stack,)), Axis("input", over)), values
-        )
-
-
-def gradients_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    found, sides = analysis.gradients(), tuple(analysis.tokens)
-    output = _output_axis(analysis.look_target)
-    for name in ("gradient_x_input", "integrated_gradients"):
-        yield ViewArray("gradients", "", name, (Axis("input", sides), output), getattr(found, name))
-    yield ViewArray("gradients", "", "gap", (output,), found.convergence_delta)
-    if output.ahead:
-        yield f"an output is named by the token before it: {analysis.tokens['decoder'][0]} stands for the first one"
-    predicted = (
-        "label" if analysis.look_target.output_side else "class" if analysis.look_target.output_labels else "token"
-    )
-    explained = "the score" if analysis.look_target.is_regression else f"the log-probability of a {predicted}"
-    yield (
-        f"integrated gradients sum to what the inputs change in {explained}, "
-        f"to within {float(found.convergence_delta.abs().max()):.2g}"
-    )
-
-
-def faithfulness_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    found = analysis.faithfulness(request.words, estimate=request.estimate or N_ESTIMATE_DIRECTIONS)
-    method = Axis("method", labels=tuple(found.methods))
-    yield ViewArray(
-        "faithfulness", "", "drop", (method, Axis("k", labels=tuple(map(str, found.removal_counts)))), found.drop
-    )
-    yield ViewArray("faithfulness", "", "score", (method,), found.score)
-    yield ViewArray("faithfulness", "", "error", (method,), found.std, "error")
-    if not found.removal_counts:
-        yield "there is only one input, and a prediction from nothing is none: no view can be tested on it"
-        return
-    most = f"{float(found.score[:-1].max()):.2f}"
-    chance = f"{float(found.score[-1]):.2f} ± {float(found.std[-1]):.2f}"
-    if found.best is None:
-        clear = f"only {MIN_STDS_ABOVE_RANDOM:g} times ± above that would be clear"
-        yield (
-            "no view is clearly better than removing inputs at random, for this prediction: it loses at most "
-            f"{most} of its log-probability, and {chance} by chance; {clear}"
-        )
-    else:
-        others = ", ".join(found.runners_up).replace("_", " ")
-        yield (
-            f"for this prediction trust {found.best.replace('_', ' ')}: without what that view names it loses most, "
-            f"{most} of its log-probability, and {chance} by chance"
-            + (f"; about as good, and not to be told apart: {others}" if others else "")
-        )
-
-
-def pooling_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    assert analysis.look_target.hops is not None
-    weights = analysis.look_target.hops()
-    hops = Axis("hop", labels=tuple(map(str, range(len(weights)))))
-    yield ViewArray("pooling", "", "weights", (Axis("input", tuple(analysis.tokens)), hops), weights.T)
-
-
-def positions_view(analysis: Inspection, request: ViewRequest) -> ViewItems:
-    for side in _requested_stacks(analysis, request):
-        if (vectors := analysis.position_vectors(side)) is not None:
-            yield ViewArray("positions", side, "vectors", (Axis("position", (side,)), Axis("dimension")), vectors)
+from regard.look.compute.text_analysis import TextAnalysis
+from regard.look.views.attention_views import (
+    attention_view,
+    effective_attention_view,
+    identifiability_view,
+    is_bilinear,
+    pooling_view,
+    positions_view,
+    rollout_view,
+    similarity_view,
+    value_norms_view,
+)
+from regard.look.views.focus import default_focus
+from regard.look.views.prediction_views import attribution_view, faithfulness_view, gradients_view, summary_view
+from regard.look.views.request import ViewItems, ViewRequest, requested_stacks, single_entry_axis
+from regard.look.views.view_data import ViewArray, ViewData
 
 
 class ViewRequirement(NamedTuple):
-    """What a model must have for a view, and what is said of one that has it not."""
+    """A property a model must have for a view, and the reason given for one that lacks it."""
 
-    is_met: Callable[[Inspection], bool]
+    is_met: Callable[[TextAnalysis], bool]
     unmet_reason: str
 
 
-HAS_ATTENTION = ViewRequirement(lambda seen: bool(seen.kinds), "no token of it looks at another by attention")
-HAS_LAYERS = ViewRequirement(lambda seen: any(map(seen.look_target.n_layers, seen.tokens)), "it has no layers")
+HAS_ATTENTION = ViewRequirement(lambda analysis: bool(analysis.kinds), "it has no attention between tokens")
+HAS_LAYERS = ViewRequirement(
+    lambda analysis: any(map(analysis.look_target.n_layers, analysis.tokens)), "it has no layers"
+)
 HAS_BILINEAR_FORM = ViewRequirement(
-    lambda seen: any(_is_bilinear(seen, kind) for kind in seen.kinds),
-    "none of its attentions has learned a bilinear form",
+    lambda analysis: any(is_bilinear(analysis, kind) for kind in analysis.kinds),
+    "none of its attention modules scores by a bilinear form",
 )
 HAS_SELF_ATTENTION = ViewRequirement(
-    lambda seen: any(stack in seen.kinds for stack in seen.tokens), "its tokens do not meet in self-attention"
+    lambda analysis: any(stack in analysis.kinds for stack in analysis.tokens), "it has no self-attention"
 )
 HAS_PREDICTION = ViewRequirement(
-    lambda seen: seen.look_target.head is not None, "it gives vectors and predicts nothing that could be explained"
+    lambda analysis: analysis.look_target.head is not None, "it returns vectors and makes no prediction to explain"
 )
 HAS_ATTENTION_POOLING = ViewRequirement(
-    lambda seen: seen.look_target.hops is not None, "it makes no vector of a text by attention over its tokens"
+    lambda analysis: analysis.look_target.hops is not None, "it does not pool a text by attention"
 )
 HAS_POSITION_VECTORS = ViewRequirement(
-    lambda seen: any(seen.position_vectors(side) is not None for side in seen.tokens),
-    "no vectors are added for positions; its scheme works inside attention, or it has none",
+    lambda analysis: any(analysis.position_vectors(side) is not None for side in analysis.tokens),
+    "it adds no position vectors; its positions act inside attention, or it has none",
 )
 
 
 class View(NamedTuple):
-    """What makes a view, what it needs of a model, and what can be chosen of it."""
+    """The builder of a view, its requirement, and the options it takes."""
 
-    build: Callable[[Inspection, ViewRequest], ViewItems]
+    build: Callable[[TextAnalysis, ViewRequest], ViewItems]
     requirement: ViewRequirement
     options: tuple[str, ...] = ()
 
 
 VIEWS = {
+    "summary": View(summary_view, HAS_PREDICTION, ("estimate",)),
     "attention": View(attention_view, HAS_ATTENTION, ("kind", "layer", "head")),
     "effective": View(effective_attention_view, HAS_ATTENTION, ("kind", "layer", "head")),
     "norms": View(value_norms_view, HAS_ATTENTION, ("kind", "layer", "head")),
@@ -260,57 +85,60 @@ VIEWS = {
 }
 
 
-def available_views(analysis: Inspection) -> list[str]:
-    """The views that this model has."""
+def available_views(analysis: TextAnalysis) -> list[str]:
+    """Return the names of the views that this model has."""
     return [name for name, view in VIEWS.items() if view.requirement.is_met(analysis)]
 
 
-def default_view(analysis: Inspection) -> str:
-    """The view where none is named: attention, else pooling by attention, else gradients."""
+def default_view(analysis: TextAnalysis) -> str:
+    """Return the view shown where none is named: attention, else attention pooling, else gradients."""
     return next((name for name in ("attention", "pooling") if VIEWS[name].requirement.is_met(analysis)), "gradients")
 
 
-def build_view_data(analysis: Inspection, view: str, request: ViewRequest) -> ViewData:
-    """The arrays and sentences of one view, or of ``all`` there are for this model."""
+def build_view_data(analysis: TextAnalysis, view: str, request: ViewRequest) -> ViewData:
+    """Build the arrays and sentences of one view, or of ``all`` views of this model."""
     check_request(analysis, view, request)
     arrays: list[ViewArray] = []
     notes: dict[str, list[str]] = {}
     names = available_views(analysis) if view == "all" else [view] if VIEWS[view].requirement.is_met(analysis) else []
     for name in names:
-        for found in VIEWS[name].build(analysis, request):
-            if isinstance(found, str):
-                notes.setdefault(name, []).append(found)
+        for item in VIEWS[name].build(analysis, request):
+            if isinstance(item, str):
+                notes.setdefault(name, []).append(item)
             else:
-                arrays.append(_select_layer_and_head(replace(found, values=found.values.detach().cpu()), request))
+                arrays.append(_select_layer_and_head(replace(item, values=item.values.detach().cpu()), request))
     if not arrays:
-        why = "it has none" if view == "all" else VIEWS[view].requirement.unmet_reason
+        why = "it has no view" if view == "all" else VIEWS[view].requirement.unmet_reason
         others = [name for name in available_views(analysis) if name != view]
         raise InputError(f"this model has nothing to show for --view {view}: {why}{_suggest_views(others)}")
-    return ViewData(_collect_sides(analysis, arrays), arrays, notes, analysis.about)
+    next_tokens = {name: side.next_tokens for name, side in analysis.look_target.sides.items() if side.next_tokens}
+    return ViewData(
+        _collect_sides(analysis, arrays), arrays, notes, analysis.about, next_tokens, default_focus(analysis)
+    )
 
 
 def _suggest_views(others: Sequence[str], prefix: str = "; ") -> str:
-    """The end of a message: the views to look at instead, if any."""
+    """Return the end of a message: the views to look at instead, if any."""
     return f"{prefix}look at: {', '.join(others)}" if others else ""
 
 
-def _collect_sides(analysis: Inspection, arrays: Sequence[ViewArray]) -> dict[str, list[str]]:
-    """The sides of the model, and its outputs where an array lies over them."""
+def _collect_sides(analysis: TextAnalysis, arrays: Sequence[ViewArray]) -> dict[str, list[str]]:
+    """Return the sides of the model, and its outputs if an array has an axis over them."""
     outputs = {analysis.look_target.output_side: list(analysis.look_target.output_labels)}
     used = {side for array in arrays for axis in array.axes for side in axis.over}
     return analysis.tokens | {side: names for side, names in outputs.items() if side in used}
 
 
-def check_request(analysis: Inspection, view: str, request: ViewRequest) -> None:
-    """Refuse what is not there, before any work; of all views, each has only some things to choose."""
+def check_request(analysis: TextAnalysis, view: str, request: ViewRequest) -> None:
+    """Refuse an unknown view, option, layer or head before any computation."""
     if view != "all" and view not in VIEWS:
-        raise InputError(f"no view is called '{view}'; {did_you_mean(view, [*VIEWS, 'all'])}")
+        raise InputError(f"unknown view '{view}'; {did_you_mean(view, [*VIEWS, 'all'])}")
     for name in ("kind", "layer", "head", "estimate"):
         if getattr(request, name) is not None and view != "all" and name not in VIEWS[view].options:
             others = [other for other in available_views(analysis) if name in VIEWS[other].options]
             raise InputError(f"{view} has no {name} to choose; leave it out{_suggest_views(others, ', or ')}")
     if request.kind is not None:
-        _requested_stacks(analysis, request)
+        requested_stacks(analysis, request)
     for kind in analysis.kinds if request.kind is None else [request.kind] if request.kind in analysis.kinds else []:
         modules = list(analysis.look_target.attentions(kind).values())
         for name, number, count in (("layer", request.layer, len(modules)), ("head", request.head, modules[0].n_heads)):
@@ -319,59 +147,13 @@ def check_request(analysis: Inspection, view: str, request: ViewRequest) -> None
 
 
 def _select_layer_and_head(array: ViewArray, request: ViewRequest) -> ViewArray:
-    """The layer and head asked for, of an array that has them."""
+    """Return the requested layer and head of an array that has these axes."""
     for name, number in (("layer", request.layer), ("head", request.head)):
-        place = array.axis_index(name)
-        if number is not None and place >= 0 and not array.axes[place].labels:
-            axis = _single_entry_axis(name, number, array.values.shape[place])
-            axes = (*array.axes[:place], axis, *array.axes[place + 1 :])
+        dim = array.axis_index(name)
+        if number is not None and dim >= 0 and not array.axes[dim].labels:
+            axis = single_entry_axis(name, number, array.values.shape[dim])
+            axes = (*array.axes[:dim], axis, *array.axes[dim + 1 :])
             array = replace(
-                array, axes=axes, values=array.values.index_select(place, torch.tensor([int(axis.labels[0])]))
+                array, axes=axes, values=array.values.index_select(dim, torch.tensor([int(axis.labels[0])]))
             )
     return array
-
-
-def _single_entry_axis(name: str, index: int, length: int) -> Axis:
-    """An axis with one of its entries; -1 is the last."""
-    return Axis(name, labels=(str(index % length),))
-
-
-def _attention_axes(kind: str) -> tuple[Axis, Axis, Axis, Axis]:
-    return (
-        LAYER_AXIS,
-        HEAD_AXIS,
-        Axis("query", (ATTENTION_KINDS[kind].query_side,)),
-        Axis("key", (ATTENTION_KINDS[kind].key_side,)),
-    )
-
-
-def _output_axis(look_target: LookTarget) -> Axis:
-    """What is predicted: the outputs that have names, or one for each token of the last side."""
-    if look_target.output_side:
-        return Axis("output", (look_target.output_side,))
-    if look_target.output_labels:
-        return Axis("output", labels=look_target.output_labels)
-    last = list(look_target.sides)[-1]
-    return Axis("output", (last,), ahead=last == "decoder")
-
-
-def _is_bilinear(analysis: Inspection, kind: str) -> bool:
-    return all(module.bilinear_factors(0) is not None for module in analysis.look_target.attentions(kind).values())
-
-
-def _requested_kinds(analysis: Inspection, request: ViewRequest) -> list[str]:
-    """The kinds of attention asked for."""
-    if request.kind is None:
-        return analysis.kinds
-    analysis.look_target.attentions(request.kind)
-    return [request.kind]
-
-
-def _requested_stacks(analysis: Inspection, request: ViewRequest) -> list[str]:
-    """The stacks asked for; cross-attention belongs to the stack that looks."""
-    if request.kind is None:
-        return list(analysis.tokens)
-    if request.kind in analysis.tokens:
-        return [request.kind]
-    analysis.look_target.attentions(request.kind)
-    return [ATTENTION_KINDS[request.kind].query_side]

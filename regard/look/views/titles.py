@@ -1,54 +1,63 @@
-"""What the numbers of an array are, in words: for the titles of every way of showing."""
+"""Titles of arrays, and the absolute scale of those that have one, for every renderer."""
 
 from __future__ import annotations
 
 from regard.look.views.view_data import ViewArray
 
 ARRAY_DESCRIPTIONS = {
-    "norms.norms": "weights times the length of what they carry",
-    "identifiability.keys": "keys that a query sees, at most",
-    "identifiability.rank": "rank of what they carry",
-    "identifiability.null": "dimensions of weights that do not show",
-    "identifiability.share": "share of the weights' norm that does not show",
-    "attribution.share": "share of each input in each output",
-    "attribution.error": "standard error of the share of each input",
-    "attribution.own_share": "share of itself in each output",
-    "attribution.strayed": "share with more of another input",
+    "summary.importance": "importance of each input to each output, by the most faithful view",
+    "norms.norms": "weights times the norm of the values",
+    "identifiability.keys": "keys per query, at most",
+    "identifiability.rank": "rank of the values",
+    "identifiability.null": "dimensions of the null space of the weights",
+    "identifiability.share": "fraction of the norm of the weights without effect",
+    "attribution.share": "contribution of each input to each output",
+    "attribution.error": "standard error of the contributions",
+    "attribution.own_share": "contribution of each token to its own output",
+    "attribution.strayed": "fraction of outputs dominated by another input",
     "similarity.eigenvalues": "eigenvalues of the symmetric part",
-    "similarity.form": "the form M of x M y",
+    "similarity.form": "the bilinear form M of x M y",
     "similarity.symmetric": "symmetric part of M",
     "similarity.antisymmetric": "antisymmetric part of M",
-    "similarity.mutual": "share that is mutual",
-    "similarity.positive": "1 where it is a metric",
+    "similarity.mutual": "symmetric fraction",
+    "similarity.positive": "1 where the form is a metric",
     "rollout.rollout": "each input in each output",
-    "gradients.gap": "what integrated gradients do not account for",
-    "faithfulness.drop": "log-probability lost without the first k inputs",
-    "faithfulness.score": "log-probability lost, mean over k",
-    "pooling.weights": "how much each token counts in the vector of the text",
+    "gradients.gap": "convergence delta of integrated gradients",
+    "faithfulness.drop": "drop of the log-probability without the top k inputs",
+    "faithfulness.score": "drop of the log-probability, mean over k",
+    "pooling.weights": "weight of each token in the vector of the text",
     "positions.vectors": "added to each token",
-    "match.evidence": "what each pair adds to the cosine",
-    "match.of_text": "what the text adds to the cosine",
-    "match.of_pair": "what the pair adds to the cosine",
+    "match.evidence": "contribution of each pair to the cosine",
+    "match.of_text": "contribution of the text to the cosine",
+    "match.of_pair": "contribution of the pair to the cosine",
     "senses.distance": "1 - cosine between occurrences",
     "senses.mean": "1 - cosine, mean over pairs of occurrences",
-    "senses.map": "occurrences in the plane in which they differ most",
-    "clusters.map": "texts in the plane in which they differ most",
+    "senses.map": "occurrences along their first two principal components",
+    "clusters.map": "texts along their first two principal components",
 }
-"""What the numbers of an array are, where its name does not say it."""
+"""Descriptions of arrays whose name is not enough."""
 
 FRACTION_ARRAYS = {
     *("identifiability.share", "similarity.mutual"),
     *("attribution.share", "attribution.own_share", "attribution.strayed"),
 }
-"""Arrays of shares: they are drawn against 1, not against the largest of them."""
+"""Arrays of fractions, drawn on a scale from 0 to 1."""
+
+UNIT_SCALE_ARRAYS = {*FRACTION_ARRAYS, "gradients.gap"}
+"""Arrays whose bars are drawn against 1 or their largest value, if that is more: a small one must look small."""
 
 
 def array_title(array: ViewArray) -> str:
-    """What an array is, for a reader."""
-    said = ARRAY_DESCRIPTIONS.get(f"{array.view}.{array.name}", array.name.replace("_", " "))
-    return f"{array.kind} {array.view}: {said}".strip()
+    """Return the title of an array."""
+    description = ARRAY_DESCRIPTIONS.get(f"{array.view}.{array.name}", array.name.replace("_", " "))
+    return f"{array.kind} {array.view}: {description}".strip()
 
 
 def is_fraction(array: ViewArray) -> bool:
-    """Whether its numbers are shares of one."""
+    """Return True if the values are fractions of 1."""
     return f"{array.view}.{array.name}" in FRACTION_ARRAYS
+
+
+def bar_limit(array: ViewArray) -> float:
+    """Return the value of a full bar; 0 where the largest value is one."""
+    return 1.0 if f"{array.view}.{array.name}" in UNIT_SCALE_ARRAYS else 0.0

@@ -1,7 +1,7 @@
-"""Views as data: numbers with named axes over the tokens of a text.
+"""View data: numbers with named axes over the tokens of a text.
 
-Everything `look` shows is a `Sheet` of arrays like these; the page, the figures, the terminal, JSON and CSV are drawn
-from the sheet alone, so a new view or a new model needs no new drawing.
+Everything `look` shows is a `ViewData` of arrays like these; the page, the figures, the terminal, JSON and CSV are
+rendered from it alone, so a new view or a new model needs no new rendering code.
 
     attention, encoder, weights      (layer, head, query, key)      query and key over the tokens of the encoder
     attribution, decoder, share      (layer, input, output)         input over source and target, output over target
@@ -20,33 +20,33 @@ from torch import Tensor
 from regard.text.subwords import Word
 
 SUMMED_AXES = ("key", "input", "text", "pair")
-"""Axes along which tokens give: pieces of one word add up. Along all others a word is the mean of its pieces."""
+"""Axes along which the subwords of a word are summed; along all others they are averaged."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What lies along one axis of an array: the tokens of some sides, one side after another, or named entries.
+    """One axis of an array: over the tokens of some sides, one side after another, or over named entries.
 
-    `ahead`: what lies at a token is of the one that is written after it; the first token begins the text and is a
-    word by itself.
+    With `predicts_next`, the entry at a token belongs to the token written after it (a decoder's queries and outputs);
+    the first token is the start of the sequence and a word of its own.
     """
 
     name: str
     over: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
-    ahead: bool = False
+    predicts_next: bool = False
 
 
 ValueKind = Literal["amount", "count", "error", "label"]
-"""How several numbers become one. Amounts add up or are averaged; errors do so as independent ones do, by their
-squares; of counts, the largest stands for all. Labels only tell things apart: they are the colours of a map."""
+"""The way several numbers are merged into one: amounts are summed or averaged, errors likewise by their squares, as
+independent errors are; of counts the largest is taken. Labels are group numbers: the colours of a scatter plot."""
 
 
 @dataclass(frozen=True)
 class ViewArray:
-    """The numbers of a view: of one kind of attention or one stack (or ``""``), by a name of their own.
+    """A named array of a view, for one kind of attention or one stack (or ``""``).
 
-    Of labels, `names` may say what each of them stands for, from 0.
+    An array of labels may carry the `names` of the groups 0, 1, ...
     """
 
     view: str
@@ -62,71 +62,112 @@ class ViewArray:
 
     @property
     def qualified_name(self) -> str:
-        """As in ``attention.cross.weights``."""
+        """Return the dotted name, as in ``attention.cross.weights``."""
         return ".".join(part for part in (self.view, self.kind, self.name) if part)
 
     def axis_index(self, name: str) -> int:
-        """The place of an axis; -1 where the array has none of that name."""
-        return next((place for place, axis in enumerate(self.axes) if axis.name == name), -1)
+        """Return the index of the axis of that name, or -1."""
+        return next((index for index, axis in enumerate(self.axes) if axis.name == name), -1)
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The selection a page opens with: a kind of attention, a layer, a head, and one token of each side."""
+
+    kind: str = ""
+    layer: int = 0
+    head: int = 0
+    tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ViewData:
-    """What was seen of one text: the tokens of each side, arrays over them, and what there is to say in words.
+    """The views of one text: the tokens of each side, arrays over them, and sentences by view (`notes`).
 
-    `about` holds single facts (model, difference between seen and fused pass, ...); `notes` sentences by view.
+    `about` holds single facts (model, difference between the recorded and the fused pass, ...); `next_tokens` the
+    tokens a decoder writes after reading each of its own; `focus` the selection a page opens with.
     """
 
     sides: Mapping[str, Sequence[str]]
     arrays: Sequence[ViewArray]
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     about: Mapping[str, object] = field(default_factory=dict)
+    next_tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    focus: Focus = field(default_factory=Focus)
+
+    def display_labels(self, axis: Axis, length: int) -> list[str]:
+        """Return the labels a reader sees; where an axis predicts the next token, ``read → written``."""
+        labels = self.labels(axis, length)
+        if not axis.predicts_next or not self.next_tokens.keys() >= set(axis.over):
+            return labels
+        written = [token for side in axis.over for token in self.next_tokens[side]]
+        return [f"{read} → {after}" for read, after in zip(labels, written, strict=True)]
 
     def labels(self, axis: Axis, length: int) -> list[str]:
-        """What stands along an axis: tokens, named entries, or numbers from 0."""
+        """Return the entries along an axis: tokens, named entries, or numbers from 0."""
         if axis.over:
             return [token for side in axis.over for token in self.sides[side]]
         return list(axis.labels) or [str(number) for number in range(length)]
 
     def arrays_of(self, view: str) -> Iterator[ViewArray]:
-        """The arrays of one view."""
+        """Iterate over the arrays of one view."""
         return (array for array in self.arrays if array.view == view)
 
 
 def merge_subwords(view_data: ViewData, words: Mapping[str, Sequence[Word]]) -> ViewData:
-    """The sheet with pieces merged to words, on every axis over tokens.
+    """Return the view data with subwords merged to words, on every axis over tokens.
 
-    A word gives what its pieces give together, and receives what they receive on average; so rows of attention and
-    columns of attribution still sum to 1. A side without `words` is not made of pieces, and stays.
+    Along inputs and keys the subwords of a word are summed, along outputs and queries averaged; so rows of attention
+    and columns of attribution still sum to 1. A side that is not in `words` stays as it is.
     """
     arrays = [merge_array_subwords(array, words) for array in view_data.arrays]
     texts = {side: [word.text for word in each] for side, each in words.items()}
+    written = {
+        side: [*texts[side][1:], tokens[-1]] if side in texts else tokens
+        for side, tokens in view_data.next_tokens.items()
+    }
+    focus = {
+        side: _merged_index(index, words[side], side in written) if side in words else index
+        for side, index in view_data.focus.tokens.items()
+    }
     return replace(
-        view_data, sides={side: texts.get(side, tokens) for side, tokens in view_data.sides.items()}, arrays=arrays
+        view_data,
+        sides={side: texts.get(side, tokens) for side, tokens in view_data.sides.items()},
+        arrays=arrays,
+        next_tokens=written,
+        focus=replace(view_data.focus, tokens=focus),
     )
 
 
+def _merged_index(token: int, words: Sequence[Word], predicts_next: bool) -> int:
+    """Return the entry of a merged axis that holds the entry of a token."""
+    by_token = [number for number, word in enumerate(words) for _ in word.token_indices]
+    if predicts_next:
+        return by_token[token + 1] - 1 if token + 1 < len(by_token) else len(words) - 1
+    return by_token[token]
+
+
 def merge_array_subwords(array: ViewArray, words: Mapping[str, Sequence[Word]]) -> ViewArray:
-    """The array with pieces merged to words."""
+    """Return the array with subwords merged to words."""
     values = array.values if array.values.is_floating_point() or array.value_kind == "count" else array.values.double()
-    for place, axis in enumerate(array.axes):
+    for dim, axis in enumerate(array.axes):
         if axis.over and words.keys() >= set(axis.over):
-            parts = values.split(_subwords_per_word(axis, words), place)
-            values = torch.stack([_merge_subword_values(part, place, axis, array.value_kind) for part in parts], place)
+            parts = values.split(_subwords_per_word(axis, words), dim)
+            values = torch.stack([_merge_subword_values(part, dim, axis, array.value_kind) for part in parts], dim)
     return replace(array, values=values)
 
 
 def _subwords_per_word(axis: Axis, words: Mapping[str, Sequence[Word]]) -> list[int]:
-    """How many pieces each word has along an axis."""
+    """Return the number of subwords of each word along an axis."""
     sizes = [len(word.token_indices) for side in axis.over for word in words[side]]
-    if not axis.ahead:
+    if not axis.predicts_next:
         return sizes
     assert sizes[0] == 1, sizes
-    return [*sizes[1:], 1]  # the first word is not written, and after the last comes one token, the end
+    return [*sizes[1:], 1]  # the start token is never written; after the last word comes one token, the end
 
 
 def _merge_subword_values(values: Tensor, dim: int, axis: Axis, value_kind: ValueKind) -> Tensor:
-    """What the pieces of one word make along an axis."""
+    """Merge the values of the subwords of one word along an axis."""
     if value_kind == "count":
         return values.amax(dim)
     total = values.sum(dim) if value_kind == "amount" else values.square().sum(dim).sqrt()

@@ -1,11 +1,12 @@
-"""Weights of other libraries in and out: Hugging Face directories of BERT, RoBERTa, DistilBERT, GPT-2, Marian, BART.
+"""Import and export of Hugging Face directories: BERT, RoBERTa, XLM-R, DistilBERT, GPT-2, Marian, BART.
 
-    read(directory)     their config.json, model.safetensors and tokenizer.json (or vocab.txt) as a `Found`
-    found.fill(model)   their weights in a model of ours
-    write(...)          a model of ours as a directory that their library loads
+    read_hf_directory(directory)   config.json, model.safetensors and tokenizer.json (or vocab.txt) as an `HFCheckpoint`
+    checkpoint.load_into(model)    its weights in a model of regard
+    write_hf_directory(...)        a model of regard as a directory that transformers loads
 
-Both ways go through the same tables, one file for each family: names of keys (options.py) and tensors (tensors.py).
-Numbers are the same on both sides (bench/transformers_parity.py). What we do not have is refused by its name, never half-loaded.
+Both directions use the same tables, one file for each family: config keys (hf_config.py) and tensors
+(weight_mapping.py). Outputs are equal on both sides (bench/transformers_parity.py). Unsupported features are refused by
+name; nothing is loaded in part.
 """
 
 from regard.models.exchange.exporting import choose_hf_family, write_hf_directory

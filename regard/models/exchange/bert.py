@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019), and with it MiniLM and whatever else is stored as one."""
+"""BERT (Devlin et al. 2019), and models stored as one, such as MiniLM."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ KEYS = (
 
 EMBEDDING = {
     "embedding.tokens": "embeddings.word_embeddings",
-    "embedding.positions.vectors": "embeddings.position_embeddings",
-    "embedding.parts": "embeddings.token_type_embeddings",
+    "embedding.positions.embedding": "embeddings.position_embeddings",
+    "embedding.token_types": "embeddings.token_type_embeddings",
 }
 
 LAYER: ModuleMapping = {
     "attention.projection": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.output": "attention.output.dense",
-    "around_attention.norm": "attention.output.LayerNorm",
-    "feed_forward.inner": "intermediate.dense",
-    "feed_forward.outer": "output.dense",
-    "around_feed_forward.norm": "output.LayerNorm",
+    "attention_residual.norm": "attention.output.LayerNorm",
+    "feed_forward.up_projection": "intermediate.dense",
+    "feed_forward.down_projection": "output.dense",
+    "feed_forward_residual.norm": "output.LayerNorm",
 }
 
 HEAD_MODULES = {
@@ -55,12 +55,13 @@ HEAD_MODULES = {
 
 @dataclass(frozen=True, kw_only=True)
 class BertFamily(HFEncoderFamily):
-    """bert-base says that it is a BertForMaskedLM, and holds all that BertForPreTraining has."""
+    """BERT; bert-base names BertForMaskedLM as its class but holds all tensors of BertForPreTraining."""
 
     def head_names(self, architecture: str, tensor_names: Container[str]) -> tuple[str, ...]:
-        whole = "cls.seq_relationship.weight" in tensor_names and POOLER_WEIGHT in tensor_names
-        more = whole and architecture == "BertForMaskedLM"
-        return super().head_names("BertForPreTraining" if more else architecture, tensor_names)
+        has_all_heads = "cls.seq_relationship.weight" in tensor_names and POOLER_WEIGHT in tensor_names
+        if has_all_heads and architecture == "BertForMaskedLM":
+            architecture = "BertForPreTraining"
+        return super().head_names(architecture, tensor_names)
 
 
 BERT = BertFamily(

@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019): BERT without parts of the input and without a pooler, but for its head of texts."""
+"""DistilBERT (Sanh et al. 2019): BERT without token types, and without a pooler except for sequence classification."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ KEYS = (
 LAYER: ModuleMapping = {
     "attention.projection": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
     "attention.output": "attention.out_lin",
-    "around_attention.norm": "sa_layer_norm",
-    "feed_forward.inner": "ffn.lin1",
-    "feed_forward.outer": "ffn.lin2",
-    "around_feed_forward.norm": "output_layer_norm",
+    "attention_residual.norm": "sa_layer_norm",
+    "feed_forward.up_projection": "ffn.lin1",
+    "feed_forward.down_projection": "ffn.lin2",
+    "feed_forward_residual.norm": "output_layer_norm",
 }
 
 DISTILBERT = HFEncoderFamily(
@@ -43,7 +43,7 @@ DISTILBERT = HFEncoderFamily(
     extra_config_values={"attention_dropout": 0.0, "sinusoidal_pos_embds": False},
     embedding_modules={
         "embedding.tokens": "embeddings.word_embeddings",
-        "embedding.positions.vectors": "embeddings.position_embeddings",
+        "embedding.positions.embedding": "embeddings.position_embeddings",
     },
     layers_name="transformer.layer",
     layer_modules=LAYER,

@@ -1,6 +1,6 @@
-"""Families of encoders: one way to put them together from the tables of bert.py, roberta.py and distilbert.py.
+"""Encoder families, built from the tables of bert.py, roberta.py and distilbert.py.
 
-The class of a model says which heads it has: ``Bert`` + ``ForMaskedLM``.
+The class name of a model tells its heads: ``Bert`` + ``ForMaskedLM``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POOLER_MODULES = {"heads.pooler.dense": "pooler.dense"}
 POOLER_WEIGHT = "pooler.dense.weight"
 
 BASE_MODEL_SUFFIX = "Model"
-"""What follows the stem in the name of a body without a head."""
+"""The suffix of the class of a base model, which has no head."""
 
 HEADS_BY_SUFFIX = {
     BASE_MODEL_SUFFIX: ("pooler",),
@@ -30,7 +30,7 @@ HEADS_BY_SUFFIX = {
     "ForSequenceClassification": ("pooler", "label"),
     "ForTokenClassification": ("tags",),
 }
-"""The heads of ours that each class has; the pooler of a body may be missing."""
+"""The heads of each class, by their names in regard; a base model may lack the pooler."""
 
 CONSTANT_FIELDS = {"architecture": "transformer", "positions": "learned", "norm": "post", "embedding": "normed"}
 IGNORED_TENSORS = ("embeddings.position_ids", "embeddings.token_type_ids")
@@ -40,9 +40,9 @@ IGNORED_TENSORS = ("embeddings.position_ids", "embeddings.token_type_ids")
 class HFEncoderFamily(HFModelFamily):
     """A family of encoders.
 
-    `stem` begins the names of its classes and `endings` are those that are read here. `layer` is a layer under the
-    name `layers`, `tops` are the modules of each head; the words of a masked-word head are those of the module
-    `decoder`, but for its bias where that has a name of its own. `pooler` is the activation before a head of texts.
+    A class name is `class_prefix` and a suffix of `heads_by_suffix`. `layer_modules` are the modules of a layer, under
+    `layers_name`; `head_modules` are those of each head. The output embedding of the masked LM head is `decoder_name`
+    and its bias `bias_name`. `pooler_activation` is the activation before sequence classification.
     """
 
     Config: ClassVar[type[TransformerConfig]] = TransformerEncoderConfig
@@ -59,25 +59,25 @@ class HFEncoderFamily(HFModelFamily):
 
     @property
     def architectures(self) -> Iterable[str]:
-        return [self.class_prefix + ending for ending in self.heads_by_suffix]
+        return [self.class_prefix + suffix for suffix in self.heads_by_suffix]
 
     def head_names(self, architecture: str, tensor_names: Container[str]) -> tuple[str, ...]:
-        ending = architecture.removeprefix(self.class_prefix)
-        return () if ending == BASE_MODEL_SUFFIX and POOLER_WEIGHT not in tensor_names else self.heads_by_suffix[ending]
+        suffix = architecture.removeprefix(self.class_prefix)
+        return () if suffix == BASE_MODEL_SUFFIX and POOLER_WEIGHT not in tensor_names else self.heads_by_suffix[suffix]
 
     def config_fields(self, hf_config: HFConfig, tensor_names: Container[str]) -> dict[str, Any]:
         return {**super().config_fields(hf_config, tensor_names), "pooler": self.pooler_activation}
 
     def architecture_for(self, model: TransformerEncoder) -> str:
         heads = set(model.heads)
-        fitting = [
-            ending
-            for ending, has in self.heads_by_suffix.items()
-            if set(has) == heads or (ending == BASE_MODEL_SUFFIX and not heads)
+        suffixes = [
+            suffix
+            for suffix, head_names in self.heads_by_suffix.items()
+            if set(head_names) == heads or (suffix == BASE_MODEL_SUFFIX and not heads)
         ]
-        if not fitting:
-            raise InputError(f"no {self.name} has just these heads: {', '.join(model.heads)}")
-        return self.class_prefix + fitting[0]
+        if not suffixes:
+            raise InputError(f"no {self.name} class has exactly these heads: {', '.join(model.heads)}")
+        return self.class_prefix + suffixes[0]
 
     def to_hf_config(self, model: TransformerEncoder) -> dict[str, Any]:
         if "pooler" in model.heads:
@@ -92,29 +92,29 @@ class HFEncoderFamily(HFModelFamily):
         return super().to_hf_config(model)
 
     def weight_mappings(self, model: TransformerEncoder) -> list[WeightMapping]:
-        top = [line for head in model.heads for line in self._head_mappings(model, head)]
-        lines = list(self._body_mappings(model))
-        if "pooler" in model.heads and not any(line.name.startswith("heads.pooler") for line in top):
-            lines += map_modules(POOLER_MODULES)
-        return lines + top
+        heads = [mapping for head in model.heads for mapping in self._head_mappings(model, head)]
+        body = list(self._body_mappings(model))
+        if "pooler" in model.heads and not any(mapping.name.startswith("heads.pooler") for mapping in heads):
+            body += map_modules(POOLER_MODULES)
+        return body + heads
 
     def _body_mappings(self, model: TransformerEncoder) -> Iterator[WeightMapping]:
         tied = "masked" in model.heads and model.config.tied
-        for line in map_weights(self.embedding_modules):
-            tokens = line.name == "embedding.tokens.weight"
-            yield replace(line, tied_names=(f"{self.decoder_name}.weight",)) if tied and tokens else line
+        for mapping in map_weights(self.embedding_modules):
+            tokens = mapping.name == "embedding.tokens.weight"
+            yield replace(mapping, tied_names=(f"{self.decoder_name}.weight",)) if tied and tokens else mapping
         yield from map_modules({"embedding.norm": "embeddings.LayerNorm"})
         for i in range(model.config.n_layers):
             yield from map_modules(self.layer_modules, f"encoder.{i}.", f"{self.layers_name}.{i}.")
 
     def _head_mappings(self, model: TransformerEncoder, head: str) -> Iterator[WeightMapping]:
-        for line in map_modules(self.head_modules.get(head, {})):
-            yield replace(line, in_body=False)
+        for mapping in map_modules(self.head_modules.get(head, {})):
+            yield replace(mapping, in_body=False)
         if head == "masked":
             yield from self._masked_lm_mappings(tied=model.config.tied)
 
     def _masked_lm_mappings(self, *, tied: bool) -> Iterator[WeightMapping]:
-        """The bias of a masked-word head, which has two names in most files, and its vectors where they are its own."""
+        """Yield the bias of the masked LM head, which most files store twice, and its output embedding if untied."""
         name = f"{self.decoder_name}.bias"
         if tied:
             yield WeightMapping(
@@ -130,4 +130,4 @@ class HFEncoderFamily(HFModelFamily):
                 legacy_names=(self.bias_name,) if name != self.bias_name else (),
                 in_body=False,
             )
-            yield WeightMapping("heads.masked.words.weight", (f"{self.decoder_name}.weight",), in_body=False)
+            yield WeightMapping("heads.masked.output_embedding.weight", (f"{self.decoder_name}.weight",), in_body=False)

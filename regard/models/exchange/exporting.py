@@ -1,6 +1,6 @@
-"""A model of ours becomes a directory of theirs, which their library loads and which gives the same numbers.
+"""Export of a model as a Hugging Face directory, which transformers loads and which gives the same outputs.
 
-Whatever has no equal there is refused by its name before anything is written. config.json comes last.
+Features without an equivalent are refused by name before anything is written. config.json is written last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from regard.text.special_tokens import SpecialTokenTemplate
 from regard.text.tokenizer import Tokenizer, TokenizerPair
 
 SAFETENSORS_METADATA = {"format": "pt"}
-"""Without it their library does not know whose tensors these are."""
+"""Without it transformers does not know the framework of the tensors."""
 
 MODEL_INPUTS = ("input_ids", "attention_mask")
 TOKEN_TYPE_IDS = "token_type_ids"
@@ -42,7 +42,7 @@ TaskTable = Mapping[str, Any]
 
 
 class TokenizerExport(NamedTuple):
-    """What depends on the vocabulary: keys of the config, its special tokens, those around texts, what models take."""
+    """The parts of an export that depend on the vocabulary."""
 
     config_values: dict[str, Any]
     special_ids: dict[str, int | None]
@@ -51,13 +51,15 @@ class TokenizerExport(NamedTuple):
 
 
 def choose_hf_family(model: Any, tokenizers: TokenizerPair) -> HFModelFamily:
-    """The family of theirs that is nearest to a model of ours."""
+    """Return the Hugging Face family that a model can be exported as."""
     if isinstance(model, TransformerLM):
         return GPT2
     if isinstance(model, TransformerSeq2Seq):
         return BART if model.config.positions == "learned" else MARIAN
     if not isinstance(model, TransformerEncoder):
-        raise InputError(f"model.architecture = {model.config.architecture!r} has no counterpart there; not exported")
+        raise InputError(
+            f"model.architecture = {model.config.architecture!r} has no Hugging Face equivalent; not exported"
+        )
     if model.config.n_parts == 0:
         return DISTILBERT
     if model.config.first_position == 0:
@@ -68,20 +70,20 @@ def choose_hf_family(model: Any, tokenizers: TokenizerPair) -> HFModelFamily:
 def write_hf_directory(
     directory: Path, model: Any, task: TaskTable, tokenizers: TokenizerPair, labels: Sequence[str] = ()
 ) -> None:
-    """Write a model with its vocabulary and the labels it knows."""
+    """Write a model with its tokenizer and labels."""
     family = choose_hf_family(model, tokenizers)
-    words = _tokenizer_export(model, family, task, tokenizers)
-    table = {**family.to_hf_config(model), **words.config_values, **_label_values(task, labels)}
-    prefix = "" if table["architectures"][0].endswith(BASE_MODEL_SUFFIX) else family.prefix
+    export = _tokenizer_export(model, family, task, tokenizers)
+    hf_config = {**family.to_hf_config(model), **export.config_values, **_label_values(task, labels)}
+    prefix = "" if hf_config["architectures"][0].endswith(BASE_MODEL_SUFFIX) else family.prefix
     directory.mkdir(parents=True, exist_ok=True)
     write_tensors(
         directory / WEIGHTS_FILE, to_hf_tensors(model, family.weight_mappings(model), prefix), SAFETENSORS_METADATA
     )
-    _write_tokenizers(directory, words, tokenizers, model.config.n_positions)
+    _write_tokenizers(directory, export, tokenizers, model.config.n_positions)
     if task["name"] == "pretrain":
-        said = SentenceTransformersConfig(directory, task["pooling"], task["normalised"], task["length"])
-        write_sentence_transformers_config(directory, said, model.config.d_model)
-    write_json(directory / CONFIG_FILE, table)
+        sentence_config = SentenceTransformersConfig(directory, task["pooling"], task["normalised"], task["length"])
+        write_sentence_transformers_config(directory, sentence_config, model.config.d_model)
+    write_json(directory / CONFIG_FILE, hf_config)
 
 
 def _tokenizer_export(
@@ -95,26 +97,26 @@ def _tokenizer_export(
 
 
 def _encoder_export(model: TransformerEncoder, tokenizer: Tokenizer) -> TokenizerExport:
-    frame = SpecialTokenTemplate.from_tokenizer(tokenizer)
-    config, one_part = model.config, len(frame.pair_separator_ids) > 1
-    if config.first_position not in (0, frame.pad_id + 1):
-        found = f"model.first_position = {config.first_position}, but the pad token has the id {frame.pad_id}"
+    template = SpecialTokenTemplate.from_tokenizer(tokenizer)
+    config, one_type = model.config, len(template.pair_separator_ids) > 1
+    if config.first_position not in (0, template.pad_id + 1):
+        found = f"model.first_position = {config.first_position}, but the pad token has the id {template.pad_id}"
         raise InputError(f"{found}: RoBERTa counts positions from there on, so this model cannot be exported as one")
-    first, parting = (tokenizer.id_to_token(index) for index in (frame.cls_id, frame.sep_id))
-    pair = f"{parting}:0 $B:0 {parting}:0" if one_part else f"$B:1 {parting}:1"
+    cls, sep = (tokenizer.id_to_token(index) for index in (template.cls_id, template.sep_id))
+    pair = f"{sep}:0 $B:0 {sep}:0" if one_type else f"$B:1 {sep}:1"
     specials = {
-        "pad_token": frame.pad_id,
+        "pad_token": template.pad_id,
         "unk_token": tokenizer.find_special_id("unknown"),
-        "cls_token": frame.cls_id,
-        "sep_token": frame.sep_id,
+        "cls_token": template.cls_id,
+        "sep_token": template.sep_id,
         "mask_token": tokenizer.find_special_id("mask"),
     }
-    ends = {"bos_token": frame.cls_id, "eos_token": frame.sep_id} if one_part else {}
+    ends = {"bos_token": template.cls_id, "eos_token": template.sep_id} if one_type else {}
     return TokenizerExport(
-        {"vocab_size": len(tokenizer), "pad_token_id": frame.pad_id, **_special_id_values(ends)},
+        {"vocab_size": len(tokenizer), "pad_token_id": template.pad_id, **_special_id_values(ends)},
         {**specials, **ends},
-        PostProcessorTemplate(f"{first} $A {parting}", f"{first}:0 $A:0 {parting}:0 {pair}"),
-        MODEL_INPUTS if one_part or config.n_parts < 2 else (*MODEL_INPUTS, TOKEN_TYPE_IDS),
+        PostProcessorTemplate(f"{cls} $A {sep}", f"{cls}:0 $A:0 {sep}:0 {pair}"),
+        MODEL_INPUTS if one_type or config.n_parts < 2 else (*MODEL_INPUTS, TOKEN_TYPE_IDS),
     )
 
 
@@ -156,18 +158,18 @@ def _special_id_values(specials: Mapping[str, int | None]) -> dict[str, int | No
 
 
 def _label_values(task: TaskTable, labels: Sequence[str]) -> dict[str, Any]:
-    """The labels by number, and what they are for."""
+    """Return the config values of the labels: their ids, and the problem type of a classifier."""
     if task["name"] not in ("classify", "tag"):
         return {}
-    score = task.get("kind") == "score"
-    names = ["LABEL_0"] if score else list(labels)
-    numbers = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
-    kind = "regression" if score else "single_label_classification"
-    return numbers if task["name"] == "tag" else {**numbers, "problem_type": kind}
+    is_regression = task.get("kind") == "score"
+    names = ["LABEL_0"] if is_regression else list(labels)
+    ids = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+    problem_type = "regression" if is_regression else "single_label_classification"
+    return ids if task["name"] == "tag" else {**ids, "problem_type": problem_type}
 
 
 def _write_tokenizers(directory: Path, export: TokenizerExport, tokenizers: TokenizerPair, n_positions: int) -> None:
-    """One file, or one more for a target vocabulary of its own, which their library knows nothing of."""
+    """Write the tokenizer, and a separate target tokenizer if there is one, which transformers ignores."""
     source = tokenizers.source
     names = {name: source.id_to_token(index) for name, index in export.special_ids.items() if index is not None}
     settings = {"model_max_length": n_positions, "model_input_names": list(export.model_inputs)}

@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al. 2019): a language model whose matrices are stored lying on their side."""
+"""GPT-2 (Radford et al. 2019): a language model whose matrices are stored transposed (Conv1D)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from regard.models.exchange.weight_mapping import TRANSPOSE, WeightMapping, map_
 from regard.models.language_model import TransformerLM
 
 DEFAULT_WIDTH = 768
-"""Their default."""
+"""The default of transformers."""
 
 KEYS = (
     ConfigKey("n_embd", "d_model", DEFAULT_WIDTH),
     ConfigKey("n_layer", "n_layers", 12),
     ConfigKey("n_head", "n_heads", 12),
     ConfigKey(
-        "n_inner", "d_ff", None, lambda _, options: options.get("n_inner", 4 * options.get("n_embd", DEFAULT_WIDTH))
+        "n_inner", "d_ff", None, lambda _, config: config.get("n_inner", 4 * config.get("n_embd", DEFAULT_WIDTH))
     ),
     ConfigKey("resid_pdrop", "dropout", 0.1),
     choice_key("activation_function", "activation", "gelu_new", HF_ACTIVATIONS),
@@ -29,20 +29,20 @@ KEYS = (
     ConfigKey("tie_word_embeddings", "tied", True),
 )
 
-EMBEDDING = {"embedding.tokens": "wte", "embedding.positions.vectors": "wpe"}
+EMBEDDING = {"embedding.tokens": "wte", "embedding.positions.embedding": "wpe"}
 CONV1D_MODULES = {
     "attention.projection": "attn.c_attn",
     "attention.output": "attn.c_proj",
-    "feed_forward.inner": "mlp.c_fc",
-    "feed_forward.outer": "mlp.c_proj",
+    "feed_forward.up_projection": "mlp.c_fc",
+    "feed_forward.down_projection": "mlp.c_proj",
 }
-NORMS = {"around_attention.norm": "ln_1", "around_feed_forward.norm": "ln_2"}
+NORMS = {"attention_residual.norm": "ln_1", "feed_forward_residual.norm": "ln_2"}
 LM_HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GPT2Family(HFModelFamily):
-    """A body alone is read as a language model, whose words are those that enter it."""
+    """GPT-2; a base model without a head is read as a language model with tied embeddings."""
 
     Config: ClassVar[type[TransformerConfig]] = TransformerLMConfig
 
@@ -56,12 +56,12 @@ class GPT2Family(HFModelFamily):
     def weight_mappings(self, model: TransformerLM) -> list[WeightMapping]:
         tokens, positions = map_weights(EMBEDDING)
         tied = model.config.tied
-        lines = [replace(tokens, tied_names=(LM_HEAD,)) if tied else tokens, positions]
+        mappings = [replace(tokens, tied_names=(LM_HEAD,)) if tied else tokens, positions]
         for i in range(model.config.n_layers):
-            lines += map_modules(CONV1D_MODULES, f"decoder.{i}.", f"h.{i}.", TRANSPOSE)
-            lines += map_modules(NORMS, f"decoder.{i}.", f"h.{i}.")
-        lines += map_modules({"decoder_norm": "ln_f"})
-        return lines if tied else [*lines, WeightMapping("softmax_embedding.weight", (LM_HEAD,), in_body=False)]
+            mappings += map_modules(CONV1D_MODULES, f"decoder.{i}.", f"h.{i}.", TRANSPOSE)
+            mappings += map_modules(NORMS, f"decoder.{i}.", f"h.{i}.")
+        mappings += map_modules({"decoder_norm": "ln_f"})
+        return mappings if tied else [*mappings, WeightMapping("softmax_embedding.weight", (LM_HEAD,), in_body=False)]
 
 
 GPT2 = GPT2Family(

@@ -1,6 +1,6 @@
-"""Keys of their config.json and fields of our configs: one table for both directions.
+"""Keys of Hugging Face's config.json and fields of regard's configs: one table for both directions.
 
-What has no field here must have the one value that our models have built in; anything else is refused by its name.
+A key without a field must have the one value that regard's models have built in; any other value is refused by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HF_ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Their names and ours; of several the first is written."""
+"""Activation names of transformers and of regard; of several names, the first is exported."""
 
 REQUIRED_VALUES: dict[str, Any] = {
     "quantization_config": None,
@@ -30,32 +30,32 @@ REQUIRED_VALUES: dict[str, Any] = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
-"""What no model that is read here may have otherwise."""
+"""Values that every imported config must have, unless it leaves the key out."""
 
 
 @dataclass(frozen=True)
 class HFConfig:
-    """A config.json and where it lies."""
+    """The values of a config.json, and its path."""
 
     path: Path
     values: Mapping[str, Any]
 
     def get(self, key: str, default: Any) -> Any:
-        """The value of a key, of the same type as their default, which stands where it is left out or null."""
-        found = self.values.get(key)
-        if found is None:
+        """Return the value of a key, which must have the type of the default; the default if it is missing or null."""
+        value = self.values.get(key)
+        if value is None:
             return default
-        fits = isinstance(found, type(default)) or (isinstance(default, float) and isinstance(found, int))
-        if default is not None and (not fits or isinstance(found, bool) != isinstance(default, bool)):
-            self.refuse(key, f"as in {json.dumps(default)}", found)
-        return found
+        fits = isinstance(value, type(default)) or (isinstance(default, float) and isinstance(value, int))
+        if default is not None and (not fits or isinstance(value, bool) != isinstance(default, bool)):
+            self.refuse(key, f"as in {json.dumps(default)}", value)
+        return value
 
     def require_values(self, expected: Mapping[str, Any]) -> None:
-        """Refuse keys that are there with another value than this one."""
-        for key, wanted in expected.items():
-            found = self.values.get(key)
-            if found is not None and found != wanted:
-                self.refuse(key, "none" if wanted is None else json.dumps(wanted), found)
+        """Refuse a key whose value is not the expected one; missing keys and null are accepted."""
+        for key, expected_value in expected.items():
+            value = self.values.get(key)
+            if value is not None and value != expected_value:
+                self.refuse(key, "none" if expected_value is None else json.dumps(expected_value), value)
 
     def refuse(self, key: str, expected: str, found: Any) -> NoReturn:
         raise CheckpointError(f"{self.path}: {key}: expected {expected}, found {json.dumps(found)}")
@@ -63,7 +63,7 @@ class HFConfig:
 
 @dataclass(frozen=True)
 class ConfigKey:
-    """A key of theirs with their default, and the field of ours it becomes."""
+    """A key of config.json with its default in transformers, and the config field it becomes."""
 
     hf_key: str
     field_name: str
@@ -73,49 +73,49 @@ class ConfigKey:
 
 
 def choice_key(hf_key: str, field_name: str, default: Any, names: Mapping[Any, str]) -> ConfigKey:
-    """A key with a few values, each of which has a name here."""
+    """Return a key with a fixed set of values, each of which has a name in regard."""
 
-    def into(value: Any, options: HFConfig) -> str:
+    def from_hf(value: Any, hf_config: HFConfig) -> str:
         if value not in names:
-            options.refuse(hf_key, f"one of {', '.join(json.dumps(name) for name in names)}", value)
+            hf_config.refuse(hf_key, f"one of {', '.join(json.dumps(name) for name in names)}", value)
         return names[value]
 
-    def back(value: str, _: TransformerConfig) -> Any:
-        return next((name for name, own in names.items() if own == value), None)
+    def to_hf(value: str, _: TransformerConfig) -> Any:
+        return next((hf_value for hf_value, name in names.items() if name == value), None)
 
-    return ConfigKey(hf_key, field_name, default, into, back)
+    return ConfigKey(hf_key, field_name, default, from_hf, to_hf)
 
 
 def fields_from_hf(
     hf_config: HFConfig, keys: Iterable[ConfigKey], constant_fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The fields of our config; two keys that become one field must agree."""
-    found = dict(constant_fields)
+    """Return the fields of a config; two keys that become one field must agree."""
+    fields = dict(constant_fields)
     source: dict[str, ConfigKey] = {}
     for key in keys:
         value = key.from_hf(hf_config.get(key.hf_key, key.default), hf_config)
         first = source.setdefault(key.field_name, key)
-        if first is not key and value != found[key.field_name]:
-            hf_config.refuse(key.hf_key, f"{json.dumps(found[key.field_name])}, as in {first.hf_key}", value)
-        found[key.field_name] = value
-    return found
+        if first is not key and value != fields[key.field_name]:
+            hf_config.refuse(key.hf_key, f"{json.dumps(fields[key.field_name])}, as in {first.hf_key}", value)
+        fields[key.field_name] = value
+    return fields
 
 
 def values_to_hf(
     config: TransformerConfig, keys: Iterable[ConfigKey], constant_fields: Mapping[str, Any], family: str
 ) -> dict[str, Any]:
-    """The keys of their config; a field with a value they cannot have is refused."""
-    for name, wanted in constant_fields.items():
-        if getattr(config, name) != wanted:
-            raise _no_equivalent_error(name, config, family, f"only {json.dumps(wanted)}")
-    found = {}
+    """Return the values of a config.json; a field whose value has no equivalent is refused."""
+    for name, constant in constant_fields.items():
+        if getattr(config, name) != constant:
+            raise _no_equivalent_error(name, config, family, f"only {json.dumps(constant)}")
+    values = {}
     for key in keys:
-        found[key.hf_key] = value = key.to_hf(getattr(config, key.field_name), config)
+        values[key.hf_key] = value = key.to_hf(getattr(config, key.field_name), config)
         if value is None:
             raise _no_equivalent_error(key.field_name, config, family, "no such value")
-    return found
+    return values
 
 
 def _no_equivalent_error(name: str, config: TransformerConfig, family: str, supported: str) -> InputError:
-    own = json.dumps(getattr(config, name))
-    return InputError(f"model.{name} = {own}: {family} has {supported}, so this model cannot be exported as one")
+    value = json.dumps(getattr(config, name))
+    return InputError(f"model.{name} = {value}: {family} has {supported}, so this model cannot be exported as one")

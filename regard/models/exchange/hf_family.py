@@ -1,6 +1,6 @@
-"""What a family of models of another library is: its names, the keys of its configs, its tensors.
+"""The interface of a Hugging Face model family: its class names, config keys and tensors.
 
-Each family stands in a file of its own and is mostly tables; encoders.py and marian_bart.py say how they are used.
+Each family has a file of its own and is mostly tables; encoders.py and marian_bart.py implement their use.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from regard.models.exchange.weight_mapping import HFWeights, WeightMapping
 class HFModelFamily(ABC):
     """One family.
 
-    `keys` become fields of our config and `always` are those fields that have one value in all of the family;
-    `fixed` are keys that must have one value, `written` further keys of the configs we write. The tensors of the body
-    have a `prefix` wherever there is a head. `empty` are patterns of stored tensors that hold nothing, `unneeded` of
-    those that some architectures store without using them.
+    `config_keys` become fields of the config, and `constant_fields` have one value in the whole family;
+    `required_values` must hold in an imported config.json, and `extra_config_values` are added to an exported one. The
+    tensors of the base model have a `prefix` in models with a head. `ignored_tensors` are patterns of tensors that hold
+    no weights, `unused_tensors` of weights that some architectures store without using them.
     """
 
     Config: ClassVar[type[TransformerConfig]]
@@ -41,22 +41,22 @@ class HFModelFamily(ABC):
     @property
     @abstractmethod
     def architectures(self) -> Iterable[str]:
-        """The names of its classes that are read here, the bare body first."""
+        """The supported class names, the base model first."""
 
     @abstractmethod
     def architecture_for(self, model: Any) -> str:
-        """The class of theirs that has just the heads of a model of ours."""
+        """Return the class name that has exactly the heads of the model."""
 
     @abstractmethod
     def weight_mappings(self, model: Any) -> list[WeightMapping]:
-        """The tensors of a model of ours and theirs."""
+        """Return the mapping of each weight of the model to its Hugging Face tensors."""
 
     def head_names(self, architecture: str, tensor_names: Container[str]) -> tuple[str, ...]:
-        """The heads of ours that a file of theirs holds; `names` are those of its tensors."""
+        """Return the names of the heads that a file with these tensors holds."""
         return ()
 
     def from_hf_config(self, hf_config: HFConfig, tensor_names: Container[str]) -> TransformerConfig:
-        """Our config."""
+        """Return the config of the model."""
         hf_config.require_values({**REQUIRED_VALUES, **self.required_values})
         try:
             return self.Config(preset="", **self.config_fields(hf_config, tensor_names))
@@ -64,11 +64,11 @@ class HFModelFamily(ABC):
             raise CheckpointError(f"{hf_config.path}: {error}") from None
 
     def config_fields(self, hf_config: HFConfig, tensor_names: Container[str]) -> dict[str, Any]:
-        """The fields of our config."""
+        """Return the fields of the config."""
         return fields_from_hf(hf_config, self.config_keys, self.constant_fields)
 
     def to_hf_config(self, model: Any) -> dict[str, Any]:
-        """Their config: all that does not depend on the vocabulary."""
+        """Return the values of config.json that do not depend on the vocabulary."""
         return {
             "architectures": [self.architecture_for(model)],
             "model_type": self.model_type,
@@ -78,6 +78,6 @@ class HFModelFamily(ABC):
         }
 
     def load_weights(self, model: Any, weights: HFWeights) -> None:
-        """Put their tensors into a model of ours: all of them."""
+        """Load all tensors into a model; tensors left over are refused."""
         weights.load_into(model, self.weight_mappings(model))
         weights.check_unused(self.ignored_tensors, self.unused_tensors)

@@ -1,7 +1,7 @@
-"""A directory of theirs becomes a model of ours: config, vocabulary, labels, and weights to fill it with.
+"""Import of a Hugging Face directory: config, tokenizer, labels and weights.
 
-Everything is checked before a weight is moved; what we do not have is refused by its name. `runs/recipe.py` makes a task
-and a model of what is found.
+Everything is checked before a weight is loaded; unsupported features are refused by name. The caller builds a task and
+a model from the resulting `HFCheckpoint`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,12 @@ from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerPair
 HF_FAMILIES: tuple[HFModelFamily, ...] = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, GPT2, MARIAN, BART)
 
 MIN_TEXT_LENGTH, MAX_TEXT_LENGTH = 16, (1 << 15) - 1
-"""What tasks on an encoder take for the length of a text."""
+"""The range of text lengths that tasks accept."""
 
 
 @dataclass(frozen=True)
 class HFCheckpoint:
-    """A model in a directory of theirs.
-
-    `task` is the table of the task it is for, but for what follows from its `heads`; `labels` are those it knows.
-    """
+    """The contents of a Hugging Face directory; `task` is the ``[task]`` table that suits the model's `heads`."""
 
     family: HFModelFamily
     config: TransformerConfig
@@ -57,48 +54,49 @@ class HFCheckpoint:
     weights: HFWeights
 
     def load_into(self, model: nn.Module) -> None:
-        """Put the weights into a model of this config with these heads."""
+        """Load the weights into a model of this config with these heads."""
         self.family.load_weights(model, self.weights)
 
 
 def is_hf_directory(directory: Path) -> bool:
-    """A directory of theirs, and not a run."""
+    """Return True for a Hugging Face directory, False for a run directory."""
     return any((directory / name).exists() for name in (CONFIG_FILE, MODULES_FILE))
 
 
 def read_hf_directory(directory: Path) -> HFCheckpoint:
-    """What a directory of theirs holds."""
-    said = read_sentence_transformers_config(directory)
-    if not (said.folder / CONFIG_FILE).exists():
-        raise CheckpointError(f"{said.folder}: not a Hugging Face directory: it has no {CONFIG_FILE}")
-    options = HFConfig(said.folder / CONFIG_FILE, read_json(said.folder / CONFIG_FILE))
-    family, architecture = _find_family(options)
-    file = HFWeights(said.folder, read_weights(said.folder, architecture), family.prefix)
-    config, heads = family.from_hf_config(options, file), family.head_names(architecture, file)
+    """Read a Hugging Face or sentence-transformers directory."""
+    sentence_config = read_sentence_transformers_config(directory)
+    folder = sentence_config.folder
+    if not (folder / CONFIG_FILE).exists():
+        raise CheckpointError(f"{folder}: not a Hugging Face directory: it has no {CONFIG_FILE}")
+    hf_config = HFConfig(folder / CONFIG_FILE, read_json(folder / CONFIG_FILE))
+    family, architecture = _find_family(hf_config)
+    weights = HFWeights(folder, read_weights(folder, architecture), family.prefix)
+    config, heads = family.from_hf_config(hf_config, weights), family.head_names(architecture, weights)
     if isinstance(family, HFEncoderFamily):
         assert isinstance(config, TransformerEncoderConfig)
-        tokenizers = _shared_tokenizers(read_hf_tokenizer(said.folder, _vocabulary_size(options)))
-        _check_special_tokens(tokenizers.source, config, said.folder / TOKENIZER_FILE)
-        _check_special_id(options, "pad_token_id", tokenizers.source, "pad")
-        task, labels = _encoder_task(options, config, heads, said)
+        tokenizers = _shared_tokenizers(read_hf_tokenizer(folder, _vocabulary_size(hf_config)))
+        _check_special_tokens(tokenizers.source, config, folder / TOKENIZER_FILE)
+        _check_special_id(hf_config, "pad_token_id", tokenizers.source, "pad")
+        task, labels = _encoder_task(hf_config, config, heads, sentence_config)
     elif isinstance(family, HFSeq2SeqFamily):
-        tokenizers, labels = _read_tokenizers(options), ()
-        task = {"name": "translate", **_translation_task(options, tokenizers, family)}
+        tokenizers, labels = _read_tokenizers(hf_config), ()
+        task = {"name": "translate", **_translation_task(hf_config, tokenizers, family)}
     else:
-        tokenizers, labels = _shared_tokenizers(read_hf_tokenizer(said.folder, _vocabulary_size(options))), ()
-        task = {"name": "lm", **_language_model_task(options, tokenizers.source, config.n_positions)}
-    return HFCheckpoint(family, config, heads, task, tokenizers, labels, file)
+        tokenizers, labels = _shared_tokenizers(read_hf_tokenizer(folder, _vocabulary_size(hf_config))), ()
+        task = {"name": "lm", **_language_model_task(hf_config, tokenizers.source, config.n_positions)}
+    return HFCheckpoint(family, config, heads, task, tokenizers, labels, weights)
 
 
 def _find_family(hf_config: HFConfig) -> tuple[HFModelFamily, str]:
-    """The family a config names, and the architecture; without one, the body alone."""
-    kind, classes = hf_config.values.get("model_type"), hf_config.values.get("architectures") or [None]
+    """Return the family that a config names, and its class; without a class, the base model's."""
+    model_type, classes = hf_config.values.get("model_type"), hf_config.values.get("architectures") or [None]
     if not isinstance(classes, list):
         hf_config.refuse("architectures", "a list of names", classes)
-    family = next((family for family in HF_FAMILIES if family.model_type == kind), None)
+    family = next((family for family in HF_FAMILIES if family.model_type == model_type), None)
     if family is None:
         supported = ", ".join(family.name for family in HF_FAMILIES)
-        named = kind if classes[0] is None else f"{classes[0]} of model_type {kind}"
+        named = model_type if classes[0] is None else f"{classes[0]} of model_type {model_type}"
         raise CheckpointError(f"{hf_config.path}: {named} is not supported; supported: {supported}")
     known = list(family.architectures)
     architecture = known[0] if classes[0] is None else classes[0]
@@ -119,16 +117,13 @@ def _shared_tokenizers(tokenizer: Tokenizer) -> TokenizerPair:
 
 
 def _read_tokenizers(hf_config: HFConfig) -> TokenizerPair:
-    """The vocabularies of both sides; that of the target has a file of its own where it is another."""
+    """Return the source and target tokenizers; a separate target vocabulary has a file of its own."""
     folder, size = hf_config.path.parent, _vocabulary_size(hf_config)
     source = read_hf_tokenizer(folder, size)
     if hf_config.get("share_encoder_decoder_embeddings", True):
         return _shared_tokenizers(source)
-    target_size = (
-        size
-        if hf_config.values.get("decoder_vocab_size") is None
-        else _vocabulary_size(hf_config, "decoder_vocab_size")
-    )
+    separate = hf_config.values.get("decoder_vocab_size") is not None
+    target_size = _vocabulary_size(hf_config, "decoder_vocab_size") if separate else size
     return TokenizerPair(source, read_hf_tokenizer(folder, target_size, TokenizerPair.TARGET_FILE))
 
 
@@ -138,62 +133,63 @@ def _encoder_task(
     heads: Sequence[str],
     sentence_config: SentenceTransformersConfig,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The task of an encoder, by its heads, and its labels."""
+    """Return the ``[task]`` table that suits the heads of an encoder, and its labels."""
     length = min(max(sentence_config.max_seq_length or config.n_positions, MIN_TEXT_LENGTH), MAX_TEXT_LENGTH)
     if "tags" in heads:
         return {"name": "tag", "length": length}, _read_labels(hf_config)
     if "label" not in heads:
-        how = {"pooling": sentence_config.pooling, "normalised": sentence_config.normalised}
-        return {"name": "pretrain", "length": length, **how}, ()
+        embedding = {"pooling": sentence_config.pooling, "normalised": sentence_config.normalised}
+        return {"name": "pretrain", "length": length, **embedding}, ()
     labels = _read_labels(hf_config)
-    problem = hf_config.values.get("problem_type")
-    score = problem == "regression" or len(labels) == 1
-    if problem == "multi_label_classification":
-        hf_config.refuse("problem_type", '"single_label_classification" or "regression"', problem)
-    if score and len(labels) != 1:
+    problem_type = hf_config.values.get("problem_type")
+    is_regression = problem_type == "regression" or len(labels) == 1
+    if problem_type == "multi_label_classification":
+        hf_config.refuse("problem_type", '"single_label_classification" or "regression"', problem_type)
+    if is_regression and len(labels) != 1:
         hf_config.refuse("id2label", "one label, as problem_type is regression", list(labels))
-    return {"name": "classify", "kind": "score" if score else "classes", "length": length}, () if score else labels
+    kind = "score" if is_regression else "classes"
+    return {"name": "classify", "kind": kind, "length": length}, () if is_regression else labels
 
 
 def _read_labels(hf_config: HFConfig) -> tuple[str, ...]:
-    """The labels in order of their numbers."""
-    found = hf_config.values.get("id2label")
-    if found is None:
+    """Return the labels in order of their ids."""
+    id2label = hf_config.values.get("id2label")
+    if id2label is None:
         return tuple(f"LABEL_{i}" for i in range(hf_config.get("num_labels", 2)))
-    wanted = [str(i) for i in range(len(found))] if isinstance(found, dict) else []
-    if not wanted or set(found) != set(wanted):
-        hf_config.refuse("id2label", "a label for each number from 0 on", found)
-    return tuple(str(found[number]) for number in wanted)
+    ids = [str(i) for i in range(len(id2label))] if isinstance(id2label, dict) else []
+    if not ids or set(id2label) != set(ids):
+        hf_config.refuse("id2label", "a label for each number from 0 on", id2label)
+    return tuple(str(id2label[index]) for index in ids)
 
 
 def _check_special_tokens(tokenizer: Tokenizer, config: TransformerEncoderConfig, path: Path) -> None:
-    """Refuse a vocabulary that describes other special tokens around texts than ours, or that lacks them."""
+    """Refuse a tokenizer that lacks the special tokens of an encoder or places them differently."""
     try:
-        frame = SpecialTokenTemplate.from_tokenizer(tokenizer)
+        template = SpecialTokenTemplate.from_tokenizer(tokenizer)
     except InputError as error:
         raise CheckpointError(f"{path}: {error}") from None
     for texts in (("a",), ("a", "b")):
-        ids, parts = tokenizer.encode_with_special_tokens(*texts)
+        ids, token_types = tokenizer.encode_with_special_tokens(*texts)
         plain = [tokenizer.encode(text) for text in texts]
-        ours = frame.wrap(*plain)
-        told = [int(place >= ours.token_type_boundary) for place in range(len(ours.ids))]
-        if ids == [index for part in plain for index in part]:
-            continue  # it describes nothing
-        if ids != ours.ids:
-            raise _special_tokens_error(tokenizer, ids, ours.ids, path)
-        if config.n_parts > 1 and parts != told:
-            raise CheckpointError(f"{path}: a pair has the parts {parts}, expected {told}")
+        expected = template.wrap(*plain)
+        expected_types = [int(i >= expected.token_type_boundary) for i in range(len(expected.ids))]
+        if ids == [index for text_ids in plain for index in text_ids]:
+            continue  # the tokenizer has no post-processor
+        if ids != expected.ids:
+            raise _special_tokens_error(tokenizer, ids, expected.ids, path)
+        if config.n_parts > 1 and token_types != expected_types:
+            raise CheckpointError(f"{path}: a pair has the token types {token_types}, expected {expected_types}")
 
 
 def _special_tokens_error(
     tokenizer: Tokenizer, found_ids: Sequence[int], expected_ids: Sequence[int], path: Path
 ) -> CheckpointError:
     found, expected = (" ".join(tokenizer.id_to_token(index) for index in ids) for ids in (found_ids, expected_ids))
-    return CheckpointError(f"{path}: puts special tokens as in '{found}', expected '{expected}'")
+    return CheckpointError(f"{path}: adds special tokens as in '{found}', expected '{expected}'")
 
 
 def _translation_task(hf_config: HFConfig, tokenizers: TokenizerPair, family: HFModelFamily) -> dict[str, str]:
-    """The tokens that a decoder starts from and that stand before texts."""
+    """Return the decoder's start token and the token before each text, if any."""
     for tokenizer in (tokenizers.source, tokenizers.target):
         _check_special_id(hf_config, "pad_token_id", tokenizer, "pad")
         _check_special_id(hf_config, "eos_token_id", tokenizer, "end")
@@ -205,10 +201,10 @@ def _translation_task(hf_config: HFConfig, tokenizers: TokenizerPair, family: HF
 
 
 def _find_first_token(tokenizer: Tokenizer, family: HFModelFamily, path: Path) -> str:
-    """The token before texts: that which the vocabulary describes, or else BART's; Marian has none."""
+    """Return the token before texts: that of the tokenizer's post-processor, or else BART's; Marian has none."""
     plain, (ids, _) = tokenizer.encode("a"), tokenizer.encode_with_special_tokens("a")
     if ids == plain:
-        return tokenizer.id_to_token(_special_id(tokenizer, "first", path)) if family is BART else ""
+        return tokenizer.id_to_token(_special_id(tokenizer, "cls", path)) if family is BART else ""
     before = ids[:1] if family is BART and ids[:1] != plain[:1] else []
     expected = [*before, *plain, _special_id(tokenizer, "end", path)]
     if ids != expected:
@@ -217,24 +213,24 @@ def _find_first_token(tokenizer: Tokenizer, family: HFModelFamily, path: Path) -
 
 
 def _language_model_task(hf_config: HFConfig, tokenizer: Tokenizer, n_positions: int) -> dict[str, Any]:
-    """The tokens around documents, and whether one stands before a prompt; a config may name ids that are not there."""
+    """Return the tokens around documents and the prompt format; the config may name ids outside the vocabulary."""
     known, where = range(len(tokenizer)), hf_config.path.parent / TOKENIZER_FILE
     eos, bos = (hf_config.values.get(f"{name}_token_id") for name in ("eos", "bos"))
     end = eos if isinstance(eos, int) and eos in known else _special_id(tokenizer, "end", where)
     start = bos if isinstance(bos, int) and bos in known else end
-    plain, (framed, _) = tokenizer.encode("a"), tokenizer.encode_with_special_tokens("a")
-    if framed not in (plain, [start, *plain]):
-        raise _special_tokens_error(tokenizer, framed, plain, where)
+    plain, (wrapped, _) = tokenizer.encode("a"), tokenizer.encode_with_special_tokens("a")
+    if wrapped not in (plain, [start, *plain]):
+        raise _special_tokens_error(tokenizer, wrapped, plain, where)
     return {
         "length": min(max(n_positions, MIN_TEXT_LENGTH), MAX_TEXT_LENGTH),
-        "prompts": "bare" if framed == plain else "begin",
+        "prompts": "bare" if wrapped == plain else "begin",
         "start": "" if start == end else tokenizer.id_to_token(start),
         "end": "" if end == tokenizer.find_special_id("end") else tokenizer.id_to_token(end),
     }
 
 
 def _check_special_id(hf_config: HFConfig, key: str, tokenizer: Tokenizer, role: str) -> None:
-    """The id that a config gives to a special token must be the one it has in the vocabulary."""
+    """Refuse a config that gives a special token another id than the vocabulary does."""
     hf_config.require_values({key: _special_id(tokenizer, role, hf_config.path.parent / TOKENIZER_FILE)})
 
 

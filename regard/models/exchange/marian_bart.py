@@ -1,7 +1,7 @@
 """Marian (Junczys-Dowmunt et al. 2018) and BART (Lewis et al. 2020): encoder-decoders with the same layers.
 
-Marian has sinusoidal positions, which are no weights, and may have a vocabulary for each side; BART has learned ones
-and a norm on its embeddings. Both add a bias to the logits.
+Marian has sinusoidal positions, which are not weights, and may have two vocabularies; BART has learned positions and a
+norm on its embeddings. Both add a bias to the logits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KEYS = (
 
 CONSTANT_FIELDS = {"architecture": "transformer", "norm": "post", "norm_eps": 1e-5}
 REQUIRED_VALUES = {"normalize_before": False, "add_final_layer_norm": False, "add_bias_logits": False}
-"""Keys of old configs, for kinds that these families do not have any more."""
+"""Keys of old configs, for variants that transformers no longer supports."""
 
 SELF_ATTENTION_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 CROSS_ATTENTION_QKV = ("encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj")
@@ -51,16 +51,16 @@ CROSS_ATTENTION_QKV = ("encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_at
 ENCODER_LAYER: ModuleMapping = {
     "attention.projection": SELF_ATTENTION_QKV,
     "attention.output": "self_attn.out_proj",
-    "around_attention.norm": "self_attn_layer_norm",
-    "feed_forward.inner": "fc1",
-    "feed_forward.outer": "fc2",
-    "around_feed_forward.norm": "final_layer_norm",
+    "attention_residual.norm": "self_attn_layer_norm",
+    "feed_forward.up_projection": "fc1",
+    "feed_forward.down_projection": "fc2",
+    "feed_forward_residual.norm": "final_layer_norm",
 }
 DECODER_LAYER: ModuleMapping = {
     **ENCODER_LAYER,
     "cross_attention.projection": CROSS_ATTENTION_QKV,
     "cross_attention.output": "encoder_attn.out_proj",
-    "around_cross.norm": "encoder_attn_layer_norm",
+    "cross_attention_residual.norm": "encoder_attn_layer_norm",
 }
 
 SOURCE_EMBEDDING, TARGET_EMBEDDING, SOFTMAX_EMBEDDING = (
@@ -75,12 +75,12 @@ HF_ENCODER_EMBEDDING, HF_DECODER_EMBEDDING, HF_SHARED_EMBEDDING, LM_HEAD = (
 LOGITS_BIAS = "final_logits_bias"
 
 SINUSOID_TOLERANCE = 1e-3
-"""How far stored sinusoids may be from ours: some were rounded to 16 bits."""
+"""The largest accepted difference of stored sinusoids, some of which were rounded to 16 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HFSeq2SeqFamily(HFModelFamily):
-    """An encoder-decoder, `model` in their words; a body alone is read as one, whose words are those that enter it."""
+    """A family of encoder-decoders; a base model without a head is read as one with tied embeddings."""
 
     Config: ClassVar[type[TransformerConfig]] = TransformerSeq2SeqConfig
 
@@ -99,21 +99,21 @@ class HFSeq2SeqFamily(HFModelFamily):
 
     def weight_mappings(self, model: TransformerSeq2Seq) -> list[WeightMapping]:
         config = model.config
-        lines = list(_embedding_mappings(model))
+        mappings = list(_embedding_mappings(model))
         if config.positions == "learned":
-            for ours, theirs in (("source", "encoder"), ("target", "decoder")):
-                lines += map_weights({f"{ours}_embedding.positions.vectors": f"{theirs}.embed_positions"})
-                lines += map_modules({f"{ours}_embedding.norm": f"{theirs}.layernorm_embedding"})
+            for side, hf_side in (("source", "encoder"), ("target", "decoder")):
+                mappings += map_weights({f"{side}_embedding.positions.embedding": f"{hf_side}.embed_positions"})
+                mappings += map_modules({f"{side}_embedding.norm": f"{hf_side}.layernorm_embedding"})
         for i in range(config.n_layers):
-            lines += map_modules(ENCODER_LAYER, f"encoder.{i}.", f"encoder.layers.{i}.")
+            mappings += map_modules(ENCODER_LAYER, f"encoder.{i}.", f"encoder.layers.{i}.")
         for i in range(config.n_decoder_layers):
-            lines += map_modules(DECODER_LAYER, f"decoder.{i}.", f"decoder.layers.{i}.")
+            mappings += map_modules(DECODER_LAYER, f"decoder.{i}.", f"decoder.layers.{i}.")
         if config.output_bias:
-            lines.append(WeightMapping("output_bias", (LOGITS_BIAS,), UNSQUEEZE, in_body=False))
-        return lines
+            mappings.append(WeightMapping("output_bias", (LOGITS_BIAS,), UNSQUEEZE, in_body=False))
+        return mappings
 
     def load_weights(self, model: TransformerSeq2Seq, weights: HFWeights) -> None:
-        """Positions that are stored although they are no weights must be the ones our models work out."""
+        """Load all tensors; stored sinusoidal positions, which are not weights, must equal the computed ones."""
         super().load_weights(model, weights)
         for name in self.ignored_tensors:
             table = weights.get(name)
@@ -121,13 +121,11 @@ class HFSeq2SeqFamily(HFModelFamily):
             if table is not None and isinstance(scheme, SinusoidalPositions):
                 expected = scheme.table(torch.arange(len(table)))
                 if table.shape != expected.shape or (table - expected).abs().max() > SINUSOID_TOLERANCE:
-                    raise CheckpointError(
-                        f"{weights.path}: '{self.prefix}{name}' holds other than sinusoidal positions"
-                    )
+                    raise CheckpointError(f"{weights.path}: '{self.prefix}{name}' does not hold sinusoidal positions")
 
 
 def _embedding_mappings(model: TransformerSeq2Seq) -> Iterator[WeightMapping]:
-    """The vectors of tokens: all one, or those of the target one, or all apart, with one more that is of no use."""
+    """Yield the embeddings: all shared, or input and output of the target shared, or all separate."""
     if model.config.tied and model.joint:
         yield WeightMapping(
             SOURCE_EMBEDDING, (HF_SHARED_EMBEDDING,), tied_names=(HF_ENCODER_EMBEDDING, HF_DECODER_EMBEDDING, LM_HEAD)

@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019) and XLM-R (Conneau et al. 2020): BERT with positions counted from the pad token's id on."""
+"""RoBERTa (Liu et al. 2019) and XLM-R (Conneau et al. 2020): BERT with positions starting after the pad id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.models.exchange.encoders import CONSTANT_FIELDS, HEADS_BY_SUFFIX, IG
 from regard.models.exchange.hf_config import ConfigKey, HFConfig
 
 DEFAULT_PAD_ID = 1
-"""Their default id of the pad token: the first token of a text has the position after it."""
+"""The default pad id of transformers; the first token of a text has the position after it."""
 
 POSITION_KEYS = (
     ConfigKey("pad_token_id", "first_position", DEFAULT_PAD_ID, lambda pad, _: pad + 1, lambda first, _: first - 1),
@@ -21,8 +21,8 @@ POSITION_KEYS = (
         "max_position_embeddings",
         "n_positions",
         512,
-        lambda rows, options: rows - options.get("pad_token_id", DEFAULT_PAD_ID) - 1,
-        lambda count, config: count + config.first_position,
+        lambda n_rows, hf_config: n_rows - hf_config.get("pad_token_id", DEFAULT_PAD_ID) - 1,
+        lambda n_positions, config: n_positions + config.first_position,
     ),
 )
 
@@ -35,7 +35,7 @@ HEAD_MODULES = {
 
 @dataclass(frozen=True, kw_only=True)
 class RobertaFamily(HFEncoderFamily):
-    """Its masked-word head has a gelu, whatever the layers have."""
+    """RoBERTa and XLM-R; their masked LM head has a GELU, whatever the activation of the layers."""
 
     def config_fields(self, hf_config: HFConfig, tensor_names: Container[str]) -> dict[str, Any]:
         if "lm_head.dense.weight" in tensor_names:
@@ -44,17 +44,19 @@ class RobertaFamily(HFEncoderFamily):
 
     def to_hf_config(self, model: TransformerEncoder) -> dict[str, Any]:
         if "masked" in model.heads and model.config.activation != "gelu":
-            raise InputError(f'model.activation = "{model.config.activation}": {self.name} finds words with a "gelu"')
+            raise InputError(
+                f'model.activation = "{model.config.activation}": the masked LM head of {self.name} has only "gelu"'
+            )
         return super().to_hf_config(model)
 
 
-def _roberta_family(name: str, model_type: str, stem: str) -> RobertaFamily:
+def _roberta_family(name: str, model_type: str, class_prefix: str) -> RobertaFamily:
     return RobertaFamily(
         name=name,
         model_type=model_type,
-        class_prefix=stem,
+        class_prefix=class_prefix,
         prefix="roberta.",
-        heads_by_suffix={ending: heads for ending, heads in HEADS_BY_SUFFIX.items() if "next" not in heads},
+        heads_by_suffix={suffix: heads for suffix, heads in HEADS_BY_SUFFIX.items() if "next" not in heads},
         config_keys=(*KEYS, *POSITION_KEYS),
         constant_fields=CONSTANT_FIELDS,
         required_values={"position_embedding_type": "absolute"},

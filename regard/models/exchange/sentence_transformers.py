@@ -1,9 +1,9 @@
-"""The files sentence-transformers puts around a model: how tokens become the vector of a text.
+"""The files of sentence-transformers around a model: pooling, normalisation, maximum length.
 
-modules.json              what is done one after another, and in which folder each is described
-1_Pooling/config.json     the mean of the tokens, or the first
-2_Normalize/              divided by its length
-sentence_bert_config.json how many tokens of a text it reads
+modules.json              the modules in order, with their folders
+1_Pooling/config.json     pooling: the mean over tokens, or the first token
+2_Normalize/              normalisation to unit length
+sentence_bert_config.json the maximum number of tokens
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SENTENCE_BERT_CONFIG_FILE = "sentence_bert_config.json"
 SENTENCE_TRANSFORMERS_CONFIG_FILE = "config_sentence_transformers.json"
 
 POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-"""Their ways that we have; newer files name the way itself, as ``pooling_mode``."""
+"""The supported poolings; newer files have one key ``pooling_mode`` instead."""
 
 MODULE_TYPES = ("Transformer", "Pooling", "Normalize")
 
 
 @dataclass(frozen=True)
 class SentenceTransformersConfig:
-    """Where the model itself lies, and how texts become vectors; `length` is 0 where nothing is said."""
+    """The folder of the model and how texts are embedded; a `max_seq_length` of 0 means unspecified."""
 
     folder: Path
     pooling: str = "mean"
@@ -36,11 +36,11 @@ class SentenceTransformersConfig:
 
 
 def read_sentence_transformers_config(directory: Path) -> SentenceTransformersConfig:
-    """What is said of texts; without modules.json that is what sentence-transformers takes for granted."""
+    """Read how texts are embedded; without modules.json, return the defaults of sentence-transformers."""
     if not (directory / MODULES_FILE).exists():
         return SentenceTransformersConfig(directory)
-    path, found = directory / MODULES_FILE, read_json(directory / MODULES_FILE, list)
-    kinds = [str(each.get("type", "")).rpartition(".")[2] if isinstance(each, dict) else "" for each in found]
+    path, modules = directory / MODULES_FILE, read_json(directory / MODULES_FILE, list)
+    kinds = [str(each.get("type", "")).rpartition(".")[2] if isinstance(each, dict) else "" for each in modules]
     for kind in kinds:
         if kind not in MODULE_TYPES:
             raise CheckpointError(f"{path}: the module '{kind}' is not supported; supported: {', '.join(MODULE_TYPES)}")
@@ -48,26 +48,26 @@ def read_sentence_transformers_config(directory: Path) -> SentenceTransformersCo
         raise CheckpointError(
             f"{path}: expected {', '.join(MODULE_TYPES)} in this order, found {', '.join(kinds) or 'none'}"
         )
-    folder, pooling = (directory / str(each.get("path", "")) for each in found[:2])
+    folder, pooling = (directory / str(each.get("path", "")) for each in modules[:2])
     return SentenceTransformersConfig(
         folder, _read_pooling(pooling / "config.json"), "Normalize" in kinds, _read_max_seq_length(directory, folder)
     )
 
 
 def _read_pooling(path: Path) -> str:
-    found = read_json(path)
-    ways = found.get("pooling_mode") or [
-        key for key, value in found.items() if key.startswith("pooling_mode_") and value
+    values = read_json(path)
+    modes = values.get("pooling_mode") or [
+        key for key, value in values.items() if key.startswith("pooling_mode_") and value
     ]
-    known = {**POOLING_MODES, **{way: way for way in POOLING_MODES.values()}}
-    names = [ways] if isinstance(ways, str) else list(ways) or ["mean"]
+    known = {**POOLING_MODES, **{name: name for name in POOLING_MODES.values()}}
+    names = [modes] if isinstance(modes, str) else list(modes) or ["mean"]
     if len(names) > 1 or names[0] not in known:
         raise CheckpointError(f"{path}: pooling by {', '.join(map(str, names))} is not supported; supported: cls, mean")
     return known[names[0]]
 
 
 def _read_max_seq_length(directory: Path, folder: Path) -> int:
-    """How many tokens are read; the texts themselves must be taken as they are."""
+    """Return the maximum number of tokens; lowercasing and prompts are refused."""
     limits = {
         **read_json_if_exists(directory / SENTENCE_BERT_CONFIG_FILE),
         **read_json_if_exists(folder / SENTENCE_BERT_CONFIG_FILE),
@@ -88,7 +88,7 @@ def _read_max_seq_length(directory: Path, folder: Path) -> int:
 
 
 def write_sentence_transformers_config(directory: Path, config: SentenceTransformersConfig, width: int) -> None:
-    """Say how texts become vectors."""
+    """Write the files that describe how texts are embedded."""
     kinds = MODULE_TYPES if config.normalised else MODULE_TYPES[:2]
     paths = ("", "1_Pooling", "2_Normalize")
     modules: list[dict[str, Any]] = [
@@ -97,7 +97,7 @@ def write_sentence_transformers_config(directory: Path, config: SentenceTransfor
     ]
     for path in paths[1 : len(kinds)]:
         (directory / path).mkdir()
-    ways = {key: way == config.pooling for key, way in POOLING_MODES.items()}
-    write_json(directory / paths[1] / "config.json", {"word_embedding_dimension": width, **ways})
+    modes = {key: name == config.pooling for key, name in POOLING_MODES.items()}
+    write_json(directory / paths[1] / "config.json", {"word_embedding_dimension": width, **modes})
     write_json(directory / SENTENCE_BERT_CONFIG_FILE, {"max_seq_length": config.max_seq_length, "do_lower_case": False})
     write_json(directory / MODULES_FILE, modules)

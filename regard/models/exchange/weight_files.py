@@ -1,4 +1,4 @@
-"""The files of a directory of theirs: weights in one file of tensors or in several."""
+"""The weights files of a Hugging Face directory: one safetensors file or several shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PICKLE_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 def read_weights(directory: Path, architecture: str) -> dict[str, Tensor]:
-    """All tensors of a directory; never from a pickle."""
+    """Return all tensors of a directory; pickled weights are refused."""
     if (directory / WEIGHTS_FILE).exists():
         return read_tensors(directory / WEIGHTS_FILE)[0]
     if (directory / INDEX_FILE).exists():
@@ -36,16 +36,16 @@ def read_weights(directory: Path, architecture: str) -> dict[str, Tensor]:
 
 
 def _read_shards(directory: Path) -> dict[str, Tensor]:
-    """The tensors of several files, each in the one that the index names."""
+    """Return the tensors of several files, each from the one that the index names."""
     index = directory / INDEX_FILE
     files: Any = read_json(index).get("weight_map")
     if not isinstance(files, dict) or not all(_is_file_name(file) for file in files.values()):
         raise CheckpointError(f"{index}: damaged; expected a weight_map with a file name for each tensor")
-    parts = {file: read_tensors(directory / file)[0] for file in sorted(set(files.values()))}
+    shards = {file: read_tensors(directory / file)[0] for file in sorted(set(files.values()))}
     for name, file in files.items():
-        if name not in parts[file]:
-            raise CheckpointError(f"{directory / file}: lacks the tensor '{name}', which {INDEX_FILE} puts there")
-    return {name: parts[file][name] for name, file in files.items()}
+        if name not in shards[file]:
+            raise CheckpointError(f"{directory / file}: lacks the tensor '{name}', which {INDEX_FILE} assigns to it")
+    return {name: shards[file][name] for name, file in files.items()}
 
 
 def _is_file_name(file: object) -> bool:

@@ -1,7 +1,7 @@
-"""Tensors of theirs and of ours: each correspondence is written once and used in both directions.
+"""Mappings between Hugging Face tensors and regard's weights: each is written once and used in both directions.
 
-A `Line` says which of their tensors make up one of ours, and how; what joins them can part them again, so nothing is
-lost on the way there and back. Families (bert.py, ...) give the lines of a model; this file moves the numbers.
+A `WeightMapping` names the tensors that make up one weight, and the conversion, which has an inverse. Families
+(bert.py, ...) list the mappings of a model; this file converts the tensors.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from regard.progress import warn
 StateDict = Mapping[str, Tensor]
 
 LEGACY_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
-"""What the gain and the shift of a norm were called when BERT came out."""
+"""Names of the weight and the bias of a norm in the original BERT files."""
 
 
 class TensorConversion(NamedTuple):
-    """How some of their tensors become one of ours, and back."""
+    """A conversion of several tensors into one, and its inverse."""
 
     join: Callable[[Sequence[Tensor]], Tensor]
     split: Callable[[Tensor, int], Sequence[Tensor]]
@@ -39,11 +39,11 @@ UNSQUEEZE = TensorConversion(lambda parts: parts[0][0], lambda whole, _: [whole[
 
 @dataclass(frozen=True)
 class WeightMapping:
-    """One tensor of ours and those of theirs that make it up.
+    """One weight and the Hugging Face tensors that make it up.
 
-    `copies` are further names of the very same tensor, under which it may be stored as well, or instead. `older` are
-    names that other versions use instead; what else stands there is not used. `body` says that the names are those of
-    the body, before which an architecture with a head puts its prefix.
+    `tied_names` are further names of the same tensor, under which it may be stored as well, or instead.
+    `legacy_names` are names that other versions of transformers use; they are read only if the others are missing.
+    `in_body` marks names of the base model, which have the family's prefix in an architecture with a head.
     """
 
     name: str
@@ -55,29 +55,29 @@ class WeightMapping:
 
 
 ModuleMapping = Mapping[str, str | tuple[str, ...]]
-"""Modules of ours and of theirs, by name; several of theirs are stacked."""
+"""Module names and their Hugging Face names; several of the latter are concatenated."""
 
 
 def map_weights(mapping: ModuleMapping, prefix: str = "", hf_prefix: str = "") -> Iterator[WeightMapping]:
-    """The weights of modules that have nothing else."""
-    for name, of in mapping.items():
-        parts = (of,) if isinstance(of, str) else of
-        names = tuple(f"{hf_prefix}{part}.weight" for part in parts)
-        yield WeightMapping(f"{prefix}{name}.weight", names, IDENTITY if len(parts) == 1 else CONCATENATE)
+    """Yield the mappings of modules that have a weight and no bias."""
+    for name, hf_modules in mapping.items():
+        modules = (hf_modules,) if isinstance(hf_modules, str) else hf_modules
+        hf_names = tuple(f"{hf_prefix}{module}.weight" for module in modules)
+        yield WeightMapping(f"{prefix}{name}.weight", hf_names, IDENTITY if len(modules) == 1 else CONCATENATE)
 
 
 def map_modules(
     mapping: ModuleMapping, prefix: str = "", hf_prefix: str = "", conversion: TensorConversion = IDENTITY
 ) -> Iterator[WeightMapping]:
-    """The weights, each turned into ours by `way`, and the biases of modules."""
-    for line in map_weights(mapping, prefix, hf_prefix):
-        yield line if conversion is IDENTITY else replace(line, conversion=conversion)
-        biases = tuple(f"{name.removesuffix('weight')}bias" for name in line.hf_names)
-        yield replace(line, name=f"{line.name.removesuffix('weight')}bias", hf_names=biases)
+    """Yield the mappings of the weights of modules, with this conversion, and of their biases."""
+    for weight in map_weights(mapping, prefix, hf_prefix):
+        yield weight if conversion is IDENTITY else replace(weight, conversion=conversion)
+        hf_biases = tuple(f"{name.removesuffix('weight')}bias" for name in weight.hf_names)
+        yield replace(weight, name=f"{weight.name.removesuffix('weight')}bias", hf_names=hf_biases)
 
 
 class HFWeights:
-    """The tensors of a directory of theirs, by their names without the prefix of the body."""
+    """The tensors of a Hugging Face directory, by their names without the prefix of the base model."""
 
     def __init__(self, path: Path, tensors: StateDict, prefix: str) -> None:
         self.path = path
@@ -85,31 +85,32 @@ class HFWeights:
         self._tensors = tensors
         self._used_names: set[str] = set()
         for name in tensors.keys() - self._stored_names.values():
-            twice = self._stored_names[_modern_name(name.removeprefix(prefix))]
-            raise CheckpointError(f"{path}: holds '{name}' and '{twice}', which are names of one tensor")
+            other = self._stored_names[_modern_name(name.removeprefix(prefix))]
+            raise CheckpointError(f"{path}: holds '{name}' and '{other}', which are names of one tensor")
 
     def __contains__(self, name: object) -> bool:
         return name in self._stored_names
 
     def get(self, name: str) -> Tensor | None:
-        """A tensor that no line takes, if it is there."""
+        """Return a tensor without marking it as used, or None."""
         return self._tensors[self._stored_names[name]] if name in self._stored_names else None
 
     def load_into(self, model: nn.Module, mappings: Iterable[WeightMapping]) -> None:
-        """Put the tensors into a model of ours; every one must be there, in its shape."""
-        wanted = dict(model.named_parameters())
+        """Load the tensors into a model; each must be present in the expected shape."""
+        parameters = dict(model.named_parameters())
         with torch.no_grad():
-            for line in mappings:
-                weight = wanted.pop(line.name)
-                shapes = [part.shape for part in line.conversion.split(weight, len(line.hf_names))]
-                parts = [
-                    self._take_tensor(name, line, shape) for name, shape in zip(line.hf_names, shapes, strict=True)
+            for mapping in mappings:
+                weight = parameters.pop(mapping.name)
+                parts = mapping.conversion.split(weight, len(mapping.hf_names))
+                tensors = [
+                    self._take_tensor(name, mapping, part.shape)
+                    for name, part in zip(mapping.hf_names, parts, strict=True)
                 ]
-                weight.copy_(line.conversion.join(parts))
-        assert not wanted, f"no line for {', '.join(wanted)}"
+                weight.copy_(mapping.conversion.join(tensors))
+        assert not parameters, f"no mapping for {', '.join(parameters)}"
 
     def check_unused(self, ignored: Iterable[str], unused: Iterable[str]) -> None:
-        """Refuse what was not used, but for what holds nothing; what an architecture does not need is counted."""
+        """Refuse unused tensors except `ignored` ones; those matching `unused` are reported in a warning."""
         left = [name for name in self._stored_names if name not in self._used_names and not _matches(name, ignored)]
         for name in left:
             if not _matches(name, unused):
@@ -121,17 +122,17 @@ class HFWeights:
             warn(f"{self.path}: left out {len(left)} tensors that this architecture does not use: {names}")
 
     def _take_tensor(self, name: str, mapping: WeightMapping, shape: torch.Size) -> Tensor:
-        """One tensor of a line, under whichever name it is stored; where it is stored twice, both must be equal."""
-        same = [each for each in (name, *mapping.tied_names) if each in self._stored_names]
-        found = same or [each for each in mapping.legacy_names if each in self._stored_names]
-        if not found:
+        """Return one tensor under whichever name it is stored; tied copies must be equal."""
+        tied = [each for each in (name, *mapping.tied_names) if each in self._stored_names]
+        stored = tied or [each for each in mapping.legacy_names if each in self._stored_names]
+        if not stored:
             raise CheckpointError(f"{self.path}: lacks the tensor '{name}', of shape {tuple(shape)}")
-        self._used_names.update(found, mapping.legacy_names)
-        tensor = self._checked_tensor(found[0], shape)
-        for other in found[1:]:
-            if same and not torch.equal(self._checked_tensor(other, shape), tensor):
+        self._used_names.update(stored, mapping.legacy_names)
+        tensor = self._checked_tensor(stored[0], shape)
+        for other in stored[1:]:
+            if tied and not torch.equal(self._checked_tensor(other, shape), tensor):
                 raise CheckpointError(
-                    f"{self.path}: '{self._stored_names[other]}' differs from '{self._stored_names[found[0]]}', "
+                    f"{self.path}: '{self._stored_names[other]}' differs from '{self._stored_names[stored[0]]}', "
                     "but config.json says that they are one (tie_word_embeddings)"
                 )
         return tensor
@@ -147,15 +148,16 @@ class HFWeights:
 
 
 def to_hf_tensors(model: nn.Module, mappings: Iterable[WeightMapping], prefix: str) -> dict[str, Tensor]:
-    """The tensors of a model of ours under their names; none shares its memory with another."""
-    ours = dict(model.named_parameters())
+    """Return the weights of a model under their Hugging Face names; no two share memory."""
+    parameters = dict(model.named_parameters())
     tensors: dict[str, Tensor] = {}
-    for line in mappings:
-        whole = ours.pop(line.name).detach().cpu()
-        parts = line.conversion.split(whole, len(line.hf_names))
-        for name, part in [*zip(line.hf_names, parts, strict=True), *((name, parts[0]) for name in line.legacy_names)]:
-            tensors[f"{prefix}{name}" if line.in_body else name] = part.clone(memory_format=torch.contiguous_format)
-    assert not ours, f"no line for {', '.join(ours)}"
+    for mapping in mappings:
+        weight = parameters.pop(mapping.name).detach().cpu()
+        parts = mapping.conversion.split(weight, len(mapping.hf_names))
+        copies = [(name, parts[0]) for name in mapping.legacy_names]
+        for name, part in [*zip(mapping.hf_names, parts, strict=True), *copies]:
+            tensors[f"{prefix}{name}" if mapping.in_body else name] = part.clone(memory_format=torch.contiguous_format)
+    assert not parameters, f"no mapping for {', '.join(parameters)}"
     return tensors
 
 

@@ -1,4 +1,4 @@
-"""From the names in a config to the recurrent modules of regard.nn."""
+"""Recurrent modules of regard.nn built from the names in a config."""
 
 from __future__ import annotations
 
@@ -36,36 +36,34 @@ ATTENTION_SCORES: dict[str, Callable[[int], Attention]] = {
 
 
 def build_recurrent_embedding(config: ModelConfig, vocabulary_size: int, n_token_types: int = 0) -> TokenEmbedding:
-    """Token vectors as they enter the first layer, scaled as the Transformer's: tied ones would be too short."""
+    """Return the input embedding, scaled as the Transformer's because tied embeddings would be too small."""
     return TokenEmbedding(
         vocabulary_size, config.d_model, NoPositions(), dropout=config.dropout, n_token_types=n_token_types
     )
 
 
 def build_recurrent_encoder(config: RecurrentConfig, directions: Directions) -> RecurrentEncoderStack:
-    """Layers that read whole texts; dropout is between them."""
+    """Return the encoder layers, with dropout between them."""
     new, width = CELLS[config.cell], config.d_model
 
     def layer(dropout: float) -> RecurrentEncoderLayer:
         if directions == "both":
             return RecurrentEncoderLayer(new(width, width // 2), new(width, width // 2), dropout)
-        one = new(width, width)
-        return (
-            RecurrentEncoderLayer(one, None, dropout)
-            if directions == "forward"
-            else RecurrentEncoderLayer(None, one, dropout)
-        )
+        if directions == "forward":
+            return RecurrentEncoderLayer(new(width, width), None, dropout)
+        return RecurrentEncoderLayer(None, new(width, width), dropout)
 
     return RecurrentEncoderStack(layer(config.dropout if number else 0.0) for number in range(config.n_layers))
 
 
 def text_lengths(rows: Rows) -> Int[Tensor, " B"]:
-    """How long the text of each row is, counted on the device."""
+    """Return the length of the text in each row, counted on the device."""
     return (rows.segment > 0).sum(1)
 
 
 def make_source_mask(source: Rows) -> AttentionMask:
-    """Every query sees all of the text in its row; none where there is none."""
-    there = (source.segment > 0)[:, None, None]  # (B, 1, 1, S)
-    blank = ~there.any(-1, keepdim=True)
-    return AttentionMask(torch.zeros_like(source.position[:, :1]), source.position, there | blank, blank)
+    """Return the cross-attention mask: every query may attend to all source tokens of its row."""
+    mask = (source.segment > 0)[:, None, None]  # (B, 1, 1, S)
+    fully_masked = ~mask.any(-1, keepdim=True)
+    position = torch.zeros_like(source.position[:, :1])
+    return AttentionMask(position, source.position, mask | fully_masked, fully_masked)

@@ -1,4 +1,4 @@
-"""The shapes of recurrent models; a preset has about as many parameters as the Transformer's of the same name."""
+"""Configs of recurrent models; a preset has about as many parameters as the Transformer's of the same name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Directions = Literal["both", "forward", "backward"]
 AttentionScore = Literal["none", "additive", "dot", "general"]
 
 TRAINING_DEFAULTS: dict[str, Any] = {"compiled": False, "precision": "float32"}
-"""Batches differ in shape, so there is not one graph to compile; a state that goes on and on asks for exact sums."""
+"""No compilation because batches differ in shape; float32 because a state accumulates over many steps."""
 
 
 def _recurrent_preset(d_model: int, n_layers: int, dropout: float = 0.1, **more: Any) -> ConfigTable:
@@ -27,9 +27,9 @@ def _recurrent_seq2seq_preset(d_model: int, n_layers: int, dropout: float) -> Co
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentConfig(ModelConfig):
-    """What every recurrent model has.
+    """Fields of every recurrent model.
 
-    Recurrence has no positions: `n_positions` is how long texts may be where a model is used.
+    There are no position embeddings: `n_positions` is the longest text accepted at inference.
     """
 
     uses_packing: ClassVar[bool] = False
@@ -46,16 +46,16 @@ class RecurrentConfig(ModelConfig):
 
 def _check_width(d_model: int, directions: Directions) -> None:
     if directions == "both" and d_model % 2:
-        raise ConfigError(f"model.d_model = {d_model} is odd; of two directions each has half of it")
+        raise ConfigError(f"model.d_model = {d_model} is odd; each of two directions has half of it")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentSeq2SeqConfig(RecurrentConfig):
     """An encoder-decoder.
 
-    `attention` is how the decoder looks at the source: not at all (Sutskever et al. 2014, one fixed vector),
-    "additive" (Bahdanau et al. 2015), "dot" or "general" (Luong et al. 2015). With `input_feeding` what it made of one
-    token enters with the next. Where it is `tied`, the vectors of words that enter are those the end is compared with.
+    `attention` is the score function of the cross-attention: "none" (one fixed vector, Sutskever et al. 2014),
+    "additive" (Bahdanau et al. 2015), "dot" or "general" (Luong et al. 2015). With `input_feeding` the output at one
+    token is an input at the next (Luong et al. 2015, section 3.3). `tied` shares input and output embeddings.
     """
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
@@ -80,7 +80,7 @@ class RecurrentSeq2SeqConfig(RecurrentConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentEncoderConfig(RecurrentConfig, EncoderModelConfig):
-    """What reads texts, for classes and tags."""
+    """A bidirectional encoder for classification and tagging."""
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
         "tiny": _recurrent_preset(144, 2),
@@ -104,7 +104,7 @@ class RecurrentEncoderConfig(RecurrentConfig, EncoderModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class StaticEncoderConfig(EncoderModelConfig):
-    """Vectors of tokens that do not depend on the text around them, and nothing more."""
+    """Token embeddings alone, without context."""
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
         name: {"d_model": width, "dropout": 0.1}
@@ -121,7 +121,7 @@ class StaticEncoderConfig(EncoderModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentLMConfig(RecurrentConfig):
-    """A language model; where it is `tied`, the vectors of words that enter are those the end is compared with."""
+    """A causal language model; `tied` shares input and output embeddings."""
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
         "tiny": _recurrent_preset(144, 2),

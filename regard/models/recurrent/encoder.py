@@ -1,6 +1,6 @@
-"""Readers of texts with heads on them: a bi-LSTM (or GRU), and static vectors (SPEC 4.8, 4.10).
+"""Recurrent encoders with heads: bidirectional LSTM or GRU, and static embeddings without layers.
 
-They have the methods of the Transformer's (models/encoder.py), the heads are the same.
+They implement the interface of the Transformer encoder (models/encoder.py) and take the same heads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from regard.models.recurrent.config import RecurrentEncoderConfig, StaticEncoder
 
 
 class StaticEncoder(EncoderModel):
-    """Every token by itself: without layers, only the vector of each and the heads."""
+    """Token embeddings without layers or context, and heads."""
 
     config: StaticEncoderConfig
 
@@ -37,7 +37,7 @@ class StaticEncoder(EncoderModel):
 
 
 class RecurrentEncoder(EncoderModel):
-    """Reads each text from both sides, or from one."""
+    """A recurrent encoder, bidirectional or of one direction."""
 
     config: RecurrentEncoderConfig
 
@@ -53,28 +53,28 @@ class RecurrentEncoder(EncoderModel):
         return last
 
     def iter_hidden_states(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
-        alone = unpack_row(rows, lengths) if lengths else rows
-        x, sizes = self.embed(alone), text_lengths(alone)
+        unpacked = unpack_row(rows, lengths) if lengths else rows
+        x, n_tokens = self.embed(unpacked), text_lengths(unpacked)
         yield _repack_row(x, rows, lengths)
         for layer in self.encoder:
-            x = layer(x, sizes)
+            x = layer(x, n_tokens)
             yield _repack_row(x, rows, lengths)
 
 
 def unpack_row(rows: SegmentedRows, lengths: Sequence[int]) -> SegmentedRows:
-    """The texts of one full row, each in a row to itself."""
-    row, place = rows.segment[0].long() - 1, rows.position[0].long()
+    """Return the texts of one full row, each in a row of its own."""
+    row, column = rows.segment[0].long() - 1, rows.position[0].long()
     shape = len(lengths), max(lengths)
 
-    def laid(values: Tensor) -> Tensor:
-        empty = values.new_zeros(shape)
-        empty[row, place] = values[0]
-        return empty
+    def scatter(values: Tensor) -> Tensor:
+        unpacked = values.new_zeros(shape)
+        unpacked[row, column] = values[0]
+        return unpacked
 
-    segment = laid(torch.ones_like(rows.segment))
-    return SegmentedRows(laid(rows.ids), segment, laid(rows.position), laid(rows.token_type_ids))
+    segment = scatter(torch.ones_like(rows.segment))
+    return SegmentedRows(scatter(rows.ids), segment, scatter(rows.position), scatter(rows.token_type_ids))
 
 
 def _repack_row(hidden: Float[Tensor, "N K D"], rows: SegmentedRows, lengths: Sequence[int]) -> Float[Tensor, "B T D"]:
-    """What was read of texts, where they stand in the row they came from."""
+    """Return the hidden states of unpacked texts in the packed row they came from."""
     return hidden[rows.segment[0].long() - 1, rows.position[0].long()][None] if lengths else hidden

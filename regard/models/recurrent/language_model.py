@@ -1,7 +1,7 @@
-"""The recurrent language model (Mikolov et al. 2010; LSTM: Zaremba et al. 2014), SPEC 4.5.
+"""The recurrent language model (Mikolov et al. 2010; LSTM: Zaremba et al. 2014).
 
-It has the methods of the Transformer's (models/language_model.py). What it remembers of a text has one size however
-long the text is, so nothing slides: a prompt and what is written behind it may have any length.
+It implements the interface of the Transformer's (models/language_model.py). The size of its state does not depend on
+the length of the text, so prompts and continuations may have any length.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from regard.nn.rnn import RNNState
 
 @dataclass
 class RecurrentLMState:
-    """What the model remembers of the texts it goes on with, one in each row."""
+    """The states of all layers for texts being generated, one per row."""
 
     states: list[RNNState]
     output_projection: PrepackedLinear
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
-        """Go on with these rows, in this order; a row may be taken several times or not at all."""
+        """Keep these rows in this order; a row may be repeated or dropped."""
         self.states = [tuple(part[rows.flatten()] for part in state) for state in self.states]
 
 
 class RecurrentLM(CausalLM):
-    """Reads a text from the left; gives scores of every next token."""
+    """A stack of LSTM or GRU layers; returns the logits of the next token at each position."""
 
     config: RecurrentLMConfig
 
@@ -51,29 +51,29 @@ class RecurrentLM(CausalLM):
             self.softmax_embedding.weight = self.embedding.tokens.weight
 
     def hidden_states(self, rows: Rows) -> Float[Tensor, "B T D"]:
-        read = self.decoder(self.embedding(rows.ids, rows.position), self._zero_states(len(rows.ids)))[0]
-        dropped: Tensor = self.dropout(read)
-        return dropped
+        outputs = self.decoder(self.embedding(rows.ids, rows.position), self._zero_states(len(rows.ids)))[0]
+        hidden: Tensor = self.dropout(outputs)
+        return hidden
 
     def start(self, rows: Rows) -> RecurrentLMState:
-        """Texts of one length are read together."""
+        """Encode the prompts in batches of equal length, and return the decoder state."""
         lengths = (rows.segment > 0).sum(1)
         states = self._zero_states(len(lengths))
         for length in sorted(set(lengths.tolist()) - {0}):
             (chosen,) = (lengths == length).nonzero(as_tuple=True)
             x = self.embedding(rows.ids[chosen, :length], rows.position[chosen, :length])
-            found = self.decoder(x, self._zero_states(len(chosen)))[1]
-            for state, part in zip(states, found, strict=True):
-                for whole, own in zip(state, part, strict=True):
-                    whole[chosen] = own
+            new_states = self.decoder(x, self._zero_states(len(chosen)))[1]
+            for state, new_state in zip(states, new_states, strict=True):
+                for tensor, values in zip(state, new_state, strict=True):
+                    tensor[chosen] = values
         return RecurrentLMState(states, PrepackedLinear(self.softmax_embedding.weight))
 
     def step(self, tokens: Int[Tensor, " N"], state: RecurrentLMState) -> Float[Tensor, "N V"]:
         x = self.embedding(tokens[:, None], torch.zeros_like(tokens)[:, None])
-        read, state.states = self.decoder(x, state.states)
-        return state.output_projection(self.dropout(read)[:, 0])
+        outputs, state.states = self.decoder(x, state.states)
+        return state.output_projection(self.dropout(outputs)[:, 0])
 
     def _zero_states(self, n_rows: int) -> list[RNNState]:
-        """The states of all layers before the first token."""
+        """Return the states of all layers before the first token."""
         like = self.embedding.tokens.weight
         return [tuple(like.new_zeros(n_rows, self.config.d_model) for _ in range(self.n_states)) for _ in self.decoder]

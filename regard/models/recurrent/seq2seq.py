@@ -1,9 +1,10 @@
-"""The recurrent encoder-decoder: one fixed vector (Sutskever et al. 2014), or attention (SPEC 4.2, 4.3).
+"""The recurrent encoder-decoder, with one fixed vector (Sutskever et al. 2014) or attention (Bahdanau et al. 2015).
 
-    source   a bi-LSTM: keys and values are what leaves it, and its last states are the vector of the whole source
-    target   an LSTM that begins with that vector, through one layer; its state is the query
+    encoder   bidirectional; its outputs are the keys and values, its final outputs the vector of the source
+    bridge    one tanh layer from that vector to the initial states of the decoder
+    decoder   its output is the query
 
-It has the methods of the Transformer's (models/seq2seq.py); rows hold one sentence each, in training too.
+It implements the interface of the Transformer's (models/seq2seq.py); rows hold one sentence each, in training too.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from regard.nn import (
 from regard.nn.rnn import RNNState
 
 DECODERS = {False: RecurrentDecoderStack, True: InputFeedingDecoderStack}
-"""By whether what it made of one token enters with the next."""
+"""Decoder stacks by `input_feeding`."""
 
 
 @dataclass
 class RecurrentSeq2SeqState:
-    """What is remembered of B sentences and of W continuations of each, which lie side by side in the states."""
+    """The decoder state of B sentences with W hypotheses each, which are consecutive rows of the states."""
 
     cross_kv: KeyValue | None
     cross_attention_mask: AttentionMask
@@ -56,7 +57,7 @@ class RecurrentSeq2SeqState:
     n_sentences: int
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
-        """Go on with these continuations, all those of a row of one sentence, counted through all sentences."""
+        """Keep these hypotheses, numbered over all sentences; each row of `rows` is those of one sentence."""
         width = len(self.states[0][0]) // self.n_sentences
         sentences, chosen = rows[:, 0] // width, rows.flatten()
         self.states = [tuple(part[chosen] for part in state) for state in self.states]
@@ -67,7 +68,7 @@ class RecurrentSeq2SeqState:
 
 
 class RecurrentSeq2Seq(Seq2SeqModel):
-    """An encoder reads the source; a decoder writes the target from the vector it made, or looking back at it."""
+    """A recurrent encoder of the source and a recurrent decoder of the target, with or without cross-attention."""
 
     config: RecurrentSeq2SeqConfig
 
@@ -75,8 +76,7 @@ class RecurrentSeq2Seq(Seq2SeqModel):
         self, config: RecurrentSeq2SeqConfig, source_vocabulary_size: int, target_vocabulary_size: int, *, joint: bool
     ) -> None:
         super().__init__()
-        same = source_vocabulary_size == target_vocabulary_size
-        assert same or not joint, (
+        assert source_vocabulary_size == target_vocabulary_size or not joint, (
             f"one vocabulary, two sizes: source {source_vocabulary_size}, target {target_vocabulary_size}"
         )
         self.config = config
@@ -102,34 +102,31 @@ class RecurrentSeq2Seq(Seq2SeqModel):
 
     def decode(self, encoded: Float[Tensor, "B S D"], source: Rows, target_in: Rows) -> Float[Tensor, "B T D"]:
         x = self.target_embedding(target_in.ids, target_in.position)
-        written = self.decoder(
-            x, self._init_states(encoded, source), self._project_kv(encoded), make_source_mask(source)
-        )[0]
-        dropped: Tensor = self.dropout(written)
-        return dropped
+        states, cross_kv = self._init_states(encoded, source), self._project_kv(encoded)
+        hidden: Tensor = self.dropout(self.decoder(x, states, cross_kv, make_source_mask(source))[0])
+        return hidden
 
     def start(self, source: Rows) -> RecurrentSeq2SeqState:
         encoded = self.encode(source)
-        vocabulary = PrepackedLinear(self.softmax_embedding.weight)
-        states = self._init_states(encoded, source)
         return RecurrentSeq2SeqState(
-            self._project_kv(encoded), make_source_mask(source), states, vocabulary, len(source.ids)
+            self._project_kv(encoded),
+            make_source_mask(source),
+            self._init_states(encoded, source),
+            PrepackedLinear(self.softmax_embedding.weight),
+            len(source.ids),
         )
 
     def step(self, tokens: Int[Tensor, " N"], state: RecurrentSeq2SeqState) -> Float[Tensor, "N V"]:
         x = self.target_embedding(tokens[:, None], torch.zeros_like(tokens)[:, None])
-        written, state.states = self.decoder(x, state.states, state.cross_kv, state.cross_attention_mask)
-        return state.output_projection(self.dropout(written)[:, 0])
+        outputs, state.states = self.decoder(x, state.states, state.cross_kv, state.cross_attention_mask)
+        return state.output_projection(self.dropout(outputs)[:, 0])
 
     def _init_states(self, encoded: Float[Tensor, "B S D"], source: Rows) -> list[RNNState]:
-        """The states of all layers of the decoder, made of the last states of the encoder (Bahdanau et al. 2015)."""
+        """Return the initial states of the decoder, from the final outputs of the encoder (Bahdanau et al. 2015)."""
         top = self.encoder[-1]
         assert isinstance(top, RecurrentEncoderLayer)
-        parts = (
-            self.bridge(top.final_outputs(encoded, text_lengths(source)))
-            .tanh()
-            .chunk(len(self.decoder) * self.n_states, -1)
-        )
+        bridged = self.bridge(top.final_outputs(encoded, text_lengths(source))).tanh()
+        parts = bridged.chunk(len(self.decoder) * self.n_states, -1)
         layers = range(0, len(parts), self.n_states)
         return self.decoder.init_states([tuple(parts[first : first + self.n_states]) for first in layers])
 
@@ -139,12 +136,12 @@ class RecurrentSeq2Seq(Seq2SeqModel):
 
 
 def _build_decoder_layer(config: RecurrentSeq2SeqConfig, number: int) -> RecurrentDecoderLayer:
-    """A layer of the decoder; the last one looks at the source, where anything does."""
+    """Return one decoder layer; with attention, the last one attends to the source."""
     width, dropout = config.d_model, config.dropout if number else 0.0
     fed = config.input_feeding and number == 0
-    recurrence = CELLS[config.cell](2 * width if fed else width, width)
+    rnn = CELLS[config.cell](2 * width if fed else width, width)
     if config.attention == "none" or number + 1 < config.n_decoder_layers:
-        return RecurrentDecoderLayer(recurrence, dropout)
+        return RecurrentDecoderLayer(rnn, dropout)
     return AttentionalDecoderLayer(
-        recurrence, RecurrentCrossAttention(ATTENTION_SCORES[config.attention](width), width, width), dropout
+        rnn, RecurrentCrossAttention(ATTENTION_SCORES[config.attention](width), width, width), dropout
     )

@@ -28,6 +28,7 @@ from regard.tasks.shared.encoder_task import (
     map_batches_in_threads,
     unpad_rows,
 )
+from regard.tasks.shared.input_length import check_fits
 from regard.text.special_tokens import TextWindow, max_context_window, split_into_windows
 
 LEVELS = ("text", "word", "token")
@@ -156,10 +157,7 @@ class Embedder:
         if self.options.pooling == "max":
             raise InputError("a vector of largest values is no sum over tokens, so there is no evidence to show")
         ids = self.task.tokenizer.encode(text)
-        if len(ids) > self.max_tokens:
-            raise InputError(
-                f"the text has {len(ids):,} tokens; this model reads {self.max_tokens:,} at once; split it"
-            )
+        check_fits(len(ids), self.max_tokens)
         framed = self.task.template.wrap(ids)
         rows = inputs_to_rows([framed], self.task.template.pad_id).to(self.device)
         with torch.inference_mode():

@@ -45,7 +45,7 @@ INPUT_LENGTHS = range(16, 1 << 15)
 MIN_EXAMPLES_FOR_LABEL_WARNING = 20
 """Examples from which on labels that are hardly ever the same look like another column."""
 
-REQUIRED_ROLES = ("pad", "first", "parting")
+REQUIRED_ROLES = ("pad", "cls", "sep")
 
 ResultT = TypeVar("ResultT")
 

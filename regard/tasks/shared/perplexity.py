@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from regard.data.batches import IGNORE, sentences_to_rows
+from regard.data.batches import sentences_to_rows
 from regard.data.buckets import batch_by_tokens
 from regard.metrics import perplexity
+from regard.nn import IGNORE
 from regard.progress import track
 from regard.text.documents import DocumentChunk
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from regard.data.batches import IGNORE, Rows, Seq2SeqBatch, sentences_to_rows
+from regard.data.batches import Rows, Seq2SeqBatch, sentences_to_rows
 from regard.generate import SpecialTokens
 from regard.models.interfaces import Seq2SeqModel
+from regard.nn import IGNORE
 from regard.text.tokenizer import EOS, PAD, SOS
 
 Ids = Sequence[int]

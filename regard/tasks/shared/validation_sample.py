@@ -6,13 +6,12 @@ training. The hash of an example's text orders the sample: it is the same in eve
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 import numpy as np
 from jaxtyping import Int
 
 from regard.data.store import TokenStore
 from regard.tasks.task import Task
+from regard.text.fingerprints import hash_text
 
 
 def select_scored_examples(
@@ -22,9 +21,5 @@ def select_scored_examples(
     fitting = np.flatnonzero((task.example_lengths(store) <= n_positions).all(axis=1))
     if max_examples is None or len(fitting) <= max_examples:
         return fitting
-    hashes = [_hash_text(task.example_text(store, item)) for item in fitting.tolist()]
+    hashes = [hash_text(task.example_text(store, item)) for item in fitting.tolist()]
     return fitting[np.sort(np.argsort(np.array(hashes, dtype=np.uint64), kind="stable")[:max_examples])]
-
-
-def _hash_text(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())

@@ -54,7 +54,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 @pytest.mark.parametrize("shape", [{}, {"norm": "pre", "activation": "gated-gelu", "positions": "rotary"}])
-def test_it_is_the_jacobian_of_autograd(way: str, stack: str, shape: dict[str, str]) -> None:
+def test_attribution_equals_autograd_jacobian(way: str, stack: str, shape: dict[str, str]) -> None:
     subject = translator(**shape)
     assert_close(compute_attribution(subject, stack).contribution, by_autograd(subject, stack), rtol=1e-9, atol=1e-12)
 
@@ -72,7 +72,7 @@ def test_contributions_sum_to_1_and_no_token_sees_the_future_nor_an_encoder_the_
     assert (own.diagonal(dim1=1, dim2=2) > 0).all()
 
 
-def test_in_any_number_of_parts_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = translator()
     whole = compute_attribution(subject, "decoder").contribution
     monkeypatch.setitem(module.CHUNK_ELEMENTS, "cpu", 100)
@@ -80,7 +80,7 @@ def test_in_any_number_of_parts_it_is_the_same(monkeypatch: pytest.MonkeyPatch) 
     assert_close(compute_attribution(subject, "decoder").contribution, whole)
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_is_unchanged() -> None:
     subject = translator()
     compute_attribution(subject, "encoder")
     assert all(weight.requires_grad for weight in subject.model.parameters())
@@ -106,7 +106,7 @@ def test_a_model_that_cannot_be_linearised_is_pushed_through_itself(stack: str) 
     assert_close(compute_attribution(subject, stack).contribution, by_autograd(subject, stack), rtol=1e-9, atol=1e-12)
 
 
-def test_matrices_that_would_not_fit_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jacobians_that_do_not_fit_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_LINEARISED_BYTES", 1000)
     monkeypatch.delattr(module, "linearised")
     subject = translator()
@@ -147,6 +147,6 @@ def test_more_directions_err_less_and_the_future_stays_exactly_0() -> None:
         assert (found.error[:, 4:].tril(-1) == 0).all()
 
 
-def test_one_direction_says_nothing_of_its_error() -> None:
+def test_one_direction_is_refused() -> None:
     with pytest.raises(InputError, match="an estimate from 1 directions has no error to report; give at least 2"):
         compute_attribution(translator(), "encoder", estimate=1)

@@ -53,7 +53,9 @@ VISIBLE = {
     mask=st.sampled_from(sorted(VISIBLE)),
     keep=st.booleans(),
 )
-def test_it_is_the_definition(seed: int, queries: int, keys: int, d_value: int, mask: str, keep: bool) -> None:
+def test_projection_equals_the_definition(
+    seed: int, queries: int, keys: int, d_value: int, mask: str, keep: bool
+) -> None:
     """For keys below, at and above the width of the values; what it carries, T, is d_model wide here."""
     weights, value, output = head(seed, queries, keys, d_value, 10)
     visible = VISIBLE[mask](queries, keys)
@@ -78,7 +80,7 @@ def test_it_is_the_definition(seed: int, queries: int, keys: int, d_value: int, 
 
 
 @pytest.mark.parametrize(("keys", "identifiable"), [(4, True), (8, True), (9, False), (30, False)])
-def test_the_output_tells_the_weights_while_keys_are_no_more_than_the_width(keys: int, identifiable: bool) -> None:
+def test_identifiable_while_keys_do_not_exceed_the_value_width(keys: int, identifiable: bool) -> None:
     weights, value, output = head(1, 5, keys, 8, 16)
     got, found = effective_attention(
         weights, compact_head_values(value, output), torch.ones(5, keys, dtype=torch.bool), 16
@@ -88,7 +90,7 @@ def test_the_output_tells_the_weights_while_keys_are_no_more_than_the_width(keys
     assert ((found.share < 1e-10) == identifiable).all()
 
 
-def test_layers_and_heads_at_once_are_each_by_itself() -> None:
+def test_batched_heads_equal_single_heads() -> None:
     generator = torch.Generator().manual_seed(3)
     weights = torch.rand(2, 3, 6, 6, generator=generator, dtype=torch.float64)
     value = torch.randn(2, 3, 6, 4, generator=generator, dtype=torch.float64)

@@ -93,7 +93,7 @@ SUBJECTS: dict[str, Callable[[], LookTarget]] = {
 
 
 @pytest.mark.parametrize("make", SUBJECTS.values(), ids=SUBJECTS)
-def test_what_is_lost_is_what_removing_one_choice_after_another_loses(make: Callable[[], LookTarget]) -> None:
+def test_drops_equal_removing_inputs_one_set_at_a_time(make: Callable[[], LookTarget]) -> None:
     subject = make()
     view, allowed = drawn(subject), sight(subject)
     found = measure_faithfulness(subject, {"drawn": view}, allowed, n_orders=2)
@@ -122,7 +122,7 @@ def test_for_texts_of_any_length_and_words_of_any_length(
         assert (found.score == 0).all()
 
 
-def test_only_what_is_allowed_goes() -> None:
+def test_only_visible_inputs_are_removed() -> None:
     """However important the rest may be called."""
     subject = translator(4, 3, **SHALLOW)
     view, allowed = drawn(subject), sight(subject)
@@ -148,7 +148,7 @@ def test_random_orders_have_the_mean_and_the_spread_of_all_orders() -> None:
     assert torch.equal(once.drop, again.drop)
 
 
-def test_views_that_chance_could_put_first_are_named_beside_it() -> None:
+def test_runners_up_are_within_one_standard_deviation() -> None:
     def near(*scores: float, spread: float) -> tuple[str, ...]:
         methods, none = ("a", "b", "c", "random"), torch.zeros(4, 0)
         return Faithfulness(methods, (), none, torch.tensor(scores), torch.tensor([0.0, 0.0, 0.0, spread])).runners_up
@@ -158,7 +158,7 @@ def test_views_that_chance_could_put_first_are_named_beside_it() -> None:
     assert near(5.0, 4.5, 3.0, 1.0, spread=0.1) == ()
 
 
-def test_the_view_that_knows_what_decides_is_the_one_to_trust() -> None:
+def test_the_view_that_ranks_the_decisive_input_first_is_best() -> None:
     subject = only_one(12, decisive=7)
     truth = torch.zeros(12, 12, dtype=torch.float64)
     truth[7] = 1.0
@@ -171,13 +171,13 @@ def test_the_view_that_knows_what_decides_is_the_one_to_trust() -> None:
     assert measure_faithfulness(subject, {"wrong": -truth}, sight(subject)).best is None
 
 
-def test_how_many_go() -> None:
+def test_removal_counts() -> None:
     assert [choose_removal_counts(n) for n in (0, 1, 2, 3, 4, 7)] == [(), (), (1,), (1,), (1, 2), (1, 2, 3)]
     assert choose_removal_counts(27) == (1, 2, 3, 5, 10)
     assert choose_removal_counts(300) == (1, 2, 3, 5, 10, 20, 50, 100)
 
 
-def test_in_any_number_of_parts_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = translator(4, 3, **SHALLOW)
     whole = measure_faithfulness(subject, {"drawn": drawn(subject)}, sight(subject))
     monkeypatch.setitem(tangents.CHUNK_ELEMENTS, "cpu", 1000)
@@ -240,7 +240,7 @@ def _pairs(n_tokens: int) -> list[Word]:
     return [Word("w", tuple(range(start, min(start + 2, n_tokens)))) for start in range(0, n_tokens, 2)]
 
 
-def test_looks_side_by_side_sum_to_1() -> None:
+def test_concatenated_attention_importances_sum_to_1() -> None:
     cross, own = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 4)
     found = last_layer_importance(cross, own)
     assert found.shape == (9, 4)

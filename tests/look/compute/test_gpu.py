@@ -10,12 +10,12 @@ from sample_targets import translator
 from torch.testing import assert_close
 
 from regard.data.batches import sentences_to_rows
-from regard.look import fused
 from regard.look.compute.attribution import compute_attribution
 from regard.look.compute.jvp import linearised_pushforward
 from regard.look.compute.look_target import LookTarget
 from regard.look.inspection import Inspection
 from regard.models.seq2seq import TransformerSeq2Seq
+from regard.nn import kernels
 from regard.text.tokenizer import EOS, PAD, SOS
 
 pytestmark = pytest.mark.gpu
@@ -32,9 +32,9 @@ def on_gpu(subject: LookTarget) -> LookTarget:
     return replace(
         subject,
         model=moved,
-        body=lambda: moved.hidden_states(source, target),
+        run_layers=lambda: moved.hidden_states(source, target),
         head=moved.logits,
-        predicted=subject.predicted_ids.cuda(),
+        predicted_ids=subject.predicted_ids.cuda(),
     )
 
 
@@ -49,14 +49,14 @@ def test_attribution_in_half_precision_is_that_of_float64(stack: str, positions:
     assert_close(found, exact, rtol=2e-2, atol=1e-4)
 
 
-def test_the_kernel_runs_and_gives_what_torch_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_gives_what_torch_gives() -> None:
     subject = on_gpu(translator(70, 20, d_model=64, n_heads=4, d_ff=128))
     sent = {"encoder": torch.randn(9, 70, 64, device="cuda"), "decoder": torch.randn(9, 20, 64, device="cuda")}
     push = linearised_pushforward(subject, "decoder", torch.float16)
-    assert fused.usable(sent["encoder"].half(), 16)
+    assert kernels.in_use("cuda", torch.float16)["attention_jvp"].startswith("attention_jvp")
     by_kernel = push(sent)
-    monkeypatch.setattr(fused, "filter_examples", lambda x, width: False)
-    assert_close(by_kernel, push(sent), rtol=1e-2, atol=1e-3)
+    with kernels.disabled():
+        assert_close(by_kernel, push(sent), rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("shape", [{"d_model": 256, "n_heads": 1}, {"d_model": 96, "n_heads": 4}, {"d_model": 120}])

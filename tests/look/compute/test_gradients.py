@@ -56,7 +56,7 @@ def grown(inputs: dict[str, Tensor], token: int, by: float) -> dict[str, Tensor]
 
 
 @pytest.mark.parametrize("make", SUBJECTS.values(), ids=SUBJECTS)
-def test_gradient_x_input_is_what_autograd_and_finite_differences_say(make: Callable[[], LookTarget]) -> None:
+def test_gradient_x_input_equals_autograd_and_finite_differences(make: Callable[[], LookTarget]) -> None:
     subject = make()
     found = compute_gradients(subject, n_steps=1).gradient_x_input
     assert_close(found, autograd(subject), rtol=1e-9, atol=1e-12)
@@ -69,7 +69,7 @@ def test_gradient_x_input_is_what_autograd_and_finite_differences_say(make: Call
 
 @settings(deadline=None, max_examples=5)
 @given(source=st.integers(1, 6), target=st.integers(1, 5), seed=st.integers(0, 99))
-def test_for_texts_of_any_length(source: int, target: int, seed: int) -> None:
+def test_gradients_for_texts_of_any_length(source: int, target: int, seed: int) -> None:
     subject = translator(source, target, seed, **SHALLOW)
     found = compute_gradients(subject, n_steps=2)
     assert_close(found.gradient_x_input, autograd(subject), rtol=1e-8, atol=1e-11)
@@ -109,7 +109,7 @@ def test_integrated_gradients_are_the_integral() -> None:
 
 
 @pytest.mark.parametrize("subject", [translator(3, 2, **SHALLOW), one_stack("decoder", norm="pre")])
-def test_they_sum_to_what_the_text_changes_and_the_gap_is_what_is_missing(subject: LookTarget) -> None:
+def test_integrated_gradients_sum_to_the_change_up_to_the_convergence_delta(subject: LookTarget) -> None:
     inputs = record_inputs(subject)
     with torch.no_grad():
         change = log_probs(subject, inputs) - log_probs(subject, {name: 0 * x for name, x in inputs.items()})
@@ -122,21 +122,21 @@ def test_they_sum_to_what_the_text_changes_and_the_gap_is_what_is_missing(subjec
     assert gaps[2] < 0.1
 
 
-def test_where_one_input_decides_it_gets_all() -> None:
+def test_a_decisive_input_gets_all_attribution() -> None:
     found = compute_gradients(only_one(5, decisive=3))
     for view in (found.gradient_x_input, found.integrated_gradients):
         assert (view[3] != 0).all()
         assert (view[[0, 1, 2, 4]] == 0).all()
 
 
-def test_in_any_number_of_parts_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = translator(2, 5, **SHALLOW)
     whole = compute_gradients(subject, 3)
     monkeypatch.setitem(tangents.CHUNK_ELEMENTS, "cpu", 500)
     assert_close(tuple(compute_gradients(subject, 3)), tuple(whole))
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_is_unchanged() -> None:
     subject = translator()
     compute_gradients(subject, 2)
     assert all(weight.requires_grad and weight.grad is None for weight in subject.model.parameters())

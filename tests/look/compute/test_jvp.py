@@ -44,7 +44,7 @@ def directions(subject: LookTarget, side: str, count: int = 3) -> Tensor:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape["positions"])
 @pytest.mark.parametrize(("stack", "side"), [("encoder", "encoder"), ("decoder", "encoder"), ("decoder", "decoder")])
-def test_both_ways_are_the_derivative(shape: dict[str, object], stack: str, side: str) -> None:
+def test_both_pushforwards_equal_the_derivative(shape: dict[str, object], stack: str, side: str) -> None:
     subject = translator(5, 4, **shape)
     sent = directions(subject, side)
     expected = by_small_steps(subject, stack, side, sent)
@@ -61,7 +61,7 @@ def test_both_ways_are_the_derivative(shape: dict[str, object], stack: str, side
     shape=st.sampled_from(SHAPES),
     seed=st.integers(0, 9),
 )
-def test_they_agree_whatever_the_shape(
+def test_pushforwards_agree_for_any_shape(
     source: int, target: int, heads: int, layers: int, shape: dict[str, object], seed: int
 ) -> None:
     subject = translator(source, target, seed, n_heads=heads, n_layers=layers, n_decoder_layers=layers, **shape)
@@ -70,7 +70,7 @@ def test_they_agree_whatever_the_shape(
     assert_close(found, autodiff_pushforward(subject, "decoder")(sent), rtol=1e-8, atol=1e-10)
 
 
-def test_a_side_that_does_not_move_moves_nothing() -> None:
+def test_zero_tangents_give_zero() -> None:
     subject = translator(5, 4)
     sent = {"decoder": directions(subject, "decoder")}
     assert_close(

@@ -55,7 +55,7 @@ def smallest_cut(layers: Tensor, source: int, sink: int) -> float:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_largest_flow_is_the_smallest_cut(seed: int) -> None:
+def test_maximum_flow_equals_minimum_cut(seed: int) -> None:
     weights = attention(seed, 2, 2, 3, 3)
     if seed % 2:
         weights = weights.tril()

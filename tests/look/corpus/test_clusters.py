@@ -59,7 +59,7 @@ def test_as_many_groups_as_there_are_points_or_one(k: int) -> None:
     assert float(found.squared_distances.sum()) == pytest.approx(inertia(points, found.labels), abs=1e-5)
 
 
-def test_groups_that_there_cannot_be() -> None:
+def test_impossible_numbers_of_clusters_are_refused() -> None:
     vectors = np.eye(4, dtype=np.float32)
     for k, message in {
         0: "k = 0: expected at least 1 group",
@@ -77,7 +77,7 @@ def found() -> Clusters:
     return cluster_texts([f"text {number} of {of}" for number, of in enumerate(owner)], points, 3, 0, {"model": "m"})
 
 
-def test_texts_that_stand_for_their_group(found: Clusters) -> None:
+def test_representative_texts(found: Clusters) -> None:
     assert found.sizes == [30, 20, 10]
     for group in range(3):
         own = np.flatnonzero(found.labels == group)
@@ -94,26 +94,26 @@ def test_equal_texts_are_named_once() -> None:
     assert [[found.texts[i] for i in found.nearest_indices(group)] for group in range(2)] == [["a", "b"], ["c"]]
 
 
-def test_a_map_in_every_form(found: Clusters, tmp_path: Path) -> None:
+def test_clusters_in_every_format(found: Clusters, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    sheet = found.view_data()
-    assert [array.qualified_name for array in sheet.arrays] == ["clusters.map", "clusters.cluster"]
-    np.testing.assert_array_equal(sheet.arrays[1].values, found.labels)
-    share = f"the map shows {found.projection.explained_variance_ratio:.0%} of how the"
-    assert sheet.notes["clusters"] == found.summary_lines()
-    assert found.summary_lines()[0] == f"{share} texts differ"
-    assert build_caption(sheet.about, 8.0)[-1] == f"{share}y differ"
-    assert sheet.arrays[1].names == tuple(found.texts[found.nearest_indices(group)[0]] for group in range(3))
+    data = found.view_data()
+    assert [array.qualified_name for array in data.arrays] == ["clusters.map", "clusters.cluster"]
+    np.testing.assert_array_equal(data.arrays[1].values, found.labels)
+    share = f"the map shows {found.projection.explained_variance_ratio:.0%} of the variance"
+    assert data.notes["clusters"] == found.summary_lines()
+    assert found.summary_lines()[0] == f"{share} of the texts"
+    assert build_caption(data.about, 8.0)[-1] == share
+    assert data.arrays[1].names == tuple(found.texts[found.nearest_indices(group)[0]] for group in range(3))
     for suffix in (".html", ".json", ".csv", ".png", ".svg"):
         assert found.save(tmp_path / f"map{suffix}").stat().st_size > 1000
-    assert "clusters: texts in the plane in which they differ most" in render_text(sheet, 60)
-    assert max(map(len, render_text(sheet, 60).splitlines())) <= 60
+    assert "clusters: texts along their first two principal components" in render_text(data, 60)
+    assert max(map(len, render_text(data, 60).splitlines())) <= 60
     with pytest.raises(InputError, match="unknown suffix"):
         save_view(found.view_data, tmp_path / "map.npy")
 
 
 @pytest.mark.parametrize(("n_points", "width"), [(40, 6), (6, 40), (5, 2), (5, 1), (1, 4), (2, 3)])
-def test_a_plane_is_the_first_two_singular_vectors(n_points: int, width: int) -> None:
+def test_projection_equals_the_first_two_singular_vectors(n_points: int, width: int) -> None:
     points = torch.randn(n_points, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = project_to_plane(points)
     centred = points - points.mean(0)

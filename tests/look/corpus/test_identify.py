@@ -74,7 +74,7 @@ def by_definition(mapped: Tensor, inputs: Tensor, distance: str) -> list[bool]:
 
 @pytest.mark.parametrize("distance", ["cosine", "l2"])
 @pytest.mark.parametrize("noise", [0.0, 0.7, 3.0])
-def test_recovered_is_the_plain_definition(distance: str, noise: float) -> None:
+def test_recovery_equals_the_definition(distance: str, noise: float) -> None:
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(25, 5, generator=generator) * torch.linspace(0.1, 4, 25)[:, None]
     inputs[7] = inputs[3]
@@ -114,7 +114,7 @@ def test_the_interval_where_nothing_varies_between_sentences(hits: list[int], si
     assert 0 <= wilson_interval(hits, sizes)[0] <= p <= wilson_interval(hits, sizes)[1] <= 1
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says_though_tokens_of_a_sentence_go_together() -> None:
+def test_interval_covers_the_truth_with_correlated_tokens() -> None:
     """Each sentence has a share of its own; an interval that took tokens as independent would hold it 55 % of times."""
     generator, held, narrow = random.Random(0), 0, 0
     for _ in range(400):
@@ -138,7 +138,7 @@ def test_parts_share_no_sentence_and_are_70_15_15(n: int) -> None:
     assert n < 10 or split_sentences(n, 1) != [train, valid, test]
 
 
-def test_drawing_is_fair_has_no_text_twice_and_knows_no_order() -> None:
+def test_sampling_is_uniform_without_duplicates_and_independent_of_order() -> None:
     texts = [(f"text {number}",) for number in range(30) for _ in range(1 + 5 * (number == 7))]
     drawn = sample_examples(texts, 10, seed=3)
     assert drawn.n_examples_read == 35
@@ -151,7 +151,7 @@ def test_drawing_is_fair_has_no_text_twice_and_knows_no_order() -> None:
     assert 150 < min(counts.values()) <= max(counts.values()) < 250  # 200, and 5 standard deviations are 58
 
 
-def test_what_is_too_long_or_there_already_is_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_and_repeated_examples_are_skipped_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
     good = [[[number, 9], [number]] for number in range(4)]
     twice, long = [[[1, 9], [77]], [[50], [2]]], [[[5] * 4, [1]], [[6], [1] * 6]]
     assert filter_examples([*good, *twice, *long], 3) == good
@@ -187,14 +187,14 @@ def orthogonal(width: int = WIDTH) -> Tensor:
 
 
 @pytest.mark.parametrize("distance", ["cosine", "l2"])
-def test_planted_what_went_in(distance: str) -> None:
+def test_identity_recovers_unchanged_inputs(distance: str) -> None:
     vectors = texts_of(lambda x, _: x)
     for name in probes.PROBE_FITTERS:
         assert found_in(vectors, name, distance).accuracy == 1.0
 
 
 @pytest.mark.parametrize("distance", ["cosine", "l2"])
-def test_planted_a_rotation(distance: str) -> None:
+def test_linear_probe_recovers_a_rotation(distance: str) -> None:
     """The identity cannot undo it, a linear map can."""
     vectors = texts_of(lambda x, _: 3 * x @ orthogonal() + 2)
     assert found_in(vectors, "identity", distance).accuracy < 0.3
@@ -203,7 +203,7 @@ def test_planted_a_rotation(distance: str) -> None:
 
 
 @pytest.mark.parametrize("distance", ["cosine", "l2"])
-def test_planted_noise(distance: str) -> None:
+def test_no_probe_recovers_noise(distance: str) -> None:
     vectors = texts_of(lambda x, generator: torch.randn(x.shape, generator=generator))
     for name in probes.PROBE_FITTERS:
         found = found_in(vectors, name, distance)
@@ -212,9 +212,7 @@ def test_planted_noise(distance: str) -> None:
 
 
 @pytest.mark.parametrize("distance", ["cosine", "l2"])
-def test_planted_a_bend_that_only_the_hidden_layer_can_straighten(
-    distance: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_mlp_recovers_a_nonlinear_map(distance: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "MIN_STEPS_PER_EPOCH", 50)
 
     def bend(x: Tensor, _: torch.Generator) -> Tensor:
@@ -238,7 +236,7 @@ def test_the_linear_map_is_least_squares_where_there_is_text_enough() -> None:
 
 
 @pytest.mark.parametrize("distance", ["cosine", "l2"])
-def test_with_hardly_any_text_a_map_is_no_worse_than_none(distance: str) -> None:
+def test_with_little_text_a_probe_is_no_worse_than_the_identity(distance: str) -> None:
     """Three sentences for a map of 64 x 64: what was learned is chosen by sentences it was not learned from."""
     vectors = texts_of(lambda x, generator: x + 0.4 * torch.randn(x.shape, generator=generator), n=40, width=64)
     few = SplitVectors(ProbeExamples(*(part[:30] for part in vectors.train)), *vectors[1:])
@@ -284,7 +282,7 @@ def measured(subjects: list[LookTarget], **options: Any) -> TokenIdentifiability
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "none"])
-def test_layer_0_by_the_identity_is_all_whatever_the_positions(positions: str) -> None:
+def test_identity_recovers_all_of_layer_0_with_any_positions(positions: str) -> None:
     """Where positions are not in the input vectors, half of these are equal."""
     found = measured(several(LENGTHS, positions=positions), maps=["identity"])
     assert [each.spec.layer for each in found.results] == [0, 0, 1, 1, 2, 2] * 2
@@ -333,13 +331,13 @@ def test_sentences_that_do_not_fit_into_memory_are_left_out(
     monkeypatch.setattr(sentences, "MAX_VECTOR_BYTES", 2 * sum(LENGTHS[:8]) * 8 * 4)
     found = measured(several(LENGTHS), maps=["identity"])
     assert sum(found.sentences.values()) == 8
-    assert capsys.readouterr().err.startswith("warning: 8 of 12 sentences are used: the vectors of more would take")
+    assert capsys.readouterr().err.startswith("warning: 8 of 12 sentences are used: more would take")
 
 
-def test_a_model_of_no_numbers() -> None:
+def test_nonfinite_hidden_states_are_refused() -> None:
     subjects = several(LENGTHS)
     with torch.no_grad():
-        subjects[0].model.encoder[1].feed_forward.inner.weight.fill_(math.nan)
+        subjects[0].model.encoder[1].feed_forward.up_projection.weight.fill_(math.nan)
     with pytest.raises(InputError, match=r"^encoder\.1\.out: vectors that are not finite; is the model damaged\?$"):
         collect_hidden_states(subjects, [LayerRef("encoder", layer) for layer in (0, 1, 2)])
 
@@ -348,7 +346,7 @@ class Stopped(BaseException):
     """As by Ctrl-C."""
 
 
-def test_stopped_after_every_number_it_goes_on_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_after_any_result_gives_the_same_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "MIN_STEPS_PER_EPOCH", 1)
     monkeypatch.setattr(TokenIdentifiability, "draw", lambda self, path: path.touch())
     subjects, maps = several(LENGTHS[:4], n_layers=1, n_decoder_layers=1), ["identity", "mlp"]

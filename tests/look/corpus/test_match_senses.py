@@ -46,21 +46,21 @@ def test_evidence_sums_to_the_cosine(table: dict[str, Any], tmp_path: Path) -> N
     assert found.score == pytest.approx(cosine, abs=1e-6)
     assert found.score == pytest.approx(model.match(ONE, OTHER), abs=1e-6)
     for words in (False, True):
-        sheet = found.view_data(words=words)
-        assert sheet.about["score"] == found.score
-        assert sheet.about["said"] == f"cosine {found.score:.4f}"
-        for array in sheet.arrays:
+        data = found.view_data(words=words)
+        assert data.about["score"] == found.score
+        assert data.about["said"] == f"cosine {found.score:.4f}"
+        for array in data.arrays:
             assert float(array.values.sum()) == pytest.approx(found.score, abs=1e-12)
-            assert list(array.values.shape) == [len(sheet.sides[axis.over[0]]) for axis in array.axes]
-    assert sheet.sides == {"text": ["[CLS]", *ONE.split(), "[SEP]"], "pair": ["[CLS]", *OTHER.split(), "[SEP]"]}
-    first_alone = [note for note in sheet.notes["match"] if "is that of its first token" in note]
+            assert list(array.values.shape) == [len(data.sides[axis.over[0]]) for axis in array.axes]
+    assert data.sides == {"text": ["[CLS]", *ONE.split(), "[SEP]"], "pair": ["[CLS]", *OTHER.split(), "[SEP]"]}
+    first_alone = [note for note in data.notes["match"] if "is that of its first token" in note]
     assert bool(first_alone) == (table.get("pooling") == "cls")
     if first_alone:
         assert torch.count_nonzero(found.values) == 1
         assert float(found.values[0, 0]) == pytest.approx(found.score)
 
 
-def test_evidence_is_what_the_definition_says(model: Any) -> None:
+def test_evidence_equals_the_definition(model: Any) -> None:
     found: MatchEvidence = model.explain_match(ONE, OTHER)
     tokenizer, network, frame = model.encoder_task.tokenizer, model.network, model.encoder_task.template
     from regard.tasks.shared.encoder_task import inputs_to_rows
@@ -77,7 +77,7 @@ def test_evidence_is_what_the_definition_says(model: Any) -> None:
             assert float(found.values[i, j]) == pytest.approx(float(expected), abs=1e-7)
 
 
-def test_the_two_texts_are_read_apart(model: Any) -> None:
+def test_the_two_texts_are_encoded_separately(model: Any) -> None:
     """What stands in one changes nothing in the other; the order of the two does not matter."""
     turned = model.explain_match(OTHER, ONE)
     torch.testing.assert_close(model.explain_match(ONE, OTHER).values, turned.values.T)
@@ -85,7 +85,7 @@ def test_the_two_texts_are_read_apart(model: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram", "bpe"])
-def test_places_of_a_word_in_any_writing(kind: str) -> None:
+def test_occurrences_of_a_word_in_any_script(kind: str) -> None:
     tokenizer = vocabulary(kind)
     for text, count in {
         "the cat sits": 1,
@@ -101,7 +101,7 @@ def test_places_of_a_word_in_any_writing(kind: str) -> None:
             assert tokenizer.decode([ids[place] for place in pieces]).strip(" ").lower() == "cat"
 
 
-def test_a_word_with_some_of_its_sentence() -> None:
+def test_context_of_an_occurrence() -> None:
     tokenizer = vocabulary()
     ids = tokenizer.encode("the slow red dog runs on the mat in tokyo")
     (pieces,) = find_occurrences(tokenizer, ids, "runs")
@@ -131,7 +131,7 @@ def test_static_vectors_are_equal_and_contextual_ones_are_not(senses: WordSenses
     torch.testing.assert_close(senses.mean_distances, senses.distances.sum((1, 2)) / 12)
 
 
-def test_the_docs_name_every_fact_about_a_sheet(senses: WordSenses, model: Any) -> None:
+def test_docs_list_every_fact_of_view_data(senses: WordSenses, model: Any) -> None:
     shown = [senses, model.explain_match(ONE, OTHER), model.cluster(sentences(9), 2), model.look(ONE, pair=OTHER)]
     facts = {fact for each in shown for fact in each.view_data().about} | {
         fact for some in CAPTION_TEMPLATES for fact in some
@@ -140,13 +140,13 @@ def test_the_docs_name_every_fact_about_a_sheet(senses: WordSenses, model: Any) 
     assert facts <= named, facts - named
 
 
-def test_maps_keep_the_distances_of_two(model: Any) -> None:
+def test_projection_keeps_the_distance_of_two_points(model: Any) -> None:
     found: WordSenses = model.senses("cat", [ONE, "a cat in tokyo"])
     for vectors, points in zip(found._vectors, found.projections, strict=True):
         assert float((points[0] - points[1]).norm()) == pytest.approx(float((vectors[0] - vectors[1]).norm()), abs=1e-7)
 
 
-def test_the_sheet_of_senses(senses: WordSenses) -> None:
+def test_view_data_of_senses(senses: WordSenses) -> None:
     found = json.loads(to_json(senses.view_data()))
     by_name = {array["name"]: array for array in found["arrays"]}
     assert by_name["distance"]["shape"] == [4, 4, 4]
@@ -157,7 +157,7 @@ def test_the_sheet_of_senses(senses: WordSenses) -> None:
     assert found["notes"]["senses"][1] == f"1: {ONE}"
 
 
-def test_both_in_every_form(senses: WordSenses, model: Any, tmp_path: Path) -> None:
+def test_match_and_senses_in_every_format(senses: WordSenses, model: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for number, (shown, asked) in enumerate([(senses, {}), (model.explain_match(ONE, OTHER), {"words": True})]):
         for suffix in FORMS:
@@ -169,7 +169,7 @@ def test_both_in_every_form(senses: WordSenses, model: Any, tmp_path: Path) -> N
 
 def test_texts_that_cannot_be_compared(model: Any) -> None:
     long = sentences(1, least=40, most=40)[0]
-    with pytest.raises(InputError, match="the text has 40 tokens; this model reads 30 at once; split it"):
+    with pytest.raises(InputError, match="the text has 40 tokens; this model takes at most 30; split it"):
         model.explain_match(ONE, long)
     for text in ("", " "):
         with pytest.raises(InputError, match="the text is empty"):

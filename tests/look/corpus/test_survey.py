@@ -54,14 +54,14 @@ def test_correlation_of_every_head_is_that_of_its_visible_entries(found: Identif
     assert_close(found.kinds[kind].share[3], seen.identifiability(kind).share.mean(-1))
 
 
-def test_what_is_the_same_correlates_and_what_never_varies_does_not() -> None:
+def test_equal_weights_correlate_fully_and_constant_weights_do_not() -> None:
     one_entry, flat = torch.ones(1, 1, 1, 1), torch.full((1, 1, 2, 2), 0.5)
     assert head_correlation(one_entry, one_entry, torch.ones(1, 1, dtype=torch.bool)).tolist() == [[1.0]]
     assert head_correlation(flat, flat, torch.ones(2, 2, dtype=torch.bool)).tolist() == [[1.0]]
     assert head_correlation(flat, torch.eye(2)[None, None], torch.ones(2, 2, dtype=torch.bool)).tolist() == [[0.0]]
 
 
-def test_keys_and_widths(found: IdentifiabilitySurvey) -> None:
+def test_survey_counts_keys_and_value_width(found: IdentifiabilitySurvey) -> None:
     assert {kind.d_value for kind in found.kinds.values()} == {4}
     assert found.kinds["encoder"].keys.tolist() == [source for source, _ in LENGTHS]
     assert found.kinds["decoder"].keys.tolist() == [target for _, target in LENGTHS]

@@ -28,7 +28,7 @@ FIGURES: dict[str, Draw] = {
 
 @pytest.mark.parametrize("suffix", BEGINNINGS)
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
-def test_the_suffix_says_the_form(draw: Draw, suffix: str, tmp_path: Path) -> None:
+def test_the_suffix_sets_the_format(draw: Draw, suffix: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / f"figure{suffix}"
     assert draw(path) == path
@@ -36,7 +36,7 @@ def test_the_suffix_says_the_form(draw: Draw, suffix: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
-def test_without_the_library_the_command_that_installs_it_is_said(
+def test_without_matplotlib_the_install_command_is_given(
     draw: Draw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sample_view_data import HEAD, HOSTILE, LAYER, hostile, sheet
+from sample_view_data import HEAD, HOSTILE, LAYER, hostile, make_view_data
 from torch import Tensor
 
 from regard.look.render import page as module
@@ -65,7 +65,7 @@ def test_small_weights_keep_their_size() -> None:
     assert abs(code.decode(code.encode(values))[1] - 1e-3) < 1e-4
 
 
-def test_what_is_no_number_stays_none() -> None:
+def test_nan_stays_nan() -> None:
     values = np.array([0.5, np.nan, np.inf, -np.inf, -0.25], dtype=np.float32)
     code = Quantizer.fit([values])
     assert code.limit == 0.5
@@ -84,7 +84,7 @@ def unpacked(record: dict[str, Any]) -> np.ndarray:
 
 
 def test_every_array_of_a_sheet_is_in_the_page() -> None:
-    seen = sheet(source=24, target=21, n_layers=2, n_heads=9, estimate=True)
+    seen = make_view_data(source=24, target=21, n_layers=2, n_heads=9, estimate=True)
     records = build_page_data(seen)["arrays"]
     forms = set()
     for array, record in zip(seen.arrays, records, strict=True):
@@ -119,7 +119,7 @@ def test_counts_are_exact() -> None:
 
 def test_where_raw_and_effective_are_equal_they_stay_equal() -> None:
     """They share one code: an identifiable head has no difference, not even one of rounding."""
-    seen = sheet(("encoder",), source=24, n_heads=9, width=24)
+    seen = make_view_data(("encoder",), source=24, n_heads=9, width=24)
     found = {record["view"]: record for record in build_page_data(seen)["arrays"] if record["name"] == "weights"}
     raw, effective = (unpacked(found[view]) for view in ("attention", "effective"))
     assert "code" in found["attention"]
@@ -130,7 +130,7 @@ def test_where_raw_and_effective_are_equal_they_stay_equal() -> None:
 
 
 def test_the_page_is_one_file() -> None:
-    text = render_page(sheet())
+    text = render_page(make_view_data())
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|url\(", text)
     assert set(re.findall(r'\b(?:src|href)="([^"]*)"', text)) == {"data:,"}
     assert "default-src 'none'" in text
@@ -150,17 +150,17 @@ def test_every_script_is_used() -> None:
     assert sorted(path.stem for path in folder.glob("*.js")) == sorted(SCRIPT_FILES)
 
 
-def test_texts_cannot_leave_their_place() -> None:
+def test_texts_cannot_close_the_script() -> None:
     seen = hostile()
     text = render_page(seen)
     assert text.count("</script") == 3
-    packed = text.split('id="sheet">')[1].split("</script>")[0]
+    packed = text.split('id="view-data">')[1].split("</script>")[0]
     assert json.loads(packed)["sides"][0]["tokens"] == HOSTILE
     assert json.loads(packed)["about"]["model"] == "</title><b>model</b>"
 
 
 def test_a_notebook_gets_the_same_page_in_a_frame() -> None:
-    seen = sheet(("encoder",))
+    seen = make_view_data(("encoder",))
     (inside,) = re.findall(r'srcdoc="([^"]*)"', render_iframe(seen))
     assert html.unescape(inside) == render_page(seen)
     assert 'sandbox="allow-scripts"' in render_iframe(seen)

@@ -80,7 +80,9 @@ def test_raw_effective_and_difference_alone_or_together(mount: Mount, whole: Vie
 
 def test_a_token_is_marked_in_every_view(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
+    opened.tab.locator("[data-view=attention]").evaluate("section => section.scrollIntoView()")
     opened.tab.hover(".strip-row:nth-child(1) [data-index='2']")
+    opened.tab.wait_for_selector("[data-measure=difference] .band.row", state="attached")
     for measure in ("raw", "effective", "difference"):
         inside = f"[data-measure={measure}]"
         assert opened.marked(f"{inside} .band.row") == 1
@@ -140,7 +142,7 @@ def test_help_is_a_key_away(mount: Mount, whole: ViewData) -> None:
     opened.tab.wait_for_selector("dialog", state="hidden")
 
 
-def test_whoever_cannot_see_it_can_hear_it(mount: Mount, whole: ViewData) -> None:
+def test_screen_readers_get_labels_and_status(mount: Mount, whole: ViewData) -> None:
     opened = mount(whole)
     unnamed = """() => [...document.querySelectorAll("button, input, [role=img], [role=group]")]
         .filter(e => !(e.getAttribute("aria-label") || e.textContent.trim() || e.closest("label"))).length"""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from page_driver import Mount, Opened
+import re
+from dataclasses import replace
 
+import torch
+from page_driver import Mount, OpenPage
+
+from regard.look.render.figures import LINE_STYLES
 from regard.look.views.view_data import Axis, ViewArray, ViewData
 
 POINTS = torch.tensor([[0.0, 0.0], [4.0, 0.0], [4.0, 2.0], [0.0, 2.0]])
@@ -33,7 +37,7 @@ def layered() -> ViewData:
     )
 
 
-def point_at(opened: Opened, across: float, up: float) -> str:
+def point_at(opened: OpenPage, across: float, up: float) -> str:
     """Move the pointer into a map, by shares of its sides; what the page then says."""
     field = opened.tab.locator("[data-map]")
     field.scroll_into_view_if_needed()
@@ -42,7 +46,7 @@ def point_at(opened: Opened, across: float, up: float) -> str:
     return "\n".join(opened.tab.locator(".tip:visible").all_inner_texts())
 
 
-def places(opened: Opened) -> tuple[float, float, float]:
+def places(opened: OpenPage) -> tuple[float, float, float]:
     """Where the least and the most lie along the longer side, and by how much the shorter one is off the middle."""
     size = opened.tab.locator("[data-map]").bounding_box()["width"]
     room = 26 / size
@@ -68,3 +72,17 @@ def test_the_map_of_every_layer(mount: Mount) -> None:
     slider.fill("1")
     slider.dispatch_event("input")
     assert "1 a cat" in point_at(opened, low, 0.5 - half + 0.001)
+
+
+def test_groups_have_a_key_in_the_colours_of_the_figure(mount: Mount) -> None:
+    data = grouped()
+    named = replace(data, arrays=[data.arrays[0], replace(data.arrays[1], names=("a first text", "<b>another</b>"))])
+    opened = mount(named)
+    entries = opened.tab.locator(".group-key li")
+    assert [text.split("\n") for text in entries.all_inner_texts()] == [
+        ["0 (2)", "a first text"],
+        ["1 (2)", "<b>another</b>"],
+    ]
+    colours = opened.tab.locator(".group-key .swatch").evaluate_all("all => all.map(e => e.style.backgroundColor)")
+    for colour, (expected, _) in zip(colours, LINE_STYLES, strict=False):
+        assert tuple(map(int, re.findall(r"\d+", colour))) == tuple(bytes.fromhex(expected[1:]))

@@ -1,4 +1,4 @@
-"""Every sheet in a browser: any kinds of attention, one view, an unknown one, hostile, damaged or large ones."""
+"""All view data in a browser: any kinds of attention, one view, an unknown one, hostile, damaged or large ones."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from page_driver import Mount, OpenFile, array, close
-from sample_view_data import HOSTILE, LAYER, hostile, sheet
+from sample_view_data import HOSTILE, LAYER, hostile, make_view_data
 
 from regard.look.render.page import render_iframe, render_page
-from regard.look.views.view_data import Axis, ViewArray, ViewData
+from regard.look.views.view_data import Axis, Focus, ViewArray, ViewData
 
 KINDS = ("encoder", "decoder", "cross")
 LARGEST = 20_000_000
@@ -23,7 +23,7 @@ LARGEST = 20_000_000
 
 @pytest.mark.parametrize("kinds", [some for count in (1, 2, 3) for some in combinations(KINDS, count)], ids="-".join)
 def test_every_set_of_kinds_works(mount: Mount, kinds: tuple[str, ...]) -> None:
-    seen = sheet(kinds, n_layers=2, n_heads=2)
+    seen = make_view_data(kinds, n_layers=2, n_heads=2)
     opened = mount(seen)
     for kind in kinds:
         opened.until(kind=kind)
@@ -37,8 +37,8 @@ def test_every_view_works_alone(mount: Mount, whole: ViewData) -> None:
     for view in dict.fromkeys(each.view for each in whole.arrays):
         opened = mount(replace(whole, arrays=list(whole.arrays_of(view)), notes={}, about={}))
         name = "attention" if view == "effective" else view
-        assert opened.tab.locator("section.view").evaluate_all("all => all.map(e => e.dataset.view)") == [name]
-    assert "nothing to see" in mount(replace(whole, arrays=[])).tab.inner_text(".views")
+        assert opened.tab.locator("details.view").evaluate_all("all => all.map(e => e.dataset.view)") == [name]
+    assert "Nothing to show" in mount(replace(whole, arrays=[])).tab.inner_text(".views")
 
 
 def test_a_view_nobody_knows_is_a_matrix(mount: Mount, whole: ViewData) -> None:
@@ -81,7 +81,7 @@ def test_views_without_a_drawing_of_their_own_are_explained(mount: Mount) -> Non
     opened.tab.locator("[data-view=pooling]").scroll_into_view_if_needed()
     opened.tab.wait_for_selector("[data-view=pooling] rect")
     assert opened.marked("[data-view=pooling] rect") == 3, "one hop is bars"
-    assert "how much each token counts" in opened.tab.inner_text("[data-view=pooling] .chart-title")
+    assert "weight of each token in the vector" in opened.tab.inner_text("[data-view=pooling] .chart-title")
     assert opened.tab.locator("[data-view=pooling] .tick").all_text_contents()[-3:] == ["a", "great", "film"]
 
 
@@ -106,7 +106,7 @@ def test_names_are_cut_under_bars_alone(mount: Mount) -> None:
     ],
     ids=["match", "translator", "senses"],
 )
-def test_texts_and_what_is_said_of_them_stand_over_the_facts(
+def test_texts_and_prediction_stand_above_the_facts(
     mount: Mount, whole: ViewData, about: dict[str, object], texts: list[str], facts: list[str]
 ) -> None:
     opened = mount(replace(whole, arrays=list(whole.arrays_of("rollout")), about=about))
@@ -115,10 +115,10 @@ def test_texts_and_what_is_said_of_them_stand_over_the_facts(
 
 
 @pytest.mark.parametrize("mark", ["▁", "##"])
-def test_what_stands_for_a_space_is_said_where_it_stands(mount: Mount, whole: ViewData, mark: str) -> None:
+def test_the_space_marker_is_explained_if_present(mount: Mount, whole: ViewData, mark: str) -> None:
     sides = {side: [token.replace("▁", mark) for token in tokens] for side, tokens in whole.sides.items()}
     said = mount(replace(whole, arrays=list(whole.arrays_of("rollout")), sides=sides)).tab.inner_text(".footer")
-    assert "Tokens are the pieces the model sees" in said
+    assert "Tokens are the subwords the model reads" in said
     assert ("▁" in said) == (mark == "▁")
 
 
@@ -126,25 +126,25 @@ def test_what_stands_for_a_space_is_said_where_it_stands(mount: Mount, whole: Vi
     ("output", "said"),
     [
         (Axis("output", ("encoder",)), "raise the log-probability of the predicted token (blue)"),
-        (Axis("output", ("encoder",), ahead=True), "raise the log-probability of the predicted token (blue)"),
+        (Axis("output", ("encoder",), predicts_next=True), "raise the log-probability of the predicted token (blue)"),
         (Axis("output", ("tagged",)), "raise the log-probability of the predicted label (blue)"),
         (Axis("output", labels=("positive",)), "raise the log-probability of the predicted class (blue)"),
         (Axis("output", labels=("score",)), "raise the score (blue)"),
     ],
     ids=["encoder", "decoder", "tagger", "classifier", "score"],
 )
-def test_gradients_say_what_they_explain(mount: Mount, output: Axis, said: str) -> None:
+def test_gradients_name_the_explained_quantity(mount: Mount, output: Axis, said: str) -> None:
     sides = {"encoder": ["a", "b", "c"], "tagged": ["a/X", "b/Y"]}
     n_outputs = len(output.labels) or len(sides[output.over[0]])
     values = torch.randn(3, n_outputs)
     found = ViewArray("gradients", "", "integrated_gradients", (Axis("input", ("encoder",)), output), values)
     explained = mount(ViewData(sides, [found])).tab.inner_text("[data-view=gradients]")
     assert said in explained
-    assert ("the row of a token explains the token that comes after it" in explained) == output.ahead
+    assert ("the token read and the token written after it" in explained) == output.predicts_next
 
 
 def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: ViewData) -> None:
-    """A sheet may hold but layer 2 and head 3; they are still called so."""
+    """View data may hold but layer 2 and head 3; they are still called so."""
     arrays = []
     for each in whole.arrays:
         values, axes = each.values, list(each.axes)
@@ -160,14 +160,14 @@ def test_one_layer_and_one_head_keep_their_numbers(mount: Mount, whole: ViewData
     assert opened.tab.locator("[data-view=attribution] output:visible").inner_text() == "2"
 
 
-def test_it_begins_as_light_or_dark_as_the_system(open_file: OpenFile, whole: ViewData) -> None:
+def test_theme_follows_the_system(open_file: OpenFile, whole: ViewData) -> None:
     for scheme in ("dark", "light"):
         opened = open_file(render_page(whole), scheme=scheme)
         assert opened.state("theme") == scheme
         assert opened.tab.title() == "look: the old pilot who had landed in <eos>"
 
 
-def test_hostile_texts_do_no_harm(open_file: OpenFile) -> None:
+def test_hostile_texts_are_escaped(open_file: OpenFile) -> None:
     for width in (1600, 390):
         opened = open_file(render_page(hostile()), width=width)
         assert opened.tab.evaluate("window.harmed") is None
@@ -178,7 +178,7 @@ def test_hostile_texts_do_no_harm(open_file: OpenFile) -> None:
 
 
 def test_a_damaged_page_says_so(open_file: OpenFile) -> None:
-    text = render_page(sheet(("encoder",), source=30, n_heads=8))
+    text = render_page(make_view_data(("encoder",), source=30, n_heads=8))
     block = re.search(r'"blocks": \["([^"]{200})', text)
     assert block is not None
     opened = open_file(text.replace(block[1], "A" * 200), built=False)
@@ -197,7 +197,7 @@ def test_a_notebook_shows_it(open_file: OpenFile, whole: ViewData) -> None:
 
 @pytest.fixture(scope="module")
 def large() -> ViewData:
-    return sheet(("encoder",), source=300, n_layers=12, n_heads=12, width=64)
+    return make_view_data(("encoder",), source=300, n_layers=12, n_heads=12, width=64)
 
 
 def test_three_hundred_tokens_and_144_heads(open_file: OpenFile, large: ViewData) -> None:
@@ -218,11 +218,43 @@ def test_three_hundred_tokens_and_144_heads(open_file: OpenFile, large: ViewData
         shown = opened.point("raw", query, key, (300, 300))
         assert close(shown["raw"], float(raw[query, key]), error)
         assert close(shown["effective"], float(effective[query, key]), error)
-    assert "strongest of" in opened.tab.locator(".lines-said").nth(0).inner_text()
+    assert "strongest of" in opened.tab.locator(".lines-note").nth(0).inner_text()
     opened.tab.wait_for_function("document.querySelectorAll('[data-heads=overview] [data-drawn]').length === 144")
 
 
 def data_of(text: str) -> list[dict[str, Any]]:
     """The arrays in a page."""
-    found: list[dict[str, Any]] = json.loads(text.split('id="sheet">')[1].split("</script>")[0])["arrays"]
+    found: list[dict[str, Any]] = json.loads(text.split('id="view-data">')[1].split("</script>")[0])["arrays"]
     return found
+
+
+def with_importance(data: ViewData, focus: Focus) -> ViewData:
+    """The view data with a summary of its decoder, and a focus."""
+    n_inputs, n_outputs = sum(map(len, data.sides.values())), len(data.sides["decoder"])
+    axes = (Axis("input", tuple(data.sides)), Axis("output", ("decoder",), predicts_next=True))
+    summary = ViewArray("summary", "", "importance", axes, torch.rand(n_inputs, n_outputs))
+    written = [*data.sides["decoder"][1:], "<eos>"]
+    return replace(data, arrays=[summary, *data.arrays], next_tokens={"decoder": written}, focus=focus)
+
+
+def test_a_page_opens_with_the_summary_and_its_focus(open_file: OpenFile, whole: ViewData) -> None:
+    data = with_importance(whole, Focus("cross", 2, 1, {"encoder": 1, "decoder": 2}))
+    opened = open_file(render_page(data), unfolded=False)
+    opened.until(kind="cross", layer=2, head=1)
+    sections = opened.tab.locator("details.view").evaluate_all("all => all.map(e => [e.dataset.view, e.open])")
+    assert sections[:3] == [["summary", True], ["faithfulness", False], ["attention", True]]
+    assert not any(is_open for _, is_open in sections[3:])
+    read, written = whole.sides["decoder"][2:4]
+    assert f"{read} → {written}" in opened.tab.inner_text("[data-view=summary] .heat-title")
+    assert f"{read} → {written}" in opened.tab.locator("[data-view=summary] .labels-left").inner_text()
+    opened.tab.click(".nav button:has-text('Gradients')")
+    opened.tab.wait_for_selector("[data-view=gradients][open]")
+
+
+def test_identifiable_attention_is_one_line(mount: Mount) -> None:
+    opened = mount(make_view_data(("encoder",), source=5, n_layers=2, n_heads=2))
+    opened.until(measure="raw")
+    assert opened.marked("figure[data-measure=effective]:visible") == 0
+    assert "raw and effective attention are equal" in opened.tab.inner_text("[data-view=attention]")
+    assert "every fraction below would be 0" in opened.tab.inner_text("[data-view=identifiability] .main")
+    assert opened.marked("[data-view=identifiability] .heads:visible") == 0

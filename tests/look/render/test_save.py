@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from sample_view_data import sheet as made_up
+from sample_view_data import make_view_data
 
 from regard.errors import InputError, MissingExtra
 from regard.look.render.page import render_page
@@ -30,8 +30,8 @@ BEGINNINGS = {
 
 
 def one_view() -> ViewData:
-    sheet = made_up(("cross",), source=3, target=3, n_layers=1, n_heads=1)
-    return ViewData(sheet.sides, list(sheet.arrays_of("attention")), {}, sheet.about)
+    data = make_view_data(("cross",), source=3, target=3, n_layers=1, n_heads=1)
+    return ViewData(data.sides, list(data.arrays_of("attention")), {}, data.about)
 
 
 def not_asked() -> NoReturn:
@@ -39,7 +39,7 @@ def not_asked() -> NoReturn:
 
 
 @pytest.mark.parametrize("suffix", [*BEGINNINGS, ".PNG", ".Json"])
-def test_the_suffix_says_the_form(suffix: str, tmp_path: Path) -> None:
+def test_the_suffix_sets_the_format(suffix: str, tmp_path: Path) -> None:
     if suffix.lower() in FIGURE_SUFFIXES:
         pytest.importorskip("matplotlib")
     path = tmp_path / f"look{suffix}"
@@ -49,13 +49,13 @@ def test_the_suffix_says_the_form(suffix: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_written_is_what_the_parts_make(tmp_path: Path) -> None:
-    sheet = one_view()
-    assert save_view(lambda: sheet, tmp_path / "look.html").read_text(encoding="utf-8") == render_page(sheet)
+def test_saved_files_equal_the_renderers_output(tmp_path: Path) -> None:
+    data = one_view()
+    assert save_view(lambda: data, tmp_path / "look.html").read_text(encoding="utf-8") == render_page(data)
     assert (
-        json.loads(save_view(lambda: sheet, tmp_path / "look.json").read_text(encoding="utf-8"))["sides"] == sheet.sides
+        json.loads(save_view(lambda: data, tmp_path / "look.json").read_text(encoding="utf-8"))["sides"] == data.sides
     )
-    with save_view(lambda: sheet, tmp_path / "look.csv").open(encoding="utf-8", newline="") as file:
+    with save_view(lambda: data, tmp_path / "look.csv").open(encoding="utf-8", newline="") as file:
         assert len(list(csv.reader(file))) == 1 + 3 * 3
 
 
@@ -67,10 +67,10 @@ def test_what_is_written_is_what_the_parts_make(tmp_path: Path) -> None:
         ("no/look.json", "no/look.json: cannot be written: no directory no; make it first"),
         ("file/look.json", "file/look.json: cannot be written: no directory file; make it first"),
         ("folder.json", "folder.json: cannot be written: is a directory; name a file in it"),
-        ("y" * 300 + ".json", "y" * 300 + ".json: cannot be written: file name too long; choose another place"),
+        ("y" * 300 + ".json", "y" * 300 + ".json: cannot be written (File name too long); make room, or choose another path"),
     ],
 )
-def test_a_path_that_cannot_be_written_is_refused_before_the_work(
+def test_an_unwritable_path_is_refused_before_computing(
     name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -84,7 +84,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_work(
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a directory that nobody can write to")
 def test_a_directory_that_nobody_can_write_to() -> None:
-    with pytest.raises(InputError, match=r"^/sys/kernel/look.json: cannot be written: .*; choose another place$"):
+    with pytest.raises(InputError, match=r"^/sys/kernel/look.json: cannot be written \(.*\); make room, or choose another path$"):
         save_view(not_asked, "/sys/kernel/look.json")
 
 
@@ -105,9 +105,7 @@ def test_a_figure_of_several_views_is_refused_before_the_work(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("suffix", [".html", ".csv", ".png"])
-def test_a_disk_that_is_full_leaves_what_was_there(
-    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_previous_file(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if suffix in FIGURE_SUFFIXES:
         pytest.importorskip("matplotlib")
     path = tmp_path / f"look{suffix}"
@@ -117,7 +115,7 @@ def test_a_disk_that_is_full_leaves_what_was_there(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"cannot be written: no space left on device; choose another place$"):
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\); make room, or choose another path$"):
         save_view(one_view, path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]

@@ -9,7 +9,7 @@ import math
 
 import pytest
 import torch
-from sample_view_data import sheet as made_up
+from sample_view_data import make_view_data
 
 from regard.look.render.tables import to_csv, to_json
 from regard.look.views.view_data import Axis, ViewArray, ViewData
@@ -18,8 +18,8 @@ AWKWARD = ['say "no"', "a,b", "two\nlines", "tab\t;", "", " ", "日本", "▁é"
 
 
 @pytest.fixture(scope="module")
-def sheet() -> ViewData:
-    return made_up(source=5, target=4, n_layers=2, n_heads=2, estimate=True)
+def data() -> ViewData:
+    return make_view_data(source=5, target=4, n_layers=2, n_heads=2, estimate=True)
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +32,13 @@ def awkward() -> ViewData:
     return ViewData({"encoder": AWKWARD}, arrays)
 
 
-def test_json_holds_every_number_and_what_lies_along_the_axes(sheet: ViewData) -> None:
-    found = json.loads(to_json(sheet))
+def test_json_holds_every_number_and_what_lies_along_the_axes(data: ViewData) -> None:
+    found = json.loads(to_json(data))
     assert (found["format"], found["version"]) == ("regard look", 1)
-    assert found["sides"] == sheet.sides
-    assert found["notes"] == sheet.notes
-    assert found["about"] == sheet.about
-    for written, array in zip(found["arrays"], sheet.arrays, strict=True):
+    assert found["sides"] == data.sides
+    assert found["notes"] == data.notes
+    assert found["about"] == data.about
+    for written, array in zip(found["arrays"], data.arrays, strict=True):
         assert (written["view"], written["kind"], written["name"]) == (array.view, array.kind, array.name)
         values = torch.tensor(written["values"], dtype=array.values.dtype).reshape(written["shape"])
         assert torch.equal(values, array.values)
@@ -56,18 +56,18 @@ def test_json_of_awkward_tokens_and_of_what_is_no_number(awkward: ViewData) -> N
     assert json.loads(to_json(nothing))["arrays"][0]["values"] == [None, None, 1.0]
 
 
-@pytest.mark.parametrize("which", ["sheet", "awkward"])
+@pytest.mark.parametrize("which", ["data", "awkward"])
 def test_csv_has_every_number_at_its_place(which: str, request: pytest.FixtureRequest) -> None:
-    sheet: ViewData = request.getfixturevalue(which)
-    rows = list(csv.DictReader(io.StringIO(to_csv(sheet), newline="")))
-    assert len(rows) == sum(array.values.numel() for array in sheet.arrays)
-    arrays = {(array.view, array.kind, array.name): array for array in sheet.arrays}
+    data: ViewData = request.getfixturevalue(which)
+    rows = list(csv.DictReader(io.StringIO(to_csv(data), newline="")))
+    assert len(rows) == sum(array.values.numel() for array in data.arrays)
+    arrays = {(array.view, array.kind, array.name): array for array in data.arrays}
     places = set()
     for row in rows:
         array = arrays[row["view"], row["kind"], row["name"]]
         place = []
         for axis, size in zip(array.axes, array.values.shape, strict=True):
-            labels = sheet.labels(axis, size)
+            labels = data.labels(axis, size)
             place.append(int(row[axis.name]) if axis.over else labels.index(row[axis.name]))
             if axis.over:
                 assert row[f"{axis.name}_token"] == labels[place[-1]]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from sample_targets import one_stack, translator
-from sample_view_data import sheet as made_up
+from sample_view_data import make_view_data
 from torch import Tensor
 
 from regard.look.corpus.senses import WordOccurrence, WordSenses
@@ -57,11 +57,14 @@ def test_no_line_of_a_map_is_too_wide(rows: list[str], columns: list[str], colum
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 133])
 def test_no_line_of_any_view_is_too_wide(columns: int) -> None:
-    for sheet in (made_up(source=30, target=20, n_layers=3, n_heads=16), made_up(("decoder",), estimate=True)):
-        assert max(map(width, render_text(sheet, columns).splitlines())) <= columns
+    for data in (
+        make_view_data(source=30, target=20, n_layers=3, n_heads=16),
+        make_view_data(("decoder",), estimate=True),
+    ):
+        assert max(map(width, render_text(data, columns).splitlines())) <= columns
 
 
-def test_darker_is_more_and_signs_are_seen() -> None:
+def test_darker_cells_are_larger_and_signs_are_shown() -> None:
     values = torch.tensor([[1.0, 0.5, 0.25, 0.0], [-1.0, -0.5, -0.25, -0.01]])
     text = render_text(one_map(values, ["above", "below"], list("abcd")), 80)
     above, below = (line for line in text.splitlines() if line.startswith(("above", "below")))
@@ -118,9 +121,9 @@ def test_sentences_of_a_word_are_numbered_in_its_map_and_listed_below() -> None:
     ],
 )
 def test_a_map_says_what_is_down_and_across(view: str, said: str) -> None:
-    sheet = made_up(source=5, target=4)
-    chosen = next(each for each in reversed(list(sheet.arrays_of(view))) if len(each.axes) > 1 and each.axes[-2].over)
-    assert render_text(ViewData(sheet.sides, [chosen]), 80).splitlines()[1] == f"  {said}"
+    data = make_view_data(source=5, target=4)
+    chosen = next(each for each in reversed(list(data.arrays_of(view))) if len(each.axes) > 1 and each.axes[-2].over)
+    assert render_text(ViewData(data.sides, [chosen]), 80).splitlines()[1] == f"  {said}"
 
 
 def test_a_side_that_is_an_axis_is_said_once() -> None:
@@ -166,14 +169,14 @@ def test_bars_go_both_ways_from_zero_and_their_numbers_have_the_sign() -> None:
     assert max(map(len, bars([1.0, -1.0], columns=30))) <= 30
 
 
-def test_the_largest_of_bars_is_full_and_a_share_is_one_of_1() -> None:
+def test_the_largest_bar_is_full_and_fractions_are_of_1() -> None:
     assert [line.count("█") for line in bars([0.02, 0.01, 0.04])] == [10, 5, 20]
     assert [line.count("█") for line in bars([0.25, 0.5], "strayed", view="attribution")] == [5, 10]
     assert [line.count("█") for line in bars([0.0, 0.0])] == [0, 0]
     assert bars([0.003])[0].count("█") == 0, "one number alone is compared with nothing"
 
 
-def test_what_is_a_share_does_not_depend_on_what_is_said_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fraction_scale_does_not_depend_on_the_title(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ARRAY_DESCRIPTIONS, "attribution.strayed", "tokens of which another input has more")
     assert [line.count("█") for line in bars([0.25, 0.5], "strayed", view="attribution")] == [5, 10]
     assert [line.count("█") for line in bars([0.25, 0.5], view="shared")] == [10, 20]
@@ -183,17 +186,17 @@ def test_small_numbers_keep_their_digits() -> None:
     assert [float(line.split()[1]) for line in bars([2.5e-5, -1e-6])] == [2.5e-5, -1e-6]
 
 
-def test_what_is_averaged_is_said() -> None:
+def test_titles_name_averaged_axes() -> None:
     seen = Inspection(translator(5, 4))
     title = render_text(seen.view_data("attention", kind="cross"), 80).splitlines()[0]
     assert title == "cross attention: weights, mean of 2 layers and 2 heads"
     title = render_text(seen.view_data("attention", kind="cross", layer=-1), 80).splitlines()[0]
     assert title == "cross attention: weights, layer 1, mean of 2 heads"
     title = render_text(seen.view_data("attribution", kind="encoder"), 80).splitlines()[0]
-    assert title == "encoder attribution: share of each input in each output, layer 1"
+    assert title == "encoder attribution: contribution of each input to each output, layer 1"
 
 
-def test_the_map_is_the_mean_of_heads_and_the_last_layer_of_what_builds_up() -> None:
+def test_map_is_the_mean_over_heads_or_the_last_layer() -> None:
     weights = torch.zeros(2, 2, 2, 2)
     weights[0, 0, 0, 1] = weights[1, 0, 1, 0] = 1.0  # both at 1/4 of the mean over layers and heads
     axes = (Axis("layer"), Axis("head"), Axis("query", ("encoder",)), Axis("key", ("encoder",)))
@@ -211,21 +214,21 @@ def test_the_map_is_the_mean_of_heads_and_the_last_layer_of_what_builds_up() -> 
 def test_numbers_of_heads_are_a_table_and_one_line_where_all_are_the_same() -> None:
     seen = Inspection(translator(7, 6))
     lines = render_text(seen.view_data("identifiability", kind="encoder"), 80).splitlines()
-    assert "encoder identifiability: keys that a query sees, at most: 7 in every head" in lines
-    assert "encoder identifiability: rank of what they carry: 4 in every head" in lines
-    start = lines.index("encoder identifiability: share of the weights' norm that does not show")
+    assert "encoder identifiability: keys per query, at most: 7 in every head" in lines
+    assert "encoder identifiability: rank of the values: 4 in every head" in lines
+    start = lines.index("encoder identifiability: fraction of the norm of the weights without effect")
     assert lines[start + 1].split() == ["head", "0", "head", "1"]
     share = seen.identifiability("encoder").share.mean(-1)
     for layer, line in enumerate(lines[start + 2 : start + 4]):
         assert line.split() == ["layer", str(layer), *(f"{float(value):.3f}" for value in share[layer])]
     lines = render_text(seen.view_data("identifiability", kind="encoder", layer=-1, head=0), 80).splitlines()
-    assert f"that does not show: {float(share[1, 0]):.3g} in layer 1, head 0" in " ".join(lines)
+    assert f"without effect: {float(share[1, 0]):.3g} in layer 1, head 0" in " ".join(lines)
 
 
 def test_a_form_is_shown_in_part() -> None:
     seen = Inspection(translator(3, 2))
     text = render_text(seen.view_data("similarity", kind="encoder", layer=-1, head=0), 30)
-    assert "encoder similarity: the form M\nof x M y, some of 8 columns" in text
+    assert "encoder similarity: the bilinear form M of x M y, some of 8 columns" in " ".join(text.split())
     form = seen.similarity(1, 0, "encoder").form
     first = next(line for line in text.splitlines() if line.startswith("0 "))
     limit = form[:, [0, 2, 5, 7]].abs().max()  # as many columns as fit: 4 of 8
@@ -234,8 +237,8 @@ def test_a_form_is_shown_in_part() -> None:
 
 def test_many_heads_go_on_below() -> None:
     values = torch.arange(40).reshape(2, 20)
-    sheet = ViewData({}, [ViewArray("similarity", "encoder", "mutual", (Axis("layer"), Axis("head")), values)])
-    lines = render_text(sheet, 60).splitlines()
+    data = ViewData({}, [ViewArray("similarity", "encoder", "mutual", (Axis("layer"), Axis("head")), values)])
+    lines = render_text(data, 60).splitlines()
     for layer in range(2):
         numbers = [number for line in lines if line.startswith(f"layer {layer}") for number in line.split()[2:]]
         assert list(map(int, numbers)) == values[layer].tolist()
@@ -243,7 +246,29 @@ def test_many_heads_go_on_below() -> None:
 
 def test_every_view_of_every_model_is_drawn_with_what_it_says() -> None:
     for subject in (translator(2, 1, n_layers=1, n_decoder_layers=1), one_stack("decoder", 1)):
-        sheet = Inspection(subject).view_data("all")
-        text = render_text(sheet, 200)
+        data = Inspection(subject).view_data("all")
+        text = render_text(data, 200)
         assert all(f"{view}: " in text for view in VIEWS if view != "pooling")
-        assert all(note in text.replace("\n", " ") for notes in sheet.notes.values() for note in notes)
+        assert all(note in text.replace("\n", " ") for notes in data.notes.values() for note in notes)
+
+
+def test_bars_of_a_small_convergence_delta_are_short() -> None:
+    output = Axis("output", labels=("positive", "negative"))
+    delta = ViewArray("gradients", "", "gap", (output,), torch.tensor([0.0032, 0.0021]))
+    assert "█" not in render_text(ViewData({}, [delta]), 80), "0.0032 is small against a log-probability of 1"
+    large = ViewArray("gradients", "", "gap", (output,), torch.tensor([2.0, 1.0]))
+    bars = [line.count("█") for line in render_text(ViewData({}, [large]), 80).splitlines() if "█" in line]
+    assert bars == [20, 10]
+
+
+def test_rows_of_a_decoder_are_labelled_by_the_tokens_read_and_written() -> None:
+    axes = (Axis("query", ("decoder",), predicts_next=True), Axis("key", ("encoder",)))
+    weights = ViewArray("attention", "cross", "weights", axes, torch.eye(2))
+    data = ViewData(
+        {"encoder": ["▁the", "▁kilograms"], "decoder": ["<sos>", "▁kilogrammes"]},
+        [weights],
+        next_tokens={"decoder": ["▁kilogrammes", "<eos>"]},
+    )
+    lines = render_text(data, 80).splitlines()
+    assert any(line.startswith("<sos> → ▁kilogrammes ") for line in lines)
+    assert any(line.startswith("▁kilogrammes → <eos> ") for line in lines)

@@ -16,7 +16,9 @@ from regard.errors import InputError
 from regard.look.compute.effective_attention import AttentionIdentifiability
 from regard.look.compute.look_target import LookTarget
 from regard.look.inspection import Inspection
-from regard.look.views.registry import VIEWS, ViewRequest, build_view_data, check_request, describe_identifiability
+from regard.look.views.attention_views import describe_identifiability
+from regard.look.views.registry import VIEWS, build_view_data, check_request
+from regard.look.views.request import ViewRequest
 from regard.look.views.titles import FRACTION_ARRAYS, is_fraction
 from regard.look.views.view_data import ViewArray, ViewData
 from regard.text.subwords import Word
@@ -70,7 +72,7 @@ def test_all_views_of_every_model(seen: Inspection, words: bool) -> None:
             assert_close(array.values.sum(1), torch.ones_like(array.values[:, 0]))
 
 
-def test_shares_are_shares_of_one(seen: Inspection) -> None:
+def test_fractions_are_between_0_and_1(seen: Inspection) -> None:
     shares = [array for array in seen.view_data("all").arrays if is_fraction(array)]
     assert {f"{array.view}.{array.name}" for array in shares} == FRACTION_ARRAYS, "no name that nothing has"
     for array in shares:
@@ -79,7 +81,7 @@ def test_shares_are_shares_of_one(seen: Inspection) -> None:
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_own_share_and_straying_are_read_off_the_map(seen: Inspection, words: bool) -> None:
+def test_self_contribution_and_dominated_fraction_follow_from_contributions(seen: Inspection, words: bool) -> None:
     found = seen.view_data("attribution", words=words)
     for stack in seen.tokens:
         share, own = (find(found, "attribution", stack, name).values for name in ("share", "own_share"))
@@ -93,10 +95,11 @@ def test_own_share_and_straying_are_read_off_the_map(seen: Inspection, words: bo
                 strayed[layer] += any(other > column[before + output] for other in column) / n_outputs
         assert_close(find(found, "attribution", stack, "strayed").values, strayed)
         said = next(note for note in found.notes["attribution"] if note.startswith(stack))
-        token = "word" if words else "token"
+        token, others = "word" if words else "token", {0.0: "none", 1.0: "all"}
         assert said == (
-            f"{stack}: in the last layer a {token} is {own[-1].mean():.0%} itself; "
-            f"to {strayed[-1]:.0%} of the {token}s another one contributes more"
+            f"{stack}: after the last layer, a {token}'s own input contributes {own[-1].mean():.0%} of its output on "
+            f"average; for {others.get(float(strayed[-1]), f'{strayed[-1]:.0%}')} of them another input "
+            "contributes more"
         )
 
 
@@ -105,7 +108,7 @@ def test_an_estimate_comes_with_its_error() -> None:
     share, error = (find(found, "attribution", "encoder", name).values for name in ("share", "error"))
     relative = (error / share)[share > 0.01].mean()
     assert found.notes["attribution"][0] == (
-        f"encoder: estimated from 4 directions of each token; standard error about {relative:.1%}"
+        f"encoder: estimated from 4 directions per token; standard error about {relative:.1%}"
     )
 
 
@@ -132,7 +135,7 @@ def test_similarity_counts_metrics() -> None:
         key[: module.d_key] = query[: module.d_key]  # W_Q W_Q^T: head 0 of every layer measures by a metric
     found = seen.view_data("similarity", kind="encoder")
     assert find(found, "similarity", "encoder", "positive").values.tolist() == [[1, 0], [1, 0]]
-    assert found.notes["similarity"][0].startswith("encoder: 2 of 4 heads measure by a metric")
+    assert found.notes["similarity"][0].startswith("encoder: 2 of 4 heads learned a metric")
     assert_close(find(found, "similarity", "encoder", "mutual").values[:, 0], torch.ones(2, dtype=torch.float64))
 
 
@@ -141,23 +144,23 @@ def test_identifiability_in_words_counts_heads() -> None:
     rank = torch.tensor([[[3, 4], [3, 5]]])
     share = torch.tensor([[[0.0, 0.5], [0.0, 0.0]]])
     assert describe_identifiability("cross", AttentionIdentifiability(keys, rank, keys - rank, share)) == (
-        "cross: 1 of 2 heads here is not identifiable: 5 keys, rank 4 to 5; "
-        "25% of the norm of its weights does not show in its output"
+        "cross: 1 of 2 heads is not identifiable (5 keys, rank 4 to 5): "
+        "on average 25% of the norm of its weights has no effect on its output"
     )
     assert describe_identifiability("cross", AttentionIdentifiability(keys, keys, keys - keys, 0 * share)) == (
-        "cross: all 2 heads here are identifiable: 5 keys, rank 5; their outputs tell their weights"
+        "cross: all 2 heads are identifiable (5 keys, rank 5): raw and effective weights are equal"
     )
 
 
 def test_identifiability_in_words_of_one_head() -> None:
     keys, share = torch.tensor([[[3, 5]]]), torch.tensor([[[0.0, 0.5]]])
     assert describe_identifiability("cross", AttentionIdentifiability(keys, keys - 2, keys - keys + 2, share)) == (
-        "cross: the one head here is not identifiable: 5 keys, rank 3; "
-        "25% of the norm of its weights does not show in its output"
+        "cross: the only head is not identifiable (5 keys, rank 3): "
+        "on average 25% of the norm of its weights has no effect on its output"
     )
     one = torch.ones_like(keys)
     assert describe_identifiability("cross", AttentionIdentifiability(one, one, one - one, 0 * share)) == (
-        "cross: the one head here is identifiable: 1 key, rank 1; its output tells its weights"
+        "cross: the only head is identifiable (1 key, rank 1): raw and effective weights are equal"
     )
 
 
@@ -167,15 +170,15 @@ def test_the_sentences_of_a_real_model_count_what_is_in_the_arrays() -> None:
         null = find(found, "identifiability", kind, "null").values
         lost = sum(bool((null[layer, head] > 0).any()) for layer in range(2) for head in range(2))
         assert lost > 0
-        assert note.startswith(f"{kind}: {lost} of 4 heads here are not identifiable")
+        assert note.startswith(f"{kind}: {lost} of 4 heads are not identifiable")
 
 
-def test_faithfulness_says_which_view_to_trust_and_what_is_had_by_chance() -> None:
+def test_faithfulness_names_the_view_to_trust() -> None:
     seen = Inspection(translator(5, 4))
     found, (note,) = seen.faithfulness(), seen.view_data("faithfulness").notes["faithfulness"]
     if found.best is None:
-        assert note.startswith("no view is clearly better than removing inputs at random, for this prediction: ")
-        assert note.endswith("; only 3 times ± above that would be clear")
+        assert note.startswith("no view is clearly better than chance for this prediction: ")
+        assert note.endswith("(clearly better: more than 3 times ± above)")
     else:
         assert found.best.replace("_", " ") in note
     assert "only one input" in Inspection(one_stack("decoder", 1)).view_data("faithfulness").notes["faithfulness"][0]
@@ -183,7 +186,9 @@ def test_faithfulness_says_which_view_to_trust_and_what_is_had_by_chance() -> No
 
 def test_positions_that_are_not_added() -> None:
     seen = Inspection(one_stack("encoder", 2, positions="rotary"))
-    with pytest.raises(InputError, match=r"^this model has nothing to show for --view positions: no vectors are added"):
+    with pytest.raises(
+        InputError, match=r"^this model has nothing to show for --view positions: it adds no position vectors"
+    ):
         seen.view_data("positions")
     assert not list(seen.view_data("all").arrays_of("positions"))
 
@@ -191,19 +196,23 @@ def test_positions_that_are_not_added() -> None:
 @pytest.mark.parametrize(
     ("view", "asked", "message"),
     [
-        ("atention", {}, "no view is called 'atention'; did you mean 'attention'?"),
+        ("atention", {}, "unknown view 'atention'; did you mean 'attention'?"),
         ("attention", {"layer": 2}, "layer 2: encoder attention has 2, counted from 0"),
         ("all", {"head": -3}, "head -3: encoder attention has 2, counted from 0"),
         ("effective", {"kind": "cross", "head": 9}, "head 9: cross attention has 2, counted from 0"),
-        ("rollout", {"kind": "top"}, "no kind of attention is called 'top'; there are: encoder, decoder, cross"),
+        ("rollout", {"kind": "top"}, "unknown kind of attention 'top'; known: encoder, decoder, cross"),
         ("rollout", {"head": 0}, "rollout has no head to choose; leave it out, or look at: attention, effective, "),
         ("gradients", {"layer": 0}, "gradients has no layer to choose; leave it out, or look at: attention, "),
         ("faithfulness", {"kind": "cross"}, "faithfulness has no kind to choose; leave it out, or look at: "),
-        ("attention", {"estimate": 4}, "attention has no estimate to choose; leave it out, or look at: attribution"),
+        (
+            "attention",
+            {"estimate": 4},
+            "attention has no estimate to choose; leave it out, or look at: summary, attribution",
+        ),
         ("attribution", {"estimate": 1}, "an estimate from 1 directions has no error to report; give at least 2"),
     ],
 )
-def test_what_is_not_there_is_named(view: str, asked: dict[str, Any], message: str) -> None:
+def test_unavailable_views_and_options_are_refused(view: str, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         Inspection(translator()).view_data(view, **asked)
     assert str(caught.value).startswith(message)
@@ -221,4 +230,4 @@ def test_layers_are_checked_before_any_work() -> None:
         raise AssertionError
 
     with pytest.raises(InputError, match=r"^layer 7: "):
-        check_request(Inspection(replace(translator(), body=never)), "attribution", ViewRequest(layer=7))
+        check_request(Inspection(replace(translator(), run_layers=never)), "attribution", ViewRequest(layer=7))

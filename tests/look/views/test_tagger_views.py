@@ -81,7 +81,7 @@ def test_in_words_the_row_of_a_word_is_that_of_its_first_piece(seen: Inspection)
     assert all(word in render_text(words, 120) for word in words.sides["tagged"] if len(word) < 14)
 
 
-def test_faithfulness_asks_of_the_same_outputs(tagger: Tagger, seen: Inspection) -> None:
+def test_faithfulness_of_a_tagger_uses_its_outputs(tagger: Tagger, seen: Inspection) -> None:
     first, found = first_pieces(tagger), seen.faithfulness()
     views = {"attention": seen.attention()[-1].mean(0).T[:, first], "integrated_gradients": None}
     views["integrated_gradients"] = seen.gradients().integrated_gradients

@@ -46,7 +46,7 @@ def along(axis: Axis, sizes: Sizes) -> list[list[int]]:
     st.booleans(),
     st.sampled_from(("amount", "count", "error")),
 )
-def test_a_word_gives_the_sum_of_its_pieces_and_receives_their_mean(
+def test_subwords_are_summed_as_inputs_and_averaged_as_outputs(
     sizes: Sizes, axes: list[Axis], whole: bool, nature: ValueKind
 ) -> None:
     """Of a count the largest stands for all; errors add up by their squares."""
@@ -71,7 +71,7 @@ def test_a_word_gives_the_sum_of_its_pieces_and_receives_their_mean(
 
 
 @given(PARTED)
-def test_what_summed_to_one_still_does(sizes: Sizes) -> None:
+def test_merged_rows_still_sum_to_1(sizes: Sizes) -> None:
     n_source, n_target = sum(sizes["encoder"]), sum(sizes["decoder"])
     attention = torch.rand(2, 3, n_target, n_source, dtype=torch.float64).softmax(-1)
     share = torch.rand(2, n_source + n_target, n_target, dtype=torch.float64).softmax(1)
@@ -92,20 +92,20 @@ def test_what_summed_to_one_still_does(sizes: Sizes) -> None:
     assert_close(columns.sum(1), torch.ones_like(columns[:, 0]))
 
 
-def test_a_word_that_is_written_is_what_lies_at_the_tokens_before_its_pieces() -> None:
+def test_outputs_that_predict_next_are_merged_by_the_word_written() -> None:
     """After ``<sos>`` a word of two pieces, one of three, and the end."""
-    sheet = ViewData(
+    data = ViewData(
         {"decoder": list("sabcde")},
-        [ViewArray("gradients", "", "gap", (Axis("output", ("decoder",), ahead=True),), torch.arange(6.0))],
+        [ViewArray("gradients", "", "gap", (Axis("output", ("decoder",), predicts_next=True),), torch.arange(6.0))],
     )
-    found = merge_subwords(sheet, {"decoder": words_of([1, 2, 3])})
+    found = merge_subwords(data, {"decoder": words_of([1, 2, 3])})
     assert found.arrays[0].values.tolist() == [(0 + 1) / 2, (2 + 3 + 4) / 3, 5.0]
 
 
 def test_names_along_an_axis() -> None:
-    sheet = ViewData({"encoder": ["a", "b"], "decoder": ["c"]}, [])
-    assert sheet.labels(Axis("input", ("encoder", "decoder")), 3) == ["a", "b", "c"]
-    assert sheet.labels(Axis("k", labels=("1", "5")), 2) == ["1", "5"]
-    assert sheet.labels(Axis("layer"), 2) == ["0", "1"]
+    data = ViewData({"encoder": ["a", "b"], "decoder": ["c"]}, [])
+    assert data.labels(Axis("input", ("encoder", "decoder")), 3) == ["a", "b", "c"]
+    assert data.labels(Axis("k", labels=("1", "5")), 2) == ["1", "5"]
+    assert data.labels(Axis("layer"), 2) == ["0", "1"]
     array = ViewArray("attention", "", "weights", (Axis("layer"), Axis("head")), torch.zeros(1, 1))
     assert (array.qualified_name, array.axis_index("head"), array.axis_index("key")) == ("attention.weights", 1, -1)

@@ -1,7 +1,7 @@
-"""How far the numbers of our models are from those of `transformers`, for the same inputs.
+"""The largest differences between the outputs of regard's models and those of `transformers`, for the same inputs.
 
-They read texts padded to one width, with a mask; we read several texts in one row. Hidden states of every layer and
-the outputs of every head are compared, at the tokens of the texts.
+Theirs take texts padded to one width, with a mask; ours take several texts in one row. The hidden states of every layer
+and the outputs of every head are compared at the tokens of the texts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ids = Sequence[int]
 
 
 class Gap(NamedTuple):
-    """The largest difference of hidden states, and of logits."""
+    """The largest differences of hidden states and of logits."""
 
     hidden: float
     logits: float
@@ -35,20 +35,26 @@ class Gap(NamedTuple):
 def texts(frame: SpecialTokenTemplate, size: int, specials: frozenset[int], seed: int = 0) -> list[EncodedInput]:
     """Single texts and pairs of random tokens."""
     draw = np.random.default_rng(seed)
-    usual = np.array([index for index in range(size) if index not in specials])
-    pairs = [(draw.choice(usual, 4).tolist(), None), (draw.choice(usual, 3).tolist(), draw.choice(usual, 9).tolist())]
-    pairs += [(draw.choice(usual, 1).tolist(), None), (draw.choice(usual, 11).tolist(), draw.choice(usual, 2).tolist())]
+    regular_ids = np.array([index for index in range(size) if index not in specials])
+    pairs = [
+        (draw.choice(regular_ids, 4).tolist(), None),
+        (draw.choice(regular_ids, 3).tolist(), draw.choice(regular_ids, 9).tolist()),
+    ]
+    pairs += [
+        (draw.choice(regular_ids, 1).tolist(), None),
+        (draw.choice(regular_ids, 11).tolist(), draw.choice(regular_ids, 2).tolist()),
+    ]
     return [frame.wrap(*pair) for pair in pairs]
 
 
 def sentences(size: int, specials: frozenset[int], lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
     """Texts of random tokens."""
     draw = np.random.default_rng(seed)
-    usual = np.array([index for index in range(size) if index not in specials])
-    return [draw.choice(usual, length).tolist() for length in lengths]
+    regular_ids = np.array([index for index in range(size) if index not in specials])
+    return [draw.choice(regular_ids, length).tolist() for length in lengths]
 
 
-def placed(n_texts: int, width: int) -> Placement:
+def make_placement(n_texts: int, width: int) -> Placement:
     """Two texts in the first row, all others in the second."""
     rows = np.array([0, 0, *[1] * (n_texts - 2)])
     return Placement(np.arange(n_texts), rows, 2, (width,))
@@ -58,16 +64,16 @@ def packed(inputs: Sequence[EncodedInput], pad: int) -> SegmentedRows:
     column = Column.from_sentences([each.ids for each in inputs])
     boundaries = np.array([each.token_type_boundary for each in inputs], dtype=np.int32)
     width = sum(len(each.ids) for each in inputs)
-    return build_segmented_rows(column, boundaries, placed(len(inputs), width), width, pad_id=pad)
+    return build_segmented_rows(column, boundaries, make_placement(len(inputs), width), width, pad_id=pad)
 
 
 def packed_sentences(ids: Sequence[Ids], pad: int) -> Rows:
     width = sum(map(len, ids))
-    return build_rows(Column.from_sentences(ids), placed(len(ids), width), width, pad_id=pad)
+    return build_rows(Column.from_sentences(ids), make_placement(len(ids), width), width, pad_id=pad)
 
 
 def by_text(rows: Rows, values: Tensor) -> list[Tensor]:
-    """What stands at the tokens of each text of packed rows, in order."""
+    """Return the values at the tokens of each text of packed rows, in order."""
     return [
         values[row][rows.segment[row] == number]
         for row in range(len(rows.ids))
@@ -76,30 +82,30 @@ def by_text(rows: Rows, values: Tensor) -> list[Tensor]:
 
 
 def padded(ids: Sequence[Ids], pad: int) -> tuple[Tensor, Tensor]:
-    """Texts as they read them, and the mask."""
+    """Return padded texts and their mask."""
     width = max(map(len, ids))
     filled = torch.tensor([[*each, *[pad] * (width - len(each))] for each in ids])
     mask = torch.tensor([[1] * len(each) + [0] * (width - len(each)) for each in ids])
     return filled, mask
 
 
-def furthest(ours: Sequence[Tensor], theirs: Tensor) -> float:
-    """The largest difference between what we have of each text and what they have in the row of it."""
+def max_difference(ours: Sequence[Tensor], theirs: Tensor) -> float:
+    """Return the largest difference between the values of each text and the row of theirs."""
     assert len(ours) == len(theirs)
     return max(float((own - other[: len(own)]).abs().max()) for own, other in zip(ours, theirs, strict=True))
 
 
 def inner(ours: dict[str, Tensor], rows: Rows, theirs: Sequence[Tensor]) -> float:
     assert len(ours) == len(theirs), (list(ours), len(theirs))
-    found = zip(ours.values(), theirs, strict=True)
-    return max(furthest(by_text(rows, own), other) for own, other in found)
+    pairs = zip(ours.values(), theirs, strict=True)
+    return max(max_difference(by_text(rows, own), other) for own, other in pairs)
 
 
 @torch.no_grad()
 def encoder_gap(
     ours: TransformerEncoder, theirs: nn.Module, inputs: Sequence[EncodedInput], pad: int, *, typed: bool
 ) -> Gap:
-    """The difference for an encoder; `typed` says that it tells parts apart."""
+    """Return the difference for an encoder; `typed` passes token types."""
     rows = packed(inputs, pad)
     ids, mask = padded([each.ids for each in inputs], pad)
     types = {
@@ -107,47 +113,47 @@ def encoder_gap(
             [[int(i >= each.token_type_boundary) for i in range(ids.shape[1])] for each in inputs]
         )
     }
-    found = theirs(ids, attention_mask=mask, output_hidden_states=True, **(types if typed else {}))
-    with record(ours, "embedding.out", "encoder.*.out") as heard:
+    outputs = theirs(ids, attention_mask=mask, output_hidden_states=True, **(types if typed else {}))
+    with record(ours, "embedding.out", "encoder.*.out") as recorded:
         hidden = ours(rows)
-    return Gap(inner(heard, rows, found.hidden_states), max(_heads(ours, hidden, rows, found), default=0.0))
+    return Gap(inner(recorded, rows, outputs.hidden_states), max(_heads(ours, hidden, rows, outputs), default=0.0))
 
 
-def _heads(ours: TransformerEncoder, hidden: Tensor, rows: SegmentedRows, found: Any) -> list[float]:
-    """The difference of each output they give."""
+def _heads(ours: TransformerEncoder, hidden: Tensor, rows: SegmentedRows, outputs: Any) -> list[float]:
+    """Return the difference of each head's output."""
     n_texts = int(rows.segment.max())
-    there = [[row, number] for row in range(2) for number in range(int(rows.segment[row].max()))]
+    text_indices = [[row, number] for row in range(2) for number in range(int(rows.segment[row].max()))]
 
     def of_texts(values: Tensor) -> list[Tensor]:
-        return [values[row, number][None] for row, number in there]
+        return [values[row, number][None] for row, number in text_indices]
 
     gaps = []
     if "masked" in ours.heads:
         words = ours.heads["masked"](hidden, ours.embedding.tokens.weight)
-        theirs = found.prediction_logits if "next" in ours.heads else found.logits
-        gaps.append(furthest(by_text(rows, words), theirs))
+        theirs = outputs.prediction_logits if "next" in ours.heads else outputs.logits
+        gaps.append(max_difference(by_text(rows, words), theirs))
     if "tags" in ours.heads:
-        gaps.append(furthest(by_text(rows, ours.heads["tags"](hidden)), found.logits))
+        gaps.append(max_difference(by_text(rows, ours.heads["tags"](hidden)), outputs.logits))
     if "pooler" in ours.heads:
         pooled = ours.heads["pooler"](hidden, rows, n_texts)
         top = {"next": "seq_relationship_logits", "label": "logits"}
         for head in top.keys() & ours.heads.keys():
-            gaps.append(furthest(of_texts(ours.heads[head](pooled)), getattr(found, top[head])[:, None]))
+            gaps.append(max_difference(of_texts(ours.heads[head](pooled)), getattr(outputs, top[head])[:, None]))
         if set(ours.heads) == {"pooler"}:
-            gaps.append(furthest(of_texts(pooled), found.pooler_output[:, None]))
+            gaps.append(max_difference(of_texts(pooled), outputs.pooler_output[:, None]))
     return gaps
 
 
 @torch.no_grad()
 def language_gap(ours: TransformerLM, theirs: nn.Module, ids: Sequence[Ids]) -> Gap:
     rows, (filled, mask) = packed_sentences(ids, 0), padded(ids, 0)
-    found = theirs(filled, attention_mask=mask, output_hidden_states=True)
-    with record(ours, "embedding.out", "decoder.*.out") as heard:
+    outputs = theirs(filled, attention_mask=mask, output_hidden_states=True)
+    with record(ours, "embedding.out", "decoder.*.out") as recorded:
         hidden = ours.hidden_states(rows)
-    *_, last = heard
-    heard[last] = hidden  # theirs is after the last norm
-    logits = found.logits if hasattr(found, "logits") else found.last_hidden_state @ theirs.wte.weight.T
-    return Gap(inner(heard, rows, found.hidden_states), furthest(by_text(rows, ours.logits(hidden)), logits))
+    *_, last = recorded
+    recorded[last] = hidden  # transformers returns it after the final norm
+    logits = outputs.logits if hasattr(outputs, "logits") else outputs.last_hidden_state @ theirs.wte.weight.T
+    return Gap(inner(recorded, rows, outputs.hidden_states), max_difference(by_text(rows, ours.logits(hidden)), logits))
 
 
 @torch.no_grad()
@@ -156,19 +162,19 @@ def pair_gap(
 ) -> Gap:
     rows, target_rows = packed_sentences(sources, pad), packed_sentences(targets, pad)
     (source, mask), (target, target_mask) = padded(sources, pad), padded(targets, pad)
-    read = {"attention_mask": mask, "decoder_input_ids": target, "decoder_attention_mask": target_mask}
-    found = theirs(source, **read, output_hidden_states=True)
+    hf_inputs = {"attention_mask": mask, "decoder_input_ids": target, "decoder_attention_mask": target_mask}
+    outputs = theirs(source, **hf_inputs, output_hidden_states=True)
     one, other = (("source_embedding.out", "encoder.*.out"), ("target_embedding.out", "decoder.*.out"))
     with record(ours, *one) as encoded, record(ours, *other) as decoded:
         logits = ours(rows, target_rows)
-    hidden = inner(encoded, rows, found.encoder_hidden_states)
-    hidden = max(hidden, inner(decoded, target_rows, found.decoder_hidden_states))
-    theirs_logits = found.logits if hasattr(found, "logits") else found.last_hidden_state @ theirs.shared.weight.T
-    return Gap(hidden, furthest(by_text(target_rows, logits), theirs_logits))
+    hidden = inner(encoded, rows, outputs.encoder_hidden_states)
+    hidden = max(hidden, inner(decoded, target_rows, outputs.decoder_hidden_states))
+    theirs_logits = outputs.logits if hasattr(outputs, "logits") else outputs.last_hidden_state @ theirs.shared.weight.T
+    return Gap(hidden, max_difference(by_text(target_rows, logits), theirs_logits))
 
 
 def in_double(theirs: nn.Module) -> nn.Module:
-    """Their model in double precision, with Marian's sinusoids, which it keeps rounded, worked out in it as well."""
+    """Return the transformers model in float64, with Marian's sinusoids recomputed in float64."""
     theirs = theirs.double()
     for module in theirs.modules():
         if type(module).__name__ == "MarianSinusoidalPositionalEmbedding":
@@ -179,7 +185,7 @@ def in_double(theirs: nn.Module) -> nn.Module:
 
 
 def gap(ours: nn.Module, theirs: nn.Module, task: Any) -> Gap:
-    """The difference for a model of any kind, on random texts; `task` is the one it was imported for."""
+    """Return the difference for a model of any kind on random texts; `task` is the one it was imported for."""
     if isinstance(ours, TransformerEncoder):
         inputs = texts(task.template, task.vocabulary_size, task.tokenizer.special_ids)
         return encoder_gap(ours, theirs, inputs, task.template.pad_id, typed=ours.config.n_parts > 1)

@@ -1,4 +1,4 @@
-"""Vocabularies there and back: the same ids for the same texts, special tokens and parts included."""
+"""Imported and exported tokenizers: the same ids, special tokens and token types as in transformers."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ BY_KIND = {(case.family, case.vocabulary): case for case in ENCODERS}
 
 
 @pytest.mark.parametrize("case", BY_KIND.values(), ids=lambda case: f"{case.family} {case.vocabulary}")
-def test_texts_and_pairs_are_framed_as_theirs(case: Case, tmp_path: Path) -> None:
-    """By their own vocabulary, and by the one we export."""
+def test_special_tokens_of_texts_and_pairs_equal_transformers(case: Case, tmp_path: Path) -> None:
+    """With the original tokenizer and with the exported one."""
     save(case, tmp_path / "theirs")
-    _, found, model = open_model(tmp_path / "theirs")
-    task: Any = found
+    _, opened, model = open_model(tmp_path / "theirs")
+    task: Any = opened
     for folder in (tmp_path / "theirs", export_model(tmp_path / "theirs", tmp_path / "ours", "hf")):
-        unlike = case.model.startswith("Bert") and case.vocabulary == "bytes"  # they take every BERT's for words
+        unlike = (
+            case.model.startswith("Bert") and case.vocabulary == "bytes"
+        )  # transformers reads every BERT tokenizer as WordPiece
         kind = transformers.PreTrainedTokenizerFast if unlike else transformers.AutoTokenizer
         theirs = kind.from_pretrained(folder)
         for first in TEXTS:
             for second in (None, *TEXTS):
                 ids = [task.tokenizer.encode(text) for text in (first, second) if text is not None]
-                framed = task.template.wrap(*ids)
+                wrapped = task.template.wrap(*ids)
                 expected = theirs(first, second)
-                assert framed.ids == expected["input_ids"]
-                parts = [int(place >= framed.token_type_boundary) for place in range(len(framed.ids))]
+                assert wrapped.ids == expected["input_ids"]
+                parts = [int(i >= wrapped.token_type_boundary) for i in range(len(wrapped.ids))]
                 if model.config.n_parts > 1:
                     assert parts == expected.get("token_type_ids", [0] * len(parts))
 
@@ -47,10 +49,10 @@ def test_texts_and_pairs_are_framed_as_theirs(case: Case, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.name in ("Marian", "BART")], ids=lambda case: case.name
 )
-def test_sources_are_framed_as_theirs(case: Case, tmp_path: Path) -> None:
+def test_special_tokens_of_sources_equal_transformers(case: Case, tmp_path: Path) -> None:
     save(case, tmp_path / "theirs")
-    _, found, _ = open_model(tmp_path / "theirs")
-    task: Any = found
+    _, opened, _ = open_model(tmp_path / "theirs")
+    task: Any = opened
     for folder in (tmp_path / "theirs", export_model(tmp_path / "theirs", tmp_path / "ours", "hf")):
         theirs = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
         for text in TEXTS:
@@ -59,7 +61,7 @@ def test_sources_are_framed_as_theirs(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
-def test_a_vocabulary_of_ours_over_there(kind: Any, tmp_path: Path) -> None:
+def test_exported_tokenizer_equals_transformers(kind: Any, tmp_path: Path) -> None:
     config = TokenizerConfig(kind=kind, vocabulary=300, lowercase=kind == "wordpiece")
     tokenizer = train_tokenizer(TEXTS * 3, config, ENCODER_SPECIAL_TOKENS)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
@@ -67,7 +69,7 @@ def test_a_vocabulary_of_ours_over_there(kind: Any, tmp_path: Path) -> None:
     write_hf_tokenizer(tmp_path, tokenizer, template, names, {})
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     assert len(theirs) == len(tokenizer)
-    first, last = tokenizer.special_id("first"), tokenizer.special_id("parting")
+    first, last = tokenizer.special_id("cls"), tokenizer.special_id("sep")
     for text in TEXTS:
         ids = tokenizer.encode(text)
         assert theirs(text)["input_ids"] == [first, *ids, last]
@@ -77,7 +79,7 @@ def test_a_vocabulary_of_ours_over_there(kind: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False}])
-def test_words_alone(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_vocab_txt_without_tokenizer_json(settings: dict[str, Any], tmp_path: Path) -> None:
     """vocab.txt, with settings beside it or not."""
     words(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
@@ -90,14 +92,14 @@ def test_words_alone(settings: dict[str, Any], tmp_path: Path) -> None:
     assert [ours.id_to_token(index) for index in sorted(ours.special_ids)] == list(BERT)
 
 
-def test_a_ready_vocabulary_is_not_learned() -> None:
+def test_imported_vocabulary_is_not_retrained() -> None:
     config = TokenizerConfig(kind="ready", vocabulary=7)
     with pytest.raises(ConfigError, match=r'^tokenizer.kind = "ready" is for models from elsewhere; accepted: bpe, '):
         train_tokenizer(TEXTS, config)
 
 
-def test_more_vectors_than_tokens(tmp_path: Path) -> None:
-    """Tables are often a little larger than the vocabulary: the rest gets tokens that no text can have."""
+def test_more_embeddings_than_tokens(tmp_path: Path) -> None:
+    """Embeddings often have more rows than the vocabulary; the extra rows get tokens that no text contains."""
     words(tmp_path, SIZE - 3)
     tokenizer = read_hf_tokenizer(tmp_path, SIZE)
     assert len(tokenizer) == SIZE
@@ -115,7 +117,7 @@ def refusal(folder: Path, size: int = SIZE) -> str:
 
 def test_refusals(tmp_path: Path) -> None:
     assert refusal(tmp_path) == (
-        "DIR: has no tokenizer.json and no vocab.txt; where their library can read the vocabulary, it can write one: "
+        "DIR: has no tokenizer.json and no vocab.txt; if transformers can read the vocabulary, it can write one: "
         "python -c \"from transformers import AutoTokenizer; t = AutoTokenizer.from_pretrained('DIR'); "
         "t.save_pretrained('DIR')\""
     )
@@ -137,15 +139,15 @@ def test_refusals(tmp_path: Path) -> None:
         "and there is no tokenizer.json"
     )
     (tmp_path / "tokenizer_config.json").write_text('{"do_basic_tokenize": false}')
-    said = "do_basic_tokenize: expected true or null, found false, and there is no tokenizer.json"
-    assert refusal(tmp_path) == f"DIR/tokenizer_config.json: {said}"
+    message = "do_basic_tokenize: expected true or null, found false, and there is no tokenizer.json"
+    assert refusal(tmp_path) == f"DIR/tokenizer_config.json: {message}"
     (tmp_path / "tokenizer_config.json").write_text("{")
     assert refusal(tmp_path).startswith("DIR/tokenizer_config.json: damaged, or not JSON (")
     (tmp_path / "tokenizer.json").write_text("{")
     assert refusal(tmp_path).startswith("DIR/tokenizer.json: damaged, or not a tokenizer: ")
 
 
-def test_ids_without_a_token_in_between(tmp_path: Path) -> None:
+def test_gaps_in_the_ids(tmp_path: Path) -> None:
     words(tmp_path)
     rust = json.loads(read_hf_tokenizer(tmp_path, SIZE).to_json())
     rust["model"]["vocab"]["word3"] = 400

@@ -1,4 +1,4 @@
-"""Imported language models write what they write over there, our own are read over there, and nothing is lost."""
+"""Imported and exported language models: the same generated text as in transformers, and lossless round trips."""
 
 from __future__ import annotations
 
@@ -37,60 +37,60 @@ PROMPTS = ["the cat", "a", "Hello, world!\nIt is the", "the " * 12]
 
 
 def opened(folder: Path) -> tuple[LanguageModelTask, TransformerLM]:
-    _, found, model = open_model(folder)
-    assert isinstance(found, LanguageModelTask)
+    _, result, model = open_model(folder)
+    assert isinstance(result, LanguageModelTask)
     assert isinstance(model, TransformerLM)
-    return found, model
+    return result, model
 
 
 def theirs_written(model: Any, ids: list[int], n_tokens: int, **more: Any) -> list[int]:
-    """What their library writes behind these ids, most likely token by most likely token."""
-    read = torch.tensor([ids])
-    asked = {"do_sample": False, "num_beams": 1, "max_new_tokens": n_tokens, "pad_token_id": 0, **more}
-    found = model.generate(read, attention_mask=torch.ones_like(read), **asked)
-    written: list[int] = found[0, len(ids) :].tolist()
-    return written
+    """Return the greedy continuation of these ids by transformers."""
+    inputs = torch.tensor([ids])
+    generation_options = {"do_sample": False, "num_beams": 1, "max_new_tokens": n_tokens, "pad_token_id": 0, **more}
+    result = model.generate(inputs, attention_mask=torch.ones_like(inputs), **generation_options)
+    new_ids: list[int] = result[0, len(ids) :].tolist()
+    return new_ids
 
 
 @pytest.mark.parametrize("case", VARIANTS, ids=lambda case: case.name)
-def test_greedy_writes_the_same(case: Case, tmp_path: Path) -> None:
+def test_greedy_generation_equals_transformers(case: Case, tmp_path: Path) -> None:
     theirs = save(case, tmp_path)
-    of, ours = opened(tmp_path)
+    language, ours = opened(tmp_path)
     for prompt in PROMPTS:
-        ids = of.tokenizer.encode(prompt)
+        ids = language.tokenizer.encode(prompt)
         n_tokens = min(25, 43 - len(ids))
         expected = theirs_written(theirs, ids, n_tokens)
-        ((found,),) = of.generate(ours, [prompt], GenerationConfig(temperature=0.0, max_tokens=n_tokens), CPU)
-        if of.end_id in expected and "eos_token_id" not in case.options:
+        ((result,),) = language.generate(ours, [prompt], GenerationConfig(temperature=0.0, max_tokens=n_tokens), CPU)
+        if language.end_id in expected and "eos_token_id" not in case.options:
             expected = expected[
-                : expected.index(of.end_id) + 1
-            ]  # their config does not know the end of this vocabulary
-        assert list(found.ids) == expected
-        assert found.text == of.tokenizer.decode(expected)
+                : expected.index(language.end_id) + 1
+            ]  # the config does not know the end token of this vocabulary
+        assert list(result.ids) == expected
+        assert result.text == language.tokenizer.decode(expected)
 
 
-def test_repetition_is_penalised_as_over_there(tmp_path: Path) -> None:
+def test_repetition_penalty_equals_transformers(tmp_path: Path) -> None:
     theirs = save(VARIANTS[2], tmp_path)
-    of, ours = opened(tmp_path)
+    language, ours = opened(tmp_path)
     for prompt in PROMPTS[:3]:
-        ids = of.tokenizer.encode(prompt)
+        ids = language.tokenizer.encode(prompt)
         expected = theirs_written(theirs, ids, 15, repetition_penalty=1.4)
         manner = GenerationConfig(temperature=0.0, max_tokens=15, repetition_penalty=1.4)
-        assert list(of.generate(ours, [prompt], manner, CPU)[0][0].ids) == expected
+        assert list(language.generate(ours, [prompt], manner, CPU)[0][0].ids) == expected
 
 
 @pytest.mark.parametrize("case", [*VARIANTS, CASES[[c.name for c in CASES].index("GPT-2 body")]], ids=lambda c: c.name)
-def test_nothing_is_lost(case: Case, tmp_path: Path) -> None:
+def test_round_trip_is_lossless(case: Case, tmp_path: Path) -> None:
     save(case, tmp_path / "theirs")
-    first, of, model = open_model(tmp_path / "theirs")
-    assert isinstance(of, LanguageModelTask)
+    first, language, model = open_model(tmp_path / "theirs")
+    assert isinstance(language, LanguageModelTask)
     run = import_model(tmp_path / "theirs", tmp_path / "run")
     exported = export_model(run, tmp_path / "exported", "hf")
     for folder in (run, exported):
         settings, again, other = open_model(folder)
         assert settings == first
         assert isinstance(again, LanguageModelTask)
-        assert all(again.tokenizer.encode(text) == of.tokenizer.encode(text) for text in PROMPTS)
+        assert all(again.tokenizer.encode(text) == language.tokenizer.encode(text) for text in PROMPTS)
         one, two = collect_weights(model), collect_weights(other)
         assert one.keys() == two.keys()
         assert all(torch.equal(one[name], two[name]) for name in one)
@@ -103,32 +103,32 @@ def test_nothing_is_lost(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tokenizer", [BYTES, LETTERS], ids=["bytes", "characters"])
 @pytest.mark.parametrize("prompts", ["begin", "bare"])
-def test_our_own_over_there(tokenizer: Any, prompts: str, tmp_path: Path) -> None:
-    """The same ids, the token before documents included, the same logits, the same text."""
-    of = task(tokenizer, prompts=prompts, length=32)
-    model = small(of, n_positions=32).float()
-    kept(of, model, tmp_path / "run")
+def test_exported_language_model_equals_transformers(tokenizer: Any, prompts: str, tmp_path: Path) -> None:
+    """The same ids with the token before documents, the same logits, the same text."""
+    language = task(tokenizer, prompts=prompts, length=32)
+    model = small(language, n_positions=32).float()
+    kept(language, model, tmp_path / "run")
     exported = export_model(tmp_path / "run", tmp_path / "out", "hf")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()
-    read = transformers.AutoTokenizer.from_pretrained(exported)
+    inputs = transformers.AutoTokenizer.from_pretrained(exported)
     again, ours = opened(exported)
-    assert again.config == of.config
+    assert again.config == language.config
     for text in (*TEXTS[:3], "the  cat\n sat "):
-        ids = of.make_prompt_ids(of.tokenizer.encode(text))
-        assert read(text)["input_ids"] == ids
-        assert read.decode(ids, skip_special_tokens=True) == text
+        ids = language.make_prompt_ids(language.tokenizer.encode(text))
+        assert inputs(text)["input_ids"] == ids
+        assert inputs.decode(ids, skip_special_tokens=True) == text
     for prompt in ("the cat", "a dog\n"):
-        ids = of.make_prompt_ids(of.tokenizer.encode(prompt))
-        never = [[token] for token in tokenizer.special_ids - {of.end_id}]
+        ids = language.make_prompt_ids(language.tokenizer.encode(prompt))
+        never = [[token] for token in tokenizer.special_ids - {language.end_id}]
         expected = theirs_written(theirs, ids, 12, **({"bad_words_ids": never} if never else {}))
-        for one, network in ((of, model), (again, ours)):
+        for one, network in ((language, model), (again, ours)):
             assert (
                 list(one.generate(network, [prompt], GenerationConfig(temperature=0.0, max_tokens=12), CPU)[0][0].ids)
                 == expected
             )
 
 
-def test_loading_is_for_writing(tmp_path: Path) -> None:
+def test_load_returns_a_language_model(tmp_path: Path) -> None:
     save(LANGUAGE[0], tmp_path)
     model = regard.load(tmp_path, device="cpu")
     assert isinstance(model, LanguageModel)
@@ -143,19 +143,22 @@ def changed(folder: Path, name: str, **keys: Any) -> Path:
     return folder
 
 
-def test_the_tokens_around_documents_are_those_of_the_config(tmp_path: Path) -> None:
+def test_document_tokens_come_from_the_config(tmp_path: Path) -> None:
     save(LANGUAGE[0], tmp_path)
     changed(tmp_path, "config.json", bos_token_id=7, eos_token_id=5)
-    of, _ = opened(tmp_path)
-    assert (of.start_id, of.end_id) == (7, 5)
-    assert (of.config.start, of.config.end) == (of.tokenizer.id_to_token(7), of.tokenizer.id_to_token(5))
+    language, _ = opened(tmp_path)
+    assert (language.start_id, language.end_id) == (7, 5)
+    assert (language.config.start, language.config.end) == (
+        language.tokenizer.id_to_token(7),
+        language.tokenizer.id_to_token(5),
+    )
     run = import_model(tmp_path, tmp_path / "run")
     assert opened(run)[0].end_id == 5
     settings = open_model(export_model(run, tmp_path / "out", "hf"))[0]
-    assert settings.task == of.config
+    assert settings.task == language.config
 
 
-def test_a_vocabulary_that_frames_texts_in_another_way(tmp_path: Path) -> None:
+def test_other_special_token_templates_are_refused(tmp_path: Path) -> None:
     save(LANGUAGE[0], tmp_path)
     path = tmp_path / "tokenizer.json"
     table = json.loads(path.read_text())
@@ -163,11 +166,11 @@ def test_a_vocabulary_that_frames_texts_in_another_way(tmp_path: Path) -> None:
     token = {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}}
     template = {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": token}
     path.write_text(json.dumps({**table, "post_processor": template}))
-    with pytest.raises(CheckpointError, match=r"puts special tokens as in 'a <\|endoftext\|>', expected 'a'"):
+    with pytest.raises(CheckpointError, match=r"adds special tokens as in 'a <\|endoftext\|>', expected 'a'"):
         open_model(tmp_path)
 
 
-def test_training_can_start_from_one(tmp_path: Path) -> None:
+def test_training_can_start_from_an_imported_model(tmp_path: Path) -> None:
     save(LANGUAGE[0], tmp_path)
     start = load_pretrained({"start": str(tmp_path)}, LanguageModelTask)
     tables = start.complete_recipe({"model": {"start": str(tmp_path)}, "tokenizer": {}, "task": {"name": "lm"}}, "test")

@@ -49,29 +49,29 @@ def test_hidden_states_and_pooler(ours: tuple[PretrainingTask, TransformerEncode
     task, model = ours
     ids = [task.tokenizer.encode(text) for text in TEXTS]
     inputs = [task.template.wrap(*pair) for pair in ((ids[0],), (ids[1], ids[2]), (ids[3],), (ids[4], ids[0]))]
-    found = encoder_gap(model, theirs, inputs, task.template.pad_id, typed=True)
-    assert max(found) <= 1e-4
+    result = encoder_gap(model, theirs, inputs, task.template.pad_id, typed=True)
+    assert max(result) <= 1e-4
 
 
 @torch.no_grad()
 def vectors(task: PretrainingTask, model: TransformerEncoder) -> Tensor:
-    """The vectors of texts, as the directory says they are made."""
+    """Return the embeddings of texts by the pooling of the directory."""
     assert (task.config.pooling, task.config.normalised) == ("mean", True)
     rows = inputs_to_rows([task.template.wrap(task.tokenizer.encode(text)) for text in TEXTS], task.template.pad_id)
     pooled: Tensor = Pooling(task.config.pooling, model.config.d_model)(model(rows), rows, 1)[:, 0]
     return torch.nn.functional.normalize(pooled, dim=-1)
 
 
-def test_sentence_vectors(ours: tuple[PretrainingTask, TransformerEncoder], theirs: Any, tmp_path: Path) -> None:
-    read = transformers.AutoTokenizer.from_pretrained(PLACE)(TEXTS, padding=True, return_tensors="pt")
+def test_sentence_embeddings(ours: tuple[PretrainingTask, TransformerEncoder], theirs: Any, tmp_path: Path) -> None:
+    batch = transformers.AutoTokenizer.from_pretrained(PLACE)(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
-        hidden = theirs(**read).last_hidden_state
-    mask = read["attention_mask"][..., None]
+        hidden = theirs(**batch).last_hidden_state
+    mask = batch["attention_mask"][..., None]
     mean = (hidden * mask).sum(1) / mask.sum(1)
     expected = mean / mean.norm(dim=-1, keepdim=True)
-    found = vectors(*ours)
-    assert (found - expected).abs().max() <= 1e-5
-    near = found @ found.T
+    result = vectors(*ours)
+    assert (result - expected).abs().max() <= 1e-5
+    near = result @ result.T
     assert near[0, 4] > near[0, 1] > near[0, 2]
 
     settings, task, model = open_model(export_model(PLACE, tmp_path / "out", "hf"))
@@ -79,10 +79,10 @@ def test_sentence_vectors(ours: tuple[PretrainingTask, TransformerEncoder], thei
     assert isinstance(task, PretrainingTask)
     assert isinstance(model, TransformerEncoder)
     assert all(torch.equal(weight, ours[1].get_parameter(name)) for name, weight in collect_weights(model).items())
-    assert torch.equal(vectors(task, model), found)
+    assert torch.equal(vectors(task, model), result)
 
 
-def test_the_limits_in_its_vocabulary_are_not_ours(ours: tuple[PretrainingTask, TransformerEncoder]) -> None:
+def test_truncation_and_padding_of_the_tokenizer_are_ignored(ours: tuple[PretrainingTask, TransformerEncoder]) -> None:
     """tokenizer.json would cut at 128 tokens and pad to them."""
     task, _ = ours
     ids = task.tokenizer.encode("speed " * 300)

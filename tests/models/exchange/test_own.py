@@ -1,4 +1,4 @@
-"""Our own models over there: those that have an equal give the same numbers, the others are refused by name."""
+"""Exported models: equal outputs in transformers, or a refusal by name."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def vocabulary(
     return TokenizerPair(tokenizer, tokenizer)
 
 
-def drawn(model: nn.Module) -> nn.Module:
-    """With every weight drawn, also those that are constant at first."""
+def randomise(model: nn.Module) -> nn.Module:
+    """Draw every weight at random, also those with a constant initial value."""
     initialise_weights(model, torch.Generator().manual_seed(1))
     with torch.no_grad():
         for weight in model.parameters():
@@ -55,10 +55,10 @@ def drawn(model: nn.Module) -> nn.Module:
 @pytest.mark.parametrize(
     ("objective", "name"), [("masked+next", "BertForPreTraining"), ("masked", "BertForMaskedLM"), ("none", "BertModel")]
 )
-def test_a_bert_of_ours(kind: str, objective: Any, name: str, tmp_path: Path) -> None:
+def test_exported_bert_equals_transformers(kind: str, objective: Any, name: str, tmp_path: Path) -> None:
     tokenizers = vocabulary(kind)
     task = PretrainingTask(PretrainConfig(objective=objective), tokenizers.source)
-    model = drawn(task.build_model(TransformerEncoderConfig(**SMALL, n_positions=43)))
+    model = randomise(task.build_model(TransformerEncoderConfig(**SMALL, n_positions=43)))
     assert isinstance(model, TransformerEncoder)
     exchange.write_hf_directory(tmp_path, model, PRETRAIN, tokenizers)
     config = transformers.AutoConfig.from_pretrained(tmp_path)
@@ -67,12 +67,12 @@ def test_a_bert_of_ours(kind: str, objective: Any, name: str, tmp_path: Path) ->
     theirs = getattr(transformers, name).from_pretrained(tmp_path, **bare).eval()
     inputs = texts(task.template, task.vocabulary_size, tokenizers.source.special_ids)
     assert max(encoder_gap(model, theirs, inputs, task.template.pad_id, typed=True)) <= 1e-4
-    read = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    hf_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for first, second in zip(TEXTS, reversed(TEXTS), strict=True):
-        framed = task.template.wrap(*map(tokenizers.source.encode, (first, second)))
-        assert read(first, second)["input_ids"] == framed.ids
-        assert read(first, second)["token_type_ids"] == [
-            int(i >= framed.token_type_boundary) for i in range(len(framed.ids))
+        wrapped = task.template.wrap(*map(tokenizers.source.encode, (first, second)))
+        assert hf_tokenizer(first, second)["input_ids"] == wrapped.ids
+        assert hf_tokenizer(first, second)["token_type_ids"] == [
+            int(i >= wrapped.token_type_boundary) for i in range(len(wrapped.ids))
         ]
 
 
@@ -90,11 +90,11 @@ LEARNED = {"positions": "learned", "first_position": 2}
     ],
     ids=["tied", "untied", "biased", "learned"],
 )
-def test_a_translator_of_ours(shape: dict[str, Any], tmp_path: Path) -> None:
+def test_exported_translator_equals_transformers(shape: dict[str, Any], tmp_path: Path) -> None:
     tokenizers = vocabulary(specials=("<pad>", "<sos>", "<eos>"))
     config = TransformerSeq2SeqConfig(**PAIR, **shape, n_positions=43)
     size = len(tokenizers.source)
-    model = drawn(TransformerSeq2Seq(config, size, size, joint=True))
+    model = randomise(TransformerSeq2Seq(config, size, size, joint=True))
     assert isinstance(model, TransformerSeq2Seq)
     exchange.write_hf_directory(tmp_path, model, TRANSLATE, tokenizers)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
@@ -125,12 +125,12 @@ def encoder(
     return TransformerEncoder(config, 300, heads(config))
 
 
-def unlike(key: str, value: str, family: str, there: str) -> str:
-    return f"model.{key} = {value}: {family} has {there}, so this model cannot be exported as one"
+def unlike(key: str, value: str, family: str, supported: str) -> str:
+    return f"model.{key} = {value}: {family} has {supported}, so this model cannot be exported as one"
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         (encoder(norm="pre"), unlike("norm", '"pre"', "BERT", 'only "post"')),
         (encoder(positions="rotary"), unlike("positions", '"rotary"', "BERT", 'only "learned"')),
@@ -145,7 +145,7 @@ def unlike(key: str, value: str, family: str, there: str) -> str:
             encoder(lambda c: {"pooler": Pooler(c, "mean"), "label": Linear(16, 2)}),
             'task.pooling = "mean": BERT has only "cls" under a head',
         ),
-        (encoder(lambda c: {"next": Linear(16, 2)}), "no BERT has just these heads: next"),
+        (encoder(lambda c: {"next": Linear(16, 2)}), "no BERT class has exactly these heads: next"),
         (
             encoder(first_position=5),
             "model.first_position = 5, but the pad token has the id 0: RoBERTa counts positions from there on, "
@@ -153,17 +153,17 @@ def unlike(key: str, value: str, family: str, there: str) -> str:
         ),
         (
             encoder(lambda c: {"masked": MaskedLMHead(c, 300)}, first_position=1, activation="relu"),
-            'model.activation = "relu": RoBERTa finds words with a "gelu"',
+            'model.activation = "relu": the masked LM head of RoBERTa has only "gelu"',
         ),
     ],
     ids=lambda value: "" if isinstance(value, nn.Module) else value[:30],
 )
-def test_encoders_without_an_equal(model: nn.Module, said: str, tmp_path: Path) -> None:
-    assert refusal(model, PRETRAIN, vocabulary(), tmp_path) == said
+def test_encoders_without_an_equivalent_are_refused(model: nn.Module, message: str, tmp_path: Path) -> None:
+    assert refusal(model, PRETRAIN, vocabulary(), tmp_path) == message
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"),
+    ("shape", "message"),
     [
         ({"norm": "pre"}, unlike("norm", '"pre"', "Marian", 'only "post"')),
         ({}, unlike("positions", '"sinusoidal"', "Marian", 'only "sinusoidal-halves"')),
@@ -171,30 +171,30 @@ def test_encoders_without_an_equal(model: nn.Module, said: str, tmp_path: Path) 
     ],
     ids=["norm", "positions", "embedding"],
 )
-def test_translators_without_an_equal(shape: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_translators_without_an_equivalent_are_refused(shape: dict[str, Any], message: str, tmp_path: Path) -> None:
     model = TransformerSeq2Seq(TransformerSeq2SeqConfig(**PAIR | shape), 300, 300, joint=True)
-    assert refusal(model, TRANSLATE, vocabulary(specials=("<pad>", "<sos>", "<eos>")), tmp_path) == said
+    assert refusal(model, TRANSLATE, vocabulary(specials=("<pad>", "<sos>", "<eos>")), tmp_path) == message
 
 
-def test_a_bart_has_one_vocabulary(tmp_path: Path) -> None:
+def test_bart_with_two_vocabularies_is_refused(tmp_path: Path) -> None:
     model = TransformerSeq2Seq(
         TransformerSeq2SeqConfig(**PAIR | LEARNED | {"embedding": "normed"}), 300, 300, joint=False
     )
     one, other = (vocabulary(specials=("<pad>", "<sos>", "<eos>"), text=text).source for text in ("the cat", "a dog"))
-    said = "tokenizer.joint = false: BART has one vocabulary, so this model cannot be exported as one"
-    assert refusal(model, TRANSLATE, TokenizerPair(one, other), tmp_path) == said
+    message = "tokenizer.joint = false: BART has one vocabulary, so this model cannot be exported as one"
+    assert refusal(model, TRANSLATE, TokenizerPair(one, other), tmp_path) == message
 
 
-def test_a_language_model_without_an_equal(tmp_path: Path) -> None:
+def test_language_model_without_an_equivalent_is_refused(tmp_path: Path) -> None:
     model = TransformerLM(TransformerLMConfig(**SMALL, norm="post"), 300)
-    said = unlike("norm", '"post"', "GPT-2", 'only "pre"')
+    message = unlike("norm", '"post"', "GPT-2", 'only "pre"')
     table = {"name": "lm", "prompts": "begin", "start": "", "end": ""}
-    assert refusal(model, table, vocabulary(specials=("<pad>", "<sos>", "<eos>")), tmp_path) == said
+    assert refusal(model, table, vocabulary(specials=("<pad>", "<sos>", "<eos>")), tmp_path) == message
 
 
-def test_every_field_is_accounted_for() -> None:
-    """What a config of ours says is either a key of theirs or must have one value, in every family."""
+def test_every_config_field_is_mapped() -> None:
+    """In every family, a config field is mapped to a key or must have a constant value."""
     elsewhere = {"preset", "start", "pooler", "output_bias", "spread"}
     for family in exchange.HF_FAMILIES:
-        told = {key.field_name for key in family.config_keys} | set(family.constant_fields)
-        assert {field.name for field in fields(family.Config)} - elsewhere == told, family.name
+        mapped = {key.field_name for key in family.config_keys} | set(family.constant_fields)
+        assert {field.name for field in fields(family.Config)} - elsewhere == mapped, family.name

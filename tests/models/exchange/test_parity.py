@@ -1,4 +1,4 @@
-"""Our numbers are those of `transformers`: every family, in several shapes, in both precisions, in packed rows."""
+"""Parity with `transformers`: every family, several sizes, both precisions, packed rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHERS = [case for case in CASES if case.family != "GPT-2"]
 
 
 @pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
-def test_the_same_numbers(case: Case, tmp_path: Path) -> None:
+def test_outputs_equal_transformers(case: Case, tmp_path: Path) -> None:
     theirs = save(case, tmp_path)
     _, task, ours = open_model(tmp_path)
     assert max(gap(ours, theirs, task)) <= SINGLE
@@ -29,25 +29,25 @@ def test_the_same_numbers(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", LANGUAGE, ids=lambda case: case.name)
-def test_the_same_numbers_of_a_language_model(case: Case, tmp_path: Path) -> None:
+def test_language_model_outputs_equal_transformers(case: Case, tmp_path: Path) -> None:
     theirs = save(case, tmp_path)
-    found = exchange.read_hf_directory(tmp_path)
-    assert isinstance(found.config, TransformerLMConfig)
-    ours = TransformerLM(found.config, len(found.tokenizers.source)).eval()
-    found.load_into(ours)
-    ids = sentences(SIZE, found.tokenizers.source.special_ids, (7, 1, 12, 4))
+    checkpoint = exchange.read_hf_directory(tmp_path)
+    assert isinstance(checkpoint.config, TransformerLMConfig)
+    ours = TransformerLM(checkpoint.config, len(checkpoint.tokenizers.source)).eval()
+    checkpoint.load_into(ours)
+    ids = sentences(SIZE, checkpoint.tokenizers.source.special_ids, (7, 1, 12, 4))
     assert max(language_gap(ours, theirs, ids)) <= SINGLE
     assert max(language_gap(ours.double(), theirs.double(), ids)) <= DOUBLE
 
 
-def test_every_weight_matters(tmp_path: Path) -> None:
-    """The comparison would notice: no weight of theirs can change without the numbers."""
+def test_every_weight_changes_the_output(tmp_path: Path) -> None:
+    """A change of any weight changes the outputs, so the comparison would notice it."""
     theirs = save(CASES[2], tmp_path)
     _, task, ours = open_model(tmp_path)
     for name, weight in theirs.named_parameters():
         with torch.no_grad():
-            before = weight.clone()
+            original = weight.clone()
             weight.add_(torch.randn_like(weight), alpha=0.1)
-            seen = max(gap(ours, theirs, task))
-            weight.copy_(before)
-        assert seen > SINGLE or name.endswith("key.bias"), name  # a constant added to all scores of a query
+            difference = max(gap(ours, theirs, task))
+            weight.copy_(original)
+        assert difference > SINGLE or name.endswith("key.bias"), name  # a constant added to all scores of a query

@@ -1,4 +1,4 @@
-"""What is not supported is refused by its name, and what is damaged by its place: never half-loaded."""
+"""Refusals of unsupported and damaged Hugging Face directories."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Folder = Callable[..., Path]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """A directory of theirs, with some keys of its config changed; None leaves a key out."""
+    """Return a function that saves a model with some config keys changed; None removes a key."""
 
-    def made(name: str = "BERT words", **keys: Any) -> Path:
+    def make(name: str = "BERT words", **keys: Any) -> Path:
         save(NAMED[name], tmp_path)
         path = tmp_path / "config.json"
         table = json.loads(path.read_text()) | keys
         path.write_text(json.dumps({key: value for key, value in table.items() if value is not None}))
         return tmp_path
 
-    return made
+    return make
 
 
 def refusal(folder: Path) -> str:
@@ -54,7 +54,7 @@ ACTIVATIONS = '"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"'
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "expected"),
     [
         (
             {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
@@ -83,12 +83,12 @@ ACTIVATIONS = '"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"'
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_options_of_bert(folder: Folder, keys: dict[str, Any], said: str) -> None:
-    assert refusal(folder(**keys)) == f"DIR/config.json: {said}"
+def test_unsupported_bert_configs_are_refused(folder: Folder, keys: dict[str, Any], expected: str) -> None:
+    assert refusal(folder(**keys)) == f"DIR/config.json: {expected}"
 
 
 @pytest.mark.parametrize(
-    ("name", "keys", "said"),
+    ("name", "keys", "expected"),
     [
         ("RoBERTa words", {"hidden_act": "relu"}, 'hidden_act: expected "gelu", found "relu"'),
         ("DistilBERT words", {"sinusoidal_pos_embds": True}, "sinusoidal_pos_embds: expected false, found true"),
@@ -126,50 +126,50 @@ def test_options_of_bert(folder: Folder, keys: dict[str, Any], said: str) -> Non
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_options_of_others(folder: Folder, name: str, keys: dict[str, Any], said: str) -> None:
-    assert refusal(folder(name, **keys)) == f"DIR/config.json: {said}"
+def test_unsupported_configs_are_refused(folder: Folder, name: str, keys: dict[str, Any], expected: str) -> None:
+    assert refusal(folder(name, **keys)) == f"DIR/config.json: {expected}"
 
 
-def test_a_language_model_without_an_end(folder: Folder) -> None:
+def test_language_model_without_an_end_token_is_refused(folder: Folder) -> None:
     path = folder("GPT-2")
     text = (path / "tokenizer.json").read_text(encoding="utf-8")
     (path / "tokenizer.json").write_text(text.replace("<|endoftext|>", "<|start|>"), encoding="utf-8")
-    said = "this vocabulary has no token for 'end'; it would be <eos> or </s> or <|endoftext|>"
-    assert refusal(path) == f"DIR/tokenizer.json: {said}"
+    expected = "this vocabulary has no token for 'end'; it would be <eos> or </s> or <|endoftext|>"
+    assert refusal(path) == f"DIR/tokenizer.json: {expected}"
 
 
 def tensors(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """The directory with its tensors changed."""
+    """Change the tensors of a directory and return it."""
     path = folder / "model.safetensors"
-    found = load_file(path)
-    change(found)
-    save_file(found, path, {"format": "pt"})
+    weights = load_file(path)
+    change(weights)
+    save_file(weights, path, {"format": "pt"})
     return folder
 
 
 KEY = "bert.encoder.layer.1.attention.self.key.weight"
 
 
-def test_tensors(folder: Folder) -> None:
-    assert refusal(tensors(folder(), lambda found: found.pop(KEY))) == (
+def test_mismatched_tensors_are_refused(folder: Folder) -> None:
+    assert refusal(tensors(folder(), lambda weights: weights.pop(KEY))) == (
         f"DIR: lacks the tensor '{KEY.removeprefix('bert.')}', of shape (30, 30)"
     )
-    assert refusal(tensors(folder(), lambda found: found.update({KEY: torch.zeros(30, 31)}))) == (
+    assert refusal(tensors(folder(), lambda weights: weights.update({KEY: torch.zeros(30, 31)}))) == (
         f"DIR: '{KEY}' has shape (30, 31), expected (30, 30); does config.json belong to it?"
     )
-    assert refusal(tensors(folder(), lambda found: found.update({KEY: torch.zeros(30, 30, dtype=torch.int8)}))) == (
+    assert refusal(tensors(folder(), lambda weights: weights.update({KEY: torch.zeros(30, 30, dtype=torch.int8)}))) == (
         f"DIR: '{KEY}' holds torch.int8, expected floating-point numbers"
     )
-    assert refusal(tensors(folder(), lambda found: found.update({"bert.adapter.weight": torch.zeros(2)}))) == (
+    assert refusal(tensors(folder(), lambda weights: weights.update({"bert.adapter.weight": torch.zeros(2)}))) == (
         "DIR: holds a tensor 'bert.adapter.weight' this model does not have"
     )
     untied = {"cls.predictions.decoder.weight": torch.zeros(SIZE, 30)}
-    assert refusal(tensors(folder(), lambda found: found.update(untied))) == (
+    assert refusal(tensors(folder(), lambda weights: weights.update(untied))) == (
         "DIR: 'cls.predictions.decoder.weight' differs from 'bert.embeddings.word_embeddings.weight', "
         "but config.json says that they are one (tie_word_embeddings)"
     )
     twice = {KEY.removeprefix("bert."): torch.zeros(30, 30)}
-    assert refusal(tensors(folder(), lambda found: found.update(twice))).endswith("which are names of one tensor")
+    assert refusal(tensors(folder(), lambda weights: weights.update(twice))).endswith("which are names of one tensor")
     layers = folder(num_hidden_layers=1)
     assert refusal(layers).startswith("DIR: holds a tensor 'bert.encoder.layer.1.")
     assert refusal(folder(num_hidden_layers=3)).startswith("DIR: lacks the tensor 'encoder.layer.2.")
@@ -179,28 +179,28 @@ def test_tensors(folder: Folder) -> None:
     )
 
 
-def test_positions_that_are_not_sinusoidal(folder: Folder) -> None:
+def test_positions_that_are_not_sinusoidal_are_refused(folder: Folder) -> None:
     name = "model.encoder.embed_positions.weight"
-    assert refusal(tensors(folder("Marian"), lambda found: found.update({name: torch.zeros(43, 32)}))) == (
-        f"DIR: '{name}' holds other than sinusoidal positions"
+    assert refusal(tensors(folder("Marian"), lambda weights: weights.update({name: torch.zeros(43, 32)}))) == (
+        f"DIR: '{name}' does not hold sinusoidal positions"
     )
 
 
-def test_tensors_that_hold_nothing(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unused_tensors_are_reported(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     """Buffers of old versions, old names of norms, copies of tied vectors, and the pooler that tags do not use."""
     more = {"bert.embeddings.position_ids": torch.arange(43)[None], "bert.pooler.dense.weight": torch.zeros(30, 30)}
-    tagger = tensors(folder("BERT tags"), lambda found: found.update(more))
+    tagger = tensors(folder("BERT tags"), lambda weights: weights.update(more))
     open_model(tagger)
     assert capsys.readouterr().err.replace(str(tagger), "DIR") == (
         "warning: DIR: left out 1 tensors that this architecture does not use: bert.pooler.dense.weight\n"
     )
 
-    def old(found: dict[str, Any]) -> None:
-        found["cls.predictions.decoder.weight"] = found["bert.embeddings.word_embeddings.weight"].clone()
-        found["cls.predictions.decoder.bias"] = found["cls.predictions.bias"].clone()
-        for name in [name for name in found if "LayerNorm" in name]:
+    def old(weights: dict[str, Any]) -> None:
+        weights["cls.predictions.decoder.weight"] = weights["bert.embeddings.word_embeddings.weight"].clone()
+        weights["cls.predictions.decoder.bias"] = weights["cls.predictions.bias"].clone()
+        for name in [name for name in weights if "LayerNorm" in name]:
             short = name.removesuffix(".weight").removesuffix(".bias")
-            found[f"{short}.{'gamma' if name.endswith('weight') else 'beta'}"] = found.pop(name)
+            weights[f"{short}.{'gamma' if name.endswith('weight') else 'beta'}"] = weights.pop(name)
 
     theirs = save(NAMED["BERT words"], tagger)
     _, _, model = open_model(tensors(tagger, old))
@@ -208,13 +208,13 @@ def test_tensors_that_hold_nothing(folder: Folder, capsys: pytest.CaptureFixture
     assert torch.equal(norm.bias, theirs.bert.embeddings.LayerNorm.bias)
 
 
-def test_a_masked_model_that_holds_all_of_pre_training(folder: Folder) -> None:
+def test_masked_lm_with_all_pretraining_heads(folder: Folder) -> None:
     """As bert-base does."""
     settings, _, _ = open_model(folder("BERT pre-trained", architectures=["BertForMaskedLM"]))
     assert settings.task.objective == "masked+next"
 
 
-def test_files(folder: Folder, tmp_path: Path) -> None:
+def test_damaged_files_are_refused(folder: Folder, tmp_path: Path) -> None:
     path = folder()
     (path / "config.json").write_text("{")
     assert refusal(path).startswith("DIR/config.json: damaged, or not JSON (")
@@ -236,18 +236,18 @@ def test_files(folder: Folder, tmp_path: Path) -> None:
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "part.safetensors"}}))
     save_file({"b": torch.zeros(1)}, path / "part.safetensors")
     assert refusal(path) == (
-        "DIR/part.safetensors: lacks the tensor 'a', which model.safetensors.index.json puts there"
+        "DIR/part.safetensors: lacks the tensor 'a', which model.safetensors.index.json assigns to it"
     )
 
 
 def test_pickles_are_never_read(folder: Folder) -> None:
-    """And the command that converts them does so."""
+    """The command in the message converts them."""
     path = folder()
     torch.save(load_file(path / "model.safetensors"), path / "pytorch_model.bin")
     (path / "model.safetensors").unlink()
-    said = refusal(path)
+    expected = refusal(path)
     convert = "m = transformers.BertForMaskedLM.from_pretrained('DIR'); m.save_pretrained('DIR')"
-    assert said == (
+    assert expected == (
         "DIR: has only pickled weights (pytorch_model.bin), which can run any code and are never read; where you trust "
         f'them, convert them: python -c "import transformers; {convert}"'
     )
@@ -255,25 +255,27 @@ def test_pickles_are_never_read(folder: Folder) -> None:
     open_model(path)
 
 
-def test_a_vocabulary_that_frames_otherwise(folder: Folder) -> None:
+def test_other_special_token_templates_are_refused(folder: Folder) -> None:
     path = folder("RoBERTa words")
     rust = Tokenizer.from_file(str(path / "tokenizer.json"))
     rust.no_padding()
     rust.no_truncation()
     rust.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     rust.save(str(path / "tokenizer.json"))
-    assert refusal(path) == "DIR/tokenizer.json: puts special tokens as in '<s> a', expected '<s> a </s>'"
+    assert refusal(path) == "DIR/tokenizer.json: adds special tokens as in '<s> a', expected '<s> a </s>'"
     rust.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B:1 </s>:1", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
     rust.save(str(folder("RoBERTa words, untied") / "tokenizer.json"))
-    assert refusal(path) == ("DIR/tokenizer.json: a pair has the parts [0, 0, 0, 0, 1, 1], expected [0, 0, 0, 0, 0, 0]")
+    assert refusal(path) == (
+        "DIR/tokenizer.json: a pair has the token types [0, 0, 0, 0, 1, 1], expected [0, 0, 0, 0, 0, 0]"
+    )
     path = folder("Marian")
     piecewise(path, MARIAN, {"single": "<unk> $A </s>"}, SIZE)
-    assert refusal(path) == "DIR/tokenizer.json: puts special tokens as in '<unk> ▁a </s>', expected '▁a </s>'"
+    assert refusal(path) == "DIR/tokenizer.json: adds special tokens as in '<unk> ▁a </s>', expected '▁a </s>'"
     path = folder("BERT words")
     piecewise(path, MARIAN, {"single": "$A </s>"}, SIZE)
-    assert refusal(path) == ("DIR/tokenizer.json: this vocabulary has no token for 'first'; it would be [CLS] or <s>")
+    assert refusal(path) == ("DIR/tokenizer.json: this vocabulary has no token for 'cls'; it would be [CLS] or <s>")
     path = folder("Marian, two vocabularies")
     (path / "tokenizer.target.json").unlink()
     assert refusal(path).startswith("DIR: has no tokenizer.target.json; ")
@@ -292,12 +294,12 @@ def sentence_files(folder: Path, kinds: list[tuple[str, str]], pooling: dict[str
     return folder
 
 
-def test_sentences(folder: Folder) -> None:
+def test_sentence_transformers_files(folder: Folder) -> None:
     path, mean = folder("BERT body"), {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
-    told = open_model(sentence_files(path, SENTENCES, mean, sentence_bert_config={"max_seq_length": 20}))[0].task
-    assert (told.pooling, told.normalised, told.length) == ("mean", True, 20)
-    told = open_model(sentence_files(path, SENTENCES[:2], {"pooling_mode": "cls"}))[0].task
-    assert (told.pooling, told.normalised) == ("cls", False)
+    opened_task = open_model(sentence_files(path, SENTENCES, mean, sentence_bert_config={"max_seq_length": 20}))[0].task
+    assert (opened_task.pooling, opened_task.normalised, opened_task.length) == ("mean", True, 20)
+    opened_task = open_model(sentence_files(path, SENTENCES[:2], {"pooling_mode": "cls"}))[0].task
+    assert (opened_task.pooling, opened_task.normalised) == ("cls", False)
     assert refusal(sentence_files(path, SENTENCES, {"pooling_mode_max_tokens": True})) == (
         "DIR/1_Pooling/config.json: pooling by pooling_mode_max_tokens is not supported; supported: cls, mean"
     )

@@ -1,4 +1,4 @@
-"""There and back: what is imported, exported and imported again is the same; what is exported loads over there."""
+"""Round trips: import, export and import again gives the same model; transformers loads the export."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def theirs_again(directory: Path, **more: Any) -> nn.Module:
-    """What their library makes of a directory of ours; nothing may be missing or left over."""
+    """Load an exported directory by transformers; no tensor may be missing or left over."""
     name = transformers.AutoConfig.from_pretrained(directory).architectures[0]
     model, report = getattr(transformers, name).from_pretrained(directory, output_loading_info=True, **more)
-    told = {key: sorted(value) for key, value in report.items() if value}
+    problems = {key: sorted(value) for key, value in report.items() if value}
     tables = {"model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"}
-    assert set(told.pop("missing_keys", ())) <= {"final_logits_bias", *tables}
-    assert not told
+    assert set(problems.pop("missing_keys", ())) <= {"final_logits_bias", *tables}
+    assert not problems
     loaded: nn.Module = model.eval()
     return loaded
 
 
 @pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
-def test_nothing_is_lost(case: Case, tmp_path: Path) -> None:
+def test_round_trip_is_lossless(case: Case, tmp_path: Path) -> None:
     original = save(case, tmp_path / "theirs")
     first, task, model = open_model(tmp_path / "theirs")
     run = import_model(tmp_path / "theirs", tmp_path / "run")
@@ -57,32 +57,38 @@ def test_nothing_is_lost(case: Case, tmp_path: Path) -> None:
     loaded = theirs_again(exported, **case.more)
     assert max(gap(model, loaded, task)) <= 1e-4
     assert type(loaded) is type(original) or case.name == "BART body"
-    stored, kept = (read_tensors(folder / "model.safetensors")[0] for folder in (tmp_path / "theirs", exported))
-    assert all(torch.equal(kept[name], tensor) for name, tensor in stored.items() if name in used(kept, case))
+    stored, exported_tensors = (
+        read_tensors(folder / "model.safetensors")[0] for folder in (tmp_path / "theirs", exported)
+    )
+    assert all(
+        torch.equal(exported_tensors[name], tensor)
+        for name, tensor in stored.items()
+        if name in used(exported_tensors, case)
+    )
 
 
 def labels(task: Any) -> tuple[str, ...]:
     return task.labels.names if hasattr(task, "labels") else ()
 
 
-def used(kept: dict[str, Tensor], case: Case) -> set[str]:
-    """Names in what we wrote whose numbers their library reads: where it unties, it leaves some tensors without use."""
+def used(exported_tensors: dict[str, Tensor], case: Case) -> set[str]:
+    """Return the names of exported tensors that transformers uses; untied models leave some unused."""
     unused = {"cls.predictions.bias", "lm_head.bias", "model.shared.weight"}
-    return set(kept) - (unused if case.options.get("tie_word_embeddings") is False else set())
+    return set(exported_tensors) - (unused if case.options.get("tie_word_embeddings") is False else set())
 
 
 @pytest.mark.parametrize("case", LANGUAGE, ids=lambda case: case.name)
-def test_nothing_of_a_language_model_is_lost(case: Case, tmp_path: Path) -> None:
+def test_language_model_round_trip_is_lossless(case: Case, tmp_path: Path) -> None:
     save(case, tmp_path / "theirs")
     models, configs = [], []
     for name in ("theirs", "exported"):
-        found = exchange.read_hf_directory(tmp_path / name)
-        model = TransformerLM(found.config, len(found.tokenizers.source)).eval()  # type: ignore[arg-type]
-        found.load_into(model)
+        checkpoint = exchange.read_hf_directory(tmp_path / name)
+        model = TransformerLM(checkpoint.config, len(checkpoint.tokenizers.source)).eval()  # type: ignore[arg-type]
+        checkpoint.load_into(model)
         models.append(model)
-        configs.append(found.config)
+        configs.append(checkpoint.config)
         if name == "theirs":
-            exchange.write_hf_directory(tmp_path / "exported", model, found.task, found.tokenizers)
+            exchange.write_hf_directory(tmp_path / "exported", model, checkpoint.task, checkpoint.tokenizers)
     assert configs[0] == configs[1]
     assert same(collect_weights(models[0]), collect_weights(models[1]))
     ids = sentences(SIZE, frozenset({0}), (7, 1, 12, 4))
@@ -91,15 +97,15 @@ def test_nothing_of_a_language_model_is_lost(case: Case, tmp_path: Path) -> None
     assert max(language_gap(models[0].double(), loaded.double(), ids)) <= 1e-9
 
 
-def test_the_file_says_whose_tensors_it_holds(tmp_path: Path) -> None:
+def test_exported_file_names_the_framework(tmp_path: Path) -> None:
     save(CASES[0], tmp_path / "theirs")
     out = export_model(tmp_path / "theirs", tmp_path / "out", "hf")
     with safe_open(out / "model.safetensors", framework="pt") as file:
         assert file.metadata() == {"format": "pt"}
 
 
-def test_a_model_in_parts(tmp_path: Path) -> None:
-    """Their library cuts large models into several files."""
+def test_sharded_weights(tmp_path: Path) -> None:
+    """Transformers saves large models as several files."""
     theirs = save(CASES[0], tmp_path / "whole")
     theirs.save_pretrained(tmp_path / "whole", max_shard_size="10KB")  # type: ignore[operator]
     (tmp_path / "whole" / "model.safetensors").unlink(missing_ok=True)
@@ -108,7 +114,7 @@ def test_a_model_in_parts(tmp_path: Path) -> None:
     assert max(gap(ours.double(), in_double(theirs), task)) <= 1e-9
 
 
-def test_half_precision_becomes_single(tmp_path: Path) -> None:
+def test_half_precision_is_converted_to_float32(tmp_path: Path) -> None:
     theirs = save(CASES[0], tmp_path)
     theirs.half().save_pretrained(tmp_path)  # type: ignore[operator]
     _, task, ours = open_model(tmp_path)

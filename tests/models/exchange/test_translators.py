@@ -1,4 +1,4 @@
-"""Imported encoder-decoders write what they write over there: start tokens, ends and biases are theirs."""
+"""Imported encoder-decoders: the same generated ids, losses and special tokens as in transformers."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def opened(case: Case, folder: Path) -> tuple[Any, TranslationTask, TransformerS
 
 
 @pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
-def test_greedy_search_writes_the_same(case: Case, tmp_path: Path) -> None:
+def test_greedy_search_equals_transformers(case: Case, tmp_path: Path) -> None:
     theirs, task, ours = opened(case, tmp_path)
     signs, sources = task.special_tokens, sentences(290, frozenset(range(5)), (5, 1, 9, 3))
     ids, mask = padded([signs.wrap_source(each) for each in sources], signs.pad_id)
-    usual = {"num_beams": 1, "do_sample": False, "max_new_tokens": WRITTEN, "forced_eos_token_id": None}
+    options = {"num_beams": 1, "do_sample": False, "max_new_tokens": WRITTEN, "forced_eos_token_id": None}
     never = [[token] for token in signs.decoding_tokens.suppressed_ids]
     first = {"forced_bos_token_id": signs.prefix_ids[0]} if signs.prefix_ids else {}
-    written = theirs.generate(ids, attention_mask=mask, bad_words_ids=never, **usual, **first)
-    found = task.generate(ours, sources, DecodingConfig(beam=1), CPU)
-    for (best,), row in zip(found, written.tolist(), strict=True):
+    hf_ids = theirs.generate(ids, attention_mask=mask, bad_words_ids=never, **options, **first)
+    hypotheses = task.generate(ours, sources, DecodingConfig(beam=1), CPU)
+    for (best,), row in zip(hypotheses, hf_ids.tolist(), strict=True):
         text = row[1 + len(signs.prefix_ids) :]
         expected = text[: text.index(signs.eos_id) + 1] if signs.eos_id in text else text
         assert list(best.ids)[: len(expected)] == expected
@@ -48,13 +48,13 @@ def test_greedy_search_writes_the_same(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", [PAIRS[0], PAIRS[-1]], ids=lambda case: case.name)
-def test_forced_scores_are_those_of_the_search(case: Case, tmp_path: Path) -> None:
-    """One token at a time, with the bias of the logits, and all at once."""
+def test_forced_decoding_scores_equal_search_scores(case: Case, tmp_path: Path) -> None:
+    """Stepwise, with the bias of the logits, and in one pass."""
     _, task, ours = opened(case, tmp_path)
     sources = sentences(290, frozenset(range(5)), (5, 1, 9))
-    found = [best for best, *_ in task.generate(ours, sources, DecodingConfig(beam=2), CPU)]
-    pairs = [(source, best.ids[:-1]) for source, best in zip(sources, found, strict=True)]
-    for forced, best, source in zip(task.force_decode(ours, pairs, CPU), found, sources, strict=True):
+    hypotheses = [best for best, *_ in task.generate(ours, sources, DecodingConfig(beam=2), CPU)]
+    pairs = [(source, best.ids[:-1]) for source, best in zip(sources, hypotheses, strict=True)]
+    for forced, best, source in zip(task.force_decode(ours, pairs, CPU), hypotheses, sources, strict=True):
         assert forced.hypothesis.ids == best.ids
         assert forced.hypothesis.token_scores == pytest.approx(best.token_scores, abs=1e-4)
         assert forced.attention.shape[2:] == (len(best.ids), len(task.special_tokens.wrap_source(source)))
@@ -62,7 +62,7 @@ def test_forced_scores_are_those_of_the_search(case: Case, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
-def test_the_loss_is_theirs(case: Case, tmp_path: Path) -> None:
+def test_loss_equals_transformers(case: Case, tmp_path: Path) -> None:
     theirs, task, ours = opened(case, tmp_path)
     pairs = list(
         zip(sentences(290, frozenset(range(5)), (5, 1, 9)), sentences(290, frozenset(range(5)), (2, 7, 4)), strict=True)
@@ -76,8 +76,8 @@ def test_the_loss_is_theirs(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Marian", "BART"])
-def test_what_training_reads(name: str, tmp_path: Path) -> None:
-    """The stored ids of a pair, laid into rows, are those of the same pair by itself."""
+def test_training_batches_have_the_special_tokens(name: str, tmp_path: Path) -> None:
+    """The packed ids of a pair equal those of the pair encoded separately."""
     _, task, _ = opened(next(case for case in CASES if case.name == name), tmp_path)
     stored = task.encode([("the cat", "a cat")])
     whole = task.make_pair_batch(
@@ -97,7 +97,7 @@ def test_what_training_reads(name: str, tmp_path: Path) -> None:
 
 
 def test_text_in_text_out(tmp_path: Path) -> None:
-    """Nothing of the special tokens is left in what is written, and words are aligned to words."""
+    """Output text has no special tokens, and words are aligned to words."""
     for name in ("Marian", "BART"):
         _, task, ours = opened(next(case for case in CASES if case.name == name), tmp_path / name)
         (text, (best, *_)), *_ = task.translate(ours, [["the cat"]], DecodingConfig(beam=1), CPU, with_attention=True)
@@ -110,8 +110,8 @@ def test_text_in_text_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "signs"), [("Marian", ("<pad>", "")), ("BART", ("</s>", "<s>"))])
-def test_training_can_start_from_one(name: str, signs: tuple[str, str], tmp_path: Path) -> None:
-    """It goes on with the same special tokens."""
+def test_training_can_start_from_an_imported_model(name: str, signs: tuple[str, str], tmp_path: Path) -> None:
+    """Training continues with the same special tokens."""
     save(next(case for case in CASES if case.name == name), tmp_path)
     start = load_pretrained({"start": str(tmp_path)}, TranslationTask)
     tables = start.complete_recipe(
@@ -121,7 +121,7 @@ def test_training_can_start_from_one(name: str, signs: tuple[str, str], tmp_path
     assert tables["tokenizer"]["kind"] == "ready"
 
 
-def test_training_cannot_start_from_two_vocabularies(tmp_path: Path) -> None:
+def test_training_from_two_vocabularies_is_refused(tmp_path: Path) -> None:
     save(next(case for case in CASES if case.vocabulary == "two"), tmp_path)
     with pytest.raises(ConfigError, match=r": has a vocabulary for each side; training cannot start from it; leave "):
         load_pretrained({"start": str(tmp_path)}, TranslationTask)

@@ -1,4 +1,4 @@
-"""Models of `transformers` with random weights, and vocabularies, saved as the directories that are exchanged."""
+"""Models of `transformers` with random weights, and tokenizers, saved as Hugging Face directories."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MARIAN = ("</s>", "<unk>", "<pad>")
 GPT2 = ("<|endoftext|>",)
 
 SIZE = 301
-"""Of most vocabularies: more than there are bytes."""
+"""The size of most vocabularies: more than 256 bytes."""
 
 
 class Case(NamedTuple):
-    """A class of theirs, its config, and the vocabulary it is saved with."""
+    """A class of transformers, its config, and the vocabulary it is saved with."""
 
     name: str
     model: str
@@ -101,7 +101,7 @@ CASES = [
 
 
 def build(case: Case, seed: int = 0) -> nn.Module:
-    """The model, every weight of it drawn, also the biases and norms that are constant at first."""
+    """Return the model with every weight drawn at random, also biases and norms."""
     torch.manual_seed(seed)
     kind = getattr(transformers, case.model)
     model: nn.Module = kind(kind.config_class(**case.options), **case.more).eval()
@@ -116,7 +116,7 @@ def build(case: Case, seed: int = 0) -> nn.Module:
 
 
 def save(case: Case, directory: Path, seed: int = 0) -> nn.Module:
-    """The model, saved by their library, with its vocabulary."""
+    """Save the model by transformers, with its vocabulary."""
     model = build(case, seed)
     model.save_pretrained(directory)
     VOCABULARIES[case.vocabulary](directory)

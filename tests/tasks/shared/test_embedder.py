@@ -163,7 +163,7 @@ def test_what_makes_the_vector_of_a_text() -> None:
             read = embedder.weigh_tokens(text)
             assert float(read.weights.sum()) == pytest.approx(1)
             np.testing.assert_allclose(read.weights @ read.hidden, vector, atol=2e-6)
-    with pytest.raises(InputError, match=r"this model reads 30 at once; split it"):
+    with pytest.raises(InputError, match=r"this model takes at most 30; split it"):
         made().weigh_tokens(LONG)
 
 

@@ -1,46 +1,43 @@
-// The attention of the model: all heads small, one large; raw, effective and the difference of the two side by side.
+// The attention section: all heads small, one large; raw, effective and their difference side by side.
 
 const MEASURES = {
   raw: ["Raw", "The weights as the model used them. Each row sums to 1."],
-  effective: ["Effective", "What of the weights the head's output can tell. The rest could be anything."],
-  difference: ["Difference", "Raw minus effective: weight that leaves no trace in the head's output."],
+  effective: ["Effective", "The part of the weights that affects the head's output."],
+  difference: ["Difference", "Raw minus effective: the part that has no effect on the head's output."],
 };
 
 const KINDS = {
-  encoder: "The text looks at itself, in both directions.",
-  decoder: "What is written so far looks at itself, never ahead.",
-  cross: "What is written looks at the text it comes from.",
+  encoder: "Self-attention of the encoder: each token attends to all tokens of the text.",
+  decoder: "Masked self-attention of the decoder: each token attends to itself and the tokens before it.",
+  cross: "Cross-attention: while writing a token, the decoder attends to the source.",
 };
 
-// A view: words on the left, pictures on the right.
+// A section that folds: text on the left, pictures on the right; while it is closed, its first note in one line.
 function section(ctx, id, title, explained, views = [id]) {
-  const notes = views.flatMap((view) => ctx.sheet.notes[view] || []);
-  const side = make(
-    "div",
-    { class: "side" },
-    make("h2", { text: title }),
-    ...explained.map((text) => make("p", { class: "explained", text })),
-  );
+  const notes = views.flatMap((view) => ctx.viewData.notes[view] || []);
+  const side = make("div", { class: "side" }, ...explained.map((text) => make("p", { class: "explained", text })));
   if (notes.length) side.append(make("ul", { class: "notes" }, ...notes.map((text) => make("li", { text }))));
   const main = make("div", { class: "main" });
-  const element = make("section", { class: "view", "data-view": id, "aria-label": title }, side, main);
+  const heading = make("summary", {}, make("h2", { text: title }), make("span", { class: "first-note", text: notes[0] || "" }));
+  const body = make("div", { class: "view-body" }, side, main);
+  const element = make("details", { class: "view", "data-view": id, "aria-label": title, open: ctx.opens(id) }, heading, body);
   return { title, side, main, element };
 }
 
 function attentionSection(ctx) {
   const kinds = ctx.kindsOf("attention", "effective");
   if (!kinds.length) return null;
-  const made = section(
+  const built = section(
     ctx,
     "attention",
     "Attention",
     [
-      "Each row is a token that looks, each column a token that is looked at; the stronger the colour, the more weight. Weights tell where a head looks, not what it takes from there nor whether it matters.",
+      "Rows are queries, columns are keys; a stronger colour is a larger weight. A decoder's row is named by the token read and the token written after it. Weights show where a head attends, not what it takes from there or whether it matters.",
     ],
     ["attention", "effective"],
   );
   const small = overview(ctx);
-  const smallLegend = makeLegend(ctx, "One scale for all heads, by square roots.");
+  const smallLegend = makeLegend(ctx, "One colour scale for all heads, on square roots.");
   const chooser = kindChooser(ctx, kinds);
   const own = make("button", {
     type: "button",
@@ -50,47 +47,48 @@ function attentionSection(ctx) {
     onclick: () => ctx.store.set({ own: !ctx.store.state.own }),
   });
   const dotted = make("p", { class: "key" });
-  made.side.append(chooser.element, small.element, smallLegend.element, dotted, own);
+  built.side.append(chooser.element, small.element, smallLegend.element, dotted, own);
 
   const heading = make("h3", { class: "chosen" });
   const verdict = make("p", { class: "verdict" });
-  const wanted = ["all", ...Object.keys(MEASURES)].map((value) => ({
+  const pending = ["all", ...Object.keys(MEASURES)].map((value) => ({
     value,
     text: value === "all" ? "All three" : MEASURES[value][0],
     key: value[0],
   }));
-  const measure = segments("measure", wanted, ctx.store.state.measure, (value) => ctx.store.set({ measure: value }));
+  const measure = segments("measure", pending, ctx.store.state.measure, (value) => ctx.store.set({ measure: value }));
   const columns = Object.keys(MEASURES).map((name) => measureColumn(ctx, name));
   const row = make("div", { class: "measures" }, ...columns.map((column) => column.element));
-  made.main.append(make("div", { class: "headline" }, make("div", {}, heading, verdict), measure.element), row);
-  const only = latest(ctx.failed);
-  const unclear = latest(ctx.failed);
+  built.main.append(make("div", { class: "headline" }, make("div", {}, heading, verdict), measure.element), row);
+  const showLatest = keepLatest(ctx.failed);
+  const unclear = keepLatest(ctx.failed);
   let chosen = false;
 
   function available(kind) {
-    const [raw, effective] = ["attention", "effective"].map((view) => Boolean(ctx.sheet.find(view, kind, "weights")));
+    const [raw, effective] = ["attention", "effective"].map((view) => Boolean(ctx.viewData.find(view, kind, "weights")));
+    if (raw && ctx.viewData.identifiableKinds.includes(kind)) return { raw, effective: false, difference: false };
     return { raw, effective, difference: raw && effective };
   }
 
   function showOverview({ measure: name }) {
     const kind = ctx.kindIn(kinds);
-    const there = available(kind);
-    const shown = there[name] ? name : there.raw ? "raw" : "effective";
+    const present = available(kind);
+    const shown = present[name] ? name : present.raw ? "raw" : "effective";
     const limit = kindLimit(ctx, kind);
     small.show(kind, shown, limit, null);
     smallLegend.show(limit, shown !== "raw");
     dotted.hidden = true;
-    unclear(unclearHeads(ctx, kind), (found) => {
+    unclear(nonIdentifiableHeads(ctx, kind), (found) => {
       dotted.hidden = !found;
       if (!found) return;
       const count = found.flat().filter(Boolean).length;
       const some = count > 0 && count < found.flat().length;
-      // Where all heads are alike a sentence says it; a dot on each would only be in the way.
+      // Where it holds for all heads or none, a sentence says so instead of dots.
       const sentence = some
-        ? "other weights would give the same output of this head"
+        ? "not identifiable: other weights give this head the same output"
         : count
           ? "None of these heads is identifiable with this text."
-          : "All of these heads are identifiable.";
+          : "All of these heads are identifiable with this text: raw and effective attention are equal.";
       dotted.replaceChildren(...(some ? [make("i", { class: "key-dot" })] : []), sentence);
       small.show(kind, shown, limit, some ? found : null);
     });
@@ -98,30 +96,30 @@ function attentionSection(ctx) {
 
   function showHead(state) {
     const kind = ctx.kindIn(kinds);
-    const there = available(kind);
-    const names = Object.keys(MEASURES).filter((name) => there[name]);
+    const present = available(kind);
+    const names = Object.keys(MEASURES).filter((name) => present[name]);
     const [layers, heads] = ctx.weights(kind).shape;
     const [layer, head] = [clamp(state.layer, layers), clamp(state.head, heads)];
-    const emphasis = there[state.measure] ? state.measure : "all";
-    measure.mark(names.length > 1 ? emphasis : names[0]);
+    const emphasis = names.length === 1 ? names[0] : present[state.measure] ? state.measure : "all";
+    measure.mark(emphasis);
     measure.element.hidden = names.length < 2;
     row.dataset.emphasis = emphasis;
     const visibleNames = emphasis === "all" ? names : [emphasis];
     for (const column of columns) column.element.hidden = !visibleNames.includes(column.name);
     row.style.setProperty("--columns", visibleNames.length);
     own.setAttribute("aria-pressed", String(state.own));
-    const all = Promise.all(names.map((name) => measured(ctx.sheet, kind, name, layer, head)));
-    only(Promise.all([all, verdictOn(ctx, kind, layer, head)]), ([found, said]) => {
+    const all = Promise.all(names.map((name) => readWeights(ctx.viewData, kind, name, layer, head)));
+    showLatest(Promise.all([all, describeHead(ctx, kind, layer, head)]), ([found, description]) => {
       const values = Object.fromEntries(names.map((name, number) => [name, found[number]]));
       const limit = state.own ? Math.max(...found.map(largest)) : kindLimit(ctx, kind);
-      heading.textContent = `${kind} · ${headSaid(ctx.weights(kind), layer, head)}`;
+      heading.textContent = `${kind} · ${headLabel(ctx.weights(kind), layer, head)}`;
       if (chosen) ctx.say(heading.textContent);
       chosen = true;
-      verdict.textContent = said;
+      verdict.textContent = description;
       for (const column of columns)
         if (visibleNames.includes(column.name)) column.show({ kind, layer, head, values, limit });
       const [layerAxis, headAxis] = ctx.weights(kind).axes;
-      ctx.tell({ kind, layer: layerAxis.entries[layer].text, head: headAxis.entries[head].text, measure: emphasis });
+      ctx.publish({ kind, layer: layerAxis.entries[layer].text, head: headAxis.entries[head].text, measure: emphasis });
     });
   }
 
@@ -129,7 +127,7 @@ function attentionSection(ctx) {
   ctx.store.on("kind measure theme", showOverview);
   showHead(ctx.store.state);
   showOverview(ctx.store.state);
-  return made;
+  return built;
 }
 
 function measureColumn(ctx, name) {
@@ -137,11 +135,11 @@ function measureColumn(ctx, name) {
   let current = null;
   const lines = (row, column) => {
     const { kind, layer, head, values } = current;
-    const place = row * ctx.weights(kind).shape[3] + column;
+    const position = row * ctx.weights(kind).shape[3] + column;
     const digits = ctx.weights(kind).code ? 2 : 3;
     return [
-      ["at", headSaid(ctx.weights(kind), layer, head)],
-      ...Object.entries(values).map(([each, found]) => [each, written(found[place], digits)]),
+      ["at", headLabel(ctx.weights(kind), layer, head)],
+      ...Object.entries(values).map(([each, found]) => [each, formatNumber(found[position], digits)]),
     ];
   };
   const legend = makeLegend(ctx);
@@ -156,14 +154,14 @@ function measureColumn(ctx, name) {
   );
   function show(shown) {
     current = shown;
-    const oriented_ = oriented(ctx.weights(shown.kind), shown.values[name]);
+    const matrixData = orient(ctx.weights(shown.kind), shown.values[name]);
     matrix.show(
-      oriented_,
+      matrixData,
       shown.limit,
-      `${title} attention, ${shown.kind}, ${headSaid(ctx.weights(shown.kind), shown.layer, shown.head)}`,
+      `${title} attention, ${shown.kind}, ${headLabel(ctx.weights(shown.kind), shown.layer, shown.head)}`,
     );
     legend.show(shown.limit, name !== "raw");
-    between.show(oriented_, shown.limit);
+    between.show(matrixData, shown.limit);
   }
   ctx.store.on("theme", () => current && legend.show(current.limit, name !== "raw"));
   return { name, element, show };
@@ -171,12 +169,12 @@ function measureColumn(ctx, name) {
 
 function kindLimit(ctx, kind) {
   return Math.max(
-    ...["attention", "effective"].map((view) => (ctx.sheet.find(view, kind, "weights") || { limit: 0 }).limit),
+    ...["attention", "effective"].map((view) => (ctx.viewData.find(view, kind, "weights") || { limit: 0 }).limit),
   );
 }
 
 function kindChooser(ctx, kinds) {
-  const said = make("p", { class: "kind-said" });
+  const description = make("p", { class: "kind-description" });
   const choose = segments(
     "kind of attention",
     kinds.map((value) => ({ value, text: value, key: "k" })),
@@ -185,22 +183,22 @@ function kindChooser(ctx, kinds) {
   );
   const mark = () => {
     choose.mark(ctx.kindIn(kinds));
-    said.textContent = KINDS[ctx.kindIn(kinds)] || "";
+    description.textContent = KINDS[ctx.kindIn(kinds)] || "";
   };
   ctx.store.on("kind", mark);
   mark();
   choose.element.hidden = kinds.length < 2;
-  return { element: make("div", { class: "kinds" }, choose.element, said) };
+  return { element: make("div", { class: "kinds" }, choose.element, description) };
 }
 
-// Per layer and head: is there a query whose weights are not the only ones?
-async function unclearHeads(ctx, kind) {
-  const array = ctx.sheet.find("identifiability", kind, "null");
+// True per layer and head where the weights of some query are not identifiable.
+async function nonIdentifiableHeads(ctx, kind) {
+  const array = ctx.viewData.find("identifiability", kind, "null");
   if (!array) return null;
   const [layers, heads, queries] = array.shape;
   const found = [];
   for (let layer = 0; layer < layers; layer++) {
-    const numbers = await array.at(layer);
+    const numbers = await array.read(layer);
     found.push(
       Array.from({ length: heads }, (_, head) =>
         numbers.subarray(head * queries, (head + 1) * queries).some((value) => value > 0),
@@ -210,18 +208,18 @@ async function unclearHeads(ctx, kind) {
   return found;
 }
 
-// What the numbers of identifiability say of one head, in words.
-async function verdictOn(ctx, kind, layer, head) {
+// The identifiability of one head, in words.
+async function describeHead(ctx, kind, layer, head) {
   const [keys, rank, none, share] = ["keys", "rank", "null", "share"].map((name) =>
-    ctx.sheet.find("identifiability", kind, name),
+    ctx.viewData.find("identifiability", kind, name),
   );
   if (!keys || !rank || !none) return "";
-  const [k, r, n] = await Promise.all([keys, rank, none].map((array) => array.at(layer, head)));
+  const [k, r, n] = await Promise.all([keys, rank, none].map((array) => array.read(layer, head)));
   const unsure = n.filter((value) => value > 0).length;
-  if (!unsure) return "Identifiable: no other weights give the output of this head.";
+  if (!unsure) return "Identifiable: no other weights give this head's output, so effective attention equals raw attention.";
   const most = n.indexOf(Math.max(...n));
-  const whole = `Not identifiable${unsure === n.length ? "" : ` for ${unsure} of its ${n.length} queries`}: up to ${written(k[most])} keys, rank ${written(r[most])}.`;
+  const whole = `Not identifiable${unsure === n.length ? "" : ` for ${unsure} of its ${n.length} queries`}: up to ${formatNumber(k[most])} keys, rank ${formatNumber(r[most])}.`;
   if (!share) return whole;
-  const lost = mean([...(await share.at(layer, head))]);
-  return `${whole} On average ${percent(lost)} of the length of a row of weights does not show in the output.`;
+  const lost = mean([...(await share.read(layer, head))]);
+  return `${whole} On average ${percent(lost)} of the norm of a row of weights has no effect on the output.`;
 }

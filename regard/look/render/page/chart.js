@@ -9,7 +9,7 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
   const inner = { width: 0, height: height - MARGIN.top - MARGIN.bottom };
   let shown = null;
   let markings = null;
-  const along = (place) => MARGIN.left + inner.width * shown.along[place];
+  const along = (position) => MARGIN.left + inner.width * shown.along[position];
   const up = (value) => MARGIN.top + inner.height * (1 - (value - shown.low) / (shown.high - shown.low));
 
   // Of what stands along x, so many are written as `ticks`, and of each so many `letters`.
@@ -22,13 +22,13 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
     axis = null,
     marker = null,
     ticks = axis ? 6 : 13,
-    letters = Infinity,
+    maxLetters = Infinity,
   }) {
     const values = series.flatMap((each) => [...each.values]).filter(Number.isFinite);
     const [least, most] = [low ?? Math.min(0, ...values), high ?? Math.max(0, ...values)];
-    const placed = series[0].form === "bars" ? x.map((_, place) => (place + 0.5) / x.length) : spaced(x);
+    const placed = series[0].form === "bars" ? x.map((_, position) => (position + 0.5) / x.length) : tickPositions(x);
     const top = most > least ? most : least + 1;
-    shown = { x, xName, series, low: least, high: top, axis, marker, ticks, letters, along: placed };
+    shown = { x, xName, series, low: least, high: top, axis, marker, ticks, maxLetters, along: placed };
     ctx.near(element, "draw", redraw);
   }
 
@@ -42,11 +42,11 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
     mark(ctx.store.state);
   }
 
-  function upright(look, place) {
+  function upright(look, position) {
     return draw("line", {
       class: look,
-      x1: along(place),
-      x2: along(place),
+      x1: along(position),
+      x2: along(position),
       y1: MARGIN.top,
       y2: MARGIN.top + inner.height,
     });
@@ -61,20 +61,20 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
         y1: up(value),
         y2: up(value),
       }),
-      draw("text", { class: "tick", x: MARGIN.left - 6, y: up(value) + 3.5, "text-anchor": "end", text: short(value) }),
+      draw("text", { class: "tick", x: MARGIN.left - 6, y: up(value) + 3.5, "text-anchor": "end", text: formatTick(value) }),
     ]);
     const count = Math.min(shown.x.length, shown.ticks);
-    const every = Math.max(1, Math.ceil((shown.x.length - 1) / Math.max(1, count - 1)));
-    const columns = shown.x.map((text, place) => [text, place]).filter(([, place]) => place % every === 0);
+    const stride = Math.max(1, Math.ceil((shown.x.length - 1) / Math.max(1, count - 1)));
+    const columns = shown.x.map((text, position) => [text, position]).filter(([, position]) => position % stride === 0);
     return [
       ...rows,
-      ...columns.map(([text, place]) =>
+      ...columns.map(([text, position]) =>
         draw("text", {
           class: "tick",
-          x: along(place),
+          x: along(position),
           y: height - 16,
           "text-anchor": "middle",
-          text: shortened(text, shown.letters),
+          text: shortened(text, shown.maxLetters),
         }),
       ),
       draw("text", {
@@ -91,7 +91,7 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
     if (form === "bars") return bars(values);
     if (form === "band") return draw("path", { class: `band-area ${look}`, d: bandPath(values) });
     // What is not a number has no point, and a line ends before it and begins again after it.
-    const points = [...values].map((value, place) => (Number.isFinite(value) ? [along(place), up(value)] : null));
+    const points = [...values].map((value, position) => (Number.isFinite(value) ? [along(position), up(value)] : null));
     const runs = points.reduce((all, point) => (point ? all[all.length - 1].push(point) : all.push([]), all), [[]]);
     const lines = runs.map((run) => draw("polyline", { points: run.map((point) => point.join()).join(" ") }));
     const dots = points.length > 16 ? [] : points.filter(Boolean);
@@ -105,7 +105,7 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
 
   function bandPath(values) {
     const half = values.length / 2;
-    const point = (value, place) => `${along(place)} ${up(value)}`;
+    const point = (value, position) => `${along(position)} ${up(value)}`;
     const lower = [...values.slice(0, half)].map(point);
     const upper = [...values.slice(half)].map(point).reverse();
     return `M${[...lower, ...upper].join("L")}Z`;
@@ -113,11 +113,11 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
 
   function bars(values) {
     const width = Math.max(0.6, (inner.width / values.length) * 0.76);
-    const bar = (value, place) => {
+    const bar = (value, position) => {
       const [y, height] = [Math.min(up(value), up(0)), Math.max(0.5, Math.abs(up(value) - up(0)))];
-      return draw("rect", { class: value < 0 ? "below" : "above", x: along(place) - width / 2, width, y, height });
+      return draw("rect", { class: value < 0 ? "below" : "above", x: along(position) - width / 2, width, y, height });
     };
-    return draw("g", {}, ...[...values].map((value, place) => (Number.isFinite(value) ? bar(value, place) : null)));
+    return draw("g", {}, ...[...values].map((value, position) => (Number.isFinite(value) ? bar(value, position) : null)));
   }
 
   // Names at the ends of their lines, pushed apart where ends meet.
@@ -128,23 +128,23 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
       .map(({ name: text, values, look }) => ({ text, look, end: up([...values].findLast(Number.isFinite)) }));
     ends.sort((one, other) => one.end - other.end);
     ends.forEach((each, number) => {
-      each.place = number ? Math.max(each.end, ends[number - 1].place + 14) : Math.max(each.end, MARGIN.top + 2);
+      each.position = number ? Math.max(each.end, ends[number - 1].position + 14) : Math.max(each.end, MARGIN.top + 2);
     });
     for (let number = ends.length - 1, floor = MARGIN.top + inner.height + 4; number >= 0; number--, floor -= 14) {
-      ends[number].place = Math.min(ends[number].place, floor);
+      ends[number].position = Math.min(ends[number].position, floor);
     }
     const x = MARGIN.left + inner.width;
-    return ends.map(({ text, look, end, place }) =>
+    return ends.map(({ text, look, end, position }) =>
       draw(
         "g",
         { class: `name ${look}` },
-        draw("path", { d: `M${x + 4} ${end}L${x + 12} ${place}` }),
-        draw("text", { x: x + 16, y: place + 3.5, text }),
+        draw("path", { d: `M${x + 4} ${end}L${x + 12} ${position}` }),
+        draw("text", { x: x + 16, y: position + 3.5, text }),
       ),
     );
   }
 
-  function placeAt(event) {
+  function positionAt(event) {
     const box = svg.getBoundingClientRect();
     const x = (event.clientX - box.left - MARGIN.left) / inner.width;
     const far = shown.along.map((part) => Math.abs(part - x));
@@ -153,21 +153,21 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
 
   function mark(state) {
     if (!shown || !shown.axis) return;
-    const places = markedPlaces(state, shown.axis);
-    if (markings) markings.replaceChildren(...places.map((place) => upright("marking", place)));
+    const positions = markedPositions(state, shown.axis);
+    if (markings) markings.replaceChildren(...positions.map((position) => upright("marking", position)));
   }
 
   svg.addEventListener("pointermove", (event) => {
     if (!shown) return;
-    const place = placeAt(event);
-    const entry = shown.axis && shown.axis.entries[place];
-    if (entry) ctx.store.set({ hover: marked(entry, shown.axis.role) });
-    const title = entry ? [quoted(entry.text), ` (${entry.index})`] : [`${shown.xName} ${shown.x[place]}`];
+    const position = positionAt(event);
+    const entry = shown.axis && shown.axis.entries[position];
+    if (entry) ctx.store.set({ hover: tokenMark(entry, shown.axis.role) });
+    const title = entry ? [quoted(entry.text), ` (${entry.index})`] : [`${shown.xName} ${shown.x[position]}`];
     ctx.tip.show(
       event.clientX,
       event.clientY,
       title,
-      shown.series.filter((each) => each.name).map((each) => [each.name, written(each.values[place])]),
+      shown.series.filter((each) => each.name).map((each) => [each.name, formatNumber(each.values[position])]),
     );
   });
   svg.addEventListener("pointerleave", () => {
@@ -196,10 +196,10 @@ function niceTicks(low, high) {
 }
 
 // Where the labels of an axis lie between 0 and 1: by their value where all are numbers.
-function spaced(labels) {
+function tickPositions(labels) {
   const numbers = labels.map(Number);
   const even = numbers.some((number) => !Number.isFinite(number)) || new Set(numbers).size < numbers.length;
-  const at = even ? labels.map((_, place) => place) : numbers;
-  const [least, most] = [Math.min(...at), Math.max(...at)];
-  return at.map((number) => (most > least ? (number - least) / (most - least) : 0.5));
+  const values = even ? labels.map((_, position) => position) : numbers;
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  return values.map((number) => (most > least ? (number - least) / (most - least) : 0.5));
 }

@@ -2,8 +2,8 @@
 // A number's place on it is the square root of its size, so that the small weights of long texts can be seen.
 
 const STEPS = 255;
-const NONE = 1000;
-const ENDS = {
+const NO_VALUE = 1000;
+const SCALE_ENDS = {
   light: { paper: 0.985, end: 0.34, above: [258, 0.145], below: [50, 0.125] },
   dark: { paper: 0.24, end: 0.93, above: [252, 0.12], below: [65, 0.125] },
 };
@@ -11,7 +11,7 @@ const ENDS = {
 const scales = {};
 
 function scaleOf(theme) {
-  if (!scales[theme]) scales[theme] = makeScale(ENDS[theme]);
+  if (!scales[theme]) scales[theme] = makeScale(SCALE_ENDS[theme]);
   return scales[theme];
 }
 
@@ -26,12 +26,12 @@ function makeScale({ paper, end, above, below }) {
   }
   const table = Uint32Array.from(colours, ([red, green, blue]) => (255 << 24) | (blue << 16) | (green << 8) | red);
   const css = (value, limit) => `rgb(${colours[stepOf(value, limit)].join(" ")})`;
-  const inked = (value, limit) => {
+  const textColour = (value, limit) => {
     const [red, green, blue] = colours[stepOf(value, limit)].map((part) => (part / 255) ** 2.2);
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.2 ? "#101418" : "#ffffff";
   };
   const ends = [colours[60], colours[2 * STEPS - 60]].map((colour) => colour.join(" "));
-  return { table, css, inked, ends };
+  return { table, css, textColour, ends };
 }
 
 // The place of a number in the table; what is not a number has none.
@@ -71,7 +71,7 @@ function paint(canvas, matrix, limit, theme, width = Infinity, height = Infinity
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
   const pixels = new Uint32Array(image.data.buffer);
-  const steps = new Int16Array(pixels.length).fill(NONE);
+  const steps = new Int16Array(pixels.length).fill(NO_VALUE);
   const pixelOf = Uint16Array.from({ length: columns }, (_, column) => Math.floor((column * canvas.width) / columns));
   for (let row = 0; row < rows; row++) {
     const line = Math.floor((row * canvas.height) / rows) * canvas.width;
@@ -80,16 +80,16 @@ function paint(canvas, matrix, limit, theme, width = Infinity, height = Infinity
       if (value !== value) continue;
       const pixel = line + pixelOf[column];
       const step = stepOf(value, limit) - STEPS;
-      if (steps[pixel] === NONE || Math.abs(step) > Math.abs(steps[pixel])) steps[pixel] = step;
+      if (steps[pixel] === NO_VALUE || Math.abs(step) > Math.abs(steps[pixel])) steps[pixel] = step;
     }
   }
   for (let pixel = 0; pixel < pixels.length; pixel++) {
-    if (steps[pixel] !== NONE) pixels[pixel] = table[STEPS + steps[pixel]];
+    if (steps[pixel] !== NO_VALUE) pixels[pixel] = table[STEPS + steps[pixel]];
   }
   context.putImageData(image, 0, 0);
 }
 
-const ROUND = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
+const TICK_VALUES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
 // The scale with its numbers.
 function makeLegend(ctx, caption) {
@@ -106,9 +106,9 @@ function makeLegend(ctx, caption) {
     const size = limit || 1;
     const end = signed ? -1 : 0;
     const matrix = { values: new Float32Array(256), rows: 1, columns: 256, down: 0, right: 1 };
-    for (let place = 0; place < 256; place++) {
-      const part = end + (place / 255) * (1 - end);
-      matrix.values[place] = Math.sign(part) * part * part * size;
+    for (let position = 0; position < 256; position++) {
+      const part = end + (position / 255) * (1 - end);
+      matrix.values[position] = Math.sign(part) * part * part * size;
     }
     paint(bar, matrix, size, ctx.store.state.theme);
     const shown = ticksUpTo(size, signed ? 0.34 : 0.16);
@@ -120,18 +120,18 @@ function makeLegend(ctx, caption) {
 
 function tickAt(value, limit, end) {
   const part = Math.sign(value) * Math.sqrt(Math.abs(value) / limit);
-  const tick = make("span", { text: short(value) });
+  const tick = make("span", { text: formatTick(value) });
   tick.style.left = `${(100 * (part - end)) / (1 - end)}%`;
   return tick;
 }
 
 // Zero, the limit, and round numbers between them that have room.
-function ticksUpTo(limit, apart) {
+function ticksUpTo(limit, minGap) {
   const ticks = [limit];
   let last = 1;
-  for (const number of [...ROUND].reverse()) {
+  for (const number of [...TICK_VALUES].reverse()) {
     const part = Math.sqrt(number / limit);
-    if (part <= last - apart && part >= apart) {
+    if (part <= last - minGap && part >= minGap) {
       ticks.unshift(number);
       last = part;
     }

@@ -3,14 +3,14 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 function make(tag, options = {}, ...children) {
-  return dressed(document.createElement(tag), options, children);
+  return applyOptions(document.createElement(tag), options, children);
 }
 
 function draw(tag, options = {}, ...children) {
-  return dressed(document.createElementNS(SVG, tag), options, children);
+  return applyOptions(document.createElementNS(SVG, tag), options, children);
 }
 
-function dressed(node, options, children) {
+function applyOptions(node, options, children) {
   for (const [name, value] of Object.entries(options)) {
     if (name === "text") node.textContent = value;
     else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
@@ -22,18 +22,18 @@ function dressed(node, options, children) {
 }
 
 // A number to a few digits, with a real minus sign.
-function written(value, digits = 3) {
+function formatNumber(value, digits = 3) {
   if (!Number.isFinite(value)) return "no number";
   if (Number.isInteger(value) && Math.abs(value) < 1e5) return String(value).replace("-", "\u2212");
   const size = Math.abs(value);
-  const places = digits - 1 - Math.floor(Math.log10(size));
+  const positions = digits - 1 - Math.floor(Math.log10(size));
   const text =
-    size < 1e-3 || size >= 1e5 ? value.toExponential(digits - 1) : value.toFixed(Math.max(0, Math.min(places, 6)));
+    size < 1e-3 || size >= 1e5 ? value.toExponential(digits - 1) : value.toFixed(Math.max(0, Math.min(positions, 6)));
   return text.replace(/-/g, "\u2212");
 }
 
 // A number on a scale, as short as it can be said.
-function short(value) {
+function formatTick(value) {
   return String(Number(value.toPrecision(2))).replace("-", "\u2212");
 }
 
@@ -41,7 +41,7 @@ function percent(share) {
   return share > 0 && share < 0.01 ? "less than 1 %" : `${Math.round(100 * share)} %`;
 }
 
-function bytesWritten(count) {
+function formatBytes(count) {
   return count < 1e6 ? `${Math.ceil(count / 1000)} kB` : `${(count / 1e6).toFixed(1)} MB`;
 }
 
@@ -69,7 +69,7 @@ function makeStore(state) {
 }
 
 // Of several things asked for in a row, only the last is shown.
-function latest(failed) {
+function keepLatest(failed) {
   let asked = 0;
   return async (promise, show) => {
     const mine = ++asked;
@@ -84,7 +84,7 @@ function latest(failed) {
 
 // What is far from the window waits until it comes near: near(element, name, task) runs a task now or then, and of
 // several of one name only the last.
-function makeNear() {
+function makeVisibilityScheduler() {
   const seen = new Set();
   const waiting = new Map();
   const watch = new IntersectionObserver(
@@ -154,10 +154,10 @@ function segments(label, choices, chosen, choose) {
 function slider({ name, entries }, value, choose) {
   const output = make("output");
   const input = make("input", { type: "range", min: 0, max: entries.length - 1, step: 1, "aria-label": name });
-  function mark(place) {
-    input.value = place;
-    output.textContent = entries[place].text;
-    input.setAttribute("aria-valuetext", entries[place].text);
+  function mark(position) {
+    input.value = position;
+    output.textContent = entries[position].text;
+    input.setAttribute("aria-valuetext", entries[position].text);
   }
   mark(value);
   input.addEventListener("input", () => {

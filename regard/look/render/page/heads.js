@@ -16,9 +16,9 @@ function headGrid(ctx, { label, name, large = 60 }) {
     const chosen = buttons[clamp(layer, shape[0])][clamp(head, shape[1])];
     const focused = element.contains(document.activeElement);
     for (const button of buttons.flat()) {
-      const pressed = button === chosen;
-      button.setAttribute("aria-pressed", String(pressed));
-      button.tabIndex = pressed ? 0 : -1;
+      const handleKey = button === chosen;
+      button.setAttribute("aria-pressed", String(handleKey));
+      button.tabIndex = handleKey ? 0 : -1;
     }
     if (focused) chosen.focus({ preventScroll: true });
   }
@@ -50,7 +50,7 @@ function headButton(array, layer, head) {
     type: "button",
     "data-layer": layer,
     "data-head": head,
-    "aria-label": headSaid(array, layer, head),
+    "aria-label": headLabel(array, layer, head),
   });
 }
 
@@ -64,7 +64,7 @@ function overview(ctx) {
   const watch = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) if (isIntersecting) idle.add(() => drawThumb(target));
   });
-  const wanted = new Map();
+  const pending = new Map();
   new ResizeObserver(fit).observe(grid.element);
 
   function fit() {
@@ -72,27 +72,27 @@ function overview(ctx) {
     const [width, height] = [grid.element.clientWidth * pixels, grid.element.clientHeight * pixels].map(Math.round);
     if (canvas.width === width && canvas.height === height) return;
     [canvas.width, canvas.height] = [width, height];
-    for (const [button, job] of wanted) wait(button, job);
+    for (const [button, job] of pending) wait(button, job);
   }
 
   function wait(button, job) {
-    wanted.set(button, { ...job });
+    pending.set(button, { ...job });
     watch.unobserve(button);
     watch.observe(button);
   }
 
   async function drawThumb(button) {
-    const job = wanted.get(button);
+    const job = pending.get(button);
     if (!job || job.begun || !canvas.width) return;
     job.begun = true;
     try {
-      const values = await measured(ctx.sheet, job.kind, job.measure, job.layer, job.head);
-      if (wanted.get(button) !== job) return;
+      const values = await readWeights(ctx.viewData, job.kind, job.measure, job.layer, job.head);
+      if (pending.get(button) !== job) return;
       const pixels = window.devicePixelRatio || 1;
       const [x, y, size] = [button.offsetLeft + 1, button.offsetTop + 1, button.clientWidth].map((each) =>
         Math.round(each * pixels),
       );
-      paint(one, oriented(ctx.weights(job.kind), values), job.limit, ctx.store.state.theme, size, size);
+      paint(one, orient(ctx.weights(job.kind), values), job.limit, ctx.store.state.theme, size, size);
       const context = canvas.getContext("2d");
       context.imageSmoothingEnabled = false;
       context.drawImage(one, x, y, size, size);
@@ -110,7 +110,7 @@ function overview(ctx) {
       live.add(button);
       wait(button, { kind, measure, limit, layer, head });
     });
-    for (const button of wanted.keys()) if (!live.has(button)) wanted.delete(button);
+    for (const button of pending.keys()) if (!live.has(button)) pending.delete(button);
     if (canvas.parentNode !== grid.element) grid.element.prepend(canvas);
     fit();
   }
@@ -142,7 +142,7 @@ function idleQueue(failed) {
 }
 
 // One number a head, in its colour.
-function numberGrid(ctx, { label, name, said }) {
+function numberGrid(ctx, { label, name, describe }) {
   const grid = headGrid(ctx, { label, name, large: 44 });
   let last = null;
   function show(array, values, limit) {
@@ -152,10 +152,10 @@ function numberGrid(ctx, { label, name, said }) {
     grid.show(array, (button, layer, head) => {
       const value = values[layer * heads + head];
       button.textContent = heads <= 8 ? value.toFixed(2).replace("0.00", "0") : "";
-      button.title = `${headSaid(array, layer, head)}: ${said(value)}`;
+      button.title = `${headLabel(array, layer, head)}: ${describe(value)}`;
       button.setAttribute("aria-label", button.title);
       button.style.backgroundColor = scale.css(value, limit);
-      button.style.color = scale.inked(value, limit);
+      button.style.color = scale.textColour(value, limit);
     });
   }
   ctx.store.on("theme", () => last && show(...last));

@@ -1,4 +1,8 @@
-// Views that go through the layers, from inputs to outputs: attribution, rollout; and gradients, which have but one.
+// Sections of inputs by outputs: the summary, gradients, and layer by layer attribution and rollout.
+
+function summarySection(ctx) {
+  return layeredSection(ctx, "summary", "Summary", [], [["importance", "Importance of each input"]]);
+}
 
 function attributionSection(ctx) {
   return layeredSection(
@@ -6,10 +10,10 @@ function attributionSection(ctx) {
     "attribution",
     "Attribution",
     [
-      "How much of each input token is in each output of a layer: how strongly the output answers to a small change of the input, through everything the model does, not attention alone. Each row sums to 1. It says how much, not which way.",
+      "The contribution of each input token to each output of a layer: how strongly the output responds to a small change of the input, through the whole model, not attention alone. Each row sums to 1. It measures how much, not in which direction.",
     ],
     [
-      ["share", "Share of each input"],
+      ["share", "Contribution of each input"],
       ["error", "Standard error of the estimate"],
     ],
   );
@@ -21,14 +25,14 @@ function rolloutSection(ctx) {
     "rollout",
     "Rollout",
     [
-      "Attention multiplied through the layers, half of every token going on as it is. It takes attention for all there is: values, norms and feed-forward layers are left out. Where the two disagree, attribution has seen more of the model.",
+      "Attention weights multiplied through the layers, with half of every token passed on by the residual connection. Values, norms and feed-forward layers are ignored; where rollout and attribution disagree, attribution covers more of the model.",
     ],
     [["rollout", "Rollout"]],
   );
 }
 
 function gradientsSection(ctx) {
-  const [some] = ctx.sheet.of("gradients");
+  const [some] = ctx.viewData.of("gradients");
   if (!some) return null;
   const output = some.axis("output");
   return layeredSection(
@@ -36,8 +40,8 @@ function gradientsSection(ctx) {
     "gradients",
     "Gradients",
     [
-      `Which inputs raise ${explainedAt(output)} (blue) and which lower it (orange). Gradient × input looks at one point only, and may miss what is saturated; integrated gradients follow the way from nothing to the text, and should add up to the whole change.`,
-      ...(output.ahead ? ["In a decoder the row of a token explains the token that comes after it."] : []),
+      `The inputs that raise ${explainedQuantity(output)} (blue) and those that lower it (orange). Gradient × input uses the gradient at one point and misses saturated inputs; integrated gradients follow a straight path from zero vectors to the text and sum to the whole change.`,
+      ...(output.predictsNext ? ["A decoder's row is named by the token read and the token written after it; it explains the latter."] : []),
     ],
     [
       ["integrated_gradients", "Integrated gradients"],
@@ -46,20 +50,20 @@ function gradientsSection(ctx) {
   );
 }
 
-// What gradients explain at their outputs: tokens, labels of words, one class, or one score.
-function explainedAt({ tokens, over, entries }) {
+// The quantity that gradients explain: the log-probability of tokens, labels or one class, or a score.
+function explainedQuantity({ tokens, over, entries }) {
   if (!tokens && entries[0].text === "score") return "the score";
   const predicted = tokens ? (over.includes("tagged") ? "label" : "token") : "class";
   return `the log-probability of the predicted ${predicted}`;
 }
 
-// Matrices layer by layer with a slider, and what went into one output as coloured text.
+// Matrices, layer by layer with a slider, and the inputs of one output as coloured text.
 function layeredSection(ctx, view, title, explained, names) {
-  const stacks = [...new Set(ctx.sheet.of(view).map((array) => array.kind))].filter((stack) =>
-    names.some(([name]) => ctx.sheet.find(view, stack, name)),
+  const stacks = [...new Set(ctx.viewData.of(view).map((array) => array.kind))].filter((stack) =>
+    names.some(([name]) => ctx.viewData.find(view, stack, name)),
   );
   if (!stacks.length) return null;
-  const made = section(ctx, view, title, explained);
+  const built = section(ctx, view, title, explained);
   const panels = stacks.map((stack) => layeredPanel(ctx, view, stack, names));
   const choose =
     stacks.length > 1
@@ -70,29 +74,29 @@ function layeredSection(ctx, view, title, explained, names) {
           pick,
         )
       : null;
-  made.side.append(...(choose ? [choose.element] : []), ...panels.map((panel) => panel.side));
-  made.main.append(...panels.map((panel) => panel.main));
+  built.side.append(...(choose ? [choose.element] : []), ...panels.map((panel) => panel.side));
+  built.main.append(...panels.map((panel) => panel.main));
   function pick(stack) {
     if (choose) choose.mark(stack);
     panels.forEach((panel, number) => (panel.side.hidden = panel.main.hidden = stacks[number] !== stack));
   }
   pick(stacks[stacks.length - 1]);
-  return made;
+  return built;
 }
 
 function layeredPanel(ctx, view, stack, names) {
-  const arrays = names.map(([name, title]) => [ctx.sheet.find(view, stack, name), title]).filter(([array]) => array);
+  const arrays = names.map(([name, title]) => [ctx.viewData.find(view, stack, name), title]).filter(([array]) => array);
   const [first] = arrays[0];
   const layers = first.shape.length > 2 ? first.shape[0] : 1;
   const depthOf = (state) => clamp(state.depth === null ? layers - 1 : state.depth, layers);
   const layerAxis = first.axis("layer");
   const slide = layerAxis && slider(layerAxis, depthOf(ctx.store.state), (depth) => ctx.store.set({ depth }));
-  const layerSaid = () => (layerAxis ? `layer ${layerAxis.entries[depthOf(ctx.store.state)].text}` : "");
-  const extra = view === "attribution" ? ownShare(ctx, stack, layerAxis, depthOf) : null;
+  const layerLabel = () => (layerAxis ? `layer ${layerAxis.entries[depthOf(ctx.store.state)].text}` : "");
+  const extra = view === "attribution" ? selfContributionChart(ctx, stack, layerAxis, depthOf) : null;
   const figures = arrays.map(([array, title]) => matrixFigure(ctx, array, `${view}-${array.name}`, title));
-  const { rowAxis: outputs, columnAxis: inputs } = oriented(first, []);
+  const { rowAxis: outputs, columnAxis: inputs } = orient(first, []);
   const heat = heatText(ctx, inputs);
-  const gaps = gapSaid(ctx, view);
+  const gaps = convergenceNote(ctx, view);
   const side = make("div", { class: "panel-side" }, slide && slide.element, extra && extra.element);
   const main = make(
     "div",
@@ -100,17 +104,17 @@ function layeredPanel(ctx, view, stack, names) {
     ...figures.map((figure) => figure.element),
     make("div", { class: "heat-holder" }, heat.element, gaps.element),
   );
-  const only = latest(ctx.failed);
-  let output = outputs.length - 1;
+  const showLatest = keepLatest(ctx.failed);
+  let output = focusIndex(ctx, outputs);
   let current = null;
 
   function showHeat() {
     if (!current) return;
-    const { values, down, right } = oriented(first, current);
-    const given = Float32Array.from({ length: inputs.length }, (_, place) => values[output * down + place * right]);
-    const after = layerAxis ? ` after ${layerSaid()}` : "";
+    const { values, down, right } = orient(first, current);
+    const given = Float32Array.from({ length: inputs.length }, (_, position) => values[output * down + position * right]);
+    const after = layerAxis ? ` after ${layerLabel()}` : "";
     heat.show(
-      ["What goes into ", quoted(outputs.entries[output].text), ` (${outputs.entries[output].index})${after}`],
+      [view === "summary" ? "What mattered to " : "Inputs of ", quoted(outputs.entries[output].text), ` (${outputs.entries[output].index})${after}`],
       given,
       largest(given) || 1,
     );
@@ -121,9 +125,9 @@ function layeredPanel(ctx, view, stack, names) {
     const depth = depthOf(state);
     if (slide) slide.mark(depth);
     main.dataset.layer = depth;
-    only(Promise.all(arrays.map(([array]) => (layerAxis ? array.at(depth) : array.at()))), (found) => {
+    showLatest(Promise.all(arrays.map(([array]) => (layerAxis ? array.read(depth) : array.read()))), (found) => {
       current = found[0];
-      figures.forEach((figure, number) => figure.show(found[number], layerSaid()));
+      figures.forEach((figure, number) => figure.show(found[number], layerLabel()));
       showHeat();
     });
     if (extra) extra.show(state);
@@ -131,15 +135,21 @@ function layeredPanel(ctx, view, stack, names) {
   ctx.store.on("depth", show);
   ctx.store.on("theme", showHeat);
   ctx.store.on("hover pin", (state) => {
-    const [place] = markedPlaces({ hover: state.hover, pin: null }, outputs).concat(
-      markedPlaces({ hover: null, pin: state.pin }, outputs),
+    const [position] = markedPositions({ hover: state.hover, pin: null }, outputs).concat(
+      markedPositions({ hover: null, pin: state.pin }, outputs),
     );
-    if (place === undefined || place === output) return;
-    output = place;
+    if (position === undefined || position === output) return;
+    output = position;
     showHeat();
   });
   show(ctx.store.state);
   return { side, main };
+}
+
+// The entry of an axis that is shown first; the last one where none is in focus.
+function focusIndex({ viewData: { focus } }, axis) {
+  const index = axis.over.length === 1 ? focus.tokens[axis.over[0]] : undefined;
+  return clamp(index === undefined ? axis.length - 1 : index, axis.length);
 }
 
 function matrixFigure(ctx, array, name, title) {
@@ -152,7 +162,7 @@ function matrixFigure(ctx, array, name, title) {
     legend: legend.element,
     lines: (row, column, value) => [
       ...(where ? [["at", where]] : []),
-      [array.name.replace(/_/g, " "), written(value, digits)],
+      [array.name.replace(/_/g, " "), formatNumber(value, digits)],
     ],
   });
   const element = make(
@@ -161,44 +171,44 @@ function matrixFigure(ctx, array, name, title) {
     make("figcaption", {}, make("h4", { text: title })),
     matrix.element,
   );
-  function show(values, said) {
-    where = said;
-    matrix.show(oriented(array, values), array.limit, `${title} ${said}`.trim());
+  function show(values, label) {
+    where = label;
+    matrix.show(orient(array, values), array.limit, `${title} ${label}`.trim());
     legend.show(array.limit, array.signed);
   }
   ctx.store.on("theme", () => legend.show(array.limit, array.signed));
   return { element, show };
 }
 
-// How much of each token is still itself, layer by layer, and how many tokens are more of another.
-function ownShare(ctx, stack, layerAxis, depthOf) {
-  const [own, strayed] = ["own_share", "strayed"].map((name) => ctx.sheet.find("attribution", stack, name));
+// The contribution of each token to its own output, layer by layer, and the fraction of tokens dominated by another.
+function selfContributionChart(ctx, stack, layerAxis, depthOf) {
+  const [own, strayed] = ["own_share", "strayed"].map((name) => ctx.viewData.find("attribution", stack, name));
   if (!own && !strayed) return null;
   const plot = chart(ctx, {
-    label: "How much of a token stays itself",
+    label: "Contribution of a token to its own output",
     name: `own-${stack}`,
     widest: 400,
     height: 180,
     named: 62,
   });
-  const said = make("p", { class: "explained" });
+  const note = make("p", { class: "explained" });
   let read = null;
-  const only = latest(ctx.failed);
+  const showLatest = keepLatest(ctx.failed);
   function show(state) {
-    if (!read) read = Promise.all([own ? own.at() : null, strayed ? strayed.at() : null]);
-    only(read, ([shares, stray]) => {
+    if (!read) read = Promise.all([own ? own.read() : null, strayed ? strayed.read() : null]);
+    showLatest(read, ([shares, dominated]) => {
       const series = [];
       if (shares) {
         const rows = layerAxis.entries.map((_, layer) =>
           [...shares.subarray(layer * own.shape[1], (layer + 1) * own.shape[1])].sort((a, b) => a - b),
         );
-        const at = (part) => rows.map((row) => row[Math.round(part * (row.length - 1))]);
+        const quantile = (part) => rows.map((row) => row[Math.round(part * (row.length - 1))]);
         series.push(
-          { name: "", form: "band", values: [...at(0), ...at(1)], look: "series-0" },
-          { name: "median", values: at(0.5), look: "series-0" },
+          { name: "", form: "band", values: [...quantile(0), ...quantile(1)], look: "series-0" },
+          { name: "median", values: quantile(0.5), look: "series-0" },
         );
       }
-      if (stray) series.push({ name: "strayed", values: stray, look: "series-1" });
+      if (dominated) series.push({ name: "dominated", values: dominated, look: "series-1" });
       plot.show({
         x: layerAxis.entries.map((entry) => entry.text),
         xName: "layer",
@@ -208,24 +218,24 @@ function ownShare(ctx, stack, layerAxis, depthOf) {
         series,
       });
       const depth = depthOf(state);
-      said.textContent = stray
-        ? `After layer ${layerAxis.entries[depth].text}, ${percent(stray[depth])} of the tokens owe more to another token than to themselves.`
+      note.textContent = dominated
+        ? `After layer ${layerAxis.entries[depth].text}, ${percent(dominated[depth])} of the outputs get more from another input than from their own.`
         : "";
     });
   }
-  return { element: make("div", {}, plot.element, said), show };
+  return { element: make("div", {}, plot.element, note), show };
 }
 
-function gapSaid(ctx, view) {
-  const gap = view === "gradients" ? ctx.sheet.find("gradients", "", "gap") : null;
+function convergenceNote(ctx, view) {
+  const gap = view === "gradients" ? ctx.viewData.find("gradients", "", "gap") : null;
   const element = make("p", { class: "explained" });
-  const only = latest(ctx.failed);
+  const showLatest = keepLatest(ctx.failed);
   function show(output) {
     if (gap)
-      only(
-        gap.at(),
+      showLatest(
+        gap.read(),
         (gaps) =>
-          (element.textContent = `The steps on the way leave a gap of ${written(gaps[output])} here: by so much integrated gradients miss the change they should add up to.`),
+          (element.textContent = `Integrated gradients miss the change they should sum to by ${formatNumber(gaps[output])} here (the convergence delta).`),
       );
   }
   return { element, show };

@@ -1,9 +1,9 @@
 // Lines between tokens: what receives on the left, what gives on the right, the thicker the more.
 // Only what shows in the box is drawn, so that a long text costs no more than a short one.
 
-const MANY = 120;
-const STRONGEST = { few: 3000, many: 500 };
-const FAINTEST = 8;
+const MANY_TOKENS = 120;
+const MAX_LINES = { few: 3000, many: 500 };
+const MIN_STEP = 8;
 
 function linesView(ctx, { name }) {
   const [base, above] = [make("canvas", { class: "lines-base" }), make("canvas", { class: "lines-above" })];
@@ -11,8 +11,8 @@ function linesView(ctx, { name }) {
   const window_ = make("div", { class: "lines-window" }, base, above);
   const middle = make("div", { class: "lines-middle" }, window_);
   const box = make("div", { class: "lines-box", "data-lines": name }, left, middle, right);
-  const said = make("p", { class: "lines-said" });
-  const element = make("div", { class: "lines" }, box, said);
+  const note = make("p", { class: "lines-note" });
+  const element = make("div", { class: "lines" }, box, note);
   const size = { line: 20, width: 0, height: 0 };
   let lists = [];
   let shown = null;
@@ -58,9 +58,9 @@ function linesView(ctx, { name }) {
 
   function mark(state) {
     if (!shown) return;
-    const places = lists.map((list) => markedPlaces(state, list.axis));
-    lists.forEach((list, number) => list.light(places[number]));
-    const [rows, columns] = places;
+    const positions = lists.map((list) => markedPositions(state, list.axis));
+    lists.forEach((list, number) => list.light(positions[number]));
+    const [rows, columns] = positions;
     const some = rows.length + columns.length > 0;
     box.classList.toggle("marked", some);
     above.hidden = !some;
@@ -82,12 +82,12 @@ function linesView(ctx, { name }) {
     [left, 0],
     [right, 1],
   ]) {
-    const at = (event) => event.target.closest("[data-place]");
+    const tokenAt = (event) => event.target.closest("[data-position]");
     const markAt = (event) =>
-      marked(lists[number].axis.entries[Number(at(event).dataset.place)], lists[number].axis.role);
-    holder.addEventListener("pointerover", (event) => at(event) && ctx.store.set({ hover: markAt(event) }));
+      tokenMark(lists[number].axis.entries[Number(tokenAt(event).dataset.position)], lists[number].axis.role);
+    holder.addEventListener("pointerover", (event) => tokenAt(event) && ctx.store.set({ hover: markAt(event) }));
     holder.addEventListener("pointerleave", () => ctx.store.set({ hover: null }));
-    holder.addEventListener("click", (event) => at(event) && pinned(ctx, markAt(event)));
+    holder.addEventListener("click", (event) => tokenAt(event) && togglePin(ctx, markAt(event)));
   }
   box.addEventListener("scroll", () => {
     if (box.scrollTop === drawnAt) return;
@@ -106,11 +106,11 @@ function linesView(ctx, { name }) {
   function show(matrix, limit) {
     const same = shown && shown.matrix.rowAxis === matrix.rowAxis && shown.matrix.columnAxis === matrix.columnAxis;
     const longest = Math.max(matrix.rows, matrix.columns);
-    const { lines, all } = strongestLines(matrix, limit || 1, longest > MANY ? STRONGEST.many : STRONGEST.few);
+    const { lines, all } = selectStrongestLines(matrix, limit || 1, longest > MANY_TOKENS ? MAX_LINES.many : MAX_LINES.few);
     shown = { matrix, limit: limit || 1, strongest: lines };
-    const rest = `The ${counted(lines.length)} strongest of ${counted(all)} lines, and all lines of a token you hover or pin.`;
-    const nothing = `No lines: no number here is above ${short(shown.limit * (FAINTEST / STEPS) ** 2)}.`;
-    said.textContent = !all ? nothing : lines.length < all ? rest : "";
+    const rest = `The ${formatCount(lines.length)} strongest of ${formatCount(all)} lines, and all lines of a token you hover or pin.`;
+    const nothing = `No lines: no number here is above ${formatTick(shown.limit * (MIN_STEP / STEPS) ** 2)}.`;
+    note.textContent = !all ? nothing : lines.length < all ? rest : "";
     size.line = longest > 60 ? 15 : 20;
     box.style.setProperty("--line-height", `${size.line}px`);
     if (!same) lists = [tokenList(left, matrix.rowAxis), tokenList(right, matrix.columnAxis)];
@@ -120,7 +120,7 @@ function linesView(ctx, { name }) {
   return { element, show };
 }
 
-function counted(number) {
+function formatCount(number) {
   return number.toLocaleString("en");
 }
 
@@ -135,39 +135,39 @@ function tokenList(holder, axis) {
       clamp(Math.ceil((top + height) / line) + 2, axis.length),
     ];
     spans.clear();
-    for (let place = first; place <= last; place++) {
+    for (let position = first; position <= last; position++) {
       const span = make("span", {
         class: "line-token",
         dir: "auto",
-        "data-place": place,
-        text: visible(axis.entries[place].text),
+        "data-position": position,
+        text: visible(axis.entries[position].text),
       });
-      span.style.top = `${place * line}px`;
-      spans.set(place, span);
+      span.style.top = `${position * line}px`;
+      spans.set(position, span);
     }
     holder.replaceChildren(...spans.values());
     light(lit);
   }
-  function light(places) {
-    for (const place of lit) if (spans.has(place)) spans.get(place).classList.remove("on");
-    lit = places;
-    for (const place of lit) if (spans.has(place)) spans.get(place).classList.add("on");
+  function light(positions) {
+    for (const position of lit) if (spans.has(position)) spans.get(position).classList.remove("on");
+    lit = positions;
+    for (const position of lit) if (spans.has(position)) spans.get(position).classList.add("on");
   }
   return { axis, fill, light };
 }
 
 // A line is [row, column, step on the scale]. Those too faint to see are none.
-function strongestLines({ values, rows, columns, down, right }, limit, most) {
+function selectStrongestLines({ values, rows, columns, down, right }, limit, most) {
   const steps = new Int16Array(values.length);
   const counts = new Uint32Array(STEPS + 1);
-  for (let place = 0; place < values.length; place++) {
-    const value = values[place];
+  for (let position = 0; position < values.length; position++) {
+    const value = values[position];
     if (value !== value) continue;
-    steps[place] = stepOf(value, limit) - STEPS;
-    counts[Math.abs(steps[place])] += 1;
+    steps[position] = stepOf(value, limit) - STEPS;
+    counts[Math.abs(steps[position])] += 1;
   }
   let [least, all] = [STEPS + 1, 0];
-  for (let step = STEPS; step >= FAINTEST; step--) {
+  for (let step = STEPS; step >= MIN_STEP; step--) {
     all += counts[step];
     if (all <= most || step === STEPS) least = step;
   }
@@ -187,7 +187,7 @@ function linesOf({ values, rows, columns, down, right }, limit, fromRows, toColu
   const add = (row, column) => {
     const value = values[row * down + column * right];
     const step = value === value ? stepOf(value, limit) - STEPS : 0;
-    if (Math.abs(step) >= FAINTEST) lines.push([row, column, step]);
+    if (Math.abs(step) >= MIN_STEP) lines.push([row, column, step]);
   };
   for (const row of fromRows) for (let column = 0; column < columns; column++) add(row, column);
   for (const column of toColumns) for (let row = 0; row < rows; row++) if (!fromRows.includes(row)) add(row, column);

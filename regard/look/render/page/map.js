@@ -1,20 +1,22 @@
-// Points in a plane, one large map: their names under the pointer, colours and numbers for their groups.
+// A scatter plot: names under the pointer, colours and numbers for groups, and a key of the groups.
 
-const MAP_ROOM = 26;
-const NEAR = 14;
+const MAP_MARGIN = 26;
+const HOVER_RADIUS = 14;
 
 function mapFigure(ctx, array, name, title) {
   const canvas = make("canvas", { class: "points" });
   const field = make("div", { class: "map", role: "img", "aria-label": title, "data-map": name }, canvas);
-  const element = make("figure", { class: "measure" }, make("figcaption", {}, make("h4", { text: title })), field);
+  const key = make("ul", { class: "group-key" });
+  const element = make("figure", { class: "measure" }, make("figcaption", {}, make("h4", { text: title })), field, key);
   const axis = array.axes[array.axes.length - 2];
-  const labels = ctx.sheet.every.find((each) => each.label && each.view === array.view) || null;
-  const only = latest(ctx.failed);
+  const labels = ctx.viewData.arrays.find((each) => each.label && each.view === array.view) || null;
+  const showLatest = keepLatest(ctx.failed);
   let shown = null;
 
-  function show(values, said) {
-    only(labels ? labels.at() : null, (groups) => {
-      shown = { values, groups, said, places: [] };
+  function show(values, where) {
+    showLatest(labels ? labels.read() : null, (groups) => {
+      shown = { values, groups, where, positions: [] };
+      if (groups) key.replaceChildren(...keyEntries(groups));
       ctx.near(element, "draw", redraw);
     });
   }
@@ -26,16 +28,20 @@ function mapFigure(ctx, array, name, title) {
     canvas.width = canvas.height = Math.round(size * pixels);
     const context = canvas.getContext("2d");
     context.scale(pixels, pixels);
-    shown.places = placed(shown.values, axis.length, size);
+    shown.positions = projectPoints(shown.values, axis.length, size);
     const look = getComputedStyle(field);
     const radius = axis.length <= 40 ? 4.5 : axis.length <= 1000 ? 3 : 1.8;
-    const on = new Set(markedPlaces(ctx.store.state, axis));
-    shown.places.forEach(([x, y], place) => {
-      context.fillStyle = look.getPropertyValue(`--series-${groupOf(place) % 8}`);
+    // A thin outline keeps dark colours visible on a dark background.
+    context.strokeStyle = look.getPropertyValue("--panel-outline");
+    context.lineWidth = 0.7;
+    const on = new Set(markedPositions(ctx.store.state, axis));
+    shown.positions.forEach(([x, y], position) => {
+      context.fillStyle = colourOf(groupOf(position));
       context.globalAlpha = axis.length <= 40 ? 1 : 0.75;
       context.beginPath();
-      context.arc(x, y, on.has(place) ? radius + 3 : radius, 0, 2 * Math.PI);
+      context.arc(x, y, on.has(position) ? radius + 3 : radius, 0, 2 * Math.PI);
       context.fill();
+      context.stroke();
     });
     context.globalAlpha = 1;
     context.font = "600 13px system-ui, sans-serif";
@@ -49,18 +55,34 @@ function mapFigure(ctx, array, name, title) {
     }
   }
 
-  function groupOf(place) {
-    return shown.groups ? shown.groups[place] : 0;
+  function colourOf(group) {
+    return ctx.viewData.palette[group % ctx.viewData.palette.length];
+  }
+
+  // A line for each group: its colour, number, size and name.
+  function keyEntries(groups) {
+    const sizes = new Map();
+    for (const group of groups) sizes.set(group, (sizes.get(group) || 0) + 1);
+    return [...sizes.keys()].sort((one, other) => one - other).map((group) => {
+      const swatch = make("i", { class: "swatch" });
+      swatch.style.backgroundColor = colourOf(group);
+      const name = labels.names[group] ? make("span", { class: "group-name", dir: "auto", text: labels.names[group] }) : null;
+      return make("li", { "data-group": group }, swatch, make("b", { text: `${group} (${sizes.get(group)})` }), name);
+    });
+  }
+
+  function groupOf(position) {
+    return shown.groups ? shown.groups[position] : 0;
   }
 
   // The number of each group in its middle; of few points without groups the beginning of each name.
   function names() {
     if (!shown.groups && axis.length > 40) return [];
-    if (!shown.groups) return shown.places.map(([x, y], place) => [axis.entries[place].text.split(" ")[0], x, y - 9]);
+    if (!shown.groups) return shown.positions.map(([x, y], position) => [axis.entries[position].text.split(" ")[0], x, y - 9]);
     const sums = new Map();
-    shown.places.forEach(([x, y], place) => {
-      const [sumX, sumY, count] = sums.get(groupOf(place)) || [0, 0, 0];
-      sums.set(groupOf(place), [sumX + x, sumY + y, count + 1]);
+    shown.positions.forEach(([x, y], position) => {
+      const [sumX, sumY, count] = sums.get(groupOf(position)) || [0, 0, 0];
+      sums.set(groupOf(position), [sumX + x, sumY + y, count + 1]);
     });
     return [...sums].map(([group, [x, y, count]]) => [String(group), x / count, y / count + 4]);
   }
@@ -69,8 +91,8 @@ function mapFigure(ctx, array, name, title) {
     const box = canvas.getBoundingClientRect();
     const away = ([x, y]) => Math.hypot(x - (event.clientX - box.left), y - (event.clientY - box.top));
     let best = -1;
-    shown.places.forEach((place, number) => {
-      if (away(place) < (best < 0 ? NEAR : away(shown.places[best]))) best = number;
+    shown.positions.forEach((position, number) => {
+      if (away(position) < (best < 0 ? HOVER_RADIUS : away(shown.positions[best]))) best = number;
     });
     return best;
   }
@@ -81,13 +103,13 @@ function mapFigure(ctx, array, name, title) {
   }
 
   field.addEventListener("pointermove", (event) => {
-    const place = shown ? nearest(event) : -1;
-    if (place < 0) return leave();
-    const entry = axis.entries[place];
-    if (axis.tokens) ctx.store.set({ hover: marked(entry, axis.role) });
-    const group = shown.groups ? [[labels.name, String(groupOf(place))]] : [];
-    const at = shown.said ? [["at", shown.said]] : [];
-    ctx.tip.show(event.clientX, event.clientY, [quoted(entry.text)], [...group, ...at]);
+    const position = shown ? nearest(event) : -1;
+    if (position < 0) return leave();
+    const entry = axis.entries[position];
+    if (axis.tokens) ctx.store.set({ hover: tokenMark(entry, axis.role) });
+    const group = shown.groups ? [[labels.name, String(groupOf(position))]] : [];
+    const where = shown.where ? [["at", shown.where]] : [];
+    ctx.tip.show(event.clientX, event.clientY, [quoted(entry.text)], [...group, ...where]);
   });
   field.addEventListener("pointerleave", leave);
   new ResizeObserver(() => ctx.near(element, "draw", redraw)).observe(field);
@@ -96,19 +118,19 @@ function mapFigure(ctx, array, name, title) {
   return { element, show };
 }
 
-// Where points lie in a square of so many pixels, both directions to the same scale.
-function placed(values, count, size) {
-  const at = (place, side) => values[2 * place + side];
+// The pixel coordinates of points in a square, both axes to the same scale.
+function projectPoints(values, count, size) {
+  const coordinate = (position, side) => values[2 * position + side];
   const ends = [0, 1].map((side) => {
-    const along = Array.from({ length: count }, (_, place) => at(place, side));
-    const low = along.reduce((least, value) => Math.min(least, value), Infinity);
-    return [low, along.reduce((most, value) => Math.max(most, value), -Infinity)];
+    const alongSide = Array.from({ length: count }, (_, position) => coordinate(position, side));
+    const low = alongSide.reduce((least, value) => Math.min(least, value), Infinity);
+    return [low, alongSide.reduce((most, value) => Math.max(most, value), -Infinity)];
   });
   const span = Math.max(...ends.map(([low, high]) => high - low)) || 1;
-  const scale = (size - 2 * MAP_ROOM) / span;
+  const scale = (size - 2 * MAP_MARGIN) / span;
   const middle = ends.map(([low, high]) => (low + high) / 2);
-  return Array.from({ length: count }, (_, place) => [
-    size / 2 + (at(place, 0) - middle[0]) * scale,
-    size / 2 - (at(place, 1) - middle[1]) * scale,
+  return Array.from({ length: count }, (_, position) => [
+    size / 2 + (coordinate(position, 0) - middle[0]) * scale,
+    size / 2 - (coordinate(position, 1) - middle[1]) * scale,
   ]);
 }

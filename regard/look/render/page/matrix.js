@@ -3,8 +3,8 @@
 const LABEL = 11;
 const LARGEST_CELL = 34;
 
-// What receives lies down the side and what gives along the top, whichever way the numbers are stored.
-function oriented(array, values) {
+// Outputs and queries are rows, inputs and keys columns, in whichever order the array stores them.
+function orient(array, values) {
   const [first, second] = array.axes.slice(-2);
   const turned = first.role === "in" && second.role === "out";
   const [rowAxis, columnAxis] = turned ? [second, first] : [first, second];
@@ -39,18 +39,18 @@ function matrixView(ctx, { name, tallest = 760, lines, legend }) {
     const room = element.clientWidth;
     if (!room) return;
     const height = Math.min(tallest, Math.max(320, innerHeight - 220));
-    cell = cellFor(room - gutterFor(rowAxis, true), height, columns, rows);
+    cell = cellFor(room - labelWidth(rowAxis, true), height, columns, rows);
     const named = { rows: cell.height > LABEL };
-    if (!named.rows) cell = cellFor(room - gutterFor(rowAxis, false), height, columns, rows);
+    if (!named.rows) cell = cellFor(room - labelWidth(rowAxis, false), height, columns, rows);
     named.columns = cell.width > LABEL;
-    const gutter = { left: gutterFor(rowAxis, named.rows), top: gutterFor(columnAxis, named.columns) };
+    const gutter = { left: labelWidth(rowAxis, named.rows), top: labelWidth(columnAxis, named.columns) };
     plot.style.gridTemplateColumns = `${gutter.left}px ${cell.width * columns}px`;
     plot.style.gridTemplateRows = `${gutter.top}px ${cell.height * rows}px`;
     field.style.setProperty("--cell-width", `${cell.width}px`);
     field.style.setProperty("--cell-height", `${cell.height}px`);
     field.classList.toggle("meshed", Math.min(cell.width, cell.height) >= 9);
     ctx.near(element, "layout", () => {
-      seams.replaceChildren(...seamsOf(rowAxis, "row", "top"), ...seamsOf(columnAxis, "column", "left"));
+      seams.replaceChildren(...sideBoundaries(rowAxis, "row", "top"), ...sideBoundaries(columnAxis, "column", "left"));
       labels(left, rowAxis, cell.height, "top", named.rows);
       labels(top, columnAxis, cell.width, "left", named.columns);
       repaint();
@@ -69,11 +69,11 @@ function matrixView(ctx, { name, tallest = 760, lines, legend }) {
   function mark(state) {
     if (!shown) return;
     const { rowAxis, columnAxis } = shown.matrix;
-    const rows = markedPlaces(state, rowAxis);
-    const columns = markedPlaces(state, columnAxis);
+    const rows = markedPositions(state, rowAxis);
+    const columns = markedPositions(state, columnAxis);
     bands.replaceChildren(
-      ...rows.map((place) => band("row", "top", "height", place, rowAxis.length)),
-      ...columns.map((place) => band("column", "left", "width", place, columnAxis.length)),
+      ...rows.map((position) => band("row", "top", "height", position, rowAxis.length)),
+      ...columns.map((position) => band("column", "left", "width", position, columnAxis.length)),
     );
     markLabels(left, rowAxis, rows, cell.height, "top");
     markLabels(top, columnAxis, columns, cell.width, "left");
@@ -81,7 +81,7 @@ function matrixView(ctx, { name, tallest = 760, lines, legend }) {
 
   function cellMark(row, column) {
     const { rowAxis, columnAxis } = shown.matrix;
-    return [...marked(rowAxis.entries[row], rowAxis.role), ...marked(columnAxis.entries[column], columnAxis.role)];
+    return [...tokenMark(rowAxis.entries[row], rowAxis.role), ...tokenMark(columnAxis.entries[column], columnAxis.role)];
   }
 
   function cellAt(event) {
@@ -115,14 +115,14 @@ function matrixView(ctx, { name, tallest = 760, lines, legend }) {
   }
 
   field.addEventListener("pointermove", (event) => {
-    const place = shown && cellAt(event);
-    if (place) point(...place, event.clientX, event.clientY);
+    const position = shown && cellAt(event);
+    if (position) point(...position, event.clientX, event.clientY);
   });
   field.addEventListener("pointerleave", leave);
   field.addEventListener("blur", leave);
   field.addEventListener("click", (event) => {
-    const place = shown && cellAt(event);
-    if (place) pinned(ctx, cellMark(...place));
+    const position = shown && cellAt(event);
+    if (position) togglePin(ctx, cellMark(...position));
   });
   field.addEventListener("keydown", (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
@@ -131,7 +131,7 @@ function matrixView(ctx, { name, tallest = 760, lines, legend }) {
     event.stopPropagation();
     const { rows, columns } = shown.matrix;
     const [row, column] = cursor || [-1, 0];
-    if (!step) return pinned(ctx, cellMark(Math.max(0, row), column));
+    if (!step) return togglePin(ctx, cellMark(Math.max(0, row), column));
     const next = cursor ? [clamp(row + step[0], rows), clamp(column + step[1], columns)] : [0, 0];
     const box = canvas.getBoundingClientRect();
     point(...next, box.left + (next[1] + 0.5) * cell.width, box.top + (next[0] + 0.5) * cell.height);
@@ -142,35 +142,35 @@ function matrixView(ctx, { name, tallest = 760, lines, legend }) {
   ctx.store.on("hover pin", (state) => ctx.near(element, "mark", () => mark(state)));
   ctx.store.on("theme", () => ctx.near(element, "paint", repaint));
 
-  function show(matrix, limit, said) {
+  function show(matrix, limit, label) {
     const same = shown && shown.matrix.rowAxis === matrix.rowAxis && shown.matrix.columnAxis === matrix.columnAxis;
     shown = { matrix, limit: limit || 1 };
-    field.setAttribute("aria-label", said);
-    axisNames.textContent = `${axisSaid(matrix.columnAxis)} across, ${axisSaid(matrix.rowAxis)} down`;
+    field.setAttribute("aria-label", label);
+    axisNames.textContent = `${axisLabel(matrix.columnAxis)} across, ${axisLabel(matrix.rowAxis)} down`;
     if (same) ctx.near(element, "paint", repaint);
     else layout();
   }
   return { element, show };
 }
 
-function axisSaid({ name, over }) {
+function axisLabel({ name, over }) {
   return over.length > 1 ? `${name} (${over.join(", then ")})` : name;
 }
 
 // Lines between the texts of an axis that has several.
-function seamsOf({ entries, length }, kind, start) {
-  const places = entries
-    .map((entry, place) => (place && entry.side !== entries[place - 1].side ? place : 0))
+function sideBoundaries({ entries, length }, kind, start) {
+  const positions = entries
+    .map((entry, position) => (position && entry.side !== entries[position - 1].side ? position : 0))
     .filter(Boolean);
-  return places.map((place) => {
+  return positions.map((position) => {
     const seam = make("div", { class: `seam ${kind}` });
-    seam.style[start] = `${(100 * place) / length}%`;
+    seam.style[start] = `${(100 * position) / length}%`;
     return seam;
   });
 }
 
-function clamp(place, count) {
-  return Math.max(0, Math.min(count - 1, place));
+function clamp(position, count) {
+  return Math.max(0, Math.min(count - 1, position));
 }
 
 // Square unless one text is much longer than the other; whole pixels where they hardly make it smaller.
@@ -188,37 +188,37 @@ function cellFor(width, height, columns, rows) {
 const ruler = document.createElement("canvas").getContext("2d");
 
 // Room for the labels of an axis: of its tokens where each has a line, else of numbers.
-function gutterFor(axis, named) {
+function labelWidth(axis, named) {
   ruler.font = `${LABEL}px system-ui, sans-serif`;
   if (!named) return 10 + ruler.measureText(String(axis.length)).width;
   const widths = axis.entries.map((entry) => ruler.measureText(visible(entry.text).slice(0, 40)).width);
-  return Math.min(92, 12 + Math.max(...widths));
+  return Math.min(axis.predictsNext ? 170 : 92, 12 + Math.max(...widths));
 }
 
 // Every token where there is room for each; else a number now and then.
 function labels(box, axis, size, side, named) {
-  const every = named ? 1 : [5, 10, 20, 25, 50, 100, 200, 500].find((step) => step * size >= 26) || 1000;
+  const stride = named ? 1 : [5, 10, 20, 25, 50, 100, 200, 500].find((step) => step * size >= 26) || 1000;
   box.replaceChildren();
-  for (let place = 0; place < axis.length; place += every) {
-    const text = named ? visible(axis.entries[place].text) : String(axis.entries[place].index);
-    box.append(labelAt(text, place, size, side, "label"));
+  for (let position = 0; position < axis.length; position += stride) {
+    const text = named ? visible(axis.entries[position].text) : String(axis.entries[position].index);
+    box.append(labelAt(text, position, size, side, "label"));
   }
 }
 
-function labelAt(text, place, size, side, kind) {
+function labelAt(text, position, size, side, kind) {
   const label = make("span", { class: kind, dir: "auto", text });
-  label.style[side] = `${(place + 0.5) * size}px`;
+  label.style[side] = `${(position + 0.5) * size}px`;
   return label;
 }
 
-function markLabels(box, axis, places, size, side) {
+function markLabels(box, axis, positions, size, side) {
   for (const old of box.querySelectorAll(".label-on")) old.remove();
-  for (const place of places) box.append(labelAt(visible(axis.entries[place].text), place, size, side, "label-on"));
+  for (const position of positions) box.append(labelAt(visible(axis.entries[position].text), position, size, side, "label-on"));
 }
 
-function band(kind, start, length, place, count) {
-  const made = make("div", { class: `band ${kind}` });
-  made.style[start] = `${(100 * place) / count}%`;
-  made.style[length] = `${100 / count}%`;
-  return made;
+function band(kind, start, length, position, count) {
+  const built = make("div", { class: `band ${kind}` });
+  built.style[start] = `${(100 * position) / count}%`;
+  built.style[length] = `${100 / count}%`;
+  return built;
 }

@@ -1,23 +1,23 @@
-// The component: regardLook(element, data) draws a sheet into an element, and gives back how to take it away again.
+// The component: regardLook(element, data) renders view data into an element and returns { destroy }.
 
 const KEYS = [
-  ["← → ↑ ↓", "the head before or after, the layer above or below"],
-  ["r  e  d", "raw, effective or difference alone; again, or a, for all three"],
-  ["k", "the next kind of attention"],
-  ["s", "colours scaled to the chosen head, or the same for all heads"],
+  ["← → ↑ ↓", "previous or next head, layer above or below"],
+  ["r  e  d", "raw, effective or difference only; again, or a, for all three"],
+  ["k", "next kind of attention"],
+  ["s", "colour scale of the chosen head, or one scale for all heads"],
   ["t", "light or dark"],
-  ["Tab", "the next control; in a matrix the arrows move from cell to cell, Enter pins"],
-  ["Esc", "let go of what is pinned"],
+  ["Tab", "next control; in a matrix the arrows move from cell to cell, Enter pins"],
+  ["Esc", "clear the pin"],
   ["?", "this help"],
 ];
 
 function regardLook(root, data, { bytes = 0 } = {}) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const sheet = openSheet(data);
+  const viewData = openViewData(data);
   const store = makeStore({
-    kind: null,
-    layer: 0,
-    head: 0,
+    kind: viewData.focus.kind || null,
+    layer: viewData.focus.layer,
+    head: viewData.focus.head,
     measure: "all",
     own: false,
     depth: null,
@@ -25,7 +25,7 @@ function regardLook(root, data, { bytes = 0 } = {}) {
     pin: null,
     theme: dark.matches ? "dark" : "light",
   });
-  const ctx = makeContext(root, sheet, store);
+  const ctx = makeContext(root, viewData, store);
   root.classList.add("regard");
   root.dataset.theme = store.state.theme;
   store.on("theme", ({ theme }) => (root.dataset.theme = theme));
@@ -41,21 +41,21 @@ function regardLook(root, data, { bytes = 0 } = {}) {
   const bar = make("div", { class: "bar" }, nav, tokenStrip(ctx));
   new ResizeObserver(() => root.style.setProperty("--bar", `${bar.offsetHeight}px`)).observe(bar);
   root.replaceChildren(
-    pageHeader(sheet, { swapTheme, help: () => help.showModal() }),
+    pageHeader(viewData, { swapTheme, help: () => help.showModal() }),
     bar,
     ctx.trouble,
     views,
-    pageFooter(sheet, bytes),
+    pageFooter(viewData, bytes),
     ctx.tip.element,
     ctx.live,
     help,
   );
-  const keys = (event) => pressed(event, ctx, { swapTheme, help });
+  const keys = (event) => handleKey(event, ctx, { swapTheme, help });
   document.addEventListener("keydown", keys);
   build(ctx, views, nav);
   return {
     destroy() {
-      ctx.gone = true;
+      ctx.destroyed = true;
       document.removeEventListener("keydown", keys);
       dark.removeEventListener("change", follow);
       root.replaceChildren();
@@ -64,74 +64,88 @@ function regardLook(root, data, { bytes = 0 } = {}) {
   };
 }
 
-function makeContext(root, sheet, store) {
+function makeContext(root, viewData, store) {
   const live = make("p", { class: "unseen", role: "status", "aria-live": "polite" });
   const trouble = make("p", { class: "trouble", role: "alert", hidden: true });
   const scrolling = [];
   return {
-    sheet,
+    viewData,
     store,
     live,
     trouble,
     scrolling,
     tip: makeTip(),
-    near: makeNear(),
+    near: makeVisibilityScheduler(),
     say: (text) => (live.textContent = text),
-    gone: false,
-    // What is shown stands in attributes of the element, for whoever wants to know.
-    tell(facts) {
-      if (!this.gone) Object.assign(root.dataset, facts);
+    destroyed: false,
+    // The selection is published in data attributes of the element, for tests and embedding pages.
+    publish(facts) {
+      if (!this.destroyed) Object.assign(root.dataset, facts);
     },
     failed(error) {
       trouble.hidden = false;
       trouble.textContent = `A part of this page could not be drawn: ${error.message || error}. The browser may be too old, or the file damaged.`;
       console.error(error);
     },
-    kindsOf: (...views) => [...new Set(views.flatMap((view) => sheet.of(view).map((array) => array.kind)))],
+    opens: (id) => opensAtStart(viewData, id),
+    kindsOf: (...views) => [...new Set(views.flatMap((view) => viewData.of(view).map((array) => array.kind)))],
     kindIn: (kinds) => (kinds.includes(store.state.kind) ? store.state.kind : kinds[0]),
-    weights: (kind) => sheet.find("attention", kind, "weights") || sheet.find("effective", kind, "weights"),
+    weights: (kind) => viewData.find("attention", kind, "weights") || viewData.find("effective", kind, "weights"),
     scrolled: (box) => scrolling.forEach((other) => other !== box && (other.scrollTop = box.scrollTop)),
   };
 }
 
-// The first section at once, so that there is something to see; the others when the browser has time.
+const OPEN_SECTIONS = ["summary", "attention"];
+
+// The answer is open and details are folded, unless the page holds nothing but details or a view or two.
+function opensAtStart({ arrays }, id) {
+  const views = new Set(arrays.map((array) => array.view));
+  return OPEN_SECTIONS.includes(id) || views.size <= 2 || !OPEN_SECTIONS.some((view) => views.has(view));
+}
+
+// The first section at once, so that there is something to see; the others when the browser is idle.
 function build(ctx, views, nav) {
-  const others = new Map();
-  for (const array of ctx.sheet.others) others.set(array.view, [...(others.get(array.view) || []), array]);
-  const makers = [
+  const generic = new Map();
+  for (const array of ctx.viewData.genericArrays) generic.set(array.view, [...(generic.get(array.view) || []), array]);
+  const builders = [
+    () => summarySection(ctx),
+    () => faithfulnessSection(ctx),
     () => attentionSection(ctx),
-    () => identifiabilitySection(ctx),
+    () => gradientsSection(ctx),
     () => attributionSection(ctx),
     () => rolloutSection(ctx),
-    () => gradientsSection(ctx),
-    () => faithfulnessSection(ctx),
+    () => identifiabilitySection(ctx),
     () => similaritySection(ctx),
     () => positionsSection(ctx),
-    ...[...others].map(
+    ...[...generic].map(
       ([view, arrays]) =>
         () =>
-          otherSection(ctx, view, arrays),
+          genericSection(ctx, view, arrays),
     ),
   ];
   const idle = idleQueue(ctx.failed);
-  function add(maker) {
-    const made = ctx.gone ? null : maker();
-    if (!made) return;
-    views.append(made.element);
-    nav.append(make("button", { type: "button", text: made.title, onclick: () => made.element.scrollIntoView() }));
+  function add(builder) {
+    const built = ctx.destroyed ? null : builder();
+    if (!built) return;
+    views.append(built.element);
+    const go = () => {
+      built.element.open = true;
+      built.element.scrollIntoView();
+    };
+    nav.append(make("button", { type: "button", text: built.title, onclick: go }));
   }
-  add(makers[0]);
-  for (const maker of makers.slice(1)) idle.add(() => add(maker));
+  while (builders.length && !views.children.length) add(builders.shift());
+  for (const builder of builders) idle.add(() => add(builder));
   idle.add(() => {
     if (!views.children.length)
-      views.append(make("p", { class: "explained", text: "There is nothing to see: no view was asked for." }));
-    ctx.tell({ built: true });
+      views.append(make("p", { class: "explained", text: "Nothing to show: no view was asked for." }));
+    ctx.publish({ built: true });
   });
 }
 
-function pressed(event, ctx, { swapTheme, help }) {
+function handleKey(event, ctx, { swapTheme, help }) {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
-  const { store, sheet } = ctx;
+  const { store, viewData } = ctx;
   if (
     event.target.closest &&
     event.target.closest("input, textarea, select, [contenteditable]") &&
@@ -141,22 +155,22 @@ function pressed(event, ctx, { swapTheme, help }) {
   }
   const kinds = ctx.kindsOf("attention", "effective", "identifiability", "similarity");
   const kind = ctx.kindIn(kinds);
-  const heads = sheet.every.find((array) => array.kind === kind && array.axis("layer") && array.axis("head"));
+  const heads = viewData.arrays.find((array) => array.kind === kind && array.axis("layer") && array.axis("head"));
   const move = (layer, head) =>
     heads &&
     store.set({
       layer: clamp(Math.min(store.state.layer, heads.shape[0] - 1) + layer, heads.shape[0]),
       head: clamp(Math.min(store.state.head, heads.shape[1] - 1) + head, heads.shape[1]),
     });
-  const only = (measure) => store.set({ measure: store.state.measure === measure ? "all" : measure });
+  const showLatest = (measure) => store.set({ measure: store.state.measure === measure ? "all" : measure });
   const actions = {
     ArrowLeft: () => move(0, -1),
     ArrowRight: () => move(0, 1),
     ArrowUp: () => move(-1, 0),
     ArrowDown: () => move(1, 0),
-    r: () => only("raw"),
-    e: () => only("effective"),
-    d: () => only("difference"),
+    r: () => showLatest("raw"),
+    e: () => showLatest("effective"),
+    d: () => showLatest("difference"),
     a: () => store.set({ measure: "all" }),
     s: () => store.set({ own: !store.state.own }),
     k: () => store.set({ kind: kinds[(kinds.indexOf(kind) + 1) % kinds.length] || null }),
@@ -169,21 +183,21 @@ function pressed(event, ctx, { swapTheme, help }) {
   actions[event.key]();
 }
 
-// What was looked at and what the model made of it, above single facts.
-const TEXTS = ["text", "pair", "target", "said"];
+// The texts and the prediction, above single facts.
+const TEXT_FACTS = ["text", "pair", "target", "said"];
 
 function pageHeader({ about }, { swapTheme, help }) {
-  const texts = TEXTS
+  const texts = TEXT_FACTS
     .filter((name) => about[name])
     .map((name) => make("p", { class: `about-${name}`, dir: "auto", text: String(about[name]) }));
-  const elsewhere = [...TEXTS, "difference", "merged", about.said ? "score" : null]; // what is said has it in words
+  const elsewhere = [...TEXT_FACTS, "difference", "merged", "map_share", about.said ? "score" : null]; // the prediction in words includes the score
   const facts = Object.entries(about).filter(([name]) => !elsewhere.includes(name));
   const line = facts.map(([name, value]) =>
     make(
       "span",
       { class: "fact" },
       make("span", { text: name }),
-      make("b", { dir: "auto", text: typeof value === "number" ? written(value, 4) : String(value) }),
+      make("b", { dir: "auto", text: typeof value === "number" ? formatNumber(value, 4) : String(value) }),
     ),
   );
   return make(
@@ -214,30 +228,30 @@ function pageHeader({ about }, { swapTheme, help }) {
   );
 }
 
-function pageFooter({ about, sides, every, digits }, bytes) {
-  const said = [];
+function pageFooter({ about, sides, arrays, digits }, bytes) {
+  const paragraphs = [];
   if (typeof about.difference === "number") {
-    said.push(
-      `To see the weights, the model was run in a way that keeps them. Its logits then differ from those of the model as it really runs by at most ${written(about.difference, 2)}.`,
+    paragraphs.push(
+      `The weights were recorded in a pass with unfused attention; its logits differ from those of the model as it normally runs by at most ${formatNumber(about.difference, 2)}.`,
     );
   }
   if (about.merged === "words")
-    said.push(
-      "Pieces are merged to words: a word gives what its pieces give together, and receives what they receive on average.",
+    paragraphs.push(
+      "Subwords are merged to words: as inputs and keys they are summed, as outputs and queries averaged.",
     );
   if (about.merged === "tokens") {
     const spaces = [...sides.values()].flat().some((token) => token.includes("▁"));
-    said.push(`Tokens are the pieces the model sees${spaces ? "; ▁ stands for a space" : ""}.`);
+    paragraphs.push(`Tokens are the subwords the model reads${spaces ? "; ▁ stands for a space" : ""}.`);
   }
-  const packed = every.filter((array) => array.code);
-  const size = bytes ? `This page is ${bytesWritten(bytes)} and loads nothing from elsewhere. ` : "";
-  said.push(
+  const packed = arrays.filter((array) => array.code);
+  const size = bytes ? `This page is ${formatBytes(bytes)} and loads nothing from elsewhere. ` : "";
+  paragraphs.push(
     size +
       (packed.length
-        ? "Large arrays are kept on a square-root scale, so small numbers keep their digits: matrices over tokens to 8 bits, others to 16."
-        : `Numbers are kept to ${digits} digits.`),
+        ? "Large arrays are quantised on a square-root scale, so that small numbers keep their digits: matrices over tokens to 8 bits, others to 16."
+        : `Numbers are stored to ${digits} digits.`),
   );
-  const errors = packed.map((array) => make("li", { text: `${array.title}: ${written(array.code.error, 2)}` }));
+  const errors = packed.map((array) => make("li", { text: `${array.title}: ${formatNumber(array.code.error, 2)}` }));
   const worst = packed.length ? packed.reduce((one, other) => (other.code.error > one.code.error ? other : one)) : null;
   const rounding =
     worst &&
@@ -245,14 +259,14 @@ function pageFooter({ about, sides, every, digits }, bytes) {
       "details",
       {},
       make("summary", {
-        text: `Largest rounding error: ${written(worst.code.error, 2)} (${worst.title}), at numbers near ${written(worst.code.limit, 2)}.`,
+        text: `Largest rounding error: ${formatNumber(worst.code.error, 2)} (${worst.title}), at numbers near ${formatNumber(worst.code.limit, 2)}.`,
       }),
       make("ul", {}, ...errors),
     );
   return make(
     "footer",
     { class: "footer" },
-    ...said.map((text) => make("p", { text })),
+    ...paragraphs.map((text) => make("p", { text })),
     rounding,
     make("p", { text: "Layers and heads are counted from 0." }),
   );
@@ -269,7 +283,7 @@ function helpDialog() {
     ...rows,
     make("p", {
       class: "explained",
-      text: "Hovering a token marks it in every view; a click pins it, another lets it go.",
+      text: "Hovering over a token marks it in every view; a click pins it, a second click releases it.",
     }),
     make("button", { type: "button", class: "plain", text: "Close", onclick: () => dialog.close() }),
   );

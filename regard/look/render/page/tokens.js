@@ -5,28 +5,28 @@ function marks({ hover, pin }) {
   return [...(pin || []), ...(hover || [])];
 }
 
-function marked(entry, role) {
+function tokenMark(entry, role) {
   return entry.side === null ? [] : [{ side: entry.side, index: entry.index, role }];
 }
 
-function pinned(ctx, mark) {
+function togglePin(ctx, mark) {
   const same = JSON.stringify(ctx.store.state.pin) === JSON.stringify(mark);
   ctx.store.set({ pin: same || !mark.length ? null : mark });
 }
 
 // The places along an axis that are marked.
-function markedPlaces(state, axis) {
+function markedPositions(state, axis) {
   const found = new Set();
   for (const { side, index, role } of marks(state)) {
-    const place = axis.places.get(`${side} ${index}`);
+    const position = axis.positions.get(`${side} ${index}`);
     const meant = role === "both" || axis.role === "both" || role === axis.role;
-    if (place !== undefined && meant) found.add(place);
+    if (position !== undefined && meant) found.add(position);
   }
   return [...found];
 }
 
 function tokenStrip(ctx) {
-  const rows = [...ctx.sheet.sides].map(([side, tokens]) => sideRow(ctx, side, tokens));
+  const rows = [...ctx.viewData.sides].map(([side, tokens]) => sideRow(ctx, side, tokens));
   let lit = [];
   ctx.store.on("hover pin", (state) => {
     for (const button of lit) button.classList.remove("on", "pinned");
@@ -60,22 +60,22 @@ function sideRow(ctx, side, tokens) {
     }),
   );
   const list = make("div", { class: "strip-tokens", role: "group", "aria-label": `tokens of the ${side}` }, ...buttons);
-  const at = (event) => event.target.closest("[data-index]");
-  const hover = (event) => at(event) && ctx.store.set({ hover: mark(Number(at(event).dataset.index)) });
+  const tokenAt = (event) => event.target.closest("[data-index]");
+  const hover = (event) => tokenAt(event) && ctx.store.set({ hover: mark(Number(tokenAt(event).dataset.index)) });
   const leave = () => ctx.store.set({ hover: null });
   list.addEventListener("pointerover", hover);
   list.addEventListener("focusin", hover);
   list.addEventListener("pointerleave", leave);
   list.addEventListener("focusout", leave);
-  list.addEventListener("click", (event) => at(event) && pinned(ctx, mark(Number(at(event).dataset.index))));
+  list.addEventListener("click", (event) => tokenAt(event) && togglePin(ctx, mark(Number(tokenAt(event).dataset.index))));
   list.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step || !at(event)) return;
+    if (!step || !tokenAt(event)) return;
     event.preventDefault();
     event.stopPropagation();
-    const next = buttons[Number(at(event).dataset.index) + step];
+    const next = buttons[Number(tokenAt(event).dataset.index) + step];
     if (!next) return;
-    at(event).tabIndex = -1;
+    tokenAt(event).tabIndex = -1;
     next.tabIndex = 0;
     next.focus({ preventScroll: true });
   });
@@ -94,7 +94,7 @@ function keepInView(list, child) {
 
 // The inputs as text, each the stronger in colour the more it gives to one output.
 function heatText(ctx, axis) {
-  const mark = (index) => marked(axis.entries[index], axis.role);
+  const mark = (index) => tokenMark(axis.entries[index], axis.role);
   const spans = axis.entries.map((entry, index) =>
     make("span", { class: "heat-token", dir: "auto", "data-index": index, text: visible(entry.text) }),
   );
@@ -114,7 +114,7 @@ function heatText(ctx, axis) {
       event.clientX,
       event.clientY,
       [quoted(axis.entries[index].text)],
-      [["gives", written(numbers[index])]],
+      [["gives", formatNumber(numbers[index])]],
     );
   });
   text.addEventListener("pointerleave", () => {
@@ -123,18 +123,18 @@ function heatText(ctx, axis) {
   });
   text.addEventListener("click", (event) => {
     const span = event.target.closest("[data-index]");
-    if (span) pinned(ctx, mark(Number(span.dataset.index)));
+    if (span) togglePin(ctx, mark(Number(span.dataset.index)));
   });
   let lit = [];
   function light(state) {
     for (const index of lit) spans[index].classList.remove("on");
-    lit = markedPlaces(state, axis);
+    lit = markedPositions(state, axis);
     for (const index of lit) spans[index].classList.add("on");
   }
   ctx.store.on("hover pin", (state) => ctx.near(element, "mark", () => light(state)));
-  function show(said, values, limit) {
+  function show(heading, values, limit) {
     numbers = values;
-    title.replaceChildren(...said);
+    title.replaceChildren(...heading);
     ctx.near(element, "colour", () => colour(values, limit));
   }
   function colour(values, limit) {
@@ -142,7 +142,7 @@ function heatText(ctx, axis) {
     spans.forEach((span, index) => {
       const value = Number.isFinite(values[index]) ? values[index] : 0;
       span.style.backgroundColor = scale.css(value, limit);
-      span.style.color = scale.inked(value, limit);
+      span.style.color = scale.textColour(value, limit);
     });
   }
   return { element, show };

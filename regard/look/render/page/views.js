@@ -1,39 +1,39 @@
-// The other views, one section each; and any array no section knows.
+// Sections of identifiability, similarity, faithfulness and positions; and of any array without a section of its own.
 
 function identifiabilitySection(ctx) {
   const kinds = ctx.kindsOf("identifiability");
   if (!kinds.length) return null;
-  const made = section(ctx, "identifiability", "Identifiability", [
-    "A head is identifiable when only one set of weights gives its output. Once a query sees more keys than the values carry dimensions (the rank), countless other weights give exactly the same output, and a picture of the raw weights shows just one of them.",
+  const built = section(ctx, "identifiability", "Identifiability", [
+    "A head is identifiable if only one set of weights gives its output. Once a query has more keys than the rank of the values, infinitely many weights give exactly the same output, and the raw weights are just one of them.",
   ]);
-  made.side.append(kindChooser(ctx, kinds).element);
+  built.side.append(kindChooser(ctx, kinds).element);
   const counts = chart(ctx, {
-    label: "Keys each query sees, and the rank of what they carry",
+    label: "Keys of each query, and the rank of their values",
     name: "rank",
     widest: 640,
     height: 180,
     named: 60,
   });
   const shares = chart(ctx, {
-    label: "Share that does not show, by query",
+    label: "Fraction of the weights without effect, by query",
     name: "share",
     widest: 640,
     height: 150,
     named: 60,
   });
   const heading = make("h3", { class: "chosen" });
-  const only = latest(ctx.failed);
-  const array = (name) => ctx.sheet.find("identifiability", ctx.kindIn(kinds), name);
+  const showLatest = keepLatest(ctx.failed);
+  const array = (name) => ctx.viewData.find("identifiability", ctx.kindIn(kinds), name);
 
   function showHead({ layer, head }) {
     const some = array("keys") || array("rank") || array("share");
     if (!some) return;
     const [l, h] = [clamp(layer, some.shape[0]), clamp(head, some.shape[1])];
-    heading.textContent = `${ctx.kindIn(kinds)} · ${headSaid(some, l, h)}`;
+    heading.textContent = `${ctx.kindIn(kinds)} · ${headLabel(some, l, h)}`;
     const axis = some.axes[2];
     const x = axis.entries.map((entry) => String(entry.index));
-    const read = ["keys", "rank", "share"].map((name) => (array(name) ? array(name).at(l, h) : null));
-    only(Promise.all(read), ([keys, rank, share]) => {
+    const read = ["keys", "rank", "share"].map((name) => (array(name) ? array(name).read(l, h) : null));
+    showLatest(Promise.all(read), ([keys, rank, share]) => {
       const lines = [
         [keys, "keys", "series-2"],
         [rank, "rank", "series-0"],
@@ -58,41 +58,52 @@ function identifiabilitySection(ctx) {
         });
     });
   }
-  made.main.append(
-    sharesByHead(ctx, {
-      label: "share that does not show",
+  const nothingHidden = make("p", {
+    class: "verdict",
+    text: "All heads of this kind are identifiable with this text: every fraction below would be 0.",
+  });
+  const grid = () =>
+    fractionGrid(ctx, {
+      label: "fraction of the weights without effect",
       name: "share",
-      said: (value) => `${percent(value)} does not show`,
-      caption: "Share of the length of the weights that does not show in the output, mean over queries.",
-      shares: () => array("share"),
+      describe: (value) => `${percent(value)} without effect`,
+      caption: "Fraction of the norm of the weights that has no effect on the output, mean over queries.",
+      fractions: () => array("share"),
       read: meansByHead,
       chosen: [heading, counts.element, shares.element],
       showHead,
-    }),
-  );
-  return made;
+    });
+  const details = grid();
+  const showKind = () => {
+    const identifiable = ctx.viewData.identifiableKinds.includes(ctx.kindIn(kinds));
+    [nothingHidden.hidden, details.hidden] = [!identifiable, identifiable];
+  };
+  ctx.store.on("kind", showKind);
+  showKind();
+  built.main.append(nothingHidden, details);
+  return built;
 }
 
 async function meansByHead(array) {
   const [layers, heads, queries] = array.shape;
   const found = new Float32Array(layers * heads);
   for (let layer = 0; layer < layers; layer++) {
-    const numbers = await array.at(layer);
+    const numbers = await array.read(layer);
     for (let head = 0; head < heads; head++)
       found[layer * heads + head] = mean([...numbers.subarray(head * queries, (head + 1) * queries)]);
   }
   return found;
 }
 
-// A share of each head, all in a grid, and beside it what there is to see of the chosen one, which `showHead` shows.
-function sharesByHead(ctx, { label, name, said, caption, shares, read, chosen, showHead }) {
-  const grid = numberGrid(ctx, { label, name, said });
+// A fraction for each head in a grid, and beside it the details of the chosen head, drawn by `showHead`.
+function fractionGrid(ctx, { label, name, describe, caption, fractions, read, chosen, showHead }) {
+  const grid = numberGrid(ctx, { label, name, describe });
   const legend = makeLegend(ctx, caption);
-  const only = latest(ctx.failed);
+  const showLatest = keepLatest(ctx.failed);
   function showGrid() {
-    const array = shares();
+    const array = fractions();
     grid.element.hidden = legend.element.hidden = !array;
-    if (array) only(read(array), (found) => grid.show(array, found, 1));
+    if (array) showLatest(read(array), (found) => grid.show(array, found, 1));
     legend.show(1, false);
   }
   ctx.store.on("kind", showGrid);
@@ -111,60 +122,60 @@ function sharesByHead(ctx, { label, name, said, caption, shares, read, chosen, s
 function similaritySection(ctx) {
   const kinds = ctx.kindsOf("similarity");
   if (!kinds.length) return null;
-  const made = section(ctx, "similarity", "Learned similarity", [
-    "What a head holds to be alike, read from its weights alone: this does not depend on the text. A query x and a key y score x M y; the share of M that is symmetric is mutual (x finds y as alike as y finds x), and one half means no preference.",
-    "Eigenvalues of the symmetric part: above zero, tokens seek what resembles them in that direction; below zero, what is opposite. With none below zero, a token never finds itself unlike.",
+  const built = section(ctx, "similarity", "Learned similarity", [
+    "The similarity a head has learned, read from its parameters alone: it does not depend on the text. A query x and a key y score x M y; the symmetric part of M scores both directions alike, and a random M is half symmetric.",
+    "Eigenvalues of the symmetric part: above zero, tokens attend to tokens that resemble them in that direction; below zero, to opposite ones. If none is negative, the head has learned a metric.",
   ]);
-  made.side.append(kindChooser(ctx, kinds).element);
-  const array = (name) => ctx.sheet.find("similarity", ctx.kindIn(kinds), name);
+  built.side.append(kindChooser(ctx, kinds).element);
+  const array = (name) => ctx.viewData.find("similarity", ctx.kindIn(kinds), name);
   const plot = chart(ctx, { label: "Eigenvalues, largest first", name: "eigenvalues", widest: 640, height: 200 });
   const heading = make("h3", { class: "chosen" });
-  const said = make("p", { class: "verdict" });
-  const only = latest(ctx.failed);
+  const summary = make("p", { class: "verdict" });
+  const showLatest = keepLatest(ctx.failed);
 
   function showHead({ layer, head }) {
     const some = array("eigenvalues") || array("mutual") || array("positive");
     const [l, h] = [clamp(layer, some.shape[0]), clamp(head, some.shape[1])];
-    heading.textContent = `${ctx.kindIn(kinds)} · ${headSaid(some, l, h)}`;
+    heading.textContent = `${ctx.kindIn(kinds)} · ${headLabel(some, l, h)}`;
     const read = [
-      array("eigenvalues") && array("eigenvalues").at(l, h),
-      array("mutual") && array("mutual").at(l),
-      array("positive") && array("positive").at(l),
+      array("eigenvalues") && array("eigenvalues").read(l, h),
+      array("mutual") && array("mutual").read(l),
+      array("positive") && array("positive").read(l),
     ];
-    only(Promise.all(read), ([eigenvalues, mutual, positive]) => {
+    showLatest(Promise.all(read), ([eigenvalues, mutual, positive]) => {
       plot.element.hidden = !eigenvalues;
       const parts = [];
-      if (mutual) parts.push(`${percent(mutual[h])} of what it has learned is mutual.`);
-      if (positive) parts.push(positive[h] ? "No eigenvalue is below zero." : "Some eigenvalues are below zero.");
-      said.textContent = parts.join(" ");
+      if (mutual) parts.push(`${percent(mutual[h])} of its bilinear form is symmetric.`);
+      if (positive) parts.push(positive[h] ? "No eigenvalue is negative." : "Some eigenvalues are negative.");
+      summary.textContent = parts.join(" ");
       if (eigenvalues)
         plot.show({
-          x: [...eigenvalues].map((_, place) => String(place)),
+          x: [...eigenvalues].map((_, position) => String(position)),
           xName: "dimension",
           series: [{ name: "eigenvalue", values: eigenvalues, form: "bars" }],
         });
     });
   }
-  made.main.append(
-    sharesByHead(ctx, {
-      label: "mutual share of each head",
+  built.main.append(
+    fractionGrid(ctx, {
+      label: "symmetric fraction of each head",
       name: "mutual",
-      said: (value) => `${percent(value)} mutual`,
-      caption: "Mutual share.",
-      shares: () => array("mutual"),
-      read: (mutual) => mutual.at(),
-      chosen: [heading, said, plot.element],
+      describe: (value) => `${percent(value)} symmetric`,
+      caption: "Symmetric fraction.",
+      fractions: () => array("mutual"),
+      read: (mutual) => mutual.read(),
+      chosen: [heading, summary, plot.element],
       showHead,
     }),
   );
-  return made;
+  return built;
 }
 
 function faithfulnessSection(ctx) {
-  const [drop, score, error] = ["drop", "score", "error"].map((name) => ctx.sheet.find("faithfulness", "", name));
+  const [drop, score, error] = ["drop", "score", "error"].map((name) => ctx.viewData.find("faithfulness", "", name));
   if (!drop && !score) return null;
-  const made = section(ctx, "faithfulness", "Which view to trust", [
-    "Does a view point at what the model needs? The k inputs it ranks highest are removed, and the log-probability the prediction loses is measured: the higher, the better the view. One that does no better than random says nothing here. It holds for this text only.",
+  const built = section(ctx, "faithfulness", "Which view to trust", [
+    "The k inputs that a view ranks highest are removed, and the drop of the prediction's log-probability is measured: the larger the drop, the more faithful the view. A view no better than random order tells nothing here. This holds for this text only.",
   ]);
   const plot = chart(ctx, {
     label: "Log-probability lost when the top k inputs are removed",
@@ -174,7 +185,7 @@ function faithfulnessSection(ctx) {
     named: 150,
   });
   const table = make("table", { class: "scores" });
-  made.main.append(
+  built.main.append(
     make(
       "div",
       { class: "pair" },
@@ -184,21 +195,21 @@ function faithfulnessSection(ctx) {
   );
   plot.element.hidden = !drop;
   const plain = (text) => text.replace(/_/g, " ");
-  const only = latest(ctx.failed);
-  only(Promise.all([drop, score, error].map((array) => array && array.at())), ([drops, scores, errors]) => {
+  const showLatest = keepLatest(ctx.failed);
+  showLatest(Promise.all([drop, score, error].map((array) => array && array.read())), ([drops, scores, errors]) => {
     const methods = (drop || score).axes[0].entries.map((entry) => entry.text);
     if (drop) {
       const [, count] = drop.shape;
-      const series = methods.map((name, place) => ({
+      const series = methods.map((name, position) => ({
         name: plain(name),
-        values: drops.subarray(place * count, (place + 1) * count),
-        look: name === "random" ? "series-random" : `series-${place % 8}`,
+        values: drops.subarray(position * count, (position + 1) * count),
+        look: name === "random" ? "series-random" : `series-${position % 8}`,
       }));
       plot.show({ x: drop.axes[1].entries.map((entry) => entry.text), xName: "inputs removed (k)", series });
     }
     if (!score) return;
     const order = methods
-      .map((name, place) => [name, scores[place], errors && errors[place] ? ` ± ${written(errors[place], 2)}` : ""])
+      .map((name, position) => [name, scores[position], errors && errors[position] ? ` ± ${formatNumber(errors[position], 2)}` : ""])
       .sort((one, other) => other[1] - one[1]);
     table.append(
       make("caption", { text: "Mean over k; higher is better" }),
@@ -207,22 +218,22 @@ function faithfulnessSection(ctx) {
           "tr",
           { class: name === "random" ? "baseline" : null },
           make("th", { scope: "row", text: plain(name) }),
-          make("td", { text: written(value) + spread }),
+          make("td", { text: formatNumber(value) + spread }),
         ),
       ),
     );
   });
-  return made;
+  return built;
 }
 
 function positionsSection(ctx) {
-  const arrays = ctx.sheet.of("positions");
+  const arrays = ctx.viewData.of("positions");
   if (!arrays.length) return null;
-  const made = section(ctx, "positions", "Positions", [
-    "The vectors that tell the model where a token stands, one row a position. Rows that look alike are places the model can hardly tell apart by these vectors alone.",
+  const built = section(ctx, "positions", "Positions", [
+    "The vectors added to the tokens for their positions, one row per position. Similar rows are positions that the model can hardly distinguish by these vectors alone.",
   ]);
   const panel = make("div", { class: "panel" });
-  const only = arrays.map(() => latest(ctx.failed));
+  const showLatest = arrays.map(() => keepLatest(ctx.failed));
   arrays.forEach((array, number) => {
     const figure = matrixFigure(
       ctx,
@@ -231,58 +242,58 @@ function positionsSection(ctx) {
       [array.kind, array.name].filter(Boolean).join(" · "),
     );
     panel.append(figure.element);
-    only[number](array.at(), (values) => figure.show(values, ""));
+    showLatest[number](array.read(), (values) => figure.show(values, ""));
   });
-  made.main.append(panel);
-  return made;
+  built.main.append(panel);
+  return built;
 }
 
-// Views that need no drawing of their own: what they are called, and what they show.
-const OTHERS = {
+// Views without a section of their own: title and explanation.
+const GENERIC_VIEWS = {
   norms: [
     "Norms",
-    "Each weight times the length of the vector it fetches: a token that is looked at hard but carries next to nothing fades, and what a head really takes stands out.",
+    "Each weight times the norm of the value it weights: a key with a large weight but a small value fades, and what a head really takes stands out.",
   ],
   pooling: [
     "Pooling",
-    "How much each token counts in the one vector that the whole text becomes: the weights of the attention that gathers them, which sum to 1 in every hop.",
+    "The weight of each token in the vector of the text: the weights of attention pooling, which sum to 1 in every hop.",
   ],
   match: [
     "Why two texts match",
-    "What each pair of tokens, one of either text, adds to the cosine of the two: the numbers sum to it with nothing left over, and below zero a pair speaks against the match.",
+    "The contribution of each pair of tokens, one from each text, to the cosine of the two texts: the numbers sum to the cosine exactly, and a negative pair speaks against the match.",
   ],
   senses: [
     "One word in its sentences",
-    "The same word wherever it occurs, layer by layer: by itself it has one vector, and the farther apart two occurrences come to lie, the more differently the model reads them.",
+    "Every occurrence of one word, layer by layer: the static vector is the same for all, and the farther apart two contextual vectors are, the more differently the model reads them.",
   ],
   clusters: [
     "Clusters",
-    "Texts in groups of like meaning, by the directions of their vectors: the map is a flat picture of many dimensions, so groups that overlap here may still lie apart.",
+    "Texts grouped by the directions of their vectors (k-means). The plane shows two of many dimensions, so groups that overlap here may still be separate.",
   ],
 };
 
-// Any other array: its last two axes as a matrix, with a slider for each axis before them; a single axis as bars.
-function otherSection(ctx, view, arrays) {
-  const known = Object.hasOwn(KNOWN, view);
+// A generic array: its last two axes as a matrix, with a slider for each axis before them; a single axis as bars.
+function genericSection(ctx, view, arrays) {
+  const known = Object.hasOwn(SECTION_ARRAYS, view);
   const plain = view.replace(/_/g, " ") + (known ? ", more" : "");
-  const [title, ...explained] = Object.hasOwn(OTHERS, view) ? OTHERS[view] : [plain];
-  const made = section(ctx, known ? `${view}-more` : view, title, explained, [known ? "" : view]);
+  const [title, ...explained] = Object.hasOwn(GENERIC_VIEWS, view) ? GENERIC_VIEWS[view] : [plain];
+  const built = section(ctx, known ? `${view}-more` : view, title, explained, [known ? "" : view]);
   const single = ({ axes, shape }) => axes.length === 1 || (axes.length === 2 && shape[1] === 1);
-  made.main.append(...arrays.map((array) => (single(array) ? otherBars(ctx, array) : otherPanel(ctx, array))));
-  return made;
+  built.main.append(...arrays.map((array) => (single(array) ? genericBars(ctx, array) : genericPanel(ctx, array))));
+  return built;
 }
 
-function otherPanel(ctx, array) {
-  const figure = (array.axis("coordinate") ? mapFigure : matrixFigure)(ctx, array, array.title, array.said);
+function genericPanel(ctx, array) {
+  const figure = (array.axis("coordinate") ? mapFigure : matrixFigure)(ctx, array, array.title, array.description);
   const lead = array.axes.slice(0, -2);
   const chosen = lead.map(({ name, length }) => (name === "layer" ? length - 1 : 0));
-  const only = latest(ctx.failed);
-  const where = () => lead.map((axis, place) => `${axis.name} ${axis.entries[chosen[place]].text}`).join(", ");
-  const show = () => only(array.at(...chosen), (values) => figure.show(values, where()));
+  const showLatest = keepLatest(ctx.failed);
+  const where = () => lead.map((axis, position) => `${axis.name} ${axis.entries[chosen[position]].text}`).join(", ");
+  const show = () => showLatest(array.read(...chosen), (values) => figure.show(values, where()));
   const sliders = lead.map(
-    (axis, place) =>
-      slider(axis, chosen[place], (value) => {
-        chosen[place] = value;
+    (axis, position) =>
+      slider(axis, chosen[position], (value) => {
+        chosen[position] = value;
         show();
       }).element,
   );
@@ -290,13 +301,13 @@ function otherPanel(ctx, array) {
   return make("div", { class: "panel" }, figure.element, make("div", { class: "panel-side" }, ...sliders));
 }
 
-// Bars that have room for a name each, and letters of a name under a bar.
+// The most bars with a name each, and the letters of a name under a bar.
 const NAMED_BARS = 9;
 const BAR_LETTERS = 9;
 
-function otherBars(ctx, array) {
+function genericBars(ctx, array) {
   const [axis] = array.axes;
-  const plot = chart(ctx, { label: array.said, name: array.title, widest: 640, height: 180 });
+  const plot = chart(ctx, { label: array.description, name: array.title, widest: 640, height: 180 });
   const few = axis.length <= NAMED_BARS;
   const x = axis.entries.map((entry) => (axis.tokens && !few ? String(entry.index) : entry.text));
   const show = (values) =>
@@ -305,9 +316,9 @@ function otherBars(ctx, array) {
       xName: axis.name,
       axis: axis.tokens ? axis : null,
       ticks: few ? NAMED_BARS : 6,
-      letters: BAR_LETTERS,
+      maxLetters: BAR_LETTERS,
       series: [{ name: array.name, values, form: "bars" }],
     });
-  latest(ctx.failed)(array.at(), show);
+  keepLatest(ctx.failed)(array.read(), show);
   return plot.element;
 }

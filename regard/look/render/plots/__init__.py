@@ -1,4 +1,4 @@
-"""A sheet as a figure for paper or screen: one view, a row of panels for each kind. Needs the extra `plot`.
+"""View data as a figure: one view, a row of panels per kind of attention. Needs the extra `plot`.
 
     panel.py     what panels share: size, names, headings        maps.py     numbers over two axes, in colours
     caption.py   what was looked at, over the figure             lines.py    curves and bars
@@ -29,17 +29,17 @@ from regard.look.views.view_data import ViewArray, ViewData
 from regard.progress import warn
 
 MAX_ROW_WIDTH = 11.0
-"""Inches of panels beside each other; one alone may be wider."""
+"""Inches of a row of panels; a single panel may be wider."""
 
 FALLBACK_FONTS = [
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Arial Unicode MS", "PingFang SC", "Hiragino Sans", "Microsoft YaHei"),
     *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Thai", "Nirmala UI", "Segoe UI Emoji", "Noto Emoji"),
 ]
-"""For letters that matplotlib's own font does not have, where one of these is installed."""
+"""Fonts for characters missing from matplotlib's own font, used if installed."""
 
 
 def plot_view(view_data: ViewData, path: Path) -> Path:
-    """Draw the view of a sheet; the suffix says the form: .png, .svg or .pdf."""
+    """Draw one view; the suffix sets the format: .png, .svg or .pdf."""
     views = list(dict.fromkeys(array.view for array in view_data.arrays))
     if len(views) > 1:
         raise InputError(single_view_message(path, views))
@@ -61,12 +61,12 @@ def plot_view(view_data: ViewData, path: Path) -> Path:
 
 
 def single_view_message(path: Path, views: Sequence[str]) -> str:
-    """What to say where several views are to be drawn."""
+    """Return the message for a figure of several views."""
     return f"{path}: a figure shows one view; choose one of: {', '.join(views)}, or write {path.stem}.html"
 
 
 def _arrange_rows(panels: Sequence[ArrayPanel]) -> list[list[ArrayPanel]]:
-    """Panels of one kind stand beside each other, as far as there is room."""
+    """Arrange panels of one kind in rows, as far as they fit."""
     rows: list[list[ArrayPanel]] = []
     for panel in panels:
         room = MAX_ROW_WIDTH - sum(other.width for other in rows[-1]) if rows else 0.0
@@ -78,19 +78,21 @@ def _arrange_rows(panels: Sequence[ArrayPanel]) -> list[list[ArrayPanel]]:
 
 
 def _draw_row(subfigure: Any, row: Sequence[ArrayPanel], width: float, view_data: ViewData) -> None:
-    """Panels beside each other, from the left, each under its heading."""
+    """Draw a row of panels, left-aligned, each under its heading."""
     rest = width - sum(panel.width for panel in row) + 0.01
     cells = subfigure.subfigures(1, len(row) + 1, width_ratios=[*(panel.width for panel in row), rest])
     headings = [panel_heading(panel.array, panel.width) for panel in row]
     n_lines = max(said.count("\n") for said in headings)
     for cell, panel, said in zip(cells, row, headings, strict=False):
-        cell.suptitle(said + "\n" * (n_lines - said.count("\n")), fontsize=8)  # so that panels begin at one height
+        cell.suptitle(
+            said + "\n" * (n_lines - said.count("\n")), fontsize=8
+        )  # pad the headings so that panels begin at one height
         panel.draw(cell, view_data, panel.array)
 
 
 @contextmanager
 def _figure_style() -> Iterator[None]:
-    """Sizes and fonts for everything that is drawn; letters that no font has are counted as one warning."""
+    """Set sizes and fonts; characters missing from every font give one warning."""
     import matplotlib
     from matplotlib import font_manager
 
@@ -102,11 +104,11 @@ def _figure_style() -> Iterator[None]:
         warnings.filterwarnings("always", message="Glyph")
         yield
     if any("Glyph" in str(warning.message) for warning in caught):
-        warn("some letters are in no font that is installed here; the figure has boxes in their place")
+        warn("some characters are missing from the installed fonts; the figure shows boxes instead")
 
 
 def _choose_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel | None:
-    """How an array is drawn; not at all where it is only an error, or colours."""
+    """Choose the panel of an array; None for errors and labels."""
     names, shape = [axis.name for axis in array.axes], array.values.shape
     if array.value_kind in ("error", "label") or not array.values.numel():
         return None

@@ -1,4 +1,4 @@
-"""What a figure is of, in words over it: the text, what the model made of it, or how many texts there are.
+"""The caption over a figure: the text, the prediction, or the number of texts.
 
 a man is asleep                 one line for each text, shortened where it is long
 / somebody sleeps               a second text
@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from unicodedata import east_asian_width
 
 CAPTION_CHARACTERS_PER_INCH = 12.5
-"""Letters of a caption on an inch."""
+"""Characters of a caption per inch."""
 
 CAPTION_LINE_HEIGHT = 0.19
-"""Inches of a line."""
+"""Inches per line."""
 
 MAX_TEXT_LINES = 2
-"""Lines of one text; what does not fit is left out."""
+"""Lines of one text, at most."""
 
 ELLIPSIS = " …"
-"""After a text of which something is left out."""
+"""The end of a shortened text."""
 
 CAPTION_TEMPLATES = {
     ("text",): "{}",
@@ -30,13 +30,13 @@ CAPTION_TEMPLATES = {
     ("said",): "→ {}",
     ("word", "occurrences"): "“{}” occurs {:,} times",
     ("texts", "k"): "{:,} texts in {:,} clusters",
-    ("map_share",): "the map shows {:.0%} of how they differ",
+    ("map_share",): "the map shows {:.0%} of the variance",
 }
-"""How the facts about a sheet are said; others are not."""
+"""The templates of the facts that a caption shows."""
 
 
 def build_caption(about: Mapping[str, object], width: float) -> list[str]:
-    """The lines over a figure of so many inches."""
+    """Return the caption lines of a figure `width` inches wide."""
     said = [
         form.format(*map(about.get, facts)) for facts, form in CAPTION_TEMPLATES.items() if about.keys() >= set(facts)
     ]
@@ -44,13 +44,13 @@ def build_caption(about: Mapping[str, object], width: float) -> list[str]:
 
 
 def _wrap_text(text: str, n_characters: int) -> list[str]:
-    """A text in lines of so many letters, of which Chinese ones are twice as wide; what is too long ends in dots."""
+    """Wrap a text, counting East Asian characters twice; a text that is too long ends in dots."""
     line = " ".join(text.split())
     wide = sum(east_asian_width(letter) in "WF" for letter in line) / max(1, len(line))
     width = int(n_characters / (1 + wide))
     lines = textwrap.wrap(line, width, break_on_hyphens=False)
     if len(lines) <= MAX_TEXT_LINES:
         return lines
-    # Not by `max_lines`: of a last line without blanks that leaves nothing but the dots.
+    # Not `max_lines`: it would drop a last line without spaces and leave only the dots.
     last = textwrap.wrap(lines[MAX_TEXT_LINES - 1], width - len(ELLIPSIS), break_on_hyphens=False)[0]
     return [*lines[: MAX_TEXT_LINES - 1], last + ELLIPSIS]

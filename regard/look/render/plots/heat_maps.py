@@ -1,4 +1,4 @@
-"""Maps: numbers over two axes in colours. Of tokens one large map or many small ones, of heads, and of vectors."""
+"""Heat maps: of tokens one large map or small multiples, of heads, and of vectors."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 from jaxtyping import Float
 
 from regard.look.render.figures import diverging_colormap
-from regard.look.render.plots.panel import GREY, ArrayPanel, axis_labels, describe_signs
+from regard.look.render.plots.panel import GREY, ArrayPanel, are_numbered, axis_labels, balanced_grid, describe_signs
 from regard.look.views.view_data import Axis, ViewArray, ViewData
 
 MAX_LABELLED_TOKENS = 100
-"""Tokens along an axis that have room for a name each."""
+"""The most tokens along an axis with a label each."""
 SMALL_MAP_SIZE = 1.2
-"""Inches of a small map."""
+"""Width of a small map in inches."""
 MAX_SMALL_MAP_TOKENS, LABEL_SPACING = 24, 0.1
-"""Tokens of a small map that have room for a name each, and inches for each of these."""
+"""The most tokens of a small map with a label each, and the inches per label."""
 
 
 def token_map_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel:
-    """One large map where there is one, else a small one for each layer and head."""
+    """Return a large map for a single matrix, else small multiples by layer and head."""
     return (
         large_map_panel(view_data, array)
         if array.values[..., 0, 0].numel() == 1
@@ -29,13 +29,13 @@ def token_map_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel:
 
 
 def head_map_panel(array: ViewArray) -> ArrayPanel:
-    """A number for every head."""
+    """Return a panel with one number per head."""
     n_layers, n_heads = array.values.shape[:2]
     return ArrayPanel(array, _draw_head_map, max(2.6, 0.36 * n_heads + 1.1), max(1.9, 0.26 * n_layers + 1.0))
 
 
 def vector_map_panel(array: ViewArray, width: float) -> ArrayPanel:
-    """Numbers without a text."""
+    """Return a panel of numbers that are not over tokens."""
     return ArrayPanel(array, _draw_vector_map, width, 3.2)
 
 
@@ -48,13 +48,13 @@ def large_map_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel:
 
 
 def _axis_inches(n_tokens: int) -> float:
-    """Inches for so many tokens: each has room for its name, and a few have more."""
+    """Return the inches for so many labelled tokens; few tokens get more each."""
     named = min(n_tokens, MAX_LABELLED_TOKENS)
     return max(0.8, 0.13 * named + min(0.13 * named, 1.5))
 
 
 def _draw_large_map(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
-    """One map with the names of its tokens."""
+    """Draw one map with its token labels."""
     values, down, across = _orient_maps(array)
     axes = subfigure.add_subplot()
     image = axes.imshow(values[0], aspect="auto", interpolation="nearest", **_colour_scale(array))
@@ -86,20 +86,22 @@ def _small_maps_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel:
 
 
 def _small_map_labels(view_data: ViewData, array: ViewArray) -> tuple[list[str], list[str]]:
-    """What is down and across small maps, where every token has room for its name; else nothing."""
+    """Return the row and column labels of small maps, or none where they do not fit."""
     _, *axes = _orient_maps(array)
     down, across = (axis_labels(view_data, axis) for axis in axes)
-    return (down, across) if max(len(down), len(across)) <= MAX_SMALL_MAP_TOKENS else ([], [])
+    if max(len(down), len(across)) > MAX_SMALL_MAP_TOKENS:
+        return [], []
+    return down, [label.partition(" ")[0] for label in across] if are_numbered(across) else across
 
 
 def _grid_shape(array: ViewArray) -> tuple[int, int]:
-    """Rows and columns of small multiples: layers by heads; layers alone, six in a row."""
+    """Return rows and columns of small multiples: layers by heads, or layers alone, at most six in a row."""
     before = array.values.shape[:-2]
-    return (before[0], before[1]) if len(before) == 2 else (-(-before[0] // 6), min(6, before[0]))
+    return (before[0], before[1]) if len(before) == 2 else balanced_grid(before[0], 6)
 
 
 def _draw_small_maps(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
-    """A map for each layer and head, or for each layer, in the same colours."""
+    """Draw a map for each layer and head, or each layer, on one colour scale."""
     values, down, across = _orient_maps(array)
     grid = subfigure.subplots(*_grid_shape(array), squeeze=False)
     labelled = zip(array.axes[:-2], array.values.shape, strict=False)
@@ -128,18 +130,18 @@ def _draw_small_maps(subfigure: Any, view_data: ViewData, array: ViewArray) -> N
 
 
 def _draw_side_boundaries(axes: Any, view_data: ViewData, column_axis: Axis) -> None:
-    """A line where one side ends and the next begins."""
+    """Draw a line between the sides of an axis."""
     for place in np.cumsum([len(view_data.sides[side]) for side in column_axis.over])[:-1]:
         axes.axvline(place - 0.5, color=GREY, linewidth=0.6)
 
 
 def _colourbar_label(array: ViewArray, name: str) -> str:
-    """What stands at a scale of colours."""
+    """Return the label of a colour bar."""
     return "\n".join(filter(None, (name.replace("_", " "), describe_signs(array))))
 
 
 def _sign_label_inches(array: ViewArray) -> float:
-    """Inches that the meaning of two colours takes beside its scale."""
+    """Return the inches that the legend of two colours needs beside the colour bar."""
     return 0.3 if describe_signs(array) else 0.0
 
 
@@ -148,13 +150,13 @@ def _describe_axis(axis: Axis) -> str:
 
 
 def _orient_maps(array: ViewArray) -> tuple[Float[np.ndarray, "N R C"], Axis, Axis]:
-    """The maps of an array, and what is down and across; outputs are rows, so that they read down like a text."""
+    """Return the matrices of an array and their row and column axes; outputs are rows."""
     values, (down, across) = array.values.double().reshape(-1, *array.values.shape[-2:]), array.axes[-2:]
     return (values.mT.numpy(), across, down) if across.name == "output" else (values.numpy(), down, across)
 
 
 def _colour_scale(array: ViewArray) -> dict[str, Any]:
-    """A scale from white; where numbers lie on both sides of zero, blue above and orange below it."""
+    """Return a colour scale from white to blue, or for signed values from orange to blue."""
     limit = float(array.values.abs().max()) or 1.0
     if bool((array.values < 0).any()):
         return {"cmap": diverging_colormap(), "vmin": -limit, "vmax": limit}
@@ -162,7 +164,7 @@ def _colour_scale(array: ViewArray) -> dict[str, Any]:
 
 
 def _draw_vector_map(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
-    """Numbers without a text, as the classical picture of positions shows them."""
+    """Draw numbers that are not over tokens, as in the usual picture of sinusoidal positions."""
     axes = subfigure.add_subplot(xlabel=array.axes[-1].name, ylabel=array.axes[-2].name)
     image = axes.imshow(_orient_maps(array)[0][0], aspect="auto", interpolation="nearest", **_colour_scale(array))
     axes.locator_params(integer=True)
@@ -170,7 +172,7 @@ def _draw_vector_map(subfigure: Any, view_data: ViewData, array: ViewArray) -> N
 
 
 def _draw_head_map(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
-    """A number for every head: of its queries the most keys, the mean of anything else."""
+    """Draw one number per head: counts by their maximum over queries, other values by their mean."""
     values = array.values.double()
     if values.ndim > 2:
         values = values.amax(-1) if array.value_kind == "count" else values.mean(-1)

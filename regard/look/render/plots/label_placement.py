@@ -1,4 +1,4 @@
-"""Where the names of points go: near them, inside the frame, and upon nothing else; a name without room is left out.
+"""Label placement: near the points, inside the frame, without overlaps; a label without free space is left out.
 
 All lengths are in points, 72 to an inch, from the lower left corner of the frame.
 """
@@ -12,19 +12,19 @@ import numpy as np
 from jaxtyping import Float
 
 CHARACTER_WIDTH, LABEL_HEIGHT = 3.5, 8.0
-"""How wide a letter is, and how high a line."""
+"""The width of a character and the height of a line."""
 
 MARKER_RADIUS = 3.0
-"""From the middle of a marker to its edge."""
+"""The radius of a marker."""
 
 MIN_POINT_DISTANCE = 4.0
-"""Between points that are hardly told apart."""
+"""The distance below which points share a label."""
 
 Offset = tuple[float, float]
 
 
 class LabelLayout:
-    """A frame with points in it, and the names that have been put there."""
+    """A frame with points, and the labels placed in it so far."""
 
     def __init__(self, size: Offset, points: Float[np.ndarray, "N 2"]) -> None:
         self.size = size
@@ -34,7 +34,7 @@ class LabelLayout:
     def place_label(
         self, anchor: Offset, size: Offset, offsets: Iterable[Offset], *, may_cover_points: bool = False
     ) -> Offset | None:
-        """The first offset at which a name of this size has room, which it then takes; None where it has none."""
+        """Place a label at the first free offset and return the offset; None if no offset is free."""
         half = np.array(size) / 2
         for offset in offsets:
             middle = np.add(anchor, offset)
@@ -54,19 +54,19 @@ def _overlaps_any(box: Float[np.ndarray, " 4"], others: Float[np.ndarray, "N 4"]
 
 
 def label_size(name: str) -> Offset:
-    """The width and height of a name on one line."""
+    """Return the width and height of a label."""
     return CHARACTER_WIDTH * sum(2 if east_asian_width(letter) in "WF" else 1 for letter in name), LABEL_HEIGHT
 
 
 def adjacent_offsets(size: Offset) -> Iterator[Offset]:
-    """The middle of a name as seen from its point: right, left, then over and under it."""
+    """Yield label centres relative to a point: right, left, above, below."""
     across, up = size[0] / 2 + MARKER_RADIUS + 1, size[1] / 2 + MARKER_RADIUS
     yield from ((across, 0.0), (-across, 0.0))
     yield from ((x, y) for y in (up, -up) for x in (size[0] / 2, -size[0] / 2, 0.0))
 
 
 def ring_offsets() -> Iterator[Offset]:
-    """In the middle, and in growing rings around it."""
+    """Yield the centre, then offsets on growing rings around it."""
     yield 0.0, 0.0
     for radius in (12.0, 18.0, 26.0, 36.0, 48.0):
         for angle in np.linspace(0, 2 * np.pi, 12, endpoint=False):
@@ -74,7 +74,7 @@ def ring_offsets() -> Iterator[Offset]:
 
 
 def group_close_points(points: Float[np.ndarray, "N 2"]) -> list[list[int]]:
-    """Points that are hardly told apart, which share a name."""
+    """Return groups of points that nearly coincide and share a label."""
     groups: list[list[int]] = []
     for number, point in enumerate(points):
         near = (group for group in groups if np.hypot(*(points[group[0]] - point)) < MIN_POINT_DISTANCE)
@@ -86,7 +86,7 @@ def group_close_points(points: Float[np.ndarray, "N 2"]) -> list[list[int]]:
 
 
 def farthest_point_order(points: Float[np.ndarray, "N 2"], max_points: int) -> Iterator[int]:
-    """So many points from all over: first the one in the middle, then always the one farthest from those before it."""
+    """Yield points by farthest-point sampling, beginning with the one nearest to the centre."""
     number = int(np.hypot(*(points - points.mean(0)).T).argmin())
     away = np.full(len(points), np.inf)
     for _ in range(min(max_points, len(points))):

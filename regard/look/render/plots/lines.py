@@ -1,4 +1,4 @@
-"""Lines and bars: what changes with the layer, eigenvalues, what a prediction loses, a number for each token."""
+"""Line and bar panels: values by layer, eigenvalues, faithfulness curves, one value per token."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import numpy as np
 
 from regard.look.render.figures import LINE_STYLES, NEGATIVE_COLOUR, POSITIVE_COLOUR
 from regard.look.render.plots.panel import GREY, ArrayPanel, axis_labels, describe_signs
-from regard.look.views.titles import is_fraction
+from regard.look.views.titles import bar_limit, is_fraction
 from regard.look.views.view_data import ViewArray, ViewData
 
 MAX_LAYER_TICKS = 13
-"""Layers that are named along an axis."""
+"""Layer labels along an axis, at most."""
 
 
 def eigenvalue_panel(array: ViewArray) -> ArrayPanel:
-    """A line for every head."""
+    """Return a panel with a line per head."""
     return ArrayPanel(array, _draw_eigenvalues, 5.0, 3.0)
 
 
 def faithfulness_panel(array: ViewArray) -> ArrayPanel:
-    """A line for every view that is compared."""
+    """Return a panel with a line per compared view."""
     return ArrayPanel(array, _draw_faithfulness, 5.8, 3.0)
 
 
 def layer_curve_panel(array: ViewArray) -> ArrayPanel:
-    """What changes from layer to layer."""
+    """Return a panel of values by layer."""
     return ArrayPanel(array, _draw_layer_curve, 4.1, 2.6)
 
 
 def bar_panel(array: ViewArray) -> ArrayPanel:
-    """A bar for each token or method."""
+    """Return a panel with a bar per token or method."""
     return ArrayPanel(array, _draw_bars, 4.2, 0.17 * len(array.values) + 1.0 + (0.3 if _sign_label(array) else 0.0))
 
 
 def _draw_eigenvalues(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
-    """Of all heads, largest first; darker for a deeper layer."""
+    """Draw the eigenvalues of all heads, largest first; deeper layers are darker."""
     from matplotlib import colormaps
 
     axes = subfigure.add_subplot(xlabel="rank", ylabel="eigenvalue")
@@ -52,12 +52,12 @@ def _draw_eigenvalues(subfigure: Any, view_data: ViewData, array: ViewArray) -> 
 
 
 def _draw_faithfulness(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
-    """A line for each view over the number of inputs that are taken away."""
+    """Draw a line per view over the number of removed inputs."""
     removed = [int(label) for label in array.axes[1].labels]
-    axes = subfigure.add_subplot(xlabel="inputs taken away", ylabel="log-probability lost")
+    axes = subfigure.add_subplot(xlabel="inputs removed", ylabel="drop of the log-probability")
     for place, (method, values) in enumerate(zip(array.axes[0].labels, array.values.numpy(), strict=True)):
         colour, marker = _line_style(method, place)
-        # Lines and markers at the same place stay visible, a thin one upon a thick one.
+        # Coinciding lines and markers stay visible: thin ones are drawn over thick ones.
         style = {"marker": marker, "markersize": max(4.5, 9 - 2 * place), "linewidth": max(1.0, 2.8 - 0.4 * place)}
         if method == "random":
             style = {"linestyle": "--", "linewidth": 1.5}
@@ -67,7 +67,7 @@ def _draw_faithfulness(subfigure: Any, view_data: ViewData, array: ViewArray) ->
 
 
 def _draw_layer_curve(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
-    """A curve over the layers; of numbers for each token, all of them pale and their mean."""
+    """Draw a curve over the layers; of values per token, all of them pale and their mean."""
     values = array.values.double().numpy()
     layers, labels = range(len(values)), view_data.labels(array.axes[0], len(values))
     axes = subfigure.add_subplot(xlabel="layer", ylabel="share" if is_fraction(array) else "")
@@ -83,7 +83,7 @@ def _draw_layer_curve(subfigure: Any, view_data: ViewData, array: ViewArray) -> 
 
 
 def _draw_bars(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
-    """A number for each token or method, with its standard error where there is one."""
+    """Draw a bar per token or method, with its standard error if available."""
     labels = axis_labels(view_data, array.axes[0], len(array.values))
     values = array.values.flatten().numpy()
     error = next(
@@ -98,7 +98,10 @@ def _draw_bars(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
     spread = None if error is None else error.flatten().numpy()
     axes.barh(range(len(labels)), values, color=_bar_colours(array, labels), xerr=spread)
     axes.set_yticks(range(len(labels)), [label.replace("_", " ") for label in labels])
-    axes.set_ylim(len(labels) - 0.4, -0.6)  # not a margin: of many bars that would be several wide
+    axes.set_ylim(len(labels) - 0.4, -0.6)  # a relative margin would be several bars wide
+    if limit := bar_limit(array):
+        low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
+        axes.set_xlim(min(low, -limit if low < 0 else 0.0), max(high, limit))
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
     if (values < 0).any():
@@ -106,14 +109,14 @@ def _draw_bars(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
 
 
 def _bar_colours(array: ViewArray, labels: Sequence[str]) -> list[str]:
-    """Methods in the colours of their lines; of other numbers blue is above zero and orange below."""
+    """Return the colours of bars: of methods those of their lines, else blue for positive and orange for negative."""
     if array.axes[0].name == "method":
         return [_line_style(label, place)[0] for place, label in enumerate(labels)]
     return [POSITIVE_COLOUR if value >= 0 else NEGATIVE_COLOUR for value in array.values.flatten().tolist()]
 
 
 def _sign_label(array: ViewArray) -> str:
-    """What the colours of bars mean; those of methods only tell them apart."""
+    """Return the legend of bar colours; those of methods need none."""
     return "" if array.axes[0].name == "method" else describe_signs(array)
 
 
@@ -122,6 +125,6 @@ def _line_style(method: str, index: int) -> tuple[str, str]:
 
 
 def _place_legend_outside(axes: Any) -> None:
-    """A legend that covers nothing."""
+    """Place the legend outside the axes."""
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,34 +1,34 @@
-"""What all panels of a figure share: their size, the names along their axes, and what they are called.
+"""Panels of a figure: size, axis labels and headings.
 
-A panel shows one array of a sheet; maps.py, lines.py and points.py draw it, and plots/__init__.py sets them in rows.
+A panel shows one array; heat_maps.py, lines.py and scatter.py draw it, and plots/__init__.py arranges panels in rows.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from regard.look.views.titles import array_title
 from regard.look.views.view_data import Axis, ViewArray, ViewData
 
 MAX_LABEL_LENGTH = 24
-"""Letters of a name that are written."""
+"""Characters of a label, at most."""
 TITLE_CHARACTERS_PER_INCH = 14
-"""Letters of a title on an inch."""
+"""Characters of a title per inch."""
 GREY = "#666666"
 
 SIGN_DESCRIPTIONS = {
     **dict.fromkeys(("gradient_x_input", "integrated_gradients"), ("raises the {}", "lowers it")),
     **dict.fromkeys(("evidence", "of_text", "of_pair"), ("adds to the cosine", "takes from it")),
 }
-"""What a number above zero says and what one below, by the name of an array, where that is more than its sign."""
+"""The meaning of positive and negative values, by array name."""
 
 DrawArray = Callable[[Any, ViewData, ViewArray], None]
 
 
 class ArrayPanel(NamedTuple):
-    """An array, how to draw it, and the size of that in inches."""
+    """An array, the function that draws it, and its size in inches."""
 
     array: ViewArray
     draw: DrawArray
@@ -37,7 +37,7 @@ class ArrayPanel(NamedTuple):
 
 
 def panel_heading(array: ViewArray, width: float) -> str:
-    """What a panel of so many inches shows, and of which layer and head where they are chosen; in lines of a length."""
+    """Return the wrapped heading of a panel, with the layer and head if they are selected."""
     one = [axis for axis in array.axes if axis.name in ("layer", "head") and len(axis.labels) == 1]
     said, letters = (
         ", ".join([array_title(array), *(f"{axis.name} {axis.labels[0]}" for axis in one)]),
@@ -49,7 +49,7 @@ def panel_heading(array: ViewArray, width: float) -> str:
 
 
 def describe_signs(array: ViewArray) -> str:
-    """What the colours of its numbers mean, a line for each; nothing where one colour says but how much there is."""
+    """Return the meaning of the colours of signed values, one per line; empty for plain amounts."""
     above, below = SIGN_DESCRIPTIONS.get(array.name, ("above zero", "below"))
     explained = "score" if array.axes[-1].labels == ("score",) else "log-probability"
     said = f"blue {above.format(explained)}"
@@ -59,10 +59,22 @@ def describe_signs(array: ViewArray) -> str:
 
 
 def axis_labels(view_data: ViewData, axis: Axis, length: int = 0) -> list[str]:
-    """What stands along an axis, as far as there is room for it."""
-    return [truncate(name, MAX_LABEL_LENGTH) for name in view_data.labels(axis, length)]
+    """Return the labels along an axis, shortened; numbered names (look/corpus/senses.py) stay whole."""
+    labels = view_data.display_labels(axis, length)
+    return labels if are_numbered(labels) else [truncate(name, MAX_LABEL_LENGTH) for name in labels]
+
+
+def are_numbered(labels: Sequence[str]) -> bool:
+    """Return True if labels begin with their numbers, from 1, and a name follows."""
+    return all(label.startswith(f"{number} ") for number, label in enumerate(labels, 1))
+
+
+def balanced_grid(count: int, max_columns: int) -> tuple[int, int]:
+    """Return rows and columns for so many small panels, with as few empty cells as possible."""
+    rows = -(-count // max_columns)
+    return rows, -(-count // rows)
 
 
 def truncate(text: str, max_length: int) -> str:
-    """The text, or as much of it as there is room for."""
+    """Return the text, shortened to fit."""
     return text if len(text) <= max_length else text[: max_length - 1] + "…"

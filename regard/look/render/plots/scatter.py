@@ -1,6 +1,6 @@
-"""Maps of points: one large map with a legend of its groups, or a small one for each layer.
+"""Scatter plots: one large plot with a legend of its groups, or a small one per layer.
 
-Few points have their names; of many, those that have room for one. A group has its number near its middle.
+Few points are all labelled; of many, those with free space. A group has its number near its centre.
 """
 
 from __future__ import annotations
@@ -22,33 +22,41 @@ from regard.look.render.plots.label_placement import (
     label_size,
     ring_offsets,
 )
-from regard.look.render.plots.panel import GREY, TITLE_CHARACTERS_PER_INCH, ArrayPanel, axis_labels, truncate
+from regard.look.render.plots.panel import (
+    GREY,
+    TITLE_CHARACTERS_PER_INCH,
+    ArrayPanel,
+    are_numbered,
+    axis_labels,
+    balanced_grid,
+    truncate,
+)
 from regard.look.views.view_data import ViewArray, ViewData
 
 SMALL_SCATTER_SIZE, LARGE_SCATTER_SIZE = 2.1, 5.8
-"""Inches of a small map and of a large one."""
+"""Inches of a small and of a large plot."""
 MIN_ASPECT, MAX_ASPECT = 0.5, 0.85
-"""The height of a large map by its width."""
+"""Limits of height divided by width of a large plot."""
 SCATTERS_PER_ROW = 4
-"""Small maps in a row."""
+"""Small plots per row, at most."""
 RELATIVE_MARGIN = 0.08
-"""Around the points, by the longer of their sides."""
+"""Margin around the points, as a fraction of their larger extent."""
 MAX_LABELLED_POINTS = 30
-"""Points of which each has a name."""
+"""The most points that are all labelled."""
 MAX_LABELS, CANDIDATES_PER_LABEL = 24, 5
-"""Names on a map of many, and for each of them so many points are tried."""
+"""Labels on a plot of many points, and candidate points tried per label."""
 MAX_LEGEND_GROUPS = 24
-"""Groups in a legend."""
+"""Groups in a legend, at most."""
 LEGEND_LINE_HEIGHT, LEGEND_WIDTH = 0.17, 3.0
-"""Inches of a line of the legend, and of its names."""
+"""Inches of a legend line, and of its names."""
 MAX_LEGEND_NAME_LENGTH = 34
-"""Letters of a name in the legend."""
+"""Characters of a name in the legend."""
 
 PlanePoints = Float[np.ndarray, "N 2"]
 
 
 def scatter_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel:
-    """One large map, or small ones, four in a row, with the names of their points below."""
+    """Return one large plot, or small ones with the names of their points below."""
     count = array.values[..., 0, 0].numel()
     if count == 1:
         groups = _find_group_array(view_data, array)
@@ -58,15 +66,14 @@ def scatter_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel:
         )
         beside_it = 0.0 if groups is None else LEGEND_WIDTH if groups.names else 0.9
         return ArrayPanel(array, _draw_large_scatter, LARGE_SCATTER_SIZE + beside_it, max(tall, listed) + 0.4)
-    width = max(4.2, SMALL_SCATTER_SIZE * min(SCATTERS_PER_ROW, count) + 0.3)
+    n_rows, n_columns = balanced_grid(count, SCATTERS_PER_ROW)
+    width = max(4.2, SMALL_SCATTER_SIZE * n_columns + 0.3)
     below = 0.11 * len(_numbered_names(view_data, array, width).splitlines())
-    return ArrayPanel(
-        array, _draw_small_scatters, width, (SMALL_SCATTER_SIZE + 0.15) * -(-count // SCATTERS_PER_ROW) + 0.4 + below
-    )
+    return ArrayPanel(array, _draw_small_scatters, width, (SMALL_SCATTER_SIZE + 0.15) * n_rows + 0.4 + below)
 
 
 def _aspect_ratio(points: PlanePoints) -> float:
-    """The height of a map by its width, as its points have it, within limits."""
+    """Return height divided by width of the points' extent, within limits."""
     across, up = np.ptp(points, 0) + 2 * _data_margin(points)
     return float(min(MAX_ASPECT, max(MIN_ASPECT, up / across)))
 
@@ -76,12 +83,12 @@ def _data_margin(points: PlanePoints) -> float:
 
 
 def _find_group_array(view_data: ViewData, array: ViewArray) -> ViewArray | None:
-    """The groups of the points, where they are in some."""
+    """Return the array of group labels, if there is one."""
     return next((other for other in view_data.arrays_of(array.view) if other.value_kind == "label"), None)
 
 
 def _draw_large_scatter(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
-    """Points where they lie, in the colours of their groups."""
+    """Draw the points in the colours of their groups."""
     points = array.values.double().reshape(-1, 2).numpy()
     groups = _find_group_array(view_data, array)
     labels = np.zeros(len(points), int) if groups is None else groups.values.numpy()
@@ -100,7 +107,7 @@ def _draw_large_scatter(subfigure: Any, view_data: ViewData, array: ViewArray) -
 
 
 def _fit_axes(axes: Any, points: PlanePoints, size: Offset) -> tuple[LabelLayout, PlanePoints]:
-    """Equal scales, and room around the points; where these lie in a frame of so many points of length."""
+    """Set equal scales with a margin; return the label layout and the points in its coordinates."""
     room, middle = _data_margin(points), (points.min(0) + points.max(0)) / 2
     scale = float((np.array(size) / (np.ptp(points, 0) + 2 * room)).min())
     low, high = middle - np.array(size) / (2 * scale), middle + np.array(size) / (2 * scale)
@@ -118,7 +125,7 @@ def _draw_points(axes: Any, points: PlanePoints, n_points: int, label: int, entr
 def _draw_group_numbers(
     axes: Any, layout: LabelLayout, points: PlanePoints, layout_points: PlanePoints, labels: Int[np.ndarray, " N"]
 ) -> None:
-    """The number of each group in its middle; beside it, with a line, where it would cover few points or another."""
+    """Draw the number of each group at its centre, or beside it with a line where it would cover others."""
     for label in np.unique(labels).tolist():
         colour, own = LINE_STYLES[label % len(LINE_STYLES)][0], labels == label
         size = (6.0 * len(str(label)) + 5, 12.0)
@@ -139,7 +146,7 @@ def _legend_entry(groups: ViewArray, label: int) -> str:
 
 
 def _draw_legend(axes: Any, groups: ViewArray) -> None:
-    """The groups beside the map: their numbers, how many points they have, and one that stands for each."""
+    """Draw the legend of groups: number, size and a representative."""
     handles, entries = axes.get_legend_handles_labels()
     left_out = len(entries) - MAX_LEGEND_GROUPS
     said = f"{groups.name} (size)" + (", and what is nearest to its centre" if groups.names else "")
@@ -160,7 +167,7 @@ def _draw_legend(axes: Any, groups: ViewArray) -> None:
 def _draw_point_names(
     axes: Any, layout: LabelLayout, points: PlanePoints, layout_points: PlanePoints, labels: Sequence[str]
 ) -> None:
-    """Names beside their points, as many as have room, from all over the map."""
+    """Label points spread over the plot, as many as have free space."""
     named = 0
     for number in farthest_point_order(layout_points, CANDIDATES_PER_LABEL * MAX_LABELS):
         size, at = label_size(labels[number]), layout_points[number]
@@ -172,7 +179,7 @@ def _draw_point_names(
 
 
 def _annotate_point(axes: Any, name: str, point: Float[np.ndarray, " 2"], offset: Offset) -> None:
-    """A name with its middle at an offset from a point; what it is narrower than thought is left on its far side."""
+    """Draw a label centred at an offset from a point, aligned to the side of the point."""
     half, (across, up) = label_size(name)[0] / 2, offset
     side = "left" if across > 0 else "right" if across < 0 else "center"
     near = across - np.sign(across) * half
@@ -181,9 +188,9 @@ def _annotate_point(axes: Any, name: str, point: Float[np.ndarray, " 2"], offset
 
 
 def _draw_small_scatters(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
-    """A map for each layer, with numbers for points, together where these are at one place; names stand below."""
+    """Draw a plot per layer with numbered points and their names below; coinciding points share a label."""
     values = array.values.double().reshape(-1, *array.values.shape[-2:]).numpy()
-    grid = subfigure.subplots(-(-len(values) // SCATTERS_PER_ROW), min(SCATTERS_PER_ROW, len(values)), squeeze=False)
+    grid = subfigure.subplots(*balanced_grid(len(values), SCATTERS_PER_ROW), squeeze=False)
     groups = _find_group_array(view_data, array)
     colours = np.zeros(values.shape[1], int) if groups is None else groups.values.numpy()
     for axes, points, where in zip(grid.flat, values, view_data.labels(array.axes[0], len(values)), strict=False):
@@ -198,12 +205,12 @@ def _draw_small_scatters(subfigure: Any, view_data: ViewData, array: ViewArray) 
         axes.set_title(f"{array.axes[0].name} {where}", fontsize=7)
     for axes in grid.flat[len(values) :]:
         axes.set_axis_off()
-    below = _numbered_names(view_data, array, subfigure.get_figure(root=True).get_figwidth())
+    below = _numbered_names(view_data, array, subfigure.bbox.width / subfigure.get_figure(root=True).dpi)
     subfigure.supxlabel(below, fontsize=6, x=0.01, ha="left", color=GREY)
 
 
 def _numbered_names(view_data: ViewData, array: ViewArray, width: float) -> str:
-    """The numbers and names of few points, in lines of so many inches."""
+    """Return the numbered names of few points, wrapped to `width` inches."""
     labels = _number_labels(axis_labels(view_data, array.axes[-2], array.values.shape[-2]))
     return (
         textwrap.fill("    ".join(labels), int(1.6 * TITLE_CHARACTERS_PER_INCH * width))
@@ -213,7 +220,7 @@ def _numbered_names(view_data: ViewData, array: ViewArray, width: float) -> str:
 
 
 def _number_labels(labels: Sequence[str]) -> list[str]:
-    """Names behind their numbers, from 1, with which some begin already (look/corpus/senses.py)."""
-    if all(label.split(" ")[0] == str(number) for number, label in enumerate(labels, 1)):
+    """Return names with their numbers from 1, which some already have (look/corpus/senses.py)."""
+    if are_numbered(labels):
         return list(labels)
     return [f"{number} {label}".rstrip() for number, label in enumerate(labels, 1)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from figure_contents import texts, within
-from sample_view_data import sheet as made_up
+from sample_view_data import make_view_data
 
 from regard.look.render.plots.caption import MAX_TEXT_LINES, build_caption
 from regard.look.views.view_data import ViewData
@@ -27,7 +27,7 @@ from regard.look.views.view_data import ViewData
     ],
     ids=["translator", "classifier", "match", "senses", "clusters", "nothing", "lines"],
 )
-def test_what_is_said_of_a_sheet(about: dict[str, object], said: list[str]) -> None:
+def test_caption_of_view_data(about: dict[str, object], said: list[str]) -> None:
     assert build_caption(about, 6.0) == said
 
 
@@ -42,10 +42,10 @@ def test_a_long_text_is_cut_and_that_is_seen(text: str) -> None:
 
 @pytest.mark.parametrize("kind", ["encoder", "cross"])
 def test_the_caption_is_over_the_figure_and_covers_nothing(kind: str, drawn: Callable[[ViewData], Any]) -> None:
-    sheet = made_up(("encoder", "decoder", "cross"), n_layers=1, n_heads=1)
-    arrays = [array for array in sheet.arrays_of("attention") if array.kind == kind]
+    data = make_view_data(("encoder", "decoder", "cross"), n_layers=1, n_heads=1)
+    arrays = [array for array in data.arrays_of("attention") if array.kind == kind]
     about = {"text": "the pilot " * 90, "target": "$x$ le pilote", "said": "so"}
-    figure = drawn(replace(sheet, arrays=arrays, about=about))
+    figure = drawn(replace(data, arrays=arrays, about=about))
     assert within(figure)
     above = figure._suptitle.get_window_extent()
     assert figure.bbox.x0 <= above.x0
@@ -53,4 +53,4 @@ def test_the_caption_is_over_the_figure_and_covers_nothing(kind: str, drawn: Cal
     assert above.y1 <= figure.bbox.y1
     assert max(part.bbox.y1 for part in figure.subfigs) <= above.y0 + 1
     assert "→ $x$ le pilote\n→ so" in figure._suptitle.get_text()
-    assert not any("pilot" in text for text in texts(drawn(replace(sheet, arrays=arrays, about={}))) if "\n" in text)
+    assert not any("pilot" in text for text in texts(drawn(replace(data, arrays=arrays, about={}))) if "\n" in text)

@@ -14,13 +14,14 @@ import pytest
 import torch
 from figure_contents import maps, texts, within
 from sample_targets import one_stack, translator
-from sample_view_data import sheet as made_up
+from sample_view_data import make_view_data
 from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.look.compute.look_target import LookTarget
 from regard.look.inspection import Inspection
 from regard.look.render.plots import plot_view
+from regard.look.render.plots.panel import balanced_grid
 from regard.look.views.registry import VIEWS
 from regard.look.views.titles import ARRAY_DESCRIPTIONS
 from regard.look.views.view_data import Axis, ViewArray, ViewData
@@ -79,7 +80,7 @@ def test_attribution_is_a_map_for_every_layer_and_curves(drawn: Callable[[ViewDa
 
 
 @pytest.mark.parametrize(("view", "name", "share"), [("attribution", "strayed", True), ("shared", "strayed", False)])
-def test_the_axis_of_a_share_ends_at_one_whatever_is_said_of_it(
+def test_the_axis_of_a_fraction_ends_at_1(
     view: str, name: str, share: bool, drawn: Callable[[ViewData], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ARRAY_DESCRIPTIONS, "attribution.strayed", "tokens of which another input has more")
@@ -90,25 +91,25 @@ def test_the_axis_of_a_share_ends_at_one_whatever_is_said_of_it(
 
 
 def test_one_large_map_has_the_names_of_its_tokens(drawn: Callable[[ViewData], Any]) -> None:
-    sheet = made_up(("cross",), source=60, target=3, n_layers=1, n_heads=1)
-    (axes,) = maps(drawn(ViewData(sheet.sides, list(sheet.arrays_of("attention")))))
-    assert [label.get_text() for label in axes.get_xticklabels()] == sheet.sides["encoder"]
-    assert [label.get_text() for label in axes.get_yticklabels()] == sheet.sides["decoder"]
+    data = make_view_data(("cross",), source=60, target=3, n_layers=1, n_heads=1)
+    (axes,) = maps(drawn(ViewData(data.sides, list(data.arrays_of("attention")))))
+    assert [label.get_text() for label in axes.get_xticklabels()] == data.sides["encoder"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == data.sides["decoder"]
 
 
 @pytest.mark.parametrize(("source", "target"), [(3, 3), (4, 24), (24, 4), (24, 24), (25, 4)])
 def test_small_maps_of_few_tokens_have_their_names_at_the_edge(
     source: int, target: int, drawn: Callable[[ViewData], Any]
 ) -> None:
-    sheet = made_up(("cross",), source=source, target=target, n_layers=2, n_heads=3)
-    figure = drawn(ViewData(sheet.sides, list(sheet.arrays_of("attention"))))
+    data = make_view_data(("cross",), source=source, target=target, n_layers=2, n_heads=3)
+    figure = drawn(ViewData(data.sides, list(data.arrays_of("attention"))))
     named = source <= 24
     for place, axes in enumerate(maps(figure)):
         down, across = (
             [label.get_text() for label in each] for each in (axes.get_yticklabels(), axes.get_xticklabels())
         )
-        assert down == (sheet.sides["decoder"] if named and place % 3 == 0 else [])
-        assert across == (sheet.sides["encoder"] if named and place >= 3 else [])
+        assert down == (data.sides["decoder"] if named and place % 3 == 0 else [])
+        assert across == (data.sides["encoder"] if named and place >= 3 else [])
         boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
         assert all(abs(a.y0 - b.y0) >= 0.8 * a.height for a, b in pairwise(boxes))
     assert within(figure)
@@ -118,8 +119,8 @@ def test_small_maps_of_few_tokens_have_their_names_at_the_edge(
 def test_names_do_not_overlap_and_nothing_is_cut_off(
     source: int, target: int, drawn: Callable[[ViewData], Any]
 ) -> None:
-    sheet = made_up(("cross",), source=source, target=target, n_layers=1, n_heads=1)
-    figure = drawn(ViewData(sheet.sides, list(sheet.arrays_of("attention"))))
+    data = make_view_data(("cross",), source=source, target=target, n_layers=1, n_heads=1)
+    figure = drawn(ViewData(data.sides, list(data.arrays_of("attention"))))
     (axes,) = maps(figure)
     assert within(figure)
     boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
@@ -155,7 +156,7 @@ def colour(rgba: tuple[float, ...]) -> str:
         ("x", "y", "", "blue above zero,\norange below"),
     ],
 )
-def test_bars_say_what_sign_and_colour_mean(
+def test_bars_explain_sign_and_colour(
     view: str, name: str, output: str, meant: str, drawn: Callable[[ViewData], Any]
 ) -> None:
     axes = (Axis("input", ("encoder",)), *([Axis("output", labels=(output,))] if output else []))
@@ -180,7 +181,7 @@ def test_where_nothing_is_below_zero_there_is_one_colour(
 
 
 def test_bars_of_methods_have_their_own_colours_also_below_zero(drawn: Callable[[ViewData], Any]) -> None:
-    found = made_up(("encoder",))
+    found = make_view_data(("encoder",))
     score = next(array for array in found.arrays_of("faithfulness") if array.name == "score")
     drop = next(array for array in found.arrays_of("faithfulness") if array.name == "drop")
     lines, bars = drawn(replace(found, arrays=[drop, replace(score, values=-score.values)])).axes
@@ -272,9 +273,28 @@ def test_an_svg_is_xml_and_holds_the_tokens(tmp_path: Path) -> None:
 
 
 def test_a_figure_shows_one_view(tmp_path: Path) -> None:
-    sheet = made_up(("cross",))
+    data = make_view_data(("cross",))
     with pytest.raises(InputError) as caught:
-        plot_view(sheet, tmp_path / "figure.png")
+        plot_view(data, tmp_path / "figure.png")
     assert "a figure shows one view; choose one of: attention, effective, " in str(caught.value)
     assert str(caught.value).endswith("or write figure.html")
     assert not list(tmp_path.iterdir())
+
+
+def test_numbered_labels_stay_whole_and_columns_have_their_numbers(drawn: Callable[[ViewData], Any]) -> None:
+    names = ["1 she never drinks tea before breakfast", "2 iced tea"]
+    axes = (Axis("layer"), Axis("occurrence", ("occurrence",)), Axis("other", ("occurrence",)))
+    distance = ViewArray("senses", "", "distance", axes, torch.rand(3, 2, 2))
+    figure = drawn(ViewData({"occurrence": names}, [distance]))
+    assert set(names) <= set(texts(figure))
+    assert {"1", "2"} <= set(texts(figure))
+
+
+def test_small_panels_leave_few_cells_empty() -> None:
+    assert [balanced_grid(count, 4) for count in (1, 4, 5, 6, 8, 9)] == [(1, 1), (1, 4), (2, 3), (2, 3), (2, 4), (3, 3)]
+
+
+def test_a_bar_of_a_small_convergence_delta_is_short(drawn: Callable[[ViewData], Any]) -> None:
+    delta = ViewArray("gradients", "", "gap", (Axis("output", labels=("positive",)),), torch.tensor([0.0032]))
+    (axes,) = (axes for axes in drawn(ViewData({}, [delta])).axes if axes.patches)
+    assert axes.get_xlim()[1] >= 1.0

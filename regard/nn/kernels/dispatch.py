@@ -1,0 +1,212 @@
+"""Choose for each operation the kernel that runs it: the one place where layers and kernels meet.
+
+Layers call the operations below and know of no kernel. An operation tries the kernels of its lines in `TABLE` from top
+to bottom and takes the first that `supports` its inputs; if none does, or kernels are switched off, plain.py computes
+the same. To add a kernel: a file and a line. To drop one: delete both.
+
+In a graph that torch.compile makes, the choice is made while it is traced and stays as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.nn.kernels import plain
+from regard.nn.kernels.tracing import constant_in_graphs
+from regard.nn.kernels.workspace import PackedWeight
+from regard.nn.mask import AttentionMask
+
+TABLE = (
+    # operation                     file in this folder       written for
+    ("packed_self_attention", "packed_attention_short", "cuda"),
+    ("packed_self_attention", "packed_attention_long", "cuda"),
+    ("scaled_dot_product_attention", "decode_attention", "cuda"),
+    ("linear", "small_batch_gemm", "cuda"),
+    ("linear", "small_batch_gemm_cpu", "cpu"),
+    ("prepacked_linear", "prepacked_linear", "cpu"),
+    ("gelu", "gelu", "cuda"),
+    ("gelu_tanh", "gelu_tanh", "cuda"),
+    ("cross_entropy_with_gradient", "cross_entropy", "cuda"),
+    ("attention_jvp", "attention_jvp", "cuda"),
+)
+
+OPERATIONS = (
+    "packed_self_attention",
+    "scaled_dot_product_attention",
+    "linear",
+    "prepacked_linear",
+    "gelu",
+    "gelu_tanh",
+    "cross_entropy_with_gradient",
+    "attention_jvp",
+)
+
+PLAIN = "pytorch"
+"""The name of an operation's implementation in plain PyTorch, always its last."""
+
+
+class Kernel(NamedTuple):
+    """One way to compute an operation: `run` has the operation's signature, and so has `supports`."""
+
+    name: str
+    supports: Callable[..., bool]
+    run: Callable[..., Any]
+    available: Callable[[torch.device, torch.dtype], bool]
+    limits: str
+
+
+def _load() -> dict[str, tuple[Kernel, ...]]:
+    """Import the kernels that this build of torch can run; Triton, which takes its time, only with CUDA."""
+    devices = {"cpu", "cuda"} if torch.version.cuda or os.environ.get("TRITON_INTERPRET") == "1" else {"cpu"}
+    off = os.environ.get("REGARD_KERNELS", "").lower() in ("off", "0")
+    loaded: dict[str, tuple[Kernel, ...]] = dict.fromkeys(OPERATIONS, ())
+    for operation, file, device in () if off else TABLE:
+        if device in devices:
+            module = import_module(f"regard.nn.kernels.{file}")
+            run = getattr(module, operation)
+            loaded[operation] += (Kernel(file, module.supports, run, module.available, module.LIMITS),)
+    return loaded
+
+
+KERNELS = _load()
+"""For each operation its kernels in order of preference; empty where ``REGARD_KERNELS=off``."""
+
+_enabled: ContextVar[bool] = ContextVar("enabled", default=True)
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Run every operation in plain PyTorch meanwhile, in this thread; graphs already compiled stay as they are."""
+    before = _enabled.set(False)
+    try:
+        yield
+    finally:
+        _enabled.reset(before)
+
+
+def in_use(device: torch.device | str, dtype: torch.dtype = torch.float32) -> dict[str, str]:
+    """Return by operation what may run on a device in a precision, in order of preference, each with its limits.
+
+    On an H200 in bfloat16 ``in_use("cuda", torch.bfloat16)["packed_self_attention"]`` is
+    ``"packed_attention_short (rows of at most 128 tokens, ...), packed_attention_long (...), pytorch"``.
+    """
+    device = torch.device(device)
+    return {operation: ", ".join((*_named(kernels, device, dtype), PLAIN)) for operation, kernels in KERNELS.items()}
+
+
+def names_in_use(device: torch.device | str, dtype: torch.dtype = torch.float32) -> list[str]:
+    """Return the names of the kernels that may run on a device in a precision."""
+    device = torch.device(device)
+    named = [_named(kernels, device, dtype) for kernels in KERNELS.values()]
+    return list(dict.fromkeys(name.partition(" (")[0] for names in named for name in names))
+
+
+def _named(kernels: tuple[Kernel, ...], device: torch.device, dtype: torch.dtype) -> list[str]:
+    found = kernels if _enabled.get() else ()
+    return [f"{kernel.name} ({kernel.limits})" for kernel in found if kernel.available(device, dtype)]
+
+
+@constant_in_graphs
+def _are_enabled() -> bool:
+    """Return whether kernels may run; a constant in compiled graphs, where a ContextVar cannot be read."""
+    return _enabled.get()
+
+
+def _choose(operation: str, *inputs: Any) -> Callable[..., Any] | None:
+    """Return the first kernel that takes these inputs; None if there is none."""
+    if _are_enabled():
+        for kernel in KERNELS[operation]:
+            if kernel.supports(*inputs):
+                return kernel.run
+    return None
+
+
+def packed_self_attention(qkv: Float[Tensor, "B T HEEE"], mask: AttentionMask, n_heads: int) -> Float[Tensor, "B T HE"]:
+    """Return attention within each segment of packed rows, from q, k and v of all heads side by side.
+
+    The mask must come from segments (`make_mask` of one `PackedPositions`). Fully masked queries get zeros.
+    """
+    run = _choose("packed_self_attention", qkv, mask, n_heads) or plain.packed_self_attention
+    o: Tensor = run(qkv, mask, n_heads)
+    return o
+
+
+def scaled_dot_product_attention(
+    q: Float[Tensor, "B H Q E"],
+    k: Float[Tensor, "B H K E"],
+    v: Float[Tensor, "B H K Ev"],
+    mask: Bool[Tensor, "_ _ _ K"] | Float[Tensor, "_ _ _ K"] | None,
+) -> Float[Tensor, "B H Q Ev"]:
+    """Return ``softmax(q k^T / sqrt(E)) v`` under a boolean mask, True = may attend, or one that is added to scores."""
+    run = _choose("scaled_dot_product_attention", q, k, v, mask) or plain.scaled_dot_product_attention
+    o: Tensor = run(q, k, v, mask)
+    return o
+
+
+def linear(
+    x: Float[Tensor, "*B D"], weight: Float[Tensor, "out D"], bias: Float[Tensor, " out"] | None = None
+) -> Float[Tensor, "*B out"]:
+    """Return ``x @ weight.T + bias``; outside of training it may be a transposed view."""
+    run = _choose("linear", x, weight, bias) or plain.linear
+    out: Tensor = run(x, weight, bias)
+    return out
+
+
+def prepacked_linear(
+    x: Float[Tensor, "N D"], weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None, packed: PackedWeight
+) -> Float[Tensor, "N V"]:
+    """Return ``x @ weight.T + bias``, contiguous, for weights that stay as they are while `packed` is in use."""
+    run = _choose("prepacked_linear", x, weight, bias, packed)
+    out: Tensor = linear(x, weight, bias).contiguous() if run is None else run(x, weight, bias, packed)
+    return out
+
+
+def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return ``x P(X < x)`` for a standard normal X (Hendrycks & Gimpel 2016)."""
+    out: Tensor = (_choose("gelu", x) or plain.gelu)(x)
+    return out
+
+
+def gelu_tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return GPT-2's ``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``."""
+    out: Tensor = (_choose("gelu_tanh", x) or plain.gelu_tanh)(x)
+    return out
+
+
+def cross_entropy_with_gradient(
+    logits: Float[Tensor, "N V"], target: Int[Tensor, " N"], smoothing: float, n_classes: int, ignore_index: int
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N V"]]:
+    """Return the summed loss, the summed negative log-likelihood, and the gradient of the loss by the logits.
+
+    Of the logits, which may be overwritten, the first `n_classes` count; those behind them are zeros that fill up a
+    tile. A kernel rounds the gradient to the precision of the logits.
+    """
+    inputs = logits, target, smoothing, n_classes, ignore_index
+    run = _choose("cross_entropy_with_gradient", *inputs) or plain.cross_entropy_with_gradient
+    results: tuple[Tensor, Tensor, Tensor] = run(*inputs)
+    return results
+
+
+def attention_jvp(
+    dq: Float[Tensor, "Q N HE"],
+    dk: Float[Tensor, "K N HE"] | None,
+    dv: Float[Tensor, "K N HE2"] | None,
+    q: Float[Tensor, "H Q E"],
+    k: Float[Tensor, "H K E"],
+    v: Float[Tensor, "H K E2"],
+    p: Float[Tensor, "H Q K"],
+    o: Float[Tensor, "H Q E2"],
+) -> Float[Tensor, "Q N HE2"]:
+    """Return the Jacobian-vector products of attention for N directions; dk and dv that are None are zero."""
+    inputs = dq, dk, dv, q, k, v, p, o
+    do: Tensor = (_choose("attention_jvp", *inputs) or plain.attention_jvp)(*inputs)
+    return do

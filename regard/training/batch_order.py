@@ -1,0 +1,50 @@
+"""The order of batches of a run: packed rows, or buckets of similar length for models that cannot be packed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from regard.data.order import BucketOrder, Order, PackedOrder
+from regard.data.store import TokenStore
+from regard.errors import ConfigError
+from regard.progress import warn
+from regard.runs.recipe import RunConfig
+from regard.tasks import Task
+
+
+def max_positions(run_config: RunConfig) -> int:
+    """Return the positions that an example may take: the row width, or fewer if the model has fewer."""
+    return min(run_config.data.max_length, run_config.model.n_positions)
+
+
+def build_order(task: Task, store: TokenStore, run_config: RunConfig, *, seed: int, shuffle: bool = True) -> Order:
+    """Return the order of batches over the examples that fit a row; a warning counts the others."""
+    lengths = task.example_lengths(store)
+    width, longest = run_config.data.max_length, max_positions(run_config)
+    limit = f"data.max_length = {width}" if longest == width else f"model.n_positions = {longest}"
+    fitting = np.flatnonzero((lengths <= longest).all(axis=1))
+    if len(fitting) == 0:
+        raise ConfigError(
+            f"{limit}: not one example to {store.purpose} on is that short; the longest takes {lengths.max():,}"
+        )
+    if len(fitting) < len(lengths):
+        warn(
+            f"{len(lengths) - len(fitting):,} of {len(lengths):,} examples to {store.purpose} on are longer than "
+            f"{limit} tokens and are left out (the longest takes {lengths.max():,})"
+        )
+    batch_tokens = _micro_batch_tokens(run_config)
+    if not run_config.model.uses_packing:
+        return BucketOrder(lengths, batch_tokens, seed=seed, shuffle=shuffle, items=fitting)
+    capacity = [width] * lengths.shape[1]
+    return PackedOrder(lengths, capacity, batch_tokens // width, seed=seed, shuffle=shuffle, items=fitting)
+
+
+def _micro_batch_tokens(run_config: RunConfig) -> int:
+    """Return the tokens of a micro-batch, which must hold at least one row."""
+    train, width = run_config.train, run_config.data.max_length
+    if train.batch_tokens // train.accumulate < width:
+        raise ConfigError(
+            f"train.batch_tokens = {train.batch_tokens} in {train.accumulate} parts is less than one "
+            f"row of data.max_length = {width} tokens; raise it to {width * train.accumulate} or more"
+        )
+    return train.batch_tokens // train.accumulate

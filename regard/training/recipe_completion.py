@@ -1,0 +1,135 @@
+"""Completion of a recipe: keys that the user left out are chosen from the data and the device.
+
+    parse_recipe                checks what the user wrote; adds what the pretrained model and the architecture fix
+    build_provisional_config    refuses impossible values before any text is read
+    complete_recipe             gives every key a value once the text is encoded (defaults.py has the rules)
+
+Called by prepare.py when a run begins; a resumed run takes all its values from config.toml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard import config
+from regard.data.store import TokenStore
+from regard.models.config import apply_preset
+from regard.runs.recipe import RunConfig, build_run_config, get_task_class, recipe_schema
+from regard.tasks import Task
+from regard.tasks.task import TrainingScale
+from regard.text.tokenizer_training import choose_vocabulary_size
+from regard.training import defaults
+from regard.training.pretrained import PretrainedModel, load_pretrained
+
+LENGTH_LIMIT_KEYS = (("data", "max_length"), ("model", "n_positions"))
+"""Keys that limit the positions of an example."""
+
+
+@dataclass(frozen=True)
+class PartialRecipe:
+    """A recipe before any text is read.
+
+    `user_tables` is what the user wrote; `tables` adds what the pretrained model, the architecture and the device
+    determine. `schema` holds the dataclass of each table.
+    """
+
+    task_class: type[Task]
+    schema: Mapping[str, type]
+    user_tables: config.Tables
+    tables: config.Tables
+    pretrained: PretrainedModel | None
+    where: str
+
+    def length_limit(self) -> int | None:
+        """Return the positions of an example that the recipe allows; None if it sets no limit."""
+        limits = [self.tables[name][key] for name, key in LENGTH_LIMIT_KEYS if key in self.tables[name]]
+        return min(limits) if limits else None
+
+
+def parse_recipe(tables: config.Tables, device: torch.device, where: str) -> PartialRecipe:
+    """Check the tables and add all values that do not depend on the text."""
+    task_class = get_task_class(tables, where)
+    start = tables.get("model", {}).get("start")
+    pretrained = load_pretrained(tables["model"], task_class) if start and isinstance(start, str) else None
+    tables = tables if pretrained is None else pretrained.set_architecture(tables)
+    schema = recipe_schema(task_class, tables, where)
+    empty: config.Tables = {name: {} for name in schema}
+    user_tables = empty | config.check(tables, schema, where)
+    task_class.check_recipe(user_tables, where)
+    full = user_tables if pretrained is None else pretrained.complete_recipe(user_tables, where)
+    task_defaults = {**task_class.default_task_config(device, full["model"]), **_architecture_defaults(schema, "task")}
+    full = {**full, "task": {**task_defaults, **full["task"]}}
+    return PartialRecipe(task_class, schema, user_tables, full, pretrained, where)
+
+
+def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> RunConfig:
+    """Return the recipe with guesses for what depends on the data, to refuse values that no data could make right."""
+    tables, schema = recipe.tables, recipe.schema
+    model = apply_preset({"preset": "tiny", **tables["model"]}, schema["model"])
+    scale = TrainingScale(10_000, 1_000_000, model["d_model"], recipe.pretrained is not None)
+    training_defaults = _merge_training_defaults(recipe.task_class, schema, scale, device)
+    guesses: config.Tables = {
+        "data": {"train": (), "max_length": defaults.ROW_WIDTHS[0], **tables["data"]},
+        "tokenizer": {
+            "kind": recipe.task_class.default_tokenizer_kind,
+            "vocabulary": choose_vocabulary_size(0),
+            **tables["tokenizer"],
+        },
+        "model": model,
+        "train": defaults.complete_train_table(tables["train"], scale, device, training_defaults),
+    }
+    provisional = build_run_config(tables | guesses, recipe.where)
+    if recipe.pretrained is None:
+        provisional.tokenizer.check_vocabulary_size(recipe.task_class.special_token_names)
+    return provisional
+
+
+def complete_recipe(recipe: PartialRecipe, task: Task, train: TokenStore, device: torch.device) -> config.Tables:
+    """Return the recipe with a value for every key."""
+    tables, schema, lengths = recipe.tables, recipe.schema, task.example_lengths(train)
+    n_tokens = int(lengths[:, -1].sum(dtype=np.int64))
+    data = {"max_length": task.row_width(lengths) or defaults.choose_row_width(lengths), **tables["data"]}
+    model = defaults.complete_model_table(schema["model"], tables["model"], n_tokens, data["max_length"], device)
+    scale = TrainingScale(len(train), n_tokens, model["d_model"], recipe.pretrained is not None)
+    training_defaults = _merge_training_defaults(recipe.task_class, schema, scale, device)
+    return {
+        "task": tables["task"],
+        "data": data,
+        "tokenizer": {"kind": task.default_tokenizer_kind, **tables["tokenizer"], "vocabulary": task.vocabulary_size},
+        "model": model,
+        "train": defaults.complete_train_table(tables["train"], scale, device, training_defaults, data["max_length"]),
+    }
+
+
+def collect_chosen_settings(recipe: PartialRecipe, complete_tables: config.Tables) -> dict[str, Any]:
+    """Return the values chosen for the user: not given, not the default, and not those of the pretrained model."""
+    known = {name: config.defaults(table_class) for name, table_class in recipe.schema.items()}
+    if recipe.pretrained is not None:
+        known |= config.to_tables(
+            {"model": recipe.pretrained.model_config, "tokenizer": recipe.pretrained.tokenizer_config}
+        )
+    return {
+        f"{name}.{key}": value
+        for name, table in complete_tables.items()
+        for key, value in table.items()
+        if key not in recipe.user_tables[name] and (key not in known[name] or value != known[name][key])
+    }
+
+
+def _architecture_defaults(schema: Mapping[str, type], table: str) -> config.Table:
+    """Return the defaults of an architecture for one table, restricted to the keys that the table has."""
+    values = schema["model"].training_defaults.get(table, {})  # type: ignore[attr-defined]
+    return {key: value for key, value in values.items() if key in {field.name for field in fields(schema[table])}}
+
+
+def _merge_training_defaults(
+    task_class: type[Task], schema: Mapping[str, type], scale: TrainingScale, device: torch.device
+) -> config.Table:
+    """Return the ``[train]`` defaults: the task's come first when fine-tuning, else the architecture's."""
+    task, architecture = task_class.training_defaults(scale, device), _architecture_defaults(schema, "train")
+    return {**architecture, **task} if scale.is_finetuning else {**task, **architecture}

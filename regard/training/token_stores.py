@@ -1,0 +1,80 @@
+"""The token stores of a run: training and validation examples as token ids on disk.
+
+A fresh run encodes its text. A resumed run opens the stores on disk and reads no text if the files are unchanged. If
+they changed, or a store is missing or damaged, it encodes the text again, which must give the same ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from regard.data.corpus import Corpus, Example, write_store
+from regard.data.store import DigestMismatchError, TokenStore
+from regard.errors import CheckpointError, ConfigError
+from regard.runs.run_directory import RunDirectory
+from regard.tasks import Task
+from regard.training.checkpoint import TrainingProgress
+
+
+def open_stores(
+    run: RunDirectory, corpus: Corpus, task: Task, progress: TrainingProgress | None = None
+) -> tuple[TokenStore, TokenStore]:
+    """Return the stores of training and validation examples; with the `progress` of a run, those it was trained on."""
+    fingerprint = corpus.fingerprint(task.fingerprint)
+
+    def open_store(name: str, examples: Callable[[], Iterator[Example]], total: int | None = None) -> TokenStore:
+        path = run.stores_path / name
+        expected = "" if progress is None else _expected_digest(path, fingerprint, progress.data.get(name, ""))
+        store = None if progress is None else TokenStore.open(path, fingerprint)
+        return _check_or_write_store(path, store, examples, task, fingerprint, expected, total)
+
+    total = corpus.statistics.n_examples if progress is None and not corpus.data.weights else None
+    return open_store("train", corpus.train_examples, total), open_store("valid", corpus.valid_examples)
+
+
+def _expected_digest(path: Path, fingerprint: str, trained_digest: str) -> str:
+    """Return the digest that the ids must have; without a record of one, the text files must be unchanged."""
+    manifest = TokenStore.read_manifest(path)
+    digest: str = trained_digest or manifest.get("digest", "")
+    if digest or not path.exists() or manifest.get("fingerprint") == fingerprint:
+        return digest
+    if not manifest:
+        raise CheckpointError(f"{path}: damaged; delete it, and the text will be encoded again")
+    raise _data_changed_error(path)
+
+
+def _check_or_write_store(
+    path: Path,
+    store: TokenStore | None,
+    examples: Callable[[], Iterator[Example]],
+    task: Task,
+    fingerprint: str,
+    expected_digest: str,
+    n_examples: int | None,
+) -> TokenStore:
+    """Return the store on disk if it is the expected one; write it if there is none."""
+    if store is not None and store.digest != expected_digest and store.digest and expected_digest:
+        raise _data_changed_error(path)
+    if store is None:
+        try:
+            store = write_store(
+                path,
+                examples(),
+                task,
+                fingerprint=fingerprint,
+                expected_digest=expected_digest,
+                total=n_examples,
+            )
+        except DigestMismatchError:
+            raise _data_changed_error(path) from None
+    if len(store) == 0:
+        raise ConfigError(f"no examples left to {store.purpose} on; give more training data, or other files by --valid")
+    return store
+
+
+def _data_changed_error(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: the data, or how this version reads it, changed since the run began, so it cannot go on exactly; "
+        "begin another run"
+    )
