@@ -54,7 +54,7 @@ def make_random_sampler(
 def _select_top_k(
     log_probs: Float[Tensor, "N V"], top_k: int | None, *, is_sorted: bool
 ) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
-    """Return the `top_k` most likely tokens with their log-probabilities; all tokens, sorted if asked, without limit."""
+    """Return the log-probabilities and ids of the `top_k` most likely tokens; of all tokens without a limit."""
     size = log_probs.shape[1]
     if top_k and top_k < size:
         return log_probs.topk(top_k)

@@ -1,9 +1,8 @@
-"""Classification of texts and of pairs of texts, into classes or onto a scale (SPEC 4.9, 6).
+"""Classification of texts and of pairs of texts, into classes, or regression of a score.
 
-The vector of a text (its first token, the mean, or attention over its tokens) goes through one layer and gets a score
-for each class, or one number, which is learned in deviations from the mean of training and given in its units. A text
-longer than the model is read in overlapping windows: each is an example in training, and what they say is averaged,
-each by its tokens, when the model is used.
+The pooled vector of a text ([CLS], mean, or attention over its tokens) goes through one layer and gets a logit for each
+class, or one standardised score. A text longer than the model is split into overlapping windows: each is an example in
+training; at inference their outputs are averaged, weighted by their number of tokens.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class ClassifyConfig:
 
 @dataclass(frozen=True)
 class Classification:
-    """What is said of a text: the likeliest label with its probability and those of all, or a score."""
+    """The prediction for a text: the most likely label with the probabilities of all labels, or a score."""
 
     label: str
     probability: float
@@ -162,7 +161,7 @@ class ClassificationTask(LabelledTask):
         return [*input_entries([window for _, window in windows]), labels]
 
     def encode_windows(self, texts: Sequence[TextPair], max_length: int) -> Iterator[tuple[int, EncodedInput]]:
-        """The inputs that texts make, each with the number of its text: one, or windows where it is too long."""
+        """Yield the inputs of texts, each with the index of its text: one, or several windows of a long text."""
         encoded = self.tokenizer.encode_batch([part for pair in texts for part in pair])
         for number, (_, second) in enumerate(texts):
             parts = encoded[2 * number], encoded[2 * number + 1] if second else None
@@ -178,7 +177,7 @@ class ClassificationTask(LabelledTask):
         return EncoderBatch(rows, labels, len(placement.items), int((rows.segment > 0).sum()))
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
-        """Weighted cross-entropy, or the squared distance from the score, in deviations; and the penalty of hops."""
+        """Return weighted cross-entropy, or squared error of the standardised score, plus the penalty of hops."""
         hidden = model(batch.rows)
         outputs = self.compute_logits(model, hidden, batch.rows, batch.labels.shape[1])
         loss = (self._classification_loss if self.config.kind == "classes" else self._regression_loss)(
@@ -193,7 +192,7 @@ class ClassificationTask(LabelledTask):
     def _compute_hop_redundancy(
         self, model: EncoderModel, hidden: Float[Tensor, "B T D"], batch: EncoderBatch
     ) -> Float[Tensor, ""]:
-        """How much the hops look at the same tokens, over all texts."""
+        """Return the redundancy of the attention hops, summed over texts (Lin et al. 2017, eq. 8)."""
         pooler, own = model.heads["pooler"], make_text_mask(batch.rows, batch.labels.shape[1])
         assert isinstance(pooler, Pooler)
         found = redundancy_penalty(pooler.pooling.hop_weights(hidden, batch.rows, own).flatten(0, 1))
@@ -215,12 +214,12 @@ class ClassificationTask(LabelledTask):
 
     @staticmethod
     def compute_logits(model: EncoderModel, hidden: Tensor, rows: Any, n_texts: int) -> Float[Tensor, "B S C"]:
-        """What is said of each text: scores of classes, or one in deviations."""
+        """Return the logits of classes, or one standardised score, for each text."""
         found: Tensor = model.heads["label"](model.heads["pooler"](hidden, rows, n_texts))
         return found
 
     def prepare_for_export(self, model: EncoderModel) -> None:
-        """The scale becomes part of the last layer."""
+        """Fold the mean and deviation of the scores into the last layer."""
         head = model.heads["label"]
         assert isinstance(head, Linear)
         with torch.no_grad():
@@ -234,7 +233,7 @@ class ClassificationTask(LabelledTask):
         return self.compute_metrics(outputs, store.values("label")[items])
 
     def compute_metrics(self, outputs: Float[Tensor, "N C"], gold_labels: np.ndarray) -> dict[str, float]:
-        """The metrics of SPEC 6.4, for outputs beside the labels; of two classes the second is the positive one."""
+        """Return the metrics of outputs against gold labels; of two classes the second is the positive one."""
         if self.config.kind == "score":
             scores = outputs[:, 0].double().numpy()
             return {"pearson": pearson(gold_labels, scores), "spearman": spearman(gold_labels, scores)}
@@ -245,7 +244,7 @@ class ClassificationTask(LabelledTask):
     def _predict_inputs(
         self, model: EncoderModel, inputs: Sequence[EncodedInput], device: torch.device
     ) -> Float[Tensor, "N C"]:
-        """The outputs for each input: probabilities of classes, or a score."""
+        """Return the outputs for each input: probabilities of classes, or a score."""
         found = dict(
             self.forward_batches(model, inputs, lambda h, rows: self.compute_logits(model, h, rows, 1)[:, 0], device)
         )
@@ -253,11 +252,11 @@ class ClassificationTask(LabelledTask):
         return outputs.softmax(-1) if self.config.kind == "classes" else self.labels.scale.unstandardise(outputs)
 
     def classify(self, model: EncoderModel, texts: Sequence[TextPair], device: torch.device) -> list[Classification]:
-        """What the model says of each text, or pair of texts."""
+        """Return the prediction for each text, or pair of texts."""
         return [self._make_classification(row) for row in self.predict(model, texts, device)]
 
     def predict(self, model: EncoderModel, texts: Sequence[TextPair], device: torch.device) -> Float[Tensor, "N C"]:
-        """The outputs for each text, over its windows by their tokens."""
+        """Return the outputs for each text, averaged over its windows, weighted by their number of tokens."""
         for text in texts:
             self.check_paired(*text)
         most = min(self.config.length, model.config.n_positions)
@@ -271,7 +270,7 @@ class ClassificationTask(LabelledTask):
     def evaluate(
         self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
-        """The metrics of the task on labelled texts, long ones over their windows."""
+        """Return the metrics of the task on labelled texts."""
         classes = self.config.kind == "classes"
         problem = self.labels.describe_unknown if classes else describe_invalid_score
         examples = list(read_labelled_examples(data, columns, skip_empty=skip_empty, validate_label=problem))
@@ -289,14 +288,14 @@ class ClassificationTask(LabelledTask):
             raise InputError(f"{found}, but this model was trained on {wanted}; {fix}")
 
     def _check_table_paired(self, path: Path, first: LabelledExample) -> None:
-        """The same for a table, by its first example, for the others are like it."""
+        """Apply `check_paired` to a table, by its first example."""
         if wanted := self._describe_mismatch(first.pair):
             found, columns = ("two texts", "TEXT,LABEL") if first.pair else ("one text", "TEXT,PAIR,LABEL")
             fix = f"ask for the columns {columns}"
             raise DataError(path, f"{found} a line, but this model was trained on {wanted}; {fix}")
 
     def _describe_mismatch(self, pair: str) -> str:
-        """What the model was trained on, where that is known to be something else."""
+        """Return what the model was trained on if it does not match; else the empty string."""
         if self.labels.paired in (None, bool(pair)):
             return ""
         return "pairs of texts" if self.labels.paired else "single texts"
@@ -312,7 +311,7 @@ class ClassificationTask(LabelledTask):
 def _wrap_windows(
     template: SpecialTokenTemplate, first: list[int], second: list[int] | None, max_length: int
 ) -> Iterator[EncodedInput]:
-    """All windows of the first part with all of the second; the shorter part has at most half of the room."""
+    """Yield all pairs of a window of the first text and one of the second; the shorter text gets at most half."""
     if second is None:
         room = max_length - template.n_special_tokens(is_pair=False)
         yield from (template.wrap(first[start:end]) for start, end in split_into_windows(len(first), room))

@@ -1,4 +1,4 @@
-"""Pre-training of an encoder on plain text: masked words, and next sentences (SPEC 5; Devlin 2019, Liu 2019).
+"""Pre-training of an encoder: masked language modelling and next-sentence prediction (Devlin 2019, Liu 2019).
 
 Documents are cut into pieces of text. With "masked+next" an input is a pair of pieces, half of them adjacent
 in their document, half with a second piece from another one; with "masked" it is one longer piece. Pairs are drawn
@@ -102,7 +102,7 @@ class PretrainConfig:
 
 
 class MaskedTokens(NamedTuple):
-    """What is to be found again: at which of all positions, which tokens stood there, and what is shown instead."""
+    """Masked tokens: their positions in the flattened batch, their labels, and the input ids with masks."""
 
     positions: Int[Tensor, " N"]
     labels: Int[Tensor, " N"]
@@ -245,7 +245,7 @@ class PretrainingTask(EncoderTask):
         return EncoderBatch(rows, labels, self._count_masked(n_real), int((rows.segment > 0).sum()))
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
-        """The masked words and, where they are learned, the next sentences, each averaged by itself."""
+        """Return the masked-token loss and, where it is learned, the next-sentence loss, each averaged by itself."""
         chosen = self.mask_tokens(batch.rows)
         hidden = model(replace(batch.rows, ids=chosen.input_ids))
         words = self._masked_lm_loss(model, hidden, chosen)
@@ -258,7 +258,7 @@ class PretrainingTask(EncoderTask):
         return Loss(words.total + mean * words.n_tokens, words.nll, words.n_tokens)
 
     def mask_tokens(self, rows: SegmentedRows, generator: torch.Generator | None = None) -> MaskedTokens:
-        """Draw the tokens to be found again, as many in every batch of one shape; those too many are not counted."""
+        """Draw the tokens to mask, a fixed number per batch shape; labels of surplus ones are `IGNORE`."""
         by: Any = {} if generator is None else {"generator": generator}  # given None, a compiler has no fast way
         ids, real = rows.ids.flatten(), self._find_maskable(rows).flatten()
         most = math.ceil(self.config.masked * ids.numel())
@@ -275,12 +275,12 @@ class PretrainingTask(EncoderTask):
         return MaskedTokens(places, torch.where(counted, stood, IGNORE).long(), shown.view_as(rows.ids))
 
     def _count_masked(self, n_maskable: Any) -> Any:
-        """How many of so many tokens are chosen; the same for a number and a tensor."""
+        """Return the number of tokens to mask out of so many, for an int or a tensor."""
         few = n_maskable * round(1000 * self.config.masked) // 1000
         return max(1, few) if isinstance(few, int) else few.clamp(min=1)
 
     def _find_maskable(self, rows: SegmentedRows) -> Bool[Tensor, "B T"]:
-        """Which positions hold a token of the text."""
+        """Return a mask of the positions that hold a token of the text, not a special one."""
         specials = torch.tensor(self._special_ids, dtype=rows.ids.dtype, device=rows.ids.device)
         return (rows.segment > 0) & (rows.ids[..., None] != specials).all(-1)
 
@@ -310,7 +310,7 @@ class PretrainingTask(EncoderTask):
     def _compute_metrics(
         self, model: EncoderModel, texts: Sequence[EncodedInput], is_random_next: Sequence[int], device: torch.device
     ) -> dict[str, float]:
-        """What is found again of masked words, and of next sentences; the same words are masked at every call."""
+        """Return the metrics of masked tokens and next sentences; every call masks the same tokens."""
         generator = torch.Generator(device).manual_seed(0)
         nll, sums = 0.0, Counter[str]()
         for start in range(0, len(texts), SCORING_BATCH_SIZE):
@@ -331,7 +331,7 @@ class PretrainingTask(EncoderTask):
 
     @torch.inference_mode()
     def evaluate(self, model: EncoderModel, data: Sequence[str], device: torch.device) -> dict[str, Any]:
-        """The same on plain text, as it was cut in training."""
+        """Return the validation metrics and perplexity on plain text, split as in training."""
         if "masked" not in model.heads:
             raise InputError(NO_MASKED_HEAD_MESSAGE)
         encoded = self.with_max_length(model.config.n_positions).encode(list(read_documents(data)))
@@ -344,7 +344,7 @@ class PretrainingTask(EncoderTask):
         return {"task": self.name, "n": len(inputs), **metrics}
 
     def compute_logits(self, model: EncoderModel, hidden: Tensor) -> Tensor:
-        """Scores of every word, from what the encoder made of tokens."""
+        """Return the vocabulary logits of hidden states."""
         if "masked" not in model.heads:
             raise InputError(NO_MASKED_HEAD_MESSAGE)
         scores: Tensor = model.heads["masked"](hidden, model.embedding.tokens.weight)
@@ -355,15 +355,15 @@ class PretrainingTask(EncoderTask):
         return self.tokenizer.display_tokens([self.mask_id])[0]
 
     def has_mask(self, text: str) -> bool:
-        """Whether a text has a word to be found."""
+        """Return True if a text has a mask."""
         return len(self._split_at_masks(text)) > 1
 
     def _split_at_masks(self, text: str) -> list[str]:
-        """A text and the masks in it by turns, as they are written: text, mask, text, ..., text."""
+        """Return the text split at its masks, with them: text, mask, text, ..., text."""
         return re.split(f"({re.escape(MASK_TEXT)}|{re.escape(self._mask_token)})", text)
 
     def encode_masked(self, text: str) -> EncodedInput:
-        """A text in which [MASK], or what the vocabulary calls it, stands for words to be found."""
+        """Return the input of a text with masks, written as [MASK] or as the vocabulary's own mask token."""
         if self.mask_id < 0:
             raise InputError(NO_MASKED_HEAD_MESSAGE)
         if not self.has_mask(text):
@@ -378,7 +378,7 @@ class PretrainingTask(EncoderTask):
         return self.tokenizer.encode_continuation(part.rstrip() if part.strip() else "")
 
     def fill(self, model: EncoderModel, text: str, k: int, device: torch.device) -> list[list[MaskPrediction]]:
-        """The k likeliest words for each mask of a text, each by itself, with the text so filled, else as given."""
+        """Return the k most likely tokens for each mask of a text, each with the text in which it fills the mask."""
         framed = self.encode_masked(text)
         check_fits(len(framed.ids), model.config.n_positions, fix="leave out what is far from the mask")
         rows = inputs_to_rows([framed], self.template.pad_id).to(device)
@@ -395,7 +395,7 @@ class PretrainingTask(EncoderTask):
         return found
 
     def _append_token(self, before: str, token_id: int) -> str:
-        """What stands before a mask, as it was written, and a piece for it; one that goes on a word touches it."""
+        """Return the text before a mask with a token appended; a continuation subword is joined to its word."""
         tokenizer = self.tokenizer
         word, touching = tokenizer.words([token_id])[0].text.strip(SPACE_MARKER), before and not before[-1].isspace()
         if before.strip() and len(tokenizer.words([token_id, token_id])) == 1:

@@ -1,4 +1,4 @@
-"""A label for every word of a sentence: names, parts of speech (SPEC 4.10, 6.2).
+"""Sequence tagging: a label for every word of a sentence (named entities, parts of speech).
 
 The label of a word sits on its first piece; the others are read but say nothing. Labels of the form B-, I-, O are read
 as entities: IOB1 becomes IOB2, and what counts is the F1 of whole entities. A sentence longer than the model is read in
@@ -148,7 +148,7 @@ class TaggingTask(LabelledTask):
     def encode_windows(
         self, sentences: Sequence[Sequence[str]], max_length: int
     ) -> Iterator[tuple[int, TaggingWindow]]:
-        """The inputs that sentences make, each with the number of its sentence; every word is placed in one of them."""
+        """Yield the windows of sentences, each with the index of its sentence; every word belongs to one window."""
         pieces = iter(self.tokenizer.encode_words([word for words in sentences for word in words]))
         room = max_length - self.template.n_special_tokens(is_pair=False)
         for number, words in enumerate(sentences):
@@ -182,12 +182,12 @@ class TaggingTask(LabelledTask):
         return self.compute_metrics(gold, said)
 
     def _decode_labels(self, probabilities: Float[Tensor, "words C"]) -> list[str]:
-        """The likeliest labels; an entity that is not begun begins where it goes on."""
+        """Return the most likely labels; I- labels without a B- become B- (IOB2)."""
         likeliest = [self.labels.names[best] for best in probabilities.argmax(-1).tolist()]
         return to_iob2(likeliest) if self.has_entities else likeliest
 
     def compute_metrics(self, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-        """Accuracy by words and, where there are entities, precision, recall and F1 of these."""
+        """Return the accuracy of words and, with entities, precision, recall and F1."""
         by_word = {"accuracy": accuracy(list(chain(*gold)), list(chain(*predicted)))}
         if not self.has_entities:
             return by_word
@@ -197,7 +197,7 @@ class TaggingTask(LabelledTask):
     def _predict_inputs(
         self, model: EncoderModel, inputs: Sequence[TaggingWindow], device: torch.device
     ) -> list[Float[Tensor, "words C"]]:
-        """The probabilities of labels for the words of each input."""
+        """Return the probabilities of labels for the words of each input."""
         framed = [each.encoded for each in inputs]
         found = dict(
             self.forward_batches(model, framed, lambda h, _: model.heads["tags"](h).float().softmax(-1), device)
@@ -207,7 +207,7 @@ class TaggingTask(LabelledTask):
     def tag(
         self, model: EncoderModel, sentences: Sequence[Sequence[str]], device: torch.device
     ) -> list[list[tuple[str, float]]]:
-        """The likeliest label of every word of every sentence, with its probability."""
+        """Return the most likely label of every word of every sentence, with its probability."""
         numbered = list(self.encode_windows(sentences, min(self.config.length, model.config.n_positions)))
         rows = [torch.zeros(len(words), len(self.labels)) for words in sentences]
         said = self._predict_inputs(model, [placed for _, placed in numbered], device)
@@ -221,7 +221,7 @@ class TaggingTask(LabelledTask):
     def tag_words(
         self, model: EncoderModel, sentences: Sequence[Sequence[str]], device: torch.device
     ) -> list[list[TaggedWord]]:
-        """Given words with their labels, and where they would stand with single spaces between them."""
+        """Return given words with their labels and offsets, as if joined by single spaces."""
         found = []
         for words, labels in zip(sentences, self.tag(model, sentences, device), strict=True):
             starts = accumulate((len(word) + 1 for word in words), initial=0)
@@ -233,7 +233,7 @@ class TaggingTask(LabelledTask):
     def evaluate(
         self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
-        """The metrics of the task on labelled words, and of each kind of entity its F1."""
+        """Return the metrics of the task on labelled words, and the F1 of each entity type."""
         found = _read_examples(data, columns, skip_empty, _make_label_checker(self.labels))
         examples = [[part.split("\n") for part in each] for each in found]
         gold = [labels for _, labels in examples]
@@ -251,7 +251,7 @@ class TaggingTask(LabelledTask):
     def tag_texts(
         self, model: EncoderModel, texts: Sequence[str], device: torch.device, split_words: WordSplitter = find_words
     ) -> list[list[TaggedWord]]:
-        """The words of plain texts with their labels, and where they stand."""
+        """Return the words of plain texts with their labels and offsets."""
         spans = [split_words(text) for text in texts]
         found = [[text[start:end] for start, end in each] for text, each in zip(texts, spans, strict=True)]
         labels = self.tag(model, found, device)
@@ -267,7 +267,7 @@ ACCURACY_METRIC = ValidationMetric("accuracy", "accuracy", higher_is_better=True
 def _read_examples(
     data: Sequence[str], columns: Sequence[str], skip_empty: bool, problem: LabelSequenceValidator
 ) -> Iterator[Example]:
-    """Words and labels, one a line, with entities in IOB2."""
+    """Yield words and labels, one per line, with entities in IOB2."""
     if len(columns) > 1:
         raise ConfigError(f"columns: expected one, that of the labels, found {', '.join(columns)}")
     for words, labels in read_tagged_sentences(
@@ -281,7 +281,7 @@ def _normalise_scheme(labels: Sequence[str]) -> Sequence[str]:
 
 
 def _collect_labels(corpus: Corpus) -> Labels:
-    """The labels of all training files, those of sentences that are held out too; other files may have no others."""
+    """Return the labels of all training files, held-out sentences included; refuse others in validation files."""
     data, counted = corpus.data, Counter[str]()
     for _, each in _read_examples(data.train, data.columns, data.skip_empty, lambda _: None):
         counted.update(each.split("\n"))
@@ -294,7 +294,7 @@ def _collect_labels(corpus: Corpus) -> Labels:
 
 
 def _make_label_checker(labels: Labels) -> LabelSequenceValidator:
-    """What to say of a sentence with a label that training did not have."""
+    """Return a validator that describes labels absent from training."""
 
     def problem(found: Sequence[str]) -> tuple[int, str] | None:
         said = ((place, labels.describe_unknown(label)) for place, label in enumerate(_normalise_scheme(found)))

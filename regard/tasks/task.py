@@ -2,15 +2,13 @@
 
 A new task implements, and nothing else:
 
-    part                called by                            implement                                 may override
-    RecipeSchema        runs/recipe.py, training/prepare.py  name, Config, architectures               defaults
-    VocabularyOwner     training/prepare.py, runs/           make_reader, from_corpus, load, save      -
-    ExampleBatcher      training/prepare.py, loop.py         store_columns, encode, fingerprint,       with_max_length,
-                                                             example_lengths, make_batch               row_width
-    TrainingObjective   training/loop.py, plan.py            build_model, compute_loss                 -
-    ValidationMetrics   training/loop.py                     validation_metric,                        max_scored_examples,
-                                                             compute_validation_metrics                example_text
-    InferenceModel      api/, runs/import_export.py          verb                                      tokenizers, labels
+    part                called by                    implement (may override)
+    RecipeSchema        runs/, training/prepare.py   name, Config, architectures (defaults, check_recipe)
+    VocabularyOwner     training/prepare.py, runs/   make_reader, from_corpus, load, save, vocabulary_size
+    ExampleBatcher      training/prepare.py, loop    fingerprint, store_columns, encode, example_lengths, make_batch
+    TrainingObjective   training/loop.py, plan.py    build_model, compute_loss
+    ValidationMetrics   training/validation.py       validation_metric, compute_validation_metrics (max_scored_examples)
+    InferenceModel      api/, runs/import_export.py  verb (tokenizers, labels, from_hf_checkpoint, prepare_for_export)
 
 What a trained model does (translate, classify, tag, ...) is no part of this interface: the task's class in api/ calls
 it. tests/training/test_new_task.py is a complete task in sixty lines. A task knows nothing of optimisers, checkpoints

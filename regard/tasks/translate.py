@@ -1,4 +1,4 @@
-"""Translation: pairs of texts in, an encoder-decoder trained, texts out (SPEC 4.1, 7).
+"""Translation: an encoder-decoder trained on pairs of texts (Vaswani et al. 2017).
 
 Training packs pairs into rows; `translate` reads any number of texts, works in order of length and gives results
 in input order. The API and the command line call `translate` and `force`; the loop calls the rest.
@@ -49,7 +49,7 @@ LIKELIHOOD_BATCH_SIZE = 64
 """Given targets whose likelihood is worked out at once."""
 
 MAX_EXTRA_TOKENS = 50
-"""Tokens a translation may have more than its source (SPEC 7.3)."""
+"""Tokens a translation may have more than its source ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ class PairReader:
 
 
 class TranslationTask(Task):
-    """From pairs of texts to a translator."""
+    """Translation of texts, learned from pairs."""
 
     name = verb = "translate"
     Config = TranslateConfig
@@ -151,7 +151,7 @@ class TranslationTask(Task):
         corpus: Corpus,
         pretrained_tokenizer: Tokenizer | None = None,
     ) -> TranslationTask:
-        """One vocabulary for both sides, or one for each."""
+        """Return the task with one vocabulary for both sides, or one for each."""
         if pretrained_tokenizer is not None:
             return cls(config, TokenizerPair(pretrained_tokenizer, pretrained_tokenizer))
         sides = [(0, 1)] if tokenizer_config.joint else [(0,), (1,)]
@@ -201,7 +201,7 @@ class TranslationTask(Task):
         return [[[*self.special_tokens.prefix_ids, *ids] for ids in side] for side in sides]
 
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
-        """One position more than the text has tokens: ``<eos>`` ends the source, ``<sos>`` begins the target."""
+        """Return the number of tokens plus one: ``<eos>`` ends the source, ``<sos>`` begins the target."""
         return store.lengths("source", "target", n_special_tokens=1)
 
     def make_batch(self, store: TokenStore, placement: Placement) -> Seq2SeqBatch:
@@ -214,7 +214,7 @@ class TranslationTask(Task):
         )
 
     def make_pair_batch(self, pairs: Sequence[tuple[Ids, Ids]]) -> Seq2SeqBatch:
-        """Pairs of ids, without special tokens, as the model takes them: one per row."""
+        """Return a batch of pairs of ids given without special tokens, one per row."""
         return pairs_to_rows(pairs, self.special_tokens)
 
     def build_model(self, config: ModelConfig) -> Seq2SeqModel:
@@ -225,7 +225,7 @@ class TranslationTask(Task):
         return model
 
     def compute_loss(self, model: Seq2SeqModel, batch: Seq2SeqBatch) -> Loss:
-        """Smoothed cross-entropy; with R-Drop, of two passes that dropout makes differ, and their divergence."""
+        """Return label-smoothed cross-entropy; with R-Drop, the mean of two dropout passes plus their KL divergence."""
         smoothing = self.config.label_smoothing
         if not (self.config.r_drop and model.training):
             decoded = model.hidden_states(batch.source, batch.target_in)
@@ -263,7 +263,7 @@ class TranslationTask(Task):
         with_alignment: bool = True,
         with_attention: bool = False,
     ) -> Iterator[tuple[str, list[Translation]]]:
-        """Each text with its best translations, in input order; the texts of a buffer are sorted by length inside.
+        """Yield each text with its best translations, in input order; batches are formed by length within a buffer.
 
         A blank text has a blank translation, so that the lines of a file stay side by side.
         """
@@ -295,9 +295,9 @@ class TranslationTask(Task):
         device: torch.device,
         text_indices: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses of each source, found in order of length, given in input order.
+        """Return the best hypotheses of each source, in input order; batches are formed by length.
 
-        `numbers` are those of the sources among all that will be read, by which samples are drawn.
+        `text_indices` number the sources among all texts of the call; with the seed they determine what is sampled.
         """
         text_indices = range(len(sources)) if text_indices is None else text_indices
         found: dict[int, list[Hypothesis]] = {}
@@ -356,7 +356,7 @@ class TranslationTask(Task):
     def compute_nll(
         self, model: Seq2SeqModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device
     ) -> tuple[float, int]:
-        """The negative log-likelihood of given targets, and how many tokens they have, ``<eos>`` included."""
+        """Return the negative log-likelihood of given targets and their number of tokens, ``<eos>`` included."""
         self.check_pairs(model, pairs)
         nll, n_tokens = 0.0, 0
         for chosen in batch_by_length([len(target) for _, target in pairs], LIKELIHOOD_BATCH_SIZE):
@@ -388,7 +388,7 @@ class TranslationTask(Task):
         needs_attention: bool,
         with_attention: bool,
     ) -> Iterator[Translation]:
-        """The hypotheses as a user reads them; looking, with what the model looked at while it wrote these tokens."""
+        """Yield the hypotheses as translations, with alignment and attention where asked for."""
         source, target, before = self.tokenizers.source, self.tokenizers.target, len(self.special_tokens.prefix_ids)
         targets = [(ids, best.ids[:-1]) for ids, best in pairs]
         looks = self.force_decode(model, targets, device) if needs_attention else repeat(None, len(targets))
@@ -408,7 +408,7 @@ class TranslationTask(Task):
 
 
 def _group_by_attention_size(pairs: Iterable[tuple[Ids, Ids]], max_cells: int) -> Iterator[list[tuple[Ids, Ids]]]:
-    """Neighbours together, as many as have `most` attention weights when padded to the longest; one at least."""
+    """Yield consecutive pairs in groups of at most `max_cells` padded attention weights, at least one pair each."""
     group: list[tuple[Ids, Ids]] = []
     longest = [0, 0]
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""Pairs of pieces of text, half of them adjacent in their document: what next sentences are learned from (SPEC 5).
+"""Pairs of blocks for next-sentence prediction, half of them adjacent in their document (Devlin et al. 2019).
 
 pretrain.py cuts documents into pieces here, and draws the pairs when a text is encoded. Ids in, ids out: nothing here
 knows a vocabulary or a model.
@@ -30,13 +30,13 @@ class SentencePair(NamedTuple):
 
 
 def split_into_blocks(lines: Iterable[Ids], block_size: int) -> list[Ids]:
-    """The tokens of a document, so many at a time."""
+    """Return the tokens of a document in blocks."""
     tokens = list(chain.from_iterable(lines))
     return [tokens[start : start + block_size] for start in range(0, len(tokens), block_size)]
 
 
 def pair_adjacent_blocks(blocks: list[Ids], rng: np.random.Generator) -> list[SentencePair]:
-    """Neighbours of one document; a last piece without one is cut at random, or shares with the two before it.
+    """Return pairs of adjacent blocks; a last odd block is split at random, or shared with the two before it.
 
     Only a document of a single token has no pair.
     """
@@ -53,7 +53,7 @@ def pair_adjacent_blocks(blocks: list[Ids], rng: np.random.Generator) -> list[Se
 def sample_next_sentence_pairs(
     documents: Sequence[Sequence[SentencePair]], rng: np.random.Generator
 ) -> list[SentencePair]:
-    """The pairs of all documents, half of them with the second piece of a pair from another document.
+    """Return the pairs of all documents, half of them with a second block from another document.
 
     Pieces are only exchanged for others as long, or their lengths would tell; what has none to exchange with stays.
     """
@@ -73,7 +73,7 @@ def sample_next_sentence_pairs(
 def _swap_across_documents(
     pair_indices: Int[np.ndarray, " chosen"], owner: Int[np.ndarray, " pairs"]
 ) -> dict[int, int]:
-    """From whom each of these pairs gets its second piece: handed on further than a document reaches, so none is lost.
+    """Return for each pair the one that gives its second block, rotated across documents so that none is lost.
 
     Where one document has more of them than all others together, some of its pairs get none.
     """
