@@ -136,7 +136,7 @@ class ClassificationTask(LabelledTask):
         pretrained_tokenizer: Tokenizer | None = None,
     ) -> ClassificationTask:
         labels = collect_labels(corpus, is_regression=config.kind == "score")
-        compute_class_weights(config.class_weights, labels)  # a mistake there is said before the work
+        compute_class_weights(config.class_weights, labels)  # a mistake there is outputs before the work
         return cls(
             config,
             pretrained_tokenizer
@@ -165,7 +165,7 @@ class ClassificationTask(LabelledTask):
         encoded = self.tokenizer.encode_batch([part for pair in texts for part in pair])
         for number, (_, second) in enumerate(texts):
             parts = encoded[2 * number], encoded[2 * number + 1] if second else None
-            yield from ((number, framed) for framed in _wrap_windows(self.template, *parts, max_length))
+            yield from ((number, encoded) for encoded in _wrap_windows(self.template, *parts, max_length))
 
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
         values, n_texts = store.values("label")[placement.items], max_texts_per_row(placement)
@@ -195,28 +195,28 @@ class ClassificationTask(LabelledTask):
         """Return the redundancy of the attention hops, summed over texts (Lin et al. 2017, eq. 8)."""
         pooler, own = model.heads["pooler"], make_text_mask(batch.rows, batch.labels.shape[1])
         assert isinstance(pooler, Pooler)
-        found = redundancy_penalty(pooler.pooling.hop_weights(hidden, batch.rows, own).flatten(0, 1))
-        return torch.where(own.any(-1).flatten(), found, 0.0).sum()
+        redundancy = redundancy_penalty(pooler.pooling.hop_weights(hidden, batch.rows, own).flatten(0, 1))
+        return torch.where(own.any(-1).flatten(), redundancy, 0.0).sum()
 
     @staticmethod
     def _regression_loss(outputs: Float[Tensor, "B S 1"], labels: Float[Tensor, "B S"]) -> Loss:
-        there = ~labels.isnan()
-        square = torch.where(there, outputs[..., 0] - labels.nan_to_num(), 0.0).square().sum()
-        return Loss(square, square.detach(), there.sum())
+        is_labelled = ~labels.isnan()
+        square = torch.where(is_labelled, outputs[..., 0] - labels.nan_to_num(), 0.0).square().sum()
+        return Loss(square, square.detach(), is_labelled.sum())
 
     def _classification_loss(self, outputs: Float[Tensor, "B S C"], labels: Int[Tensor, "B S"]) -> Loss:
-        there = labels != IGNORE
+        is_labelled = labels != IGNORE
         log_probs = outputs.float().log_softmax(-1)
         nll = -log_probs.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1)
         weights = torch.tensor(self._class_weights, device=outputs.device)
-        total = torch.where(there, nll * weights[labels.clamp(min=0)], 0.0).sum()
-        return Loss(total, torch.where(there, nll, 0.0).sum().detach(), there.sum())
+        total = torch.where(is_labelled, nll * weights[labels.clamp(min=0)], 0.0).sum()
+        return Loss(total, torch.where(is_labelled, nll, 0.0).sum().detach(), is_labelled.sum())
 
     @staticmethod
     def compute_logits(model: EncoderModel, hidden: Tensor, rows: Any, n_texts: int) -> Float[Tensor, "B S C"]:
         """Return the logits of classes, or one standardised score, for each text."""
-        found: Tensor = model.heads["label"](model.heads["pooler"](hidden, rows, n_texts))
-        return found
+        logits: Tensor = model.heads["label"](model.heads["pooler"](hidden, rows, n_texts))
+        return logits
 
     def prepare_for_export(self, model: EncoderModel) -> None:
         """Fold the mean and deviation of the scores into the last layer."""
@@ -259,13 +259,13 @@ class ClassificationTask(LabelledTask):
         """Return the outputs for each text, averaged over its windows, weighted by their number of tokens."""
         for text in texts:
             self.check_paired(*text)
-        most = min(self.config.length, model.config.n_positions)
-        numbered = list(self.encode_windows(texts, most))
-        said = self._predict_inputs(model, [framed for _, framed in numbered], device)
+        max_length = min(self.config.length, model.config.n_positions)
+        numbered = list(self.encode_windows(texts, max_length))
+        outputs = self._predict_inputs(model, [encoded for _, encoded in numbered], device)
         owner = torch.tensor([number for number, _ in numbered])
-        weight = torch.tensor([float(len(framed.ids)) for _, framed in numbered])
+        weight = torch.tensor([float(len(encoded.ids)) for _, encoded in numbered])
         total = torch.zeros(len(texts)).index_add(0, owner, weight)
-        return torch.zeros(len(texts), said.shape[1]).index_add(0, owner, said * weight[:, None]) / total[:, None]
+        return torch.zeros(len(texts), outputs.shape[1]).index_add(0, owner, outputs * weight[:, None]) / total[:, None]
 
     def evaluate(
         self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
@@ -276,23 +276,23 @@ class ClassificationTask(LabelledTask):
         examples = list(read_labelled_examples(data, columns, skip_empty=skip_empty, validate_label=problem))
         self._check_table_paired(labelled_paths(data)[0], examples[0])
         number = self.labels.index if classes else float
-        wanted = np.array([number(each.label) for each in examples])
-        said = self.predict(model, [(each.text, each.pair) for each in examples], device)
-        return {"task": self.name, "n": len(examples), **self.compute_metrics(said, wanted)}
+        gold = np.array([number(each.label) for each in examples])
+        outputs = self.predict(model, [(each.text, each.pair) for each in examples], device)
+        return {"task": self.name, "n": len(examples), **self.compute_metrics(outputs, gold)}
 
     def check_paired(self, text: str, pair: str) -> None:
         """Refuse one text where the model was trained on pairs, and a pair where it was trained on single texts."""
-        if wanted := self._describe_mismatch(pair):
+        if expected := self._describe_mismatch(pair):
             found = f"'{text[:40]}' {'has a pair' if pair else 'stands alone'}"
             fix = "leave it out" if pair else "give the second one too, with --pair or behind a tab"
-            raise InputError(f"{found}, but this model was trained on {wanted}; {fix}")
+            raise InputError(f"{found}, but this model was trained on {expected}; {fix}")
 
     def _check_table_paired(self, path: Path, first: LabelledExample) -> None:
         """Apply `check_paired` to a table, by its first example."""
-        if wanted := self._describe_mismatch(first.pair):
+        if expected := self._describe_mismatch(first.pair):
             found, columns = ("two texts", "TEXT,LABEL") if first.pair else ("one text", "TEXT,PAIR,LABEL")
             fix = f"ask for the columns {columns}"
-            raise DataError(path, f"{found} a line, but this model was trained on {wanted}; {fix}")
+            raise DataError(path, f"{found} a line, but this model was trained on {expected}; {fix}")
 
     def _describe_mismatch(self, pair: str) -> str:
         """Return what the model was trained on if it does not match; else the empty string."""
@@ -313,13 +313,13 @@ def _wrap_windows(
 ) -> Iterator[EncodedInput]:
     """Yield all pairs of a window of the first text and one of the second; the shorter text gets at most half."""
     if second is None:
-        room = max_length - template.n_special_tokens(is_pair=False)
-        yield from (template.wrap(first[start:end]) for start, end in split_into_windows(len(first), room))
+        max_tokens = max_length - template.n_special_tokens(is_pair=False)
+        yield from (template.wrap(first[start:end]) for start, end in split_into_windows(len(first), max_tokens))
         return
-    room = max_length - template.n_special_tokens(is_pair=True)
-    shorter = min(len(first), len(second), room // 2)
-    rooms = (shorter, room - shorter) if len(first) <= len(second) else (room - shorter, shorter)
+    max_tokens = max_length - template.n_special_tokens(is_pair=True)
+    shorter = min(len(first), len(second), max_tokens // 2)
+    limits = (shorter, max_tokens - shorter) if len(first) <= len(second) else (max_tokens - shorter, shorter)
     for (start, end), (begin, stop) in product(
-        split_into_windows(len(first), rooms[0]), split_into_windows(len(second), rooms[1])
+        split_into_windows(len(first), limits[0]), split_into_windows(len(second), limits[1])
     ):
         yield template.wrap(first[start:end], second[begin:stop])

@@ -61,8 +61,8 @@ UNKNOWN_TOKENS_NOTE = "; one token stands for all of these, so perplexity and bi
 class LmConfig:
     """The recipe's ``[task]`` table.
 
-    `documents` are parted by blank lines, or each file is one. A prompt is the beginning of a document, or, "bare", any
-    part of one, as GPT-2 takes it. `start` and `end` name the tokens before and after documents in vocabularies from
+    `documents` are separated by blank lines, or each file is one. A prompt is the beginning of a document, or, "bare",
+    any part of one, as for GPT-2. `start` and `end` name the tokens before and after documents in vocabularies from
     elsewhere, where both are not the one that ends texts.
     """
 
@@ -278,7 +278,7 @@ class LanguageModelTask(SingleTokenizerTask):
 
         At the end, warnings count unknown characters and truncated prompts.
         """
-        pen, unknown, n_texts, n_long = (
+        generator, unknown, n_texts, n_long = (
             self._make_generator(model, sampling, device),
             UnknownTokenCounter(self.tokenizer),
             0,
@@ -288,7 +288,7 @@ class LanguageModelTask(SingleTokenizerTask):
             begun = [self.make_prompt_ids(ids) for ids in unknown.encode(buffer)]
             numbered = enumerate(begun, n_texts)
             prompts = [Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(sampling.n)]
-            found = iter(pen.generate(prompts))
+            found = iter(generator.generate(prompts))
             yield from ((text, [next(found) for _ in range(sampling.n)]) for text in buffer)
             n_texts, n_long = n_texts + len(buffer), n_long + _count_truncated_prompts(model, begun)
         unknown.warn()

@@ -149,15 +149,15 @@ class TaggingTask(LabelledTask):
         self, sentences: Sequence[Sequence[str]], max_length: int
     ) -> Iterator[tuple[int, TaggingWindow]]:
         """Yield the windows of sentences, each with the index of its sentence; every word belongs to one window."""
-        pieces = iter(self.tokenizer.encode_words([word for words in sentences for word in words]))
-        room = max_length - self.template.n_special_tokens(is_pair=False)
+        word_ids = iter(self.tokenizer.encode_words([word for words in sentences for word in words]))
+        max_tokens = max_length - self.template.n_special_tokens(is_pair=False)
         for number, words in enumerate(sentences):
-            ids = [next(pieces) for _ in words]
+            ids = [next(word_ids) for _ in words]
             flat = [index for word in ids for index in word]
             starts = [0, *accumulate(map(len, ids))][: len(ids)]
-            found = split_into_windows(len(flat), room)
-            chosen = [max_context_window(found, start) for start in starts]
-            for each, (begin, end) in enumerate(found):
+            windows = split_into_windows(len(flat), max_tokens)
+            chosen = [max_context_window(windows, start) for start in starts]
+            for each, (begin, end) in enumerate(windows):
                 own = [(word, 1 + start - begin) for word, start in enumerate(starts) if chosen[word] == each]
                 yield number, TaggingWindow(self.template.wrap(flat[begin:end]), own)
 
@@ -173,10 +173,10 @@ class TaggingTask(LabelledTask):
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
         inputs, gold = [], []
-        for item, framed in zip(items.tolist(), read_stored_inputs(store, items), strict=True):
+        for item, encoded in zip(items.tolist(), read_stored_inputs(store, items), strict=True):
             labels = store["label"][item]
             positions = np.flatnonzero(labels != IGNORE).tolist()
-            inputs.append(TaggingWindow(framed, list(enumerate(positions))))
+            inputs.append(TaggingWindow(encoded, list(enumerate(positions))))
             gold.append([self.labels.names[label] for label in labels[positions].tolist()])
         said = [self._decode_labels(rows) for rows in self._predict_inputs(model, inputs, device)]
         return self.compute_metrics(gold, said)
@@ -198,9 +198,9 @@ class TaggingTask(LabelledTask):
         self, model: EncoderModel, inputs: Sequence[TaggingWindow], device: torch.device
     ) -> list[Float[Tensor, "words C"]]:
         """Return the probabilities of labels for the words of each input."""
-        framed = [each.encoded for each in inputs]
+        encoded = [each.encoded for each in inputs]
         found = dict(
-            self.forward_batches(model, framed, lambda h, _: model.heads["tags"](h).float().softmax(-1), device)
+            self.forward_batches(model, encoded, lambda h, _: model.heads["tags"](h).float().softmax(-1), device)
         )
         return [found[number][[place for _, place in each.word_positions]] for number, each in enumerate(inputs)]
 

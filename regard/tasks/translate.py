@@ -233,8 +233,8 @@ class TranslationTask(Task):
             return linear_cross_entropy(decoded, words, batch.target_out, smoothing, bias)
         logits, again = (model(batch.source, batch.target_in) for _ in range(2))
         loss, other = (cross_entropy(each, batch.target_out, smoothing) for each in (logits, again))
-        apart = symmetric_kl_divergence(logits, again, batch.target_out)
-        total = (loss.total + other.total) / 2 + self.config.r_drop * apart
+        divergence = symmetric_kl_divergence(logits, again, batch.target_out)
+        total = (loss.total + other.total) / 2 + self.config.r_drop * divergence
         return Loss(total, loss.nll, loss.n_tokens)
 
     def compute_validation_metrics(
@@ -273,19 +273,18 @@ class TranslationTask(Task):
             sources = self.tokenizers.source.encode_batch([buffer[number - n_texts] for number in numbers])
             n_texts += len(buffer)
             self.check_lengths(model, zip(numbers, sources, strict=True), self.tokenizers.source)
-            found = self.generate(model, sources, config, device, numbers)
-            n_cut += sum(hypotheses[0].is_truncated for hypotheses in found)
-            pairs = [(ids, best) for ids, hypotheses in zip(sources, found, strict=True) for best in hypotheses]
+            n_best = self.generate(model, sources, config, device, numbers)
+            n_cut += sum(hypotheses[0].is_truncated for hypotheses in n_best)
+            pairs = [(ids, best) for ids, hypotheses in zip(sources, n_best, strict=True) for best in hypotheses]
             written = self._make_translations(
                 model, pairs, device, needs_attention=with_alignment or with_attention, with_attention=with_attention
             )
-            best = ([next(written) for _ in hypotheses] for hypotheses in found)
+            best = ([next(written) for _ in hypotheses] for hypotheses in n_best)
             for text in buffer:
                 yield text, next(best) if text.strip() else [EMPTY_TRANSLATION]
         if n_cut:
-            warn(
-                f"{n_cut:,} of {n_texts:,} translations were cut at their limit, {MAX_EXTRA_TOKENS} tokens more than the source"
-            )
+            limit = f"{MAX_EXTRA_TOKENS} tokens more than the source"
+            warn(f"{n_cut:,} of {n_texts:,} translations were truncated at their limit, {limit}")
 
     def generate(
         self,
@@ -300,13 +299,13 @@ class TranslationTask(Task):
         `text_indices` number the sources among all texts of the call; with the seed they determine what is sampled.
         """
         text_indices = range(len(sources)) if text_indices is None else text_indices
-        found: dict[int, list[Hypothesis]] = {}
+        hypotheses: dict[int, list[Hypothesis]] = {}
         for chosen in batch_by_length([len(source) for source in sources], config.batch):
             batch = self._generate_batch(
                 model, [sources[i] for i in chosen], config, device, [text_indices[i] for i in chosen]
             )
-            found.update(zip(chosen, batch, strict=True))
-        return [found[i] for i in range(len(sources))]
+            hypotheses.update(zip(chosen, batch, strict=True))
+        return [hypotheses[i] for i in range(len(sources))]
 
     @torch.inference_mode()
     def _generate_batch(
@@ -317,12 +316,19 @@ class TranslationTask(Task):
         device: torch.device,
         text_indices: Sequence[int],
     ) -> list[list[Hypothesis]]:
-        signs, most = self.special_tokens, model.config.n_positions - len(self.special_tokens.prefix_ids)
-        rows = sentences_to_rows([signs.wrap_source(ids) for ids in sources], pad_id=signs.pad_id).to(device)
-        limits = torch.tensor([min(len(source) + MAX_EXTRA_TOKENS, most) for source in sources], device=device)
+        special_tokens = self.special_tokens
+        max_length = model.config.n_positions - len(special_tokens.prefix_ids)
+        rows = sentences_to_rows([special_tokens.wrap_source(ids) for ids in sources], pad_id=special_tokens.pad_id).to(
+            device
+        )
+        limits = torch.tensor([min(len(source) + MAX_EXTRA_TOKENS, max_length) for source in sources], device=device)
         try:
             return config.generate(
-                model.step, lambda: start_decoder(model, rows, signs), limits, signs.decoding_tokens, text_indices
+                model.step,
+                lambda: start_decoder(model, rows, special_tokens),
+                limits,
+                special_tokens.decoding_tokens,
+                text_indices,
             )
         except torch.OutOfMemoryError:
             raise InputError(f"out of memory with {len(sources)} texts at once; pass a smaller --batch") from None
@@ -343,15 +349,15 @@ class TranslationTask(Task):
         self, model: Seq2SeqModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float
     ) -> Iterator[ForcedDecoding]:
         batch, before = self.make_pair_batch(pairs).to(device), len(self.special_tokens.prefix_ids)
-        with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights", required=False) as heard:
+        with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights", required=False) as recorded:
             log_probs = model(batch.source, batch.target_in).float().log_softmax(-1)
         scores = log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu()
         nothing = scores.new_zeros(len(pairs), 0, 0, *scores.shape[1:], batch.source.ids.shape[1])
-        attention = torch.stack(list(heard.values()), 1).cpu() if heard else nothing  # (B, L, H, T, S)
+        attention = torch.stack(list(recorded.values()), 1).cpu() if recorded else nothing  # (B, L, H, T, S)
         for row, (source, target) in enumerate(pairs):
             written = slice(before, before + len(target) + 1)
-            found = make_hypothesis([*target, self.special_tokens.eos_id], scores[row, written].tolist(), alpha)
-            yield ForcedDecoding(found, attention[row, :, :, written, : before + len(source) + 1])
+            hypothesis = make_hypothesis([*target, self.special_tokens.eos_id], scores[row, written].tolist(), alpha)
+            yield ForcedDecoding(hypothesis, attention[row, :, :, written, : before + len(source) + 1])
 
     def compute_nll(
         self, model: Seq2SeqModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device

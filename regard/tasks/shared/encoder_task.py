@@ -112,10 +112,10 @@ class EncoderTask(SingleTokenizerTask):
             with torch.inference_mode():
                 return readout(compute_hidden_states(model, rows), rows).cpu()
 
-        for chosen, made in map_batches_in_threads(
+        for chosen, results in map_batches_in_threads(
             one, make_inference_batches([len(each.ids) for each in inputs], device), device
         ):
-            yield from zip(chosen, made, strict=True)
+            yield from zip(chosen, results, strict=True)
 
 
 class LabelledTask(EncoderTask):
@@ -183,10 +183,10 @@ def map_batches_in_threads(
 
 def unpad_rows(rows: SegmentedRows) -> tuple[SegmentedRows, list[int]]:
     """Return texts of one row each packed into one row without padding, and their lengths."""
-    there = rows.segment > 0
-    lengths = there.sum(1)
+    mask = rows.segment > 0
+    lengths = mask.sum(1)
     number = torch.arange(1, len(lengths) + 1, dtype=rows.segment.dtype).repeat_interleave(lengths)
-    ids, position, part = (each[there][None] for each in (rows.ids, rows.position, rows.token_type_ids))
+    ids, position, part = (each[mask][None] for each in (rows.ids, rows.position, rows.token_type_ids))
     return SegmentedRows(ids, number[None], position, part), lengths.tolist()
 
 

@@ -100,25 +100,25 @@ class Labels:
         """Return the labels that `save` wrote."""
         path = directory / LABELS_FILE
         try:
-            found = _parse_labels(path.read_text(encoding="utf-8"))
+            labels = _parse_labels(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such file; restore it from a copy") from None
         except (ValueError, KeyError, TypeError):
             raise CheckpointError(f"{path}: damaged; restore it from a copy") from None
-        return found
+        return labels
 
 
 def _parse_labels(text: str) -> Labels:
     """Parse the content of a file; raise ValueError, KeyError or TypeError where it is damaged."""
-    found: Any = json.loads(text)
-    names, counts, paired = found["labels"], found.get("counts", []), found.get("paired")
+    parsed: Any = json.loads(text)
+    names, counts, paired = parsed["labels"], parsed.get("counts", []), parsed.get("paired")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(text)
     if not isinstance(paired, bool | None):
         raise ValueError(text)
     if not all(type(count) is int and count > 0 for count in counts) or len(counts) not in (0, len(names)):
         raise ValueError(text)
-    scale = ScoreScaler(*(float(found.get(key, usual)) for key, usual in IDENTITY_SCALER._asdict().items()))
+    scale = ScoreScaler(*(float(parsed.get(key, default)) for key, default in IDENTITY_SCALER._asdict().items()))
     if not (math.isfinite(scale.mean) and 0 < scale.deviation < math.inf):
         raise ValueError(text)
     return Labels(tuple(names), tuple(counts), paired, scale)

@@ -65,8 +65,8 @@ def sample_next_sentence_pairs(
         alike = rng.permutation(np.flatnonzero(lengths == length))
         drawn |= _swap_across_documents(np.sort(alike[: max(2, len(alike) // 2)]), owner)
     return [
-        SentencePair(pair.first, pairs[drawn[here]].second, is_next=False) if here in drawn else pair
-        for here, pair in enumerate(pairs)
+        SentencePair(pair.first, pairs[drawn[i]].second, is_next=False) if i in drawn else pair
+        for i, pair in enumerate(pairs)
     ]
 
 
@@ -87,9 +87,9 @@ def _swap_across_documents(
 
 def warn_about_few_negatives(n_negatives: int, n_pairs: int, advice: str) -> None:
     """Say so where next sentences cannot be learned or scored, since hardly any is from elsewhere."""
-    share = n_negatives / max(1, n_pairs)
-    if share < MIN_NEGATIVE_FRACTION:
+    fraction = n_negatives / max(1, n_pairs)
+    if fraction < MIN_NEGATIVE_FRACTION:
         warn(
-            f"only {share:.0%} of {n_pairs:,} pairs could be given a second piece from another document; "
+            f"only {fraction:.0%} of {n_pairs:,} pairs could be given a second piece from another document; "
             f"part documents by blank lines or give more of them{advice}"
         )

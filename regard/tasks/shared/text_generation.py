@@ -85,7 +85,7 @@ class TextGenerator:
         )
         last = torch.tensor([prompt.ids[-1] for prompt in prompts], device=self.device)
         repetition = self._make_repetition_penalty(prompts)
-        way = DecodingLoopOptions(
+        options = DecodingLoopOptions(
             sampler=self.sampling.make_sampler([prompt.sampling_key for prompt in prompts]),
             special_tokens=self.special_tokens,
             max_lengths=torch.full_like(last, self.sampling.max_tokens),
@@ -94,7 +94,7 @@ class TextGenerator:
         )
         try:
             start, step = _in_inference_mode(self.model.start), _in_inference_mode(self.model.step)
-            for chosen in generate_tokens(step, start(read), last, way):
+            for chosen in generate_tokens(step, start(read), last, options):
                 for row, token, score in zip(*chosen, strict=True):
                     rows[row].add(token, score)
                 if repetition is not None:
