@@ -8,7 +8,7 @@ A new task implements, and nothing else:
     ExampleBatcher      training/prepare.py, loop    fingerprint, store_columns, encode, example_lengths, make_batch
     TrainingObjective   training/loop.py, plan.py    build_model, compute_loss
     ValidationMetrics   training/validation.py       validation_metric, compute_validation_metrics (max_scored_examples)
-    InferenceModel      api/, runs/import_export.py  verb (tokenizers, labels, from_hf_checkpoint, prepare_for_export)
+    InferenceModel      api/, runs/import_export.py  verb, tokenizers (labels, from_hf_checkpoint, prepare_for_export)
 
 What a trained model does (translate, classify, tag, ...) is no part of this interface: the task's class in api/ calls
 it. tests/training/test_new_task.py is a complete task in sixty lines. A task knows nothing of optimisers, checkpoints

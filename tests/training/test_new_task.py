@@ -34,7 +34,7 @@ from regard.runs.run_directory import RunDirectory
 from regard.tasks import TASKS, Task
 from regard.tasks.task import ValidationMetric
 from regard.text.files import read_lines
-from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer
+from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 from regard.training.loop import Trainer
 
@@ -95,6 +95,7 @@ class BigramTask(Task):
 
     def __init__(self, config: LinesConfig, tokenizer: Tokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
+        self.tokenizers = TokenizerPair(tokenizer, tokenizer)
 
     @classmethod
     def make_reader(cls, config: LinesConfig, data: DataConfig) -> LineReader:
