@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/
 TRITON := 3.9.0
 
-.PHONY: setup demo test lint format bench
+.PHONY: setup demo test lint format docs bench
 
 # Editable by path ("compat"): a script beside the clone must not take the folder itself for the package.
 setup: $(VENV)/.done
@@ -34,6 +34,10 @@ lint: setup
 format: setup
 	$(RUN)ruff check --fix .
 	$(RUN)ruff format .
+
+# docs/api.md, from the docstrings of the public interface.
+docs: setup
+	$(RUN)python docs/build_api.py
 
 # The benchmarks that a CPU finishes in minutes; each says with --help what it needs otherwise.
 bench: setup

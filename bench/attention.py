@@ -3,9 +3,9 @@
     python bench/attention.py           forward and backward at some shapes, in bfloat16, 12 heads of 64
     python bench/attention.py --tune    first every size of blocks below, one kernel at a time; the fastest is used
 
-torch's own attention knows no packed texts without a mask, so it is timed where one text fills a row, at its fastest.
-Operations are those of the pairs that are seen: 2 products forward and 5 backward, as is usual, though those of long
-rows compute 7; when tuning those that each kernel computes (2, 3, 4).
+torch's own attention needs a mask for packed texts, so it is timed where one text fills a row, without a mask. FLOPs
+are those of the pairs of query and key that attend: 2 matrix multiplications forward and 5 backward, as is customary,
+though the kernel of long rows computes 7; when tuning, those that each kernel computes (2, 3, 4).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHAPES = [
     (32, 1024, 1, True), (32, 1024, 4, True), (64, 512, 1, False), (64, 512, 4, False), (8, 4096, 1, True),
     (256, 128, 1, False), (256, 128, 4, False), (256, 128, 4, True),
 ]  # fmt: skip
-"""Rows, tokens, texts in a row, causal."""
+"""Rows, tokens per row, texts per row, causal."""
 
 SMOKE_SHAPES = [(2, 256, 2, True), (2, 64, 2, False)]
 """One shape for each kernel."""
@@ -51,7 +51,7 @@ OTHER_KERNELS = {"forward": (), "backward_dq": ("_dkv_kernel",), "backward_dkv":
 
 
 class KernelInputs(NamedTuple):
-    """What the kernels take, and how many pairs of a query and a key there are."""
+    """Inputs of the kernels, and the number of pairs of query and key that attend."""
 
     qkv: Tensor
     grad_out: Tensor
@@ -63,15 +63,15 @@ class KernelInputs(NamedTuple):
 
     @classmethod
     def sample(cls, n_rows: int, length: int, n_texts: int, causal: bool) -> KernelInputs:
-        """Rows of so many texts of about the same length."""
+        """Return random rows of `n_texts` packed texts each."""
         torch.manual_seed(0)
         cuts = torch.randint(length, (n_rows, n_texts - 1)).sort(1).values
         segment = (torch.arange(length)[None, :, None] >= cuts[:, None, :]).sum(-1).int().cuda() + 1
         begin, end = packed_attention_long.segment_bounds(segment)
-        seen = (torch.arange(1, length + 1, device="cuda") if causal else end) - begin
-        projected = torch.randn(n_rows, length, 3 * H * E, device="cuda", dtype=torch.bfloat16)
-        grad = torch.randn(n_rows, length, H * E, device="cuda", dtype=torch.bfloat16)
-        return cls(projected, grad, segment, begin, end, causal, H * int(seen.sum()))
+        n_keys = (torch.arange(1, length + 1, device="cuda") if causal else end) - begin
+        qkv = torch.randn(n_rows, length, 3 * H * E, device="cuda", dtype=torch.bfloat16)
+        grad_out = torch.randn(n_rows, length, H * E, device="cuda", dtype=torch.bfloat16)
+        return cls(qkv, grad_out, segment, begin, end, causal, H * int(n_keys.sum()))
 
     def forward(self, **blocks: Blocks) -> tuple[Tensor, Tensor]:
         return packed_attention_long.forward(self.qkv, self.begin, self.end, H, self.causal, **blocks)
@@ -83,7 +83,7 @@ class KernelInputs(NamedTuple):
 
 
 def measure_milliseconds(function: Callable[[], Any], n_calls: int = 20) -> float:
-    """Of one call, the best of three times 20 in a graph, so that launching costs nothing."""
+    """Return the milliseconds of one call: the best of three replays of a CUDA graph, without launch overhead."""
     for _ in range(3):
         function()
     graph = torch.cuda.CUDAGraph()
@@ -91,84 +91,83 @@ def measure_milliseconds(function: Callable[[], Any], n_calls: int = 20) -> floa
         for _ in range(n_calls):
             function()
     graph.replay()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
-    for mark in marks:
-        mark.record()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+    for event in events:
+        event.record()
         graph.replay()
     torch.cuda.synchronize()
-    return min(one.elapsed_time(other) for one, other in pairwise(marks)) / n_calls
+    return min(start.elapsed_time(end) for start, end in pairwise(events)) / n_calls
 
 
 @contextmanager
 def only_kernel(name: str) -> Iterator[None]:
-    """Of the kernels of a pass run only this one."""
+    """Disable the other kernels of the same pass."""
 
-    class Nothing:
+    class NoKernel:
         def __getitem__(self, grid: object) -> Callable[..., None]:
             return lambda *arguments, **named: None
 
-    kept = {other: getattr(packed_attention_long, other) for other in OTHER_KERNELS[name]}
+    disabled = {other: getattr(packed_attention_long, other) for other in OTHER_KERNELS[name]}
     try:
-        for other in kept:
-            setattr(packed_attention_long, other, Nothing())
+        for other in disabled:
+            setattr(packed_attention_long, other, NoKernel())
         yield
     finally:
-        for other, kernel in kept.items():
+        for other, kernel in disabled.items():
             setattr(packed_attention_long, other, kernel)
 
 
 def tune_blocks(name: str, inputs: KernelInputs) -> Blocks:
-    """Time one kernel with each size of blocks; the fastest."""
-    found: dict[Blocks, float] = {}
-    room = inputs.forward()
+    """Time one kernel with each block size and return the fastest."""
+    milliseconds: dict[Blocks, float] = {}
+    forward_result = inputs.forward()
     for blocks in (Blocks(*numbers) for numbers in BLOCK_SIZES[name]):
-        run = inputs.forward if name == "forward" else lambda **each: inputs.backward(*room, **each)
+        run = inputs.forward if name == "forward" else lambda **each: inputs.backward(*forward_result, **each)
         key = "blocks" if name == "forward" else f"{name.removeprefix('backward_')}_blocks"
         with only_kernel(name):
-            found[blocks] = measure_milliseconds(lambda run=run, each={key: blocks}: run(**each))
-        rate = N_MATMULS[name] * 2 * E * inputs.n_pairs / found[blocks] / 1e9
-        print(f"{name:<13}{blocks!s:<66}{found[blocks]:7.3f} ms {rate:5.0f} TFLOP/s", flush=True)
-    return min(found, key=found.__getitem__)
+            milliseconds[blocks] = measure_milliseconds(lambda run=run, each={key: blocks}: run(**each))
+        rate = N_MATMULS[name] * 2 * E * inputs.n_pairs / milliseconds[blocks] / 1e9
+        print(f"{name:<13}{blocks!s:<66}{milliseconds[blocks]:7.3f} ms {rate:5.0f} TFLOP/s", flush=True)
+    return min(milliseconds, key=milliseconds.__getitem__)
 
 
 def build_passes(inputs: KernelInputs) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Forward, and forward with backward, by the kernels that rows so long go through."""
+    """Return the forward pass, and forward with backward, of the kernel that is used for this length."""
     if inputs.qkv.shape[1] > packed_attention_short.MAX_TOKENS:
         return inputs.forward, lambda: inputs.backward(*inputs.forward())
     position = torch.arange(inputs.qkv.shape[1], dtype=torch.int32, device="cuda").repeat(len(inputs.qkv), 1)
-    given = inputs.qkv, inputs.segment, position, H, inputs.causal
+    arguments = inputs.qkv, inputs.segment, position, H, inputs.causal
 
     def forward() -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = packed_attention_short._attention(*given)
-        return found
+        result: tuple[Tensor, Tensor] = packed_attention_short._attention(*arguments)
+        return result
 
     def both() -> Tensor:
-        found: Tensor = packed_attention_short._attention_backward(inputs.grad_out, forward()[1], *given)
-        return found
+        grad_qkv: Tensor = packed_attention_short._attention_backward(inputs.grad_out, forward()[1], *arguments)
+        return grad_qkv
 
     return forward, both
 
 
 def print_timings(n_rows: int, length: int, n_texts: int, causal: bool) -> None:
-    """Time both passes at one shape."""
-    rows = KernelInputs.sample(n_rows, length, n_texts, causal)
-    forward, both = map(measure_milliseconds, build_passes(rows))
-    rates = 4 * E * rows.n_pairs / forward / 1e9, 10 * E * rows.n_pairs / (both - forward) / 1e9
+    """Print the times of both passes at one shape."""
+    inputs = KernelInputs.sample(n_rows, length, n_texts, causal)
+    forward, both = map(measure_milliseconds, build_passes(inputs))
+    rates = 4 * E * inputs.n_pairs / forward / 1e9, 10 * E * inputs.n_pairs / (both - forward) / 1e9
     print(
-        f"{n_rows} x {length}, texts in a row {n_texts}, {'causal' if causal else 'both ways'}: "
+        f"{n_rows} x {length}, {n_texts} texts per row, {'causal' if causal else 'bidirectional'}: "
         f"forward {forward:.3f} ms {rates[0]:.0f} TFLOP/s, backward {both - forward:.3f} ms {rates[1]:.0f} TFLOP/s, "
-        f"together {both:.3f} ms" + ("" if n_texts > 1 else f", torch's {time_sdpa(rows):.3f} ms"),
+        f"forward + backward {both:.3f} ms" + ("" if n_texts > 1 else f", torch {time_sdpa(inputs):.3f} ms"),
         flush=True,
     )
 
 
 def time_sdpa(inputs: KernelInputs) -> float:
-    """`scaled_dot_product_attention` without a mask, forward and backward."""
-    parts = [each.unflatten(-1, (H, E)).transpose(1, 2).detach() for each in inputs.qkv.chunk(3, -1)]
-    parts = [part.requires_grad_() for part in parts]
+    """Return the milliseconds of `scaled_dot_product_attention` without a mask, forward and backward."""
+    qkv = [each.unflatten(-1, (H, E)).transpose(1, 2).detach().requires_grad_() for each in inputs.qkv.chunk(3, -1)]
     grad = inputs.grad_out.unflatten(-1, (H, E)).transpose(1, 2)
     return measure_milliseconds(
-        lambda: torch.autograd.grad(F.scaled_dot_product_attention(*parts, is_causal=inputs.causal), parts, grad)
+        lambda: torch.autograd.grad(F.scaled_dot_product_attention(*qkv, is_causal=inputs.causal), qkv, grad)
     )
 
 
@@ -180,9 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("attention kernels: skipped, no CUDA device")
         return
     if options.tune:
-        rows = KernelInputs.sample(*SHAPES[0])
+        inputs = KernelInputs.sample(*SHAPES[0])
         for name in BLOCK_SIZES:
-            getattr(packed_attention_long, name.upper())[E] = tune_blocks(name, rows)
+            getattr(packed_attention_long, name.upper())[E] = tune_blocks(name, inputs)
     for shape in SMOKE_SHAPES if options.smoke else SHAPES:
         print_timings(*shape)
 

@@ -18,7 +18,7 @@ from playwright.sync_api import sync_playwright
 
 import regard
 
-TEXT = "The conference starts on Tuesday, 14 April 2026 at 9:30 am."
+TEXT = "The bag weighs 49.6 kilograms."
 WIDTH, HEIGHT = 1200, 900
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

@@ -1,6 +1,13 @@
-"""regard: train Transformers on your own text, use them, and look inside them.
+"""Train Transformers on your own text, use them, and look inside them.
 
-Importing this package is cheap: torch comes in with the first name that needs it.
+    import regard
+
+    model = regard.load("runs/en-fr")                       # the class follows from the task of the model
+    model = regard.Translator.load("runs/en-fr")            # the same; type checkers and editors know the class
+    model.translate("I am good")[0].text
+    run = regard.train("recipe.toml", out="runs/mine")      # see help(regard.train)
+
+Importing this package is cheap: torch is imported with the first name that needs it.
 """
 
 from __future__ import annotations
@@ -8,15 +15,41 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from regard.errors import RegardError
+
 if TYPE_CHECKING:
-    from regard.api import load as load
-    from regard.api import train as train
+    from regard.api.classifier import Classifier
+    from regard.api.language_model import LanguageModel
+    from regard.api.loading import load
+    from regard.api.masked_language_model import MaskedLanguageModel
+    from regard.api.model import Model
+    from regard.api.tagger import Tagger
+    from regard.api.text_encoder import TextEncoder
+    from regard.api.training_run import TrainingRun, train
+    from regard.api.translator import Translator
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load", "train"]
+__all__ = [
+    "Classifier",
+    "LanguageModel",
+    "MaskedLanguageModel",
+    "Model",
+    "RegardError",
+    "Tagger",
+    "TextEncoder",
+    "TrainingRun",
+    "Translator",
+    "__version__",
+    "load",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("load", "train"):
+    if name in __all__:
         return getattr(importlib.import_module("regard.api"), name)
     raise AttributeError(f"module 'regard' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

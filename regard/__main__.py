@@ -1,4 +1,4 @@
-"""``python -m regard`` is the command ``regard``."""
+"""The command ``regard`` as ``python -m regard``."""
 
 from regard.cli import main
 

@@ -144,8 +144,8 @@ def test_invalid_recipe_files_are_refused(tmp_path: Path, content: bytes | None,
     assert "\n" not in str(caught.value)
 
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
-SCALARS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | TEXTS
+SAMPLE_TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+SCALARS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | SAMPLE_TEXTS
 
 
 @given(value=SCALARS | st.lists(SCALARS))

@@ -1,6 +1,7 @@
-"""Every block of README and docs runs, in the order of its page, and every example of the commands' help.
+"""Tests of README and docs: every block runs, in the order of its page, as does every example of the commands' help.
 
-They run on a small corpus, under the names they use, in a shell that makes every training short.
+Blocks run on a small corpus, under the file names they use, in a shell that makes every training short. Links, pictures
+and the files that the glossary names must exist.
 """
 
 from __future__ import annotations
@@ -25,34 +26,34 @@ from regard.demo import cldr_corpus as cldr
 ROOT = Path(__file__).parent.parent
 PAGES = ["help", "README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 
-INSTEAD = {
+REPLACED = {
     "make demo": ("installs, and trains for minutes", "regard demo --pairs 1000 --steps 3"),
     "make test": ("runs this very test", ":"),
     "make setup": ("installs", ":"),
     "pip install .": ("installs", ":"),
     "tail -f chat.en": ("never ends", "cat chat.en"),
 }
-"""The only commands that are not run: why, and what is run in their place (``:`` is nothing)."""
+"""The only commands that are not run: the reason, and the command that runs instead (``:`` does nothing)."""
 
-BEFORE = {"docs/walkthrough.md": "regard train translate train.en train.fr --out runs/x"}
-"""What a page tells in words before its first block."""
+PRECEDING = {"docs/walkthrough.md": "regard train translate train.en train.fr --out runs/x"}
+"""A command that a page gives in its text before the first block."""
 
-THERE = {
+PREREQUISITES = {
     "docs/findings-encoders.md": """
 regard train pretrain books.txt --out runs/tiny
 regard export runs/tiny --to hf --out MINILM
 """
 }
-"""A model that a page has from elsewhere."""
+"""Commands that make a model which a page takes as given."""
 
-PARTS = ("train", "val", "test_2016_flickr")
+SPLITS = ("train", "val", "test_2016_flickr")
 
 SENTENCE = "Mr President, I would like to thank the rapporteur for his excellent work."
-"""Looked into on a page; seen so often in training that it is a few pieces, as it is for a real vocabulary."""
+"""The sentence that a page inspects; frequent in training, so that it has few subwords, as with a real vocabulary."""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """The language and the text of every fenced block of a page; of the help, the indented lines of each verb."""
+    """Return the language and text of every fenced block of a page; for the help, the indented lines of each verb."""
     if page == "help":
         helps = [import_module(f"regard.cli.{verb}{'_' * iskeyword(verb)}").__doc__ or "" for verb in VERBS]
         return [("sh", "\n".join(re.findall(r"^    (.*)$", text, re.MULTILINE))) for text in helps]
@@ -60,36 +61,37 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def runnable(block: str) -> str:
-    """The block with what stands in for its commands that are not run."""
-    for command, (_, other) in INSTEAD.items():
-        block = re.sub(rf"^{re.escape(command)}(?=\s)", other, block, flags=re.MULTILINE)
+    """Return the block with the commands of `REPLACED` replaced."""
+    for command, (_, replacement) in REPLACED.items():
+        block = re.sub(rf"^{re.escape(command)}(?=\s)", replacement, block, flags=re.MULTILINE)
     return block
 
 
 def lines(texts: Iterable[str]) -> str:
+    """Join texts to the content of a file, one a line."""
     return "".join(f"{text}\n" for text in texts)
 
 
 def conllu(pair: cldr.Pair) -> str:
-    """A sentence in CoNLL-U: numbers and other words."""
-    kinds = ((word, "NUM" if word[0].isdigit() else "X") for word in pair.source.split())
-    return lines("\t".join([str(n), word, *"__"[:1], kind, *"______"]) for n, (word, kind) in enumerate(kinds, 1))
+    """Write a sentence in CoNLL-U, with the tags NUM and X."""
+    tagged = ((word, "NUM" if word[0].isdigit() else "X") for word in pair.source.split())
+    return lines("\t".join([str(n), word, "_", tag, *"______"]) for n, (word, tag) in enumerate(tagged, 1))
 
 
 def conll(pair: cldr.Pair) -> str:
-    """A sentence with a name in every capital."""
+    """Write a sentence in CoNLL, where capitalised words are entities."""
     return lines(f"{word} {'B-CAP' if word[0].isupper() else 'O'}" for word in pair.source.split())
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a reader of the pages would be, with files of their own."""
+    """A working directory with the files that the pages name."""
     pytest.importorskip("matplotlib")
     train, test = cldr.generate_corpus(400, 10)
     for name in ("multi30k", "tatoeba", "europarl"):
         (tmp_path / name).mkdir()
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    for name in ("train", "test", "dev", "chat", "news", *(f"multi30k/{part}" for part in PARTS)):
+    for name in ("train", "test", "dev", "chat", "news", *(f"multi30k/{part}" for part in SPLITS)):
         pairs = train if name.endswith("train") else test
         for side, column in {"en": 0, "fr": 1, "de": 1}.items():
             (tmp_path / f"{name}.{side}").write_text(lines(pair[column] for pair in pairs), encoding="utf-8")
@@ -121,23 +123,35 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_every_block_runs(page: str, folder: Path, shell: Shell) -> None:
-    told = BEFORE.get(page, "")
-    assert not told or told in (ROOT / page).read_text(encoding="utf-8")
-    for language, block in [("sh", THERE.get(page, "")), ("sh", told), *blocks(page)]:
+    preceding = PRECEDING.get(page, "")
+    assert not preceding or preceding in (ROOT / page).read_text(encoding="utf-8")
+    for language, block in [("sh", PREREQUISITES.get(page, "")), ("sh", preceding), *blocks(page)]:
         assert language in ("sh", "python"), f"{page}: a block of '{language}'; this test runs sh and python"
         if language == "python":
             (folder / "block.py").write_text(block, encoding="utf-8")
-        ended = shell("python block.py" if language == "python" else runnable(block), folder)
-        assert ended.returncode == 0, f"{page}\n\n{block}\n{ended.stderr}"
+        result = shell("python block.py" if language == "python" else runnable(block), folder)
+        assert result.returncode == 0, f"{page}\n\n{block}\n{result.stderr}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "help"])
-def test_every_link_leads_somewhere(page: str) -> None:
+def test_links_and_pictures_exist(page: str) -> None:
     path = ROOT / page
-    links = re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#\s]+)", text) + re.findall(r'src(?:set)?="([^"]+)"', text)
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
 
 
-def test_what_is_not_run_is_still_there() -> None:
+def test_glossary_names_existing_files_and_identifiers() -> None:
+    """The last column of the glossary holds paths, and identifiers that occur in these files."""
+    for line in (ROOT / "docs/glossary.md").read_text(encoding="utf-8").splitlines():
+        codes = re.findall(r"`([^`]+)`", line.rsplit(" | ", 1)[-1]) if line.startswith("|") else []
+        paths = [ROOT / code for code in codes if "/" in code]
+        assert [str(path) for path in paths if not path.exists()] == []
+        sources = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
+        identifiers = [code for code in codes if code.isidentifier()]
+        assert [name for name in identifiers if name not in sources] == [], line
+
+
+def test_replaced_commands_occur_in_the_docs() -> None:
     lines = [line for page in PAGES for _, block in blocks(page) for line in block.splitlines()]
-    assert [command for command in INSTEAD if not any(line.startswith(command) for line in lines)] == []
+    assert [command for command in REPLACED if not any(line.startswith(command) for line in lines)] == []

@@ -1,73 +1,68 @@
-"""regard from Python: `load` a model and use it, `train` one from a recipe.
+"""The Python interface: `load` a model and use it, `train` one from a recipe.
 
-model = regard.load("runs/en-fr")
-best = model.translate("I am good")[0]          # .text .score .tokens .token_scores .alignment
-regard.load("runs/bert").fill("the [MASK] exceeded the speed limit")
-regard.load("runs/books").generate("Once upon a time", temperature=0.8)[0].text
-run = regard.train("recipe.toml", out="runs/x")
-for event in run: print(event.kind, event.step, event.values)
-regard.load(run.path)
+    model = regard.load("runs/en-fr")
+    best = model.translate("I am good")[0]          # .text .score .tokens .token_scores .alignment
+    regard.load("runs/bert").fill("the [MASK] exceeded the speed limit")
+    regard.load("runs/books").generate("Once upon a time", temperature=0.8)[0].text
+    run = regard.train("recipe.toml", out="runs/x")
+    for event in run: print(event.kind, event.step, event.values)
+    regard.load(run.path)
+
+One file per kind of model. Every name is imported when it is first used, so that a model is loaded without the code
+that trains one.
 """
 
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from regard.api.encoders import Classifier, MaskedLanguageModel, Tagger
-from regard.api.language_model import LanguageModel
-from regard.api.model import Model
-from regard.api.translator import Translator
-from regard.errors import InputError
-from regard.runs.device import select_device
-from regard.runs.model_loading import open_model
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regard.api.classifier import Classifier
+    from regard.api.language_model import LanguageModel
+    from regard.api.loading import LoadedModel, load
+    from regard.api.masked_language_model import MaskedLanguageModel
+    from regard.api.model import Model
+    from regard.api.tagger import Tagger
+    from regard.api.text_encoder import TextEncoder
     from regard.api.training_run import TrainingRun, train
+    from regard.api.translator import Translator
 
 __all__ = [
     "Classifier",
     "LanguageModel",
+    "LoadedModel",
     "MaskedLanguageModel",
     "Model",
     "Tagger",
+    "TextEncoder",
     "TrainingRun",
     "Translator",
     "load",
-    "load_as",
     "train",
 ]
 
-ModelT = TypeVar("ModelT", bound=Model)
-
-MODEL_CLASSES: dict[str, type[Model]] = {
-    "translate": Translator,
-    "pretrain": MaskedLanguageModel,
-    "classify": Classifier,
-    "tag": Tagger,
-    "lm": LanguageModel,
+_MODULES = {
+    "Classifier": "classifier",
+    "LanguageModel": "language_model",
+    "LoadedModel": "loading",
+    "MaskedLanguageModel": "masked_language_model",
+    "Model": "model",
+    "Tagger": "tagger",
+    "TextEncoder": "text_encoder",
+    "TrainingRun": "training_run",
+    "Translator": "translator",
+    "load": "loading",
+    "train": "training_run",
 }
-"""What a model can do, by the task it was trained for."""
-
-
-def load(model: str | Path, *, device: str = "auto") -> Any:
-    """The model in a run directory, or in another library's, ready for use."""
-    settings, task, network = open_model(Path(model))
-    return MODEL_CLASSES[settings.task.name](Path(model), settings, task, network, select_device(device))
-
-
-def load_as(model_class: type[ModelT], model: str | Path, device: str, verb: str) -> ModelT:
-    """The model, which must be of a kind; the command line asks for it by a verb."""
-    found = load(model, device=device)
-    if not isinstance(found, model_class):
-        task = found.task
-        raise InputError(f"{model}: a model for {task.name}, which cannot {verb}; use it with: regard {task.verb}")
-    return found
+"""The module of each public name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import training only when it is asked for: using a model needs none of it."""
-    if name in ("TrainingRun", "train"):
-        return getattr(importlib.import_module("regard.api.training_run"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"regard.api.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'regard.api' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,16 +1,17 @@
-"""What every encoder can do with its vectors: embed, match and cluster texts, and show why (SPEC 4.11, 8.7, 8.8)."""
+"""The vectors of an encoder: embed texts, words and tokens, compare, search and cluster texts, and explain a match."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 from jaxtyping import Float
 
-from regard.api.model import Model, check_text
+from regard.api.inputs import check_text, check_texts
+from regard.api.model import Model
 from regard.data.buckets import buffered_read
 from regard.errors import InputError
 from regard.look.corpus.clusters import Clusters, check_n_clusters, cluster_texts
@@ -28,11 +29,11 @@ from regard.tasks.shared.embedder import (
 from regard.tasks.shared.encoder_task import EncoderTask
 
 LayerSelection = int | Sequence[int] | str
-"""Numbers of layers (0 is what enters them, -1 the last), or "static"."""
+"""Layer numbers (0 is the input of the first layer, -1 the output of the last), or "static"."""
 
 
 class SearchHit(NamedTuple):
-    """A text that was searched: how like the query it is, and its number."""
+    """A text found by a search: its cosine with the query, its number, and itself."""
 
     score: float
     corpus_id: int
@@ -40,10 +41,30 @@ class SearchHit(NamedTuple):
 
 
 class EmbeddingModel(Model):
-    """A model that gives vectors."""
+    """A model that embeds texts."""
 
     encoder_task: EncoderTask
     network: EncoderModel
+
+    @overload
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        level: Literal["text"] = "text",
+        layers: LayerSelection = (-1,),
+        pooling: str | None = None,
+        normalised: bool | None = None,
+    ) -> np.ndarray: ...
+
+    @overload
+    def embed(
+        self,
+        texts: Sequence[str],
+        level: Literal["word", "token"],
+        layers: LayerSelection = (-1,),
+        pooling: str | None = None,
+        normalised: bool | None = None,
+    ) -> list[np.ndarray]: ...
 
     def embed(
         self,
@@ -52,73 +73,167 @@ class EmbeddingModel(Model):
         layers: LayerSelection = (-1,),
         pooling: str | None = None,
         normalised: bool | None = None,
-    ) -> Any:
-        """Vectors in float32: of texts an array (texts, width); of their words or tokens such an array for each text.
+    ) -> np.ndarray | list[np.ndarray]:
+        """Embed a text, or each text of a list.
 
-        Several layers give their mean. `pooling` (cls, mean, attention) and `normalised` are the model's own way where
-        they are not given. Of one text, given as a str, there is no first axis.
+        A text longer than the model is read in overlapping windows.
+
+        Args:
+            texts: A text, or a list of texts, none of them empty.
+            level: Vectors of whole texts ("text"), of their words ("word") or of their tokens ("token").
+            layers: The layer to take hidden vectors from, or several, whose mean is taken: 0 is the input of the first
+                layer, -1 the output of the last; "static" is the token embedding without its position.
+            pooling: For texts: "cls" (the first token), "last", "mean", "max" or "attention" (learned by a
+                classifier); by default that of the model.
+            normalised: Scale vectors to length 1; by default as the model was trained.
+
+        Returns:
+            A float32 numpy array (texts, width), or (width,) for a single text given as a str. For words or tokens, a
+            list with an array (words, width) for each text, or one such array for a single text.
+
+        Example:
+            >>> model.embed(["a man is asleep", "somebody sleeps"], layers=(0, -1), pooling="mean").shape
         """
         embedder = self.make_embedder(level=level, layers=layers, pooling=pooling, normalised=normalised)
-        given = buffered_read(_check_texts([texts] if isinstance(texts, str) else texts))
+        batches = buffered_read(check_texts([texts] if isinstance(texts, str) else texts, allows_empty=False))
         if level != "text":
-            of_each = [each.vectors for buffer in given for each in embedder.embed_words_or_tokens(buffer)]
-            return of_each[0] if isinstance(texts, str) else of_each
-        found = [np.zeros((0, self.network.config.d_model), np.float32), *map(embedder.embed_texts, given)]
-        return np.concatenate(found)[0] if isinstance(texts, str) else np.concatenate(found)
+            arrays = [each.vectors for batch in batches for each in embedder.embed_words_or_tokens(batch)]
+            return arrays[0] if isinstance(texts, str) else arrays
+        no_vectors = np.zeros((0, self.network.config.d_model), np.float32)
+        vectors = np.concatenate([no_vectors, *map(embedder.embed_texts, batches)])
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def embed_iterable(
+        self,
+        texts: Iterable[str],
+        layers: LayerSelection = (-1,),
+        pooling: str | None = None,
+        normalised: bool | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Embed texts from an iterable of any length, also an endless one.
+
+        Texts are read 1,024 at a time; nothing more is held in memory.
+
+        Args:
+            texts: Texts, none of them empty.
+            layers, pooling, normalised: As in `embed`.
+
+        Yields:
+            The float32 vector (width,) of each text.
+        """
+        embedder = self.make_embedder(layers=layers, pooling=pooling, normalised=normalised)
+        for batch in buffered_read(check_texts(texts, allows_empty=False)):
+            yield from embedder.embed_texts(batch)
 
     def embed_words_or_tokens(
         self, texts: Sequence[str], level: str = "word", layers: LayerSelection = (-1,), normalised: bool | None = None
     ) -> list[NamedVectors]:
-        """The words or tokens of each text: `names`, and their `vectors`."""
-        embedder = self.make_embedder(level=level, layers=layers, normalised=normalised)
-        if level == "text":
-            raise InputError("a text has no parts at the level of texts; accepted: word, token")
-        return [
-            each for buffer in buffered_read(_check_texts(texts)) for each in embedder.embed_words_or_tokens(buffer)
-        ]
+        """Embed the words or tokens of each text, with their names.
 
-    def make_embedder(self, *, layers: LayerSelection = (-1,), **options: Any) -> Embedder:
-        """What makes vectors of as many texts at a time as one likes; options as in `embed`."""
-        wanted = resolve_embedding_options(self.encoder_task, self.network, layers=_parse_layers(layers), **options)
-        return Embedder(self.encoder_task, self.network, wanted, self.device)
+        Args:
+            texts: Texts, none of them empty.
+            level: "word" or "token".
+            layers, normalised: As in `embed`.
+
+        Returns:
+            For each text a `NamedVectors`: `names`, the words or tokens, and `vectors`, a float32 array (names, width).
+        """
+        if level == "text":
+            raise InputError("level 'text' has no words or tokens; accepted: word, token")
+        embedder = self.make_embedder(level=level, layers=layers, normalised=normalised)
+        batches = buffered_read(check_texts(texts, allows_empty=False))
+        return [each for batch in batches for each in embedder.embed_words_or_tokens(batch)]
+
+    def make_embedder(
+        self,
+        *,
+        level: str = "text",
+        layers: LayerSelection = (-1,),
+        pooling: str | None = None,
+        normalised: bool | None = None,
+    ) -> Embedder:
+        """Return an `Embedder`, which embeds batches of texts as they arrive; options as in `embed`."""
+        options = resolve_embedding_options(
+            self.encoder_task,
+            self.network,
+            level=level,
+            layers=_parse_layers(layers),
+            pooling=pooling,
+            normalised=normalised,
+        )
+        return Embedder(self.encoder_task, self.network, options, self.device)
 
     def match(self, first: str, second: str) -> float:
-        """How alike two texts are: the cosine of their vectors."""
+        """Return the similarity of two texts: the cosine of their vectors, from -1 to 1.
+
+        Args:
+            first: A text.
+            second: The text to compare it with.
+        """
         one, other = _l2_normalise(self.embed([first, second]))
         return float(one @ other)
 
     def nearest(self, query: str, texts: Iterable[str], top: int = 10) -> list[SearchHit]:
-        """The texts most like a query, best first, with their numbers from 0; any number of texts can be searched."""
-        return self.search(query, buffered_read(enumerate(_check_texts(texts))), top)
+        """Search texts for those most similar to a query.
 
-    def search(self, query: str, numbered_texts: Iterable[Sequence[tuple[int, str]]], top: int) -> list[SearchHit]:
-        """The same for buffers of numbered texts; of equal scores the first comes first."""
-        wanted, embedder = _l2_normalise(self.embed([query]))[0], self.make_embedder()
+        Args:
+            query: A text.
+            texts: The texts to search, any number of them; only the best are held in memory.
+            top: The number of texts to return.
+
+        Returns:
+            A list of `SearchHit`, best first: `score` (cosine), `corpus_id` (the number of the text, from 0), `text`.
+        """
+        return self.search(query, buffered_read(enumerate(check_texts(texts, allows_empty=False))), top)
+
+    def search(self, query: str, batches: Iterable[Sequence[tuple[int, str]]], top: int = 10) -> list[SearchHit]:
+        """Search batches of numbered texts, as `nearest` does; of equal scores the smaller number comes first.
+
+        Args:
+            query: A text.
+            batches: Lists of (number, text).
+            top: The number of texts to return.
+        """
+        query_vector, embedder = _l2_normalise(self.embed([query]))[0], self.make_embedder()
         best: list[SearchHit] = []
-        for buffer in numbered_texts:
-            scores = (_l2_normalise(embedder.embed_texts([text for _, text in buffer])) @ wanted).tolist()
-            new = (SearchHit(score, *each) for score, each in zip(scores, buffer, strict=True))
-            best = heapq.nsmallest(top, chain(best, new), key=lambda match: (-match.score, match.corpus_id))
+        for batch in batches:
+            vectors = _l2_normalise(embedder.embed_texts([text for _, text in batch]))
+            hits = (
+                SearchHit(score, *each) for score, each in zip((vectors @ query_vector).tolist(), batch, strict=True)
+            )
+            best = heapq.nsmallest(top, chain(best, hits), key=lambda hit: (-hit.score, hit.corpus_id))
         return best
 
     def cluster(self, texts: Sequence[str], k: int, *, seed: int = 0) -> Clusters:
-        """Texts in k groups of like meaning (look/corpus/clusters.py): `labels`, `centres`, `map`."""
-        check_n_clusters(k, len(texts))
-        found = track(self._iterate_embeddings(texts), "embedding", len(texts))
-        about = {"model": str(self.path), "texts": len(texts), "k": k, "seed": seed}
-        return cluster_texts(texts, np.stack(list(found)), k, seed, about)
+        """Cluster texts by meaning: k-means on their vectors.
 
-    def _iterate_embeddings(self, texts: Sequence[str]) -> Iterator[Float[np.ndarray, " D"]]:
-        embedder = self.make_embedder()
-        for buffer in buffered_read(_check_texts(texts)):
-            yield from embedder.embed_texts(buffer)
+        Args:
+            texts: Texts, none of them empty.
+            k: The number of clusters.
+            seed: Fixes the initial centres.
+
+        Returns:
+            A `Clusters`: `labels` (the cluster of each text, a numpy array; 0 is the largest), `centres`,
+            `coordinates` (the texts on a plane); `show()` in a notebook or terminal, `save("map.html")` anywhere.
+        """
+        check_n_clusters(k, len(texts))
+        vectors = list(track(self.embed_iterable(texts), "embedding", len(texts)))
+        about = {"model": str(self.path), "texts": len(texts), "k": k, "seed": seed}
+        return cluster_texts(texts, np.stack(vectors), k, seed, about)
 
     def explain_match(self, text: str, pair: str) -> MatchEvidence:
-        """Why two texts, each read by itself, match: what each pair of their tokens adds to the cosine."""
+        """Explain why two texts, each read by itself, match: the contribution of each pair of tokens to the cosine.
+
+        Args:
+            text: A text.
+            pair: The text to compare it with.
+
+        Returns:
+            A `MatchEvidence`: `score` and `values` (a torch tensor, tokens of the text by tokens of the pair);
+            `show()` in a notebook or terminal, `save("match.html")` anywhere.
+        """
         embedder = self.make_embedder()
-        check_text(text)
-        check_text(pair)
-        one, other = embedder.weigh_tokens(text), embedder.weigh_tokens(pair)
+        one, other = embedder.weigh_tokens(check_text(text)), embedder.weigh_tokens(check_text(pair))
         about = {"model": str(self.path), "text": text, "pair": pair}
         return MatchEvidence(
             self._describe_tokens(one),
@@ -133,28 +248,38 @@ class EmbeddingModel(Model):
         return TokenizedText(tokenizer.display_tokens(weighted_tokens.ids), tokenizer.words(weighted_tokens.ids))
 
     def senses(self, word: str, texts: Iterable[str], *, max_occurrences: int | None = None) -> WordSenses:
-        """One word wherever it occurs in texts, or the first `most` times: static, and layer by layer."""
-        embedder, wanted = self.make_embedder(), _check_word(word)
-        occurrences = (each for text in texts for each in self._find_occurrences(embedder, wanted, text))
-        found = list(islice(occurrences, max_occurrences))
-        if max_occurrences is not None and len(found) == max_occurrences and next(occurrences, None) is not None:
-            warn(f"'{wanted}' occurs more often; the first {max_occurrences:,} times are taken")
-        if len(found) < 2:
-            times = "once" if found else "nowhere"
-            raise InputError(f"'{wanted}' occurs {times} in these texts; give two sentences with it, or more")
-        return WordSenses(wanted, found, {"model": str(self.path)})
+        """Compare the vectors of one word in several sentences, layer by layer.
+
+        Args:
+            word: The word.
+            texts: The texts to search for it.
+            max_occurrences: Take the first occurrences only, at most so many; by default all.
+
+        Returns:
+            A `WordSenses`: `occurrences`, `distances` and `projections` (torch tensors, layer by layer); `show()` in a
+            notebook or terminal, `save("senses.html")` anywhere.
+        """
+        embedder, spelling = self.make_embedder(), _check_word(word)
+        found = (each for text in check_texts(texts) for each in self._find_occurrences(embedder, spelling, text))
+        occurrences = list(islice(found, max_occurrences))
+        if len(occurrences) == max_occurrences and next(found, None) is not None:
+            warn(f"'{spelling}' occurs more often; the first {max_occurrences:,} times are taken")
+        if len(occurrences) < 2:
+            times = "once" if occurrences else "nowhere"
+            raise InputError(f"'{spelling}' occurs {times} in these texts; give two sentences with it, or more")
+        return WordSenses(spelling, occurrences, {"model": str(self.path)})
 
     def _find_occurrences(self, embedder: Embedder, word: str, text: str) -> Iterator[WordOccurrence]:
         tokenizer = self.encoder_task.tokenizer
         ids = tokenizer.encode(text)
-        if not (found := list(find_occurrences(tokenizer, ids, word))):
+        if not (occurrences := list(find_occurrences(tokenizer, ids, word))):
             return
         if len(ids) > embedder.max_tokens:
-            warn(f"left out '{text[:40]}...': {len(ids):,} tokens, but {embedder.max_tokens:,} are read at once")
+            warn(f"left out '{text[:40]}...': {len(ids):,} tokens; this model takes {embedder.max_tokens:,}")
             return
         states = embedder.hidden_states(ids)
-        for pieces in found:
-            yield WordOccurrence(text, extract_context(tokenizer, ids, pieces), states[:, list(pieces)].mean(1))
+        for subwords in occurrences:
+            yield WordOccurrence(text, extract_context(tokenizer, ids, subwords), states[:, list(subwords)].mean(1))
 
 
 def _parse_layers(layers: LayerSelection) -> Sequence[int]:
@@ -163,21 +288,13 @@ def _parse_layers(layers: LayerSelection) -> Sequence[int]:
     if layers == "static":
         return STATIC_LAYERS
     if isinstance(layers, str) or not layers:
-        raise InputError(f"layers {layers!r}: expected numbers of layers, or 'static'")
+        raise InputError(f"layers {layers!r}: expected one layer number or several, or 'static'")
     return layers
-
-
-def _check_texts(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, of which none may be empty."""
-    for number, text in enumerate(texts):
-        if not text.strip():
-            raise InputError(f"text {number:,}, counted from 0, is empty; give at least one word")
-        yield text
 
 
 def _check_word(word: str) -> str:
     if len(word.split()) != 1:
-        raise InputError(f"one word is looked for; found '{word}'; give one without blanks")
+        raise InputError(f"expected one word, found '{word}'; give one without spaces")
     return word.strip()
 
 

@@ -1,19 +1,19 @@
-"""What every model can do: say what it is, be looked into, and have its tokens identified.
+"""The base of all models: load one, describe it, and measure what can be identified in it.
 
-A kind of model says how a text, or a pair, becomes a subject of the viewer; the rest is the same for all.
+A subclass builds from a text, or a pair of texts, the `LookTarget` that look/ works on; the rest is the same for all.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
 
+from regard.api.inputs import split_data
 from regard.errors import DataError, InputError, did_you_mean
 from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
 from regard.look.compute.probes import PROBE_FITTERS
@@ -30,31 +30,66 @@ from regard.runs.recipe import RunConfig
 from regard.runs.run_directory import RunDirectory
 from regard.runs.training_summary import summarise_training
 from regard.tasks import Task
-from regard.text.files import file_format as file_kind
-from regard.text.files import read_lines
+from regard.text.files import file_format, read_lines
 from regard.text.pairs import pair_paths, read_pairs
 
 TokenIds = list[int]
+ModelT = TypeVar("ModelT", bound="Model")
 
 
 class Model(ABC):
-    """A trained model."""
+    """A trained model on a device; `load` one instead of calling the constructor.
+
+    Attributes:
+        path: The directory it was loaded from.
+        config: The recipe it was trained with, as dataclasses.
+        device: The torch device it computes on.
+        network: The torch module itself, with taps at every inner value.
+    """
 
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
-    """The stacks of layers it has; a second one reads the second texts of pairs."""
+    """The stacks of layers; a second stack reads the second texts of pairs."""
 
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         self.path, self.config, self.device = path, run_config, device
         self._validation_metric = task.validation_metric
         network.to(device)
 
+    @classmethod
+    def load(cls: type[ModelT], path: str | Path, *, device: str = "auto") -> ModelT:
+        """Load a trained model of this class; refuse a model of another kind.
+
+        Args:
+            path: A run directory, as `regard train` writes it, or a Hugging Face model directory.
+            device: "auto" (a GPU where one is available), "cpu", "cuda" or "mps".
+
+        Example:
+            >>> translator = regard.Translator.load("runs/en-fr")
+        """
+        from regard.api.loading import load
+
+        model: Model = load(path, device=device)
+        if not isinstance(model, cls):
+            found = type(model).__name__
+            raise InputError(f"{path}: a {found}, not a {cls.__name__}; load it with regard.{found}.load")
+        return model
+
+    def __repr__(self) -> str:
+        parameters = f"{_format_count(self.n_parameters)} parameters"
+        facts = [repr(str(self.path)), *self._describe(), parameters, str(self.device)]
+        return f"{type(self).__name__}({', '.join(facts)})"
+
+    def _describe(self) -> list[str]:
+        """Return what the repr says beyond path, size and device."""
+        return []
+
     @abstractmethod
     def _encode_texts(self, example: Sequence[str]) -> list[TokenIds]:
-        """The ids of an example's texts, without special tokens."""
+        """Return the ids of an example's texts, without special tokens."""
 
     @abstractmethod
     def _build_look_target(self, *sides: TokenIds) -> LookTarget:
-        """Texts as the viewer takes them: alone in their row, with the names of their tokens."""
+        """Build the forward pass to look at: the texts alone in their row, with the names of their tokens."""
 
     @property
     @abstractmethod
@@ -63,18 +98,28 @@ class Model(ABC):
     @property
     @abstractmethod
     def _max_text_tokens(self) -> int:
-        """Tokens of a text, at most."""
+        """The largest number of tokens of a text."""
 
     @property
     @abstractmethod
     def _vocabulary_size(self) -> int: ...
 
+    @property
+    def n_parameters(self) -> int:
+        """The number of trained weights."""
+        return sum(weight.numel() for weight in self._network.parameters())
+
     def info(self) -> dict[str, Any]:
-        """What this model is and how it was made."""
+        """Return what this model is and how it was made.
+
+        Returns:
+            A dict with the keys task, architecture, parameters, vocabulary, config (the whole recipe) and training
+            (the metrics written at the end of training).
+        """
         return {
             "task": self.config.task.name,
             "architecture": self.config.model.architecture,
-            "parameters": sum(weight.numel() for weight in self._network.parameters()),
+            "parameters": self.n_parameters,
             "vocabulary": self._vocabulary_size,
             "config": self.config.known_tables(),
             "training": summarise_training(RunDirectory(self.path), self.config, self._validation_metric),
@@ -82,7 +127,7 @@ class Model(ABC):
 
     def identify(
         self,
-        data: Sequence[str],
+        data: str | Sequence[str],
         *,
         stack: str = "all",
         sentences: int = DEFAULT_N_SENTENCES,
@@ -90,83 +135,95 @@ class Model(ABC):
         seed: int = 0,
         out: str | Path | None = None,
     ) -> TokenIdentifiability:
-        """How many tokens can be told from their hidden vectors, layer by layer (look/corpus/identify.py).
+        """Measure how many tokens can be identified from their hidden vectors, layer by layer (Brunner et al. 2020).
 
-        `data` is one file of texts, which only the encoder reads, or pairs as `evaluate` takes them, for the decoder
-        as well. So many `sentences` are drawn from it. With `out`, results and a figure are kept in that directory,
-        and a call that was interrupted goes on.
+        Args:
+            data: One file of texts, which only the encoder reads, or pairs as `evaluate` takes them, for the decoder
+                as well.
+            stack: "encoder", "decoder" or "all".
+            sentences: The number of sentences drawn from the data.
+            maps: The probes to train: "identity", "linear", "mlp".
+            seed: Fixes the sentences drawn and the training of the probes.
+            out: A directory for the results and a figure; an interrupted call continues from it.
+
+        Returns:
+            The accuracy of every probe at every layer, with 95 % confidence intervals.
         """
-        stacks = self._select_stacks(stack, _has_pairs(data))
+        files = split_data(data)
+        stacks = self._select_stacks(stack, _has_pairs(files))
         check_probe_names(maps)
-        subjects, n_read = self._draw_look_targets(data, sentences, seed)
+        targets, n_read = self._draw_look_targets(files, sentences, seed)
         return measure_token_identifiability(
-            subjects,
+            targets,
             stacks=stacks,
             maps=maps,
             seed=seed,
             device=self.device,
-            about={"model": str(self.path), "data": list(data), "read": n_read},
+            about={"model": str(self.path), "data": files, "read": n_read},
             out=None if out is None else Path(out),
         )
 
     def survey(
-        self, data: Sequence[str], *, kind: str | None = None, sentences: int = DEFAULT_N_SENTENCES, seed: int = 0
+        self,
+        data: str | Sequence[str],
+        *,
+        kind: str | None = None,
+        sentences: int = DEFAULT_N_SENTENCES,
+        seed: int = 0,
     ) -> IdentifiabilitySurvey:
-        """How attention and what of it is identifiable differ as texts grow (look/corpus/survey.py); data as in `identify`."""
-        kinds = list(ATTENTION_KINDS) if _has_pairs(data) and len(self.stacks) > 1 else list(self.stacks[:1])
+        """Measure, by the length of texts, how much of the attention weights is identifiable.
+
+        Args:
+            data: Files as `identify` takes them.
+            kind: Only "encoder", "decoder" or "cross" attention; all that the data allows by default.
+            sentences: The number of sentences drawn from the data.
+            seed: Fixes the sentences drawn.
+
+        Returns:
+            The survey; `summary_lines()` gives it as text, `save(path)` as a figure or numbers.
+        """
+        files = split_data(data)
+        kinds = list(ATTENTION_KINDS) if _has_pairs(files) and len(self.stacks) > 1 else list(self.stacks[:1])
         if kind is not None and kind not in kinds:
-            raise InputError(f"{kind} attention cannot be surveyed on {' '.join(data)}; there are: {', '.join(kinds)}")
-        subjects, n_read = self._draw_look_targets(data, sentences, seed)
-        about = {"model": str(self.path), "data": list(data), "read": n_read, "texts": len(subjects)}
-        there = [each for each in kinds if each in subjects[0].kinds()] if kind is None else [kind]
-        if not there:
-            raise InputError(f"this model has none of: {', '.join(kinds)} attention; there is nothing to survey")
-        return survey_identifiability(subjects, there, about)
+            raise InputError(f"{kind} attention cannot be surveyed on {' '.join(files)}; accepted: {', '.join(kinds)}")
+        targets, n_read = self._draw_look_targets(files, sentences, seed)
+        about = {"model": str(self.path), "data": files, "read": n_read, "texts": len(targets)}
+        available = [each for each in kinds if each in targets[0].kinds()] if kind is None else [kind]
+        if not available:
+            raise InputError(f"this model has no {' or '.join(kinds)} attention; nothing can be surveyed")
+        return survey_identifiability(targets, available, about)
 
     def _select_stacks(self, requested: str, has_pairs: bool) -> list[str]:
-        """The stacks to measure; a decoder reads targets, so it can be measured only where there are some."""
+        """Return the stacks to measure; a decoder reads targets, so it is measured on pairs only."""
         if requested not in (*self.stacks, "all"):
-            raise InputError(f"no stack is called '{requested}'; {did_you_mean(requested, [*self.stacks, 'all'])}")
-        there = self.stacks if has_pairs else self.stacks[:1]
-        if requested != "all" and requested not in there:
+            raise InputError(f"unknown stack '{requested}'; {did_you_mean(requested, [*self.stacks, 'all'])}")
+        available = self.stacks if has_pairs else self.stacks[:1]
+        if requested != "all" and requested not in available:
             raise InputError(f"the {requested} reads targets; give pairs, as in test.en test.fr, or a table")
-        return [name for name in there if requested in (name, "all")]
+        return [name for name in available if requested in (name, "all")]
 
     def _draw_look_targets(self, data: Sequence[str], n_sentences: int, seed: int) -> tuple[list[LookTarget], int]:
-        """Sentences drawn from files, as the viewer takes them, and how many were read."""
-        paired = _has_pairs(data)
-        drawn = sample_examples(
-            read_pairs(data, skip_empty=True) if paired else _read_texts(data[0]), n_sentences, seed
-        )
-        chosen = filter_examples([self._encode_texts(example) for example in drawn.examples], self._max_text_tokens)
+        """Draw sentences from files; return their forward passes to look at and the number of sentences read."""
+        examples = read_pairs(data, skip_empty=True) if _has_pairs(data) else _read_texts(data[0])
+        drawn = sample_examples(examples, n_sentences, seed)
+        fitting = filter_examples([self._encode_texts(example) for example in drawn.examples], self._max_text_tokens)
         if len(drawn.examples) < drawn.n_examples_read:
             print_message(f"{len(drawn.examples):,} of {drawn.n_examples_read:,} sentences are drawn, by seed {seed}")
-        return [self._build_look_target(*example) for example in chosen], drawn.n_examples_read
+        return [self._build_look_target(*example) for example in fitting], drawn.n_examples_read
 
 
-def check_text(text: object) -> None:
-    """Refuse what is not a text to look at."""
-    if not isinstance(text, str):
-        raise InputError(f"one text is looked at, as a str, not {type(text).__name__}; look at several one by one")
-    if not text.strip():
-        raise InputError("there is nothing to look at: the text is empty; give at least one word")
-
-
-def check_options(options: Mapping[str, Any], options_class: type) -> None:
-    """Refuse options that a dataclass of them does not have."""
-    known = [field.name for field in fields(options_class)]
-    for name in options:
-        if name not in known:
-            raise InputError(f"unknown option '{name}'; {did_you_mean(name, known)}")
+def _format_count(count: int) -> str:
+    """Return a number of parameters in thousands or millions."""
+    return f"{count / 1e6:.1f} M" if count >= 100_000 else f"{count:,}"
 
 
 def _has_pairs(data: Sequence[str]) -> bool:
-    """Whether files hold pairs: two files of lines or a table, not one file of lines."""
-    return len(data) != 1 or file_kind(pair_paths(data)[0]) != "text"
+    """Return True for pairs of texts: two files of lines or a table, not one file of lines."""
+    return len(data) != 1 or file_format(pair_paths(data)[0]) != "text"
 
 
 def _read_texts(path: str) -> Iterator[tuple[str]]:
-    """The lines of a file that hold a text; a warning counts the others."""
+    """Yield the lines of a file that are not empty; a warning counts the others."""
     n_texts = n_blank = 0
     for line in read_lines(path):
         if line.strip():
@@ -175,6 +232,6 @@ def _read_texts(path: str) -> Iterator[tuple[str]]:
         else:
             n_blank += 1
     if not n_texts:
-        raise DataError(path, "no texts; give one a line")
+        raise DataError(path, "no texts; give one per line")
     if n_blank:
         warn(f"{path}: left out {n_blank:,} of {n_texts + n_blank:,} lines: empty")

@@ -1,18 +1,18 @@
-"""A trained translator."""
+"""A trained translation model: texts in, translations with scores, tokens and word alignment out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 from torch import nn
 
-from regard.api.model import Model, TokenIds, check_options, check_text
+from regard.api.inputs import check_text, check_texts, refuse_given, split_columns, split_data
+from regard.api.model import Model, TokenIds
 from regard.data.buckets import buffered_read
-from regard.errors import InputError
 from regard.generate import DecodingConfig
 from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
@@ -27,7 +27,12 @@ from regard.text.tokenizer import Tokenizer
 
 
 class Translator(Model):
-    """A trained translation model."""
+    """A trained translation model.
+
+    Example:
+        >>> model = regard.Translator.load("runs/en-fr")
+        >>> model.translate("I am good")[0].text
+    """
 
     stacks = ("encoder", "decoder")
 
@@ -36,6 +41,10 @@ class Translator(Model):
         assert isinstance(task, TranslationTask)
         assert isinstance(network, Seq2SeqModel)
         self.task, self.network = task, network
+
+    def _describe(self) -> list[str]:
+        config = self.task.config
+        return [f"{config.source_lang} -> {config.target_lang}"] if config.source_lang and config.target_lang else []
 
     @property
     def _network(self) -> nn.Module:
@@ -54,82 +63,257 @@ class Translator(Model):
         return [side.encode(text) for side, text in zip(sides, example, strict=False)]
 
     @overload
-    def translate(self, text: str, **options: Any) -> list[Translation]: ...
+    def translate(  # type: ignore[overload-overlap]
+        self,
+        text: str,
+        *,
+        beam: int | None = None,
+        alpha: float = DecodingConfig.alpha,
+        n_best: int = 1,
+        sample: bool = False,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int = 0,
+        batch: int = DecodingConfig.batch,
+        aligned: bool = True,
+        attention: bool = False,
+    ) -> list[Translation]: ...
 
     @overload
-    def translate(self, text: Sequence[str], **options: Any) -> list[list[Translation]]: ...
+    def translate(
+        self,
+        text: Sequence[str],
+        *,
+        beam: int | None = None,
+        alpha: float = DecodingConfig.alpha,
+        n_best: int = 1,
+        sample: bool = False,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int = 0,
+        batch: int = DecodingConfig.batch,
+        aligned: bool = True,
+        attention: bool = False,
+    ) -> list[list[Translation]]: ...
 
-    def translate(self, text: str | Sequence[str], **options: Any) -> list[Translation] | list[list[Translation]]:
-        """The best translations of a text, best first; of several texts, a list for each.
+    def translate(
+        self,
+        text: str | Sequence[str],
+        *,
+        beam: int | None = None,
+        alpha: float = DecodingConfig.alpha,
+        n_best: int = 1,
+        sample: bool = False,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int = 0,
+        batch: int = DecodingConfig.batch,
+        aligned: bool = True,
+        attention: bool = False,
+    ) -> list[Translation] | list[list[Translation]]:
+        """Translate a text, or each text of a list.
 
-        Options are those of `Search`: beam, alpha, n_best, sample, temperature, top_k, top_p, seed, batch. With
-        `attention`, each translation holds what its tokens looked at: (layers, heads, tokens, source_tokens).
+        Args:
+            text: A text, or a list of texts. An empty text has an empty translation.
+            beam: The beam width; 1 is greedy search. By default 4, or `n_best` if that is more.
+            alpha: The length penalty ((5 + length) / 6) ** alpha of beam search (Wu et al. 2016); 0 is none.
+            n_best: The number of translations of each text.
+            sample: Draw translations at random instead of searching; `beam` must then be left out.
+            temperature: For sampling: the logits are divided by it.
+            top_k: For sampling: draw from the k most likely tokens only; None or 0 is all tokens.
+            top_p: For sampling: draw from the smallest set of tokens whose probabilities sum to `top_p`.
+            seed: Fixes what is drawn.
+            batch: The number of texts translated at a time.
+            aligned: Align the words of each translation with those of its source.
+            attention: Keep the cross-attention weights of each translation.
+
+        Returns:
+            For one text a list of `Translation`, best first: `text`, `score` (log-probability divided by the length
+            penalty), `tokens`, `token_scores`, `alignment` (pairs of source and target word numbers) and, with
+            `attention`, a torch tensor of cross-attention weights (layers, heads, tokens, source tokens). For a list
+            of texts, a list of such lists, in the same order.
+
+        Example:
+            >>> model.translate("I am good", n_best=3)[0].text
+            >>> [best.text for best, in model.translate(["I am good", "you are good"])]
         """
-        if isinstance(text, str):
-            return next(self.translate_iterable([[text]], **options))[1]
-        return [best for _, best in self.translate_iterable(buffered_read(text), **options)]
+        config = DecodingConfig(
+            beam=beam,
+            alpha=alpha,
+            n_best=n_best,
+            sample=sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            batch=batch,
+        )
+        batches = buffered_read(check_texts([text] if isinstance(text, str) else text))
+        translations = [
+            best for _, best in self.translate_batches(batches, config, aligned=aligned, attention=attention)
+        ]
+        return translations[0] if isinstance(text, str) else translations
 
     def translate_iterable(
-        self, texts: Iterable[Sequence[str]], *, aligned: bool = True, attention: bool = False, **options: Any
+        self,
+        texts: Iterable[str],
+        *,
+        beam: int | None = None,
+        alpha: float = DecodingConfig.alpha,
+        n_best: int = 1,
+        sample: bool = False,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int = 0,
+        batch: int = DecodingConfig.batch,
+        aligned: bool = True,
+        attention: bool = False,
+    ) -> Iterator[list[Translation]]:
+        """Translate texts from an iterable of any length, also an endless one.
+
+        Texts are read 1,024 at a time and sorted by length inside; nothing more is held in memory.
+
+        Args:
+            texts: Texts, such as the lines of an open file.
+            beam, alpha, n_best, sample, temperature, top_k, top_p, seed, batch, aligned, attention: As in `translate`.
+
+        Yields:
+            The translations of each text, best first, in the order of the texts.
+        """
+        config = DecodingConfig(
+            beam=beam,
+            alpha=alpha,
+            n_best=n_best,
+            sample=sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            batch=batch,
+        )
+        batches = buffered_read(check_texts(texts))
+        return (best for _, best in self.translate_batches(batches, config, aligned=aligned, attention=attention))
+
+    def translate_batches(
+        self,
+        batches: Iterable[Sequence[str]],
+        config: DecodingConfig,
+        *,
+        aligned: bool = True,
+        attention: bool = False,
     ) -> Iterator[tuple[str, list[Translation]]]:
-        """Translate buffers of texts lazily; gives each text with its translations, in order."""
+        """Translate batches of texts, each sorted by length inside; yield every text with its translations, in order.
+
+        Args:
+            batches: Lists of texts.
+            config: The search, as a `regard.generate.DecodingConfig`.
+            aligned, attention: As in `translate`.
+        """
         return self.task.translate(
-            self.network,
-            texts,
-            _parse_search_options(options),
-            self.device,
-            with_alignment=aligned,
-            with_attention=attention,
+            self.network, batches, config, self.device, with_alignment=aligned, with_attention=attention
         )
 
     def force_decode(self, source: str, target: str, *, alpha: float = DecodingConfig.alpha) -> ForcedDecoding:
-        """The score of a given translation, and the cross-attention of every layer and head for it."""
+        """Score a given translation.
+
+        Args:
+            source: The text.
+            target: The translation to score.
+            alpha: The length penalty, as in `translate`.
+
+        Returns:
+            A `ForcedDecoding`: `hypothesis` with `score` and `token_scores`, and `attention`, a torch tensor of
+            cross-attention weights (layers, heads, target tokens, source tokens).
+        """
         ids = self.task.tokenizers.source.encode(source), self.task.tokenizers.target.encode(target)
         return next(self.task.force_decode(self.network, [ids], self.device, alpha))
 
-    def look(self, text: str, target: str | None = None, **options: Any) -> Inspection:
-        """What the model does with a text while it writes a given target, or the translation that wins the search.
+    def look(
+        self,
+        text: str,
+        target: str | None = None,
+        *,
+        beam: int | None = None,
+        alpha: float | None = None,
+        sample: bool = False,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> Inspection:
+        """Look inside the model while it translates a text.
 
-        Options are those of `Search`.
+        Args:
+            text: The text.
+            target: The translation the decoder reads; by default the best one that the search finds.
+            beam, alpha, sample, temperature, top_k, top_p, seed: The search, as in `translate`; not with a target.
+
+        Returns:
+            An `Inspection`: `attention("cross")`, `effective_attention("encoder")`, `attribution(layer=3)` and others,
+            each a torch tensor; `show()` in a notebook or terminal, `save("look.html")` anywhere.
         """
         tokenizers = self.task.tokenizers
-        check_text(text)
-        if "pair" in options:
-            raise InputError("a translator reads one text; leave out the pair, or give a target")
-        source = tokenizers.source.encode(text)
+        source = tokenizers.source.encode(check_text(text))
         self.task.check_lengths(self.network, [(0, source)], tokenizers.source)
-        if target is not None and options:
-            raise InputError(f"a target is given, so nothing is searched; leave out: {', '.join(options)}")
-        if target is None:
-            best = self.task.generate(self.network, [source], _parse_search_options(options), self.device)[0][0]
-            written, facts = (
-                list(best.ids[:-1]),
-                {"target": tokenizers.target.decode(best.ids[:-1]), "score": best.score},
-            )
+        about: dict[str, object] = {"model": str(self.path), "text": text}
+        config = DecodingConfig(
+            beam=beam,
+            alpha=DecodingConfig.alpha if alpha is None else alpha,
+            sample=sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+        if target is not None:
+            given = {"beam": beam, "alpha": alpha, "sample": sample or None, "seed": seed or None}
+            refuse_given(given, "a target is given, so nothing is searched")
+            target_ids = tokenizers.target.encode(target)
+            about |= {"target": target}
         else:
-            written, facts = tokenizers.target.encode(target), {"target": target}
-        return Inspection(self._build_look_target(source, written), {"model": str(self.path), "text": text, **facts})
+            best = self.task.generate(self.network, [source], config, self.device)[0][0]
+            target_ids = list(best.ids[:-1])
+            about |= {"target": tokenizers.target.decode(target_ids), "score": best.score}
+        return Inspection(self._build_look_target(source, target_ids), about)
 
     def evaluate(
         self,
-        data: Sequence[str],
+        data: str | Sequence[str],
         *,
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         skip_empty: bool = False,
         lowercase: bool = False,
-        **options: Any,
+        beam: int | None = None,
+        alpha: float = DecodingConfig.alpha,
+        batch: int = DecodingConfig.batch,
     ) -> dict[str, Any]:
-        """BLEU, chrF and perplexity on parallel files, with signatures and counts."""
-        if foreign := options.keys() - {field.name for field in fields(DecodingConfig)}:
-            raise InputError(f"a translator reads whole sentences; leave out: {', '.join(sorted(foreign))}")
-        pairs = list(read_pairs(data, columns or self.config.data.columns, skip_empty=skip_empty))
+        """Score the model on parallel texts.
+
+        Args:
+            data: Two files of lines (["test.en", "test.fr"]), or tables ("test.tsv").
+            columns: The source and target columns of tables, by header or number, as "en,fr" or ("1", "3"); by default
+                those the model was trained on.
+            skip_empty: Leave out pairs with an empty side, and count them, instead of refusing the file.
+            lowercase: Compute BLEU and chrF on lower-cased text.
+            beam, alpha, batch: The search, as in `translate`.
+
+        Returns:
+            A dict with task, n (pairs), bleu, bleu_signature, chrf, chrf_signature, exact (the fraction of
+            translations equal to their reference), perplexity and tokens.
+        """
+        names = split_columns(columns) or self.config.data.columns
+        pairs = list(read_pairs(split_data(data), names, skip_empty=skip_empty))
         sources, references = zip(*pairs, strict=True)
         ids = list(zip(*self.task.encode(pairs), strict=True))
         nll, n_tokens = self.task.compute_nll(self.network, ids, self.device)
-        found = track(
-            self.translate_iterable(buffered_read(sources), aligned=False, **options), "translating", len(pairs)
-        )
-        scores = translation_score([best[0].text for _, best in found], references, lowercase=lowercase)
+        config = DecodingConfig(beam=beam, alpha=alpha, batch=batch)
+        batches = self.translate_batches(buffered_read(sources), config, aligned=False)
+        hypotheses = [best[0].text for _, best in track(batches, "translating", len(pairs))]
+        scores = translation_score(hypotheses, references, lowercase=lowercase)
         return {
             "task": self.task.name,
             "n": len(pairs),
@@ -143,7 +327,7 @@ class Translator(Model):
         }
 
     def _build_look_target(self, *sides_ids: TokenIds) -> LookTarget:
-        """Without a target, nothing is written."""
+        """Build the forward pass of a source and a target; without a target, the decoder reads its start token only."""
         source, target = (*sides_ids, [])[:2]
         tokenizers, network = self.task.tokenizers, self.network
         self.task.check_pairs(network, [(source, target)])
@@ -156,8 +340,8 @@ class Translator(Model):
             "encoder": side(tokenizers.source, self.task.special_tokens.wrap_source(source), "source_embedding.out"),
             "decoder": side(tokenizers.target, self.task.special_tokens.wrap_target_in(target), "target_embedding.out"),
         }
-        written = tuple(tokenizers.target.display_tokens(batch.target_out[0].tolist()))
-        sides["decoder"] = replace(sides["decoder"], next_tokens=written)
+        next_tokens = tuple(tokenizers.target.display_tokens(batch.target_out[0].tolist()))
+        sides["decoder"] = replace(sides["decoder"], next_tokens=next_tokens)
         return LookTarget(
             network,
             sides,
@@ -165,8 +349,3 @@ class Translator(Model):
             head=network.logits,
             predicted_ids=batch.target_out[0],
         )
-
-
-def _parse_search_options(options: dict[str, Any]) -> DecodingConfig:
-    check_options(options, DecodingConfig)
-    return DecodingConfig(**options)

@@ -18,36 +18,36 @@ from regard import __version__
 from regard.errors import RegardError, did_you_mean
 
 VERBS = {
-    "demo": "the tour: make a corpus, train a translator on it in a minute or two, look at the result",
+    "demo": "take the tour: make a corpus, train a translator on it in a minute or two, look inside it",
     "train": "train a model from text files, with a recipe or without one",
-    "translate": "translate texts, a file, or what comes through a pipe",
-    "generate": "go on with a text, token by token",
-    "fill": "find the words that [MASK] stands for in a text",
-    "classify": "label texts, or pairs of texts",
+    "translate": "translate texts, a file, or standard input",
+    "generate": "continue a text with a language model",
+    "fill": "predict the words that [MASK] stands for",
+    "classify": "classify or score texts, or pairs of texts",
     "tag": "label the words of texts",
-    "embed": "turn texts, words or tokens into vectors",
-    "match": "say how alike texts are, or search a file for the like of a text",
-    "cluster": "sort texts into groups of like meaning, and draw a map of them",
+    "embed": "compute the vectors of texts, words or tokens",
+    "match": "compute the similarity of two texts, or search a file for similar texts",
+    "cluster": "cluster texts by meaning, and draw a map of them",
     "evaluate": "score a model on test data",
-    "identify": "measure how many tokens can still be told from their hidden vectors, layer by layer",
-    "look": "look inside a model: what it looked at, and whether to believe it",
-    "compare": "measure on this machine what is claimed of the Transformer against recurrence",
-    "info": "say what a model is and how it was made",
+    "identify": "measure how many tokens can be identified from their hidden vectors, layer by layer",
+    "look": "look inside a model: what it attended to, and whether to trust that",
+    "compare": "test the claims made for the Transformer against recurrent networks on this machine",
+    "info": "describe a model and its training",
     "export": "write a model as a directory that other libraries load",
-    "import": "turn a Hugging Face directory into a run directory",
+    "import": "convert a Hugging Face model directory to a run directory",
 }
 
-USAGE = f"""usage: regard VERB ...          regard VERB --help says more
+USAGE = f"""usage: regard VERB ...          regard VERB --help explains a verb
 
 {{verbs}}
 
 regard {__version__} trains Transformers on your own text, uses them, and looks inside them.
-Every verb takes --debug, which shows the traceback of an error.
+Every verb takes --debug, which shows the traceback of an error. regard --version prints the version.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command ``regard``."""
+    """Run the command ``regard``."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
@@ -62,14 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run_verb(verb: str, arguments: list[str], debug: bool) -> int:
-    """Run a verb; gives the exit status."""
+    """Run a verb and return its exit status."""
     import typer
 
-    usage_error: Any = typer.BadParameter.__bases__[0]  # click's, of which newer releases of typer have their own copy
+    usage_error: Any = typer.BadParameter.__bases__[0]  # click's; newer releases of typer carry their own copy
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     name = f"{verb}_" if iskeyword(verb) else verb
     module = importlib.import_module(f"regard.cli.{name}")
-    # A "\b" line keeps typer from filling the examples, which are indented, into a paragraph.
+    # A "\b" line keeps typer from wrapping the indented examples into a paragraph.
     app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(
         _ignore_broken_pipe(getattr(module, name))
     )
@@ -86,7 +86,7 @@ def _run_verb(verb: str, arguments: list[str], debug: bool) -> int:
 
 
 def _ignore_broken_pipe(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which ends in peace when the reader of its output has seen enough (``regard ... | head``)."""
+    """Wrap a command so that it ends quietly when the reader of its output closes the pipe (``regard ... | head``)."""
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -94,7 +94,7 @@ def _ignore_broken_pipe(command: Callable[..., None]) -> Callable[..., None]:
             command(*arguments, **options)
             sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
 
     return run
 

@@ -61,7 +61,7 @@ def demo(
     run, where = shlex.quote(str(folder / "run")), "" if device == "auto" else f" --device {device}"
     print_message(f"2. training, the same as: {program_name()} train {shlex.quote(str(recipe))} --out {run}{where}")
     train_and_display(regard.train(recipe, out=folder / "run", device=device), device)
-    model = regard.load(folder / "run", device=device)
+    model = regard.Translator.load(folder / "run", device=device)
     print_message(f"\n3. evaluation on {pairs // TRAIN_PAIRS_PER_TEST_PAIR:,} unseen sentences")
     scores = model.evaluate([f"{folder}/test.en", f"{folder}/test.fr"], beam=1)
     print_message(f"   {scores['exact']:.1%} translated exactly, BLEU {scores['bleu']:.1f}, chrF {scores['chrf']:.1f}")

@@ -1,11 +1,12 @@
 """Score a model on test data, by the metrics of its task, with counts.
 
-A translator has BLEU and chrF with their sacrebleu signatures, and perplexity; a classifier accuracy, F1 and Matthews,
-or correlations; a tagger accuracy and strict entity F1; a pre-trained encoder accuracy and perplexity of masked words;
-a language model perplexity by token and by word, and bits per character, read in windows of --window tokens, each
---stride after the one before (docs/language-models.md).
-DATA is what the task is trained on: two files of lines or a table, labelled tables, CoNLL files, plain text. Labels of
-words are read from the column that the tagger was trained on, or from --column.
+For a translator: BLEU and chrF with their sacrebleu signatures, and perplexity; for a classifier: accuracy, F1 and
+Matthews correlation, or Pearson and Spearman correlations; for a tagger: accuracy and strict entity F1; for a
+pre-trained encoder: accuracy and perplexity of masked words; for a language model: perplexity by token and by word, and
+bits per character, read in windows of --window tokens, each --stride tokens after the one before
+(docs/language-models.md).
+DATA has the form the task is trained on: two files of lines or a table, labelled tables, CoNLL files, plain text. The
+labels of words are read from the column that the tagger was trained on, or from --column.
 
     regard evaluate runs/en-fr test.en test.fr
     regard evaluate runs/en-fr europarl.tsv:1,3 --json
@@ -29,9 +30,9 @@ from regard.cli.options import (
     JsonOption,
     ModelArgument,
     SkipEmptyOption,
-    drop_none,
     parse_columns,
     print_json,
+    select_accepted,
 )
 
 
@@ -44,21 +45,29 @@ def evaluate(
     beam: BeamOption = None,
     alpha: AlphaOption = None,
     batch: BatchOption = None,
-    window: Annotated[int | None, typer.Option(help="Of a language model: tokens read at once.")] = None,
-    stride: Annotated[int | None, typer.Option(help="Of a language model: tokens from window to window.")] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Score without regard to case.")] = False,
+    window: Annotated[int | None, typer.Option(help="For a language model: tokens read at a time.")] = None,
+    stride: Annotated[
+        int | None, typer.Option(help="For a language model: tokens from one window to the next.")
+    ] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     import regard
 
-    flags = {
+    loaded = regard.load(model, device=device)
+    options = {
         "columns": parse_columns(column, columns) or None,
         "skip_empty": skip_empty or None,
         "lowercase": lowercase or None,
+        "beam": beam,
+        "alpha": alpha,
+        "batch": batch,
+        "window": window,
+        "stride": stride,
     }
-    numbers = {"beam": beam, "alpha": alpha, "batch": batch, "window": window, "stride": stride}
-    scores = regard.load(model, device=device).evaluate(data, **drop_none(**flags, **numbers))
+    owner = f"{model}: a model for {loaded.task.name}"
+    scores = loaded.evaluate(data, **select_accepted(loaded.evaluate, options, owner))
     if as_json:
         print_json(scores)
         return

@@ -1,7 +1,7 @@
-"""Find the words that [MASK] stands for, in texts given as arguments, the lines of a file, or from a pipe.
+"""Predict the words that [MASK] stands for, in texts given as arguments, the lines of a file, or standard input.
 
-One line for each text, in the same order: the likeliest words, each with its probability, parted by tabs; of several
-masks each is found by itself, and a | stands between them.
+One line for each text, in the same order: the most likely words, each with its probability, tab-separated; an empty
+line for an empty text. Each of several masks is predicted by itself, and a | stands between them.
 
     regard fill runs/bert "the [MASK] exceeded the speed limit"
     regard fill runs/bert "[MASK] is the capital of [MASK]." --top 3 --json
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, print_json
-from regard.cli.text_inputs import FileOption, TextArguments, read_texts
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json
+from regard.cli.text_inputs import FileOption, TextArguments, count_empty, read_texts
 from regard.errors import InputError
 from regard.progress import track
 
@@ -30,27 +30,28 @@ def fill(
     model: ModelArgument,
     text: TextArguments = None,
     file: FileOption = "",
-    top: Annotated[int, typer.Option(help="Words for each mask.")] = 5,
+    top: Annotated[int, typer.Option(help="The number of words for each mask.")] = 5,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    from regard.api import MaskedLanguageModel, load_as
+    from regard.api import MaskedLanguageModel
 
     if top < 1:
         raise InputError(f"--top {top}: expected at least 1")
-    buffers, total = read_texts(text or [], file)
-    filler = load_as(MaskedLanguageModel, model, device, "fill")
-    for each, found in track(_fill_texts(filler, chain.from_iterable(buffers), top, file), "filling", total):
+    batches, total = read_texts(text or [], file)
+    filler = load_model(MaskedLanguageModel, model, device, "fill")
+    texts = chain.from_iterable(count_empty(batches))
+    for each, masks in track(_fill_texts(filler, texts, top, file), "filling", total):
         if as_json:
-            print_json({"text": each, "masks": [[asdict(word) for word in words] for words in found]})
+            print_json({"text": each, "masks": [[asdict(word) for word in words] for words in masks]})
         else:
-            print("\t|\t".join(map(_format_fillings, found)), flush=True)
+            print("\t|\t".join(map(_format_predictions, masks)), flush=True)
 
 
 def _fill_texts(
     model: MaskedLanguageModel, texts: Iterable[str], top: int, file: str
 ) -> Iterator[tuple[str, list[list[MaskPrediction]]]]:
-    """Texts as they come, with the words for their masks; a mistake says in which text it is, counted from 1."""
+    """Yield each text with the predictions for its masks; an error names the text by its number, from 1."""
     for number, text in enumerate(texts, 1):
         try:
             yield text, model.fill(text, top)
@@ -58,5 +59,5 @@ def _fill_texts(
             raise InputError(f"{f'{file}: ' if file else ''}text {number:,}: {error}") from None
 
 
-def _format_fillings(words: Sequence[MaskPrediction]) -> str:
+def _format_predictions(words: Sequence[MaskPrediction]) -> str:
     return "\t".join(f"{each.word} {each.probability:.4f}" for each in words)

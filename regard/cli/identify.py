@@ -5,7 +5,7 @@ the output of a map of its hidden vector. The maps are the identity, a linear on
 trained on 70 % of the sentences, stopped early by 15 %, and tested on 15 %. Layer 0 is the input of the layers.
 Intervals are 95 % and account for the variance between sentences; at 0 and 100 %, each sentence counts once.
 
-DATA is a file with one text a line, for the encoder alone, or pairs, for the decoder as well: two files of lines
+DATA is a file with one text per line, for the encoder alone, or pairs, for the decoder as well: two files of lines
 (test.en test.fr) or a table (test.tsv, .csv, .jsonl, .parquet); all also .gz .xz .zst. Too long, empty and repeated
 texts are skipped and counted.
 
@@ -16,8 +16,8 @@ With --out, every result is saved as soon as it is measured, and the same comman
 
 --json and DIR/identify.json hold one object: model, data, read (texts in the data), seed, maps, weights and texts
 (digests of what was measured), method (the hyperparameters of the maps), sentences (in train, valid and test), stacks
-(of each: layers, tokens in train, valid and test, chance), and results, each with stack, layer, map, distance (cosine or
-l2), accuracy, low and high, as fractions of 1.
+(for each: layers, tokens in train, valid and test, chance), and results, each with stack, layer, map, distance (cosine
+or l2), accuracy, low and high, as fractions of 1.
 """
 
 from __future__ import annotations

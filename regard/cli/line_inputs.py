@@ -1,4 +1,4 @@
-"""The lines of a file as verbs on whole files take them: numbered, a buffer at a time, none of them empty."""
+"""The lines of a file as verbs on whole files take them: numbered, in batches, none of them empty."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from regard.progress import warn
 NumberedLines = list[tuple[int, str]]
 
 LinesFileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="One text a line, also .gz .xz .zst; - is standard input.")
+    str, typer.Argument(metavar="FILE", help="One text per line, also .gz .xz .zst; - is standard input.")
 ]
 SkipEmptyLinesOption = Annotated[bool, typer.Option("--skip-empty", help="Leave out empty lines, and count them.")]
 
 
 def read_numbered_lines(file: str, *, skip_empty: bool) -> tuple[Iterator[NumberedLines], int | None]:
-    """The texts of a file with the numbers of their lines, from 1, and how many lines there are where that is known."""
-    buffers, total = read_texts([], file)
-    return _number_lines(file, buffers, skip_empty), total
+    """Return batches of (line number from 1, text), and the number of lines where it is known."""
+    batches, n_lines = read_texts([], file)
+    return _number_lines(file, batches, skip_empty), n_lines
 
 
-def _number_lines(file: str, buffers: Iterable[Sequence[str]], skip_empty: bool) -> Iterator[NumberedLines]:
+def _number_lines(file: str, batches: Iterable[Sequence[str]], skip_empty: bool) -> Iterator[NumberedLines]:
     n_lines = n_texts = 0
-    for buffer in buffers:
-        found = [(number, text) for number, text in enumerate(buffer, n_lines + 1) if text.strip()]
-        if len(found) < len(buffer) and not skip_empty:
-            there = {number for number, _ in found}
-            first = next(number for number in range(n_lines + 1, n_lines + len(buffer) + 1) if number not in there)
-            raise DataError(file, "an empty line; drop it, or pass --skip-empty", first)
-        n_lines, n_texts = n_lines + len(buffer), n_texts + len(found)
-        if found:
-            yield found
+    for batch in batches:
+        numbered = list(enumerate(batch, n_lines + 1))
+        texts = [(number, text) for number, text in numbered if text.strip()]
+        if len(texts) < len(numbered) and not skip_empty:
+            first_empty = next(number for number, text in numbered if not text.strip())
+            raise DataError(file, "an empty line; drop it, or pass --skip-empty", first_empty)
+        n_lines, n_texts = n_lines + len(numbered), n_texts + len(texts)
+        if texts:
+            yield texts
     if not n_texts:
         raise DataError(file, NO_TEXTS_MESSAGE)
     if n_texts < n_lines:

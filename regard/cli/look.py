@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import BeamOption, DeviceOption, ModelArgument, drop_none
+from regard.cli.options import BeamOption, DeviceOption, ModelArgument, drop_none, select_accepted
 from regard.errors import InputError, did_you_mean
 from regard.progress import print_message
 
 if TYPE_CHECKING:
-    from regard.api.encoders import TextEncoder
+    from regard.api import TextEncoder
     from regard.look.render.renderable import RenderableView
 
 VIEWS = (
@@ -51,8 +51,8 @@ def look(
     text: Annotated[str | None, typer.Argument(help="The text to look at.")] = None,
     target: Annotated[str | None, typer.Option(help="The translation to examine; by default the best one.")] = None,
     pair: Annotated[str | None, typer.Option(help="A second text, for encoders of pairs.")] = None,
-    view: Annotated[str, typer.Option(help=f"{VIEWS} all; of encoders also {' '.join(COMPARISON_VIEWS)}.")] = "",
-    kind: Annotated[str | None, typer.Option(help="Only encoder, decoder or cross(-attention).")] = None,
+    view: Annotated[str, typer.Option(help=f"{VIEWS} all; for encoders also {' '.join(COMPARISON_VIEWS)}.")] = "",
+    kind: Annotated[str | None, typer.Option(help="Only encoder, decoder or cross attention.")] = None,
     layer: Annotated[int | None, typer.Option(help="Only this layer.")] = None,
     head: Annotated[int | None, typer.Option(help="Only this head.")] = None,
     words: Annotated[bool, typer.Option("--words", help="Merge subwords to words.")] = False,
@@ -102,22 +102,25 @@ def look(
         raise InputError("no text to look at; give a TEXT, or a file with --corpus")
     if out:
         check_output_path(out)
-    seen = regard.load(model, device=device).look(text, **drop_none(target=target, pair=pair, beam=beam))
-    asked = drop_none(kind=kind, layer=layer, head=head, estimate=estimate) | {"words": words}
-    n_tokens = sum(map(len, seen.tokens.values()))
-    chosen = view or seen.default_view(out)
+    loaded = regard.load(model, device=device)
+    look_options = {"target": target, "pair": pair, "beam": beam}
+    owner = f"{model}: a model for {loaded.task.name}"
+    inspection = loaded.look(text, **select_accepted(loaded.look, look_options, owner))
+    view_options = drop_none(kind=kind, layer=layer, head=head, estimate=estimate) | {"words": words}
+    n_tokens = sum(map(len, inspection.tokens.values()))
+    chosen = view or inspection.default_view(out)
     if chosen == "all" and estimate is None and n_tokens > MANY_TOKENS:
         print_message(
             f"all views of {n_tokens} tokens may take minutes, attribution most of them; --estimate 16 is faster"
         )
     if out:
-        print_message(f"written: {seen.save(out, chosen, **asked)}")
+        print_message(f"written: {inspection.save(out, chosen, **view_options)}")
         return
-    if kind is None and not view and seen.kinds:
-        asked["kind"] = seen.kinds[-1]
-    sheet = seen.view_data(chosen, **asked)
-    _print_header(sheet.about)
-    show_view(sheet)
+    if kind is None and not view and inspection.kinds:
+        view_options["kind"] = inspection.kinds[-1]
+    view_data = inspection.view_data(chosen, **view_options)
+    _print_header(view_data.about)
+    show_view(view_data)
 
 
 def _show_match(
@@ -154,7 +157,7 @@ def _show_senses(
 
     encoder = _load_encoder(model, device, "senses")
     if word is None or words:
-        raise InputError("senses shows one word in several sentences; give it with --word, and no --words")
+        raise InputError("senses compares one word across sentences; give it with --word, and leave out --words")
     given_texts = [each for each in (text, pair) if each is not None]
     for path in corpus:
         check_readable(path)
@@ -164,13 +167,12 @@ def _show_senses(
 
 def _load_encoder(model: str, device: str, view: str) -> TextEncoder:
     """Load a model that must be an encoder."""
-    import regard
-    from regard.api.encoders import TextEncoder
+    from regard.api import TextEncoder, load
 
-    found = regard.load(model, device=device)
-    if not isinstance(found, TextEncoder):
-        raise InputError(f"{model}: a model for {found.config.task.name}; {view} is a view of encoders only")
-    return found
+    loaded = load(model, device=device)
+    if not isinstance(loaded, TextEncoder):
+        raise InputError(f"{model}: a model for {loaded.task.name}; {view} is a view of encoders only")
+    return loaded
 
 
 def _show_or_save(view: RenderableView, out: str, **options: Any) -> None:

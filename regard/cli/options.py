@@ -1,52 +1,81 @@
-"""Options that mean the same for every verb."""
+"""Options that mean the same for every verb, and what verbs share in handling them. Imports no torch."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from regard.disk import json_text
-from regard.errors import ConfigError
+from regard.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from regard.api import Model
+
+    ModelT = TypeVar("ModelT", bound=Model)
 
 DeviceOption = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:N (GPU N) or mps.")]
-SeedOption = Annotated[int, typer.Option(help="Fixes everything drawn at random.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or a Hugging Face one.")]
+SeedOption = Annotated[int, typer.Option(help="The seed of everything drawn at random.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A run directory, or a Hugging Face model directory.")
+]
 ColumnsOption = Annotated[
     str, typer.Option(help="The columns of a table: source,target or text,label; en,fr by header or 1,3 by number.")
 ]
-ColumnOption = Annotated[str, typer.Option(help="Of tagged words: the column of the labels, as upos, or a number.")]
+ColumnOption = Annotated[
+    str, typer.Option(help="For tagged words: the column of the labels, by name (upos) or number.")
+]
 SkipEmptyOption = Annotated[
     bool, typer.Option("--skip-empty", help="Leave out examples with an empty side, and count them.")
 ]
 
 BeamOption = Annotated[
-    int | None, typer.Option(help="Beam width; 1 is greedy. 4, or as many as wanted, where not given.")
+    int | None, typer.Option(help="Beam width; 1 is greedy search. Default: 4, or --n-best if that is more.")
 ]
-AlphaOption = Annotated[
-    float | None, typer.Option(help="Length penalty ((5 + length) / 6)^alpha; 0.6 where not given.")
-]
-BatchOption = Annotated[int | None, typer.Option(help="Sentences translated at once; 32 where not given.")]
+AlphaOption = Annotated[float | None, typer.Option(help="Length penalty ((5 + length) / 6)^alpha. Default: 0.6.")]
+BatchOption = Annotated[int | None, typer.Option(help="Sentences translated at a time. Default: 32.")]
+
+
+def load_model(model_class: type[ModelT], path: str, device: str, verb: str) -> ModelT:
+    """Load a model for a verb; refuse one of another kind and name the verb it is for."""
+    from regard.api import load
+
+    model = load(path, device=device)
+    if not isinstance(model, model_class):
+        task = model.task
+        raise InputError(f"{path}: a model for {task.name}, which cannot {verb}; use it with: regard {task.verb}")
+    return model
+
+
+def select_accepted(method: Callable[..., Any], options: dict[str, Any], owner: str) -> dict[str, Any]:
+    """Return the options that were given, which are those that are not None; refuse what the method does not take."""
+    given = drop_none(**options)
+    accepted = inspect.signature(method).parameters
+    if foreign := [f"--{name.replace('_', '-')}" for name in given if name not in accepted]:
+        raise InputError(f"{owner} does not take {', '.join(foreign)}; leave {'them' if foreign[1:] else 'it'} out")
+    return given
 
 
 def drop_none(**options: Any) -> dict[str, Any]:
-    """The options somebody gave; the others keep the default of whoever takes them."""
+    """Return the options that were given; the others keep the default of the function that takes them."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def split_commas(text: str) -> tuple[str, ...]:
-    """The parts of a comma-separated option; none for an empty one."""
+    """Return the parts of a comma-separated option; none for an empty one."""
     return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
 def parse_columns(column: str, columns: str) -> tuple[str, ...]:
-    """The columns of --column or of --columns."""
+    """Return the columns of --column or of --columns."""
     if column and columns:
         raise ConfigError("both --column and --columns given; tag takes --column, all others --columns")
     return split_commas(column or columns)
 
 
 def print_json(value: Any) -> None:
-    """One object, on one line of stdout."""
+    """Print one object on one line of stdout."""
     print(json_text(value), flush=True)

@@ -1,4 +1,4 @@
-"""How the user may call `regard` again: what messages print must work when it is copied."""
+"""The command that calls this program again: commands printed in messages must work when copied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def program_name() -> str:
-    """Its name where the shell would find this very program, else its path, as in ``.venv/bin/regard``."""
+    """Return ``regard`` where the shell finds this very program by that name, else its path (``.venv/bin/regard``)."""
     called = Path(sys.argv[0])
     if called.stem != "regard":  # python -m regard, or a program that calls it
         return f"{shlex.quote(sys.executable)} -m regard"

@@ -1,8 +1,8 @@
-"""Label the words of texts given as arguments, the lines of a file, or what comes through a pipe.
+"""Label the words of texts given as arguments, the lines of a file, or standard input.
 
-One line for each text, in the same order: its words, each with its label behind a slash. --json prints one object for
-each text, with words, labels, probabilities and the characters each word stands at. Words are letters and digits with
-single signs between them, or single signs; with --split they are what stands between spaces.
+One line for each text, in the same order: its words, each followed by a slash and its label; an empty line for an empty
+text. --json prints one object for each text: text, words, labels, probabilities and offsets (start and end characters).
+Punctuation is separated from words; with --split, words are separated by white space only.
 
     regard tag runs/pos "The plane lands in Tokyo at 7:30 PM."
     regard tag runs/pos --file news.en --json
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, print_json
-from regard.cli.text_inputs import FileOption, TextArguments, read_texts
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json
+from regard.cli.text_inputs import FileOption, TextArguments, count_empty, read_texts
 from regard.progress import track
 
 if TYPE_CHECKING:
@@ -27,20 +27,20 @@ def tag(
     model: ModelArgument,
     text: TextArguments = None,
     file: FileOption = "",
-    split: Annotated[bool, typer.Option("--split", help="Words are what stands between spaces.")] = False,
+    split: Annotated[bool, typer.Option("--split", help="Split words at white space only.")] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    from regard.api import Tagger, load_as
+    from regard.api import Tagger
 
-    buffers, total = read_texts(text or [], file)
-    tagger = load_as(Tagger, model, device, "tag")
-    found = (
+    batches, total = read_texts(text or [], file)
+    tagger = load_model(Tagger, model, device, "tag")
+    results = (
         (each, words)
-        for buffer in buffers
-        for each, words in zip(buffer, tagger.tag_iterable(buffer, split=split), strict=True)
+        for batch in count_empty(batches)
+        for each, words in zip(batch, tagger.tag(batch, split=split), strict=True)
     )
-    for each, words in track(found, "tagging", total):
+    for each, words in track(results, "tagging", total):
         if as_json:
             _print_words_json(each, words)
         else:

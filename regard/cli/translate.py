@@ -1,7 +1,7 @@
-"""Translate texts given as arguments, the lines of a file, or what comes through a pipe.
+"""Translate texts given as arguments, the lines of a file, or standard input.
 
-One line of output for each line of input, in the same order. Without TEXT and --file, standard input is read, and
-translated as it comes.
+One line of output for each line of input, in the same order; an empty line for an empty line. Without TEXT and --file,
+standard input is read, and each line translated as soon as it arrives.
 
     regard translate runs/en-fr "I am good"
     regard translate runs/en-fr --file news.en > news.fr
@@ -24,9 +24,10 @@ from regard.cli.options import (
     ModelArgument,
     SeedOption,
     drop_none,
+    load_model,
     print_json,
 )
-from regard.cli.text_inputs import FileOption, TextArguments, read_texts
+from regard.cli.text_inputs import FileOption, TextArguments, count_empty, read_texts
 from regard.errors import InputError
 from regard.progress import track
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from regard.tasks.translate import Translation
 
 JSON_KEYS = ("text", "score", "tokens", "token_scores", "alignment")
-"""What --json says of a translation."""
+"""The keys of a translation in JSON."""
 
 
 def translate(
@@ -42,26 +43,32 @@ def translate(
     text: TextArguments = None,
     file: FileOption = "",
     beam: BeamOption = None,
-    n_best: Annotated[int, typer.Option(help="Translations of each text, best first.")] = 1,
+    n_best: Annotated[int, typer.Option(help="The number of translations of each text, best first.")] = 1,
     alpha: AlphaOption = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw translations at random instead.")] = False,
-    temperature: Annotated[float, typer.Option(help="For --sample: below 1 is more careful, above 1 is wilder.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="For --sample: only the K likeliest tokens; 0 is all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="For --sample: only the likeliest tokens of mass P.")] = 1.0,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw translations at random instead of searching.")] = False,
+    temperature: Annotated[
+        float, typer.Option(help="For --sample: below 1 is more conservative, above 1 more diverse.")
+    ] = 1.0,
+    top_k: Annotated[int, typer.Option(help="For --sample: draw from the K most likely tokens only; 0 is all.")] = 0,
+    top_p: Annotated[
+        float, typer.Option(help="For --sample: draw from the most likely tokens of total probability P.")
+    ] = 1.0,
     batch: BatchOption = None,
-    steps: Annotated[bool, typer.Option("--steps", help="Show how each translation was written.")] = False,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Show the tokens of each translation with their scores.")
+    ] = False,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    from regard.api import Translator, load_as
+    from regard.api import Translator
+    from regard.generate import DecodingConfig
 
     if steps and as_json:
         raise InputError("--json has the tokens and their scores already; leave --steps out")
-    buffers, total = read_texts(text or [], file)
-    found = load_as(Translator, model, device, "translate").translate_iterable(
-        buffers,
-        aligned=as_json,
+    batches, total = read_texts(text or [], file)
+    translator = load_model(Translator, model, device, "translate")
+    config = DecodingConfig(
         n_best=n_best,
         sample=sample,
         temperature=temperature,
@@ -70,7 +77,8 @@ def translate(
         seed=seed,
         **drop_none(beam=beam, alpha=alpha, batch=batch),
     )
-    for source, translations in track(found, "translating", total):
+    results = translator.translate_batches(count_empty(batches), config, aligned=as_json)
+    for source, translations in track(results, "translating", total):
         _print_translations(source, translations, as_json=as_json, with_scores=n_best > 1, with_steps=steps)
 
 
@@ -83,12 +91,8 @@ def _print_translations(
         )
         return
     for each in translations:
-        line = each.text.replace("\n", " ")  # a model may write a line end; its output is still one line
+        line = each.text.replace("\n", " ")  # a translation may contain a line break; its output is still one line
         print(f"{each.score:.4f}\t{line}" if with_scores else line, flush=True)
         if with_steps:
-            print(
-                "    "
-                + " -> ".join(
-                    ["<sos>", *(f"{t} ({s:.2f})" for t, s in zip(each.tokens, each.token_scores, strict=True))]
-                )
-            )
+            steps = (f"{token} ({score:.2f})" for token, score in zip(each.tokens, each.token_scores, strict=True))
+            print("    " + " -> ".join(["<sos>", *steps]))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import platform
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
+import regard
 from regard.runs.device import describe_device, select_device
 
 
@@ -22,7 +22,7 @@ def collect_environment(device: str) -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "regard": version("regard"),
+        "regard": regard.__version__,
         "date": datetime.now().astimezone().isoformat(" ", "minutes"),
     }
 

@@ -19,8 +19,8 @@ def format_experiment(experiment: Experiment, summary: ExperimentSummary, width:
         yield from textwrap.wrap(table.note, columns)
     yield ""
     for finding in summary.findings:
-        said = f"{finding.verdict:<13} {finding.claim} {finding.evidence_sentence}"
-        yield from textwrap.wrap(said, columns, subsequent_indent=" " * 14)
+        text = f"{finding.verdict:<13} {finding.claim} {finding.evidence_sentence}"
+        yield from textwrap.wrap(text, columns, subsequent_indent=" " * 14)
     yield ""
 
 

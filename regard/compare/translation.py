@@ -36,7 +36,6 @@ from regard.compare.experiment import (
     ResultTable,
     weigh_evidence,
 )
-from regard.data.buckets import buffered_read
 from regard.metrics import translation_score
 from regard.models.architectures import SEQ2SEQ_MODELS
 from regard.text.pairs import read_pairs
@@ -123,10 +122,8 @@ def _train_models(
 
 def translate_greedily(path: Path, sources: Sequence[str], device: str) -> list[str]:
     """Return the greedy translations of the model in a run directory."""
-    translated = api.load(path, device=device).translate_iterable(
-        buffered_read(sources), aligned=False, beam=1, batch=64
-    )
-    return [best[0].text for _, best in translated]
+    translations = api.Translator.load(path, device=device).translate(list(sources), aligned=False, beam=1, batch=64)
+    return [best[0].text for best in translations]
 
 
 def bucket_edges(lengths: Sequence[int], n_buckets: int) -> list[int]:

@@ -10,6 +10,7 @@ from regard.look.compute.text_analysis import TextAnalysis
 from regard.look.render.page import render_iframe
 from regard.look.render.save import check_output_path, holds_all_views, save_view, show_view
 from regard.look.views import registry as views
+from regard.look.views.request import ViewRequest
 from regard.look.views.view_data import ViewData, merge_subwords
 
 
@@ -25,7 +26,7 @@ class Inspection(TextAnalysis):
 
         Options are `kind` (or stack), `layer`, `head`, and `estimate` for attribution.
         """
-        data = views.build_view_data(self, view, views.ViewRequest(words=words, **options))
+        data = views.build_view_data(self, view, ViewRequest(words=words, **options))
         data = replace(data, about={**data.about, "merged": "words" if words else "tokens"})
         by_side = {name: side.words for name, side in self.look_target.sides.items()}
         return merge_subwords(data, by_side) if words else data
@@ -42,6 +43,10 @@ class Inspection(TextAnalysis):
     def show(self, view: str | None = None, **options: Any) -> None:
         """Show a view, or the default one: the page in a notebook, a heat map in a terminal."""
         show_view(self.view_data(view or self.default_view(), **options))
+
+    def __repr__(self) -> str:
+        texts = [f"{self._metadata[name]!r}, " for name in ("text", "pair", "target") if name in self._metadata]
+        return f"Inspection({''.join(texts)}attention: {', '.join(self.kinds) or 'none'})"
 
     def _repr_html_(self) -> str:
         return render_iframe(self.view_data(self.default_view()))

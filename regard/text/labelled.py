@@ -119,9 +119,9 @@ def _detect_columns(path: str) -> tuple[str, ...]:
         return tuple(spelled[name] for name in (*texts, label))
     missing = "label" if texts else "text" if label else "text and label"
     holder = "the file" if file_format(path) == "parquet" else "the first line"
-    how = "by name" if file_format(path) == "jsonl" else "by name or number as in 2,1"
+    column_reference = "by name" if file_format(path) == "jsonl" else "by name or number as in 2,1"
     problem = f"no column known for {missing}; {holder} holds {quote_names(names)}"
-    raise DataError(path, f"{problem}; pass --columns TEXT,LABEL (or TEXT,PAIR,LABEL), {how}")
+    raise DataError(path, f"{problem}; pass --columns TEXT,LABEL (or TEXT,PAIR,LABEL), {column_reference}")
 
 
 def _read_complete_examples(

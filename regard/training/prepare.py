@@ -142,15 +142,16 @@ def _resume_run(tables: config.Tables, run: RunDirectory, device: torch.device, 
     """Resume the run in a directory; the loop writes changed settings to config.toml once they are recorded."""
     run_config, changes = read_resumed_config(tables, run, where)
     progress = CheckpointManager(run).read_progress()
-    if changes:
-        print_message(describe_changes(changes, progress.step))
     task_class = get_task_class(run_config.tables(), where)
     corpus = Corpus(task_class.make_reader(run_config.task, run_config.data), run_config.data, where)
     task = task_class.load(run_config.task, run_config.tokenizer, run.path).with_max_length(max_positions(run_config))
     stores = open_stores(run, corpus, task, progress)
     untrained = run_config.model.start and not CheckpointManager(run).checkpoint_path.exists()
     pretrained = load_pretrained(run_config.tables()["model"], task_class) if untrained else None
-    return _build_run(run, run_config, task, stores, device, pretrained, changed_settings=changes)
+    prepared = _build_run(run, run_config, task, stores, device, pretrained, changed_settings=changes)
+    if changes:
+        print_message(describe_changes(changes, progress.step))
+    return prepared
 
 
 def _build_task(recipe: PartialRecipe, provisional: RunConfig, corpus: Corpus, run: RunDirectory) -> Task:

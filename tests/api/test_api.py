@@ -1,20 +1,22 @@
-"""regard from Python: load a model and use it, train one and watch."""
+"""The Python interface: load a model and use it, train one and follow its events."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-import language_models
 import pytest
 import torch
-from saved_runs import kept
 from tiny_runs import EIGHT, contents, learned, recipe, trained, write_pairs, written
 from torch.testing import assert_close
 
 import regard
 from regard.api import Translator
+from regard.api.inputs import check_texts
 from regard.api.training_run import next_run_directory
 from regard.errors import CheckpointError, ConfigError, InputError
 from regard.generate import length_penalty
@@ -27,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Translator:
     return regard.load(learned(tmp_path_factory.mktemp("api")), device="cpu")
 
 
-def test_a_text_gives_its_translations_and_a_list_gives_a_list_of_them(model: Translator) -> None:
+def test_translate_takes_a_text_or_a_list(model: Translator) -> None:
     best = model.translate(SOURCES[0])
     assert [each.text for each in best] == [TARGETS[0]]
     several = model.translate(SOURCES)
@@ -36,7 +38,7 @@ def test_a_text_gives_its_translations_and_a_list_gives_a_list_of_them(model: Tr
     assert model.translate([]) == []
 
 
-def test_n_best_widens_the_beam_where_nobody_says_otherwise(model: Translator) -> None:
+def test_n_best_widens_the_default_beam(model: Translator) -> None:
     best = model.translate(SOURCES[0], n_best=6)
     assert len(best) == 6
     assert len({tuple(each.tokens) for each in best}) == 6
@@ -45,19 +47,45 @@ def test_n_best_widens_the_beam_where_nobody_says_otherwise(model: Translator) -
         model.translate(SOURCES[0], n_best=6, beam=2)
 
 
-def test_an_unknown_option_is_named(model: Translator) -> None:
-    for ask in (model.translate, model.look):
-        with pytest.raises(InputError, match=r"^unknown option 'beams'; did you mean 'beam'\?$"):
-            ask("1 2 3", beams=4)
+def test_unknown_keyword_is_a_type_error(model: Translator) -> None:
+    for method in (model.translate, model.look, model.evaluate):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'beams'"):
+            method("1 2 3", beams=4)  # type: ignore[operator]
 
 
-def test_a_stream_gives_each_text_with_its_translations(model: Translator) -> None:
-    found = model.translate_iterable(iter([SOURCES[:1], SOURCES[1:3]]), beam=1)
-    assert next(found)[0] == SOURCES[0]
-    assert [(text, best[0].text) for text, best in found] == list(zip(SOURCES[1:3], TARGETS[1:3], strict=True))
+def test_load_by_class_refuses_another_kind(model: Translator) -> None:
+    assert isinstance(Translator.load(model.path, device="cpu"), Translator)
+    message = f"^{re.escape(str(model.path))}: a Translator, not a Classifier; load it with regard.Translator.load$"
+    with pytest.raises(InputError, match=message):
+        regard.Classifier.load(model.path, device="cpu")
 
 
-def test_forced_decoding_scores_a_given_text_and_shows_what_it_looked_at(model: Translator) -> None:
+def test_repr_names_path_languages_size_and_device(model: Translator, tmp_path: Path) -> None:
+    assert repr(model) == f"Translator('{model.path}', {model.n_parameters:,} parameters, cpu)"
+    run = regard.train(recipe(tmp_path), out=tmp_path / "run", device="cpu")
+    assert re.fullmatch(r"TrainingRun\('.*/run', translate, step 0 of \d+\)", repr(run))
+    assert "1 2 3" in repr(model.look("1 2 3"))
+
+
+def test_nan_in_a_list_is_named() -> None:
+    message = "^text 1, counted from 0: expected a str, found nan, a float; drop it or replace it$"
+    with pytest.raises(InputError, match=message):
+        list(check_texts(["1 2", math.nan]))
+
+
+def test_columns_may_be_a_str_or_a_sequence(model: Translator, tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("".join(f"{target}\t{source}\n" for source, target in EIGHT))
+    scores = model.evaluate(str(tmp_path / "test.tsv"), columns="2,1", beam=1)
+    assert scores["exact"] == 1.0
+    assert model.evaluate([str(tmp_path / "test.tsv")], columns=("2", "1"), beam=1) == scores
+
+
+def test_translate_iterable_reads_a_generator(model: Translator) -> None:
+    translations = model.translate_iterable(itertools.cycle(SOURCES), beam=1)
+    assert [best[0].text for best in itertools.islice(translations, 10)] == [*TARGETS, *TARGETS[:2]]
+
+
+def test_forced_decoding_returns_score_and_attention(model: Translator) -> None:
     forced = model.force_decode(SOURCES[0], TARGETS[0], alpha=0.0)
     n_source = len(model.task.tokenizers.source.encode(SOURCES[0])) + 1
     n_target = len(model.task.tokenizers.target.encode(TARGETS[0])) + 1
@@ -68,7 +96,7 @@ def test_forced_decoding_scores_a_given_text_and_shows_what_it_looked_at(model: 
     assert model.force_decode(SOURCES[0], TARGETS[1], alpha=0.0).hypothesis.score < forced.hypothesis.score - 1
 
 
-def test_evaluation_and_information(model: Translator, tmp_path: Path) -> None:
+def test_evaluate_and_info(model: Translator, tmp_path: Path) -> None:
     scores = model.evaluate(write_pairs(tmp_path, "test", EIGHT), beam=1)
     assert scores["n"] == 8
     assert scores["exact"] == 1.0
@@ -79,7 +107,7 @@ def test_evaluation_and_information(model: Translator, tmp_path: Path) -> None:
     assert about["training"]["steps"] == 60
 
 
-def test_training_may_be_watched(tmp_path: Path) -> None:
+def test_iterating_over_a_run_yields_events(tmp_path: Path) -> None:
     path = written(tmp_path, recipe(tmp_path))
     run = regard.train(path, out=tmp_path / "run", overrides=["train.steps=4"], device="cpu")
     events = list(run)
@@ -89,14 +117,14 @@ def test_training_may_be_watched(tmp_path: Path) -> None:
     assert regard.load(run.path, device="cpu").translate("1 2")
 
 
-def test_asking_for_the_path_trains(tmp_path: Path) -> None:
+def test_reading_the_path_trains(tmp_path: Path) -> None:
     tables = recipe(tmp_path)
     assert regard.train(tables, out=tmp_path / "one", device="cpu").path == tmp_path / "one"
     trained(tables, tmp_path / "two")
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-def test_a_run_left_half_way_is_taken_up(tmp_path: Path) -> None:
+def test_interrupted_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     tables = recipe(tmp_path)
     events = iter(regard.train(tables, out=tmp_path / "one", device="cpu"))
     for _ in range(6):
@@ -109,7 +137,7 @@ def test_a_run_left_half_way_is_taken_up(tmp_path: Path) -> None:
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-def test_without_a_place_the_next_free_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_run_directory_is_the_next_free_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tables = recipe(tmp_path)
     assert next_run_directory(Path("runs"), tables) == Path("runs/translate-1")
@@ -118,13 +146,13 @@ def test_without_a_place_the_next_free_one_is_taken(tmp_path: Path, monkeypatch:
         assert run.prepared.directory.path == Path(f"runs/translate-{number}")
 
 
-def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
+def test_loading_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="not a run directory"):
         regard.load(tmp_path)
 
 
-def test_a_model_says_the_same_after_training_has_gone_on(tmp_path: Path) -> None:
-    """What was loaded is in memory: it does not change under the feet of who uses it."""
+def test_loaded_model_is_independent_of_later_training(tmp_path: Path) -> None:
+    """The weights are in memory: writing to the run directory does not change a loaded model."""
     tables = recipe(tmp_path)
     model = regard.load(regard.train(tables, out=tmp_path / "run", device="cpu").path, device="cpu")
     before = model.translate("1 2 3", beam=1)
@@ -137,19 +165,9 @@ def test_importing_regard_imports_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_names() -> None:
-    assert set(regard.__all__) >= {"load", "train", "__version__"}
+def test_public_names() -> None:
+    assert set(dir(regard)) == set(regard.__all__) >= {"load", "train", "Translator", "__version__"}
     for name in regard.__all__:
         assert getattr(regard, name)
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         regard.lode  # noqa: B018
-
-
-def test_an_option_that_a_writer_does_not_have(tmp_path: Path) -> None:
-    of = language_models.task(language_models.LETTERS)
-    model = regard.load(kept(of, language_models.small(of).float(), tmp_path / "model"), device="cpu")
-    for call in (model.generate, model.stream):
-        with pytest.raises(InputError, match=r"^unknown option 'topk'; did you mean 'top_k'\?$"):
-            call("the", topk=3)
-    with pytest.raises(InputError, match="unknown option 'beam'; known: max_tokens, temperature, top_k"):
-        model.generate("the", beam=3)

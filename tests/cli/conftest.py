@@ -1,4 +1,4 @@
-"""Commands that must fail, in a folder with a good corpus and, on request, a trained run that may be damaged."""
+"""Fixtures that run commands, in a folder with a valid corpus and, on request, a trained run that may be damaged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Called = Callable[..., tuple[int, str, str]]
 Regard = Callable[..., tuple[str, str]]
 
 ANYWHERE = ("info", "import", "export")
-"""Commands that run on no device."""
+"""Commands without --device."""
 
 
 @pytest.fixture
 def called(capsys: pytest.CaptureFixture[str]) -> Called:
-    """Run a command on the CPU; gives its exit status and what it says on stdout and stderr."""
+    """Run a command on the CPU; return its exit status, stdout and stderr."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -37,7 +37,7 @@ def called(capsys: pytest.CaptureFixture[str]) -> Called:
 
 @pytest.fixture
 def regard(called: Called) -> Regard:
-    """A command that must succeed; gives what it says on stdout and stderr."""
+    """Run a command that must succeed; return its stdout and stderr."""
 
     def run(*arguments: object) -> tuple[str, str]:
         code, out, err = called(*arguments)
@@ -49,7 +49,7 @@ def regard(called: Called) -> Regard:
 
 @pytest.fixture
 def fail(capsys: pytest.CaptureFixture[str]) -> Fail:
-    """Run a command that must fail; gives what its one line says after ``error:``."""
+    """Run a command that must fail; return its one line after ``error:``."""
 
     def run(*arguments: object) -> str:
         capsys.readouterr()
@@ -67,7 +67,7 @@ def fail(capsys: pytest.CaptureFixture[str]) -> Fail:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test works in a folder of its own, with a good corpus in it."""
+    """Give every test a folder of its own with a valid corpus in it."""
     monkeypatch.chdir(tmp_path)
     recipe(Path())
     return tmp_path

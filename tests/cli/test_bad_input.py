@@ -1,4 +1,4 @@
-"""A user's mistake is one line that says where, what was found, what is accepted and how to put it right."""
+"""User errors of the command line: one line with the place, what was found, what is accepted and the likely fix."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def write(name: str, content: str | bytes) -> str:
     return name
 
 
-def test_an_unknown_verb(fail: Fail) -> None:
+def test_unknown_verb(fail: Fail) -> None:
     assert fail("trian") == "unknown verb 'trian'; did you mean 'train'?"
     assert fail("zzz").startswith("unknown verb 'zzz'; known: demo, train, translate, ")
 
 
 @pytest.mark.parametrize("verb", ["train", "translate", "evaluate", "info"])
-def test_an_unknown_option_or_no_argument(fail: Fail, verb: str) -> None:
+def test_unknown_option_or_missing_argument(fail: Fail, verb: str) -> None:
     message = fail(verb, "x", "--colour", "red")
     assert "--colour" in message
     assert message.endswith(f"(see: regard {verb} --help)")
@@ -45,16 +45,16 @@ def test_an_unknown_option_or_no_argument(fail: Fail, verb: str) -> None:
     "arguments",
     [("--beam", "wide"), ("--alpha", "x"), ("--batch",), ("--n-best", "1.5")],
 )
-def test_an_option_without_its_value_or_with_another_kind(fail: Fail, arguments: tuple[str, ...]) -> None:
+def test_option_without_value_or_of_wrong_type(fail: Fail, arguments: tuple[str, ...]) -> None:
     assert arguments[0] in fail("translate", "run", "x", *arguments)
 
 
-def test_one_file_where_there_should_be_two(fail: Fail) -> None:
-    said = fail("compare", "--quick", "--data", "pairs.tsv", "--out", "x")
-    assert said == "--data pairs.tsv: expected two parallel files, as in --data train.en train.fr"
+def test_one_file_where_two_are_expected(fail: Fail) -> None:
+    message = fail("compare", "--quick", "--data", "pairs.tsv", "--out", "x")
+    assert message == "--data pairs.tsv: expected two parallel files, as in --data train.en train.fr"
 
 
-def test_a_device_that_is_unknown_or_not_there(fail: Fail, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_or_unavailable_device(fail: Fail, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for command in (["translate", run, "1"], ["evaluate", run, "valid.src", "valid.tgt"]):
         assert fail(*command, "--device", "tpu") == "device 'tpu' is unknown; accepted: auto, cpu, cuda, cuda:N, mps"
@@ -65,7 +65,7 @@ def test_a_device_that_is_unknown_or_not_there(fail: Fail, run: Path, monkeypatc
     assert not Path("x").exists()
 
 
-def test_recipes(fail: Fail, folder: Path) -> None:
+def test_invalid_recipes(fail: Fail, folder: Path) -> None:
     assert fail("train", "none.toml") == "none.toml: no such recipe; without one: regard train TASK DATA"
     assert fail("train", write("bad.toml", "[train\n")).startswith("bad.toml: not valid TOML: ")
     assert fail("train", write("flat.toml", "steps = 5\n")).startswith("flat.toml: 'steps' is outside a table")
@@ -88,14 +88,14 @@ def test_recipes(fail: Fail, folder: Path) -> None:
     assert not Path("runs").exists()
 
 
-def test_options_of_language_models(fail: Fail, run: Path) -> None:
-    said = "a translator reads whole sentences; leave out: stride, window"
-    assert fail("evaluate", run, "valid.src", "valid.tgt", "--window", 8, "--stride", 4) == said
+def test_options_of_another_kind_of_model(fail: Fail, run: Path) -> None:
+    message = "run: a model for translate does not take --window, --stride; leave them out"
+    assert fail("evaluate", run, "valid.src", "valid.tgt", "--window", 8, "--stride", 4) == message
     cannot = "run: a model for translate, which cannot generate; use it with: regard translate"
     assert fail("generate", run, "1 2") == cannot
 
 
-def test_settings(fail: Fail) -> None:
+def test_invalid_settings(fail: Fail) -> None:
     command = ["train", "translate", "train.src", "train.tgt", "--out", "x", "--set"]
     assert fail(*command, "steps=5") == "--set steps=5: expected table.key=value, as in train.steps=1000"
     assert fail(*command, "train.stesp=5") == "train translate: unknown key 'train.stesp'; did you mean 'train.steps'?"
@@ -110,7 +110,7 @@ def test_settings(fail: Fail) -> None:
     assert not Path("x").exists()
 
 
-def test_tasks_and_places(fail: Fail, run: Path) -> None:
+def test_invalid_tasks_and_run_directories(fail: Fail, run: Path) -> None:
     data = ["train.src", "train.tgt"]
     assert fail("train", "transalte", *data) == (
         "train transalte: task.name = 'transalte' is unknown; did you mean 'translate'?"
@@ -130,7 +130,7 @@ def failing_data(fail: Fail, *data: str) -> str:
     return message
 
 
-def test_files_that_are_not_there(fail: Fail, run: Path) -> None:
+def test_missing_files(fail: Fail, run: Path) -> None:
     assert failing_data(fail, "train.src", "trian.tgt") == "trian.tgt: no such file; did you mean 'train.tgt'?"
     assert failing_data(fail, "no/a.en", "no/a.fr") == "no/a.en: no such file, nor a directory no to look into"
     assert failing_data(fail, "train.src", "run") == "run: a directory; name the files in it"
@@ -144,7 +144,7 @@ def test_files_that_are_not_there(fail: Fail, run: Path) -> None:
     assert fail("translate", run, "--file", "nope") == "nope: no such file"
 
 
-def test_two_files_out_of_step(fail: Fail, run: Path) -> None:
+def test_parallel_files_of_different_length(fail: Fail, run: Path) -> None:
     write("short.tgt", "1\n2\n")
     expected = "train.src: 24 lines, but short.tgt has 2; line by line, one must translate the other"
     assert failing_data(fail, "train.src", "short.tgt") == expected
@@ -157,7 +157,7 @@ def test_empty_files_and_lines(fail: Fail, run: Path, capsys: pytest.CaptureFixt
     assert failing_data(fail, "empty.src", "empty.tgt") == (
         "empty.src: no pairs; not one line holds a source and a target"
     )
-    assert fail("translate", run, "--file", "empty.src") == "empty.src: no texts; give one a line"
+    assert fail("translate", run, "--file", "empty.src") == "empty.src: no texts; give one per line"
     pairs = digits(30)
     pairs[16] = (pairs[16][0], "")
     write_pairs(Path(), "gap", pairs)
@@ -170,7 +170,7 @@ def test_empty_files_and_lines(fail: Fail, run: Path, capsys: pytest.CaptureFixt
     assert "warning: gap.src, gap.tgt: left out 1 of 30 pairs: empty source or target" in capsys.readouterr().err
 
 
-def test_a_corpus_of_one_line(fail: Fail) -> None:
+def test_corpus_of_one_line(fail: Fail) -> None:
     write("one.src", "1 2\n")
     write("one.tgt", "2 1\n")
     assert failing_data(fail, "one.src", "one.tgt") == (
@@ -178,7 +178,7 @@ def test_a_corpus_of_one_line(fail: Fail) -> None:
     )
 
 
-def test_text_that_is_not_utf8(fail: Fail, run: Path) -> None:
+def test_text_not_in_utf8(fail: Fail, run: Path) -> None:
     write("latin.src", "un\ndeux é\n".encode("latin-1"))
     write("latin.tgt", "one\ntwo\n")
     message = "latin.src:2: byte 0xe9 at column 6 is not UTF-8; convert it: iconv -f latin-1 -t utf-8"
@@ -186,13 +186,13 @@ def test_text_that_is_not_utf8(fail: Fail, run: Path) -> None:
     assert fail("translate", run, "--file", "latin.src") == message
 
 
-def test_packed_files_that_are_damaged(fail: Fail) -> None:
+def test_damaged_compressed_files(fail: Fail) -> None:
     write("cut.gz", gzip.compress(b"1 2 3\n" * 1000)[:-20])
     write("other.gz", gzip.compress(b"1 2 3\n" * 1000))
     assert failing_data(fail, "cut.gz", "other.gz").startswith("cut.gz: damaged or cut short: ")
 
 
-def test_columns(fail: Fail) -> None:
+def test_invalid_columns(fail: Fail) -> None:
     rows = "".join(f"{source}\t{target}\n" for source, target in digits(30))
     write("t.tsv", rows)
     write("h.csv", "en,fr\n1,2\n")
@@ -205,8 +205,8 @@ def test_columns(fail: Fail) -> None:
     assert fail("train", "translate", "t.tsv", "--columns", "1", "--out", "x").startswith("columns: expected two, ")
 
 
-def test_a_line_of_100_000_characters(fail: Fail, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Training leaves it out and says so; nothing is cut. Translating it is refused."""
+def test_line_of_100_000_characters(fail: Fail, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Training leaves the line out with a warning and truncates nothing; translating it is refused."""
     long = " ".join("7" * 50_000)
     write_pairs(Path(), "long", [*digits(30), (long, "1 2 3"), ("1 2 3", long)])
     command = ["train", "translate", "long.src", "long.tgt", *VALID, "--out", "y", "--device", "cpu", *TINY]
@@ -230,14 +230,14 @@ def test_a_line_of_100_000_characters(fail: Fail, run: Path, capsys: pytest.Capt
     assert re.fullmatch(message, fail("evaluate", run, "one.src", "one.tgt"))
 
 
-def test_debug_shows_where_it_happened() -> None:
+def test_debug_shows_the_traceback() -> None:
     from regard.errors import ConfigError
 
     with pytest.raises(ConfigError, match="no such recipe"):
         main(["train", "none.toml", "--debug"])
 
 
-def test_a_batch_smaller_than_one_row(fail: Fail, folder: Path) -> None:
+def test_batch_smaller_than_one_row(fail: Fail, folder: Path) -> None:
     good = written(folder, recipe(folder)).name
     message = fail("train", good, "--out", "small", "--set", "train.batch_tokens=8", "--set", "data.max_length=64")
     assert message.startswith("train.batch_tokens = 8 in ")
@@ -246,19 +246,19 @@ def test_a_batch_smaller_than_one_row(fail: Fail, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [("--temperature", "0.7"), ("--top-k", "5"), ("--top-p", "0.9")])
-def test_options_of_sampling_without_sampling(fail: Fail, run: Path, option: tuple[str, str]) -> None:
+def test_sampling_options_without_sampling(fail: Fail, run: Path, option: tuple[str, str]) -> None:
     message = "temperature, top-k and top-p belong to sampling; pass --sample as well"
     assert fail("translate", run, "1 2", *option) == message
 
 
 @pytest.mark.parametrize("setting", ["train.seed=9", "train.batch_tokens=128", "train.accumulate=2", "model.d_ff=64"])
-def test_what_a_resumed_run_cannot_change(fail: Fail, run: Path, setting: str) -> None:
+def test_settings_a_resumed_run_cannot_change(fail: Fail, run: Path, setting: str) -> None:
     message = fail("train", run / "config.toml", "--out", run, "--resume", "--set", setting)
     assert f"but the run in {run} has" in message
     assert message.endswith("leave it out, or begin another run")
 
 
-def test_a_fault_of_ours_is_not_taken_for_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_is_not_reported_as_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class OddError(Exception):
         def format_message(self) -> str:
             return "as if typer had found it"

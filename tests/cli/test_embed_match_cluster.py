@@ -1,4 +1,4 @@
-"""embed, match, cluster and the views that compare texts, by the command line: walks, forms, and every mistake."""
+"""The verbs embed, match and cluster and the views that compare texts: results, formats and user errors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from regard.cli import main
 from regard.data import buckets
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 
-TEXTS = [*sentences(9), "the cat sits on the mat"]
-Said = Callable[..., tuple[str, str]]
+LINES = [*sentences(9), "the cat sits on the mat"]
+RunCommand = Callable[..., tuple[str, str]]
 Fail = Callable[..., str]
 
 
@@ -33,15 +33,15 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _texts(folder: Path) -> None:
-    Path("texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    Path("texts.txt").write_text("".join(f"{text}\n" for text in LINES))
     Path("hole.txt").write_text("the cat\n\na dog\n")
     Path("empty.txt").write_text("")
     Path("blank.txt").write_text("\n \n")
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Said:
-    """What a command that succeeds says on stdout and on stderr."""
+def run_command(capsys: pytest.CaptureFixture[str]) -> RunCommand:
+    """Run a command that must succeed; return its stdout and stderr."""
 
     def run(*arguments: object) -> tuple[str, str]:
         capsys.readouterr()
@@ -54,96 +54,98 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     return run
 
 
-def test_vectors_of_texts(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embed_texts(bert: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "BUFFER_SIZE", 4)
-    expected = regard.load(bert, device="cpu").embed(TEXTS, layers=(0, -1), pooling="cls", normalised=True)
-    how = ("--layers", "0,-1", "--pooling", "cls", "--normalised")
-    assert said("embed", bert, "texts.txt", *how, "--out", "v.npy") == (
+    expected = regard.load(bert, device="cpu").embed(LINES, layers=(0, -1), pooling="cls", normalised=True)
+    options = ("--layers", "0,-1", "--pooling", "cls", "--normalised")
+    assert run_command("embed", bert, "texts.txt", *options, "--out", "v.npy") == (
         "",
         "written: v.npy: 10 vectors of 16 numbers\n",
     )
     np.testing.assert_allclose(np.load("v.npy"), expected, atol=1e-6)
-    said("embed", bert, "texts.txt", *how, "--out", "v.parquet")
+    run_command("embed", bert, "texts.txt", *options, "--out", "v.parquet")
     table = pq.read_table("v.parquet")
     assert table.column_names == ["line", "text", "vector"]
-    assert (table["line"].to_pylist(), table["text"].to_pylist()) == (list(range(1, 11)), TEXTS)
+    assert (table["line"].to_pylist(), table["text"].to_pylist()) == (list(range(1, 11)), LINES)
     np.testing.assert_allclose(np.array(table["vector"].to_pylist()), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("level", ["word", "token"])
-def test_vectors_of_words_and_tokens(level: str, bert: Path, said: Said) -> None:
-    parts = regard.load(bert, device="cpu").parts(TEXTS, level, "static")
-    said("embed", bert, "texts.txt", "--level", level, "--layers", "static", "--out", "w.npy")
+def test_embed_words_and_tokens(level: str, bert: Path, run_command: RunCommand) -> None:
+    parts = regard.load(bert, device="cpu").embed_words_or_tokens(LINES, level, "static")
+    run_command("embed", bert, "texts.txt", "--level", level, "--layers", "static", "--out", "w.npy")
     np.testing.assert_array_equal(np.load("w.npy"), np.concatenate([each.vectors for each in parts]))
     rows = [line.split("\t") for line in Path("w.tsv").read_text(encoding="utf-8").splitlines()]
     names = [(line, place, name) for line, each in enumerate(parts, 1) for place, name in enumerate(each.names)]
     assert rows == [["line", "place", level], *([str(line), str(place), name] for line, place, name in names)]
-    said("embed", bert, "texts.txt", "--level", level, "--layers", "static", "--out", "w.parquet")
+    run_command("embed", bert, "texts.txt", "--level", level, "--layers", "static", "--out", "w.parquet")
     assert pq.read_table("w.parquet")[level].to_pylist() == [name for _, _, name in names]
 
 
-def test_vectors_through_a_pipe(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embed_standard_input(bert: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(b"the cat\na dog\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
-    found = [json.loads(line) for line in said("embed", bert, "-", "--json")[0].splitlines()]
+    found = [json.loads(line) for line in run_command("embed", bert, "-", "--json")[0].splitlines()]
     assert [(each["line"], each["text"]) for each in found] == [(1, "the cat"), (2, "a dog")]
     expected = regard.load(bert, device="cpu").embed(["the cat", "a dog"])
     np.testing.assert_allclose([each["vector"] for each in found], expected, atol=1e-6)
 
 
-def test_empty_lines_are_left_out_when_asked(bert: Path, said: Said) -> None:
-    _, err = said("embed", bert, "hole.txt", "--skip-empty", "--out", "v.parquet")
+def test_skip_empty_leaves_out_empty_lines(bert: Path, run_command: RunCommand) -> None:
+    _, err = run_command("embed", bert, "hole.txt", "--skip-empty", "--out", "v.parquet")
     assert "warning: hole.txt: left out 1 of 3 lines: empty" in err
     assert pq.read_table("v.parquet")["line"].to_pylist() == [1, 3]
-    assert said("match", bert, "a dog", "--in", "hole.txt", "--skip-empty")[0].splitlines()[0] == "1.0000\t3\ta dog"
-    assert len(said("cluster", bert, "hole.txt", "--k", 2, "--skip-empty")[0].splitlines()) == 2
+    assert (
+        run_command("match", bert, "a dog", "--in", "hole.txt", "--skip-empty")[0].splitlines()[0] == "1.0000\t3\ta dog"
+    )
+    assert len(run_command("cluster", bert, "hole.txt", "--k", 2, "--skip-empty")[0].splitlines()) == 2
 
 
-def test_two_texts(bert: Path, said: Said) -> None:
+def test_match_two_texts(bert: Path, run_command: RunCommand) -> None:
     score = regard.load(bert, device="cpu").match("the cat", "a dog runs")
-    assert said("match", bert, "the cat", "a dog runs")[0] == f"{score:.4f}\n"
-    assert said("match", bert, "the cat", "the cat")[0] == "1.0000\n"
-    found = json.loads(said("match", bert, "the cat", "a dog runs", "--json")[0])
+    assert run_command("match", bert, "the cat", "a dog runs")[0] == f"{score:.4f}\n"
+    assert run_command("match", bert, "the cat", "the cat")[0] == "1.0000\n"
+    found = json.loads(run_command("match", bert, "the cat", "a dog runs", "--json")[0])
     assert found == {"text": "the cat", "other": "a dog runs", "score": pytest.approx(score, abs=1e-6)}
 
 
-def test_a_file_is_searched(bert: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_match_searches_a_file(bert: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     model = regard.load(bert, device="cpu")
-    scores = np.array([model.match("the red mat", text) for text in TEXTS])
+    scores = np.array([model.match("the red mat", text) for text in LINES])
     order = np.argsort(-scores, kind="stable")
     for window in (3, 1024):
         monkeypatch.setattr(buckets, "BUFFER_SIZE", window)
-        out, _ = said("match", bert, "the red mat", "--in", "texts.txt", "--top", 4)
-        expected = [f"{scores[i]:.4f}\t{i + 1}\t{TEXTS[i]}" for i in order[:4]]
+        out, _ = run_command("match", bert, "the red mat", "--in", "texts.txt", "--top", 4)
+        expected = [f"{scores[i]:.4f}\t{i + 1}\t{LINES[i]}" for i in order[:4]]
         assert out.splitlines() == expected
-    assert len(said("match", bert, "a", "--in", "texts.txt", "--top", 99)[0].splitlines()) == len(TEXTS)
-    first = json.loads(said("match", bert, TEXTS[3], "--in", "texts.txt", "--top", 1, "--json")[0])
-    assert first == {"score": pytest.approx(1), "line": 4, "text": TEXTS[3]}
-    found = model.nearest(TEXTS[3], iter(TEXTS), top=2)
-    assert (found[0].number, found[0].text) == (3, TEXTS[3])
+    assert len(run_command("match", bert, "a", "--in", "texts.txt", "--top", 99)[0].splitlines()) == len(LINES)
+    first = json.loads(run_command("match", bert, LINES[3], "--in", "texts.txt", "--top", 1, "--json")[0])
+    assert first == {"score": pytest.approx(1), "line": 4, "text": LINES[3]}
+    found = model.nearest(LINES[3], iter(LINES), top=2)
+    assert (found[0].corpus_id, found[0].text) == (3, LINES[3])
 
 
-def test_groups_of_texts(bert: Path, said: Said) -> None:
+def test_cluster_texts(bert: Path, run_command: RunCommand) -> None:
     pytest.importorskip("matplotlib")
-    out, err = said("cluster", bert, "texts.txt", "--k", 3, "--seed", 1, "--out", "map.png")
-    found = regard.load(bert, device="cpu").cluster(TEXTS, 3, seed=1)
-    assert out.splitlines() == [f"{label}\t{text}" for label, text in zip(found.labels, TEXTS, strict=True)]
-    assert err.splitlines() == [*found.lines(), "written: map.png"]
+    out, err = run_command("cluster", bert, "texts.txt", "--k", 3, "--seed", 1, "--out", "map.png")
+    found = regard.load(bert, device="cpu").cluster(LINES, 3, seed=1)
+    assert out.splitlines() == [f"{label}\t{text}" for label, text in zip(found.labels, LINES, strict=True)]
+    assert err.splitlines() == [*found.summary_lines(), "written: map.png"]
     assert Path("map.png").read_bytes().startswith(b"\x89PNG")
     lines = [
         json.loads(line)
-        for line in said("cluster", bert, "texts.txt", "--k", 3, "--seed", 1, "--json")[0].split("\n")[:-1]
+        for line in run_command("cluster", bert, "texts.txt", "--k", 3, "--seed", 1, "--json")[0].split("\n")[:-1]
     ]
     assert [each["cluster"] for each in lines[:10]] == found.labels.tolist()
     assert set(lines[0]) == {"text", "cluster", "x", "y"}
     assert [each["size"] for each in lines[10:]] == found.sizes
-    said("cluster", bert, "texts.txt", "--k", 3, "--out", "map.html")
-    said("cluster", bert, "texts.txt", "--k", 3, "--out", "map.json")
+    run_command("cluster", bert, "texts.txt", "--k", 3, "--out", "map.html")
+    run_command("cluster", bert, "texts.txt", "--k", 3, "--out", "map.json")
     names = [array["name"] for array in json.loads(Path("map.json").read_text())["arrays"]]
     assert names == ["map", "cluster"]
 
 
-def test_a_map_is_there_though_nobody_reads_the_groups(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_map_is_written_when_the_output_pipe_closes(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(*_: object, **__: object) -> None:
         raise RuntimeError("nobody reads")
 
@@ -153,39 +155,42 @@ def test_a_map_is_there_though_nobody_reads_the_groups(bert: Path, monkeypatch: 
     assert json.loads(Path("map.json").read_text())
 
 
-def test_why_two_texts_match(bert: Path, said: Said) -> None:
+def test_look_explains_a_match(bert: Path, run_command: RunCommand) -> None:
     pair = ("the cat sits", "--pair", "a dog runs", "--view", "match")
     score = regard.load(bert, device="cpu").match("the cat sits", "a dog runs")
-    out, _ = said("look", bert, *pair, "--words")
+    out, _ = run_command("look", bert, *pair, "--words")
     assert f"the cosine of the two texts is {score:.4f}, the sum of the contributions of all pairs" in out
-    said("look", bert, *pair, "--out", "match.json")
+    run_command("look", bert, *pair, "--out", "match.json")
     found = json.loads(Path("match.json").read_text())
     assert found["about"]["score"] == pytest.approx(score, abs=1e-6)
     assert np.sum(found["arrays"][0]["values"]) == pytest.approx(score, abs=1e-6)
 
 
-def test_one_word_in_several_sentences(bert: Path, said: Said) -> None:
+def test_look_senses_of_a_word(bert: Path, run_command: RunCommand) -> None:
     two = ("the cat sits", "--pair", "a red cat", "--view", "senses", "--word", "cat")
-    assert "static vectors of 'cat' are equal" in said("look", bert, *two)[0].replace("\n", " ")
-    said("look", bert, *two, "--corpus", "texts.txt", "--out", "senses.csv")
-    n_cats = sum(text.split().count("cat") for text in TEXTS) + 2
+    assert "static vectors of 'cat' are equal" in run_command("look", bert, *two)[0].replace("\n", " ")
+    run_command("look", bert, *two, "--corpus", "texts.txt", "--out", "senses.csv")
+    n_cats = sum(text.split().count("cat") for text in LINES) + 2
     last = Path("senses.csv").read_text().splitlines()[-1]
     assert f",{n_cats - 1}," in last
 
 
 MISTAKES: list[tuple[list[str], str]] = [
-    (["embed", "texts.txt"], "give --out vectors.npy, --out vectors.parquet, or --json, which prints vectors"),
+    (["embed", "texts.txt"], "give --out vectors.npy, --out vectors.parquet, or --json, which prints the vectors"),
     (["embed", "texts.txt", "--json", "--out", "v.npy"], "give --out vectors.npy, --out vectors.parquet, or --json, "),
     (["embed", "texts.txt", "--out", "v.txt"], "v.txt: unknown suffix '.txt'; known: .npy, .parquet"),
     (["embed", "texts.txt", "--out", "no/v.npy"], "no/v.npy: cannot be written: no directory no; make it first"),
     (["embed", "nope.txt", "--out", "v.npy"], "nope.txt: no such file"),
-    (["embed", "empty.txt", "--out", "v.npy"], "empty.txt: no texts; give one a line"),
-    (["embed", "blank.txt", "--out", "v.npy", "--skip-empty"], "blank.txt: no texts; give one a line"),
+    (["embed", "empty.txt", "--out", "v.npy"], "empty.txt: no texts; give one per line"),
+    (["embed", "blank.txt", "--out", "v.npy", "--skip-empty"], "blank.txt: no texts; give one per line"),
     (["embed", "hole.txt", "--out", "v.npy"], "hole.txt:2: an empty line; drop it, or pass --skip-empty"),
     (["embed", "texts.txt", "--out", "v.npy", "--level", "wrd"], "no level is called 'wrd'; did you mean 'word'?"),
     (["embed", "texts.txt", "--out", "v.npy", "--layers", "9"], "layer 9: this model has 2 layers; 0 is what enters "),
-    (["embed", "texts.txt", "--out", "v.npy", "--layers", "last"], "--layers last: expected numbers parted by commas"),
-    (["embed", "texts.txt", "--out", "v.npy", "--layers", ""], "layers (): expected numbers of layers, or 'static'"),
+    (["embed", "texts.txt", "--out", "v.npy", "--layers", "last"], "--layers last: expected comma-separated numbers"),
+    (
+        ["embed", "texts.txt", "--out", "v.npy", "--layers", ""],
+        "layers (): expected one layer number or several, or 'static'",
+    ),
     (["embed", "texts.txt", "--out", "v.npy", "--pooling", "sum"], "no pooling is called 'sum'; known: cls, mean, att"),
     (["embed", "texts.txt", "--out", "v.npy", "--pooling", "attention"], "this model has learned no attention over th"),
     (["match", "the cat"], "give two texts, or a text and a file with --in"),
@@ -194,18 +199,18 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["match", "the cat", "--in", "texts.txt", "--top", "0"], "--top 0: expected at least 1, and a file with --in"),
     (["match", "the cat", "a dog", "--top", "3"], "--top 3: expected at least 1, and a file with --in"),
     (["match", "the cat", "--in", "nope.txt"], "nope.txt: no such file"),
-    (["match", "the cat", "--in", "empty.txt"], "empty.txt: no texts; give one a line"),
+    (["match", "the cat", "--in", "empty.txt"], "empty.txt: no texts; give one per line"),
     (["match", "the cat", "--in", "hole.txt"], "hole.txt:2: an empty line; drop it, or pass --skip-empty"),
-    (["cluster", "texts.txt", "--k", "0"], "--k 0: expected at least 1 group"),
-    (["cluster", "texts.txt", "--k", "11"], "--k 11: texts.txt has only 10 texts; ask for fewer groups"),
+    (["cluster", "texts.txt", "--k", "0"], "--k 0: expected at least 1 cluster"),
+    (["cluster", "texts.txt", "--k", "11"], "--k 11: texts.txt has only 10 texts; ask for fewer clusters"),
     (["cluster", "texts.txt"], "Missing option '--k'"),
-    (["cluster", "empty.txt", "--k", "1"], "empty.txt: no texts; give one a line"),
+    (["cluster", "empty.txt", "--k", "1"], "empty.txt: no texts; give one per line"),
     (["cluster", "texts.txt", "--k", "2", "--out", "map.npy"], "map.npy: unknown suffix '.npy'; known: .html, .json, "),
     (["look", "the cat", "--view", "match"], "match compares a TEXT with the text of --pair; give these two"),
     (["look", "--pair", "a", "--view", "match"], "match compares a TEXT with the text of --pair; give these two"),
     (["look", "a", "--pair", "b", "--view", "match", "--layer", "1"], "match compares texts; leave out --layer"),
-    (["look", "a", "--pair", "", "--view", "match"], "there is nothing to look at: the text is empty; give at least "),
-    (["look", "a", "--pair", "b", "--view", "senses"], "senses shows one word in several sentences; give it with --wo"),
+    (["look", "a", "--pair", "", "--view", "match"], "the text is empty; give at least "),
+    (["look", "a", "--pair", "b", "--view", "senses"], "senses compares one word across sentences; give it with --wo"),
     (["look", "a", "--view", "senses", "--word", "cat"], "'cat' occurs nowhere in these texts; give two sentences "),
     (["look", "a cat", "--view", "senses", "--word", "cat"], "'cat' occurs once in these texts; give two sentences "),
     (["look", "--corpus", "nope.txt", "--view", "senses", "--word", "cat"], "nope.txt: no such file"),
@@ -215,7 +220,7 @@ MISTAKES: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(each) for each, _ in MISTAKES])
-def test_a_mistake_is_one_line_and_leaves_no_file(
+def test_user_error_is_one_line_and_leaves_no_file(
     arguments: list[str], message: str, fail: Fail, bert: Path, folder: Path
 ) -> None:
     before = sorted(path.name for path in folder.iterdir())
@@ -224,7 +229,7 @@ def test_a_mistake_is_one_line_and_leaves_no_file(
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-def test_a_translator_gives_no_vectors(fail: Fail, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_translator_cannot_embed(fail: Fail, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("translator")
     trained(recipe(folder), folder / "run")
     for verb, arguments in {

@@ -1,4 +1,4 @@
-"""From text files to encoders by the command line: pretrain, fill, fine-tune, classify, tag, evaluate, look."""
+"""Encoders by the command line: pretrain, fill, fine-tune, classify, tag, evaluate, look."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from encoders import documents, sentences
 
+from regard.api import Classifier
 from regard.cli import main
 
 Called = Callable[..., tuple[int, str, str]]
@@ -26,7 +27,7 @@ SHORT = ["--set", "train.steps=4", "--set", "train.batch_tokens=256", "--set", "
 
 @pytest.fixture
 def fail(called: Called) -> Callable[..., str]:
-    """A command that must be refused; gives the one line it says."""
+    """Run a command that must be refused; return its one line."""
 
     def run(*arguments: object) -> str:
         code, out, err = called(*arguments)
@@ -39,7 +40,7 @@ def fail(called: Called) -> Callable[..., str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data of every task."""
+    """Data for every task."""
     path = tmp_path_factory.mktemp("encoders")
     (path / "books.txt").write_text("\n\n".join(documents(40)) + "\n")
     texts = sentences(80)
@@ -68,13 +69,13 @@ def bert(folder: Path) -> Path:
     return out
 
 
-def test_pretraining_says_what_matters_apart(bert: Path) -> None:
+def test_pretraining_logs_both_objectives(bert: Path) -> None:
     log = [json.loads(line) for line in (bert / "log.jsonl").read_text().splitlines()]
     valid = [line for line in log if "valid_loss" in line]
     assert {"valid_perplexity", "masked_accuracy", "next_accuracy"} <= valid[-1].keys()
 
 
-def test_words_for_a_mask(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_fill(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     out, _ = regard("fill", bert, "the [MASK] sits on the mat", "--top", 3)
     assert re.fullmatch(r"\S+ 0\.\d{4}\t\S+ 0\.\d{4}\t\S+ 0\.\d{4}\n", out)
     found = json.loads(regard("fill", bert, "[MASK] cat [MASK]", "--json")[0])
@@ -89,10 +90,10 @@ def test_words_for_a_mask(bert: Path, regard: Regard, fail: Callable[..., str]) 
     assert fail("fill", bert, "the cat") == f"text 1: {missing}"
     assert fail("fill", bert, "[MASK]", "--top", 0) == "--top 0: expected at least 1"
     Path("empty.txt").touch()
-    assert fail("fill", bert, "--file", "empty.txt") == "empty.txt: no texts; give one a line"
+    assert fail("fill", bert, "--file", "empty.txt") == "empty.txt: no texts; give one per line"
 
 
-def test_filling_lines(bert: Path, regard: Regard, called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fill_lines_of_a_file(bert: Path, regard: Regard, called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["the [MASK] sits", "[MASK] cat [MASK]", "a red [MASK]"]
     one_by_one = [regard("fill", bert, text)[0] for text in texts]
     assert regard("fill", bert, *texts)[0].splitlines(keepends=True) == one_by_one
@@ -109,7 +110,7 @@ def test_filling_lines(bert: Path, regard: Regard, called: Called, monkeypatch: 
     assert err == "error: masks.txt: text 2: no [MASK] in 'the cat'; put it where a word is to be found\n"
 
 
-def test_evaluating_on_plain_text(bert: Path, regard: Regard) -> None:
+def test_evaluate_on_plain_text(bert: Path, regard: Regard) -> None:
     found = json.loads(regard("evaluate", bert, "books.txt", "--json")[0])
     assert found["task"] == "pretrain"
     assert 0 <= found["masked_accuracy"] <= 1
@@ -117,7 +118,7 @@ def test_evaluating_on_plain_text(bert: Path, regard: Regard) -> None:
     assert json.loads(regard("evaluate", bert, "books.txt", "--json")[0]) == found
 
 
-def test_classifying(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_classify(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     _, err = regard("train", "classify", "labelled.tsv", "--from", bert, "--out", "cats", *SHORT)
     assert re.search(r"bert: \d+ tensors loaded, new: 2 \(heads.label.weight, heads.label.bias\), unused: \d+ \(", err)
     out, _ = regard("classify", "cats", "the cat", "a dog runs")
@@ -136,7 +137,7 @@ def test_classifying(bert: Path, regard: Regard, fail: Callable[..., str]) -> No
     assert fail("classify", "cats", "a", "b", "--pair", "c").startswith("--pair goes with one TEXT")
     assert fail("classify", "cats", "a", "--pair", " ").startswith("--pair is empty")
     Path("empty.txt").touch()
-    assert fail("classify", "cats", "--file", "empty.txt") == "empty.txt: no texts; give one a line"
+    assert fail("classify", "cats", "--file", "empty.txt") == "empty.txt: no texts; give one per line"
     Path("hole.txt").write_text("the cat\nthe cat\t\n")
     assert fail("classify", "cats", "--file", "hole.txt") == "text 2: its pair is empty; give both texts"
     Path("new.tsv").write_text("text\tlabel\ncat\tmaybe\n")
@@ -146,10 +147,47 @@ def test_classifying(bert: Path, regard: Regard, fail: Callable[..., str]) -> No
     kind, use = "cats: a model for classify, which cannot", "use it with: regard classify"
     assert fail("tag", "cats", "a cat") == f"{kind} tag; {use}"
     assert fail("translate", "cats", "a cat") == f"{kind} translate; {use}"
-    assert fail("evaluate", "cats", "labelled.tsv", "--beam", 2) == "a classifier has no such options; leave out: beam"
+    assert fail("evaluate", "cats", "labelled.tsv", "--beam", 2) == (
+        "cats: a model for classify does not take --beam; leave it out"
+    )
 
 
-def test_scores_of_pairs_from_scratch(regard: Regard, fail: Callable[..., str]) -> None:
+def test_empty_lines_give_empty_results(bert: Path, regard: Regard) -> None:
+    regard("train", "classify", "labelled.tsv", "--from", bert, "--out", "holes", *SHORT)
+    Path("holes.txt").write_text("the cat\n\n a dog\n")
+    out, err = regard("classify", "holes", "--file", "holes.txt")
+    assert [bool(line) for line in out.split("\n")] == [True, False, True, False]
+    assert err == "warning: 1 of 3 texts are empty; so are their results\n"
+    lines = [json.loads(line) for line in regard("classify", "holes", "--file", "holes.txt", "--json")[0].splitlines()]
+    assert lines[1] == {"text": "", "label": None, "probability": None, "probabilities": None}
+    Path("masks.txt").write_text("the [MASK]\n\n")
+    out, err = regard("fill", bert, "--file", "masks.txt")
+    assert [bool(line) for line in out.split("\n")] == [True, False, False]
+    assert err == "warning: 1 of 2 texts are empty; so are their results\n"
+    regard("train", "tag", "words.conll", "--from", bert, "--out", "tagged-holes", *SHORT)
+    Path("holes.txt").write_text("the cat\n\n\n a dog\n")
+    out, err = regard("tag", "tagged-holes", "--file", "holes.txt")
+    assert [bool(line) for line in out.split("\n")] == [True, False, False, True, False]
+    assert err == "warning: 2 of 4 texts are empty; so are their results\n"
+    classifier = Classifier.load("holes", device="cpu")
+    labels = [each.label for each in classifier.classify(["the cat", "", "a dog"])]
+    assert labels[1] == ""
+    assert labels[::2] == [classifier.classify("the cat").label, classifier.classify("a dog").label]
+
+
+def test_classify_a_column_of_a_table(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+    regard("train", "classify", "labelled.tsv", "--from", bert, "--out", "columns", *SHORT)
+    Path("news.tsv").write_text("id\theadline\n1\tthe cat\n2\ta dog\n")
+    out, _ = regard("classify", "columns", "--file", "news.tsv", "--columns", "headline")
+    assert out == regard("classify", "columns", "the cat", "a dog")[0]
+    assert regard("classify", "columns", "--file", "news.tsv", "--columns", "2")[0].splitlines()[1:] == out.splitlines()
+    assert fail("classify", "columns", "--file", "news.tsv", "--columns", "a,b,c").startswith(
+        "--columns a,b,c: expected"
+    )
+    assert fail("classify", "columns", "the cat", "--columns", "headline").startswith("--columns goes with a table")
+
+
+def test_regression_on_pairs_from_scratch(regard: Regard, fail: Callable[..., str]) -> None:
     _, err = regard("train", "classify", "pairs.tsv", "--out", "scores", *SMALL, "--set", "task.kind=score")
     assert "perplexity" not in err
     out, _ = regard("classify", "scores", "the cat", "--pair", "a dog")
@@ -170,7 +208,7 @@ def test_scores_of_pairs_from_scratch(regard: Regard, fail: Callable[..., str]) 
     assert set(scores) == {"task", "n", "pearson", "spearman"}
 
 
-def test_tagging(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_tag(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     regard("train", "tag", "words.conll", "--from", bert, "--out", "animals", *SHORT)
     out, _ = regard("tag", "animals", "the cat sits.", "a dog")
     assert [[word.rpartition("/")[0] for word in line.split(" ")] for line in out.splitlines()] == [
@@ -190,7 +228,7 @@ def test_tagging(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     scores = json.loads(regard("evaluate", "animals", "words.conll", "--json")[0])
     assert {"precision", "recall", "f1", "accuracy", "words"} <= scores.keys()
     Path("empty.txt").touch()
-    assert fail("tag", "animals", "--file", "empty.txt") == "empty.txt: no texts; give one a line"
+    assert fail("tag", "animals", "--file", "empty.txt") == "empty.txt: no texts; give one per line"
     Path("ragged.conll").write_text("the O\ncat\n")
     assert fail("train", "tag", "ragged.conll", "--out", "x", *SMALL).startswith("ragged.conll:2: ")
     assert fail("train", "tag", "words.conll", "--column", "9", "--out", "x", *SMALL).startswith("words.conll")
@@ -207,8 +245,8 @@ def test_tagging(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     assert fail("train", "pretrain", "books.txt", "--columns", "text", "--out", "y", *SMALL) == none
 
 
-def test_what_is_not_conll(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
-    """A table of texts and plain prose: the line that is off, and what was expected."""
+def test_files_not_in_conll_format(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+    """Tables of texts and plain prose are refused with the line and the expected format."""
     regard("train", "tag", "words.conll", "--from", bert, "--out", "tagger", *SHORT)
     train, evaluate = ["train", "tag", "--out", "x", *SMALL], ["evaluate", "tagger"]
     expected = "expected one word a line and its label behind a tab or a blank, with an empty line after each sentence"
@@ -230,19 +268,10 @@ def test_what_is_not_conll(bert: Path, regard: Regard, fail: Callable[..., str])
     assert not Path("x").exists()
 
 
-def test_classifier_is_evaluated_on_the_columns_it_was_trained_on(bert: Path, regard: Regard) -> None:
-    rows = [f"{'yes' if 'cat' in text else 'no'}\t{text}" for text in sentences(40)]
-    Path("reversed.tsv").write_text("\n".join(rows) + "\n")
-    regard("train", "classify", "reversed.tsv", "--columns", "2,1", "--from", bert, "--out", "swapped", *SHORT)
-    scores = regard("evaluate", "swapped", "reversed.tsv", "--json")[0]
-    assert json.loads(scores)["n"] == 40
-    assert regard("evaluate", "swapped", "reversed.tsv", "--columns", "2,1", "--json")[0] == scores
-
-
-def test_a_tagger_is_scored_on_the_column_it_was_trained_on(
+def test_evaluate_remembers_the_column_of_a_tagger(
     folder: Path, bert: Path, regard: Regard, fail: Callable[..., str]
 ) -> None:
-    """The two columns hold other labels, so one cannot be taken for the other."""
+    """The labels of the two columns differ, so using the wrong one is detected."""
 
     def line(place: int, word: str) -> str:
         return "\t".join([str(place), word, "_", "_", "NN" if word in ("cat", "dog") else "XX", *"_____"])
@@ -259,7 +288,7 @@ def test_a_tagger_is_scored_on_the_column_it_was_trained_on(
     assert fail("evaluate", "pos", "words.conll", "--column", "2").startswith("words.conll:1: the label 'O' was not th")
 
 
-def test_what_cannot_be_fine_tuned(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_invalid_fine_tuning(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     command = ["train", "classify", "labelled.tsv", "--out", "x", "--from"]
     assert fail(*command, "nowhere") == "nowhere: no such run directory; `regard train` makes one"
     assert fail(*command, bert, "--set", "model.d_model=32").endswith(
@@ -280,7 +309,7 @@ def test_what_cannot_be_fine_tuned(bert: Path, regard: Regard, fail: Callable[..
     assert not Path("x").exists()
 
 
-def test_looking_into_encoders(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_look_into_encoders(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     out, _ = regard("look", bert, "the [MASK] sits", "--view", "gradients")
     assert re.search(r"^said +\S+ \(\d+%\)$", out, re.MULTILINE)
     regard("look", bert, "the cat sits", "--pair", "a dog", "--out", "look.json")
@@ -288,8 +317,13 @@ def test_looking_into_encoders(bert: Path, regard: Regard, fail: Callable[..., s
     assert found["sides"]["encoder"][0] == "[CLS]"
     assert found["sides"]["encoder"].count("[SEP]") == 2
     assert {array["view"] for array in found["arrays"]} >= {"attention", "effective", "attribution", "gradients"}
-    assert fail("look", bert, "cat", "--target", "dog") == "an encoder searches nothing; leave out: target"
-    assert fail("look", bert, "[MASK] " + "cat " * 40).startswith("the text has 43 tokens, special ones included; this")
+    assert (
+        fail("look", bert, "cat", "--target", "dog")
+        == f"{bert}: a model for pretrain does not take --target; leave it out"
+    )
+    assert fail("look", bert, "[MASK] " + "cat " * 40).startswith(
+        "the text with its special tokens has 43 tokens; this"
+    )
     assert fail("look", bert, "cat " * 40).startswith(
         "the text with its special tokens has 42 tokens; this model takes at most 32"
     )
@@ -297,7 +331,7 @@ def test_looking_into_encoders(bert: Path, regard: Regard, fail: Callable[..., s
     assert "encoder" in out
 
 
-def test_a_classifier_is_explained_by_its_label(bert: Path, regard: Regard) -> None:
+def test_look_explains_the_label_of_a_classifier(bert: Path, regard: Regard) -> None:
     regard("train", "classify", "labelled.tsv", "--from", bert, "--out", "cats2", *SHORT, "--set", "task.pooling=mean")
     regard("look", "cats2", "the cat sits", "--view", "faithfulness", "--out", "faithful.json")
     found = json.loads(Path("faithful.json").read_text())

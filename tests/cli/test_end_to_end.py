@@ -1,4 +1,4 @@
-"""The whole way: text files -> train -> translate -> evaluate -> info, by the commands a user types."""
+"""End to end: text files -> train -> translate -> evaluate -> info, by the commands a user types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCES, TARGETS = [source for source, _ in EIGHT], [target for _, target in EIG
 
 
 class Terminal:
-    """Runs commands that must succeed; gives what stands on stdout."""
+    """Run commands that must succeed; return their stdout."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.capsys, self.monkeypatch = capsys, monkeypatch
@@ -51,7 +51,7 @@ def regard(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def settings() -> Iterator[str]:
-    """The recipe that learns eight pairs by heart, as options."""
+    """The recipe that memorises eight pairs, as options."""
     for name, table in merged(TINY, TO_LEARN).items():
         for key, value in table.items():
             if (name, key) != ("task", "name"):
@@ -70,14 +70,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_training_prints_the_plan_and_its_progress_aside_and_only_the_path_as_its_result(
-    regard: Terminal, tmp_path: Path
-) -> None:
+def test_train_prints_plan_and_progress_to_stderr_and_path_to_stdout(regard: Terminal, tmp_path: Path) -> None:
     files = write_pairs(tmp_path, "few", digits(40))
     command = ["train", "translate", *files, "--out", tmp_path / "run", "--device", "cpu", *settings()]
     assert regard(*command, "--set", "train.steps=4", "--set", "train.validate_every=2") == f"{tmp_path}/run\n"
-    said = regard.err.splitlines()
-    assert said[0].startswith("model      ")
+    message = regard.err.splitlines()
+    assert message[0].startswith("model      ")
     order = [
         "model ",
         "data  ",
@@ -90,7 +88,7 @@ def test_training_prints_the_plan_and_its_progress_aside_and_only_the_path_as_it
         "learning curve: ",
         "use it: ",
     ]
-    found = [next((i for i, line in enumerate(said) if line.startswith(part)), None) for part in order]
+    found = [next((i for i, line in enumerate(message) if line.startswith(part)), None) for part in order]
     assert None not in found
     assert found == sorted(found)
     assert "best" in regard.err
@@ -101,12 +99,12 @@ def test_training_prints_the_plan_and_its_progress_aside_and_only_the_path_as_it
     assert "nothing to do: this run ended at step 4; raise train.steps (or train.patience) to go on" in regard.err
 
 
-def test_texts_as_arguments(regard: Terminal, model: Path) -> None:
+def test_translate_arguments(regard: Terminal, model: Path) -> None:
     assert regard("translate", model, *SOURCES).splitlines() == TARGETS
     assert regard.err == ""
 
 
-def test_the_lines_of_a_file_packed_or_not(regard: Terminal, model: Path, tmp_path: Path) -> None:
+def test_translate_plain_and_compressed_files(regard: Terminal, model: Path, tmp_path: Path) -> None:
     lines = SOURCES * 5
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines))
     (tmp_path / "lines.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
@@ -114,13 +112,13 @@ def test_the_lines_of_a_file_packed_or_not(regard: Terminal, model: Path, tmp_pa
         assert regard("translate", model, "--file", tmp_path / name).splitlines() == TARGETS * 5
 
 
-@pytest.mark.parametrize("how", [[], ["-"], ["--file", "-"]])
-def test_standard_input(regard: Terminal, model: Path, how: list[str]) -> None:
-    assert regard("translate", model, *how, stdin="\n".join(SOURCES)).splitlines() == TARGETS
-    assert regard("translate", model, *how, stdin="") == ""
+@pytest.mark.parametrize("options", [[], ["-"], ["--file", "-"]])
+def test_translate_standard_input(regard: Terminal, model: Path, options: list[str]) -> None:
+    assert regard("translate", model, *options, stdin="\n".join(SOURCES)).splitlines() == TARGETS
+    assert regard("translate", model, *options, stdin="") == ""
 
 
-def test_one_line_of_output_for_each_line_of_input_in_its_order(regard: Terminal, model: Path) -> None:
+def test_output_lines_follow_input_lines(regard: Terminal, model: Path) -> None:
     texts = [source for source, _ in digits(40, seed=5, least=1, most=12)]
     texts[7:7] = ["tab\there", "a\u2028b", "naïve 😀", "<eos> <pad>"]
     found = regard.json("translate", model, *texts, "--json", "--beam", 2, "--batch", 7)
@@ -129,8 +127,8 @@ def test_one_line_of_output_for_each_line_of_input_in_its_order(regard: Terminal
     assert plain == [line["translations"][0]["text"].replace("\n", " ") for line in found]
 
 
-def test_whatever_a_model_writes_is_one_line(regard: Terminal, model: Path) -> None:
-    """Drawn wildly, every byte comes up, the line end too."""
+def test_line_break_in_a_translation_stays_on_one_line(regard: Terminal, model: Path) -> None:
+    """At a high temperature every byte is sampled, the line break too."""
     options = ["--sample", "--temperature", "1000", "--seed", "1", "--batch", "64"]
     texts = [source for source, _ in digits(60, seed=6)]
     wild = regard.json("translate", model, *texts, *options, "--json")
@@ -138,7 +136,7 @@ def test_whatever_a_model_writes_is_one_line(regard: Terminal, model: Path) -> N
     assert regard("translate", model, *texts, *options).count("\n") == 60
 
 
-def test_json_of_translations(regard: Terminal, model: Path) -> None:
+def test_translate_json(regard: Terminal, model: Path) -> None:
     for alpha in (0.6, 1.0):
         options = ["--json", "--n-best", 3, "--beam", 4, "--alpha", alpha]
         for line, source, target in zip(
@@ -157,21 +155,21 @@ def test_json_of_translations(regard: Terminal, model: Path) -> None:
             assert [t for _, t in line["translations"][0]["alignment"]] == list(range(len(target.split())))
 
 
-def test_several_translations_with_their_scores(regard: Terminal, model: Path) -> None:
+def test_n_best_prints_scores(regard: Terminal, model: Path) -> None:
     lines = regard("translate", model, *SOURCES[:2], "--n-best", 2).splitlines()
     assert len(lines) == 4
     assert [line.split("\t")[1] for line in lines[::2]] == TARGETS[:2]
     assert all(float(line.split("\t")[0]) < 0 for line in lines)
 
 
-def test_steps_show_how_it_was_written(regard: Terminal, model: Path) -> None:
+def test_steps_show_tokens_and_scores(regard: Terminal, model: Path) -> None:
     first, second = regard("translate", model, SOURCES[0], "--steps").splitlines()
     assert first == TARGETS[0]
     assert second.strip().startswith("<sos> -> ")
     assert "<eos> (" in second
 
 
-def test_evaluation(regard: Terminal, model: Path, tmp_path: Path) -> None:
+def test_evaluate(regard: Terminal, model: Path, tmp_path: Path) -> None:
     files = write_pairs(tmp_path, "test", EIGHT)
     (scores,) = regard.json("evaluate", model, *files, "--json")
     assert scores.keys() >= {"task", "n", "bleu", "bleu_signature", "chrf", "perplexity"}
@@ -188,7 +186,7 @@ def test_evaluation(regard: Terminal, model: Path, tmp_path: Path) -> None:
     assert "bleu            100" in shown.splitlines()
 
 
-def test_information(regard: Terminal, model: Path) -> None:
+def test_info(regard: Terminal, model: Path) -> None:
     (about,) = regard.json("info", model, "--json")
     assert about.keys() == {"task", "architecture", "parameters", "vocabulary", "config", "training"}
     assert (about["task"], about["architecture"], about["vocabulary"]) == ("translate", "transformer", 266)
@@ -202,7 +200,7 @@ def test_information(regard: Terminal, model: Path) -> None:
     assert "config.model" in shown
 
 
-def test_a_reader_who_has_seen_enough_ends_the_command_in_peace(model: Path, tmp_path: Path) -> None:
+def test_closed_output_pipe_ends_the_command_quietly(model: Path, tmp_path: Path) -> None:
     many = tmp_path / "many"
     many.write_text("1 2 3\n" * 3000, encoding="utf-8")
     command = [sys.executable, "-m", "regard", "translate", model, "--file", many, "--beam", "1"]
@@ -210,14 +208,14 @@ def test_a_reader_who_has_seen_enough_ends_the_command_in_peace(model: Path, tmp
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
         process.stdout.close()
-        said = process.stderr.read().decode()
+        message = process.stderr.read().decode()
     assert process.returncode == 0
-    assert "Error" not in said
-    assert "Broken" not in said
+    assert "Error" not in message
+    assert "Broken" not in message
 
 
-def test_a_line_is_answered_before_the_pipe_is_closed(model: Path) -> None:
-    """As with ``tail -f``; and a mistake ends the command while the pipe is still open."""
+def test_line_is_translated_before_the_input_pipe_closes(model: Path) -> None:
+    """As with ``tail -f``; a user error ends the command while the pipe is still open."""
     command = [sys.executable, "-m", "regard", "translate", str(model), "--device", "cpu"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True, **pipes) as process:

@@ -1,4 +1,4 @@
-"""From a text file to a language model by the command line: train, generate, evaluate, look, identify, exchange."""
+"""Language models by the command line: train, generate, evaluate, look, identify, export, import."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = [
 
 @pytest.fixture
 def fail(called: Called) -> Callable[..., str]:
-    """A command that must be refused; gives the one line it says."""
+    """Run a command that must be refused; return its one line."""
 
     def run(*arguments: object) -> str:
         code, out, err = called(*arguments)
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def model(folder: Path) -> Path:
-    """A model of characters that was never trained."""
+    """An untrained model of characters."""
     of = task(LETTERS)
     return kept(of, small(of, n_positions=32).float(), folder / "model")
 
@@ -53,7 +53,7 @@ def model(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "pieces", [["--characters"], ["--set", "tokenizer.vocabulary=300"]], ids=["characters", "bytes"]
 )
-def test_from_text_to_text(pieces: list[str], regard: Regard) -> None:
+def test_train_generate_evaluate(pieces: list[str], regard: Regard) -> None:
     out, err = regard("train", "lm", "books.txt", "--out", "run", *SMALL, *pieces)
     assert out == "run\n"
     assert "done: perplexity" in err
@@ -74,34 +74,34 @@ def test_from_text_to_text(pieces: list[str], regard: Regard) -> None:
     assert about["task"] == "lm"
 
 
-def test_what_is_printed(model: Path, regard: Regard) -> None:
-    asked = ["generate", model, "the cat", "--max-tokens", 30, "--seed", 5]
-    whole = json.loads(regard(*asked, "--json")[0])
-    assert whole["prompt"] == "the cat"
-    assert regard(*asked)[0] == whole["text"] + "\n"
-    assert regard(*asked, "--stream")[0] == whole["text"] + "\n"
-    assert regard(*asked)[0] == regard(*asked)[0]
-    assert regard(*asked[:-1], 6)[0] != regard(*asked)[0]
-    several = regard(*asked, "--n", 3)[0].splitlines()
-    assert len(several) == 3
-    assert several[0] == whole["text"].replace("\n", "\\n")
+def test_generate_output_formats(model: Path, regard: Regard) -> None:
+    arguments = ["generate", model, "the cat", "--max-tokens", 30, "--seed", 5]
+    full = json.loads(regard(*arguments, "--json")[0])
+    assert full["prompt"] == "the cat"
+    assert regard(*arguments)[0] == full["text"] + "\n"
+    assert regard(*arguments, "--stream")[0] == full["text"] + "\n"
+    assert regard(*arguments)[0] == regard(*arguments)[0]
+    assert regard(*arguments[:-1], 6)[0] != regard(*arguments)[0]
+    continuations = regard(*arguments, "--n", 3)[0].splitlines()
+    assert len(continuations) == 3
+    assert continuations[0] == full["text"].replace("\n", "\\n")
 
 
 def test_greedy_is_temperature_zero(model: Path, regard: Regard) -> None:
-    asked = ["generate", model, "the", "--max-tokens", 20]
-    one = regard(*asked, "--greedy")[0]
-    assert one == regard(*asked, "--temperature", 0)[0] == regard(*asked, "--greedy", "--seed", 9)[0]
-    assert one == regard(*asked, "--top-k", 1)[0]
+    arguments = ["generate", model, "the", "--max-tokens", 20]
+    one = regard(*arguments, "--greedy")[0]
+    assert one == regard(*arguments, "--temperature", 0)[0] == regard(*arguments, "--greedy", "--seed", 9)[0]
+    assert one == regard(*arguments, "--top-k", 1)[0]
     drawn = ("generate", model, "the cat", "--max-tokens", 20, "--seed", 3)
     assert regard(*drawn)[0] == regard(*drawn, "--top-k", 0)[0]
-    assert one != regard(*asked, "--greedy", "--repetition-penalty", 2)[0]
+    assert one != regard(*arguments, "--greedy", "--repetition-penalty", 2)[0]
 
 
-def test_stop_strings_end_the_text_before_them(model: Path, regard: Regard) -> None:
-    whole = regard("generate", model, "the", "--max-tokens", 60)[0].rstrip("\n")
-    stop = whole[5:7]
+def test_text_ends_before_stop_string(model: Path, regard: Regard) -> None:
+    full = regard("generate", model, "the", "--max-tokens", 60)[0].rstrip("\n")
+    stop = full[5:7]
     cut = regard("generate", model, "the", "--max-tokens", 60, "--stop", stop, "--stop", "zzz")[0]
-    assert cut == whole[: whole.index(stop)] + "\n"
+    assert cut == full[: full.index(stop)] + "\n"
     assert regard("generate", model, "the", "--max-tokens", 60, "--stop", stop, "--stream")[0] == cut
     found = json.loads(regard("generate", model, "the", "--max-tokens", 60, "--stop", stop, "--json")[0])
     assert found["ended"] == "stop"
@@ -118,14 +118,14 @@ def test_prompts_from_a_file(model: Path, regard: Regard) -> None:
     assert len(regard("generate", model, "--file", "prompts.txt", "--max-tokens", 8, "--n", 2)[0].splitlines()) == 6
 
 
-def test_without_a_prompt_a_document_begins(model: Path, regard: Regard) -> None:
+def test_generate_without_prompt(model: Path, regard: Regard) -> None:
     found = json.loads(regard("generate", model, "--max-tokens", 4, "--json")[0])
     assert found["prompt"] == ""
     assert found["tokens"]
 
 
-def test_a_pipe_in_and_a_pipe_that_closes(model: Path) -> None:
-    """The reader has seen enough: the command ends in peace."""
+def test_input_pipe_and_closed_output_pipe(model: Path) -> None:
+    """When the reader of its output closes the pipe, the command ends quietly."""
     begin = f"{sys.executable} -m regard generate {model}"
     script = f"{begin} the --max-tokens 3000 --stream --device cpu | head -c 5"
     ended = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False)
@@ -136,19 +136,19 @@ def test_a_pipe_in_and_a_pipe_that_closes(model: Path) -> None:
     assert len(ended.stdout.splitlines()) == 2
 
 
-def test_a_prompt_longer_than_the_context(model: Path, regard: Regard) -> None:
+def test_prompt_longer_than_the_context(model: Path, regard: Regard) -> None:
     out, err = regard("generate", model, "the cat sits on " * 10, "--max-tokens", 80, "--greedy")
     assert err == "warning: the prompt has more tokens than the model sees at once; it reads the last 32 of them\n"
     assert out.strip()
 
 
-def test_unknown_characters_are_said(model: Path, regard: Regard) -> None:
+def test_warning_names_unknown_characters(model: Path, regard: Regard) -> None:
     _, err = regard("generate", model, "the ☃", "--max-tokens", 2)
     assert err == "warning: 1 of 5 tokens are unknown to the vocabulary, which never saw them: '☃'\n"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--temperature", -1], "temperature -1.0: expected 0 (the most likely token each time) or more"),
         (["--top-p", 0], "top-p 0.0: expected more than 0 and at most 1"),
@@ -163,11 +163,11 @@ def test_unknown_characters_are_said(model: Path, regard: Regard) -> None:
             "--greedy is temperature 0, but --temperature is 0.5; leave one of them out",
         ),
         (["--file", "x"], "both PROMPT and --file given; give one of them"),
-        (["--stream", "--json"], "--stream prints one text while it is written; leave out --file, --json and --n"),
+        (["--stream", "--json"], "--stream prints one text while it is generated; leave out --file, --json and --n"),
     ],
 )
-def test_options_that_cannot_be(model: Path, fail: Callable[..., str], options: list[object], said: str) -> None:
-    assert fail("generate", model, "the", *options) == said
+def test_invalid_options(model: Path, fail: Callable[..., str], options: list[object], message: str) -> None:
+    assert fail("generate", model, "the", *options) == message
 
 
 def test_models_and_data_of_another_kind(model: Path, fail: Callable[..., str], regard: Regard) -> None:
@@ -178,10 +178,13 @@ def test_models_and_data_of_another_kind(model: Path, fail: Callable[..., str], 
     assert fail("generate", "bert", "the") == (
         "bert: a model for pretrain, which cannot generate; use it with: regard fill"
     )
-    assert fail("evaluate", model, "books.txt", "--beam", 3) == "plain text is evaluated as it is; leave out: beam"
+    assert (
+        fail("evaluate", model, "books.txt", "--beam", 3)
+        == f"{model}: a model for lm does not take --beam; leave it out"
+    )
     assert fail("evaluate", model, "books.txt", "--stride", 99) == "stride 99: expected 1 to 16, the window"
     Path("empty.txt").touch()
-    assert fail("generate", model, "--file", "empty.txt") == "empty.txt: no texts; give one a line"
+    assert fail("generate", model, "--file", "empty.txt") == "empty.txt: no texts; give one per line"
     Path("empty.txt").write_text("\n\n")
     for command in (["evaluate", model, "empty.txt"], ["train", "lm", "empty.txt", "--out", "x"]):
         assert fail(*command) == "empty.txt: no text; the file is empty or blank: give one with text"
@@ -194,14 +197,14 @@ def test_models_and_data_of_another_kind(model: Path, fail: Callable[..., str], 
     assert not Path("x", "config.toml").exists()
 
 
-def test_a_text_shorter_than_the_context(regard: Regard) -> None:
+def test_text_shorter_than_the_context(regard: Regard) -> None:
     Path("short.txt").write_text("the cat sits on the mat")
     regard("train", "lm", "short.txt", "--valid", "short.txt", "--characters", "--out", "run", *SMALL)
     assert "n_positions = 24" in Path("run/config.toml").read_text()
     assert regard("generate", "run", "the", "--max-tokens", 40)[0]
 
 
-def test_looking_inside(model: Path, regard: Regard, fail: Callable[..., str]) -> None:
+def test_look_into_language_model(model: Path, regard: Regard, fail: Callable[..., str]) -> None:
     out, _ = regard("look", model, "the cat")
     assert "decoder attention" in out
     assert out.splitlines()[1].startswith("said    ")
@@ -218,8 +221,8 @@ def test_looking_inside(model: Path, regard: Regard, fail: Callable[..., str]) -
     assert views == set(expected.split())
     regard("look", model, "the cat sits", "--words", "--out", "look.html")
     assert Path("look.html").stat().st_size > 10_000
-    said = "a language model reads one text and searches nothing; leave out: target"
-    assert fail("look", model, "the", "--target", "x") == said
+    message = f"{model}: a model for lm does not take --target; leave it out"
+    assert fail("look", model, "the", "--target", "x") == message
     assert fail("look", model, "the cat " * 9).startswith(
         "the text has 72 tokens; this model takes at most 31; look at a part"
     )
@@ -232,10 +235,10 @@ def test_looking_inside(model: Path, regard: Regard, fail: Callable[..., str]) -
     assert out.startswith("decoder: values are 8 wide")
 
 
-def test_there_and_back(regard: Regard) -> None:
+def test_export_and_import_round_trip(regard: Regard) -> None:
     regard("train", "lm", "books.txt", "--out", "run", *SMALL, "--set", "tokenizer.vocabulary=300")
     assert regard("export", "run", "--to", "hf", "--out", "gpt2")[0] == "gpt2\n"
     assert regard("import", "gpt2", "--out", "back")[0] == "back\n"
-    asked = ["the cat", "--greedy", "--max-tokens", 12]
-    written = [regard("generate", each, *asked)[0] for each in ("run", "gpt2", "back")]
+    arguments = ["the cat", "--greedy", "--max-tokens", 12]
+    written = [regard("generate", each, *arguments)[0] for each in ("run", "gpt2", "back")]
     assert written[0] == written[1] == written[2]

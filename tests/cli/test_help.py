@@ -1,4 +1,4 @@
-"""Help and version: for every verb, at once, without torch."""
+"""Help and version of every verb, without importing torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAVY = ("torch", "numpy", "tokenizers", "pyarrow", "sacrebleu", "matplotlib", "
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
-def test_the_overview_names_every_verb(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_overview_names_every_verb(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main(arguments)
     out, err = capsys.readouterr()
     assert err == ""
@@ -24,7 +24,7 @@ def test_the_overview_names_every_verb(arguments: list[str], capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_of_a_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_each_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])
     out, err = capsys.readouterr()
@@ -32,13 +32,13 @@ def test_help_of_a_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"regard {verb}" in out
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--version"])
     assert capsys.readouterr().out == f"{regard.__version__}\n"
 
 
-def test_no_help_imports_anything_heavy() -> None:
-    """All in one process: what one verb imported would stay for the others to be blamed for."""
+def test_help_imports_no_heavy_library() -> None:
+    """Check after each verb, in one process: an imported library stays in sys.modules."""
     script = f"""
 import sys
 from regard.cli import VERBS, main

@@ -1,4 +1,4 @@
-"""`regard identify`: the table, the JSON and the figure, going on after Ctrl-C, and one line for every mistake."""
+"""`regard identify`: table, JSON, figure, resuming after Ctrl-C, and user errors."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ FAST = ["--maps", "identity,linear", "--device", "cpu"]
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maps of few units, trained for a few steps: quick, and worse."""
+    """Small probes trained for a few steps: fast and inaccurate."""
     monkeypatch.setattr(probes, "N_HIDDEN", 20)
     monkeypatch.setattr(probes, "MIN_STEPS_PER_EPOCH", 2)
 
 
 @pytest.fixture
 def done(capsys: pytest.CaptureFixture[str]) -> Done:
-    """Run a command that must succeed; gives what it says on stdout and on stderr."""
+    """Run a command that must succeed; return its stdout and stderr."""
 
     def run(*arguments: object, status: int = 0) -> tuple[str, str]:
         capsys.readouterr()
@@ -46,7 +46,7 @@ def done(capsys: pytest.CaptureFixture[str]) -> Done:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures that take no time."""
+    """Replace drawing, which is slow."""
     monkeypatch.setattr(module.TokenIdentifiability, "draw", lambda self, path: path.touch())
 
 
@@ -55,7 +55,7 @@ def write(name: str, content: str | bytes) -> str:
     return name
 
 
-def test_a_table_of_every_layer_and_map(run: Path, done: Done) -> None:
+def test_table_of_every_layer_and_map(run: Path, done: Done) -> None:
     out, _ = done("identify", run, "train.src", "train.tgt", "--device", "cpu")
     model, sentences, encoder, decoder, gap, head, *rows = out.splitlines()
     assert model == "model      run"
@@ -69,7 +69,7 @@ def test_a_table_of_every_layer_and_map(run: Path, done: Done) -> None:
     assert rows[0].split()[3] == "100.0"
 
 
-def test_json_and_the_directory_hold_the_same(run: Path, done: Done) -> None:
+def test_json_equals_saved_results(run: Path, done: Done) -> None:
     image = pytest.importorskip("matplotlib.image")
     write("train.src.gz", gzip.compress(Path("train.src").read_bytes()))
     out, _ = done("identify", run, "train.src.gz", "--out", "deep/out", "--json", *FAST)
@@ -101,7 +101,7 @@ def test_tables_and_one_stack(run: Path, done: Done) -> None:
     assert list(json.loads(out)["stacks"]) == ["decoder"]
 
 
-def test_some_are_drawn_and_the_rest_is_counted(run: Path, done: Done) -> None:
+def test_sampled_sentences_are_counted(run: Path, done: Done) -> None:
     texts = [source for source, _ in digits(40)]
     write("many.src", "".join(f"{text}\n" for text in [*texts, *texts[:5], "", " ", " ".join("7" * 50)]))
     out, err = done("identify", run, "many.src", "--sentences", "12", "--json", *FAST)
@@ -114,7 +114,7 @@ def test_some_are_drawn_and_the_rest_is_counted(run: Path, done: Done) -> None:
     assert "warning: of 41 sentences are left out: 1 longer than 31 tokens (the longest has " in err
 
 
-def test_without_matplotlib_there_is_still_the_json(run: Path, done: Done, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_written_without_matplotlib(run: Path, done: Done, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     out, err = done("identify", run, "train.src", "--out", "out", *FAST)
     assert "encoder" in out
@@ -122,11 +122,9 @@ def test_without_matplotlib_there_is_still_the_json(run: Path, done: Done, monke
     assert [path.name for path in Path("out").iterdir()] == ["identify.json"]
 
 
-def test_ctrl_c_leaves_a_whole_file_and_the_same_command_goes_on(
-    run: Path, done: Done, undrawn: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_measurement_resumes(run: Path, done: Done, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["identify", run, "train.src", "--out", "out", "--json", *FAST]
-    whole, _ = done(*command[:4], "whole", *command[5:])
+    full, _ = done(*command[:4], "whole", *command[5:])
     measure, calls = module.measure_recovery, []
 
     def stopping(*arguments: Any) -> Any:
@@ -142,14 +140,14 @@ def test_ctrl_c_leaves_a_whole_file_and_the_same_command_goes_on(
     assert len(json.loads(Path("out/identify.json").read_text(encoding="utf-8"))["results"]) == 3
     out, err = done(*command)
     assert "out/identify.json: 3 of 8 results already exist\n" in err
-    assert out == whole
+    assert out == full
     assert len(calls) == 4 + 5
     out, err = done(*command)
     assert "out/identify.json: 8 of 8 results already exist\n" in err
-    assert (out, len(calls)) == (whole, 9)
+    assert (out, len(calls)) == (full, 9)
 
 
-def test_a_directory_of_something_else(fail: Fail, done: Done, undrawn: None, run: Path) -> None:
+def test_out_directory_of_another_measurement(fail: Fail, done: Done, undrawn: None, run: Path) -> None:
     command = ["identify", run, "train.src", "--out", "out", *FAST]
     done(*command)
     kept = Path("out/identify.json").read_bytes()
@@ -179,7 +177,7 @@ def test_a_directory_of_something_else(fail: Fail, done: Done, undrawn: None, ru
     assert fail(*command) == f"out/identify.json: a result is damaged{again}"
 
 
-def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:
+def test_unwritable_out_directories(fail: Fail, run: Path) -> None:
     write("file", "")
     end = "; make room, or choose another path"
     assert fail("identify", run, "train.src", "--out", "file", *FAST) == f"file: cannot be written (File exists){end}"
@@ -196,7 +194,7 @@ def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:
         (["nope.src"], "nope.src: no such file"),
         (["trian.src"], "trian.src: no such file; did you mean 'train.src'?"),
         (["train.src", "nope.tgt"], "nope.tgt: no such file"),
-        (["empty.src"], "empty.src: no texts; give one a line"),
+        (["empty.src"], "empty.src: no texts; give one per line"),
         (["three.src"], "3 different sentences; expected at least 4"),
         (["same.src"], "1 different sentences; expected at least 4"),
         (
@@ -207,7 +205,7 @@ def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:
         (["cut.gz"], "cut.gz: damaged or cut short: "),
         (["train.src", "three.src"], "train.src: 24 lines, but three.src has 3; line by line, one must translate the"),
         (["train.src", "--stack", "decoder"], "the decoder reads targets; give pairs, as in test.en test.fr, or a tab"),
-        (["train.src", "--stack", "encodr"], "no stack is called 'encodr'; did you mean 'encoder'?"),
+        (["train.src", "--stack", "encodr"], "unknown stack 'encodr'; did you mean 'encoder'?"),
         (["train.src", "--maps", "identity,lineer"], "unknown map 'lineer'; did you mean 'linear'?"),
         (["train.src", "--maps", ""], "no maps to measure with; known: identity, linear, mlp"),
         (["train.src", "--sentences", "3"], "sentences 3: expected at least 4"),
@@ -216,7 +214,7 @@ def test_places_that_cannot_be_written(fail: Fail, run: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_measured(fail: Fail, run: Path, arguments: list[str], message: str) -> None:
+def test_invalid_data_and_options(fail: Fail, run: Path, arguments: list[str], message: str) -> None:
     write("empty.src", "")
     write("three.src", "1 2\n3 4\n5 6\n")
     write("same.src", "1 2 3\n" * 50)
@@ -227,6 +225,6 @@ def test_what_cannot_be_measured(fail: Fail, run: Path, arguments: list[str], me
     assert not Path("out").exists()
 
 
-def test_no_run(fail: Fail) -> None:
+def test_missing_run(fail: Fail) -> None:
     assert fail("identify", "run", "train.src") == "run: no such run directory; `regard train` makes one"
     assert "Missing argument" in fail("identify", "run")

@@ -1,4 +1,4 @@
-"""`regard look`: every view, in a terminal and in every form; a survey of a corpus; and one line for every mistake."""
+"""`regard look`: every view, in the terminal and in every file format; a survey of a corpus; user errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCE = "1 2 3 4"
 
 @pytest.fixture
 def done(capsys: pytest.CaptureFixture[str]) -> Done:
-    """Look into a model, which must succeed; gives what is said on stdout and on stderr."""
+    """Run `regard look`, which must succeed; return its stdout and stderr."""
 
     def run(*arguments: object) -> tuple[str, str]:
         capsys.readouterr()
@@ -36,9 +36,7 @@ def done(capsys: pytest.CaptureFixture[str]) -> Done:
     return run
 
 
-def test_by_default_what_the_translation_looked_at(
-    done: Done, trained_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_view_is_cross_attention(done: Done, trained_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     out, err = done(trained_run, SOURCE)
     text, target, gap, title, *_ = out.splitlines()
@@ -55,12 +53,12 @@ RECURRENT: dict[str, tuple[str, str, str]] = {
     "tag": ("gradients", "one NUM\nman{0} NOUN\n\n", ""),
     "classify": ("pooling", "one man {0}\tyes\nno man {0}\tno\n", "pooling"),
 }
-"""Models of a task without attention: what they show by default, their data, what they have beside the usual."""
+"""Models without attention by task: their default view, their data, and their additional views."""
 
 
 @pytest.fixture(scope="module")
 def recurrent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recurrent model for the task that the test names."""
+    """A recurrent model for the task named by the test."""
     folder, task = tmp_path_factory.mktemp("recurrent"), request.param
     data = folder / {"lm": "text.txt", "tag": "words.conll", "classify": "texts.tsv"}[task]
     texts = "".join(map(RECURRENT[task][1].format, range(40)))
@@ -72,28 +70,27 @@ def recurrent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.parametrize(("recurrent", "task"), [(task, task) for task in RECURRENT], indirect=["recurrent"])
-def test_without_a_view_one_that_the_model_has(task: str, done: Done, fail: Fail, recurrent: Path) -> None:
-    """In a terminal and in every form the same; what is asked for and not there is refused, with what is there."""
+def test_default_view_is_one_the_model_has(task: str, done: Done, fail: Fail, recurrent: Path) -> None:
+    """The default is the same in every format; a view the model lacks is refused, and the available ones are named."""
     view, _, more = RECURRENT[task]
     assert f"{view}: " in done(recurrent, "one man")[0]
     assert done(recurrent, "one man", "--out", "x.csv") == ("", "written: x.csv\n")
     with Path("x.csv").open(encoding="utf-8", newline="") as file:
         assert {row["view"] for row in csv.DictReader(file)} == {view}
-    there = ", ".join(filter(None, ("attribution, gradients, faithfulness", more)))
+    available = ", ".join(filter(None, ("summary, attribution, gradients, faithfulness", more)))
     assert fail("look", recurrent, "one man", "--view", "attention", "--device", "cpu") == (
-        "this model has nothing to show for --view attention: no token of it looks at another by attention; "
-        f"look at: {there}"
+        f"this model has nothing to show for --view attention: it has no attention between tokens; look at: {available}"
     )
     pytest.importorskip("matplotlib")
     assert done(recurrent, "one man", "--out", "x.png") == ("", "written: x.png\n")
     assert fail("look", recurrent, "one man", "--view", "all", "--out", "x.png", "--device", "cpu") == (
-        f"x.png: a figure shows one view; choose one of: {there}, or write x.html"
+        f"x.png: a figure shows one view; choose one of: {available}, or write x.html"
     )
 
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "pooling"])
-def test_every_view_in_a_terminal(view: str, done: Done, trained_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of one token, in words, while nothing is written."""
+def test_every_view_in_the_terminal(view: str, done: Done, trained_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for one token, merged to words, with an empty target."""
     monkeypatch.setenv("COLUMNS", "72")
     out, _ = done(trained_run, "1", "--target", "", "--words", "--view", view)
     assert max(map(len, out.splitlines())) <= 72
@@ -117,7 +114,7 @@ def test_all_views_in_one_file(done: Done, trained_run: Path) -> None:
         ("similarity", ".csv", b"view,"),
     ],
 )
-def test_a_view_in_every_form(view: str, suffix: str, beginning: bytes, done: Done, trained_run: Path) -> None:
+def test_a_view_in_every_format(view: str, suffix: str, beginning: bytes, done: Done, trained_run: Path) -> None:
     if suffix in (".png", ".svg", ".pdf"):
         pytest.importorskip("matplotlib")
     path = Path(f"look{suffix}")
@@ -126,7 +123,7 @@ def test_a_view_in_every_form(view: str, suffix: str, beginning: bytes, done: Do
     assert path.stat().st_size > 1000
 
 
-def test_numbers_are_those_of_the_model(done: Done, trained_run: Path) -> None:
+def test_saved_numbers_equal_those_of_the_model(done: Done, trained_run: Path) -> None:
     done(trained_run, SOURCE, "--target", "1 2", "--kind", "cross", "--layer", "-1", "--head", "1", "--out", "one.csv")
     seen = regard.load(trained_run, device="cpu").look(SOURCE, "1 2")
     with Path("one.csv").open(encoding="utf-8", newline="") as file:
@@ -141,8 +138,8 @@ def test_numbers_are_those_of_the_model(done: Done, trained_run: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["1", "日", "a\nb", '"<eos>"'])
-def test_any_text_in_every_form(text: str, done: Done, trained_run: Path) -> None:
-    """Tokens that are a part of a character are shown as such."""
+def test_any_text_in_every_format(text: str, done: Done, trained_run: Path) -> None:
+    """Tokens that are part of a character are displayed as such."""
     done(trained_run, text, "--target", "", "--words", "--view", "attention", "--out", "look.json")
     sides = json.loads(Path("look.json").read_text(encoding="utf-8"))["sides"]
     assert sides["decoder"] == ["<sos>"]
@@ -151,29 +148,29 @@ def test_any_text_in_every_form(text: str, done: Done, trained_run: Path) -> Non
     assert ("<0x" in out) == (text == "日")
 
 
-def test_an_estimate_says_how_sure_it_is(done: Done, trained_run: Path) -> None:
+def test_estimate_reports_its_error(done: Done, trained_run: Path) -> None:
     out, _ = done(trained_run, "1 2", "--view", "attribution", "--kind", "encoder", "--estimate", "4")
     assert "encoder: estimated from 4 directions of each token; standard error about" in out.replace("\n", " ")
 
 
 @pytest.mark.parametrize("suffix", [".json", ".csv", ".svg"])
-def test_a_survey_of_a_corpus(suffix: str, done: Done, trained_run: Path) -> None:
+def test_survey_of_a_corpus(suffix: str, done: Done, trained_run: Path) -> None:
     if suffix == ".svg":
         pytest.importorskip("matplotlib")
     write_pairs(Path(), "some", digits(8, least=2, most=12))
     out, err = done(trained_run, "--corpus", "some.src", "--view", "identifiability", "--out", f"lengths{suffix}")
     assert err == f"written: lengths{suffix}\n"
     first, _, *rows = out.splitlines()
-    assert first == "encoder: values are 8 wide; more keys than that are not identifiable"
+    assert first == "encoder: values have 8 dimensions; with more keys weights are not identifiable"
     assert sum(int(row.split()[1]) for row in rows) == 8
     assert Path(f"lengths{suffix}").stat().st_size > 100
     out, _ = done(trained_run, "--corpus", "some.src", "--corpus", "some.tgt", "--kind", "cross")
-    assert out.startswith("cross: values are 8 wide")
+    assert out.startswith("cross: values have 8 dimensions")
 
 
 NOT_THERE: list[tuple[list[str], str]] = [
     ([], "no text to look at; give a TEXT, or a file with --corpus"),
-    ([""], "there is nothing to look at: the text is empty; give at least one word"),
+    ([""], "the text is empty; give at least one word"),
     (["1 " * 5000], "text 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
     (["1", "--target", "1 " * 5000], "target 1, '1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 ...', has "),
     (["1", "--view", "atention"], "unknown view 'atention'; did you mean 'attention'?"),
@@ -184,21 +181,21 @@ NOT_THERE: list[tuple[list[str], str]] = [
     (["1", "--estimate", "1", "--view", "attribution"], "an estimate from 1 directions has no error to report; "),
     (
         ["1", "--estimate", "4", "--view", "attention"],
-        "attention has no estimate to choose; leave it out, or look at: attribution",
+        "attention has no estimate to choose; leave it out, or look at: summary, attribution",
     ),
     (["1", "--view", "gradients", "--layer", "0"], "gradients has no layer to choose; leave it out, or look at: "),
     (["--corpus", "nope.src"], "nope.src: no such file"),
-    (["--corpus", "empty.src"], "empty.src: no texts; give one a line"),
+    (["--corpus", "empty.src"], "empty.src: no texts; give one per line"),
     (["--corpus", "train.src", "1 2"], "--corpus shows identifiability by length, of all heads; leave out TEXT"),
     (["--corpus", "train.src", "--words", "--layer", "0"], "--corpus shows identifiability by length, of all heads; "),
     (["--corpus", "train.src", "--view", "rollout"], "--corpus shows identifiability by length, of all heads; leave"),
-    (["--corpus", "train.src", "--kind", "cross"], "cross attention cannot be surveyed on train.src; there are: encod"),
+    (["--corpus", "train.src", "--kind", "cross"], "cross attention cannot be surveyed on train.src; accepted: encod"),
     (["--corpus", "train.src", "--corpus", "valid.tgt"], "train.src: 24 lines, but valid.tgt has 4; "),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "message"), NOT_THERE, ids=[str(n) for n in range(len(NOT_THERE))])
-def test_a_mistake_is_one_line_and_no_file_is_touched(
+def test_user_error_is_one_line_and_touches_no_file(
     arguments: list[str], message: str, fail: Fail, trained_run: Path
 ) -> None:
     Path("empty.src").write_text("")
@@ -208,7 +205,7 @@ def test_a_mistake_is_one_line_and_no_file_is_touched(
     assert not list(Path().glob("look.json?*"))
 
 
-def test_a_mistake_is_found_before_anything_is_printed(fail: Fail, trained_run: Path) -> None:
+def test_user_error_comes_before_any_output(fail: Fail, trained_run: Path) -> None:
     for view in ("attention", "attribution", "all"):
         message = fail("look", trained_run, "1", "--view", view, "--layer", "9", "--device", "cpu")
         assert message == "layer 9: encoder attention has 1, counted from 0"
@@ -230,29 +227,29 @@ def test_a_mistake_is_found_before_anything_is_printed(fail: Fail, trained_run: 
         (["--corpus", "train.src", "--out", "no/x.png"], "no/x.png: cannot be written: no directory no; make it first"),
     ],
 )
-def test_what_can_never_be_is_refused_before_the_model_is_read(arguments: list[str], message: str, fail: Fail) -> None:
+def test_invalid_options_are_refused_before_loading(arguments: list[str], message: str, fail: Fail) -> None:
     Path("folder.csv").mkdir()
     assert fail("look", "no-such-model", *arguments).startswith(message)
 
 
-def test_a_figure_of_all_views_is_refused_and_those_there_are_named(fail: Fail, trained_run: Path) -> None:
+def test_figure_of_all_views_is_refused(fail: Fail, trained_run: Path) -> None:
     pytest.importorskip("matplotlib")
-    there = ", ".join(view for view in VIEWS if view != "pooling")
+    available = ", ".join(view for view in VIEWS if view != "pooling")
     message = fail("look", trained_run, "1", "--view", "all", "--out", "x.png", "--device", "cpu")
-    assert message == f"x.png: a figure shows one view; choose one of: {there}, or write x.html"
+    assert message == f"x.png: a figure shows one view; choose one of: {available}, or write x.html"
 
 
-def test_the_views_that_the_help_lists_are_those_there_are() -> None:
+def test_help_lists_all_views() -> None:
     assert look.VIEWS.split() == list(VIEWS)
 
 
 @pytest.mark.parametrize("view", look.COMPARISON_VIEWS)
-def test_views_of_several_texts_are_of_encoders_only(view: str, fail: Fail, trained_run: Path) -> None:
-    said = fail("look", trained_run, "1", "--view", view, "--device", "cpu")
-    assert said == f"{trained_run}: a model for translate; {view} is a view of encoders only"
+def test_comparison_views_need_an_encoder(view: str, fail: Fail, trained_run: Path) -> None:
+    message = fail("look", trained_run, "1", "--view", view, "--device", "cpu")
+    assert message == f"{trained_run}: a model for translate; {view} is a view of encoders only"
 
 
-def test_without_matplotlib(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figure_without_matplotlib(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     for arguments in (["1"], ["--corpus", "train.src"]):
         assert fail("look", "no-such-model", *arguments, "--out", "x.png") == (
@@ -260,5 +257,5 @@ def test_without_matplotlib(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None
         )
 
 
-def test_a_model_that_is_not_there(fail: Fail) -> None:
+def test_missing_model(fail: Fail) -> None:
     assert fail("look", "no-such-model", "1").startswith("no-such-model: ")

@@ -1,4 +1,4 @@
-"""Options that mean the same for every verb."""
+"""Functions shared by all verbs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from regard.cli.options import print_json
 
 
-def test_what_json_prints_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_json_writes_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"perplexity": math.inf, "loss": math.nan, "text": "é\n"})
     out = capsys.readouterr().out
     assert out.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Comparisons in a folder of their own, with the smallest of everything."""
+"""Comparisons at tiny sizes, in a temporary directory."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from regard.training import plan
 
 @pytest.fixture(scope="module")
 def tiny_sizes() -> Iterator[None]:
-    """Every comparison takes seconds."""
+    """Shrink every experiment so that it takes seconds."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(translate, "MAX_EXTRA_TOKENS", 2)  # a model of two steps writes until it must stop
-        for module, name, less in (
+        for module, name, value in (
             (training_runs, "N_VALIDATIONS", 1),
             (plan, "N_PROFILED_BATCHES", 1),
             (charts, "DPI", 30),
         ):
-            patched.setattr(module, name, less)
+            patched.setattr(module, name, value)
         patched.setattr(compared_models, "CANDIDATE_WIDTHS", range(16, 65, 16))
-        for module, size in TINY:
+        for module, setup in TINY:
             for pace in module.SETUPS:
-                patched.setitem(module.SETUPS, pace, size)
+                patched.setitem(module.SETUPS, pace, setup)
         yield
 
 
 @pytest.fixture
 def tiny(tiny_sizes: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder that the test works in."""
+    """Return the working directory of the test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path

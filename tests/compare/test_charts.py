@@ -1,4 +1,4 @@
-"""The figures of a comparison are laid out as those of `look` are, in the same colours; their axes are their own."""
+"""Figures of a comparison have the layout and colours of those of `look`, with their own axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from regard.compare.charts import Chart, Series, plot_charts
 from regard.look.render.figures import Curve, CurvePanel, draw_curves
 
 
-def test_curves_and_charts_are_laid_out_alike(tmp_path: Path, saved: list[Any]) -> None:
+def test_charts_have_the_layout_of_look_figures(tmp_path: Path, saved: list[Any]) -> None:
     names = [f"line {number}" for number in range(12)]
     draw_curves(
         [CurvePanel("t", {name: Curve([0, 1], [1, 2]) for name in names})], tmp_path / "a.png", xlabel="x", ylabel="y"
@@ -24,7 +24,7 @@ def test_curves_and_charts_are_laid_out_alike(tmp_path: Path, saved: list[Any]) 
     ]
 
 
-def test_axes_points_and_levels_are_as_asked(tmp_path: Path, saved: list[Any]) -> None:
+def test_axis_scales_unconnected_points_and_reference_levels(tmp_path: Path, saved: list[Any]) -> None:
     lines = {"RNN": Series([10, 100], [1, 8]), "measured": Series([10, 100], [2, 4], connected=False)}
     charts = [Chart("cost, $", lines, {"chance": 3.0}, ("log", "log2")), Chart("plain", lines)]
     assert plot_charts(charts, tmp_path / "cost.svg", "n", "ms", columns=2, share_axes=False).stat().st_size > 1000

@@ -1,4 +1,4 @@
-"""The command from end to end, with the smallest of everything: what it prints and leaves, goes on with and refuses."""
+"""`regard compare` end to end at tiny sizes: output, files, resuming and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from regard.demo import cldr_corpus as cldr
 
 
 class Finished(NamedTuple):
-    """A comparison that has ended, in a folder "compare", and what it printed."""
+    """A finished comparison in a directory "compare", and its output."""
 
     path: Path
     out: str
@@ -38,7 +38,7 @@ class Finished(NamedTuple):
 
 @pytest.fixture(scope="module")
 def finished(tiny_sizes: None, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The four parts, measured once for all tests that only look at them or go on from a copy."""
+    """Run the four default experiments once for all tests that read them or resume from a copy."""
     folder = tmp_path_factory.mktemp("finished")
     out, err = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
@@ -54,7 +54,7 @@ def folder(tiny: Path) -> Path:
 
 @pytest.fixture
 def copied(finished: Finished, folder: Path) -> Path:
-    """A copy of the finished comparison, to be gone on with or spoilt."""
+    """Return a copy of the finished comparison, to be resumed or damaged."""
     return shutil.copytree(finished.path, folder / "compare")
 
 
@@ -74,17 +74,17 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
-def test_the_four_parts_and_what_they_leave(finished: Finished) -> None:
+def test_four_default_experiments_write_their_files(finished: Finished) -> None:
     path, out, err = finished
     for name in comparing.DEFAULT_EXPERIMENTS:
-        part, kept = EXPERIMENTS[name], json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
-        assert part.title in out
-        assert part.title.lower() in err
+        experiment, result = EXPERIMENTS[name], json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
+        assert experiment.title in out
+        assert experiment.title.lower() in err
         assert (path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        for finding in part.summarise(kept["found"]).findings:
+        for finding in experiment.summarise(result["found"]).findings:
             assert f"\n{finding.verdict}" in out
-        assert kept["machine"]["torch"]
-        assert kept["seconds"] > 0
+        assert result["machine"]["torch"]
+        assert result["seconds"] > 0
     assert not (path / "positions.json").exists()
     assert out.index("The cost of a layer") < out.index("Training cost")
     assert "compare/report.html" in err
@@ -96,7 +96,7 @@ def test_the_four_parts_and_what_they_leave(finished: Finished) -> None:
     _whole_page((path / "report.html").read_text(encoding="utf-8"), comparing.DEFAULT_EXPERIMENTS)
 
 
-def test_everything_is_timed_and_shown(finished: Finished) -> None:
+def test_every_layer_is_timed_and_reported(finished: Finished) -> None:
     numbers = finished.read_measurements("cost")
     assert len(numbers["times"]) == 4 * 2 * 2 * 4  # layers, passes, widths, lengths
     assert all(len(each["seconds"]) >= 3 and min(each["seconds"]) > 0 for each in numbers["times"])
@@ -105,7 +105,7 @@ def test_everything_is_timed_and_shown(finished: Finished) -> None:
     assert all(len(row) == len(table.columns) for table in shown.tables for row in table.rows)
 
 
-def test_every_architecture_copies_and_is_shown(finished: Finished) -> None:
+def test_every_architecture_is_trained_to_copy_and_reported(finished: Finished) -> None:
     names = [*RNN_MODELS, *TRANSFORMER_MODELS, *LANGUAGE_MODELS]
     numbers = finished.read_measurements("recall")
     assert [each["name"] for each in numbers["models"]] == names
@@ -115,7 +115,7 @@ def test_every_architecture_copies_and_is_shown(finished: Finished) -> None:
 
 
 def _whole_page(page: str, names: tuple[str, ...]) -> None:
-    """Every part, its claim, its verdicts and its figure are in the page; nothing is outside of it."""
+    """Check that the page holds every experiment with claim, verdicts and figure, and refers to nothing outside."""
     for name in names:
         assert f'<section id="{name}">' in page
         assert f'href="#{name}"' in page
@@ -123,35 +123,35 @@ def _whole_page(page: str, names: tuple[str, ...]) -> None:
     assert "How it was measured" in page
     for word in ("processor", "torch", "command"):
         assert f"<dt>{word}</dt>" in page
-    places = re.findall(r'(?:src|href)="([^"]*)"', page) + re.findall(r"url\(([^)]*)\)", page)
-    assert [place for place in places if not place.startswith(("data:", "#"))] == []
+    references = re.findall(r'(?:src|href)="([^"]*)"', page) + re.findall(r"url\(([^)]*)\)", page)
+    assert [reference for reference in references if not reference.startswith(("data:", "#"))] == []
     assert not re.search(r"https?://|@import|<script|<link", page)
     assert "{{" not in page
 
 
-def test_a_finished_part_is_taken_over(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_experiment_is_reused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (copied / "cost.json").read_bytes()
     compare("--quick", "--only", "cost")
     assert "measured before" in capsys.readouterr().err
     assert (copied / "cost.json").read_bytes() == before
 
 
-def test_what_was_finished_stays_when_the_rest_is_interrupted(
+def test_finished_experiments_survive_an_interruption(
     finished: Finished, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(setting: ComparisonSettings, found: dict[str, Measurements]) -> Measurements:
+    def interrupt(settings: ComparisonSettings, measurements: dict[str, Measurements]) -> Measurements:
         raise KeyboardInterrupt
 
     def known(name: str) -> Experiment:
-        """A part whose numbers and figure are there already."""
+        """Return an experiment that copies existing measurements and figure."""
 
-        def draw(found: Measurements, path: Path) -> Path:
+        def copy_figure(measurements: Measurements, path: Path) -> Path:
             return Path(shutil.copy(finished.path / f"{name}.png", path))
 
-        return EXPERIMENTS[name]._replace(measure=lambda *_: finished.read_measurements(name), plot=draw)
+        return EXPERIMENTS[name]._replace(measure=lambda *_: finished.read_measurements(name), plot=copy_figure)
 
     monkeypatch.setitem(EXPERIMENTS, "cost", known("cost"))
-    monkeypatch.setitem(EXPERIMENTS, "recall", EXPERIMENTS["recall"]._replace(measure=interrupted))
+    monkeypatch.setitem(EXPERIMENTS, "recall", EXPERIMENTS["recall"]._replace(measure=interrupt))
     with pytest.raises(SystemExit, match="130"):
         main(["compare", "--only", "cost,recall", "--device", "cpu"])
     assert "the same command resumes" in capsys.readouterr().err
@@ -162,19 +162,19 @@ def test_what_was_finished_stays_when_the_rest_is_interrupted(
     _whole_page(Path("compare/report.html").read_text(encoding="utf-8"), ("cost", "recall"))
 
 
-def test_a_run_that_has_ended_is_not_trained_again(copied: Path) -> None:
-    """As where the part was interrupted during its last run."""
+def test_finished_run_is_not_trained_again(copied: Path) -> None:
+    """The experiment was interrupted during its last run."""
     (copied / "translation.json").unlink()
     shutil.rmtree(copied / "translation/rnn-additive-attention")
-    kept = copied / "translation/transformer-sinusoidal/metrics.json"
-    before = kept.read_bytes()
+    metrics = copied / "translation/transformer-sinusoidal/metrics.json"
+    before = metrics.read_bytes()
     compare("--quick", "--only", "translation")
-    assert kept.read_bytes() == before
+    assert metrics.read_bytes() == before
     assert (copied / "translation/rnn-additive-attention/metrics.json").exists()
     assert (copied / "translation.json").exists()
 
 
-def test_without_matplotlib_there_are_tables_and_no_figures(
+def test_without_matplotlib_tables_are_printed_and_figures_skipped(
     copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for figure in copied.glob("*.png"):
@@ -187,16 +187,16 @@ def test_without_matplotlib_there_are_tables_and_no_figures(
     assert "<img" not in (copied / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_folder_that_is_there_already(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_directories_with_other_content_are_refused(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine").mkdir()
     Path("mine/letter.txt").write_text("dear", encoding="utf-8")
     assert "mine: exists and is not a comparison" in refused(capsys, "--out", "mine")
-    assert "mine/letter.txt: already there" in refused(capsys, "--out", "mine/letter.txt")
+    assert "mine/letter.txt: exists and is not a comparison" in refused(capsys, "--out", "mine/letter.txt")
     assert "holds a comparison with seed 0, not 1" in refused(capsys, "--quick", "--seed", "1")
     assert "holds a comparison with pace 'quick', not 'full'" in refused(capsys)
 
 
-def test_a_damaged_part_is_named(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_result_is_named(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (copied / "cost.json").write_text("{}", encoding="utf-8")
     with pytest.raises(SystemExit) as ended:
         main(["compare", "--device", "cpu", "--quick", "--only", "cost"])
@@ -204,7 +204,7 @@ def test_a_damaged_part_is_named(copied: Path, capsys: pytest.CaptureFixture[str
     assert "cost.json: not a part of a comparison" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_positions_and_flops_of_the_users_own_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_positions_and_flops_on_user_files(capsys: pytest.CaptureFixture[str]) -> None:
     cldr.write_corpus(Path(), 120, 5)
     words = Path("train.en").read_text(encoding="utf-8").split()
     sentences = [[*words[4 * number : 4 * number + 4], str(number)] for number in range(100)]
@@ -219,9 +219,9 @@ def test_positions_and_flops_of_the_users_own_files(capsys: pytest.CaptureFixtur
     assert "120 pairs" in page
     assert "100 sentences" in page
     _whole_page(page, ("translation", "flops", "positions"))
-    found = json.loads(Path("own/positions.json").read_text(encoding="utf-8"))["found"]
+    measurements = json.loads(Path("own/positions.json").read_text(encoding="utf-8"))["found"]
     for task in ("translate", "tag"):
-        assert [each["name"] for each in found[task]["models"]] == list(POSITION_SCHEMES)
+        assert [each["name"] for each in measurements[task]["models"]] == list(POSITION_SCHEMES)
         schemes = {config.read(path)["model"]["positions"] for path in Path(f"own/positions/{task}").glob("*.toml")}
         assert schemes == set(POSITION_SCHEMES)
     with Path("train.fr").open("a", encoding="utf-8") as file:
@@ -229,12 +229,12 @@ def test_positions_and_flops_of_the_users_own_files(capsys: pytest.CaptureFixtur
     assert "own: holds a comparison on other contents of the files of --data and --tagged" in refused(capsys, *own)
 
 
-def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_experiments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no part is called 'costs'; did you mean 'cost'?" in refused(capsys, "--only", "costs")
     assert not Path("compare").exists()
 
 
-def test_files_that_do_not_fit_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_different_lengths_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a").write_text("x\n" * 200, encoding="utf-8")
     Path("b").write_text("y\n" * 199, encoding="utf-8")
     assert "a: 200 lines, but b has 199" in refused(capsys, "--data", "a", "b")
@@ -244,7 +244,7 @@ def test_files_that_do_not_fit_together(capsys: pytest.CaptureFixture[str]) -> N
     assert not Path("compare").exists()
 
 
-def test_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "seed -1" in refused(capsys, "--seed", "-1")
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:

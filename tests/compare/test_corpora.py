@@ -1,4 +1,4 @@
-"""The texts of a comparison: nothing is tested on that was trained on, and every text is written as it was read."""
+"""Corpora of a comparison: disjoint train, validation and test files that hold every text unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def three(split: CorpusSplit) -> list[list[Pair]]:
     return [list(read_pairs(files)) for files in (split.train, split.valid, split.test)]
 
 
-def test_every_pair_is_in_one_part_and_as_it_was(tmp_path: Path) -> None:
+def test_every_pair_is_in_one_split_unchanged(tmp_path: Path) -> None:
     pairs = [Pair(f"{ODD} {n}", f"{n} {ODD}") for n in range(150)]
     split = corpora.prepare_pairs(table(tmp_path, pairs), AMOUNT, tmp_path / "out")
     parts = three(split)
@@ -37,7 +37,7 @@ def test_every_pair_is_in_one_part_and_as_it_was(tmp_path: Path) -> None:
     assert split.origin.endswith("mine.jsonl, 150 pairs")
 
 
-def test_a_source_that_occurs_twice_is_tested_on_or_trained_on(tmp_path: Path) -> None:
+def test_repeated_source_is_in_one_split_only(tmp_path: Path) -> None:
     pairs = [Pair(f"text {n % 150}", f"Text {n}") for n in range(400)]
     split = corpora.prepare_pairs(table(tmp_path, pairs), AMOUNT, tmp_path / "out")
     sources = [pair.source for part in three(split) for pair in part]
@@ -45,14 +45,14 @@ def test_a_source_that_occurs_twice_is_tested_on_or_trained_on(tmp_path: Path) -
     assert "150 pairs (250 more repeat a source and are left out)" in split.origin
 
 
-def test_repetitions_are_no_examples(tmp_path: Path) -> None:
+def test_repetitions_do_not_count_as_examples(tmp_path: Path) -> None:
     setting = table(tmp_path, [Pair("again", "encore")] * 300)
     with pytest.raises(DataError, match="1 examples and 299 repetitions; a comparison needs 100 at least"):
         corpora.check_data_files(setting, ["translation"])
     corpora.check_data_files(setting, ["cost", "recall"])  # which read no text
 
 
-def test_words_and_labels_are_written_as_they_were(tmp_path: Path) -> None:
+def test_words_and_labels_are_written_unchanged(tmp_path: Path) -> None:
     sentences = [TaggedSentence(("a word", "#", str(n)), ("B-X", "I-X", "O")) for n in range(120)]
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps(each._asdict()) + "\n" for each in sentences), encoding="utf-8")
@@ -62,7 +62,7 @@ def test_words_and_labels_are_written_as_they_were(tmp_path: Path) -> None:
     assert "120 sentences" in split.origin
 
 
-def test_made_up_texts_are_drawn_by_the_seed(tmp_path: Path) -> None:
+def test_synthetic_corpora_depend_on_the_seed(tmp_path: Path) -> None:
     pytest.importorskip("babel")
 
     def written(seed: int) -> tuple[list[list[Pair]], list[TaggedSentence]]:
@@ -80,7 +80,7 @@ def test_made_up_texts_are_drawn_by_the_seed(tmp_path: Path) -> None:
     assert written(1)[0] != [train, valid, test]
 
 
-def test_the_hash_is_of_what_the_files_hold(tmp_path: Path) -> None:
+def test_hash_depends_on_file_contents(tmp_path: Path) -> None:
     setting = table(tmp_path, [Pair("a", "b")])
     before = corpora.hash_data_files(setting)
     Path(setting.data[0]).touch()

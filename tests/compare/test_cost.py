@@ -1,4 +1,4 @@
-"""What times show: from made-up ones that follow the theory, and from others that do not."""
+"""Verdicts on the cost of layers, from synthetic times that follow the theory and from others that do not."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ WIDTHS, LENGTHS = [64, 256], [16, 32, 64, 128, 256, 512, 1024]
 Seconds = Callable[[str, int, int], float]
 
 
-def found(seconds: Seconds, spread: float = 0.9) -> Measurements:
-    """Times by a formula, each the median of three; the fastest is so much less."""
+def make_measurements(seconds: Seconds, spread: float = 0.9) -> Measurements:
+    """Return measurements with times by a formula, each the median of three, and a faster round."""
     times = [
         {
             "layer": layer,
             "passes": passes,
             "width": width,
             "length": n,
-            "seconds": [share * seconds(layer, n, width) for share in (9.0, 1.0, spread)],
+            "seconds": [factor * seconds(layer, n, width) for factor in (9.0, 1.0, spread)],
         }
         for layer in LAYERS
         for passes in PASSES
@@ -46,17 +46,17 @@ def by_operations(layer: str, length: int, width: int) -> float:
 
 
 def waiting(layer: str, length: int, width: int) -> float:
-    """As on a machine that does all of it at once, but for recurrence, which waits; with what a call costs."""
+    """Return times on a fully parallel machine, linear for recurrence, with call overhead."""
     return 1e-3 + (length * 1e-4 if layer == "LSTM" else 1e-6 * length**0.5)
 
 
 def with_a_call(layer: str, length: int, width: int) -> float:
-    """The theory, and what a call costs whatever the length: as much as the operations of a few hundred tokens."""
+    """Return times by operations with a constant call overhead, that of a few hundred tokens."""
     return by_operations(layer, length, width) + by_operations("LSTM", 200, width)
 
 
 def self_attention_takes(*times: float) -> Seconds:
-    """So many times as long as an LSTM, at each length; all else by the theory."""
+    """Return times of self-attention as multiples of the LSTM's at each length; the others by operations."""
 
     def seconds(layer: str, length: int, width: int) -> float:
         if layer == "self-attention":
@@ -66,12 +66,12 @@ def self_attention_takes(*times: float) -> Seconds:
     return seconds
 
 
-def test_times_by_the_theory_hold_every_claim() -> None:
-    assert [finding.held for finding in judge_claims(found(by_operations))] == [True] * 6
+def test_times_by_operation_count_support_every_claim() -> None:
+    assert [finding.held for finding in judge_claims(make_measurements(by_operations))] == [True] * 6
 
 
-def test_what_a_call_costs_refutes_no_growth() -> None:
-    numbers = found(with_a_call)
+def test_call_overhead_does_not_refute_growth() -> None:
+    numbers = make_measurements(with_a_call)
     assert [finding.held for finding in judge_claims(numbers)[:3]] == [True] * 3
     assert LayerTimes(numbers).fit_length_exponent("attention alone", PASSES[0], 256).exponent < 1.5
     assert LayerTimes(numbers).fit_length_exponent_above_offset(
@@ -79,67 +79,67 @@ def test_what_a_call_costs_refutes_no_growth() -> None:
     ).exponent == pytest.approx(2, abs=0.02)
 
 
-def test_the_median_counts() -> None:
-    measured = LayerTimes(found(by_operations))
+def test_medians_are_used() -> None:
+    measured = LayerTimes(make_measurements(by_operations))
     assert measured.median_times("LSTM", PASSES[0], 64) == [by_operations("LSTM", n, 64) for n in LENGTHS]
     assert measured.fit_width_exponent("LSTM", PASSES[0]).exponent == pytest.approx(2)
     assert measured.fit_width_exponent("attention alone", PASSES[0]).exponent == pytest.approx(1)
 
 
-def test_times_that_grow_otherwise_say_so_with_both_exponents() -> None:
-    attention, recurrence, whole, *_ = judge_claims(found(waiting))
+def test_other_growth_is_reported_with_both_exponents() -> None:
+    attention, recurrence, whole, *_ = judge_claims(make_measurements(waiting))
     assert (attention.held, recurrence.held, whole.held) == (False, True, False)
     assert "0.64 ± 0.02 measured, 2.01 by operations (d = 64, forward)" in attention.evidence
     assert "0.25 off still agrees" in attention.evidence
     assert "4 n² d + 24 n d² operations" in whole.evidence
 
 
-def test_times_that_do_not_grow_at_all_cannot_tell() -> None:
-    assert [each.held for each in judge_claims(found(lambda *_: 1e-3))[:3]] == [None] * 3
+def test_constant_times_are_undecided() -> None:
+    assert [each.held for each in judge_claims(make_measurements(lambda *_: 1e-3))[:3]] == [None] * 3
 
 
-def test_times_of_a_busy_machine_refute_nothing() -> None:
-    numbers = judge_claims(found(waiting, spread=0.2))
+def test_times_under_other_load_refute_nothing() -> None:
+    numbers = judge_claims(make_measurements(waiting, spread=0.2))
     assert [each.held for each in numbers[:3]] == [None, True, None]
     assert (
         "the machine was under other load: one median in four is over 5.0 times the fastest of its rounds"
         in numbers[0].evidence
     )
     assert "the machine was under other load" in numbers[1].evidence  # it holds all the same
-    slower = judge_claims(found(self_attention_takes(*[2.0] * 7), spread=0.2))[3]
+    slower = judge_claims(make_measurements(self_attention_takes(*[2.0] * 7), spread=0.2))[3]
     assert slower.held is None
     assert "the machine was under other load" in slower.evidence
 
 
-def test_an_uncertain_exponent_refutes_nothing() -> None:
+def test_uncertain_exponent_refutes_nothing() -> None:
     def shaky(layer: str, length: int, width: int) -> float:
         return length ** (2.2 if layer == "encoder layer" else 1.6) * (3 if length in (128, 512) else 1)
 
-    attention, _, whole, *_ = judge_claims(found(shaky))
+    attention, _, whole, *_ = judge_claims(make_measurements(shaky))
     assert (attention.held, whole.held) == (None, None)
 
 
 def shorter(*times: float) -> tuple[bool | None, str]:
-    """What is said of n < d."""
-    finding = judge_claims(found(self_attention_takes(*times)))[3]
+    """Return the finding on n < d."""
+    finding = judge_claims(make_measurements(self_attention_takes(*times)))[3]
     assert "faster than an LSTM wherever n < d (forward)" in finding.claim
     return finding.held, finding.evidence
 
 
-def test_faster_at_every_length_below_the_width_holds() -> None:
+def test_faster_at_every_length_below_the_width_supports_the_claim() -> None:
     held, because = shorter(0.5, 0.5, 0.5, 0.8, 2, 2, 2)
     assert held is True
     assert "faster at n = 16 to 128 (d = 64), at n = 16 to 128 (d = 256)" in because
     assert "0.80 times as long as the LSTM at most." in because
 
 
-def test_slower_at_one_length_below_the_width_refutes_it() -> None:
+def test_slower_at_one_length_below_the_width_refutes_the_claim() -> None:
     held, because = shorter(1.4, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
     assert held is False
     assert "1.40 times as long at n = 16, d = 64, 1.40 times as long at n = 16, d = 256" in because
 
 
-def test_times_that_are_nearly_the_same_cannot_tell() -> None:
+def test_nearly_equal_times_are_undecided() -> None:
     for near in (0.95, 1.05):
         held, because = shorter(near, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
         assert held is None
@@ -148,7 +148,7 @@ def test_times_that_are_nearly_the_same_cannot_tell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "said"),
+    ("times", "description"),
     [
         ([2, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5], "at n = 32 to 1,024"),
         ([2, 0.5, 0.5, 2, 2, 2, 2], "at n = 32 to 64"),
@@ -158,19 +158,19 @@ def test_times_that_are_nearly_the_same_cannot_tell() -> None:
         ([0.5] * 7, "at every length up to 1,024"),
     ],
 )
-def test_where_attention_is_faster(times: list[float], said: str) -> None:
-    measured = LayerTimes(found(self_attention_takes(*times)))
-    assert describe_faster_lengths(measured, "self-attention", PASSES[0], 64) == said
+def test_ranges_of_lengths_at_which_attention_is_faster(times: list[float], description: str) -> None:
+    measured = LayerTimes(make_measurements(self_attention_takes(*times)))
+    assert describe_faster_lengths(measured, "self-attention", PASSES[0], 64) == description
 
 
-def test_by_operations_attention_alone_is_cheaper_below_four_times_the_width() -> None:
-    measured = LayerTimes(found(by_operations))
+def test_attention_alone_has_fewer_operations_below_four_times_the_width() -> None:
+    measured = LayerTimes(make_measurements(by_operations))
     assert describe_faster_lengths(measured, "attention alone", PASSES[0], 64) == "at n = 16 to 128"  # 4 n² d < 16 n d²
     assert describe_faster_lengths(measured, "self-attention", PASSES[0], 64) == "at n = 16 to 64"
 
 
-def test_a_recurrence_without_waiting_would_refute_the_claim() -> None:
-    numbers = found(by_operations)
+def test_recurrence_in_constant_steps_would_refute_the_claim() -> None:
+    numbers = make_measurements(by_operations)
     numbers["products"]["LSTM"] = [4, 4, 4]
     waits = judge_claims(numbers)[-1]
     assert waits.held is False

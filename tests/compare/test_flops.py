@@ -1,4 +1,4 @@
-"""The published table as it was published, and what ours says beside it."""
+"""The published table, and verdicts on training cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.compare.compared_models import BASELINE_TRANSFORMER, RNN_WITHOUT_ATT
 from regard.compare.experiment import ComparisonSettings, Finding, Measurements
 from regard.compare.flops import PUBLISHED_RESULTS, flops_to_reach
 
-SPEC = """
+PUBLISHED = """
 | ByteNet | 23.75 | | | |
 | Deep-Att + PosUnk (ensemble) | | 39.2 (40.4) | | 1.0e20 (8.0e20) |
 | GNMT + RL (ensemble) | 24.6 (26.30) | 39.92 (41.16) | 2.3e19 (1.8e20) | 1.4e20 (1.1e21) |
@@ -19,23 +19,23 @@ SPEC = """
 | Transformer base | 27.3 | 38.1 | 3.3e18 | |
 | Transformer big | 28.4 | 41.8 | 2.3e19 | |
 """
-"""SPEC 9.3: EN-DE BLEU, EN-FR BLEU, FLOPs EN-DE, FLOPs EN-FR; of ensembles in brackets."""
+"""Vaswani et al. 2017, table 2: EN-DE BLEU, EN-FR BLEU, FLOPs EN-DE, FLOPs EN-FR; of ensembles in brackets."""
 
 
-def test_every_number_of_the_specification_is_there_and_no_other() -> None:
-    wanted: dict[str, list[float | None]] = {}
-    for line in SPEC.strip().splitlines():
+def test_published_numbers_are_complete() -> None:
+    expected: dict[str, list[float | None]] = {}
+    for line in PUBLISHED.strip().splitlines():
         name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
         name, both = name.removesuffix(" (ensemble)"), "ensemble" in name
-        wanted[name] = [float(cell.split()[0]) if cell else None for cell in cells]
+        expected[name] = [float(cell.split()[0]) if cell else None for cell in cells]
         if both:
-            wanted[f"{name}, ensemble"] = [float(cell.split("(")[1].strip(")")) if cell else None for cell in cells]
-    assert {row.name: list(row[1:5]) for row in PUBLISHED_RESULTS} == wanted
+            expected[f"{name}, ensemble"] = [float(cell.split("(")[1].strip(")")) if cell else None for cell in cells]
+    assert {row.name: list(row[1:5]) for row in PUBLISHED_RESULTS} == expected
     assert all(row.ensemble == ("ensemble" in row.name) for row in PUBLISHED_RESULTS)
 
 
 def run(name: str, bleu: float, curve: list[float], cost: float = 1e12) -> dict[str, Any]:
-    """A model with so much BLEU in the end, and in each of its validations."""
+    """Return a model with a final BLEU and a curve of validations."""
     steps = len(curve)
     points = [{"step": step + 1, "bleu": float(value), "valid_loss": 1.0} for step, value in enumerate(curve)]
     about = {"name": name, "parameters": 10, "flops": cost, "steps": steps, "tokens": 9, "seconds": 2.0}
@@ -49,28 +49,30 @@ def measured(*models: dict[str, Any]) -> Measurements:
     )
 
 
-def test_operations_grow_with_the_steps() -> None:
-    found = measured(run(BASELINE_TRANSFORMER, 40, [10, 20, 40, 41]), run(RNN_WITHOUT_ATTENTION, 20, [5, 10, 15, 20]))
-    assert [point["flops"] for point in found["models"][0]["curve"]] == [0.25e12, 0.5e12, 0.75e12, 1e12]
-    assert flops_to_reach(found["models"][0]["curve"], 20.0) == 0.5e12
-    assert flops_to_reach(found["models"][0]["curve"], 99.0) is None
+def test_operations_are_proportional_to_steps() -> None:
+    measurements = measured(
+        run(BASELINE_TRANSFORMER, 40, [10, 20, 40, 41]), run(RNN_WITHOUT_ATTENTION, 20, [5, 10, 15, 20])
+    )
+    assert [point["flops"] for point in measurements["models"][0]["curve"]] == [0.25e12, 0.5e12, 0.75e12, 1e12]
+    assert flops_to_reach(measurements["models"][0]["curve"], 20.0) == 0.5e12
+    assert flops_to_reach(measurements["models"][0]["curve"], 99.0) is None
 
 
-def test_the_published_claim_follows_from_the_published_numbers() -> None:
-    found = measured(run(BASELINE_TRANSFORMER, 40, [40]), run(RNN_WITHOUT_ATTENTION, 20, [20]))
-    published = flops.judge_claims(found)[0]
+def test_published_claim_follows_from_published_numbers() -> None:
+    measurements = measured(run(BASELINE_TRANSFORMER, 40, [40]), run(RNN_WITHOUT_ATTENTION, 20, [20]))
+    published = flops.judge_claims(measurements)[0]
     assert published.held is True
     assert "27.3 BLEU for 3.3e+18" in published.evidence
     assert "best reached 26.36" in published.evidence
-    found["published"][0]["german"] = 30.0
-    assert flops.judge_claims(found)[0].held is False
+    measurements["published"][0]["german"] = 30.0
+    assert flops.judge_claims(measurements)[0].held is False
 
 
-def ours(usual: dict[str, Any], other: dict[str, Any]) -> Finding:
-    return flops.judge_claims(measured(usual, other))[1]
+def ours(baseline: dict[str, Any], other: dict[str, Any]) -> Finding:
+    return flops.judge_claims(measured(baseline, other))[1]
 
 
-def test_as_far_for_fewer_operations_holds() -> None:
+def test_same_bleu_for_fewer_operations_supports_the_claim() -> None:
     finding = ours(run(BASELINE_TRANSFORMER, 40, [30, 40]), run(RNN_WITHOUT_ATTENTION, 20, [10, 20]))
     assert finding.held is True
     assert (
@@ -79,8 +81,8 @@ def test_as_far_for_fewer_operations_holds() -> None:
     )
 
 
-def test_what_counts_is_what_the_other_needed_not_what_it_was_given() -> None:
-    """Both train to the same end; the other is there after a fifth of it."""
+def test_operations_are_counted_up_to_the_best_validation() -> None:
+    """Both train for as many operations; the other reaches its best after a fifth of them."""
     dearer = ours(
         run(BASELINE_TRANSFORMER, 50, [10, 20, 30, 50, 50]), run(RNN_WITHOUT_ATTENTION, 50, [50, 50, 50, 50, 50])
     )
@@ -94,14 +96,14 @@ def test_what_counts_is_what_the_other_needed_not_what_it_was_given() -> None:
     )
 
 
-def test_never_as_far_does_not_hold() -> None:
+def test_never_reaching_the_bleu_refutes_the_claim() -> None:
     lost = ours(run(BASELINE_TRANSFORMER, 20, [10, 20]), run(RNN_WITHOUT_ATTENTION, 40, [30, 40]))
     assert lost.held is False
     assert "had 20.0 by then and never reached that" in lost.evidence
 
 
-def test_nearly_as_far_cannot_tell() -> None:
-    """60 / sqrt(400) = 3 would be clear."""
+def test_nearly_the_same_bleu_is_undecided() -> None:
+    """60 / sqrt(400) = 3 would be significant."""
     near = ours(run(BASELINE_TRANSFORMER, 40, [30, 39]), run(RNN_WITHOUT_ATTENTION, 40, [30, 40]))
     assert near.held is None
     assert "only 3.0 apart would be clear" in near.evidence
@@ -113,13 +115,13 @@ def test_nearly_as_far_cannot_tell() -> None:
     )  # but clearly worse in the test
 
 
-def test_a_level_that_anything_reaches_cannot_tell() -> None:
+def test_very_low_bleu_is_undecided() -> None:
     poor = ours(run(BASELINE_TRANSFORMER, 40, [30, 40]), run(RNN_WITHOUT_ATTENTION, 1, [1, 1]))
     assert poor.held is None
     assert "too little was learned to tell" in poor.evidence
 
 
-def test_every_table_says_that_scores_do_not_compare_across() -> None:
+def test_summary_says_that_scores_are_not_comparable_across_data() -> None:
     shown = flops.summarise(measured(run(BASELINE_TRANSFORMER, 40, [40]), run(RNN_WITHOUT_ATTENTION, 20, [20])))
     ours, published = shown.tables
     assert "not across" in ours.note

@@ -1,4 +1,4 @@
-"""The sweep over position schemes: what its scores show, and the made-up texts it learns from."""
+"""The sweep over position schemes: verdicts from scores, and its synthetic corpora."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.compare import synthetic as made_up
 from regard.text.tagged import is_entity_scheme
 
 
-def found(**scores: float) -> Measurements:
+def make_measurements(**scores: float) -> Measurements:
     def models(key: str, divide: float) -> list[dict[str, object]]:
         return [{"name": name, "scores": {key: scores.get(name, 50.0) / divide}} for name in POSITION_SCHEMES]
 
@@ -24,25 +24,25 @@ def found(**scores: float) -> Measurements:
     }
 
 
-def test_schemes_above_none_show_that_order_matters() -> None:
-    translation, sinusoidal, tagging, _ = positions.judge_claims(found(none=10))
+def test_schemes_better_than_none_support_the_claim() -> None:
+    translation, sinusoidal, tagging, _ = positions.judge_claims(make_measurements(none=10))
     assert (translation.held, sinusoidal.held, tagging.held) == (True, True, True)
     assert "none 10.0" in translation.evidence
     assert "entity F1" in tagging.evidence
 
 
-def test_no_scheme_better_than_none_says_so() -> None:
-    assert [each.held for each in positions.judge_claims(found(none=60))][::2] == [False, False]
-    one_worse = positions.judge_claims(found(none=50, learned=40, sinusoidal=60, relative=60, rotary=60))
+def test_schemes_no_better_than_none_refute_the_claim() -> None:
+    assert [each.held for each in positions.judge_claims(make_measurements(none=60))][::2] == [False, False]
+    one_worse = positions.judge_claims(make_measurements(none=50, learned=40, sinusoidal=60, relative=60, rotary=60))
     assert [each.held for each in one_worse][::2] == [False, False]  # of every scheme it is claimed
-    one_equal = positions.judge_claims(found(none=40, relative=40))
+    one_equal = positions.judge_claims(make_measurements(none=40, relative=40))
     assert [each.held for each in one_equal][::2] == [None, None]
     assert "relative 40.0, none 40.0; only 2.0 apart would be clear" in one_equal[0].evidence
 
 
-def test_sinusoids_that_may_be_worse_cannot_tell() -> None:
+def test_possibly_worse_sinusoids_are_undecided() -> None:
     def verdicts(sinusoidal: float, n_test: int = 100) -> list[bool | None]:
-        numbers = found(none=10, sinusoidal=sinusoidal)
+        numbers = make_measurements(none=10, sinusoidal=sinusoidal)
         for about in numbers.values():
             about["n_test"] = n_test
         return [each.held for each in positions.judge_claims(numbers)][1::2]
@@ -54,20 +54,20 @@ def test_sinusoids_that_may_be_worse_cannot_tell() -> None:
     assert verdicts(30) == [False, False]
 
 
-def test_schemes_that_learned_too_little_cannot_tell() -> None:
-    numbers = found(none=1, **dict.fromkeys(("sinusoidal", "learned", "relative", "rotary"), 9.0))
+def test_undertrained_schemes_are_undecided() -> None:
+    numbers = make_measurements(none=1, **dict.fromkeys(("sinusoidal", "learned", "relative", "rotary"), 9.0))
     findings = positions.judge_claims(numbers)
     assert {each.held for each in findings} == {None}
     assert all("too little was learned to tell" in each.evidence for each in findings)
 
 
-def test_worse_sinusoids_are_said_to_be() -> None:
-    finding = positions.judge_claims(found(none=10, sinusoidal=30, rotary=80))[1]
+def test_worse_sinusoids_refute_the_claim() -> None:
+    finding = positions.judge_claims(make_measurements(none=10, sinusoidal=30, rotary=80))[1]
     assert finding.held is False
     assert "the best here was rotary, 80.0" in finding.evidence
 
 
-def test_a_tagged_fact_begins_with_b_and_goes_on_with_i() -> None:
+def test_tags_of_a_fact_follow_the_bio_scheme() -> None:
     texts = made_up.generate_tagged(200, 3, seed=1)
     assert len({each.words for each in texts}) == 200
     labels = {label for each in texts for label in each.labels}
@@ -76,18 +76,18 @@ def test_a_tagged_fact_begins_with_b_and_goes_on_with_i() -> None:
     assert all(len(each.words) == len(each.labels) and each.labels[0].startswith("B-") for each in texts)
 
 
-def test_the_same_word_has_different_tags_in_different_places() -> None:
-    """Or no position would be needed."""
+def test_tags_of_a_word_depend_on_context() -> None:
+    """Otherwise tagging would need no positions."""
     tags: dict[str, set[str]] = {}
     for each in made_up.generate_tagged(500, 3, seed=1):
         for word, label in zip(*each, strict=True):
             tags.setdefault(word, set()).add(label)
-    several = [word for word, found in tags.items() if len({label[2:] for label in found}) > 1]
+    several = [word for word, labels in tags.items() if len({label[2:] for label in labels}) > 1]
     assert len(several) > 20
     assert "PM" in several
 
 
-def test_made_up_pairs_are_lists_of_facts_in_both_languages() -> None:
+def test_synthetic_pairs_are_lists_of_facts_in_both_languages() -> None:
     pairs = made_up.generate_pairs(300, 4, seed=2)
     assert len({pair.source for pair in pairs}) == 300
     facts = [pair.source.count("; ") + 1 for pair in pairs]
@@ -100,7 +100,7 @@ def test_made_up_pairs_are_lists_of_facts_in_both_languages() -> None:
 @pytest.mark.parametrize(
     ("score", "columns"), [("accuracy", ["accuracy (test)"]), ("f1", ["entity F1 (test)", "accuracy %"])]
 )
-def test_a_table_shows_each_score_once(score: str, columns: list[str]) -> None:
+def test_table_shows_each_score_once(score: str, columns: list[str]) -> None:
     scores = {score: 0.9, "accuracy": 0.9}
     model = {"name": "none", "parameters": 1, "scores": scores, "curve": [{"valid_loss": 1.0}], "seconds": 1.0}
     table = positions._scores_table("tag", {"models": [model]})

@@ -1,4 +1,4 @@
-"""The copying task, and what curves of it show: fed with curves where a claim fails, it must say so."""
+"""The copy task, and verdicts from accuracy curves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZE = CopyTaskSetup(6, (1, 3, 6), 9, 2, 4, 50, 1e-3, 16, 1)
 
 
 class Echo(nn.Module):
-    """Writes what it read, at the same place, or where `by` is given that many places off."""
+    """Copies the source, shifted by `by` positions."""
 
     def __init__(self, by: int = 0) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Echo(nn.Module):
 
 
 class Behind(nn.Module):
-    """A language model that writes what stands `length` places before."""
+    """A language model that copies the token `length` positions before."""
 
     def forward(self, rows: Rows) -> Tensor:
         length = rows.ids.shape[1] // 2
@@ -54,7 +54,7 @@ def copier(model: nn.Module, *, joined: bool = False) -> CopyTaskTrainer:
     return CopyTaskTrainer(model, SIZE, 0, torch.device("cpu"), is_decoder_only=joined)
 
 
-def test_what_is_to_come_out_is_what_was_read() -> None:
+def test_target_is_the_source() -> None:
     texts = sample_copy_batch(torch.Generator().manual_seed(0), 100, 6, 9)
     assert texts.target_out.equal(texts.source)
     assert texts.target_in[:, 1:].equal(texts.source[:, :-1])
@@ -62,18 +62,18 @@ def test_what_is_to_come_out_is_what_was_read() -> None:
     assert set(texts.source.flatten().tolist()) == set(range(1, 10))
 
 
-def test_right_tokens_are_counted_at_every_distance() -> None:
+def test_correct_tokens_are_counted_at_every_distance() -> None:
     assert copier(Echo()).count_correct() == [50 * 1, 50 * 3, 50 * 6]
     off = copier(Echo(by=1)).count_correct()
-    assert off[0] == 50  # of one token, any place is the right one
+    assert off[0] == 50  # of one token, any position is correct
     assert off[2] < 0.3 * 50 * 6
 
 
-def test_a_language_model_reads_both_as_one_text() -> None:
+def test_language_model_reads_source_and_target_concatenated() -> None:
     assert copier(Behind(), joined=True).count_correct() == [50, 150, 300]
 
 
-def test_all_have_about_as_many_parameters() -> None:
+def test_all_models_have_about_as_many_parameters() -> None:
     shapes = recall._model_tables(recall.SETUPS["full"])
     assert list(shapes) == NAMES
     counts = [
@@ -83,7 +83,7 @@ def test_all_have_about_as_many_parameters() -> None:
     assert max(counts) < 1.1 * min(counts)
 
 
-def test_training_is_the_same_for_the_same_seed() -> None:
+def test_training_is_deterministic_for_a_seed() -> None:
     shapes = recall._model_tables(SIZE)
     for name in (RNN_WITHOUT_ATTENTION, BASELINE_TRANSFORMER, *LANGUAGE_MODELS):
         losses = []
@@ -94,8 +94,8 @@ def test_training_is_the_same_for_the_same_seed() -> None:
         assert losses[0] == losses[1]
 
 
-def found(**far: float) -> Measurements:
-    """Curves that fall from 1 to what is named at the greatest distance; those that are not named stay at 1."""
+def make_measurements(**far: float) -> Measurements:
+    """Return curves that fall from 1 to a given accuracy at the greatest distance; others stay at 1."""
     models = []
     for name in NAMES:
         end = far.get(name.replace(" ", "_").replace(",", ""), 1.0)
@@ -112,14 +112,16 @@ def one(findings: list[Finding], *words: str) -> Finding:
     return chosen[0]
 
 
-def test_the_textbook_curves_hold_every_claim() -> None:
-    findings = recall.judge_claims(found(RNN_one_fixed_vector=0.3, Transformer_none=0.2, recurrent_language_model=0.3))
+def test_expected_curves_support_every_claim() -> None:
+    findings = recall.judge_claims(
+        make_measurements(RNN_one_fixed_vector=0.3, Transformer_none=0.2, recurrent_language_model=0.3)
+    )
     assert {each.held for each in findings} == {True}
     assert "30.0%" in one(findings, "One fixed vector holds less").evidence
 
 
-def test_a_vector_that_holds_everything_refutes_the_claim() -> None:
-    findings = recall.judge_claims(found())
+def test_fixed_vector_with_full_recall_refutes_the_claim() -> None:
+    findings = recall.judge_claims(make_measurements())
     assert one(findings, "One fixed vector holds less").held is False
     assert one(findings, "than one vector holds", RNN_ADDITIVE_ATTENTION).held is None
     assert "100.0% against 100.0% at n = 16; only 5.0% apart would be clear" in (
@@ -127,14 +129,14 @@ def test_a_vector_that_holds_everything_refutes_the_claim() -> None:
     )
 
 
-def test_attention_that_does_worse_is_said_to() -> None:
-    findings = recall.judge_claims(found(RNN_one_fixed_vector=0.6, RNN_dot_attention=0.3))
+def test_attention_with_lower_recall_refutes_the_claim() -> None:
+    findings = recall.judge_claims(make_measurements(RNN_one_fixed_vector=0.6, RNN_dot_attention=0.3))
     assert one(findings, "than one vector holds", RNN_DOT_ATTENTION).held is False
     assert one(findings, "than one vector holds", RNN_ADDITIVE_ATTENTION).held is True
 
 
-def test_a_transformer_that_loses_is_said_to() -> None:
-    findings = recall.judge_claims(found(RNN_one_fixed_vector=0.6, Transformer_sinusoidal=0.4))
+def test_transformer_with_lower_recall_refutes_the_claim() -> None:
+    findings = recall.judge_claims(make_measurements(RNN_one_fixed_vector=0.6, Transformer_sinusoidal=0.4))
     assert one(findings, "at least as much", RNN_WITHOUT_ATTENTION).held is False
     assert one(findings, "at least as much", RNN_ADDITIVE_ATTENTION).held is False
     reaches = one(findings, "sinusoidal positions: any distance")
@@ -143,16 +145,16 @@ def test_a_transformer_that_loses_is_said_to() -> None:
     assert one(findings, "rotary positions: any distance").held is True
 
 
-def test_few_texts_cannot_tell() -> None:
-    numbers = found(RNN_one_fixed_vector=0.7, RNN_additive_attention=0.8)
+def test_few_sequences_are_undecided() -> None:
+    numbers = make_measurements(RNN_one_fixed_vector=0.7, RNN_additive_attention=0.8)
     numbers["tested"] = 10
     for each in numbers["models"]:
         each["right"] = [round(n / 100) for n in each["right"]]
     assert one(recall.judge_claims(numbers), "than one vector holds", RNN_ADDITIVE_ATTENTION).held is None
 
 
-def test_models_at_chance_cannot_tell() -> None:
-    numbers = found()
+def test_models_at_chance_are_undecided() -> None:
+    numbers = make_measurements()
     for each in numbers["models"]:
         each["right"] = [round(n / 16) for n in each["right"]]
     assert {each.held for each in recall.judge_claims(numbers)} == {None}
@@ -163,8 +165,8 @@ def test_models_at_chance_cannot_tell() -> None:
     assert "too little was learned to tell" in one(recall.judge_claims(numbers), "rotary positions").evidence
 
 
-def test_a_transformer_at_chance_beside_one_that_copies_has_lost() -> None:
-    numbers = found()
+def test_transformer_at_chance_beside_a_copying_model_refutes_the_claim() -> None:
+    numbers = make_measurements()
     for each in numbers["models"]:
         if each["name"] == BASELINE_TRANSFORMER:
             each["right"] = [round(n / 16) for n in each["right"]]
@@ -172,9 +174,9 @@ def test_a_transformer_at_chance_beside_one_that_copies_has_lost() -> None:
     assert one(recall.judge_claims(numbers), "sinusoidal positions").held is None
 
 
-def test_at_least_as_much_is_neither_shown_nor_refuted_by_few_texts() -> None:
+def test_ties_on_few_sequences_are_undecided() -> None:
     def held(other: float, tested: int) -> bool | None:
-        numbers = found(Transformer_sinusoidal=0.80, RNN_dot_attention=other)
+        numbers = make_measurements(Transformer_sinusoidal=0.80, RNN_dot_attention=other)
         numbers["tested"] = tested
         for each in numbers["models"]:
             each["right"] = [round(n * tested / 1000) for n in each["right"]]
@@ -186,17 +188,17 @@ def test_at_least_as_much_is_neither_shown_nor_refuted_by_few_texts() -> None:
     assert held(0.60, 100) is True
 
 
-def test_nearly_whole_recall_cannot_tell() -> None:
-    near = one(recall.judge_claims(found(Transformer_rotary=0.94)), "rotary positions")
+def test_nearly_full_recall_is_undecided() -> None:
+    near = one(recall.judge_claims(make_measurements(Transformer_rotary=0.94)), "rotary positions")
     assert near.held is None
     assert "at worst 94.0%, at n = 16" in near.evidence
     assert "only 2.3% below that would be clear" in near.evidence
-    assert one(recall.judge_claims(found(Transformer_rotary=0.96)), "rotary positions").held is True
-    assert one(recall.judge_claims(found(Transformer_rotary=0.90)), "rotary positions").held is False
+    assert one(recall.judge_claims(make_measurements(Transformer_rotary=0.96)), "rotary positions").held is True
+    assert one(recall.judge_claims(make_measurements(Transformer_rotary=0.90)), "rotary positions").held is False
 
 
-def test_more_from_afar_but_less_from_near_cannot_tell() -> None:
-    numbers = found(recurrent_language_model=0.3)
+def test_better_far_but_worse_near_is_undecided() -> None:
+    numbers = make_measurements(recurrent_language_model=0.3)
     (model,) = [each for each in numbers["models"] if each["name"] == TRANSFORMER_LM]
     assert one(recall.judge_claims(numbers), "as a language model").held is True
     model["right"][1] = 1000

@@ -1,4 +1,4 @@
-"""Models of a comparison are trained alike, and their operations are those of all batches, not of one."""
+"""Training runs of a comparison: equal recipes, and operation counts over batches of every width."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRAIN = {"steps": 3, "batch_tokens": 170, "learning_rate": 1e-3, "warmup": 1}
 
 @pytest.fixture
 def split(tmp_path: Path) -> CorpusSplit:
-    """Short texts, and one so long that it fills more than half of a batch alone."""
+    """Return a corpus of short texts and one that fills more than half of a batch."""
     lines = [*(f"{n} words and more" for n in range(199)), "long " * 17]
     for side in ("source", "target"):
         (tmp_path / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -29,14 +29,14 @@ def split(tmp_path: Path) -> CorpusSplit:
     return corpora.prepare_pairs(setting, CorpusSize(0, 5, 5, 0), tmp_path / "text")
 
 
-def test_every_model_is_trained_alike(split: CorpusSplit) -> None:
-    """On a GPU too, where the habits of recurrence and of Transformers differ."""
+def test_every_model_has_the_same_training_settings(split: CorpusSplit) -> None:
+    """On a GPU too, where the defaults of recurrent models and Transformers differ."""
     recipe = runs.build_recipe("translate", split, SHAPE, {"vocabulary": 270}, TRAIN)
     assert recipe["train"]["precision"] == "float32"
     assert recipe["train"]["compiled"] is False
 
 
-def test_operations_are_those_of_batches_of_every_width(split: CorpusSplit, tmp_path: Path) -> None:
+def test_operations_are_averaged_over_batches_of_every_width(split: CorpusSplit, tmp_path: Path) -> None:
     recipe = tmp_path / "rnn.toml"
     recipe.write_text(
         config.dump(runs.build_recipe("translate", split, SHAPE, {"vocabulary": 270}, TRAIN)), encoding="utf-8"

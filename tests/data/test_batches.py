@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from regard.data.batches import (
-    IGNORE,
     Rows,
     Seq2SeqBatch,
     build_causal_lm_batch,
@@ -21,6 +20,7 @@ from regard.data.columns import Column, TokenColumnSpec
 from regard.data.lm_windows import LanguageModelWindows
 from regard.data.order import PackedOrder, Placement
 from regard.data.store import TokenStore
+from regard.nn import IGNORE
 
 PAD, SOS, EOS = 0, 1, 2
 

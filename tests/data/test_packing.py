@@ -102,7 +102,7 @@ def test_items_without_tokens_share_a_row() -> None:
 
 
 def test_an_item_longer_than_a_row_is_refused() -> None:
-    with pytest.raises(AssertionError, match=r"items as long as \(9, 3\) for rows of \(8, 8\)"):
+    with pytest.raises(AssertionError, match=r"items of length \(9, 3\) for rows of \(8, 8\)"):
         pack(np.array([[9, 1], [2, 3]]), (8, 8))
 
 

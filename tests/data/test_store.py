@@ -82,8 +82,8 @@ def test_digest_depends_on_the_data_alone(tmp_path: Path) -> None:
     store = write(tmp_path / "store")
     again = TokenStore.open(tmp_path / "store", "a")
     assert again is not None
-    at_once = TokenStore.write(tmp_path / "x", specs(), [[SOURCE, TARGET]], fingerprint="b")
-    assert store.digest == again.digest == at_once.digest != ""
+    in_one_chunk = TokenStore.write(tmp_path / "x", specs(), [[SOURCE, TARGET]], fingerprint="b")
+    assert store.digest == again.digest == in_one_chunk.digest != ""
     moved = [[5, 6], [7], *SOURCE[2:]]
     others = [[TARGET, SOURCE], [SOURCE[::-1], TARGET], [moved, TARGET], [SOURCE[:-1], TARGET[:-1]]]
     written = [TokenStore.write(tmp_path / "x", specs(), [o], fingerprint="b") for o in others]

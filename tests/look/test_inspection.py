@@ -146,5 +146,5 @@ def test_empty_and_long_texts_are_refused(model: Translator) -> None:
         model.look("")
     with pytest.raises(InputError, match="tokens; this model takes at most 31"):
         model.look("1 " * 40)
-    with pytest.raises(InputError, match="one text is looked at, as a str, not list; look at several one by one"):
+    with pytest.raises(InputError, match="expected one text, a str, found list; look at several texts one by one"):
         check_text(["1", "2"])  # type: ignore[arg-type]

@@ -126,16 +126,16 @@ def test_integrated_gradients_sum_to_the_change() -> None:
 def test_models_without_attention_say_so_in_one_line() -> None:
     seen = Inspection(subject(attention="none"))
     assert seen.kinds == []
-    no_token = "this model has nothing to show for --view attention: no token of it looks at another by attention"
-    with pytest.raises(InputError, match=f"^{no_token}; look at: attribution, gradients, faithfulness$"):
+    no_token = "this model has nothing to show for --view attention: it has no attention between tokens"
+    with pytest.raises(InputError, match=f"^{no_token}; look at: summary, attribution, gradients, faithfulness$"):
         seen.view_data("attention")
     with pytest.raises(InputError, match=r"^gradients has no layer to choose; leave it out, or look at: attribution$"):
         seen.view_data("gradients", layer=0)
     with pytest.raises(InputError, match=r"^this model has no cross attention; it has: none$"):
         seen.view_data("attention", kind="cross")
-    with pytest.raises(InputError, match="its tokens do not meet in self-attention"):
+    with pytest.raises(InputError, match="it has no self-attention"):
         Inspection(subject(attention="dot")).view_data("rollout")
-    with pytest.raises(InputError, match="cross attention has learned no bilinear form"):
+    with pytest.raises(InputError, match="cross attention does not score by a bilinear form"):
         Inspection(subject(attention="additive")).similarity(0, 0, "cross")
     assert len(seen.view_data("attribution", kind="encoder").arrays) == 3
 

@@ -13,11 +13,11 @@ from regard.errors import ConfigError, InputError
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, LM_SPECIAL_TOKENS, SEQ2SEQ_SPECIAL_TOKENS, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
-TEXTS = ["The cat sat\n\n  on the\tmat.", "née à Zürich, 你好 😀!", "<|endoftext|> <unk>"] * 3
+SAMPLE_TEXTS = ["The cat sat\n\n  on the\tmat.", "née à Zürich, 你好 😀!", "<|endoftext|> <unk>"] * 3
 
 
 def learned(kind: Any, specials: tuple[str, ...] = LM_SPECIAL_TOKENS) -> Tokenizer:
-    return train_tokenizer(TEXTS, TokenizerConfig(kind=kind, vocabulary=300), specials, add_prefix_space=False)
+    return train_tokenizer(SAMPLE_TEXTS, TokenizerConfig(kind=kind, vocabulary=300), specials, add_prefix_space=False)
 
 
 CHARACTERS = learned("characters")
@@ -26,12 +26,12 @@ BYTES = {kind: learned(kind) for kind in ("bpe", "unigram")}
 
 class TestCharacters:
     def test_every_character_of_the_texts_is_a_token_and_no_other(self) -> None:
-        known = sorted(set("".join(TEXTS)))
+        known = sorted(set("".join(SAMPLE_TEXTS)))
         assert CHARACTERS.display_tokens(range(len(CHARACTERS)))[:2] == ["<|endoftext|>", "<unk>"]
         assert [CHARACTERS.id_to_token(index) for index in range(2, len(CHARACTERS))] == known
 
     @settings(max_examples=100, deadline=None)
-    @given(text=st.text(alphabet=sorted(set("".join(TEXTS)))))
+    @given(text=st.text(alphabet=sorted(set("".join(SAMPLE_TEXTS)))))
     def test_decoding_inverts_encoding(self, text: str) -> None:
         ids = CHARACTERS.encode(text)
         assert len(ids) == len(text)
@@ -66,10 +66,10 @@ class TestCharacters:
         CHARACTERS.save(tmp_path / "tokenizer.json")
         loaded = Tokenizer.load(tmp_path / "tokenizer.json", ("end", "unknown"))
         assert loaded.fingerprint == CHARACTERS.fingerprint == learned("characters").fingerprint
-        assert loaded.encode(TEXTS[0]) == CHARACTERS.encode(TEXTS[0])
+        assert loaded.encode(SAMPLE_TEXTS[0]) == CHARACTERS.encode(SAMPLE_TEXTS[0])
 
     def test_long_text_is_lossless(self) -> None:
-        text = TEXTS[0] * 40_000
+        text = SAMPLE_TEXTS[0] * 40_000
         assert CHARACTERS.decode(CHARACTERS.encode(text)) == text
 
     def test_lone_surrogate_is_refused(self) -> None:
@@ -78,7 +78,7 @@ class TestCharacters:
 
     def test_error_names_the_accepted_kinds(self) -> None:
         with pytest.raises(ConfigError, match="accepted: bpe, unigram, wordpiece, characters"):
-            train_tokenizer(TEXTS, TokenizerConfig(kind="ready", vocabulary=300))
+            train_tokenizer(SAMPLE_TEXTS, TokenizerConfig(kind="ready", vocabulary=300))
 
 
 @pytest.mark.parametrize("kind", BYTES)

@@ -10,13 +10,13 @@ from regard.text.incremental_detokenizer import IncrementalDetokenizer
 from regard.text.tokenizer import LM_SPECIAL_TOKENS, SEQ2SEQ_SPECIAL_TOKENS, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
-TEXTS = ["the cat sat, née 你好 😀 \ufffd", "stop here", "the end."] * 3
+SAMPLE_TEXTS = ["the cat sat, née 你好 😀 \ufffd", "stop here", "the end."] * 3
 SMALL = TokenizerConfig(vocabulary=300)
 LETTERS = TokenizerConfig(kind="characters", vocabulary=99)
 TOKENIZERS = {
-    "bytes": train_tokenizer(TEXTS, SMALL, LM_SPECIAL_TOKENS, add_prefix_space=False),
-    "spaced": train_tokenizer(TEXTS, SMALL, SEQ2SEQ_SPECIAL_TOKENS),
-    "characters": train_tokenizer(TEXTS, LETTERS, LM_SPECIAL_TOKENS),
+    "bytes": train_tokenizer(SAMPLE_TEXTS, SMALL, LM_SPECIAL_TOKENS, add_prefix_space=False),
+    "spaced": train_tokenizer(SAMPLE_TEXTS, SMALL, SEQ2SEQ_SPECIAL_TOKENS),
+    "characters": train_tokenizer(SAMPLE_TEXTS, LETTERS, LM_SPECIAL_TOKENS),
 }
 TOKENIZER = TOKENIZERS["bytes"]
 
@@ -43,7 +43,7 @@ def emitted_texts(tokenizer: Tokenizer, text: str, stops: tuple[str, ...] = (), 
 @pytest.mark.parametrize("before", ["", "the cat"])
 def test_emitted_text_concatenates_to_the_decoded_text(kind: str, before: str) -> None:
     for text in (" sat 你好 😀, née\n", " 😀😀", " \ufffd", " the end. \ufffd!"):
-        known = "".join(each for each in text if kind != "characters" or each in "".join(TEXTS))
+        known = "".join(each for each in text if kind != "characters" or each in "".join(SAMPLE_TEXTS))
         assert "".join(emitted_texts(TOKENIZERS[kind], known, before=before)) == known
 
 

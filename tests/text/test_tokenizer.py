@@ -17,7 +17,7 @@ from regard.text.subwords import Word, bytes_to_unicode
 from regard.text.tokenizer import EOS, LM_SPECIAL_TOKENS, PAD, SEQ2SEQ_SPECIAL_TOKENS, SOS, Tokenizer, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig, choose_vocabulary_size, min_vocabulary_size, train_tokenizer
 
-TEXTS = [
+SAMPLE_TEXTS = [
     "the cat sat on the mat, and the dog lay down beside the cat.",
     "le chat s'est assis sur le tapis et le chien s'est couché à côté du chat.",
     "in 2024 the cats were 12 years old; in 2025 they were 13!  <eos>",
@@ -28,7 +28,7 @@ CONFIGS = {
     "bpe": TokenizerConfig(kind="bpe", vocabulary=360),
     "unigram": TokenizerConfig(kind="unigram", vocabulary=280),
 }
-TRAINED = {kind: train_tokenizer(TEXTS, config) for kind, config in CONFIGS.items()}
+TRAINED = {kind: train_tokenizer(SAMPLE_TEXTS, config) for kind, config in CONFIGS.items()}
 ODD = [
     "<eos>",
     "<pad>",
@@ -87,7 +87,7 @@ class TestLossless:
         assert tokenizer.decode([SOS, *ids, EOS, PAD, PAD]) == "the cat <eos>"
 
     def test_batch_equals_single_texts(self, tokenizer: Tokenizer) -> None:
-        texts = [*TEXTS, *ODD, ""]
+        texts = [*SAMPLE_TEXTS, *ODD, ""]
         assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
         assert tokenizer.encode_batch([]) == []
 
@@ -153,23 +153,23 @@ class TestTraining:
             "import json, sys; from regard.text.tokenizer_training import *; kind, size, texts = json.load(sys.stdin);"
             "print(train_tokenizer(texts, TokenizerConfig(kind=kind, vocabulary=size)).fingerprint)"
         )
-        again = [train_tokenizer(iter(TEXTS), CONFIGS[kind]).to_json() for _ in range(5)]
+        again = [train_tokenizer(iter(SAMPLE_TEXTS), CONFIGS[kind]).to_json() for _ in range(5)]
         assert set(again) == {TRAINED[kind].to_json()}
-        given = json.dumps([kind, CONFIGS[kind].vocabulary, TEXTS])
+        given = json.dumps([kind, CONFIGS[kind].vocabulary, SAMPLE_TEXTS])
         run = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, text=True, check=True)
         assert run.stdout.strip() == TRAINED[kind].fingerprint
 
     def test_another_text_has_another_fingerprint(self) -> None:
-        other = train_tokenizer([*TEXTS, "zebra zebra zebra zebra zebra zebra"], CONFIGS["bpe"])
+        other = train_tokenizer([*SAMPLE_TEXTS, "zebra zebra zebra zebra zebra zebra"], CONFIGS["bpe"])
         assert other.fingerprint != TRAINED["bpe"].fingerprint
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_vocabulary_larger_than_the_text_gives(self, kind: str) -> None:
         config = replace(CONFIGS[kind], vocabulary=50_000)
-        most = len(train_tokenizer(TEXTS, config))
+        most = len(train_tokenizer(SAMPLE_TEXTS, config))
         assert min_vocabulary_size() < most < 50_000
         for size in (most, most - 1, min_vocabulary_size()):
-            assert len(train_tokenizer(TEXTS, replace(config, vocabulary=size))) == size
+            assert len(train_tokenizer(SAMPLE_TEXTS, replace(config, vocabulary=size))) == size
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("texts", [[], [""], ["a"], ["\n"], ["你"]])
@@ -182,14 +182,14 @@ class TestTraining:
     @pytest.mark.parametrize("line", ["a", "ab ", " ", "你好", "=-", "\n", "e\u0301"])
     def test_a_line_of_100_000_characters(self, kind: str, line: str) -> None:
         text = (line * 100_000)[:100_000]
-        learned = train_tokenizer([*TEXTS, text], CONFIGS[kind])
+        learned = train_tokenizer([*SAMPLE_TEXTS, text], CONFIGS[kind])
         assert learned.decode(learned.encode(text)) == text
 
     def test_the_smallest_vocabulary(self) -> None:
         with pytest.raises(ConfigError, match=r"vocabulary = 258; the least is 259: 256 bytes and 3 special tokens"):
-            train_tokenizer(TEXTS, TokenizerConfig(vocabulary=min_vocabulary_size() - 1))
+            train_tokenizer(SAMPLE_TEXTS, TokenizerConfig(vocabulary=min_vocabulary_size() - 1))
         with pytest.raises(ConfigError, match=r"vocabulary = 256; the least is 257: 256 bytes and 1 special token$"):
-            train_tokenizer(TEXTS, TokenizerConfig(vocabulary=256), LM_SPECIAL_TOKENS)
+            train_tokenizer(SAMPLE_TEXTS, TokenizerConfig(vocabulary=256), LM_SPECIAL_TOKENS)
         assert len(train_tokenizer(["1 2"], TokenizerConfig(vocabulary=257), LM_SPECIAL_TOKENS)) == 257
 
     def test_the_config_is_a_recipe_table(self) -> None:
@@ -209,7 +209,7 @@ class TestTraining:
             train_tokenizer(["fine", "\ud800"], CONFIGS["bpe"])
 
     def test_no_progress_bar_without_a_terminal(self, capfd: pytest.CaptureFixture[str]) -> None:
-        train_tokenizer(TEXTS * 500, CONFIGS["bpe"])
+        train_tokenizer(SAMPLE_TEXTS * 500, CONFIGS["bpe"])
         assert capfd.readouterr() == ("", "")
 
     @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ class TestFiles:
         assert path.read_text() == tokenizer.to_json() == loaded.to_json()
         assert loaded.fingerprint == tokenizer.fingerprint
         assert list(tmp_path.iterdir()) == [path]
-        for text in [*TEXTS, *ODD, "  ", ""]:
+        for text in [*SAMPLE_TEXTS, *ODD, "  ", ""]:
             assert loaded.encode(text) == tokenizer.encode(text)
             assert loaded.decode(loaded.encode(text)) == text
 
@@ -236,7 +236,7 @@ class TestFiles:
         path = tmp_path / "tokenizer.json"
         tokenizer.save(path)
         other = tokenizers.Tokenizer.from_file(str(path))
-        for text in TEXTS:
+        for text in SAMPLE_TEXTS:
             plain = text.replace("<eos>", "")
             assert other.encode(plain).ids == tokenizer.encode(plain)
             assert other.decode(other.encode(plain).ids) == plain

@@ -14,9 +14,11 @@ from regard.text.subwords import Word
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
-TEXTS = ["The café sat, on the Mat.", "the cafés were unmatched; the mats too!"] * 3
-CASED = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90), ENCODER_SPECIAL_TOKENS)
-SAME = train_tokenizer(TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90, lowercase=True), ENCODER_SPECIAL_TOKENS)
+SAMPLE_TEXTS = ["The café sat, on the Mat.", "the cafés were unmatched; the mats too!"] * 3
+CASED = train_tokenizer(SAMPLE_TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90), ENCODER_SPECIAL_TOKENS)
+SAME = train_tokenizer(
+    SAMPLE_TEXTS, TokenizerConfig(kind="wordpiece", vocabulary=90, lowercase=True), ENCODER_SPECIAL_TOKENS
+)
 
 
 def test_training_is_deterministic_across_processes() -> None:

@@ -55,7 +55,7 @@ def test_restored_checkpoint_continues_exactly(tmp_path: Path) -> None:
 
 def test_progress_is_readable_json(tmp_path: Path) -> None:
     checkpoints, progress = saved(tmp_path)
-    assert TrainingProgress.from_dict(json.loads(checkpoints.progress_json_path.read_text())) == progress
+    assert TrainingProgress.from_dict(json.loads(checkpoints.run.progress_path.read_text())) == progress
 
 
 def test_checkpoint_before_the_first_step_has_no_moments(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_beam_search_forced_decoding_and_alignment(reverser: Path) -> None:
     assert [each.score for each in best] == sorted((each.score for each in best), reverse=True)
     assert best[0].text == "5 4 3 2 1"
     assert best[0].alignment == [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)]
-    assert model.force("1 2 3 4 5", best[0].text).hypothesis.score == pytest.approx(best[0].score, abs=1e-4)
+    assert model.force_decode("1 2 3 4 5", best[0].text).hypothesis.score == pytest.approx(best[0].score, abs=1e-4)
     looked = model.translate("1 2 3", attention=True)[0].attention
     assert looked is not None
     assert looked.shape[:2] == (1, 1)
@@ -90,13 +90,11 @@ def test_fixed_context_vector_has_no_alignment(tmp_path: Path, capsys: pytest.Ca
     model = regard.load(tmp_path / "run", device="cpu")
     best = model.translate("1 2 3 4", n_best=2)
     assert [each.alignment for each in best] == [[], []]
-    assert model.force("1 2 3 4", "4 3").attention.shape[:2] == (0, 0)
+    assert model.force_decode("1 2 3 4", "4 3").attention.shape[:2] == (0, 0)
     pairs = write_pairs(tmp_path, "test", digits(5, seed=9))
     assert model.evaluate(pairs)["n"] == 5
     message = fails(["look", str(tmp_path / "run"), "1 2 3", "--view", "attention", "--device", "cpu"], capsys)
-    assert (
-        "this model has nothing to show for --view attention: no token of it looks at another by attention" in message
-    )
+    assert "this model has nothing to show for --view attention: it has no attention between tokens" in message
 
 
 def test_rows_are_not_packed_and_nothing_is_compiled(tmp_path: Path) -> None:

@@ -126,8 +126,8 @@ def _squared_jacobian_norms(
 ) -> tuple[Float[Tensor, "L S T"], Float[Tensor, "L S T"]]:
     """Return squared norms of the Jacobian's blocks from `n_directions` directions per token, with error.
 
-    Fewer than all directions are a uniformly random orthonormal frame: the mean of their squared lengths, times d, is an
-    unbiased estimate of the block's squared norm, with the error of a sample without replacement.
+    Fewer than all directions are a uniformly random orthonormal frame: the mean of their squared lengths, times d, is
+    an unbiased estimate of the block's squared norm, with the error of a sample without replacement.
     """
     n_tokens, width = x.shape
     parts = torch.arange(n_tokens * n_directions).split(max(1, chunk_elements // x.numel()))

@@ -96,6 +96,10 @@ def _find_family(hf_config: HFConfig) -> tuple[HFModelFamily, str]:
     family = next((family for family in HF_FAMILIES if family.model_type == model_type), None)
     if family is None:
         supported = ", ".join(family.name for family in HF_FAMILIES)
+        if model_type is None:
+            raise CheckpointError(
+                f"{hf_config.path}: no model_type; expected that of a Hugging Face model: {supported}"
+            )
         named = model_type if classes[0] is None else f"{classes[0]} of model_type {model_type}"
         raise CheckpointError(f"{hf_config.path}: {named} is not supported; supported: {supported}")
     known = list(family.architectures)

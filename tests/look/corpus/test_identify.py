@@ -262,7 +262,9 @@ def several(lengths: list[int], **shape: object) -> list[LookTarget]:
 
     def subject(length: int) -> LookTarget:
         ids = [5 if place % 2 else generator.randrange(6, 20) for place in range(length - 1)]
-        rows, target_in = (sentences_to_rows([ids], **marks, pad_id=PAD) for marks in ({"after": EOS}, {"before": SOS}))
+        rows, target_in = (
+            sentences_to_rows([ids], **marks, pad_id=PAD) for marks in ({"suffix_id": EOS}, {"prefix_id": SOS})
+        )
         sides = {
             "encoder": Side([f"t{i}" for i in [*ids, EOS]], [], "source_embedding.out"),
             "decoder": Side([f"t{i}" for i in [SOS, *ids]], [], "target_embedding.out"),

@@ -67,7 +67,7 @@ def test_evidence_equals_the_definition(model: Any) -> None:
 
     with torch.no_grad():
         h, k = (
-            network(inputs_to_rows([frame.around(tokenizer.encode(text))], frame.pad))[0].double()
+            network(inputs_to_rows([frame.wrap(tokenizer.encode(text))], frame.pad_id))[0].double()
             for text in (ONE, OTHER)
         )
     u, v = h.mean(0), k.mean(0)
@@ -183,12 +183,12 @@ def test_texts_that_cannot_be_compared(model: Any) -> None:
         with pytest.raises(InputError, match=message):
             model.senses("cat", texts)
     for word in ("", "two words"):
-        with pytest.raises(InputError, match=f"one word is looked for; found '{word}'; give one"):
+        with pytest.raises(InputError, match=f"expected one word, found '{word}'; give one"):
             model.senses(word, [ONE, OTHER])
 
 
 def test_the_first_of_many_occurrences(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(model.senses("cat", [ONE] * 9, most=5).occurrences) == 5
+    assert len(model.senses("cat", [ONE] * 9, max_occurrences=5).occurrences) == 5
     assert "'cat' occurs more often; the first 5 times are taken" in capsys.readouterr().err
-    assert len(model.senses("cat", [ONE] * 5, most=5).occurrences) == 5
+    assert len(model.senses("cat", [ONE] * 5, max_occurrences=5).occurrences) == 5
     assert capsys.readouterr().err == ""

@@ -103,8 +103,8 @@ def test_a_curve_is_the_mean_of_its_bin_and_its_interval() -> None:
 
 def test_lines_are_a_table_by_length(found: IdentifiabilitySurvey) -> None:
     lines = list(found.summary_lines())
-    assert lines[0] == "encoder: values are 4 wide; more keys than that are not identifiable"
-    assert lines[1].split() == ["keys", "texts", "correlation", "not", "shown"]
+    assert lines[0] == "encoder: values have 4 dimensions; with more keys weights are not identifiable"
+    assert lines[1].split() == ["keys", "texts", "correlation", "no", "effect"]
     kind = found.kinds["encoder"]
     assert lines[2].split() == ["2", "1", "1.0000", "0.0%"]
     last = kind.keys == 12

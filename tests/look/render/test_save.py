@@ -67,7 +67,10 @@ def test_saved_files_equal_the_renderers_output(tmp_path: Path) -> None:
         ("no/look.json", "no/look.json: cannot be written: no directory no; make it first"),
         ("file/look.json", "file/look.json: cannot be written: no directory file; make it first"),
         ("folder.json", "folder.json: cannot be written: is a directory; name a file in it"),
-        ("y" * 300 + ".json", "y" * 300 + ".json: cannot be written (File name too long); make room, or choose another path"),
+        (
+            "y" * 300 + ".json",
+            "y" * 300 + ".json: cannot be written (File name too long); make room, or choose another path",
+        ),
     ],
 )
 def test_an_unwritable_path_is_refused_before_computing(
@@ -84,7 +87,8 @@ def test_an_unwritable_path_is_refused_before_computing(
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a directory that nobody can write to")
 def test_a_directory_that_nobody_can_write_to() -> None:
-    with pytest.raises(InputError, match=r"^/sys/kernel/look.json: cannot be written \(.*\); make room, or choose another path$"):
+    message = r"^/sys/kernel/look.json: cannot be written \(.*\); make room, or choose another path$"
+    with pytest.raises(InputError, match=message):
         save_view(not_asked, "/sys/kernel/look.json")
 
 
@@ -115,7 +119,8 @@ def test_a_full_disk_leaves_the_previous_file(suffix: str, tmp_path: Path, monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\); make room, or choose another path$"):
+    message = r"cannot be written \(No space left on device\); make room, or choose another path$"
+    with pytest.raises(InputError, match=message):
         save_view(one_view, path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]

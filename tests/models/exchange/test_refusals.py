@@ -61,6 +61,7 @@ ACTIVATIONS = '"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"'
             f"T5ForConditionalGeneration of model_type t5 is not supported; supported: {FAMILIES}",
         ),
         ({"model_type": "mamba", "architectures": None}, f"mamba is not supported; supported: {FAMILIES}"),
+        ({"model_type": None}, f"no model_type; expected that of a Hugging Face model: {FAMILIES}"),
         ({"architectures": ["BertForMultipleChoice"]}, f"BertForMultipleChoice is not supported; supported: {BERTS}"),
         ({"architectures": "BertModel"}, 'architectures: expected a list of names, found "BertModel"'),
         (

@@ -61,7 +61,8 @@ def describe_signs(array: ViewArray) -> str:
 def axis_labels(view_data: ViewData, axis: Axis, length: int = 0) -> list[str]:
     """Return the labels along an axis, shortened; numbered names (look/corpus/senses.py) stay whole."""
     labels = view_data.display_labels(axis, length)
-    return labels if are_numbered(labels) else [truncate(name, MAX_LABEL_LENGTH) for name in labels]
+    max_length = 2 * MAX_LABEL_LENGTH if axis.predicts_next else MAX_LABEL_LENGTH
+    return labels if are_numbered(labels) else [truncate(name, max_length) for name in labels]
 
 
 def are_numbered(labels: Sequence[str]) -> bool:

@@ -1,0 +1,150 @@
+"""An encoder that labels words: parts of speech, entities, or any other label per word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from regard.api.inputs import check_texts, split_columns, split_data
+from regard.api.model import TokenIds
+from regard.api.text_encoder import TextEncoder
+from regard.data.batches import SegmentedRows
+from regard.data.buckets import buffered_read
+from regard.errors import InputError
+from regard.look.compute.look_target import LookTarget
+from regard.runs.recipe import RunConfig
+from regard.tasks import Task
+from regard.tasks.tag import TaggedWord, TaggingTask
+from regard.text.special_tokens import EncodedInput
+from regard.text.words import find_whitespace_words, find_words
+
+
+class Tagger(TextEncoder):
+    """An encoder that labels words.
+
+    Example:
+        >>> model = regard.Tagger.load("runs/pos")
+        >>> model.tag("The plane lands in Tokyo.")[0].label
+    """
+
+    def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
+        super().__init__(path, run_config, task, network, device)
+        assert isinstance(task, TaggingTask)
+        self.task = task
+
+    def _describe(self) -> list[str]:
+        return [f"{len(self.task.labels)} labels"]
+
+    @overload
+    def tag(self, text: str, *, split: bool = False) -> list[TaggedWord]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def tag(self, text: Sequence[str], *, split: bool = False) -> list[list[TaggedWord]]: ...
+
+    def tag(self, text: str | Sequence[str], *, split: bool = False) -> list[TaggedWord] | list[list[TaggedWord]]:
+        """Label the words of a text, or of each text of a list.
+
+        Args:
+            text: A text, or a list of texts. An empty text has no words.
+            split: Split words at white space only; by default punctuation is separated too.
+
+        Returns:
+            For one text a list of `TaggedWord`: `word`, `label`, `probability`, `start` and `end` (its characters in
+            the text). For a list of texts, a list of such lists, in the same order.
+
+        Example:
+            >>> [(each.word, each.label) for each in model.tag("The plane lands in Tokyo.")]
+        """
+        tagged = list(self.tag_iterable([text] if isinstance(text, str) else text, split=split))
+        return tagged[0] if isinstance(text, str) else tagged
+
+    def tag_words(self, words: Sequence[str]) -> list[TaggedWord]:
+        """Label given words.
+
+        Args:
+            words: The words of one sentence.
+
+        Returns:
+            The words as `tag` returns them; `start` and `end` are those of the words joined by single spaces.
+        """
+        return self.task.tag_words(self.network, [list(check_texts(words))], self.device)[0]
+
+    def tag_iterable(self, texts: Iterable[str], *, split: bool = False) -> Iterator[list[TaggedWord]]:
+        """Label the words of texts from an iterable of any length, also an endless one.
+
+        Texts are read 1,024 at a time; nothing more is held in memory.
+
+        Args:
+            texts: Texts.
+            split: Split words at white space only, as in `tag`.
+
+        Yields:
+            The labelled words of each text, as `tag` returns them.
+        """
+        splitter = find_whitespace_words if split else find_words
+        for batch in buffered_read(check_texts(texts)):
+            yield from self.task.tag_texts(self.network, batch, self.device, splitter)
+
+    def _encode_texts(self, example: Sequence[str]) -> list[TokenIds]:
+        """Return the ids of each text, encoded word by word as for tagging."""
+        return [list(chain.from_iterable(self.task.tokenizer.encode_words(_split_words(text)))) for text in example]
+
+    def _encode_look_input(self, text: str, pair: str | None) -> EncodedInput:
+        if pair is not None:
+            raise InputError("a tagger reads single texts; leave out: pair")
+        return super()._encode_look_input(text, pair)
+
+    def _describe_prediction(self, text: str, pair: str | None) -> dict[str, object]:
+        return {"said": " ".join(f"{each.word}/{each.label}" for each in self.tag(text))}
+
+    def evaluate(
+        self, data: str | Sequence[str], *, columns: str | Sequence[str] = (), skip_empty: bool = False
+    ) -> dict[str, Any]:
+        """Score the model on labelled words.
+
+        Args:
+            data: A file, or several: CoNLL, CoNLL-U or JSONL, also compressed.
+            columns: The column of the labels, by name or number; by default the one the model was trained on.
+            skip_empty: Leave out sentences without words, and count them, instead of refusing the file.
+
+        Returns:
+            A dict with task, n (sentences), words, accuracy and, for entities, strict precision, recall and F1, also
+            of each type of entity.
+        """
+        names = split_columns(columns) or self.config.data.columns
+        return self.task.evaluate(self.network, split_data(data), names, skip_empty, self.device)
+
+    def _add_prediction(self, target: LookTarget, rows: SegmentedRows, text: str) -> LookTarget:
+        """Predict the most likely label of each word at its first subword."""
+        words, n_tokens = _split_words(text), rows.ids.shape[1]
+        ((_, encoded),) = self.task.encode_windows([words], n_tokens)
+        first = torch.tensor([position for _, position in encoded.word_positions], device=self.device)
+
+        def head(hidden: Float[Tensor, "1 T D"]) -> Float[Tensor, "1 O C"]:
+            logits: Tensor = self.network.heads["tags"](hidden[:, first])
+            return logits
+
+        with torch.inference_mode():
+            predicted: Int[Tensor, " O"] = head(self.network(rows))[0].argmax(-1)
+        labels = [self.task.labels.names[label] for label in predicted.tolist()]
+        return replace(
+            target,
+            head=head,
+            predicted_ids=predicted,
+            output_labels=tuple(f"{word}/{label}" for word, label in zip(words, labels, strict=True)),
+            output_side="tagged",
+            output_token_weights=lambda: one_hot(first, n_tokens),
+        )
+
+
+def _split_words(text: str) -> list[str]:
+    """Return the words of plain text as they are tagged."""
+    return [text[start:end] for start, end in find_words(text)]
