@@ -35,7 +35,7 @@ def write_full_rows(folder: Path, task: LanguageModelTask, options: argparse.Nam
     rng = np.random.default_rng(0)
     n_texts, n_tokens = 40 * options.rows * options.texts, options.length // options.texts + 1
     texts = [rng.integers(1, options.vocabulary, n_tokens).tolist() for _ in range(n_texts)]
-    return write_store(folder, task, [texts], task.stored_value_limit)
+    return write_store(folder, task, [texts])
 
 
 def sample_batch(options: argparse.Namespace) -> peers.PeerBatch:

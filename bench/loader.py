@@ -22,10 +22,11 @@ import torch
 from synthetic_lengths import sample_pair_lengths
 
 from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch
+from regard.data.columns import EncodedChunk, TokenColumnSpec
 from regard.data.order import Cursor, Order, PackedOrder
 from regard.data.packing import pack
 from regard.data.prefetch import Prefetcher
-from regard.data.store import EncodedChunk, TokenStore
+from regard.data.store import TokenStore
 from regard.text.tokenizer import EOS, PAD, SEQ2SEQ_SPECIAL_TOKENS, SOS
 
 VOCABULARY_SIZE, CHUNK_SIZE = 32_000, 4096
@@ -79,8 +80,8 @@ def bench_packing(pool_sizes: Sequence[int], width: int, rounds: int) -> None:
 def write_store(folder: Path, lengths: np.ndarray) -> TokenStore:
     """Write the store and print the speed."""
     start = time.perf_counter()
-    chunks = sample_chunks(lengths)
-    store = TokenStore.write(folder, SIDES, chunks, vocabulary_size=VOCABULARY_SIZE, fingerprint="bench")
+    chunks, specs = sample_chunks(lengths), [TokenColumnSpec(side, VOCABULARY_SIZE) for side in SIDES]
+    store = TokenStore.write(folder, specs, chunks, fingerprint="bench")
     speed = int(lengths.sum()) / (time.perf_counter() - start)
     print(f"write {len(store):>6,} pairs   {speed:>12,.0f} tokens/s   sampling the tokens included")
     return store

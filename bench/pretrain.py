@@ -40,7 +40,7 @@ def write_full_rows(folder: Path, task: PretrainingTask, n_rows: int, length: in
     texts = [
         task.template.wrap(rng.integers(first, task.vocabulary_size, length - 2).tolist()).ids for _ in range(n_rows)
     ]
-    return write_store(folder, task, [texts, [[length]] * n_rows, [[1]] * n_rows], task.stored_value_limit)
+    return write_store(folder, task, [texts, [length] * n_rows, [1] * n_rows])
 
 
 def sample_masked_batch(n_rows: int, length: int, vocabulary_size: int, device: str) -> peers.PeerBatch:

@@ -37,11 +37,9 @@ def build_tokenizer(special_tokens: Sequence[str], vocabulary_size: int) -> Toke
     return Tokenizer(rust)
 
 
-def write_store(folder: Path, task: Task, columns: Sequence[Any], vocabulary_size: int) -> TokenStore:
+def write_store(folder: Path, task: Task, columns: Sequence[Any]) -> TokenStore:
     """Write encoded examples, one sequence of them per column of the task, to a store on disk."""
-    return TokenStore.write(
-        folder, task.store_columns, [list(columns)], vocabulary_size=vocabulary_size, fingerprint=""
-    )
+    return TokenStore.write(folder, task.store_columns, [list(columns)], fingerprint="")
 
 
 def train_regard(

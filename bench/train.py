@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     task = build_task(options.vocabulary)
     sentences = sample_sentences(options.pairs, options.vocabulary, options.mean)
     with TemporaryDirectory() as folder:
-        store = write_store(Path(folder), task, sentences, options.vocabulary)
+        store = write_store(Path(folder), task, sentences)
         for size in options.batch_tokens:
             rounds = harness.time_warm_rounds(build_contenders(config, task, store, options, size), options)
             title = f"{options.preset}, {size:,} tokens per batch, {options.device}, median of {options.rounds} rounds"

@@ -137,12 +137,17 @@ def _device_option(device: str) -> str:
     return "" if device == "auto" else f" --device {shlex.quote(device)}"
 
 
-def _describe_scored_data(run: TrainingRun) -> str:
-    """Name the examples that the score was measured on."""
-    task, n_valid = run.prepared.task, len(run.prepared.valid_store)
-    if task.max_scored_examples is not None and task.max_scored_examples < n_valid:
-        return f"{task.max_scored_examples:,} of {n_valid:,} {task.unit} for validation"
-    return "the validation data"
+def _format_final_score(run: TrainingRun, values: dict[str, Any]) -> str:
+    """Return the score of the best weights: on all validation examples, and on the sample that chose them."""
+    prepared, task, metric = run.prepared, run.prepared.task, run.prepared.task.validation_metric
+    best = f"{metric.title} {values[metric.key]:.4g}"
+    if task.max_scored_examples is None or metric.key.startswith("valid_"):  # of all examples at each validation
+        return f"{best} on the validation data"
+    on_all = f"on all {len(prepared.all_scored_examples):,} {task.example_unit}"
+    if "final" not in values:
+        return f"{best} {on_all}"
+    sample = f"{values[metric.key]:.4g} on the sample of {len(prepared.scored_examples):,}"
+    return f"{metric.title} {values['final'][metric.key]:.4g} {on_all} ({sample})"
 
 
 def _describe_result(run: TrainingRun, last_event: TrainingEvent) -> str:
@@ -154,8 +159,7 @@ def _describe_result(run: TrainingRun, last_event: TrainingEvent) -> str:
     if values[metric.key] is None:
         return f"done: no score, for no validation gave a number; the weights are those of step {last_event.step:,}"
     weights = f"the average of {values['averaged']} snapshots" if values["averaged"] else "one checkpoint"
-    score = f"{metric.title} {values[metric.key]:.4g}"
-    return f"done: {score} on {_describe_scored_data(run)}, {weights} at step {values['step']:,}"
+    return f"done: {_format_final_score(run, values)}, {weights} at step {values['step']:,}"
 
 
 def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> None:

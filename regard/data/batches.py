@@ -21,10 +21,11 @@ import torch
 from jaxtyping import Bool, Int, Integer, Shaped
 from torch import Tensor
 
+from regard.data.columns import Column
 from regard.data.lm_windows import LanguageModelWindows
 from regard.data.order import Placement
 from regard.data.packing import concatenate_ranges
-from regard.data.store import Column, TokenStore
+from regard.data.store import TokenStore
 from regard.nn import IGNORE
 
 TensorDataclassT = TypeVar("TensorDataclassT", bound="TensorDataclass")
@@ -125,15 +126,15 @@ def build_seq2seq_batch(
 
 
 def build_segmented_rows(
-    column: Column, token_type_boundary: Column, placement: Placement, width: int, *, pad_id: int
+    column: Column, token_type_boundary: Int[np.ndarray, " items"], placement: Placement, width: int, *, pad_id: int
 ) -> SegmentedRows:
     """Build the rows of texts with their special tokens and token types.
 
     `token_type_boundary` holds one number for each text: how many of its ids have token type 0.
     """
     rows = build_rows(column, placement, width, pad_id=pad_id)
-    boundaries = token_type_boundary.ids[token_type_boundary.offsets[placement.items]].astype(np.int32)
-    boundary = _scatter_into_rows(np.repeat(boundaries, column.lengths[placement.items]), rows.segment.numpy() > 0, 0)
+    boundaries = np.repeat(token_type_boundary[placement.items], column.lengths[placement.items])
+    boundary = _scatter_into_rows(boundaries, rows.segment.numpy() > 0, 0)
     return SegmentedRows(
         rows.ids, rows.segment, rows.position, ((rows.position >= boundary) & (rows.segment > 0)).int()
     )

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import filterfalse, islice
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Integer
 
+from regard.data.columns import ColumnSpec, EncodedChunk
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
-from regard.progress import track, track_file_reading
+from regard.progress import track, track_file_reading, warn
 from regard.text.files import STDIN, check_readable, file_format
 from regard.text.fingerprints import fingerprint_files, hash_text
 
@@ -33,6 +34,9 @@ ENCODING_CHUNK_SIZE = 4096
 
 MAX_HELD_OUT = 1000
 """Examples held out for validation if no validation files are given, at most; never more than one in twenty."""
+
+HELD_OUT_RATIO = 20
+"""One in so many examples, or lines, is held out for validation."""
 
 MIN_ROW_WIDTH = 8
 """Positions of the narrowest rows."""
@@ -81,13 +85,24 @@ def collect_statistics(examples: Iterable[Example], file_sizes: Mapping[Path, in
 
 def make_held_out_filter(statistics: CorpusStatistics, unit: str = "examples") -> Callable[[Example], bool]:
     """Return a predicate for the held-out examples: by the hash of the first text, so equal sources stay together."""
-    n_held_out = min(MAX_HELD_OUT, statistics.n_examples // 20)
+    n_held_out = min(MAX_HELD_OUT, statistics.n_examples // HELD_OUT_RATIO)
     if n_held_out == 0:
         raise ConfigError(
             f"{unit}: only {statistics.n_examples}, too few to hold some out for validation; pass --valid with files"
         )
     limit = int(np.partition(statistics.hashes, n_held_out - 1)[n_held_out - 1])
     return lambda example: hash_text(example[0]) <= limit
+
+
+def slice_lines(examples: Iterable[Example], start: int, stop: int | None = None) -> Iterator[Example]:
+    """Yield the documents cut down to the lines from `start` to `stop`, which are counted over all documents."""
+    n_before = 0
+    for (text,) in examples:
+        lines = text.split("\n")
+        end = len(lines) if stop is None else max(0, stop - n_before)
+        if kept := lines[max(0, start - n_before) : end]:
+            yield ("\n".join(kept),)
+        n_before += len(lines)
 
 
 @dataclass(frozen=True)
@@ -102,10 +117,16 @@ class RereadableTexts:
 
 @runtime_checkable
 class ExampleReader(Protocol):
-    """A reader of examples from files: a task class, or an object it makes; `unit` names the examples in messages."""
+    """A reader of examples from files; `unit` names the examples in messages.
+
+    Where `examples_have_lines`, they are documents, of which the last lines are held out if there are few documents.
+    """
 
     @property
     def unit(self) -> str: ...
+
+    @property
+    def examples_have_lines(self) -> bool: ...
 
     def paths(self, data: Sequence[str]) -> list[Path]: ...
 
@@ -147,9 +168,11 @@ class Corpus:
 
     def valid_examples(self) -> Iterator[Example]:
         """Return the validation examples: of the validation files, or held out."""
-        return (
-            self._read_examples(self.data.valid) if self.data.valid else filter(self._is_held_out, self._read_sources())
-        )
+        if self.data.valid:
+            return self._read_examples(self.data.valid)
+        if self._first_held_out_line is not None:
+            return slice_lines(self._read_sources(), self._first_held_out_line)
+        return filter(self._is_held_out, self._read_sources())
 
     def train_texts(self, *columns: int) -> RereadableTexts:
         """Return the training texts of these columns, of at most `MAX_TOKENIZER_EXAMPLES` examples spread evenly."""
@@ -176,11 +199,29 @@ class Corpus:
         return {file: file.stat().st_size for file in files}
 
     @cached_property
+    def _first_held_out_line(self) -> int | None:
+        """The line from which on text is held out, where there are too few documents to hold out whole ones."""
+        n_documents = self.statistics.n_examples
+        if not self.reader.examples_have_lines or self.data.weights or n_documents >= HELD_OUT_RATIO:
+            return None
+        n_lines = sum(text.count("\n") + 1 for (text,) in self._read_sources())
+        n_held_out = min(MAX_HELD_OUT, n_lines // HELD_OUT_RATIO)
+        if n_held_out == 0:
+            return None
+        few, last = f"{self.reader.unit}: only {n_documents}", f"the last {n_held_out:,} of {n_lines:,} lines"
+        warn(f"{few}; {last} are held out for validation; pass --valid with files to choose others")
+        return n_lines - n_held_out
+
+    @cached_property
     def _is_held_out(self) -> Callable[[Example], bool]:
         return make_held_out_filter(self.statistics, self.reader.unit)
 
     def _exclude_held_out(self, examples: Iterator[Example]) -> Iterator[Example]:
-        return examples if self.data.valid else filterfalse(self._is_held_out, examples)
+        if self.data.valid:
+            return examples
+        if self._first_held_out_line is not None:
+            return slice_lines(examples, 0, self._first_held_out_line)
+        return filterfalse(self._is_held_out, examples)
 
     def _read_sources(self, repeats: Sequence[int] | None = None) -> Iterator[Example]:
         """Yield the examples of the training sources, each source read on its own and as often as `repeats` says.
@@ -198,11 +239,12 @@ class Corpus:
 
 @runtime_checkable
 class ExampleEncoder(Protocol):
-    """An encoder of examples into token ids: a task."""
+    """An encoder of examples into the entries of a store: a task."""
 
-    store_columns: ClassVar[tuple[str, ...]]
+    @property
+    def store_columns(self) -> Sequence[ColumnSpec]: ...
 
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]: ...
+    def encode(self, examples: Sequence[Example]) -> EncodedChunk: ...
 
 
 def write_store(
@@ -210,7 +252,6 @@ def write_store(
     examples: Iterable[Example],
     encoder: ExampleEncoder,
     *,
-    vocabulary_size: int,
     fingerprint: str,
     expected_digest: str = "",
     total: int | None = None,
@@ -221,7 +262,6 @@ def write_store(
         path,
         encoder.store_columns,
         encoded,
-        vocabulary_size=vocabulary_size,
         fingerprint=fingerprint,
         expected_digest=expected_digest,
     )

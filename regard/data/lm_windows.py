@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from regard.data.columns import Column
 from regard.data.packing import concatenate_ranges
-from regard.data.store import Column, TokenStore
+from regard.data.store import TokenStore
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 """The fractional parts of its multiples are evenly spread (a low-discrepancy sequence)."""

@@ -1,90 +1,77 @@
-"""Token ids on disk, memory-mapped: corpora may be larger than memory, and are tokenized once.
+"""Token ids and labels on disk, memory-mapped: corpora may be larger than memory, and are tokenized once.
 
-A store is a directory: per column one flat file of ids and one of offsets, and a manifest that is written last.
-It knows numbers only: no text, no special tokens. Tasks write it from tokenized examples and read it through
-`order.py` (the lengths) and `batches.py` (the ids). A store that is damaged or was made from other files counts
-as absent: `TokenStore.open` gives None and the caller writes it anew; the digest of the ids tells whether that came
-to the same.
+A store is a directory: the files of its columns (columns.py) and a manifest that is written last. It knows numbers
+only: no text, no special tokens. Tasks write it from tokenized examples and read it through `order.py` (the lengths)
+and `batches.py` (the ids). A store that is damaged, of another format or made from other files counts as absent:
+`TokenStore.open` returns None and the caller writes it anew; the digest tells whether the new one holds the same.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Integer
+from jaxtyping import Int
 
+from regard.data.columns import (
+    Column,
+    ColumnSpec,
+    ColumnWriter,
+    EncodedChunk,
+    Scalars,
+    choose_token_dtype,
+    map_column,
+)
 from regard.disk import fsync_path, write_json
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Format 1, of version 0.1, held token ids alone; labels were ids there, so the digests of labelled data differ."""
 MANIFEST_FILE = "manifest.json"
 STALE_SECONDS = 3600.0
-"""A directory of unfinished writing that nobody has touched for so long was left by a killed process."""
-
-EncodedChunk = Sequence[Sequence[Sequence[int]]]
-"""Some consecutive examples: for each column, one list of ids per example."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """The ids of one side of every example, laid end to end; `offsets` has one entry more than examples."""
-
-    ids: Integer[np.ndarray, " tokens"]
-    offsets: Int[np.ndarray, " ends"]
-
-    @classmethod
-    def from_sentences(cls, sentences: Sequence[Sequence[int]], dtype: str = "int32") -> Column:
-        """A column in memory."""
-        offsets = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
-        return cls(np.fromiter(chain.from_iterable(sentences), dtype, count=int(offsets[-1])), offsets)
-
-    @cached_property
-    def lengths(self) -> Int[np.ndarray, " items"]:
-        return np.diff(self.offsets).astype(np.int32)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, item: int) -> Integer[np.ndarray, " length"]:
-        return self.ids[self.offsets[item] : self.offsets[item + 1]]
+"""Seconds after which a temporary directory that nobody writes to counts as left by a killed process."""
 
 
 class DigestMismatchError(Exception):
-    """What was to be written is not what was expected; the store that was there stays."""
+    """The data to be written is not what was expected; the store at the path stays."""
 
 
 class TokenStore:
-    """Columns of token ids, one entry per example in each; stores of equal digest hold the same, "" is unknown."""
+    """Columns of token ids, labels and numbers; stores of equal digest hold the same, "" is an unknown digest."""
 
-    def __init__(self, path: Path, columns: dict[str, Column], digest: str = "") -> None:
+    def __init__(self, path: Path, columns: Mapping[str, Column | Scalars], digest: str = "") -> None:
         self.path, self.columns, self.digest = path, columns, digest
-        self.window_cache: dict[tuple[str, int], Any] = {}  # what windows.py works out from it
+        self.window_cache: dict[tuple[str, int], Any] = {}  # filled by lm_windows.py
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def __getitem__(self, column: str) -> Column:
-        return self.columns[column]
+    def __getitem__(self, name: str) -> Column:
+        """Return a column of tokens, or of labels of tokens."""
+        column = self.columns[name]
+        assert isinstance(column, Column), f"{name}: one number per example; read it with values()"
+        return column
+
+    def values(self, name: str) -> Scalars:
+        """Return a column of one number per example."""
+        column = self.columns[name]
+        assert not isinstance(column, Column), f"{name}: a column of sequences"
+        return column
 
     @property
     def purpose(self) -> str:
-        """What it serves to do, "train" or "validate", for messages."""
+        """The use of the store, "train" or "validate", for messages."""
         return "validate" if "valid" in self.path.name else "train"
 
     def lengths(self, *columns: str, n_special_tokens: int = 0) -> Int[np.ndarray, "items sides"]:
-        """What each example takes in a row, one side per column, with `extra` positions for special tokens."""
+        """Return the positions each example takes in a row, one side per column, special tokens included."""
         sides = np.empty((len(self), len(columns)), dtype=np.int32)
         for side, column in enumerate(columns):
             np.add(self[column].lengths, n_special_tokens, out=sides[:, side])
@@ -92,118 +79,77 @@ class TokenStore:
 
     @classmethod
     def open(cls, path: Path, fingerprint: str) -> TokenStore | None:
-        """The store at that path, or None if there is none, or it is damaged, or it has another fingerprint."""
+        """Return the store at the path; None if it is absent, damaged, or of another format or fingerprint."""
         try:
             manifest = cls.read_manifest(path)
             if (manifest["format"], manifest["fingerprint"]) != (FORMAT_VERSION, fingerprint):
                 return None
-            examples, dtype = manifest["examples"], manifest["dtype"]
-            columns = {name: _map_column(path, name, examples, n, dtype) for name, n in manifest["columns"].items()}
+            n_examples = manifest["examples"]
+            columns = {name: map_column(path, name, n_examples, entry) for name, entry in manifest["columns"].items()}
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
         return cls(path, columns, manifest.get("digest", ""))
 
     @staticmethod
     def read_manifest(path: Path) -> dict[str, Any]:
-        """What the store at that path says of itself, whether or not the rest of it is whole; {} if nothing."""
+        """Return the manifest of the store at the path, of any format, whether or not its files are whole; or {}."""
         try:
-            found = json.loads((path / MANIFEST_FILE).read_text(encoding="utf-8"))
+            manifest = json.loads((path / MANIFEST_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return manifest if isinstance(manifest, dict) else {}
 
     @classmethod
     def write(
         cls,
         path: Path,
-        columns: Sequence[str],
+        columns: Sequence[ColumnSpec],
         chunks: Iterable[EncodedChunk],
         *,
-        vocabulary_size: int,
         fingerprint: str,
         expected_digest: str = "",
     ) -> TokenStore:
-        """A new store in place of whatever is at the path; it appears there complete or not at all.
+        """Write a store in place of whatever is at the path; it appears there complete or not at all.
 
-        Where a digest is expected, only what has it takes the place; else `OtherIds`.
+        Where a digest is expected and the data has another, raise `DigestMismatchError`.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(path)
-        aside = _make_temporary_directory(path)
+        temporary = _make_temporary_directory(path)
         try:
-            manifest = _write_columns(aside / "new", columns, chunks, vocabulary_size)
+            manifest = _write_columns(temporary / "new", columns, chunks)
             if expected_digest and manifest["digest"] != expected_digest:
                 raise DigestMismatchError(path)
-            _write_manifest(aside / "new", manifest | {"format": FORMAT_VERSION, "fingerprint": fingerprint})
+            write_json(
+                temporary / "new" / MANIFEST_FILE, manifest | {"format": FORMAT_VERSION, "fingerprint": fingerprint}
+            )
             if path.exists():
-                path.rename(aside / "old")
-            (aside / "new").rename(path)
+                path.rename(temporary / "old")
+            (temporary / "new").rename(path)
             fsync_path(path.parent)
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
         store = cls.open(path, fingerprint)
         assert store is not None, f"{path}: written, then not readable"
         return store
 
 
-def _column_paths(directory: Path, column: str) -> tuple[Path, Path]:
-    return directory / f"{column}.ids", directory / f"{column}.offsets"
-
-
-def _map_column(path: Path, name: str, n_examples: int, n_tokens: int, dtype: str) -> Column:
-    ids_path, offsets_path = _column_paths(path, name)
-    column = Column(_memory_map(ids_path, n_tokens, dtype), _memory_map(offsets_path, n_examples + 1, "int64"))
-    if column.offsets[0] != 0 or column.offsets[-1] != n_tokens:
-        raise ValueError(f"{offsets_path}: does not fit its ids")
-    return column
-
-
-def _memory_map(path: Path, count: int, dtype: str) -> np.ndarray:
-    if path.stat().st_size != count * np.dtype(dtype).itemsize:
-        raise ValueError(f"{path}: not the size the manifest says")
-    if count == 0:
-        return np.empty(0, dtype)  # an empty file cannot be mapped
-    return np.memmap(path, dtype, mode="r", shape=(count,)).view(np.ndarray)
-
-
-def _write_columns(
-    directory: Path, names: Sequence[str], chunks: Iterable[EncodedChunk], vocabulary_size: int
-) -> dict[str, Any]:
-    """The files of all columns, chunk by chunk, and what the manifest says of them."""
-    dtype = "uint16" if vocabulary_size <= 1 << 16 else "uint32"
+def _write_columns(directory: Path, specs: Sequence[ColumnSpec], chunks: Iterable[EncodedChunk]) -> dict[str, Any]:
+    """Write the files of all columns, chunk by chunk; return what the manifest says of them."""
     directory.mkdir()
     with ExitStack() as stack:
-        files = [[stack.enter_context(path.open("wb")) for path in _column_paths(directory, name)] for name in names]
-        examples, tokens = 0, [0] * len(names)
-        hashes = [hashlib.blake2b(digest_size=16) for _ in (*names, *names)]
-        for _, offsets in files:
-            offsets.write(np.zeros(1, dtype=np.int64).data)
+        dtype = choose_token_dtype(specs)
+        writers = [ColumnWriter(directory, spec, dtype, stack) for spec in specs]
         for chunk in chunks:
-            sides = [Column.from_sentences(sentences, dtype) for sentences in chunk]
-            assert [len(side) for side in sides] == [len(sides[0])] * len(names), "columns of unequal length"
-            for i, side in enumerate(sides):
-                top = side.ids.max(initial=0)
-                assert top < vocabulary_size, f"id {top} in a vocabulary of {vocabulary_size}"
-                written = side.ids.data, (side.offsets[1:] + tokens[i]).data
-                for part, file, seen in zip(written, files[i], hashes[2 * i : 2 * i + 2], strict=True):
-                    file.write(part)
-                    seen.update(part)
-                tokens[i] += len(side.ids)
-            examples += len(sides[0])
-        for file in chain.from_iterable(files):
-            _fsync(file)
-    digest = hashlib.blake2b(b"".join(seen.digest() for seen in hashes), digest_size=16).hexdigest()
-    sizes = dict(zip(names, tokens, strict=True))
-    return {"examples": examples, "dtype": dtype, "columns": sizes, "digest": digest}
-
-
-def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    write_json(directory / MANIFEST_FILE, manifest)
-
-
-def _fsync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+            for writer, entries in zip(writers, chunk, strict=True):
+                writer.write(entries)
+            counts = [writer.n_examples for writer in writers]
+            assert len(set(counts)) == 1, f"columns of unequal length: {counts}"
+        for writer in writers:
+            writer.close()
+    digest = hashlib.blake2b(b"".join(writer.digest for writer in writers), digest_size=16).hexdigest()
+    columns = {writer.spec.name: writer.describe() for writer in writers}
+    return {"examples": writers[0].n_examples, "columns": columns, "digest": digest}
 
 
 def _make_temporary_directory(path: Path) -> Path:
@@ -211,10 +157,10 @@ def _make_temporary_directory(path: Path) -> Path:
 
 
 def _remove_stale(path: Path) -> None:
-    """Frees the disk of what a killed process left half written; a living one keeps its files fresh."""
-    for aside in path.parent.iterdir():
-        if aside.name.startswith(f".{path.name}.") and aside.suffix == ".partial":
-            with suppress(OSError):  # a living process may just be done with it
-                newest = max(file.stat().st_mtime for file in (aside, *aside.rglob("*")))
+    """Remove what killed processes left half written; the files of a living one are recent."""
+    for temporary in path.parent.iterdir():
+        if temporary.name.startswith(f".{path.name}.") and temporary.suffix == ".partial":
+            with suppress(OSError):  # a living process may be removing it
+                newest = max(file.stat().st_mtime for file in (temporary, *temporary.rglob("*")))
                 if time.time() - newest > STALE_SECONDS:
-                    shutil.rmtree(aside)
+                    shutil.rmtree(temporary)

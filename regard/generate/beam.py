@@ -1,4 +1,4 @@
-"""Beam search, batched over sentences (SPEC 7.3).
+"""Beam search, batched over sentences.
 
 Of every sentence W unfinished continuations live; each step looks at their 2W best extensions, so that the live
 ones never run short when up to W of those end:
@@ -63,7 +63,7 @@ def beam_search(
     beam_width: int,
     alpha: float,
 ) -> list[list[Hypothesis]]:
-    """The finished hypotheses of each sentence, best first, at most `width` each."""
+    """Return the finished hypotheses of each sentence, best first, at most `beam_width` each."""
     beams = _init_beams(max_lengths)
     tokens = torch.full_like(max_lengths, special_tokens.start_id)
     finished: list[list[Hypothesis]] = [[] for _ in max_lengths]
@@ -94,7 +94,7 @@ def _init_beams(max_lengths: Int[Tensor, " B"]) -> _Beams:
 def _find_candidates(
     logits: Float[Tensor, "N V"], beams: _Beams, length: int, special_tokens: SpecialTokens, n_candidates: int
 ) -> _Candidates:
-    """The best extensions of each sentence's beams; at the limit only ``<eos>`` is one.
+    """Return the best extensions of each sentence's beams; at the length limit only ``<eos>`` is one.
 
     The best of a sentence are among the best of each of its beams, so the vocabulary is gone through by row.
     """
@@ -115,7 +115,7 @@ def _find_candidates(
 def _find_top_tokens(
     logits: Float[Tensor, "N V"], special_tokens: SpecialTokens, n_candidates: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The log-probabilities of each row's likeliest tokens, those tokens, and the log-probability of ``<eos>``."""
+    """Return each row's most likely tokens with their log-probabilities, and the log-probability of ``<eos>``."""
     log_probs = compute_log_probs(logits, special_tokens)
     score, token = log_probs.topk(min(n_candidates, log_probs.shape[-1]))
     return score, token, log_probs[:, special_tokens.eos_id]
@@ -137,7 +137,7 @@ def _collect_finished(
 
 
 def _select_next_beams(candidates: _Candidates, eos: int, beam_width: int) -> _Candidates:
-    """The extensions that become the next beams; where too few are left, impossible ones fill the width."""
+    """Return the extensions that become the next beams; where too few are left, impossible ones fill the width."""
     live = candidates.cum_log_prob.masked_fill(candidates.token == eos, -torch.inf)
     total, order = live.topk(min(beam_width, live.shape[1]))
     beam, token, score = (part.gather(1, order) for part in (candidates.beam, candidates.token, candidates.log_prob))
@@ -152,7 +152,7 @@ def _find_unfinished(
     beam_width: int,
     alpha: float,
 ) -> Int[Tensor, " going"]:
-    """The sentences that are not done yet."""
+    """Return the sentences that are not finished yet."""
     going = []
     for b, (sentence, limit, total) in enumerate(
         zip(beams.sentence_index.tolist(), beams.max_length.tolist(), best_cum_log_probs.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""What every search gives back, and how it is scored.
+"""Hypotheses: the result of every search, and its score.
 
     score = sum of log p(token) / ((5 + length) / 6)^alpha        (Wu et al. 2016)
 
@@ -30,7 +30,7 @@ class SpecialTokens(NamedTuple):
 
 @runtime_checkable
 class DecoderStateLike(Protocol):
-    """What a model remembers between steps; the search only says which rows go on."""
+    """The decoder state of a model (its KV cache); the search selects the rows that go on."""
 
     def select(self, rows: Int[Tensor, "B W"]) -> None: ...
 
@@ -49,7 +49,7 @@ class Hypothesis:
 
 
 def compute_log_probs(logits: Float[Tensor, "N V"], special_tokens: SpecialTokens) -> Float[Tensor, "N V"]:
-    """Of each next token, among all of them; then what is never written is made impossible."""
+    """Return the log-probabilities of the next token; those of suppressed tokens are -inf."""
     log_probs = logits.float().log_softmax(-1)
     if special_tokens.suppressed_ids:
         log_probs[:, list(special_tokens.suppressed_ids)] = -torch.inf
@@ -57,14 +57,14 @@ def compute_log_probs(logits: Float[Tensor, "N V"], special_tokens: SpecialToken
 
 
 def length_penalty(length: int, alpha: float) -> float:
-    """``((5 + length) / 6)^alpha``."""
+    """Return ``((5 + length) / 6)^alpha`` (Wu et al. 2016, eq. 14)."""
     return float(((5 + length) / 6) ** alpha)
 
 
 def make_hypothesis(
     ids: Sequence[int], token_scores: Sequence[float], alpha: float, *, is_truncated: bool = False
 ) -> Hypothesis:
-    """A hypothesis with its score."""
+    """Return a hypothesis with its length-normalised score."""
     return Hypothesis(
         tuple(ids), tuple(token_scores), sum(token_scores) / length_penalty(len(ids), alpha), is_truncated
     )

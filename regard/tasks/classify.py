@@ -1,9 +1,8 @@
-"""Classification of texts and of pairs of texts, into classes or onto a scale (SPEC 4.9, 6).
+"""Classification of texts and of pairs of texts, into classes, or regression of a score.
 
-The vector of a text (its first token, the mean, or attention over its tokens) goes through one layer and gets a score
-for each class, or one number, which is learned in deviations from the mean of training and given in its units. A text
-longer than the model is read in overlapping windows: each is an example in training, and what they say is averaged,
-each by its tokens, when the model is used.
+The pooled vector of a text ([CLS], mean, or attention over its tokens) goes through one layer and gets a logit for each
+class, or one standardised score. A text longer than the model is split into overlapping windows: each is an example in
+training; at inference their outputs are averaged, weighted by their number of tokens.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import EncoderBatch, arrange_by_segment
-from regard.data.corpus import Corpus, Example
+from regard.data.columns import ColumnSpec, ScalarColumnSpec
+from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, DataError, InputError
@@ -33,8 +33,8 @@ from regard.nn import IGNORE, Linear, Loss, redundancy_penalty
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     LabelledTask,
+    input_entries,
     max_texts_per_row,
-    read_scalar_column,
     read_stored_inputs,
 )
 from regard.tasks.shared.label_collection import collect_labels, compute_class_weights, describe_invalid_score
@@ -78,7 +78,7 @@ class ClassifyConfig:
 
 @dataclass(frozen=True)
 class Classification:
-    """What is said of a text: the likeliest label with its probability and those of all, or a score."""
+    """The prediction for a text: the most likely label with the probabilities of all labels, or a score."""
 
     label: str
     probability: float
@@ -86,12 +86,30 @@ class Classification:
     score: float | None = None
 
 
+class LabelledReader:
+    """Reader of labelled texts and pairs of texts."""
+
+    unit = "examples"
+    examples_have_lines = False
+
+    @staticmethod
+    def paths(data: Sequence[str]) -> list[Path]:
+        return labelled_paths(data)
+
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        return [[entry] for entry in data]
+
+    @staticmethod
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        return read_labelled_examples(data, columns, skip_empty=skip_empty)
+
+
 class ClassificationTask(LabelledTask):
     """From labelled texts to a classifier."""
 
     name = verb = "classify"
     Config = ClassifyConfig
-    store_columns = ("text", "turn", "label")
 
     def __init__(self, config: ClassifyConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
@@ -105,13 +123,9 @@ class ClassificationTask(LabelledTask):
             return ValidationMetric("spearman", "Spearman correlation", higher_is_better=True)
         return ValidationMetric("accuracy", "accuracy", higher_is_better=True)
 
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        return labelled_paths(data)
-
-    @staticmethod
-    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return read_labelled_examples(data, columns, skip_empty=skip_empty)
+    @classmethod
+    def make_reader(cls, config: ClassifyConfig, data: DataConfig) -> LabelledReader:
+        return LabelledReader()
 
     @classmethod
     def from_corpus(
@@ -122,7 +136,7 @@ class ClassificationTask(LabelledTask):
         pretrained_tokenizer: Tokenizer | None = None,
     ) -> ClassificationTask:
         labels = collect_labels(corpus, is_regression=config.kind == "score")
-        compute_class_weights(config.class_weights, labels)  # a mistake there is said before the work
+        compute_class_weights(config.class_weights, labels)  # a mistake there is outputs before the work
         return cls(
             config,
             pretrained_tokenizer
@@ -135,48 +149,35 @@ class ClassificationTask(LabelledTask):
         pooler = Pooler(config, self.config.pooling, self.config.hops)
         return {"pooler": pooler, "label": Linear(config.d_model, n_outputs)}
 
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        """Every window of every text with its label, or with the halves of its score."""
-        inputs, labels = [], []
-        for number, framed in self.encode_windows([(text, pair) for text, pair, _ in examples], self.max_length):
-            inputs.append(framed)
-            labels.append(self._encode_label(examples[number][2]))
-        return [[each.ids for each in inputs], [[each.token_type_boundary] for each in inputs], labels]
+    @property
+    def store_columns(self) -> tuple[ColumnSpec, ...]:
+        return *self.input_columns, ScalarColumnSpec("label", "int32" if self.config.kind == "classes" else "float32")
+
+    def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
+        """Return every window of every text with the text's class number, or its score."""
+        parse_label = self.labels.index if self.config.kind == "classes" else float
+        windows = list(self.encode_windows([(text, pair) for text, pair, _ in examples], self.max_length))
+        labels = [parse_label(examples[number][2]) for number, _ in windows]
+        return [*input_entries([window for _, window in windows]), labels]
 
     def encode_windows(self, texts: Sequence[TextPair], max_length: int) -> Iterator[tuple[int, EncodedInput]]:
-        """The inputs that texts make, each with the number of its text: one, or windows where it is too long."""
+        """Yield the inputs of texts, each with the index of its text: one, or several windows of a long text."""
         encoded = self.tokenizer.encode_batch([part for pair in texts for part in pair])
         for number, (_, second) in enumerate(texts):
             parts = encoded[2 * number], encoded[2 * number + 1] if second else None
-            yield from ((number, framed) for framed in _wrap_windows(self.template, *parts, max_length))
-
-    def _encode_label(self, label: str) -> list[int]:
-        if self.config.kind == "classes":
-            return [self.labels.index(label)]
-        bits = int(np.float32(label).view(np.uint32))
-        return [bits >> 16, bits & 0xFFFF]
+            yield from ((number, encoded) for encoded in _wrap_windows(self.template, *parts, max_length))
 
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
-        wanted, n_texts = self._read_labels(store, placement.items), max_texts_per_row(placement)
+        values, n_texts = store.values("label")[placement.items], max_texts_per_row(placement)
         if self.config.kind == "classes":
-            labels = arrange_by_segment(wanted, placement, n_texts, IGNORE)
+            labels = arrange_by_segment(values.astype(np.int64), placement, n_texts, IGNORE)
         else:
-            labels = arrange_by_segment(self.labels.scale.standardise(wanted), placement, n_texts, math.nan)
+            labels = arrange_by_segment(self.labels.scale.standardise(values), placement, n_texts, math.nan)
         rows = self.pack_rows(store, placement)
         return EncoderBatch(rows, labels, len(placement.items), int((rows.segment > 0).sum()))
 
-    def _read_labels(self, store: TokenStore, items: Int[np.ndarray, " items"]) -> Shaped[np.ndarray, " items"]:
-        """The labels of stored texts: numbers of classes, or scores."""
-        if self.config.kind == "classes":
-            classes: np.ndarray = read_scalar_column(store, "label", items).astype(np.int64)
-            return classes
-        column = store["label"]
-        high, low = (column.ids[column.offsets[items] + half].astype(np.uint32) for half in (0, 1))
-        scores: np.ndarray = (high << 16 | low).view(np.float32)
-        return scores
-
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
-        """Weighted cross-entropy, or the squared distance from the score, in deviations; and the penalty of hops."""
+        """Return weighted cross-entropy, or squared error of the standardised score, plus the penalty of hops."""
         hidden = model(batch.rows)
         outputs = self.compute_logits(model, hidden, batch.rows, batch.labels.shape[1])
         loss = (self._classification_loss if self.config.kind == "classes" else self._regression_loss)(
@@ -191,34 +192,34 @@ class ClassificationTask(LabelledTask):
     def _compute_hop_redundancy(
         self, model: EncoderModel, hidden: Float[Tensor, "B T D"], batch: EncoderBatch
     ) -> Float[Tensor, ""]:
-        """How much the hops look at the same tokens, over all texts."""
+        """Return the redundancy of the attention hops, summed over texts (Lin et al. 2017, eq. 8)."""
         pooler, own = model.heads["pooler"], make_text_mask(batch.rows, batch.labels.shape[1])
         assert isinstance(pooler, Pooler)
-        found = redundancy_penalty(pooler.pooling.hop_weights(hidden, batch.rows, own).flatten(0, 1))
-        return torch.where(own.any(-1).flatten(), found, 0.0).sum()
+        redundancy = redundancy_penalty(pooler.pooling.hop_weights(hidden, batch.rows, own).flatten(0, 1))
+        return torch.where(own.any(-1).flatten(), redundancy, 0.0).sum()
 
     @staticmethod
     def _regression_loss(outputs: Float[Tensor, "B S 1"], labels: Float[Tensor, "B S"]) -> Loss:
-        there = ~labels.isnan()
-        square = torch.where(there, outputs[..., 0] - labels.nan_to_num(), 0.0).square().sum()
-        return Loss(square, square.detach(), there.sum())
+        is_labelled = ~labels.isnan()
+        square = torch.where(is_labelled, outputs[..., 0] - labels.nan_to_num(), 0.0).square().sum()
+        return Loss(square, square.detach(), is_labelled.sum())
 
     def _classification_loss(self, outputs: Float[Tensor, "B S C"], labels: Int[Tensor, "B S"]) -> Loss:
-        there = labels != IGNORE
+        is_labelled = labels != IGNORE
         log_probs = outputs.float().log_softmax(-1)
         nll = -log_probs.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1)
         weights = torch.tensor(self._class_weights, device=outputs.device)
-        total = torch.where(there, nll * weights[labels.clamp(min=0)], 0.0).sum()
-        return Loss(total, torch.where(there, nll, 0.0).sum().detach(), there.sum())
+        total = torch.where(is_labelled, nll * weights[labels.clamp(min=0)], 0.0).sum()
+        return Loss(total, torch.where(is_labelled, nll, 0.0).sum().detach(), is_labelled.sum())
 
     @staticmethod
     def compute_logits(model: EncoderModel, hidden: Tensor, rows: Any, n_texts: int) -> Float[Tensor, "B S C"]:
-        """What is said of each text: scores of classes, or one in deviations."""
-        found: Tensor = model.heads["label"](model.heads["pooler"](hidden, rows, n_texts))
-        return found
+        """Return the logits of classes, or one standardised score, for each text."""
+        logits: Tensor = model.heads["label"](model.heads["pooler"](hidden, rows, n_texts))
+        return logits
 
     def prepare_for_export(self, model: EncoderModel) -> None:
-        """The scale becomes part of the last layer."""
+        """Fold the mean and deviation of the scores into the last layer."""
         head = model.heads["label"]
         assert isinstance(head, Linear)
         with torch.no_grad():
@@ -226,17 +227,13 @@ class ClassificationTask(LabelledTask):
             head.bias.copy_(self.labels.scale.unstandardise(head.bias))
 
     def compute_validation_metrics(
-        self, model: EncoderModel, store: TokenStore, device: torch.device
+        self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)
-        said, wanted = (
-            self._predict_inputs(model, read_stored_inputs(store, items), device),
-            self._read_labels(store, items),
-        )
-        return self.compute_metrics(said, wanted)
+        outputs = self._predict_inputs(model, read_stored_inputs(store, items), device)
+        return self.compute_metrics(outputs, store.values("label")[items])
 
     def compute_metrics(self, outputs: Float[Tensor, "N C"], gold_labels: np.ndarray) -> dict[str, float]:
-        """The metrics of SPEC 6.4, for outputs beside the labels; of two classes the second is the positive one."""
+        """Return the metrics of outputs against gold labels; of two classes the second is the positive one."""
         if self.config.kind == "score":
             scores = outputs[:, 0].double().numpy()
             return {"pearson": pearson(gold_labels, scores), "spearman": spearman(gold_labels, scores)}
@@ -247,7 +244,7 @@ class ClassificationTask(LabelledTask):
     def _predict_inputs(
         self, model: EncoderModel, inputs: Sequence[EncodedInput], device: torch.device
     ) -> Float[Tensor, "N C"]:
-        """The outputs for each input: probabilities of classes, or a score."""
+        """Return the outputs for each input: probabilities of classes, or a score."""
         found = dict(
             self.forward_batches(model, inputs, lambda h, rows: self.compute_logits(model, h, rows, 1)[:, 0], device)
         )
@@ -255,50 +252,50 @@ class ClassificationTask(LabelledTask):
         return outputs.softmax(-1) if self.config.kind == "classes" else self.labels.scale.unstandardise(outputs)
 
     def classify(self, model: EncoderModel, texts: Sequence[TextPair], device: torch.device) -> list[Classification]:
-        """What the model says of each text, or pair of texts."""
+        """Return the prediction for each text, or pair of texts."""
         return [self._make_classification(row) for row in self.predict(model, texts, device)]
 
     def predict(self, model: EncoderModel, texts: Sequence[TextPair], device: torch.device) -> Float[Tensor, "N C"]:
-        """The outputs for each text, over its windows by their tokens."""
+        """Return the outputs for each text, averaged over its windows, weighted by their number of tokens."""
         for text in texts:
             self.check_paired(*text)
-        most = min(self.config.length, model.config.n_positions)
-        numbered = list(self.encode_windows(texts, most))
-        said = self._predict_inputs(model, [framed for _, framed in numbered], device)
+        max_length = min(self.config.length, model.config.n_positions)
+        numbered = list(self.encode_windows(texts, max_length))
+        outputs = self._predict_inputs(model, [encoded for _, encoded in numbered], device)
         owner = torch.tensor([number for number, _ in numbered])
-        weight = torch.tensor([float(len(framed.ids)) for _, framed in numbered])
+        weight = torch.tensor([float(len(encoded.ids)) for _, encoded in numbered])
         total = torch.zeros(len(texts)).index_add(0, owner, weight)
-        return torch.zeros(len(texts), said.shape[1]).index_add(0, owner, said * weight[:, None]) / total[:, None]
+        return torch.zeros(len(texts), outputs.shape[1]).index_add(0, owner, outputs * weight[:, None]) / total[:, None]
 
     def evaluate(
         self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
-        """The metrics of the task on labelled texts, long ones over their windows."""
+        """Return the metrics of the task on labelled texts."""
         classes = self.config.kind == "classes"
         problem = self.labels.describe_unknown if classes else describe_invalid_score
         examples = list(read_labelled_examples(data, columns, skip_empty=skip_empty, validate_label=problem))
         self._check_table_paired(labelled_paths(data)[0], examples[0])
         number = self.labels.index if classes else float
-        wanted = np.array([number(each.label) for each in examples])
-        said = self.predict(model, [(each.text, each.pair) for each in examples], device)
-        return {"task": self.name, "n": len(examples), **self.compute_metrics(said, wanted)}
+        gold = np.array([number(each.label) for each in examples])
+        outputs = self.predict(model, [(each.text, each.pair) for each in examples], device)
+        return {"task": self.name, "n": len(examples), **self.compute_metrics(outputs, gold)}
 
     def check_paired(self, text: str, pair: str) -> None:
         """Refuse one text where the model was trained on pairs, and a pair where it was trained on single texts."""
-        if wanted := self._describe_mismatch(pair):
+        if expected := self._describe_mismatch(pair):
             found = f"'{text[:40]}' {'has a pair' if pair else 'stands alone'}"
             fix = "leave it out" if pair else "give the second one too, with --pair or behind a tab"
-            raise InputError(f"{found}, but this model was trained on {wanted}; {fix}")
+            raise InputError(f"{found}, but this model was trained on {expected}; {fix}")
 
     def _check_table_paired(self, path: Path, first: LabelledExample) -> None:
-        """The same for a table, by its first example, for the others are like it."""
-        if wanted := self._describe_mismatch(first.pair):
+        """Apply `check_paired` to a table, by its first example."""
+        if expected := self._describe_mismatch(first.pair):
             found, columns = ("two texts", "TEXT,LABEL") if first.pair else ("one text", "TEXT,PAIR,LABEL")
             fix = f"ask for the columns {columns}"
-            raise DataError(path, f"{found} a line, but this model was trained on {wanted}; {fix}")
+            raise DataError(path, f"{found} a line, but this model was trained on {expected}; {fix}")
 
     def _describe_mismatch(self, pair: str) -> str:
-        """What the model was trained on, where that is known to be something else."""
+        """Return what the model was trained on if it does not match; else the empty string."""
         if self.labels.paired in (None, bool(pair)):
             return ""
         return "pairs of texts" if self.labels.paired else "single texts"
@@ -314,15 +311,15 @@ class ClassificationTask(LabelledTask):
 def _wrap_windows(
     template: SpecialTokenTemplate, first: list[int], second: list[int] | None, max_length: int
 ) -> Iterator[EncodedInput]:
-    """All windows of the first part with all of the second; the shorter part has at most half of the room."""
+    """Yield all pairs of a window of the first text and one of the second; the shorter text gets at most half."""
     if second is None:
-        room = max_length - template.n_special_tokens(is_pair=False)
-        yield from (template.wrap(first[start:end]) for start, end in split_into_windows(len(first), room))
+        max_tokens = max_length - template.n_special_tokens(is_pair=False)
+        yield from (template.wrap(first[start:end]) for start, end in split_into_windows(len(first), max_tokens))
         return
-    room = max_length - template.n_special_tokens(is_pair=True)
-    shorter = min(len(first), len(second), room // 2)
-    rooms = (shorter, room - shorter) if len(first) <= len(second) else (room - shorter, shorter)
+    max_tokens = max_length - template.n_special_tokens(is_pair=True)
+    shorter = min(len(first), len(second), max_tokens // 2)
+    limits = (shorter, max_tokens - shorter) if len(first) <= len(second) else (max_tokens - shorter, shorter)
     for (start, end), (begin, stop) in product(
-        split_into_windows(len(first), rooms[0]), split_into_windows(len(second), rooms[1])
+        split_into_windows(len(first), limits[0]), split_into_windows(len(second), limits[1])
     ):
         yield template.wrap(first[start:end], second[begin:stop])

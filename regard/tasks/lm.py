@@ -1,4 +1,4 @@
-"""Language models: plain text in, a model of what comes next, text out (SPEC 4.4, 4.5).
+"""Language modelling: a causal language model trained on plain text, which continues prompts.
 
 A document begins behind the token that ends documents, and ends with it. Long ones are read in windows of
 `task.length` tokens, each beginning with the token that the one before predicts last, so every token is predicted
@@ -8,7 +8,7 @@ exactly once in an epoch; later epochs cut at other places (data/lm_windows.py):
     window 1    <|endoftext|>  The  cat  sat                                  predicts  The cat sat on
     window 2                                  on  the  mat                    predicts  the mat <|endoftext|>
 
-Of the model this asks for `loss`, `start` and `step`, whatever it is made of. tasks/shared/text_generation.py goes on with prompts,
+The model has `loss`, `start` and `step`. tasks/shared/text_generation.py continues prompts,
 tasks/shared/perplexity.py evaluates.
 """
 
@@ -26,7 +26,8 @@ from jaxtyping import Int
 
 from regard.config import Table, Tables
 from regard.data.batches import CausalLMBatch, build_causal_lm_batch
-from regard.data.corpus import MIN_ROW_WIDTH, Corpus, DataConfig, Example, ExampleReader
+from regard.data.columns import TokenColumnSpec
+from regard.data.corpus import MIN_ROW_WIDTH, Corpus, DataConfig, Example
 from regard.data.lm_windows import cut_windows
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -60,8 +61,8 @@ UNKNOWN_TOKENS_NOTE = "; one token stands for all of these, so perplexity and bi
 class LmConfig:
     """The recipe's ``[task]`` table.
 
-    `documents` are parted by blank lines, or each file is one. A prompt is the beginning of a document, or, "bare", any
-    part of one, as GPT-2 takes it. `start` and `end` name the tokens before and after documents in vocabularies from
+    `documents` are separated by blank lines, or each file is one. A prompt is the beginning of a document, or, "bare",
+    any part of one, as for GPT-2. `start` and `end` name the tokens before and after documents in vocabularies from
     elsewhere, where both are not the one that ends texts.
     """
 
@@ -77,10 +78,11 @@ class LmConfig:
 
 
 @dataclass(frozen=True)
-class DocumentReader:
+class DocumentChunkReader:
     """The documents of files; of little text in parts so short that some can be held out."""
 
     unit = "documents, and parts of long ones"
+    examples_have_lines = False
     one_per_file: bool = False
     split_if_few: bool = True
 
@@ -98,14 +100,13 @@ class DocumentReader:
 
 
 class LanguageModelTask(SingleTokenizerTask):
-    """From plain text to a model that goes on with it."""
+    """Causal language modelling of plain text."""
 
     name = "lm"
     verb = "generate"
     Config = LmConfig
     architectures = CAUSAL_LMS
     special_token_names = LM_SPECIAL_TOKENS
-    store_columns = ("text",)
     inherited_config_keys = ("prompts", "start", "end")
     validation_metric = ValidationMetric("valid_perplexity", "perplexity", higher_is_better=False)
 
@@ -120,7 +121,7 @@ class LanguageModelTask(SingleTokenizerTask):
 
     @classmethod
     def _max_positions(cls, model_table: Table, where: str = "") -> int:
-        """How many a ``[model]`` table asks for, itself or by its preset; if it does not, as many as there may be."""
+        """Return the positions that a ``[model]`` table or its preset asks for; without either, the largest number."""
         shape = apply_preset(
             {"preset": "", **model_table}, architecture_of(cls.architectures, model_table, where).Config
         )
@@ -137,17 +138,9 @@ class LanguageModelTask(SingleTokenizerTask):
                 f"give task.length={most} or less, or more positions"
             )
 
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        return DocumentReader.paths(data)
-
-    @staticmethod
-    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return DocumentReader().read_examples(data, columns, skip_empty=skip_empty)
-
     @classmethod
-    def make_reader(cls, config: LmConfig, data: DataConfig) -> ExampleReader:
-        return DocumentReader(one_per_file=config.documents == "files", split_if_few=not data.valid)
+    def make_reader(cls, config: LmConfig, data: DataConfig) -> DocumentChunkReader:
+        return DocumentChunkReader(one_per_file=config.documents == "files", split_if_few=not data.valid)
 
     @classmethod
     def from_corpus(
@@ -186,13 +179,17 @@ class LanguageModelTask(SingleTokenizerTask):
         """The token before a document."""
         return self.tokenizer.token_to_id(self.config.start) if self.config.start else self.end_id
 
+    @property
+    def store_columns(self) -> tuple[TokenColumnSpec]:
+        return (TokenColumnSpec("text", self.vocabulary_size),)
+
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [self.encode_chunks([DocumentChunk(*example) for example in examples])]
 
     def encode_chunks(
         self, chunks: Sequence[DocumentChunk], encode: Callable[[Sequence[str]], list[Ids]] | None = None
     ) -> list[Ids]:
-        """The tokens of each stretch behind the one before it, and with the end where its document ends."""
+        """Return the tokens of each chunk, preceded by the last token before it; the end token follows a document."""
         texts = (encode or self.tokenizer.encode_batch)([each.text for each in chunks])
         before = iter(self.tokenizer.encode_batch([each.preceding_text for each in chunks if each.preceding_text]))
         first = [next(before)[-1] if each.preceding_text else self.start_id for each in chunks]
@@ -214,19 +211,19 @@ class LanguageModelTask(SingleTokenizerTask):
             warn_about_unknown_tokens(int(n_unknown), n_tokens, scope=f" to {store.purpose} on")
 
     def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
-        """The tokens of texts; a warning says which of their characters the vocabulary does not know."""
+        """Return the tokens of texts; warn about characters that are not in the vocabulary."""
         unknown = UnknownTokenCounter(self.tokenizer)
         found = unknown.encode(texts)
         unknown.warn()
         return found
 
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
-        """Those of the windows."""
+        """Return the lengths of the windows."""
         spans: Int[np.ndarray, "N 1"] = cut_windows(store, "text", self.max_length).lengths[:, None]
         return spans
 
     def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
-        """As long as windows are, or all of the text where that is shorter."""
+        """Return the length of windows, or that of all text where it is shorter."""
         return max(MIN_ROW_WIDTH, min(self.max_length, int(lengths.sum())))
 
     def make_batch(self, store: TokenStore, placement: Placement) -> CausalLMBatch:
@@ -240,7 +237,10 @@ class LanguageModelTask(SingleTokenizerTask):
         found: Loss = model.loss(batch.rows, batch.labels)
         return found
 
-    def compute_validation_metrics(self, model: Any, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(
+        self, model: Any, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
+    ) -> dict[str, float]:
+        """Return nothing: the perplexity follows from the loss."""
         return {}
 
     def evaluate(
@@ -251,7 +251,7 @@ class LanguageModelTask(SingleTokenizerTask):
         window: int | None = None,
         stride: int | None = None,
     ) -> PerplexityResult:
-        """How likely the model finds plain text: its documents in windows, each a `stride` after the one before."""
+        """Return the perplexity of plain text, read in windows, each `stride` tokens after the one before."""
         most: int = model.config.n_positions
         width = min(self.max_length, most) if window is None else window
         if not 1 <= width <= most:
@@ -268,17 +268,17 @@ class LanguageModelTask(SingleTokenizerTask):
         return found
 
     def make_prompt_ids(self, ids: Ids) -> Ids:
-        """The tokens of a text as the model reads them: behind the token before documents, where it begins one."""
+        """Return the tokens of a prompt, after the document start token where prompts begin documents."""
         return [self.start_id, *ids] if self.config.prompts == "begin" or not ids else ids
 
     def generate_batches(
         self, model: Any, text_batches: Iterable[Sequence[str]], sampling: GenerationConfig, device: torch.device
     ) -> Iterator[tuple[str, list[Continuation]]]:
-        """Each text with its continuations, `manner.n` of them, in order; behind the empty text a document begins.
+        """Yield each text with its `sampling.n` continuations, in input order; an empty text begins a document.
 
-        At the end warnings count what the model could not read of all texts.
+        At the end, warnings count unknown characters and truncated prompts.
         """
-        pen, unknown, n_texts, n_long = (
+        generator, unknown, n_texts, n_long = (
             self._make_generator(model, sampling, device),
             UnknownTokenCounter(self.tokenizer),
             0,
@@ -288,7 +288,7 @@ class LanguageModelTask(SingleTokenizerTask):
             begun = [self.make_prompt_ids(ids) for ids in unknown.encode(buffer)]
             numbered = enumerate(begun, n_texts)
             prompts = [Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(sampling.n)]
-            found = iter(pen.generate(prompts))
+            found = iter(generator.generate(prompts))
             yield from ((text, [next(found) for _ in range(sampling.n)]) for text in buffer)
             n_texts, n_long = n_texts + len(buffer), n_long + _count_truncated_prompts(model, begun)
         unknown.warn()
@@ -297,11 +297,11 @@ class LanguageModelTask(SingleTokenizerTask):
     def generate(
         self, model: Any, texts: Sequence[str], sampling: GenerationConfig, device: torch.device
     ) -> list[list[Continuation]]:
-        """The continuations of each text."""
+        """Return the continuations of each text."""
         return [found for _, found in self.generate_batches(model, [texts], sampling, device)]
 
     def stream(self, model: Any, text: str, sampling: GenerationConfig, device: torch.device) -> Iterator[str]:
-        """One continuation of a text, piece by piece."""
+        """Yield one continuation of a text, incrementally."""
         ids = self.make_prompt_ids(self.encode_texts([text])[0])
         _warn_about_truncated_prompts(model, _count_truncated_prompts(model, [ids]), 1)
         return self._make_generator(model, sampling, device).stream(Prompt(ids, "0 0"))
@@ -312,7 +312,7 @@ class LanguageModelTask(SingleTokenizerTask):
 
 
 def _count_truncated_prompts(model: Any, prompts: Sequence[Ids]) -> int:
-    """How many of these prompts the model does not see whole."""
+    """Return the number of prompts longer than the model's context."""
     return 0 if model.context_length is None else sum(len(ids) > model.context_length for ids in prompts)
 
 
@@ -324,7 +324,7 @@ def _warn_about_truncated_prompts(model: Any, n_truncated: int, n_texts: int) ->
 
 
 def language_modelling_defaults(scale: TrainingScale, device: torch.device) -> dict[str, Any]:
-    """How a language model is trained: a cosine from a rate that falls with the width, and decay.
+    """Return training defaults: a cosine schedule from a rate that falls with the width, and weight decay.
 
     A CPU reads four million tokens, in minutes, or all of the text once where there is more, but none fifty times.
     """

@@ -1,4 +1,4 @@
-"""Pre-training of an encoder on plain text: masked words, and next sentences (SPEC 5; Devlin 2019, Liu 2019).
+"""Pre-training of an encoder: masked language modelling and next-sentence prediction (Devlin 2019, Liu 2019).
 
 Documents are cut into pieces of text. With "masked+next" an input is a pair of pieces, half of them adjacent
 in their document, half with a second piece from another one; with "masked" it is one longer piece. Pairs are drawn
@@ -24,7 +24,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from regard.data.batches import EncoderBatch, SegmentedRows, arrange_by_segment
-from regard.data.corpus import Corpus, Example
+from regard.data.columns import ColumnSpec, ScalarColumnSpec
+from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
@@ -39,9 +40,9 @@ from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     REQUIRED_ROLES,
     EncoderTask,
+    input_entries,
     inputs_to_rows,
     max_texts_per_row,
-    read_scalar_column,
     read_stored_inputs,
 )
 from regard.tasks.shared.input_length import check_fits
@@ -69,9 +70,6 @@ OBJECTIVES = {
 
 MASK_FRACTION, RANDOM_FRACTION = 0.8, 0.1
 """Shares of the chosen tokens that become [MASK], and another token."""
-
-MAX_SCORED_TEXTS = 1000
-"""Texts on which the accuracies are measured at each validation, at most."""
 
 SCORING_BATCH_SIZE = 32
 """Texts whose masked words are found at once."""
@@ -104,7 +102,7 @@ class PretrainConfig:
 
 
 class MaskedTokens(NamedTuple):
-    """What is to be found again: at which of all positions, which tokens stood there, and what is shown instead."""
+    """Masked tokens: their positions in the flattened batch, their labels, and the input ids with masks."""
 
     positions: Int[Tensor, " N"]
     labels: Int[Tensor, " N"]
@@ -120,6 +118,26 @@ class MaskPrediction:
     text: str
 
 
+class DocumentReader:
+    """Reader of documents as lines without surrounding spaces."""
+
+    unit = "documents (with blank lines between them)"
+    examples_have_lines = True
+
+    @staticmethod
+    def paths(data: Sequence[str]) -> list[Path]:
+        return document_paths(data)
+
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        return [[entry] for entry in data]
+
+    @staticmethod
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        refuse_columns(columns)
+        return read_documents(data)
+
+
 class PretrainingTask(EncoderTask):
     """From plain text to an encoder."""
 
@@ -127,9 +145,9 @@ class PretrainingTask(EncoderTask):
     verb = "fill"
     Config = PretrainConfig
     architectures = MASKED_LMS
-    store_columns = ("text", "turn", "elsewhere")
-    unit = "documents (with blank lines between them)"
+    example_unit = "texts"
     inherited_config_keys = ("pooling", "normalised")
+    max_scored_examples = 1000
     validation_metric = ValidationMetric("valid_perplexity", "perplexity of masked words", higher_is_better=False)
 
     @classmethod
@@ -145,14 +163,9 @@ class PretrainingTask(EncoderTask):
         self.mask_id = tokenizer.special_id("mask") if "masked" in OBJECTIVES[config.objective] else -1
         self.verb = "fill" if self.mask_id >= 0 else "embed"
 
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        return document_paths(data)
-
-    @staticmethod
-    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        refuse_columns(columns)
-        return read_documents(data)
+    @classmethod
+    def make_reader(cls, config: PretrainConfig, data: DataConfig) -> DocumentReader:
+        return DocumentReader()
 
     @classmethod
     def from_corpus(
@@ -192,8 +205,12 @@ class PretrainingTask(EncoderTask):
         }
         return {name: makers[name]() for name in OBJECTIVES[self.config.objective]}
 
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        """The inputs made of these documents, at what position each has its second part, and is that from elsewhere?"""
+    @property
+    def store_columns(self) -> tuple[ColumnSpec, ...]:
+        return *self.input_columns, ScalarColumnSpec("is_random_next", "uint8")
+
+    def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
+        """Return the inputs made of these documents: pairs of blocks, or single blocks."""
         documents = [text.split("\n") for (text,) in examples]
         encoded = iter(self.tokenizer.encode_batch([line for document in documents for line in document]))
         lines = [[next(encoded) for _ in document] for document in documents]
@@ -204,17 +221,17 @@ class PretrainingTask(EncoderTask):
                 [pair_adjacent_blocks(split_into_blocks(document, most), rng) for document in lines], rng
             )
             inputs = [self.template.wrap(one.first, one.second) for one in drawn]
-            elsewhere = [[int(not one.is_next)] for one in drawn]  # 1 is from elsewhere, as in BERT's weights
+            is_random_next = [int(not one.is_next) for one in drawn]  # 1 is a random second block, as in BERT
         else:
             most = self.max_length - self.template.n_special_tokens(is_pair=False)
             inputs = [self.template.wrap(piece) for document in lines for piece in split_into_blocks(document, most)]
-            elsewhere = [[0]] * len(inputs)
-        return [[each.ids for each in inputs], [[each.token_type_boundary] for each in inputs], elsewhere]
+            is_random_next = [0] * len(inputs)
+        return [*input_entries(inputs), is_random_next]
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
         if "next" in OBJECTIVES[self.config.objective]:
-            few = int(store["elsewhere"].ids.sum(dtype=np.int64))
-            warn_about_few_negatives(few, len(store), ", or pass --set task.objective=masked")
+            n_negatives = int(store.values("is_random_next").sum(dtype=np.int64))
+            warn_about_few_negatives(n_negatives, len(store), ", or pass --set task.objective=masked")
 
     def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
         length: int = self.config.length
@@ -222,13 +239,13 @@ class PretrainingTask(EncoderTask):
 
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
         rows = self.pack_rows(store, placement)
-        elsewhere = read_scalar_column(store, "elsewhere", placement.items).astype(np.int64)
-        labels = arrange_by_segment(elsewhere, placement, max_texts_per_row(placement), IGNORE)
+        is_random_next = store.values("is_random_next")[placement.items].astype(np.int64)
+        labels = arrange_by_segment(is_random_next, placement, max_texts_per_row(placement), IGNORE)
         n_real = int(self._find_maskable(rows).sum())
         return EncoderBatch(rows, labels, self._count_masked(n_real), int((rows.segment > 0).sum()))
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
-        """The masked words and, where they are learned, the next sentences, each averaged by itself."""
+        """Return the masked-token loss and, where it is learned, the next-sentence loss, each averaged by itself."""
         chosen = self.mask_tokens(batch.rows)
         hidden = model(replace(batch.rows, ids=chosen.input_ids))
         words = self._masked_lm_loss(model, hidden, chosen)
@@ -241,7 +258,7 @@ class PretrainingTask(EncoderTask):
         return Loss(words.total + mean * words.n_tokens, words.nll, words.n_tokens)
 
     def mask_tokens(self, rows: SegmentedRows, generator: torch.Generator | None = None) -> MaskedTokens:
-        """Draw the tokens to be found again, as many in every batch of one shape; those too many are not counted."""
+        """Draw the tokens to mask, a fixed number per batch shape; labels of surplus ones are `IGNORE`."""
         by: Any = {} if generator is None else {"generator": generator}  # given None, a compiler has no fast way
         ids, real = rows.ids.flatten(), self._find_maskable(rows).flatten()
         most = math.ceil(self.config.masked * ids.numel())
@@ -258,12 +275,12 @@ class PretrainingTask(EncoderTask):
         return MaskedTokens(places, torch.where(counted, stood, IGNORE).long(), shown.view_as(rows.ids))
 
     def _count_masked(self, n_maskable: Any) -> Any:
-        """How many of so many tokens are chosen; the same for a number and a tensor."""
+        """Return the number of tokens to mask out of so many, for an int or a tensor."""
         few = n_maskable * round(1000 * self.config.masked) // 1000
         return max(1, few) if isinstance(few, int) else few.clamp(min=1)
 
     def _find_maskable(self, rows: SegmentedRows) -> Bool[Tensor, "B T"]:
-        """Which positions hold a token of the text."""
+        """Return a mask of the positions that hold a token of the text, not a special one."""
         specials = torch.tensor(self._special_ids, dtype=rows.ids.dtype, device=rows.ids.device)
         return (rows.segment > 0) & (rows.ids[..., None] != specials).all(-1)
 
@@ -279,19 +296,21 @@ class PretrainingTask(EncoderTask):
         return scores
 
     def compute_validation_metrics(
-        self, model: EncoderModel, store: TokenStore, device: torch.device
+        self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        """How often the likeliest word is the masked one, and how often adjacent pieces are told from others."""
-        fitting = np.flatnonzero(store["text"].lengths <= model.config.n_positions)[:MAX_SCORED_TEXTS]
-        found = self._compute_metrics(
-            model, read_stored_inputs(store, fitting), read_scalar_column(store, "elsewhere", fitting).tolist(), device
+        """Return the accuracy of masked tokens and, where it is learned, that of next-sentence prediction."""
+        metrics = self._compute_metrics(
+            model, read_stored_inputs(store, items), store.values("is_random_next")[items].tolist(), device
         )
-        return {name: value for name, value in found.items() if name.endswith("accuracy")}
+        return {name: value for name, value in metrics.items() if name.endswith("accuracy")}
+
+    def example_text(self, store: TokenStore, item: int) -> str:
+        return self.tokenizer.decode(store["text"][item].tolist())
 
     def _compute_metrics(
         self, model: EncoderModel, texts: Sequence[EncodedInput], is_random_next: Sequence[int], device: torch.device
     ) -> dict[str, float]:
-        """What is found again of masked words, and of next sentences; the same words are masked at every call."""
+        """Return the metrics of masked tokens and next sentences; every call masks the same tokens."""
         generator = torch.Generator(device).manual_seed(0)
         nll, sums = 0.0, Counter[str]()
         for start in range(0, len(texts), SCORING_BATCH_SIZE):
@@ -312,19 +331,20 @@ class PretrainingTask(EncoderTask):
 
     @torch.inference_mode()
     def evaluate(self, model: EncoderModel, data: Sequence[str], device: torch.device) -> dict[str, Any]:
-        """The same on plain text, as it was cut in training."""
+        """Return the validation metrics and perplexity on plain text, split as in training."""
         if "masked" not in model.heads:
             raise InputError(NO_MASKED_HEAD_MESSAGE)
-        texts, turns, elsewhere = self.with_max_length(model.config.n_positions).encode(list(read_documents(data)))
-        inputs = [EncodedInput(ids, turn, 1, 0) for ids, (turn,) in zip(texts, turns, strict=True)]
-        apart = [each[0] for each in elsewhere]
+        encoded = self.with_max_length(model.config.n_positions).encode(list(read_documents(data)))
+        texts, boundaries, is_random_next = encoded
+        inputs = [EncodedInput(ids, boundary, 1, 0) for ids, boundary in zip(texts, boundaries, strict=True)]
         if "next" in model.heads:
-            warn_about_few_negatives(sum(apart), len(apart), "; without any, next sentences are not scored")
-        found = self._compute_metrics(model, inputs, apart, device)
-        return {"task": self.name, "n": len(inputs), **found}
+            advice = "; without any, next sentences are not scored"
+            warn_about_few_negatives(sum(is_random_next), len(is_random_next), advice)
+        metrics = self._compute_metrics(model, inputs, is_random_next, device)
+        return {"task": self.name, "n": len(inputs), **metrics}
 
     def compute_logits(self, model: EncoderModel, hidden: Tensor) -> Tensor:
-        """Scores of every word, from what the encoder made of tokens."""
+        """Return the vocabulary logits of hidden states."""
         if "masked" not in model.heads:
             raise InputError(NO_MASKED_HEAD_MESSAGE)
         scores: Tensor = model.heads["masked"](hidden, model.embedding.tokens.weight)
@@ -335,15 +355,15 @@ class PretrainingTask(EncoderTask):
         return self.tokenizer.display_tokens([self.mask_id])[0]
 
     def has_mask(self, text: str) -> bool:
-        """Whether a text has a word to be found."""
+        """Return True if a text has a mask."""
         return len(self._split_at_masks(text)) > 1
 
     def _split_at_masks(self, text: str) -> list[str]:
-        """A text and the masks in it by turns, as they are written: text, mask, text, ..., text."""
+        """Return the text split at its masks, with them: text, mask, text, ..., text."""
         return re.split(f"({re.escape(MASK_TEXT)}|{re.escape(self._mask_token)})", text)
 
     def encode_masked(self, text: str) -> EncodedInput:
-        """A text in which [MASK], or what the vocabulary calls it, stands for words to be found."""
+        """Return the input of a text with masks, written as [MASK] or as the vocabulary's own mask token."""
         if self.mask_id < 0:
             raise InputError(NO_MASKED_HEAD_MESSAGE)
         if not self.has_mask(text):
@@ -358,7 +378,7 @@ class PretrainingTask(EncoderTask):
         return self.tokenizer.encode_continuation(part.rstrip() if part.strip() else "")
 
     def fill(self, model: EncoderModel, text: str, k: int, device: torch.device) -> list[list[MaskPrediction]]:
-        """The k likeliest words for each mask of a text, each by itself, with the text so filled, else as given."""
+        """Return the k most likely tokens for each mask of a text, each with the text in which it fills the mask."""
         framed = self.encode_masked(text)
         check_fits(len(framed.ids), model.config.n_positions, fix="leave out what is far from the mask")
         rows = inputs_to_rows([framed], self.template.pad_id).to(device)
@@ -375,7 +395,7 @@ class PretrainingTask(EncoderTask):
         return found
 
     def _append_token(self, before: str, token_id: int) -> str:
-        """What stands before a mask, as it was written, and a piece for it; one that goes on a word touches it."""
+        """Return the text before a mask with a token appended; a continuation subword is joined to its word."""
         tokenizer = self.tokenizer
         word, touching = tokenizer.words([token_id])[0].text.strip(SPACE_MARKER), before and not before[-1].isspace()
         if before.strip() and len(tokenizer.words([token_id, token_id])) == 1:

@@ -1,4 +1,4 @@
-"""A label for every word of a sentence: names, parts of speech (SPEC 4.10, 6.2).
+"""Sequence tagging: a label for every word of a sentence (named entities, parts of speech).
 
 The label of a word sits on its first piece; the others are read but say nothing. Labels of the form B-, I-, O are read
 as entities: IOB1 becomes IOB2, and what counts is the F1 of whole entities. A sentence longer than the model is read in
@@ -16,11 +16,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import EncoderBatch, build_rows
-from regard.data.corpus import Corpus, Example, RereadableTexts
+from regard.data.columns import ColumnSpec, LabelColumnSpec
+from regard.data.corpus import Corpus, DataConfig, Example, RereadableTexts
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
@@ -29,7 +30,13 @@ from regard.models.config import EncoderModelConfig
 from regard.models.heads import TokenClassificationHead
 from regard.models.interfaces import EncoderModel
 from regard.nn import IGNORE, Loss, cross_entropy
-from regard.tasks.shared.encoder_task import INPUT_LENGTHS, LabelledTask, check_labels, read_stored_inputs
+from regard.tasks.shared.encoder_task import (
+    INPUT_LENGTHS,
+    LabelledTask,
+    check_labels,
+    input_entries,
+    read_stored_inputs,
+)
 from regard.tasks.shared.labels import Labels
 from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
@@ -38,9 +45,6 @@ from regard.text.tagged import LabelSequenceValidator, is_entity_scheme, read_ta
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 from regard.text.words import WordSplitter, find_words
-
-NO_LABEL = 0
-"""What is stored where a piece has no label; label n is stored as n + 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +75,30 @@ class TaggingWindow(NamedTuple):
     word_positions: list[tuple[int, int]]
 
 
+class TaggedReader:
+    """Reader of sentences with a label for each word."""
+
+    unit = "sentences (one word and its label a line, an empty line after each sentence)"
+    examples_have_lines = False
+
+    @staticmethod
+    def paths(data: Sequence[str]) -> list[Path]:
+        return tagged_paths(data)
+
+    @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        return [[entry] for entry in data]
+
+    @staticmethod
+    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
+        return _read_examples(data, columns, skip_empty, lambda _: None)
+
+
 class TaggingTask(LabelledTask):
     """From labelled words to a tagger."""
 
     name = verb = "tag"
     Config = TagConfig
-    store_columns = ("text", "turn", "label")
-    unit = "sentences (one word and its label a line, an empty line after each sentence)"
 
     def __init__(self, config: TagConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
@@ -87,13 +108,9 @@ class TaggingTask(LabelledTask):
     def validation_metric(self) -> ValidationMetric:  # type: ignore[override]
         return ValidationMetric("f1", "entity F1", higher_is_better=True) if self.has_entities else ACCURACY_METRIC
 
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        return tagged_paths(data)
-
-    @staticmethod
-    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return _read_examples(data, columns, skip_empty, lambda _: None)
+    @classmethod
+    def make_reader(cls, config: TagConfig, data: DataConfig) -> TaggedReader:
+        return TaggedReader()
 
     @classmethod
     def from_corpus(
@@ -112,38 +129,40 @@ class TaggingTask(LabelledTask):
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
         return {"tags": TokenClassificationHead(config, len(self.labels))}
 
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        """Every window of every sentence, with the label of each of its words at the word's first piece."""
-        placed = self.encode_windows([words.split("\n") for words, _ in examples], self.max_length)
-        inputs, stored = [], []
-        for number, window in placed:
-            labels = examples[number][1].split("\n")
-            at = [NO_LABEL] * len(window.encoded.ids)
-            for word, place in window.word_positions:
-                at[place] = 1 + self.labels.index(labels[word])
+    @property
+    def store_columns(self) -> tuple[ColumnSpec, ...]:
+        return *self.input_columns, LabelColumnSpec("label")
+
+    def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
+        """Return every window of every sentence, with the label of each word at its first token, else `IGNORE`."""
+        inputs, labels = [], []
+        for number, window in self.encode_windows([words.split("\n") for words, _ in examples], self.max_length):
+            word_labels = examples[number][1].split("\n")
+            token_labels = [IGNORE] * len(window.encoded.ids)
+            for word, position in window.word_positions:
+                token_labels[position] = self.labels.index(word_labels[word])
             inputs.append(window.encoded)
-            stored.append(at)
-        return [[each.ids for each in inputs], [[each.token_type_boundary] for each in inputs], stored]
+            labels.append(token_labels)
+        return [*input_entries(inputs), labels]
 
     def encode_windows(
         self, sentences: Sequence[Sequence[str]], max_length: int
     ) -> Iterator[tuple[int, TaggingWindow]]:
-        """The inputs that sentences make, each with the number of its sentence; every word is placed in one of them."""
-        pieces = iter(self.tokenizer.encode_words([word for words in sentences for word in words]))
-        room = max_length - self.template.n_special_tokens(is_pair=False)
+        """Yield the windows of sentences, each with the index of its sentence; every word belongs to one window."""
+        word_ids = iter(self.tokenizer.encode_words([word for words in sentences for word in words]))
+        max_tokens = max_length - self.template.n_special_tokens(is_pair=False)
         for number, words in enumerate(sentences):
-            ids = [next(pieces) for _ in words]
+            ids = [next(word_ids) for _ in words]
             flat = [index for word in ids for index in word]
             starts = [0, *accumulate(map(len, ids))][: len(ids)]
-            found = split_into_windows(len(flat), room)
-            chosen = [max_context_window(found, start) for start in starts]
-            for each, (begin, end) in enumerate(found):
+            windows = split_into_windows(len(flat), max_tokens)
+            chosen = [max_context_window(windows, start) for start in starts]
+            for each, (begin, end) in enumerate(windows):
                 own = [(word, 1 + start - begin) for word, start in enumerate(starts) if chosen[word] == each]
                 yield number, TaggingWindow(self.template.wrap(flat[begin:end]), own)
 
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
-        labels = build_rows(store["label"], placement, placement.widths[0], pad_id=NO_LABEL).ids.long() - 1
-        labels = labels.masked_fill(labels < 0, IGNORE)
+        labels = build_rows(store["label"], placement, placement.widths[0], pad_id=IGNORE).ids.long()
         rows, n_words = self.pack_rows(store, placement), max(1, int((labels != IGNORE).sum()))
         return EncoderBatch(rows, labels, n_words, int((rows.segment > 0).sum()))
 
@@ -151,25 +170,24 @@ class TaggingTask(LabelledTask):
         return cross_entropy(model.heads["tags"](model(batch.rows)), batch.labels)
 
     def compute_validation_metrics(
-        self, model: EncoderModel, store: TokenStore, device: torch.device
+        self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        items = np.flatnonzero(store["text"].lengths <= model.config.n_positions)
         inputs, gold = [], []
-        for item, framed in zip(items.tolist(), read_stored_inputs(store, items), strict=True):
-            labels = store["label"][item].astype(int)
-            places = np.flatnonzero(labels != NO_LABEL).tolist()
-            inputs.append(TaggingWindow(framed, list(enumerate(places))))
-            gold.append([self.labels.names[label - 1] for label in labels[places]])
+        for item, encoded in zip(items.tolist(), read_stored_inputs(store, items), strict=True):
+            labels = store["label"][item]
+            positions = np.flatnonzero(labels != IGNORE).tolist()
+            inputs.append(TaggingWindow(encoded, list(enumerate(positions))))
+            gold.append([self.labels.names[label] for label in labels[positions].tolist()])
         said = [self._decode_labels(rows) for rows in self._predict_inputs(model, inputs, device)]
         return self.compute_metrics(gold, said)
 
     def _decode_labels(self, probabilities: Float[Tensor, "words C"]) -> list[str]:
-        """The likeliest labels; an entity that is not begun begins where it goes on."""
+        """Return the most likely labels; I- labels without a B- become B- (IOB2)."""
         likeliest = [self.labels.names[best] for best in probabilities.argmax(-1).tolist()]
         return to_iob2(likeliest) if self.has_entities else likeliest
 
     def compute_metrics(self, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-        """Accuracy by words and, where there are entities, precision, recall and F1 of these."""
+        """Return the accuracy of words and, with entities, precision, recall and F1."""
         by_word = {"accuracy": accuracy(list(chain(*gold)), list(chain(*predicted)))}
         if not self.has_entities:
             return by_word
@@ -179,17 +197,17 @@ class TaggingTask(LabelledTask):
     def _predict_inputs(
         self, model: EncoderModel, inputs: Sequence[TaggingWindow], device: torch.device
     ) -> list[Float[Tensor, "words C"]]:
-        """The probabilities of labels for the words of each input."""
-        framed = [each.encoded for each in inputs]
+        """Return the probabilities of labels for the words of each input."""
+        encoded = [each.encoded for each in inputs]
         found = dict(
-            self.forward_batches(model, framed, lambda h, _: model.heads["tags"](h).float().softmax(-1), device)
+            self.forward_batches(model, encoded, lambda h, _: model.heads["tags"](h).float().softmax(-1), device)
         )
         return [found[number][[place for _, place in each.word_positions]] for number, each in enumerate(inputs)]
 
     def tag(
         self, model: EncoderModel, sentences: Sequence[Sequence[str]], device: torch.device
     ) -> list[list[tuple[str, float]]]:
-        """The likeliest label of every word of every sentence, with its probability."""
+        """Return the most likely label of every word of every sentence, with its probability."""
         numbered = list(self.encode_windows(sentences, min(self.config.length, model.config.n_positions)))
         rows = [torch.zeros(len(words), len(self.labels)) for words in sentences]
         said = self._predict_inputs(model, [placed for _, placed in numbered], device)
@@ -203,7 +221,7 @@ class TaggingTask(LabelledTask):
     def tag_words(
         self, model: EncoderModel, sentences: Sequence[Sequence[str]], device: torch.device
     ) -> list[list[TaggedWord]]:
-        """Given words with their labels, and where they would stand with single spaces between them."""
+        """Return given words with their labels and offsets, as if joined by single spaces."""
         found = []
         for words, labels in zip(sentences, self.tag(model, sentences, device), strict=True):
             starts = accumulate((len(word) + 1 for word in words), initial=0)
@@ -215,7 +233,7 @@ class TaggingTask(LabelledTask):
     def evaluate(
         self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
-        """The metrics of the task on labelled words, and of each kind of entity its F1."""
+        """Return the metrics of the task on labelled words, and the F1 of each entity type."""
         found = _read_examples(data, columns, skip_empty, _make_label_checker(self.labels))
         examples = [[part.split("\n") for part in each] for each in found]
         gold = [labels for _, labels in examples]
@@ -233,7 +251,7 @@ class TaggingTask(LabelledTask):
     def tag_texts(
         self, model: EncoderModel, texts: Sequence[str], device: torch.device, split_words: WordSplitter = find_words
     ) -> list[list[TaggedWord]]:
-        """The words of plain texts with their labels, and where they stand."""
+        """Return the words of plain texts with their labels and offsets."""
         spans = [split_words(text) for text in texts]
         found = [[text[start:end] for start, end in each] for text, each in zip(texts, spans, strict=True)]
         labels = self.tag(model, found, device)
@@ -249,7 +267,7 @@ ACCURACY_METRIC = ValidationMetric("accuracy", "accuracy", higher_is_better=True
 def _read_examples(
     data: Sequence[str], columns: Sequence[str], skip_empty: bool, problem: LabelSequenceValidator
 ) -> Iterator[Example]:
-    """Words and labels, one a line, with entities in IOB2."""
+    """Yield words and labels, one per line, with entities in IOB2."""
     if len(columns) > 1:
         raise ConfigError(f"columns: expected one, that of the labels, found {', '.join(columns)}")
     for words, labels in read_tagged_sentences(
@@ -263,7 +281,7 @@ def _normalise_scheme(labels: Sequence[str]) -> Sequence[str]:
 
 
 def _collect_labels(corpus: Corpus) -> Labels:
-    """The labels of all training files, those of sentences that are held out too; other files may have no others."""
+    """Return the labels of all training files, held-out sentences included; refuse others in validation files."""
     data, counted = corpus.data, Counter[str]()
     for _, each in _read_examples(data.train, data.columns, data.skip_empty, lambda _: None):
         counted.update(each.split("\n"))
@@ -276,7 +294,7 @@ def _collect_labels(corpus: Corpus) -> Labels:
 
 
 def _make_label_checker(labels: Labels) -> LabelSequenceValidator:
-    """What to say of a sentence with a label that training did not have."""
+    """Return a validator that describes labels absent from training."""
 
     def problem(found: Sequence[str]) -> tuple[int, str] | None:
         said = ((place, labels.describe_unknown(label)) for place, label in enumerate(_normalise_scheme(found)))

@@ -1,13 +1,24 @@
-"""What the training loop asks of a task; a new task is one file beside this one and one line in tasks/__init__.py.
+"""The interface of a task, split by caller; a new task is one file beside this one and one line in tasks/__init__.py.
 
-A task knows its files, its vocabularies, its batches, its model, its loss and its metrics. It knows nothing of
-optimisers, checkpoints or devices: those are the loop's.
+A new task implements, and nothing else:
+
+    part                called by                    implement (may override)
+    RecipeSchema        runs/, training/prepare.py   name, Config, architectures (defaults, check_recipe)
+    VocabularyOwner     training/prepare.py, runs/   make_reader, from_corpus, load, save, vocabulary_size
+    ExampleBatcher      training/prepare.py, loop    fingerprint, store_columns, encode, example_lengths, make_batch
+    TrainingObjective   training/loop.py, plan.py    build_model, compute_loss
+    ValidationMetrics   training/validation.py       validation_metric, compute_validation_metrics (max_scored_examples)
+    InferenceModel      api/, runs/import_export.py  verb, tokenizers (labels, from_hf_checkpoint, prepare_for_export)
+
+What a trained model does (translate, classify, tag, ...) is no part of this interface: the task's class in api/ calls
+it. tests/training/test_new_task.py is a complete task in sixty lines. A task knows nothing of optimisers, checkpoints
+or devices: those belong to the training loop.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -18,6 +29,7 @@ from jaxtyping import Int
 from torch import nn
 
 from regard.config import Table, Tables
+from regard.data.columns import ColumnSpec, EncodedChunk
 from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
@@ -33,7 +45,7 @@ from regard.text.tokenizer_training import TokenizerConfig
 
 @runtime_checkable
 class TrainingBatch(Movable, Protocol):
-    """What a loss takes: tensors that can move to a device, how many tokens it will count, and how many are read."""
+    """The input of a loss: tensors that move to a device, the number of predicted tokens and of input tokens."""
 
     @property
     def n_tokens(self) -> int: ...
@@ -44,9 +56,9 @@ class TrainingBatch(Movable, Protocol):
 
 @dataclass(frozen=True)
 class ValidationMetric:
-    """The validation metric that decides which checkpoint is best, and what people call it.
+    """The metric that decides which checkpoint is best, with its name for users.
 
-    It is "valid_loss", which every task has, "valid_perplexity", which most have, or one of the task's own scores.
+    `key` is "valid_loss", which every task has, "valid_perplexity", which most have, or one of the task's own metrics.
     """
 
     key: str
@@ -54,7 +66,7 @@ class ValidationMetric:
     higher_is_better: bool
 
     def is_improvement(self, value: float, best: float | None) -> bool:
-        """A value better than the best so far."""
+        """Return True if the value is better than the best so far; NaN never is."""
         if value != value:
             return False
         return best is None or (value > best if self.higher_is_better else value < best)
@@ -62,7 +74,7 @@ class ValidationMetric:
 
 @dataclass(frozen=True)
 class TrainingScale:
-    """How much there is to learn from, how wide the model is, and whether it starts from a trained one."""
+    """The size of the training data, the width of the model, and whether it starts from a pre-trained one."""
 
     n_examples: int
     n_tokens: int
@@ -70,68 +82,47 @@ class TrainingScale:
     is_finetuning: bool
 
 
-class Task(ABC):
-    """One kind of thing to learn from text; `name` says it in a recipe, `verb` is the command that uses the model.
+class RecipeSchema:
+    """The part of a task that is known before any text is read: its name, its recipe and its defaults.
 
-    `families` are the models that can do it. `pieces` is the kind of vocabulary it learns where a recipe does not say,
-    and `specials` are the special tokens in it. `unit` says what its examples are. `inherited` are the keys of
-    ``[task]`` that a model hands on to one that starts from it. Where the loss is no likelihood of text, a task has no
-    perplexity. `scored` is how many examples a validation scores at most, where one takes long.
+    `Config` is the dataclass of ``[task]``; `inherited_config_keys` are the keys of it that a model passes on to one
+    that is fine-tuned from it. `architectures` are the models that can do the task.
     """
 
     name: ClassVar[str]
-    verb: str
     Config: ClassVar[type]
     architectures: ClassVar[Architectures]
     default_tokenizer_kind: ClassVar[str] = "bpe"
     special_token_names: ClassVar[tuple[str, ...]] = SEQ2SEQ_SPECIAL_TOKENS
-    store_columns: ClassVar[tuple[str, ...]]
-    unit: ClassVar[str] = "examples"
     inherited_config_keys: ClassVar[tuple[str, ...]] = ()
-    validation_metric: ValidationMetric
-    tokenizers: TokenizerPair
-    labels: Labels = Labels()
-    has_perplexity: bool = True
-    max_scored_examples: ClassVar[int | None] = None
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
-        """Keys of ``[train]`` that suit this task where a recipe leaves them out, other than those of most tasks.
+        """Return defaults of ``[train]`` that differ from those of most tasks.
 
-        What follows from the number of steps is a function of it, and that number one of the tokens in a batch, for a
-        recipe may ask for more or fewer.
+        "steps" may be a function of the tokens in a batch, and what depends on the number of steps a function of it,
+        since a recipe may set either.
         """
         return {}
 
     @classmethod
     def default_task_config(cls, device: torch.device, model_table: Table) -> dict[str, Any]:
-        """Keys of ``[task]`` that suit a device and a ``[model]`` better than their defaults do, where left out."""
+        """Return defaults of ``[task]`` that depend on the device or on ``[model]``."""
         return {}
 
     @classmethod
     def check_recipe(cls, tables: Tables, where: str) -> None:
-        """Refuse values of different tables of a recipe that do not go together."""
+        """Raise ConfigError where values of different tables contradict each other."""
         return
 
+
+class VocabularyOwner(ABC):
+    """The part of a task that reads its files and owns its vocabularies (and labels)."""
+
     @classmethod
+    @abstractmethod
     def make_reader(cls, config: Any, data: DataConfig) -> ExampleReader:
-        """What reads the files of a recipe: the task, or what its table makes of it."""
-        return cls
-
-    @staticmethod
-    @abstractmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        """The files that `read` would read."""
-
-    @staticmethod
-    def group_sources(data: Sequence[str]) -> list[list[str]]:
-        """Return the entries of `data` grouped by source, each of which may have a weight: one file each."""
-        return [[entry] for entry in data]
-
-    @staticmethod
-    @abstractmethod
-    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        """The examples in the files, in order."""
+        """Return the reader of the recipe's files."""
 
     @classmethod
     @abstractmethod
@@ -142,20 +133,12 @@ class Task(ABC):
         corpus: Corpus,
         pretrained_tokenizer: Tokenizer | None = None,
     ) -> Task:
-        """The task with vocabularies learned from the corpus, smaller than asked where it is too small for that.
-
-        `ready` is the vocabulary of the model that training starts from, if it starts from one.
-        """
+        """Return the task with vocabularies learned from the corpus, or that of the model it is fine-tuned from."""
 
     @classmethod
     @abstractmethod
     def load(cls, config: Any, tokenizer_config: TokenizerConfig, directory: Path) -> Task:
-        """The task with the vocabularies that `save` wrote."""
-
-    @classmethod
-    def from_hf_checkpoint(cls, checkpoint: HFCheckpoint) -> Task:
-        """The task of a model that another library trained."""
-        raise CheckpointError(f"{checkpoint.weights.path}: a {checkpoint.family.name} cannot be used for {cls.name}")
+        """Return the task with the vocabularies that `save` wrote."""
 
     @abstractmethod
     def save(self, directory: Path) -> None:
@@ -163,55 +146,103 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def fingerprint(self) -> str:
-        """Changes when the ids of a text would."""
-
-    @property
-    @abstractmethod
     def vocabulary_size(self) -> int:
-        """No token id is as large as this."""
+        """The size of the vocabulary, or of the larger one."""
+
+
+class ExampleBatcher(ABC):
+    """The part of a task that turns examples into the columns of a store, and stored examples into batches."""
 
     @property
-    def stored_value_limit(self) -> int:
-        """No number that `encode` gives is as large as this."""
-        return self.vocabulary_size
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A string that changes when the encoding of a text does."""
 
-    def with_max_length(self, max_length: int) -> Task:
-        """The task as it encodes texts where a row or a model takes so many positions; not all tasks can cut theirs."""
-        return self
+    @property
+    @abstractmethod
+    def store_columns(self) -> Sequence[ColumnSpec]:
+        """The columns of the store that `encode` fills."""
 
     @abstractmethod
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        """Token ids, one list of texts for each column."""
+    def encode(self, examples: Sequence[Example]) -> EncodedChunk:
+        """Return the entries of each column of the store for these examples."""
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
-        """Warn of what is unusual in all that was encoded; `encode` sees a part of it at a time."""
+        """Warn about anomalies of the whole store; `encode` sees one chunk at a time."""
         return
 
     @abstractmethod
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
-        """How many positions each example takes on each side of a packed row."""
+        """Return the number of positions each example takes on each side of a packed row."""
 
     def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int | None:
-        """How wide rows should be; None leaves the choice."""
+        """Return the width of rows that suits these lengths; None for the default."""
         return None
 
     @abstractmethod
     def make_batch(self, store: TokenStore, placement: Placement) -> TrainingBatch:
-        """The placed examples laid into rows."""
+        """Return the examples of a placement, packed into rows."""
+
+
+class TrainingObjective(ABC):
+    """The part of a task that is trained: the model and its loss."""
 
     @abstractmethod
     def build_model(self, config: Any) -> nn.Module:
-        """The model, its weights not yet drawn."""
+        """Return the model, its weights not yet initialised."""
 
     @abstractmethod
     def compute_loss(self, model: Any, batch: Any) -> Loss:
-        """What training minimises."""
+        """Return the loss that training minimises."""
+
+
+class ValidationMetrics(ABC):
+    """The part of a task that scores a model during training.
+
+    A task whose loss is no negative log-likelihood of text has no perplexity. `max_scored_examples` is the size of the
+    sample that a validation scores, where scoring is slow; `example_unit` names the examples in messages.
+    """
+
+    validation_metric: ValidationMetric
+    has_perplexity: bool = True
+    max_scored_examples: ClassVar[int | None] = None
+    example_unit: ClassVar[str] = "examples"
 
     @abstractmethod
-    def compute_validation_metrics(self, model: Any, store: TokenStore, device: torch.device) -> dict[str, float]:
-        """The task's own validation metrics beside the loss, on a few hundred examples at most."""
+    def compute_validation_metrics(
+        self, model: Any, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
+    ) -> dict[str, float]:
+        """Return the task's own metrics on these examples of the store, beside the loss."""
+
+    def example_text(self, store: TokenStore, item: int) -> str:
+        """Return the text of a stored example, by whose hash a sample is drawn; needed with `max_scored_examples`."""
+        raise NotImplementedError
+
+
+class InferenceModel:
+    """The part of a task that outlives training: the command for its models, and their exchange with other libraries.
+
+    `verb` is the command that uses the model.
+    """
+
+    name: ClassVar[str]
+    verb: str
+    tokenizers: TokenizerPair
+    labels: Labels = Labels()
+
+    @classmethod
+    def from_hf_checkpoint(cls, checkpoint: HFCheckpoint) -> Task:
+        """Return the task of a model that another library trained."""
+        raise CheckpointError(f"{checkpoint.weights.path}: a {checkpoint.family.name} cannot be used for {cls.name}")
 
     def prepare_for_export(self, model: Any) -> None:
-        """Make the model's own outputs what the task would make of them, for libraries that know only the model."""
+        """Fold into the weights what the task does to the model's outputs, for libraries that know the model alone."""
         return
+
+
+class Task(RecipeSchema, VocabularyOwner, ExampleBatcher, TrainingObjective, ValidationMetrics, InferenceModel):
+    """One kind of thing to learn from text: all parts of the interface."""
+
+    def with_max_length(self, max_length: int) -> Task:
+        """Return the task with inputs cut to so many positions; itself, where it cannot cut them."""
+        return self

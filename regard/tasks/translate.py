@@ -1,4 +1,4 @@
-"""Translation: pairs of texts in, an encoder-decoder trained, texts out (SPEC 4.1, 7).
+"""Translation: an encoder-decoder trained on pairs of texts (Vaswani et al. 2017).
 
 Training packs pairs into rows; `translate` reads any number of texts, works in order of length and gives results
 in input order. The API and the command line call `translate` and `force`; the loop calls the rest.
@@ -21,7 +21,8 @@ from torch import Tensor
 
 from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch, sentences_to_rows
 from regard.data.buckets import batch_by_length
-from regard.data.corpus import Corpus, Example
+from regard.data.columns import TokenColumnSpec
+from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
@@ -48,7 +49,7 @@ LIKELIHOOD_BATCH_SIZE = 64
 """Given targets whose likelihood is worked out at once."""
 
 MAX_EXTRA_TOKENS = 50
-"""Tokens a translation may have more than its source (SPEC 7.3)."""
+"""Tokens a translation may have more than its source ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,20 +104,11 @@ class ForcedDecoding:
     attention: Float[Tensor, "L H T S"]
 
 
-class TranslationTask(Task):
-    """From pairs of texts to a translator."""
+class PairReader:
+    """Reader of parallel texts."""
 
-    name = verb = "translate"
-    Config = TranslateConfig
-    architectures = SEQ2SEQ_MODELS
-    store_columns = ("source", "target")
-    inherited_config_keys = ("start", "first")
-    validation_metric = ValidationMetric("bleu", "BLEU", higher_is_better=True)
-    max_scored_examples = 500
-
-    def __init__(self, config: TranslateConfig, tokenizers: TokenizerPair) -> None:
-        self.config = config
-        self.tokenizers = tokenizers
+    unit = "pairs"
+    examples_have_lines = False
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
@@ -131,6 +123,26 @@ class TranslationTask(Task):
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         return read_pairs(data, columns, skip_empty=skip_empty)
 
+
+class TranslationTask(Task):
+    """Translation of texts, learned from pairs."""
+
+    name = verb = "translate"
+    Config = TranslateConfig
+    architectures = SEQ2SEQ_MODELS
+    example_unit = "pairs"
+    inherited_config_keys = ("start", "first")
+    validation_metric = ValidationMetric("bleu", "BLEU", higher_is_better=True)
+    max_scored_examples = 500
+
+    def __init__(self, config: TranslateConfig, tokenizers: TokenizerPair) -> None:
+        self.config = config
+        self.tokenizers = tokenizers
+
+    @classmethod
+    def make_reader(cls, config: TranslateConfig, data: DataConfig) -> PairReader:
+        return PairReader()
+
     @classmethod
     def from_corpus(
         cls,
@@ -139,7 +151,7 @@ class TranslationTask(Task):
         corpus: Corpus,
         pretrained_tokenizer: Tokenizer | None = None,
     ) -> TranslationTask:
-        """One vocabulary for both sides, or one for each."""
+        """Return the task with one vocabulary for both sides, or one for each."""
         if pretrained_tokenizer is not None:
             return cls(config, TokenizerPair(pretrained_tokenizer, pretrained_tokenizer))
         sides = [(0, 1)] if tokenizer_config.joint else [(0,), (1,)]
@@ -178,14 +190,19 @@ class TranslationTask(Task):
     def vocabulary_size(self) -> int:
         return max(len(self.tokenizers.source), len(self.tokenizers.target))
 
+    @property
+    def store_columns(self) -> tuple[TokenColumnSpec, TokenColumnSpec]:
+        sizes = len(self.tokenizers.source), len(self.tokenizers.target)
+        return TokenColumnSpec("source", sizes[0]), TokenColumnSpec("target", sizes[1])
+
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         source, target = zip(*examples, strict=True)
         sides = self.tokenizers.source.encode_batch(source), self.tokenizers.target.encode_batch(target)
         return [[[*self.special_tokens.prefix_ids, *ids] for ids in side] for side in sides]
 
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
-        """One position more than the text has tokens: ``<eos>`` ends the source, ``<sos>`` begins the target."""
-        return store.lengths(*self.store_columns, n_special_tokens=1)
+        """Return the number of tokens plus one: ``<eos>`` ends the source, ``<sos>`` begins the target."""
+        return store.lengths("source", "target", n_special_tokens=1)
 
     def make_batch(self, store: TokenStore, placement: Placement) -> Seq2SeqBatch:
         return build_seq2seq_batch(
@@ -197,7 +214,7 @@ class TranslationTask(Task):
         )
 
     def make_pair_batch(self, pairs: Sequence[tuple[Ids, Ids]]) -> Seq2SeqBatch:
-        """Pairs of ids, without special tokens, as the model takes them: one per row."""
+        """Return a batch of pairs of ids given without special tokens, one per row."""
         return pairs_to_rows(pairs, self.special_tokens)
 
     def build_model(self, config: ModelConfig) -> Seq2SeqModel:
@@ -208,7 +225,7 @@ class TranslationTask(Task):
         return model
 
     def compute_loss(self, model: Seq2SeqModel, batch: Seq2SeqBatch) -> Loss:
-        """Smoothed cross-entropy; with R-Drop, of two passes that dropout makes differ, and their divergence."""
+        """Return label-smoothed cross-entropy; with R-Drop, the mean of two dropout passes plus their KL divergence."""
         smoothing = self.config.label_smoothing
         if not (self.config.r_drop and model.training):
             decoded = model.hidden_states(batch.source, batch.target_in)
@@ -216,21 +233,25 @@ class TranslationTask(Task):
             return linear_cross_entropy(decoded, words, batch.target_out, smoothing, bias)
         logits, again = (model(batch.source, batch.target_in) for _ in range(2))
         loss, other = (cross_entropy(each, batch.target_out, smoothing) for each in (logits, again))
-        apart = symmetric_kl_divergence(logits, again, batch.target_out)
-        total = (loss.total + other.total) / 2 + self.config.r_drop * apart
+        divergence = symmetric_kl_divergence(logits, again, batch.target_out)
+        total = (loss.total + other.total) / 2 + self.config.r_drop * divergence
         return Loss(total, loss.nll, loss.n_tokens)
 
     def compute_validation_metrics(
-        self, model: Seq2SeqModel, store: TokenStore, device: torch.device
+        self, model: Seq2SeqModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        fitting = (self.example_lengths(store) <= model.config.n_positions).all(axis=1)
-        chosen = np.flatnonzero(fitting)[: self.max_scored_examples].tolist()
-        sources = [store["source"][i].tolist()[len(self.special_tokens.prefix_ids) :] for i in chosen]
-        references = [self.tokenizers.target.decode(store["target"][i].tolist()) for i in chosen]
-        found = self.generate(model, sources, DecodingConfig(beam=1, batch=128), device)
-        texts = [self.tokenizers.target.decode(best[0].ids) for best in found]
+        """Return BLEU, chrF and the fraction of exact translations, by greedy decoding."""
+        n_prefix = len(self.special_tokens.prefix_ids)
+        sources = [store["source"][i].tolist()[n_prefix:] for i in items.tolist()]
+        references = [self.tokenizers.target.decode(store["target"][i].tolist()) for i in items.tolist()]
+        hypotheses = self.generate(model, sources, DecodingConfig(beam=1, batch=128), device)
+        texts = [self.tokenizers.target.decode(best[0].ids) for best in hypotheses]
         scores = translation_score(texts, references)
         return {"bleu": scores.bleu, "chrf": scores.chrf, "exact": scores.exact}
+
+    def example_text(self, store: TokenStore, item: int) -> str:
+        source, target = store["source"][item].tolist(), store["target"][item].tolist()
+        return f"{self.tokenizers.source.decode(source)}\t{self.tokenizers.target.decode(target)}"
 
     def translate(
         self,
@@ -242,7 +263,7 @@ class TranslationTask(Task):
         with_alignment: bool = True,
         with_attention: bool = False,
     ) -> Iterator[tuple[str, list[Translation]]]:
-        """Each text with its best translations, in input order; the texts of a buffer are sorted by length inside.
+        """Yield each text with its best translations, in input order; batches are formed by length within a buffer.
 
         A blank text has a blank translation, so that the lines of a file stay side by side.
         """
@@ -252,19 +273,18 @@ class TranslationTask(Task):
             sources = self.tokenizers.source.encode_batch([buffer[number - n_texts] for number in numbers])
             n_texts += len(buffer)
             self.check_lengths(model, zip(numbers, sources, strict=True), self.tokenizers.source)
-            found = self.generate(model, sources, config, device, numbers)
-            n_cut += sum(hypotheses[0].is_truncated for hypotheses in found)
-            pairs = [(ids, best) for ids, hypotheses in zip(sources, found, strict=True) for best in hypotheses]
+            n_best = self.generate(model, sources, config, device, numbers)
+            n_cut += sum(hypotheses[0].is_truncated for hypotheses in n_best)
+            pairs = [(ids, best) for ids, hypotheses in zip(sources, n_best, strict=True) for best in hypotheses]
             written = self._make_translations(
                 model, pairs, device, needs_attention=with_alignment or with_attention, with_attention=with_attention
             )
-            best = ([next(written) for _ in hypotheses] for hypotheses in found)
+            best = ([next(written) for _ in hypotheses] for hypotheses in n_best)
             for text in buffer:
                 yield text, next(best) if text.strip() else [EMPTY_TRANSLATION]
         if n_cut:
-            warn(
-                f"{n_cut:,} of {n_texts:,} translations were cut at their limit, {MAX_EXTRA_TOKENS} tokens more than the source"
-            )
+            limit = f"{MAX_EXTRA_TOKENS} tokens more than the source"
+            warn(f"{n_cut:,} of {n_texts:,} translations were truncated at their limit, {limit}")
 
     def generate(
         self,
@@ -274,18 +294,18 @@ class TranslationTask(Task):
         device: torch.device,
         text_indices: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses of each source, found in order of length, given in input order.
+        """Return the best hypotheses of each source, in input order; batches are formed by length.
 
-        `numbers` are those of the sources among all that will be read, by which samples are drawn.
+        `text_indices` number the sources among all texts of the call; with the seed they determine what is sampled.
         """
         text_indices = range(len(sources)) if text_indices is None else text_indices
-        found: dict[int, list[Hypothesis]] = {}
+        hypotheses: dict[int, list[Hypothesis]] = {}
         for chosen in batch_by_length([len(source) for source in sources], config.batch):
             batch = self._generate_batch(
                 model, [sources[i] for i in chosen], config, device, [text_indices[i] for i in chosen]
             )
-            found.update(zip(chosen, batch, strict=True))
-        return [found[i] for i in range(len(sources))]
+            hypotheses.update(zip(chosen, batch, strict=True))
+        return [hypotheses[i] for i in range(len(sources))]
 
     @torch.inference_mode()
     def _generate_batch(
@@ -296,12 +316,19 @@ class TranslationTask(Task):
         device: torch.device,
         text_indices: Sequence[int],
     ) -> list[list[Hypothesis]]:
-        signs, most = self.special_tokens, model.config.n_positions - len(self.special_tokens.prefix_ids)
-        rows = sentences_to_rows([signs.wrap_source(ids) for ids in sources], pad_id=signs.pad_id).to(device)
-        limits = torch.tensor([min(len(source) + MAX_EXTRA_TOKENS, most) for source in sources], device=device)
+        special_tokens = self.special_tokens
+        max_length = model.config.n_positions - len(special_tokens.prefix_ids)
+        rows = sentences_to_rows([special_tokens.wrap_source(ids) for ids in sources], pad_id=special_tokens.pad_id).to(
+            device
+        )
+        limits = torch.tensor([min(len(source) + MAX_EXTRA_TOKENS, max_length) for source in sources], device=device)
         try:
             return config.generate(
-                model.step, lambda: start_decoder(model, rows, signs), limits, signs.decoding_tokens, text_indices
+                model.step,
+                lambda: start_decoder(model, rows, special_tokens),
+                limits,
+                special_tokens.decoding_tokens,
+                text_indices,
             )
         except torch.OutOfMemoryError:
             raise InputError(f"out of memory with {len(sources)} texts at once; pass a smaller --batch") from None
@@ -322,20 +349,20 @@ class TranslationTask(Task):
         self, model: Seq2SeqModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device, alpha: float
     ) -> Iterator[ForcedDecoding]:
         batch, before = self.make_pair_batch(pairs).to(device), len(self.special_tokens.prefix_ids)
-        with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights", required=False) as heard:
+        with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights", required=False) as recorded:
             log_probs = model(batch.source, batch.target_in).float().log_softmax(-1)
         scores = log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu()
         nothing = scores.new_zeros(len(pairs), 0, 0, *scores.shape[1:], batch.source.ids.shape[1])
-        attention = torch.stack(list(heard.values()), 1).cpu() if heard else nothing  # (B, L, H, T, S)
+        attention = torch.stack(list(recorded.values()), 1).cpu() if recorded else nothing  # (B, L, H, T, S)
         for row, (source, target) in enumerate(pairs):
             written = slice(before, before + len(target) + 1)
-            found = make_hypothesis([*target, self.special_tokens.eos_id], scores[row, written].tolist(), alpha)
-            yield ForcedDecoding(found, attention[row, :, :, written, : before + len(source) + 1])
+            hypothesis = make_hypothesis([*target, self.special_tokens.eos_id], scores[row, written].tolist(), alpha)
+            yield ForcedDecoding(hypothesis, attention[row, :, :, written, : before + len(source) + 1])
 
     def compute_nll(
         self, model: Seq2SeqModel, pairs: Sequence[tuple[Ids, Ids]], device: torch.device
     ) -> tuple[float, int]:
-        """The negative log-likelihood of given targets, and how many tokens they have, ``<eos>`` included."""
+        """Return the negative log-likelihood of given targets and their number of tokens, ``<eos>`` included."""
         self.check_pairs(model, pairs)
         nll, n_tokens = 0.0, 0
         for chosen in batch_by_length([len(target) for _, target in pairs], LIKELIHOOD_BATCH_SIZE):
@@ -367,7 +394,7 @@ class TranslationTask(Task):
         needs_attention: bool,
         with_attention: bool,
     ) -> Iterator[Translation]:
-        """The hypotheses as a user reads them; looking, with what the model looked at while it wrote these tokens."""
+        """Yield the hypotheses as translations, with alignment and attention where asked for."""
         source, target, before = self.tokenizers.source, self.tokenizers.target, len(self.special_tokens.prefix_ids)
         targets = [(ids, best.ids[:-1]) for ids, best in pairs]
         looks = self.force_decode(model, targets, device) if needs_attention else repeat(None, len(targets))
@@ -387,7 +414,7 @@ class TranslationTask(Task):
 
 
 def _group_by_attention_size(pairs: Iterable[tuple[Ids, Ids]], max_cells: int) -> Iterator[list[tuple[Ids, Ids]]]:
-    """Neighbours together, as many as have `most` attention weights when padded to the longest; one at least."""
+    """Yield consecutive pairs in groups of at most `max_cells` padded attention weights, at least one pair each."""
     group: list[tuple[Ids, Ids]] = []
     longest = [0, 0]
     for pair in pairs:

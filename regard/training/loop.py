@@ -25,7 +25,7 @@ from regard.data.order import Cursor
 from regard.data.prefetch import Prefetcher
 from regard.disk import convert_write_errors, fsync_path, json_text, write_json
 from regard.errors import TrainingError
-from regard.models.weights import collect_weights, write_tensors
+from regard.models.weights import collect_weights, load_weights, write_tensors
 from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
 from regard.training.guards import convert_out_of_memory_errors, stop_on_signals
@@ -193,7 +193,7 @@ class Trainer:
     def _validate(self) -> TrainingEvent:
         progress = self.progress
         with convert_out_of_memory_errors(self.config):
-            values = validate(self.prepared)
+            values = validate(self.prepared, self.prepared.scored_examples)
         if self.config.average > 1:
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
             self.checkpoints.save_snapshot(progress.step, self.model)
@@ -226,18 +226,30 @@ class Trainer:
         if self.config.average > 1 and len(progress.snapshots) > 1:
             self.checkpoints.load_averaged_snapshots(progress.snapshots, self.model)
             with convert_out_of_memory_errors(self.config):
-                values = validate(self.prepared)
+                values = validate(self.prepared, self.prepared.scored_examples)
             better = self._update_best(values)
             if better:
                 progress.best_step, progress.averaged = progress.step, len(progress.snapshots)
                 write_tensors(run.weights_path, collect_weights(self.model))
             yield TrainingEvent("average", progress.step, values | {"of": len(progress.snapshots), "best": better})
             self.checkpoints.restore(self.model, self.optimiser)
-        progress.finished = True
         final = {"step": progress.best_step, "averaged": progress.averaged}
-        write_json(run.metrics_path, self._summary(final))
+        on_all = self._score_all_examples()
+        progress.finished = True
+        write_json(run.metrics_path, self._summary(final) | on_all)
         self._save_checkpoint()
-        yield TrainingEvent("end", progress.step, final | {metric.key: progress.best})
+        yield TrainingEvent("end", progress.step, final | {metric.key: progress.best} | on_all)
+
+    def _score_all_examples(self) -> dict[str, dict[str, float]]:
+        """Return the metrics of the best weights on all validation examples, where validations scored a sample."""
+        items = self.prepared.all_scored_examples
+        if self.progress.best is None or len(items) == len(self.prepared.scored_examples):
+            return {}
+        load_weights(self.model, self.prepared.directory.weights_path)
+        with convert_out_of_memory_errors(self.config):
+            values = validate(self.prepared, items)
+        self.checkpoints.restore(self.model, self.optimiser)
+        return {"final": {"examples": len(items), **values}}
 
     def _summary(self, final: dict[str, int]) -> dict[str, Any]:
         progress = self.progress

@@ -49,6 +49,7 @@ class TrainingPlan:
     chosen_settings: dict[str, Any]
     kernels: tuple[str, ...] = ()
     no_export: str = ""
+    scored_sample: str = ""
 
     def lines(self) -> list[str]:
         """Return the plan as lines of text."""
@@ -63,6 +64,8 @@ class TrainingPlan:
             f"memory     about {_format_bytes(self.memory_bytes)} of {free} ({self.device})",
             f"kernels    {', '.join(self.kernels) or 'none'}; plain PyTorch elsewhere",
         ]
+        if self.scored_sample:
+            lines.append(f"validation {self.scored_sample}")
         if self.no_export:
             lines.append(f"export     {self.no_export}")
         if self.chosen_settings:
@@ -98,7 +101,17 @@ def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
         chosen_settings=prepared.chosen_settings,
         kernels=tuple(names_in_use(prepared.device, getattr(torch, train.precision))),
         no_export=describe_export_problem(prepared.task, prepared.model),
+        scored_sample=_describe_scored_sample(prepared),
     )
+
+
+def _describe_scored_sample(prepared: PreparedRun) -> str:
+    """Return the size of the sample that each validation scores; nothing where it scores all examples."""
+    n_scored, n_all = len(prepared.scored_examples), len(prepared.all_scored_examples)
+    if n_scored == n_all:
+        return ""
+    sample = f"metrics on a sample of {n_scored:,} of {n_all:,} {prepared.task.example_unit}, drawn by hash"
+    return f"{sample}; at the end on all of them"
 
 
 def _profile_batches(prepared: PreparedRun) -> tuple[float, int]:

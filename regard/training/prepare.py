@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Int
 from torch import nn
 
 from regard import config
@@ -30,6 +33,7 @@ from regard.progress import print_message, warn
 from regard.runs.recipe import RunConfig, build_run_config, get_task_class
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import Task
+from regard.tasks.shared.validation_sample import select_scored_examples
 from regard.text.tokenizer_training import TokenizerConfig, choose_vocabulary_size
 from regard.training.batch_order import build_order, max_positions
 from regard.training.checkpoint import CheckpointManager
@@ -60,6 +64,17 @@ class PreparedRun:
     device: torch.device
     chosen_settings: dict[str, Any]
     changed_settings: list[ChangedSetting] = field(default_factory=list)
+
+    @cached_property
+    def scored_examples(self) -> Int[np.ndarray, " items"]:
+        """The validation examples that the task's metrics are computed on at each validation."""
+        most = self.task.max_scored_examples
+        return select_scored_examples(self.task, self.valid_store, self.config.model.n_positions, most)
+
+    @cached_property
+    def all_scored_examples(self) -> Int[np.ndarray, " items"]:
+        """The validation examples that the task's metrics are computed on at the end of training."""
+        return select_scored_examples(self.task, self.valid_store, self.config.model.n_positions)
 
 
 def prepare_run(

@@ -62,7 +62,6 @@ def _check_or_write_store(
                 path,
                 examples(),
                 task,
-                vocabulary_size=task.stored_value_limit,
                 fingerprint=fingerprint,
                 expected_digest=expected_digest,
                 total=n_examples,

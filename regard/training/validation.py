@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from jaxtyping import Int
 
 from regard.data.prefetch import Prefetcher
 from regard.metrics import perplexity
@@ -10,8 +12,8 @@ from regard.training.prepare import PreparedRun
 
 
 @torch.inference_mode()
-def validate(prepared: PreparedRun) -> dict[str, float]:
-    """Return loss and perplexity on all validation examples, and the task's own metrics."""
+def validate(prepared: PreparedRun, items: Int[np.ndarray, " items"]) -> dict[str, float]:
+    """Return loss and perplexity on all validation examples, and the task's own metrics on these."""
     torch.manual_seed(0)
     prepared.model.eval()
     nll, n_tokens = 0.0, 0
@@ -21,6 +23,6 @@ def validate(prepared: PreparedRun) -> dict[str, float]:
         for batch, _ in prefetched:
             loss = prepared.task.compute_loss(prepared.model, batch)
             nll, n_tokens = nll + float(loss.nll), n_tokens + int(loss.n_tokens)
-    scores = prepared.task.compute_validation_metrics(prepared.model, prepared.valid_store, prepared.device)
+    scores = prepared.task.compute_validation_metrics(prepared.model, prepared.valid_store, items, prepared.device)
     perplexities = {"valid_perplexity": perplexity(nll, n_tokens)} if prepared.task.has_perplexity else {}
     return {"valid_loss": nll / n_tokens, **perplexities, **scores}

@@ -174,7 +174,7 @@ def test_corpus_of_one_line(fail: Fail) -> None:
     write("one.src", "1 2\n")
     write("one.tgt", "2 1\n")
     assert failing_data(fail, "one.src", "one.tgt") == (
-        "examples: only 1, too few to hold some out for validation; pass --valid with files"
+        "pairs: only 1, too few to hold some out for validation; pass --valid with files"
     )
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny_runs import ready, recipe, trained
@@ -131,7 +132,7 @@ def test_commands_can_be_copied(
 def test_run_without_a_finite_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class NanTask(TranslationTask):
         def compute_validation_metrics(
-            self, model: nn.Module, store: TokenStore, device: torch.device
+            self, model: nn.Module, store: TokenStore, items: np.ndarray, device: torch.device
         ) -> dict[str, float]:
             return {"bleu": math.nan}
 
@@ -176,7 +177,7 @@ def test_interruption_before_the_first_step_is_explained(
     assert capsys.readouterr().err == "stopped before the first step; the same command begins again\n"
 
 
-def test_score_of_a_sample_names_its_size(
+def test_score_on_a_sample_is_followed_by_the_score_on_all_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(TranslationTask, "max_scored_examples", 3)
@@ -184,4 +185,8 @@ def test_score_of_a_sample_names_its_size(
     n_valid = len(run.prepared.valid_store)
     assert n_valid > 3
     training_display.train_and_display(run)
-    assert re.search(rf"done: BLEU .* on 3 of {n_valid} examples for validation, ", capsys.readouterr().err)
+    printed = capsys.readouterr().err
+    assert (
+        f"validation metrics on a sample of 3 of {n_valid} pairs, drawn by hash; at the end on all of them" in printed
+    )
+    assert re.search(rf"done: BLEU \S+ on all {n_valid} pairs \(\S+ on the sample of 3\), ", printed)

@@ -16,9 +16,10 @@ from regard.data.batches import (
     build_seq2seq_batch,
     sentences_to_rows,
 )
+from regard.data.columns import Column, TokenColumnSpec
 from regard.data.lm_windows import LanguageModelWindows
 from regard.data.order import PackedOrder, Placement
-from regard.data.store import Column, TokenStore
+from regard.data.store import TokenStore
 from regard.nn import IGNORE
 
 PAD, SOS, EOS = 0, 1, 2
@@ -104,7 +105,9 @@ def test_row_longer_than_the_width_is_refused() -> None:
 
 def pair_store(path: Path) -> tuple[TokenStore, list[list[int]], list[list[int]]]:
     source, target = random_sentences(80, seed=1), random_sentences(80, seed=2)
-    store = TokenStore.write(path, ("source", "target"), [[source, target]], vocabulary_size=60_000, fingerprint="")
+    store = TokenStore.write(
+        path, [TokenColumnSpec(name, 60_000) for name in ("source", "target")], [[source, target]], fingerprint=""
+    )
     return store, source, target
 
 

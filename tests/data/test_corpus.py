@@ -13,6 +13,7 @@ import pytest
 
 from regard import progress
 from regard.data import corpus
+from regard.data.columns import TokenColumnSpec
 from regard.data.corpus import (
     Corpus,
     DataConfig,
@@ -20,11 +21,12 @@ from regard.data.corpus import (
     chunk_examples,
     collect_statistics,
     make_held_out_filter,
+    slice_lines,
     write_store,
 )
 from regard.errors import ConfigError
 from regard.tasks.lm import LanguageModelTask, LmConfig
-from regard.tasks.translate import TranslationTask
+from regard.tasks.translate import PairReader
 from regard.text import files
 
 
@@ -73,12 +75,21 @@ def test_too_few_to_hold_some_out(n: int) -> None:
         make_held_out_filter(collect_statistics(examples(n)))
 
 
+@pytest.mark.parametrize("boundary", range(8))
+def test_lines_before_and_after_a_boundary_are_all_lines(boundary: int) -> None:
+    documents = [("a\nb\nc",), ("d",), ("e\nf\ng",)]
+    parts = [*slice_lines(documents, 0, boundary), *slice_lines(documents, boundary)]
+    assert "\n".join(text for (text,) in parts).split("\n") == list("abcdefg")
+    assert sum(text.count("\n") + 1 for (text,) in slice_lines(documents, 0, boundary)) == min(boundary, 7)
+
+
 @pytest.mark.parametrize(("n", "every"), [(4, 1), (5, 2), (7, 2), (8, 2), (9, 3)])
 def test_tokenizer_is_trained_on_a_limited_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, every: int
 ) -> None:
     class Lines:
         unit = "lines"
+        examples_have_lines = False
 
         @staticmethod
         def paths(data: Sequence[str]) -> list[Path]:
@@ -107,7 +118,7 @@ def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Letters:
-    store_columns = ("source", "target")
+    store_columns = (TokenColumnSpec("source", 128), TokenColumnSpec("target", 128))
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [[[ord(letter) for letter in example[side]] for example in examples] for side in (0, 1)]
@@ -115,8 +126,8 @@ class Letters:
 
 def test_a_store_holds_every_example_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "ENCODING_CHUNK_SIZE", 3)
-    store = write_store(tmp_path / "s", examples(7), Letters(), vocabulary_size=128, fingerprint="a")
-    stored = [tuple("".join(map(chr, store[side][i])) for side in Letters.store_columns) for i in range(len(store))]
+    store = write_store(tmp_path / "s", examples(7), Letters(), fingerprint="a")
+    stored = [tuple("".join(map(chr, store[side][i])) for side in ("source", "target")) for i in range(len(store))]
     assert stored == examples(7)
 
 
@@ -126,7 +137,7 @@ def weighted_corpus(directory: Path, weights: tuple[int, ...], valid: tuple[str,
         (directory / name).write_text("".join(f"{pair[side]}\n" for pair in examples(40)))
     (directory / "b.tsv").write_text("".join(f"row {i}\trang {i}\n" for i in range(20)))
     train = tuple(str(directory / name) for name in ("a.en", "a.fr", "b.tsv"))
-    return Corpus(TranslationTask, DataConfig(train=train, valid=valid, weights=weights, max_length=8), "recipe")
+    return Corpus(PairReader(), DataConfig(train=train, valid=valid, weights=weights, max_length=8), "recipe")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +208,7 @@ def test_reading_shows_the_fraction_of_the_files_read(
         (tmp_path / f"{name}{suffix}").write_bytes(pack(text))
     monkeypatch.chdir(tmp_path)
     data = DataConfig(train=(f"./a{suffix}", f"b{suffix}"), max_length=8)
-    assert Corpus(TranslationTask, data, "test").statistics.n_examples == 20_000
+    assert Corpus(PairReader(), data, "test").statistics.n_examples == 20_000
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("reading: ")]
     percentages = [int(line.removeprefix("reading: ").removesuffix("%")) for line in lines]
     assert percentages == sorted(percentages)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.columns import Column
 from regard.data.lm_windows import LanguageModelWindows
-from regard.data.store import Column
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=6)
 

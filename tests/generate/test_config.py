@@ -1,4 +1,4 @@
-"""How a language model writes: what is refused, and when something is drawn."""
+"""Generation options: invalid values are refused; sampling is one configuration for language models and translators."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.generate import DecodingConfig, GenerationConfig, select_greedy_tokens
+from regard.generate import DecodingConfig, GenerationConfig, SamplingConfig, select_greedy_tokens
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"temperature": -0.5}, r"temperature -0\.5: expected 0 \(the most likely token each time\) or more"),
         ({"temperature": math.nan}, "temperature nan: expected 0"),
@@ -29,24 +29,31 @@ from regard.generate import DecodingConfig, GenerationConfig, select_greedy_toke
         ({"temperature": 0.0, "n": 2}, "n 2 at temperature 0: all would be the same"),
     ],
 )
-def test_what_cannot_be(options: dict[str, float], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_options_are_refused(options: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         GenerationConfig(**options)  # type: ignore[arg-type]
 
 
 def test_temperature_zero_is_greedy() -> None:
     assert GenerationConfig(temperature=0.0).make_sampler(["a"]) is select_greedy_tokens
     assert not GenerationConfig(temperature=1e-6).is_greedy
-    for drawn in ({"top_k": 3}, {"top_p": 0.5}):
+    for cut in ({"top_k": 3}, {"top_p": 0.5}):
         with pytest.raises(InputError, match="top-k and top-p belong to sampling; at temperature 0 nothing is drawn"):
-            GenerationConfig(temperature=0.0, **drawn)
+            GenerationConfig(temperature=0.0, **cut)
 
 
-def test_no_limit_is_said_alike_everywhere() -> None:
-    """None and 0, to those who write and to those who translate."""
+@pytest.mark.parametrize("option", [{"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 2.0}])
+def test_sampling_options_are_checked_alike(option: dict[str, float]) -> None:
+    for kind, others in ((SamplingConfig, {}), (GenerationConfig, {}), (DecodingConfig, {"sample": True})):
+        assert issubclass(kind, SamplingConfig)
+        with pytest.raises(InputError, match=r"^(temperature|top-k|top-p) .*: expected "):
+            kind(**option, **others)
+
+
+def test_top_k_of_none_and_of_zero_are_no_limit() -> None:
     logits = torch.randn(1, 50, generator=torch.Generator().manual_seed(0))
-    picks = [GenerationConfig(top_k=top_k).make_sampler(["a"]) for top_k in (None, 0, 50)]
-    assert len({int(pick(logits, [0])) for pick in picks}) == 1
+    samplers = [GenerationConfig(top_k=top_k).make_sampler(["a"]) for top_k in (None, 0, 50)]
+    assert len({int(sampler(logits, [0])) for sampler in samplers}) == 1
     for top_k in (None, 0):
         assert not DecodingConfig(top_k=top_k).sample
         assert DecodingConfig(sample=True, top_k=top_k).sample
@@ -55,7 +62,7 @@ def test_no_limit_is_said_alike_everywhere() -> None:
             kind(top_k=-1, **options)
 
 
-def test_what_is_drawn_depends_on_seed_and_name_alone() -> None:
+def test_draws_depend_on_seed_and_row_key_alone() -> None:
     logits = torch.zeros(3, 1000)
 
     def drawn(names: list[str], seed: int = 0) -> list[int]:

@@ -14,14 +14,15 @@ from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.generate import (
+    DecodingConfig,
     DecodingLoopOptions,
     Hypothesis,
     RepetitionPenalty,
     SpecialTokens,
     generate,
     generate_tokens,
+    generation_loop,
     make_random_sampler,
-    sampling,
     select_greedy_tokens,
 )
 from regard.generate.sampling import RandomSource, Sampler, make_row_random_source
@@ -111,7 +112,7 @@ def test_half_precision_logits_can_be_drawn_from() -> None:
 )
 def test_impossible_options_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        make_random_sampler(drawing(0), **options)
+        DecodingConfig(sample=True, **options)
 
 
 def write(
@@ -257,7 +258,7 @@ def test_a_step_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, forced: b
     limits = {"a": 4, "b": 2, "c": 9, "d": 6, "e": 9}
     plain, ahead = Table(9), Table(9)
     expected = steps(plain, limits, force_eos=forced)
-    monkeypatch.setattr(sampling, "_runs_asynchronously", lambda x: True)
+    monkeypatch.setattr(generation_loop, "_runs_asynchronously", lambda x: True)
     assert steps(ahead, limits, force_eos=forced) == expected
     before = [len(rows) for rows, _, _ in expected]
     assert plain.rows_of_steps == before

@@ -26,7 +26,7 @@ from regard.runs.import_export import export_model
 from regard.runs.model_loading import open_model
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import classify
-from regard.tasks.classify import ClassificationTask, ClassifyConfig, _wrap_windows
+from regard.tasks.classify import ClassificationTask, ClassifyConfig, LabelledReader, _wrap_windows
 from regard.tasks.shared.encoder_task import inputs_to_rows
 from regard.tasks.shared.label_collection import compute_class_weights
 from regard.tasks.shared.labels import Labels, ScoreScaler
@@ -40,7 +40,7 @@ def task(labels: Labels = LABELS, **settings: object) -> ClassificationTask:
 
 
 def store_of(task: ClassificationTask, examples: list[tuple[str, str, str]], folder: Path) -> TokenStore:
-    return write_store(folder / "store", examples, task, vocabulary_size=task.stored_value_limit, fingerprint="")
+    return write_store(folder / "store", examples, task, fingerprint="")
 
 
 def pairs(n: int) -> list[tuple[str, str, str]]:
@@ -49,10 +49,10 @@ def pairs(n: int) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("score", [0.0, 3.8, -1e-30, 2.5e7, 1 / 3])
-def test_a_score_is_stored_to_the_last_bit(score: float, tmp_path: Path) -> None:
+def test_score_is_stored_as_float32(score: float, tmp_path: Path) -> None:
     one = task(Labels(()), kind="score")
     store = store_of(one, [("cat", "", str(score)), ("dog", "", "1.5")], tmp_path)
-    assert one._read_labels(store, np.array([0, 1])).tolist() == [np.float32(score), 1.5]
+    assert store.values("label").tolist() == [np.float32(score), 1.5]
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "attention"])
@@ -309,7 +309,7 @@ def test_a_label_that_is_only_held_out_is_known_all_the_same(tmp_path: Path) -> 
     file = str(written(tmp_path, rows, "text\tlabel"))
     tables = merged(TRAINING, {"data": {"train": [file]}, "train": {"steps": 2, "validate_every": 1}})
     data = ready(tables, tmp_path / "first").config.data
-    held = {text for text, *_ in Corpus(ClassificationTask, data, "test").valid_examples()}
+    held = {text for text, *_ in Corpus(LabelledReader(), data, "test").valid_examples()}
     written(tmp_path, [(text, "rare" if text in held else label) for text, label in rows], "text\tlabel")
     trained(tables, tmp_path / "run")
     assert Labels.load(tmp_path / "run").names == ("no", "rare", "yes")

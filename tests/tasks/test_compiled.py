@@ -39,7 +39,7 @@ tasks = [
 tasks.append((writer(LETTERS), [DocumentChunk(text) for text, in plain]))
 for number, (task, examples) in enumerate(tasks):
     folder = Path(tempfile.mkdtemp())
-    store = write_store(folder / "store", examples, task, vocabulary_size=task.stored_value_limit, fingerprint="")
+    store = write_store(folder / "store", examples, task, fingerprint="")
     batches = PackedOrder(task.example_lengths(store), [64], 2, seed=0).iterate_epoch()
     model = small_writer(task) if task.name == "lm" else small(task)
     torch._dynamo.reset()

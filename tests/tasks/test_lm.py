@@ -24,7 +24,7 @@ from regard.data.lm_windows import cut_windows
 from regard.data.order import BucketOrder, PackedOrder, Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
-from regard.generate import GenerationConfig, sampling
+from regard.generate import GenerationConfig, generation_loop
 from regard.models.config import apply_preset
 from regard.models.recurrent.config import RecurrentLMConfig
 from regard.nn import IGNORE
@@ -45,7 +45,7 @@ def write(folder: Path, text: str, name: str = "text.txt") -> Path:
 
 def store_of(of: LanguageModelTask, folder: Path, texts: list[str] = TEXTS) -> TokenStore:
     examples = [DocumentChunk(text) for text in texts]
-    return write_store(folder / "store", examples, of, vocabulary_size=of.stored_value_limit, fingerprint="")
+    return write_store(folder / "store", examples, of, fingerprint="")
 
 
 def order_of(of: LanguageModelTask, store: TokenStore, *, packed: bool) -> PackedOrder | BucketOrder:
@@ -210,7 +210,7 @@ class TestWhatIsWritten:
             ["the cat", "a", "the red dog", ""],
         )
         plain = of.generate(model, texts, manner, CPU)
-        monkeypatch.setattr(sampling, "_runs_asynchronously", lambda x: True)
+        monkeypatch.setattr(generation_loop, "_runs_asynchronously", lambda x: True)
         assert of.generate(model, texts, manner, CPU) == plain
         assert len({len(each.ids) for (each,) in plain}) > 1
 

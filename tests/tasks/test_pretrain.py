@@ -47,7 +47,7 @@ def task(**settings: object) -> PretrainingTask:
 
 def store_of(task: PretrainingTask, folder: Path, n: int = 30) -> TokenStore:
     examples = [(document,) for document in documents(n)]
-    return write_store(folder / "store", examples, task, vocabulary_size=task.stored_value_limit, fingerprint="")
+    return write_store(folder / "store", examples, task, fingerprint="")
 
 
 def batch_of(task: PretrainingTask, folder: Path, rows: int = 8, width: int = 64) -> EncoderBatch:
@@ -61,21 +61,21 @@ class TestWhatIsRead:
     def test_no_token_of_a_document_is_lost(self, objective: str) -> None:
         """However they are cut and paired, the tokens of all inputs are those of all documents."""
         one = task(objective=objective)
-        texts, turns, elsewhere = one.encode([(document,) for document in documents(40)])
+        texts, boundaries, is_random_next = one.encode([(document,) for document in documents(40)])
         specials = VOCABULARY.special_ids
         read = Counter(index for ids in texts for index in ids if index not in specials)
         lines = [line for document in documents(40) for line in document.split("\n")]
         assert read == Counter(index for ids in VOCABULARY.encode_batch(lines) for index in ids)
         assert max(map(len, texts)) <= 32
-        assert len(texts) == len(turns) == len(elsewhere)
+        assert len(texts) == len(boundaries) == len(is_random_next)
 
     def test_inputs_stand_between_their_special_tokens(self) -> None:
         one = task()
-        texts, turns, _ = one.encode([(document,) for document in documents(10)])
+        texts, boundaries, _ = one.encode([(document,) for document in documents(10)])
         cls_id, sep_id = VOCABULARY.special_id("cls"), VOCABULARY.special_id("sep")
-        for ids, (turn,) in zip(texts, turns, strict=True):
+        for ids, boundary in zip(texts, boundaries, strict=True):
             assert ids[0] == cls_id
-            assert [place for place, index in enumerate(ids) if index == sep_id] == [turn - 1, len(ids) - 1]
+            assert [i for i, token in enumerate(ids) if token == sep_id] == [boundary - 1, len(ids) - 1]
 
     def test_half_of_the_pairs_are_from_elsewhere(self) -> None:
         drawn = [[SentencePair([d, i, 0], [d, i, 1]) for i in range(4)] for d in range(50)]
@@ -122,7 +122,7 @@ class TestWhatIsRead:
         """In as many parts as it is encoded, what is said counts all of them."""
         monkeypatch.setattr(corpus, "ENCODING_CHUNK_SIZE", 1)
         one, examples = task(), [("\n".join(sentences(20 * n)),) for n in (1, 2, 3)]
-        store = write_store(tmp_path / "store", examples, one, vocabulary_size=one.stored_value_limit, fingerprint="")
+        store = write_store(tmp_path / "store", examples, one, fingerprint="")
         assert capsys.readouterr().err == ""
         one.warn_about_encoded_data(store)
         (said,) = capsys.readouterr().err.splitlines()
@@ -373,6 +373,29 @@ def test_pieces_are_as_short_as_rows_and_positions(
     assert prepared.train_store["text"].lengths.max() <= room
     assert len(prepared.train_order.items) == len(prepared.train_store)
     assert "left out" not in capsys.readouterr().err
+
+
+def test_last_lines_are_held_out_of_a_single_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = sentences(100)
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    data = {
+        "data": {"train": [str(tmp_path / "text.txt")]},
+        "task": {"objective": "masked"},
+        "tokenizer": {"vocabulary": 50},
+    }
+    prepared = ready(merged(RECIPE, data), tmp_path / "run")
+    unit = "documents (with blank lines between them)"
+    held_out = "the last 5 of 100 lines are held out for validation; pass --valid with files to choose others"
+    assert f"warning: {unit}: only 1; {held_out}\n" in capsys.readouterr().err
+    for store, expected in ((prepared.train_store, lines[:-5]), (prepared.valid_store, lines[-5:])):
+        texts = [prepared.task.example_text(store, item) for item in range(len(store))]
+        assert "".join("".join(texts).replace("##", "").split()) == "".join("".join(expected).split())
+
+
+def test_document_of_few_lines_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n".join(sentences(19)))
+    with pytest.raises(ConfigError, match=r"only 1, too few to hold some out for validation; pass --valid with files$"):
+        ready(merged(RECIPE, {"data": {"train": [str(tmp_path / "text.txt")]}, "tokenizer": {}}), tmp_path / "run")
 
 
 def test_columns_of_plain_text(tmp_path: Path) -> None:

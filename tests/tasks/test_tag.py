@@ -17,7 +17,7 @@ from regard.errors import ConfigError, DataError, InputError
 from regard.nn import IGNORE
 from regard.runs.run_directory import RunDirectory
 from regard.tasks.shared.labels import Labels
-from regard.tasks.tag import NO_LABEL, TagConfig, TaggingTask
+from regard.tasks.tag import TagConfig, TaggedReader, TaggingTask
 from regard.text.words import find_whitespace_words
 
 VOCABULARY = vocabulary(size=40)  # so small that words have several pieces
@@ -31,21 +31,19 @@ def task(labels: Labels = NAMES, **settings: object) -> TaggingTask:
 def test_the_label_sits_on_the_first_piece(tmp_path: Path) -> None:
     one = task()
     words, labels = "plane\nlands\nin\ntokyo", "O\nO\nO\nB-LOC"
-    texts, turns, stored = one.encode([(words, labels)])
+    texts, boundaries, stored = one.encode([(words, labels)])
     pieces = VOCABULARY.encode_words(words.split("\n"))
     assert max(map(len, pieces)) > 1
-    expected = [NO_LABEL]
+    expected = [IGNORE]
     for ids, label in zip(pieces, labels.split("\n"), strict=True):
-        expected += [1 + NAMES.index(label), *[NO_LABEL] * (len(ids) - 1)]
-    assert stored == [[*expected, NO_LABEL]]
+        expected += [NAMES.index(label), *[IGNORE] * (len(ids) - 1)]
+    assert stored == [[*expected, IGNORE]]
     assert texts[0][1:-1] == [index for ids in pieces for index in ids]
-    store = write_store(
-        tmp_path / "s", [(words, labels)] * 3, one, vocabulary_size=one.stored_value_limit, fingerprint=""
-    )
+    store = write_store(tmp_path / "s", [(words, labels)] * 3, one, fingerprint="")
     batch = one.make_batch(store, next(PackedOrder(one.example_lengths(store), [64], 2, seed=0).iterate_epoch()))
     assert sorted(batch.labels[batch.labels != IGNORE].tolist()) == sorted([NAMES.index("O")] * 9 + [0] * 3)
     assert batch.n_tokens == 12
-    assert turns[0] == [len(texts[0])]
+    assert boundaries == [len(texts[0])]
 
 
 @pytest.mark.parametrize("most", [16, 20, 40])
@@ -143,9 +141,9 @@ def test_all_of_the_validation_data_is_scored(tmp_path: Path) -> None:
     assert isinstance(found, TaggingTask)
     wanted = found.evaluate(model, [str(many)], (), False, CPU)  # type: ignore[arg-type]
     assert wanted["n"] == 2260
-    assert found.compute_validation_metrics(model, prepared.valid_store, CPU)["accuracy"] == pytest.approx(
-        wanted["accuracy"]
-    )  # type: ignore[arg-type]
+    assert found.compute_validation_metrics(model, prepared.valid_store, prepared.scored_examples, CPU)[
+        "accuracy"
+    ] == pytest.approx(wanted["accuracy"])  # type: ignore[arg-type]
 
 
 def test_labels_unseen_in_training(tmp_path: Path) -> None:
@@ -168,7 +166,7 @@ def test_a_label_that_is_only_held_out_is_known_all_the_same(tmp_path: Path) -> 
     file = conll(tmp_path)
     tables = merged(RECIPE, {"data": {"train": [str(file)]}, "train": {"steps": 2, "validate_every": 1}})
     data = ready(tables, tmp_path / "first").config.data
-    held = [words.split("\n") for words, _ in Corpus(TaggingTask, data, "test").valid_examples()]
+    held = [words.split("\n") for words, _ in Corpus(TaggedReader(), data, "test").valid_examples()]
     marked = [
         each.replace(" O", " RARE") if [line.split()[0] for line in each.splitlines()] in held else each
         for each in file.read_text().split("\n\n")
@@ -207,7 +205,7 @@ def test_a_sentence_longer_than_the_rows_is_cut_into_windows(
     prepared = ready(merged(tables, {"tokenizer": {"vocabulary": 60}}), tmp_path / "run")
     assert prepared.train_store["text"].lengths.max() == 24
     labelled = sum(
-        int((prepared.train_store["label"][item] != NO_LABEL).sum()) for item in range(100, len(prepared.train_store))
+        int((prepared.train_store["label"][item] != IGNORE).sum()) for item in range(100, len(prepared.train_store))
     )
     assert labelled == 120
     assert len(prepared.train_order.items) == len(prepared.train_store)
@@ -216,4 +214,4 @@ def test_a_sentence_longer_than_the_rows_is_cut_into_windows(
 
 def test_more_than_one_column() -> None:
     with pytest.raises(ConfigError, match="columns: expected one, that of the labels, found 1, 2"):
-        list(TaggingTask.read_examples(["x.conll"], ("1", "2"), skip_empty=False))
+        list(TaggedReader.read_examples(["x.conll"], ("1", "2"), skip_empty=False))

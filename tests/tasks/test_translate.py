@@ -272,14 +272,14 @@ def test_samples_are_the_same_however_the_texts_are_grouped(knowing: Learned, mo
     assert [best[0].tokens for best in together] == [best[0].tokens for best in apart]
 
 
-def test_translations_cut_at_their_limit_are_counted(
+def test_truncated_translations_are_counted(
     knowing: Learned, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     knowing.translate([s for s, _ in EIGHT])
-    assert "cut" not in capsys.readouterr().err
+    assert "truncated" not in capsys.readouterr().err
     monkeypatch.setattr("regard.tasks.translate.MAX_EXTRA_TOKENS", -2)
     knowing.translate([s for s, _ in EIGHT], DecodingConfig(beam=1))
-    assert "8 of 8 translations were cut at their limit" in " ".join(capsys.readouterr().err.split())
+    assert "8 of 8 translations were truncated at their limit" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("damaged", [slice(9, 10), slice(None)], ids=["one row", "all"])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from regard.data.columns import Column
 from regard.data.order import PackedOrder
-from regard.data.store import Column, TokenStore
+from regard.data.store import TokenStore
 from regard.models.blocks import initialise_weights
 from regard.models.config import TransformerSeq2SeqConfig, apply_preset
 from regard.nn import record

@@ -10,6 +10,7 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -40,7 +41,9 @@ def metrics_of(out: Path) -> dict[str, Any]:
 class ScriptedTask(TranslationTask):
     """A translation task with given validation scores."""
 
-    def compute_validation_metrics(self, model: nn.Module, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(
+        self, model: nn.Module, store: TokenStore, items: np.ndarray, device: torch.device
+    ) -> dict[str, float]:
         return {"bleu": float(next(self.scores_iterator))}
 
     scores_iterator: Iterator[float]
@@ -308,7 +311,7 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
 def test_out_of_memory_while_averaging_is_one_line(tmp_path: Path) -> None:
     class Large(TranslationTask):
         def compute_validation_metrics(
-            self, model: nn.Module, store: TokenStore, device: torch.device
+            self, model: nn.Module, store: TokenStore, items: np.ndarray, device: torch.device
         ) -> dict[str, float]:
             if next(self.calls) == 2:
                 raise torch.OutOfMemoryError("CUDA out of memory.")

@@ -1,6 +1,7 @@
-"""A task regard has never seen, whole in this file: one column, one tokenizer, the perplexity its only goal.
+"""A complete new task, as an example and as a test: one column, one tokenizer, perplexity as its only metric.
 
-It is registered by one line, as a task in regard/tasks would be, and trained by the same loop and the same command.
+It implements the parts listed in regard/tasks/task.py, is registered by one line, as those in regard/tasks/__init__.py
+are, and is trained by the same loop and the same command. Nothing of it is known to the rest of the package.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from torch import Tensor, nn
 from regard import config
 from regard.cli import main
 from regard.data.batches import Rows, TensorDataclass, build_rows
-from regard.data.corpus import Corpus, Example
+from regard.data.columns import TokenColumnSpec
+from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.models.architectures import SEQ2SEQ_MODELS
@@ -32,7 +34,7 @@ from regard.runs.run_directory import RunDirectory
 from regard.tasks import TASKS, Task
 from regard.tasks.task import ValidationMetric
 from regard.text.files import read_lines
-from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer
+from regard.text.tokenizer import EOS, PAD, SOS, Tokenizer, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 from regard.training.loop import Trainer
 
@@ -45,8 +47,8 @@ class LinesConfig:
 
 @dataclass(frozen=True)
 class LineBatch(TensorDataclass):
-    now: Rows
-    next: Int[Tensor, "B T"]
+    rows: Rows
+    labels: Int[Tensor, "B T"]
     n_tokens: int
 
     @property
@@ -54,35 +56,50 @@ class LineBatch(TensorDataclass):
         return self.n_tokens
 
 
-class Bigrams(nn.Module):
-    """The next token from this one alone."""
+class BigramModel(nn.Module):
+    """A model that predicts the next token from the current one alone."""
 
-    def __init__(self, n_pieces: int, width: int) -> None:
+    def __init__(self, vocabulary_size: int, d_model: int) -> None:
         super().__init__()
-        self.embedding, self.out = nn.Embedding(n_pieces, width), nn.Linear(width, n_pieces)
+        self.embedding, self.out = nn.Embedding(vocabulary_size, d_model), nn.Linear(d_model, vocabulary_size)
 
     def forward(self, rows: Rows) -> Float[Tensor, "B T V"]:
         return self.out(self.embedding(rows.ids))
 
 
-class Lines(Task):
-    """Lines of text, token by token; with `noise`, some tokens are drawn to be skipped, as in masked pre-training."""
+class LineReader:
+    """Reader of lines, one example each."""
 
-    name, verb = "lines", "continue"
-    Config, architectures = LinesConfig, SEQ2SEQ_MODELS
-    store_columns = ("line",)
-    validation_metric = ValidationMetric("valid_perplexity", "perplexity", higher_is_better=False)
-
-    def __init__(self, config: LinesConfig, tokenizer: Tokenizer) -> None:
-        self.config, self.tokenizer = config, tokenizer
+    unit = "lines"
+    examples_have_lines = False
 
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return [Path(file) for file in data]
 
     @staticmethod
+    def group_sources(data: Sequence[str]) -> list[list[str]]:
+        return [[entry] for entry in data]
+
+    @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
         return ((line,) for file in data for line in read_lines(file))
+
+
+class BigramTask(Task):
+    """Bigram language modelling of lines; with `noise`, random tokens are left out of the loss, as in masked LM."""
+
+    name, verb = "lines", "continue"
+    Config, architectures = LinesConfig, SEQ2SEQ_MODELS
+    validation_metric = ValidationMetric("valid_perplexity", "perplexity", higher_is_better=False)
+
+    def __init__(self, config: LinesConfig, tokenizer: Tokenizer) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        self.tokenizers = TokenizerPair(tokenizer, tokenizer)
+
+    @classmethod
+    def make_reader(cls, config: LinesConfig, data: DataConfig) -> LineReader:
+        return LineReader()
 
     @classmethod
     def from_corpus(
@@ -91,11 +108,11 @@ class Lines(Task):
         tokenizer_config: TokenizerConfig,
         corpus: Corpus,
         pretrained_tokenizer: Tokenizer | None = None,
-    ) -> Lines:
+    ) -> BigramTask:
         return cls(config, train_tokenizer(corpus.train_texts(0), tokenizer_config))
 
     @classmethod
-    def load(cls, config: LinesConfig, tokenizer_config: TokenizerConfig, directory: Path) -> Lines:
+    def load(cls, config: LinesConfig, tokenizer_config: TokenizerConfig, directory: Path) -> BigramTask:
         return cls(config, Tokenizer.load(directory / "tokenizer.json"))
 
     def save(self, directory: Path) -> None:
@@ -109,6 +126,10 @@ class Lines(Task):
     def vocabulary_size(self) -> int:
         return len(self.tokenizer)
 
+    @property
+    def store_columns(self) -> tuple[TokenColumnSpec]:
+        return (TokenColumnSpec("line", self.vocabulary_size),)
+
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [self.tokenizer.encode_batch([line for (line,) in examples])]
 
@@ -116,24 +137,26 @@ class Lines(Task):
         return store.lengths("line", n_special_tokens=1)
 
     def make_batch(self, store: TokenStore, placement: Placement) -> LineBatch:
-        now = build_rows(store["line"], placement, *placement.widths, prefix_id=SOS, pad_id=PAD)
-        following = build_rows(store["line"], placement, *placement.widths, suffix_id=EOS, pad_id=IGNORE)
-        return LineBatch(now, following.ids.long(), int((following.segment > 0).sum()))
+        rows = build_rows(store["line"], placement, *placement.widths, prefix_id=SOS, pad_id=PAD)
+        targets = build_rows(store["line"], placement, *placement.widths, suffix_id=EOS, pad_id=IGNORE)
+        return LineBatch(rows, targets.ids.long(), int((targets.segment > 0).sum()))
 
-    def build_model(self, config: TransformerSeq2SeqConfig) -> Bigrams:
-        return Bigrams(self.vocabulary_size, config.d_model)
+    def build_model(self, config: TransformerSeq2SeqConfig) -> BigramModel:
+        return BigramModel(self.vocabulary_size, config.d_model)
 
-    def compute_loss(self, model: Bigrams, batch: LineBatch) -> Loss:
-        skipped = torch.rand(batch.next.shape, device=batch.next.device) < self.config.noise
-        return cross_entropy(model(batch.now), batch.next.masked_fill(skipped, IGNORE))
+    def compute_loss(self, model: BigramModel, batch: LineBatch) -> Loss:
+        ignored = torch.rand(batch.labels.shape, device=batch.labels.device) < self.config.noise
+        return cross_entropy(model(batch.rows), batch.labels.masked_fill(ignored, IGNORE))
 
-    def compute_validation_metrics(self, model: Bigrams, store: TokenStore, device: torch.device) -> dict[str, float]:
+    def compute_validation_metrics(
+        self, model: BigramModel, store: TokenStore, items: np.ndarray, device: torch.device
+    ) -> dict[str, float]:
         return {}
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "lines", Lines)
+    monkeypatch.setitem(TASKS, "lines", BigramTask)
 
 
 def recipe(folder: Path, *changes: config.Tables) -> config.Tables:
@@ -148,7 +171,7 @@ def log_of(out: Path, key: str) -> list[float]:
     return [line[key] for line in log if key in line]
 
 
-def test_it_learns_and_keeps_the_lowest_perplexity(tmp_path: Path) -> None:
+def test_best_checkpoint_has_the_lowest_perplexity(tmp_path: Path) -> None:
     events = trained(recipe(tmp_path), tmp_path / "run")
     seen = log_of(tmp_path / "run", "valid_perplexity")
     assert seen[-1] < 0.5 * seen[0]
@@ -156,12 +179,12 @@ def test_it_learns_and_keeps_the_lowest_perplexity(tmp_path: Path) -> None:
     assert events[-1].values["valid_perplexity"] == min(seen)
     settings, task, model = RunDirectory(tmp_path / "run").load()
     assert (settings.task.name, settings.tokenizer.vocabulary) == ("lines", 266)
-    assert isinstance(task, Lines)
-    assert isinstance(model, Bigrams)
+    assert isinstance(task, BigramTask)
+    assert isinstance(model, BigramModel)
 
 
 @pytest.mark.parametrize("events", [1, 5, 9])
-def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, events: int) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, events: int) -> None:
     tables = recipe(tmp_path, {"task": {"noise": 0.3}})
     trained(tables, tmp_path / "whole")
     run = Trainer(ready(tables, tmp_path / "left")).train()
@@ -172,14 +195,14 @@ def test_left_and_taken_up_it_ends_as_if_never_left(tmp_path: Path, events: int)
     assert contents(tmp_path / "left") == contents(tmp_path / "whole")
 
 
-def test_what_validation_draws_is_always_the_same(tmp_path: Path) -> None:
+def test_validation_draws_the_same_noise_each_time(tmp_path: Path) -> None:
     trained(recipe(tmp_path, {"task": {"noise": 0.5}, "train": {"learning_rate": 1e-12}}), tmp_path / "run")
     seen = log_of(tmp_path / "run", "valid_loss")
     assert len(seen) == 6
     assert seen == pytest.approx([seen[0]] * 6, rel=1e-6)
 
 
-def test_the_command_line_serves_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_trains_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = [
         f"{name}.{key}={json.dumps(value)}" for name, table in recipe(tmp_path).items() for key, value in table.items()
     ]
@@ -195,13 +218,13 @@ def test_the_command_line_serves_it(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "nothing to do: this run ended at step 12" in capsys.readouterr().err
 
 
-def test_nothing_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = recipe(tmp_path)
     one = ready(tables, tmp_path / "run")
 
     def read(*_: Any, **__: Any) -> Iterator[Example]:
         raise AssertionError("the text is read")
 
-    monkeypatch.setattr(Lines, "read_examples", staticmethod(read))
+    monkeypatch.setattr(LineReader, "read_examples", staticmethod(read))
     two = ready(tables, tmp_path / "run", resume=True)
     assert (len(one.train_store), len(one.valid_store)) == (len(two.train_store), len(two.valid_store)) == (57, 3)

@@ -17,7 +17,7 @@ from regard.data.store import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, RegardError, TrainingError
 from regard.models.weights import read_tensors, write_tensors
 from regard.runs.run_directory import RunDirectory
-from regard.tasks.translate import TranslationTask
+from regard.tasks.translate import PairReader, TranslationTask
 from regard.training.prepare import PreparedRun
 
 
@@ -197,7 +197,7 @@ def test_resuming_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     def read(*_: Any, **__: Any) -> None:
         raise AssertionError("text is read")
 
-    monkeypatch.setattr(TranslationTask, "read_examples", staticmethod(read))
+    monkeypatch.setattr(PairReader, "read_examples", staticmethod(read))
     assert trained(tables, tmp_path / "run", resume=True)[-1].step == 3
     assert before == {path: path.read_bytes() for path in (tmp_path / "run" / "store").rglob("*.ids")}
 
@@ -293,7 +293,7 @@ def test_store_other_than_the_one_trained_on_is_refused(tmp_path: Path) -> None:
     shutil.rmtree(out / "store" / "train")
     shutil.copytree(prepared.train_store.path, out / "store" / "train")
     manifest = out / "store" / "train" / "manifest.json"
-    fingerprint = Corpus(TranslationTask, prepared.config.data, "test").fingerprint(
+    fingerprint = Corpus(PairReader(), prepared.config.data, "test").fingerprint(
         TranslationTask.load(prepared.task.config, prepared.config.tokenizer, out).fingerprint
     )
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"fingerprint": fingerprint}))
@@ -480,7 +480,7 @@ def test_missing_files_are_reported_before_any_work(tmp_path: Path) -> None:
 def test_too_little_text(tmp_path: Path) -> None:
     one = write_pairs(tmp_path, "one", [("1 2", "2 1")])
     tables = merged(recipe(tmp_path, n_valid=0), {"data": {"train": one}})
-    assert fault(tables, tmp_path / "run").startswith("examples: only 1, too few to hold some out for validation; ")
+    assert fault(tables, tmp_path / "run").startswith("pairs: only 1, too few to hold some out for validation; ")
     same = write_pairs(tmp_path, "same", [("1 2", f"{i}") for i in range(50)])
     del tables["tokenizer"]
     assert fault(merged(tables, {"data": {"train": same}}), tmp_path / "run") == (
@@ -498,3 +498,18 @@ def test_unwritable_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for out in (tmp_path / "file", tmp_path / "file" / "run"):
         assert fault(recipe(tmp_path), out, TrainingError).startswith(f"{out}: cannot be written (")
+
+
+def test_store_of_format_1_is_encoded_again(tmp_path: Path) -> None:
+    """Runs that version 0.1 left unfinished go on: the token ids, and so the digest, are the same."""
+    tables = recipe(tmp_path)
+    before = ready(tables, tmp_path / "run")
+    digest = before.train_store.digest
+    for path in (tmp_path / "run").glob("store/*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        sizes = {name: entry["values"] for name, entry in manifest["columns"].items()}
+        path.write_text(json.dumps(manifest | {"format": 1, "dtype": "uint16", "columns": sizes}))
+    again = ready(tables, tmp_path / "run", resume=True)
+    assert again.train_store.digest == digest
+    assert texts(again, again.train_store) == texts(before, before.train_store)
+    assert TokenStore.read_manifest(again.train_store.path)["format"] == 2

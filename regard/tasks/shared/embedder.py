@@ -1,4 +1,4 @@
-"""Vectors of texts, words and tokens, from any encoder (SPEC 4.11).
+"""Embeddings of texts, words and tokens from any encoder.
 
 A layer is counted as in `identify`: 0 is what enters the layers, l what leaves the l-th; several give their mean.
 `STATIC` are the vectors of tokens before anything is added to them, the same wherever a token stands. A text longer
@@ -41,7 +41,7 @@ VectorArray = Float[np.ndarray, "N D"]
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingOptions:
-    """How vectors are made; layers are counted from 0, what enters them; `length` tokens are read at once, at most."""
+    """Options of embedding; layer 0 is the input of the layers; at most `max_length` tokens are encoded at once."""
 
     level: str = "text"
     layers: tuple[int, ...]
@@ -59,7 +59,7 @@ def resolve_embedding_options(
     pooling: str | None = None,
     normalised: bool | None = None,
 ) -> EmbeddingOptions:
-    """How to make vectors, where this model has what is asked for; what nobody asks for, its task says."""
+    """Return the options of embedding, checked against the model; the task has the defaults."""
     if level not in LEVELS:
         raise InputError(f"no level is called '{level}'; {did_you_mean(level, LEVELS)}")
     if pooling is not None and level != "text":
@@ -89,7 +89,7 @@ def _check_pooling(model: EncoderModel, name: str) -> str:
 
 
 def _find_learned_pooling(model: EncoderModel) -> Pooling | None:
-    """The attention over the tokens of a text that a model has learned, if it has."""
+    """Return the learned attention pooling of a model, or None."""
     pooler = dict(model.heads).get("pooler")
     return pooler.pooling if isinstance(pooler, Pooler) and pooler.pooling.kind == "attention" else None
 
@@ -126,7 +126,7 @@ class Embedder:
         self.pooling = learned or Pooling(options.pooling, model.config.d_model)
 
     def embed_texts(self, texts: Sequence[str]) -> VectorArray:
-        """The vector of each text."""
+        """Return the vector of each text."""
         encoded = self.task.tokenizer.encode_batch(texts)
         pieces, share = _split_into_windows(encoded, self.max_tokens)
         found = torch.zeros(len(texts), self.model.config.d_model)
@@ -140,7 +140,7 @@ class Embedder:
         return self._finalise_vectors(found)
 
     def embed_words_or_tokens(self, texts: Sequence[str]) -> list[NamedVectors]:
-        """The words or the tokens of each text, special tokens left out."""
+        """Return the vectors of the words or tokens of each text, without special tokens."""
         encoded = self.task.tokenizer.encode_batch(texts)
         pieces, _ = _split_into_windows(encoded, self.max_tokens)
         found = [torch.zeros(len(ids), self.model.config.d_model) for ids in encoded]
@@ -153,7 +153,7 @@ class Embedder:
         return [self._name_vectors(ids, vectors) for ids, vectors in zip(encoded, found, strict=True)]
 
     def weigh_tokens(self, text: str) -> WeightedTokens:
-        """A text that the model takes whole, token by token, with what makes its vector: ``weights @ hidden``."""
+        """Return the hidden states of a text that fits the model and the weights that pool them."""
         if self.options.pooling == "max":
             raise InputError("a vector of largest values is no sum over tokens, so there is no evidence to show")
         ids = self.task.tokenizer.encode(text)
@@ -166,7 +166,7 @@ class Embedder:
         return WeightedTokens(framed.ids, hidden[0].double().cpu(), weights[0, 0].double().cpu())
 
     def hidden_states(self, ids: Ids) -> Float[Tensor, "L T D"]:
-        """The tokens of a text that the model takes whole: static, as they enter the layers, as they leave each."""
+        """Return static embeddings, the layers' input and each layer's output for a text that fits the model."""
         rows = inputs_to_rows([self.task.template.wrap(ids)], self.task.template.pad_id).to(self.device)
         with torch.inference_mode():
             found = [self._embed_statically(rows), *self.model.iter_hidden_states(rows)]
@@ -178,7 +178,7 @@ class Embedder:
         text_windows: Sequence[IndexedWindow],
         readout: Callable[[Tensor, SegmentedRows], Tensor],
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """What `make` makes of all pieces, by their numbers, those of like length together; on a CPU in one row."""
+        """Return the readout of all windows by index, batched by length; on a CPU without padding."""
         inputs = [self.task.template.wrap(encoded[text][start:end]) for text, (start, end) in text_windows]
 
         def one(chosen: list[int]) -> Tensor:
@@ -194,7 +194,7 @@ class Embedder:
         )
 
     def _average_layers(self, rows: SegmentedRows, lengths: Sequence[int]) -> Float[Tensor, "B T D"]:
-        """The mean of the layers asked for; those behind the last of them are not computed."""
+        """Return the mean of the layers asked for; layers after the last of them are not computed."""
         layers = self.options.layers
         if not layers:
             return self._embed_statically(rows)
@@ -225,7 +225,7 @@ class Embedder:
 def _split_into_windows(
     encoded: Sequence[Ids], max_tokens: int
 ) -> tuple[list[IndexedWindow], Float[Tensor, " pieces"]]:
-    """The windows of all texts, and what share of its text's tokens each has."""
+    """Return the windows of all texts, and the fraction of its text's tokens in each."""
     pieces = [
         IndexedWindow(text, window)
         for text, ids in enumerate(encoded)
@@ -237,7 +237,7 @@ def _split_into_windows(
 
 
 def _assign_tokens(text_windows: Sequence[IndexedWindow]) -> list[Int[Tensor, " tokens"]]:
-    """The tokens that count in each window: all of them where it is the only one of its text."""
+    """Return the tokens that count in each window: all, where it is the only one of its text."""
     by_text: dict[int, list[int]] = {}
     for number, piece in enumerate(text_windows):
         by_text.setdefault(piece.text_index, []).append(number)

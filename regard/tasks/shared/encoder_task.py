@@ -1,4 +1,4 @@
-"""What the tasks on an encoder share: inputs between special tokens, rows of them.
+"""Base classes of the tasks on an encoder: inputs with special tokens, packing, batched inference.
 
 Each text is stored as it enters the model, special ids included, with the place where its second part begins; what
 is to be said of it is the task's own. `pretrain.py` builds on this, `classify.py` and `tag.py` on `Labelling`.
@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from regard.data.batches import SegmentedRows, build_segmented_rows
 from regard.data.buckets import batch_by_tokens
+from regard.data.columns import Column, ColumnSpec, ScalarColumnSpec, TokenColumnSpec
 from regard.data.order import Placement
-from regard.data.store import Column, TokenStore
+from regard.data.store import TokenStore
 from regard.errors import ConfigError
 from regard.models.architectures import ENCODER_MODELS
 from regard.models.config import EncoderModelConfig
@@ -34,9 +35,6 @@ from regard.tasks.task import Task, TrainingScale
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig
-
-MIN_STORED_VALUE_LIMIT = 1 << 16
-"""Places in a text, and halves of a real number, are stored beside ids: all are below this."""
 
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = (1 << 8, 1 << 10), 1 << 14
 """Positions that are read at once outside of training: few on a CPU, where what a layer makes of them stays near."""
@@ -78,15 +76,16 @@ class EncoderTask(SingleTokenizerTask):
         return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
 
     @property
-    def stored_value_limit(self) -> int:
-        return max(MIN_STORED_VALUE_LIMIT, self.vocabulary_size)
+    def input_columns(self) -> tuple[ColumnSpec, ...]:
+        """The columns of the store that hold inputs: ids, special ones included, and where the second part begins."""
+        return TokenColumnSpec("text", self.vocabulary_size), ScalarColumnSpec("token_type_boundary")
 
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         return store.lengths("text")
 
     @abstractmethod
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
-        """What this task puts on the encoder."""
+        """Return the heads of this task."""
 
     def build_model(self, config: EncoderModelConfig) -> EncoderModel:
         model: EncoderModel = self.architectures[config.architecture].Model(
@@ -95,10 +94,9 @@ class EncoderTask(SingleTokenizerTask):
         return model
 
     def pack_rows(self, store: TokenStore, placement: Placement) -> SegmentedRows:
-        """The texts of a placement, packed."""
-        return build_segmented_rows(
-            store["text"], store["turn"], placement, placement.widths[0], pad_id=self.template.pad_id
-        )
+        """Return the texts of a placement, packed into rows."""
+        text, boundaries = store["text"], store.values("token_type_boundary")
+        return build_segmented_rows(text, boundaries, placement, placement.widths[0], pad_id=self.template.pad_id)
 
     def forward_batches(
         self,
@@ -107,17 +105,17 @@ class EncoderTask(SingleTokenizerTask):
         readout: Callable[[Float[Tensor, "B T D"], SegmentedRows], Float[Tensor, "B _"]],
         device: torch.device,
     ) -> Iterator[tuple[int, Tensor]]:
-        """What `make` makes of each input, alone in its row, with the input's number; those of like length together."""
+        """Yield the index and the readout of each input, computed in batches of similar length, one input per row."""
 
         def one(chosen: list[int]) -> Tensor:
             rows = inputs_to_rows([inputs[i] for i in chosen], self.template.pad_id).to(device)
             with torch.inference_mode():
                 return readout(compute_hidden_states(model, rows), rows).cpu()
 
-        for chosen, made in map_batches_in_threads(
+        for chosen, results in map_batches_in_threads(
             one, make_inference_batches([len(each.ids) for each in inputs], device), device
         ):
-            yield from zip(chosen, made, strict=True)
+            yield from zip(chosen, results, strict=True)
 
 
 class LabelledTask(EncoderTask):
@@ -147,18 +145,16 @@ def check_labels(labels: Labels) -> None:
 
 
 def inputs_to_rows(inputs: Sequence[EncodedInput], pad: int) -> SegmentedRows:
-    """Inputs as the model takes them, one per row."""
+    """Return rows of inputs, one per row."""
     alone, width = np.arange(len(inputs)), max(len(each.ids) for each in inputs)
     placement = Placement(alone, alone, len(inputs), (width,))
-    column, turn = (
-        Column.from_sentences([each.ids for each in inputs]),
-        Column.from_sentences([[each.token_type_boundary] for each in inputs]),
-    )
-    return build_segmented_rows(column, turn, placement, width, pad_id=pad)
+    column = Column.from_sentences([each.ids for each in inputs])
+    boundaries = np.array([each.token_type_boundary for each in inputs], dtype=np.int32)
+    return build_segmented_rows(column, boundaries, placement, width, pad_id=pad)
 
 
 def make_inference_batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
-    """Texts of like length, as many as a device reads fastest; on a CPU so that all cores are done about together."""
+    """Yield batches of texts of similar length, of the size fastest on the device; on a CPU enough for all cores."""
     by_all_cores = sum(lengths) // (8 * torch.get_num_threads())
     return batch_by_tokens(
         lengths,
@@ -169,9 +165,9 @@ def make_inference_batches(lengths: Sequence[int], device: torch.device) -> Iter
 def map_batches_in_threads(
     function: Callable[[list[int]], ResultT], batches: Iterable[list[int]], device: torch.device
 ) -> Iterator[tuple[list[int], ResultT]]:
-    """What `work` makes of each batch; on a CPU every core has a batch of its own, and none waits for another.
+    """Yield each batch with the function's result; on a CPU every core computes a batch of its own.
 
-    There the cores would else share each product, and meet after it: slower, and far slower where a core is busy.
+    Otherwise the cores would split each matrix multiplication and synchronise after it, which is slower.
     """
     every, n_threads = list(batches), torch.get_num_threads()
     n_workers = min(n_threads, len(every)) if device.type == "cpu" else 1
@@ -186,16 +182,16 @@ def map_batches_in_threads(
 
 
 def unpad_rows(rows: SegmentedRows) -> tuple[SegmentedRows, list[int]]:
-    """Texts that have rows to themselves, all in one row without padding, and how long each is."""
-    there = rows.segment > 0
-    lengths = there.sum(1)
+    """Return texts of one row each packed into one row without padding, and their lengths."""
+    mask = rows.segment > 0
+    lengths = mask.sum(1)
     number = torch.arange(1, len(lengths) + 1, dtype=rows.segment.dtype).repeat_interleave(lengths)
-    ids, position, part = (each[there][None] for each in (rows.ids, rows.position, rows.token_type_ids))
+    ids, position, part = (each[mask][None] for each in (rows.ids, rows.position, rows.token_type_ids))
     return SegmentedRows(ids, number[None], position, part), lengths.tolist()
 
 
 def compute_hidden_states(model: EncoderModel, rows: SegmentedRows) -> Float[Tensor, "B T D"]:
-    """What the encoder makes of texts that have rows to themselves; on a CPU it does not read their padding."""
+    """Return the hidden states of texts of one row each; on a CPU padding is not computed."""
     cpu = rows.ids.device.type == "cpu"
     hidden: Tensor = model(*unpad_rows(rows)) if cpu else model(rows)
     if not cpu:
@@ -206,26 +202,26 @@ def compute_hidden_states(model: EncoderModel, rows: SegmentedRows) -> Float[Ten
 
 
 def max_texts_per_row(placement: Placement) -> int:
-    """Texts that a row may hold: the shortest takes two positions."""
+    """Return the number of texts a row may hold: the shortest takes two positions."""
     return 1 if placement.one_item_per_row else max(1, placement.widths[0] // 2)
 
 
 def read_stored_inputs(store: TokenStore, items: Int[np.ndarray, " items"]) -> list[EncodedInput]:
-    """Inputs as they were stored."""
-    turns = read_scalar_column(store, "turn", items).tolist()
+    """Return inputs from the store."""
+    boundaries = store.values("token_type_boundary")[items].tolist()
     return [
-        EncodedInput(store["text"][i].tolist(), turn, 1, turn) for i, turn in zip(items.tolist(), turns, strict=True)
+        EncodedInput(store["text"][i].tolist(), boundary, 1, boundary)
+        for i, boundary in zip(items.tolist(), boundaries, strict=True)
     ]
 
 
-def read_scalar_column(store: TokenStore, column: str, items: Int[np.ndarray, " items"]) -> Any:
-    """The single number that a column holds for each item."""
-    found = store[column]
-    return found.ids[found.offsets[items]]
+def input_entries(inputs: Sequence[EncodedInput]) -> list[list[Any]]:
+    """Return the entries of a task's `input_columns`."""
+    return [[each.ids for each in inputs], [each.token_type_boundary for each in inputs]]
 
 
 def fine_tuning_defaults(scale: TrainingScale) -> dict[str, Any]:
-    """How labelled texts are learned: few passes over the data at a low rate from a trained model, many from none.
+    """Return training defaults: few epochs at a low rate from a pre-trained model, many from scratch.
 
     About 32 texts a step; narrow models bear higher rates, and small data needs more passes to be stable.
     """

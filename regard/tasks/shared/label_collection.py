@@ -1,6 +1,6 @@
-"""What labelled texts are labelled with: classes and how much each counts, or scores on a scale.
+"""Labels collected from the training files: classes with their weights, or the scale of scores.
 
-classify.py learns these from its files before it learns anything else; labels.py keeps them with the run.
+classify.py collects them before training; labels.py saves them with the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_SCORE = float(np.finfo(np.float32).max)
 
 
 def collect_labels(corpus: Corpus, *, is_regression: bool) -> Labels:
-    """The labels of all training files, those of examples that are held out too; other files may have no others."""
+    """Return the labels of all training files, held-out examples included; refuse others in validation files."""
 
     def read(data: Sequence[str], problem: LabelValidator) -> Iterator[LabelledExample]:
         return read_labelled_examples(
@@ -64,7 +64,7 @@ def _make_score_labels(counts: Counter[str], paired: bool) -> Labels:
 
 
 def describe_invalid_score(label: str) -> str:
-    """What to say of a label that is no score; nothing of one that is."""
+    """Return the problem with a label that is no finite number; the empty string for a score."""
     if _is_number(label):
         return ""
     return f"the label '{label[:40]}' is no finite number, but task.kind is score; correct it, or drop the line"
@@ -78,7 +78,7 @@ def _is_number(label: str) -> bool:
 
 
 def compute_class_weights(scheme: str, labels: Labels) -> Float[Tensor, " C"]:
-    """How much each class counts; where "balanced", on average over the training texts 1, and all classes alike."""
+    """Return the weight of each class; "balanced" weights are inverse to frequency, 1 on average over texts."""
     if scheme == "equal":
         return torch.ones(len(labels))
     if scheme == "balanced":
@@ -88,8 +88,7 @@ def compute_class_weights(scheme: str, labels: Labels) -> Float[Tensor, " C"]:
     for part in scheme.split(","):
         name, _, value = part.rpartition("=")
         if name not in labels.names or not _is_number(value) or float(value) <= 0:
-            raise ConfigError(
-                f"task.class_weights: '{part}'; accepted: equal, balanced, or LABEL=WEIGHT,... for {labels.format_names()}"
-            )
+            accepted = f"equal, balanced, or LABEL=WEIGHT,... for {labels.format_names()}"
+            raise ConfigError(f"task.class_weights: '{part}'; accepted: {accepted}")
         weights[labels.index(name)] = float(value)
     return weights

@@ -1,4 +1,4 @@
-"""What a task learned of its labels: names and counts, or a scale, and whether texts come in pairs: ``labels.json``."""
+"""Labels of a run, ``labels.json``: names and counts, or the scale of scores, and whether texts come in pairs."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ LABELS_FILE = "labels.json"
 
 
 class ScoreScaler(NamedTuple):
-    """The scores of training: what a model gives is so many deviations from their mean."""
+    """Mean and standard deviation of the training scores, by which scores are standardised."""
 
     mean: float = 0.0
     deviation: float = 1.0
 
     @classmethod
     def from_counts(cls, counts: Mapping[float, int]) -> ScoreScaler:
-        """That of scores, each of which was there so often."""
+        """Return the scaler of scores, given how often each occurs."""
         n = sum(counts.values())
         mean = math.fsum(score * times for score, times in counts.items()) / n
         variance = math.fsum((score - mean) ** 2 * times for score, times in counts.items()) / n
         return cls(mean, math.sqrt(variance))
 
     def standardise(self, scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-        """Scores as a model learns them."""
+        """Return standardised scores."""
         standard: np.ndarray = ((scores.astype(np.float64) - self.mean) / self.deviation).astype(np.float32)
         return standard
 
     def unstandardise(self, outputs: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
-        """What a model gives, in the units of training."""
+        """Return a model's outputs in the units of the training scores."""
         return outputs * self.deviation + self.mean
 
 
@@ -59,7 +59,7 @@ class Labels:
 
     @classmethod
     def from_occurrences(cls, labels: Iterable[str], *, paired: bool | None = None) -> Labels:
-        """All different ones, sorted: numbers as numbers, others as text."""
+        """Return the distinct labels, sorted: numbers as numbers, others as text."""
         counted = Counter(labels)
         names = tuple(sorted(counted, key=_sort_key))
         return cls(names, tuple(counted[name] for name in names), paired)
@@ -72,20 +72,20 @@ class Labels:
         return {name: number for number, name in enumerate(self.names)}
 
     def index(self, name: str) -> int:
-        """The number of a label."""
+        """Return the index of a label."""
         if problem := self.describe_unknown(name):
             raise InputError(problem)
         return self._index_by_name[name]
 
     def describe_unknown(self, name: str) -> str:
-        """What to say of a label that training did not have; nothing of the others."""
+        """Return the message about a label absent from training; the empty string for others."""
         if name in self._index_by_name:
             return ""
         unknown = f"the label '{name[:40]}' was not there in training; known: {self.format_names()}"
         return f"{unknown}; correct it, leave it out, or train with examples of it"
 
     def format_names(self, max_names: int = 12) -> str:
-        """The labels in a line; of many, the first."""
+        """Return the labels in one line; of many, the first."""
         return ", ".join(self.names[:max_names]) + (f", ... ({len(self)} in all)" if len(self) > max_names else "")
 
     def save(self, directory: Path) -> None:
@@ -97,28 +97,28 @@ class Labels:
 
     @classmethod
     def load(cls, directory: Path) -> Labels:
-        """Those that `save` wrote."""
+        """Return the labels that `save` wrote."""
         path = directory / LABELS_FILE
         try:
-            found = _parse_labels(path.read_text(encoding="utf-8"))
+            labels = _parse_labels(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such file; restore it from a copy") from None
         except (ValueError, KeyError, TypeError):
             raise CheckpointError(f"{path}: damaged; restore it from a copy") from None
-        return found
+        return labels
 
 
 def _parse_labels(text: str) -> Labels:
-    """What a file says; an error where it is damaged."""
-    found: Any = json.loads(text)
-    names, counts, paired = found["labels"], found.get("counts", []), found.get("paired")
+    """Parse the content of a file; raise ValueError, KeyError or TypeError where it is damaged."""
+    parsed: Any = json.loads(text)
+    names, counts, paired = parsed["labels"], parsed.get("counts", []), parsed.get("paired")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(text)
     if not isinstance(paired, bool | None):
         raise ValueError(text)
     if not all(type(count) is int and count > 0 for count in counts) or len(counts) not in (0, len(names)):
         raise ValueError(text)
-    scale = ScoreScaler(*(float(found.get(key, usual)) for key, usual in IDENTITY_SCALER._asdict().items()))
+    scale = ScoreScaler(*(float(parsed.get(key, default)) for key, default in IDENTITY_SCALER._asdict().items()))
     if not (math.isfinite(scale.mean) and 0 < scale.deviation < math.inf):
         raise ValueError(text)
     return Labels(tuple(names), tuple(counts), paired, scale)

@@ -1,4 +1,4 @@
-"""Pairs of pieces of text, half of them adjacent in their document: what next sentences are learned from (SPEC 5).
+"""Pairs of blocks for next-sentence prediction, half of them adjacent in their document (Devlin et al. 2019).
 
 pretrain.py cuts documents into pieces here, and draws the pairs when a text is encoded. Ids in, ids out: nothing here
 knows a vocabulary or a model.
@@ -30,13 +30,13 @@ class SentencePair(NamedTuple):
 
 
 def split_into_blocks(lines: Iterable[Ids], block_size: int) -> list[Ids]:
-    """The tokens of a document, so many at a time."""
+    """Return the tokens of a document in blocks."""
     tokens = list(chain.from_iterable(lines))
     return [tokens[start : start + block_size] for start in range(0, len(tokens), block_size)]
 
 
 def pair_adjacent_blocks(blocks: list[Ids], rng: np.random.Generator) -> list[SentencePair]:
-    """Neighbours of one document; a last piece without one is cut at random, or shares with the two before it.
+    """Return pairs of adjacent blocks; a last odd block is split at random, or shared with the two before it.
 
     Only a document of a single token has no pair.
     """
@@ -53,7 +53,7 @@ def pair_adjacent_blocks(blocks: list[Ids], rng: np.random.Generator) -> list[Se
 def sample_next_sentence_pairs(
     documents: Sequence[Sequence[SentencePair]], rng: np.random.Generator
 ) -> list[SentencePair]:
-    """The pairs of all documents, half of them with the second piece of a pair from another document.
+    """Return the pairs of all documents, half of them with a second block from another document.
 
     Pieces are only exchanged for others as long, or their lengths would tell; what has none to exchange with stays.
     """
@@ -65,15 +65,15 @@ def sample_next_sentence_pairs(
         alike = rng.permutation(np.flatnonzero(lengths == length))
         drawn |= _swap_across_documents(np.sort(alike[: max(2, len(alike) // 2)]), owner)
     return [
-        SentencePair(pair.first, pairs[drawn[here]].second, is_next=False) if here in drawn else pair
-        for here, pair in enumerate(pairs)
+        SentencePair(pair.first, pairs[drawn[i]].second, is_next=False) if i in drawn else pair
+        for i, pair in enumerate(pairs)
     ]
 
 
 def _swap_across_documents(
     pair_indices: Int[np.ndarray, " chosen"], owner: Int[np.ndarray, " pairs"]
 ) -> dict[int, int]:
-    """From whom each of these pairs gets its second piece: handed on further than a document reaches, so none is lost.
+    """Return for each pair the one that gives its second block, rotated across documents so that none is lost.
 
     Where one document has more of them than all others together, some of its pairs get none.
     """
@@ -87,9 +87,9 @@ def _swap_across_documents(
 
 def warn_about_few_negatives(n_negatives: int, n_pairs: int, advice: str) -> None:
     """Say so where next sentences cannot be learned or scored, since hardly any is from elsewhere."""
-    share = n_negatives / max(1, n_pairs)
-    if share < MIN_NEGATIVE_FRACTION:
+    fraction = n_negatives / max(1, n_pairs)
+    if fraction < MIN_NEGATIVE_FRACTION:
         warn(
-            f"only {share:.0%} of {n_pairs:,} pairs could be given a second piece from another document; "
+            f"only {fraction:.0%} of {n_pairs:,} pairs could be given a second piece from another document; "
             f"part documents by blank lines or give more of them{advice}"
         )

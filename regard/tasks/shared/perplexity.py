@@ -1,4 +1,4 @@
-"""How likely a language model finds text: perplexity by token and by word, bits by character.
+"""Perplexity of a language model per token and per word, and bits per character.
 
     perplexity           exp(-log p(text) / tokens)         bits per character   -log2 p(text) / characters
     word perplexity      exp(-log p(text) / words)          words are parted by white space
@@ -46,7 +46,7 @@ class ScoringWindow(NamedTuple):
 
 
 def sliding_windows(n_predicted: int, window_length: int, stride: int) -> Iterator[ScoringWindow]:
-    """The windows over a document of which so many tokens are predicted, all but its first."""
+    """Yield the sliding windows over a document of which so many tokens are predicted, all but its first."""
     start = done = 0
     while done < n_predicted:
         end = min(start + window_length, n_predicted)
@@ -56,7 +56,7 @@ def sliding_windows(n_predicted: int, window_length: int, stride: int) -> Iterat
 
 @dataclass(frozen=True)
 class PerplexityResult:
-    """What was found, and over how much text."""
+    """Perplexity and the amount of text it was measured on."""
 
     nll: float
     n_documents: int
@@ -68,7 +68,7 @@ class PerplexityResult:
 
     @property
     def loss(self) -> float:
-        """Nats by token."""
+        """Return nats per token."""
         return self.nll / self.n_tokens
 
     @property
@@ -110,7 +110,7 @@ def measure_perplexity(
 def _encode_documents(
     encode_chunks: ChunkEncoder, chunks: Iterable[DocumentChunk], accumulator: _LikelihoodAccumulator
 ) -> Iterator[Int[np.ndarray, " tokens"]]:
-    """The tokens of each document, behind the token before documents."""
+    """Yield the tokens of each document, after the document start token."""
     parts: list[np.ndarray] = []
     source = iter(chunks)
     while some := list(islice(source, 16)):
@@ -125,7 +125,7 @@ def _encode_documents(
 
 
 def _count_words(chunk: DocumentChunk) -> int:
-    """Words that begin in a stretch: one that was cut is counted where it began."""
+    """Return the number of words that begin in a chunk: a split word counts where it begins."""
     cut = chunk.preceding_text and not chunk.preceding_text[-1].isspace() and not chunk.text[0].isspace()
     return len(chunk.text.split()) - bool(cut)
 
@@ -139,7 +139,7 @@ class _LikelihoodAccumulator:
         self._pending: list[tuple[list[int], int]] = []
 
     def add(self, ids: Int[np.ndarray, " tokens"], n_scored: int) -> None:
-        """A window with the token after it; so many of the tokens it predicts are counted already."""
+        """Add a window with its next token; so many of the predicted tokens are counted already."""
         self._pending.append((ids.tolist(), n_scored))
         if len(self._pending) == BUFFERED_WINDOWS:
             self.flush()

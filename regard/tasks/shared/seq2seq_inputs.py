@@ -34,22 +34,22 @@ class Seq2SeqSpecialTokens(NamedTuple):
 
     @property
     def decoding_tokens(self) -> SpecialTokens:
-        """What a search knows of them: it writes neither pads nor starts."""
+        """The special tokens for a search; it never generates padding or start tokens."""
         before = (self.decoder_start_id, *self.prefix_ids)
         return SpecialTokens(
             before[-1], self.eos_id, suppressed_ids=tuple({self.pad_id, self.decoder_start_id} - {self.eos_id})
         )
 
     def wrap_source(self, ids: Ids) -> list[int]:
-        """A text as the encoder reads it."""
+        """Return the encoder input of a text."""
         return [*self.prefix_ids, *ids, self.eos_id]
 
     def wrap_target_in(self, ids: Ids) -> list[int]:
-        """A text as the decoder reads it."""
+        """Return the decoder input of a text."""
         return [self.decoder_start_id, *self.prefix_ids, *ids]
 
     def wrap_target_out(self, ids: Ids) -> list[int]:
-        """A text as the decoder should write it."""
+        """Return the decoder targets of a text."""
         return [*self.prefix_ids, *ids, self.eos_id]
 
 
@@ -60,7 +60,7 @@ DEFAULT_SPECIAL_TOKENS = Seq2SeqSpecialTokens()
 def pairs_to_rows(
     pairs: Sequence[tuple[Ids, Ids]], special_tokens: Seq2SeqSpecialTokens = DEFAULT_SPECIAL_TOKENS
 ) -> Seq2SeqBatch:
-    """Pairs of ids, without special tokens, as a model takes them: one per row."""
+    """Return a batch of pairs of ids given without special tokens, one per row."""
     sources, targets = zip(*pairs, strict=True)
     out = sentences_to_rows([special_tokens.wrap_target_out(ids) for ids in targets], pad_id=special_tokens.pad_id)
     return Seq2SeqBatch(
@@ -74,7 +74,7 @@ def pairs_to_rows(
 
 
 def start_decoder(model: Seq2SeqModel, rows: Rows, special_tokens: Seq2SeqSpecialTokens) -> Any:
-    """A decoder that has read all that stands before a text but the last, with which a search begins."""
+    """Return a decoder state that has processed all prefix tokens but the last, from which a search starts."""
     state = model.start(rows)
     for token in (special_tokens.decoder_start_id, *special_tokens.prefix_ids)[:-1]:
         model.step(rows.ids.new_full((len(rows.ids),), token), state)

@@ -1,4 +1,4 @@
-"""What the tasks with one vocabulary share: it is one file of a run, and texts are cut to what a model takes.
+"""Base class of the tasks with one vocabulary: its file, its fingerprint, the maximum length of inputs.
 
 Language models (lm.py) and all that reads with an encoder (reading.py) build on this; translate.py may have two.
 """
@@ -50,6 +50,6 @@ def check_length(length: int, accepted: range) -> None:
 
 
 def refuse_columns(columns: Sequence[str]) -> None:
-    """Of plain text nobody can ask for columns."""
+    """Raise ConfigError if columns are given for plain text."""
     if columns:
         raise ConfigError(f"columns: {', '.join(columns)}: plain text is read here, which has none; leave them out")

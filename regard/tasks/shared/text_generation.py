@@ -1,7 +1,7 @@
-"""How a language model goes on with prompts: rows side by side, token by token, each to its end.
+"""Text generation of a language model: prompts in batches, token by token.
 
-lm.py makes prompts of texts; generate/ says which token is next, text/incremental_detokenizer.py what the tokens spell. Nothing here
-knows what a model is made of.
+lm.py makes prompts of texts; generate/ chooses tokens, text/incremental_detokenizer.py turns them into text. Nothing
+here depends on the model's architecture.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ids = list[int]
 
 @dataclass(frozen=True)
 class Continuation:
-    """What a model wrote behind a prompt.
+    """A generated continuation of a prompt.
 
     `text` ends before a stop string and without the token that ends texts; `tokens`, their scores (log-probabilities,
     whatever the temperature) and `ids` are of all that was written. `ended` says why it ended: the "end" of the text,
@@ -47,7 +47,7 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True)
 class TextGenerator:
-    """A model with the vocabulary it writes in, and the manner in which it is asked to."""
+    """A language model with its tokenizer and generation options."""
 
     model: Any
     tokenizer: Tokenizer
@@ -56,7 +56,7 @@ class TextGenerator:
     device: torch.device
 
     def generate(self, prompts: Sequence[Prompt]) -> list[Continuation]:
-        """What follows each prompt; some are gone on with at once."""
+        """Return the continuation of each prompt, generated in batches."""
         rows: list[_GenerationRow] = []
         for start in range(0, len(prompts), self.sampling.batch):
             part = prompts[start : start + self.sampling.batch]
@@ -66,7 +66,7 @@ class TextGenerator:
         return [row.make_continuation() for row in rows]
 
     def stream(self, prompt: Prompt) -> Iterator[str]:
-        """What follows a prompt, piece by piece; what is half a character, or may begin a stop string, waits."""
+        """Yield the continuation of a prompt incrementally; incomplete characters and stop strings are held back."""
         row = self._make_row(prompt, incremental=True)
         for _ in self._generate_rows([prompt], [row]):
             if row.new_text:
@@ -79,13 +79,13 @@ class TextGenerator:
         return _GenerationRow(self.tokenizer, spelling, self.special_tokens.eos_id, incremental=incremental)
 
     def _generate_rows(self, prompts: Sequence[Prompt], rows: Sequence[_GenerationRow]) -> Iterator[None]:
-        """Write all rows to their end; gives a sign after each token."""
+        """Generate all rows to their end; yield after each token."""
         read = sentences_to_rows([prompt.ids[:-1] for prompt in prompts], pad_id=self.special_tokens.eos_id).to(
             self.device
         )
         last = torch.tensor([prompt.ids[-1] for prompt in prompts], device=self.device)
         repetition = self._make_repetition_penalty(prompts)
-        way = DecodingLoopOptions(
+        options = DecodingLoopOptions(
             sampler=self.sampling.make_sampler([prompt.sampling_key for prompt in prompts]),
             special_tokens=self.special_tokens,
             max_lengths=torch.full_like(last, self.sampling.max_tokens),
@@ -94,7 +94,7 @@ class TextGenerator:
         )
         try:
             start, step = _in_inference_mode(self.model.start), _in_inference_mode(self.model.step)
-            for chosen in generate_tokens(step, start(read), last, way):
+            for chosen in generate_tokens(step, start(read), last, options):
                 for row, token, score in zip(*chosen, strict=True):
                     rows[row].add(token, score)
                 if repetition is not None:
@@ -140,7 +140,7 @@ class _GenerationRow:
 
 
 def _in_inference_mode(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which keeps no graph: text is given out between its calls."""
+    """Return the function run in inference mode; a generator cannot hold it open between its yields."""
 
     def run(*arguments: Any) -> Any:
         with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""What a vocabulary does not know: characters that its text never had (text/tokenizer_training.py, "characters").
+"""Counts of unknown tokens: characters absent from the vocabulary (text/tokenizer_training.py, "characters").
 
 A text may come in any number of parts; what is said of it is said once, and counts all of it.
 """
@@ -23,7 +23,7 @@ class UnknownTokenCounter:
         self.characters: dict[str, None] = {}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of texts."""
+        """Return the tokens of texts."""
         found = self.tokenizer.encode_batch(texts)
         self.n_tokens += sum(map(len, found))
         for text, ids in zip(texts, found, strict=True):
@@ -45,6 +45,6 @@ class UnknownTokenCounter:
 
 
 def warn_about_unknown_tokens(n_unknown: int, n_tokens: int, detail: str = "", scope: str = "") -> None:
-    """One line that counts them."""
+    """Warn in one line with the number of unknown tokens."""
     if n_unknown:
         warn(f"{n_unknown:,} of {n_tokens:,} tokens{scope} are unknown to the vocabulary, which never saw them{detail}")

@@ -1,4 +1,4 @@
-"""Which source word each target word came from, read off cross-attention (SPEC 7.4).
+"""Word alignment of a translation, derived from cross-attention.
 
     weights of the upper half of the layers, all heads, averaged                         (T, S) pieces
     -> added up over the pieces of a source word, averaged over those of a target word   (target, source) words
@@ -25,7 +25,7 @@ SMOOTHING = 1e-3
 def aggregate_word_attention(
     weights: Float[Tensor, "T S"], target: Sequence[Word], source: Sequence[Word]
 ) -> Float[Tensor, "target source"]:
-    """Attention between words, from attention between pieces."""
+    """Return attention between words, from attention between tokens."""
     rows = [weights[list(word.token_indices)].mean(0) for word in target]
     by_word = torch.stack(rows) if rows else weights[:0]
     columns = [by_word[:, list(word.token_indices)].sum(1) for word in source]
@@ -35,7 +35,7 @@ def aggregate_word_attention(
 def normalise_word_attention(
     weights: Float[Tensor, "L H T S"], target: Sequence[Word], source: Sequence[Word]
 ) -> Float[Tensor, "target source"]:
-    """How each source word is shared out among the target words that look at it."""
+    """Return the attention of each source word normalised over the target words."""
     between = aggregate_word_attention(weights[len(weights) // 2 :].mean((0, 1)), target, source)
     return between / (between.sum(0) + SMOOTHING)
 
@@ -43,7 +43,7 @@ def normalise_word_attention(
 def align_words(
     weights: Float[Tensor, "L H T S"], target: Sequence[Word], source: Sequence[Word]
 ) -> list[tuple[int, int]]:
-    """Pairs (source word, target word), both counted from 0, in the order of the target; none without attention."""
+    """Return pairs (source word, target word), counted from 0, in target order; none without attention."""
     if not (target and source and len(weights)):
         return []
     return [(int(s), t) for t, s in enumerate(normalise_word_attention(weights, target, source).argmax(1))]

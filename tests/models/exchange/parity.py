@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Rows, SegmentedRows, build_rows, build_segmented_rows
+from regard.data.columns import Column
 from regard.data.order import Placement
-from regard.data.store import Column
 from regard.models.encoder import TransformerEncoder
 from regard.models.language_model import TransformerLM
 from regard.models.seq2seq import TransformerSeq2Seq
@@ -61,12 +61,10 @@ def make_placement(n_texts: int, width: int) -> Placement:
 
 
 def packed(inputs: Sequence[EncodedInput], pad: int) -> SegmentedRows:
-    column, turn = (
-        Column.from_sentences([each.ids for each in inputs]),
-        Column.from_sentences([[each.token_type_boundary] for each in inputs]),
-    )
+    column = Column.from_sentences([each.ids for each in inputs])
+    boundaries = np.array([each.token_type_boundary for each in inputs], dtype=np.int32)
     width = sum(len(each.ids) for each in inputs)
-    return build_segmented_rows(column, turn, make_placement(len(inputs), width), width, pad_id=pad)
+    return build_segmented_rows(column, boundaries, make_placement(len(inputs), width), width, pad_id=pad)
 
 
 def packed_sentences(ids: Sequence[Ids], pad: int) -> Rows:
