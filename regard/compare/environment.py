@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-import regard
+from regard import __version__
 from regard.runs.device import describe_device, select_device
 
 
@@ -22,7 +22,7 @@ def collect_environment(device: str) -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "regard": regard.__version__,
+        "regard": __version__,
         "date": datetime.now().astimezone().isoformat(" ", "minutes"),
     }
 

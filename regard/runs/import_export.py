@@ -54,8 +54,8 @@ def export_model(source: Path, out: Path, export_format: str) -> Path:
 
 def describe_export_problem(task: Task, model: nn.Module) -> str:
     """Return in a few words why a model cannot be exported as a Hugging Face directory; "" if it can."""
-    if not hasattr(task, "tokenizers"):  # a task defined elsewhere, without the tokenizer that an export needs
-        return "not as a Hugging Face model: this task has no tokenizer"
+    if not (hasattr(task, "tokenizers") and hasattr(model, "config")):  # a task or model defined elsewhere
+        return "not as a Hugging Face model: no exporter for this task"
     try:
         family = exchange.choose_hf_family(model, task.tokenizers)
     except InputError:

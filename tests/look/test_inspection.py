@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import regard
 from regard.api import Translator
-from regard.api.model import check_text
+from regard.api.inputs import check_text
 from regard.errors import InputError
 from regard.look.inspection import Inspection
 from regard.nn import edit, record

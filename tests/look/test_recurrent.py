@@ -153,7 +153,12 @@ def test_a_reader_and_a_language_model() -> None:
         predicted_ids=torch.tensor([0, 1, 2, 0, 1, 2]),
     )
     seen = Inspection(tagged)
-    assert {array.view for array in seen.view_data("all").arrays} == {"attribution", "gradients", "faithfulness"}
+    assert {array.view for array in seen.view_data("all").arrays} == {
+        "summary",
+        "attribution",
+        "gradients",
+        "faithfulness",
+    }
     assert (seen.attribution() > 0).all()  # both directions: every token is in every other
     writer = language_model().eval()
     written = LookTarget(
@@ -185,7 +190,7 @@ def test_default_view_is_the_same_in_a_file_and_the_terminal(
         seen.show()
         assert capsys.readouterr().out == render_text(seen.view_data(view)) + "\n"
         assert seen._repr_html_()
-    with pytest.raises(InputError, match=r"one of: attribution, gradients, faithfulness, or write look.html$"):
+    with pytest.raises(InputError, match=r"one of: summary, attribution, gradients, faithfulness, or write look.html$"):
         Inspection(without).save(tmp_path / "look.svg", "all")
     with pytest.raises(InputError, match=r"attention; look at: attribution, gradients, faithfulness, pooling$"):
         Inspection(pooled).view_data("attention")

@@ -24,7 +24,7 @@ from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 
 ONE, OTHER = "the cat sits on the red mat", "a slow dog runs in tokyo"
 FORMS = (".html", ".json", ".csv", ".png", ".svg", ".pdf")
-DOCS = Path(__file__).parents[2] / "docs" / "look.md"
+DOCS = Path(__file__).parents[3] / "docs" / "look.md"
 
 
 def loaded(folder: Path, kind: str = "wordpiece", **table: Any) -> Any:
