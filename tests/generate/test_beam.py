@@ -119,8 +119,8 @@ def test_a_sentence_that_has_its_hypotheses_stops_early() -> None:
 @pytest.mark.parametrize("width", [1, 3])
 def test_batched_is_one_by_one(width: int) -> None:
     table, limits = Table(9), {"a": 2, "b": 11, "c": 6, "d": 1, "e": 8}
-    together = search(table, limits, width, 0.6)
-    for (sentence, limit), found in zip(limits.items(), together, strict=True):
+    batched = search(table, limits, width, 0.6)
+    for (sentence, limit), found in zip(limits.items(), batched, strict=True):
         assert search(table, {sentence: limit}, width, 0.6) == [found]
 
 

@@ -134,13 +134,13 @@ def test_the_seed_decides() -> None:
 
 def test_a_row_draws_the_same_whatever_is_beside_it() -> None:
     table, limits = Table(20), {"a": 10, "b": 12, "c": 9}
-    together = write(table, limits, make_random_sampler(make_row_random_source(["x", "y", "z"])))
+    batched = write(table, limits, make_random_sampler(make_row_random_source(["x", "y", "z"])))
     alone = [
         write(table, {name: limits[name]}, make_random_sampler(make_row_random_source([seed])))[0]
         for name, seed in zip("abc", "xyz", strict=True)
     ]
-    assert together == alone
-    assert together != write(table, limits, make_random_sampler(make_row_random_source(["x", "y", "w"])))
+    assert batched == alone
+    assert batched != write(table, limits, make_random_sampler(make_row_random_source(["x", "y", "w"])))
 
 
 @pytest.mark.parametrize("drawn", [0.0, 0.5, 1.0 - 2**-53])

@@ -210,13 +210,13 @@ class TestLoss:
         one = task()
         model, rows = small(one), batch_of(one, tmp_path).rows
         assert int((rows.segment.amax(1) > 1).sum()) > 4
-        together, n_checked = model(rows), 0
+        batched, n_checked = model(rows), 0
         for row in range(len(rows.ids)):
             for number in range(1, int(rows.segment[row].amax()) + 1):
                 own = rows.segment[row] == number
                 ids, turn = rows.ids[row, own].tolist(), int((rows.token_type_ids[row, own] == 0).sum())
                 alone = model(inputs_to_rows([EncodedInput(ids, turn, 1, turn)], one.template.pad_id))[0]
-                assert_close(together[row, own], alone, rtol=1e-4, atol=1e-5)
+                assert_close(batched[row, own], alone, rtol=1e-4, atol=1e-5)
                 n_checked += 1
         assert n_checked > 8
 

@@ -141,8 +141,8 @@ def test_an_architecture_brings_the_pooling_that_suits_it(tmp_path: Path) -> Non
         assert isinstance(prepared.train_order, order)
     asked = tables({"name": "classify", "pooling": "max"}, data, {"architecture": "rnn"})
     assert ready(asked, tmp_path / "asked").config.task.pooling == "max"
-    usual = tables({"name": "classify"}, data, {"n_heads": 2})
-    assert ready(usual, tmp_path / "usual").config.task.pooling == "cls"
+    default = tables({"name": "classify"}, data, {"n_heads": 2})
+    assert ready(default, tmp_path / "usual").config.task.pooling == "cls"
     batch = next(prepared.train_order.iterate())[0]
     assert prepared.task.make_batch(prepared.train_store, batch).labels.shape[1] == batch.widths[0] // 2
     recurrent = ready(tables({"name": "classify"}, data, {"architecture": "rnn"}), tmp_path / "again")
@@ -272,8 +272,8 @@ def test_the_attention_over_its_words_is_what_look_shows(classifier: Path, capsy
 def test_a_text_is_classified_alone_as_in_company(classifier: Path) -> None:
     model = regard.load(classifier, device="cpu")
     texts = [text for text, _ in ordered(30)]
-    together = [each.probability for each in model.classify(texts)]
-    assert together == pytest.approx([model.classify(text).probability for text in texts], abs=1e-5)
+    batched = [each.probability for each in model.classify(texts)]
+    assert batched == pytest.approx([model.classify(text).probability for text in texts], abs=1e-5)
 
 
 def test_it_has_no_counterpart_elsewhere(classifier: Path, tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def test_every_word_of_a_long_sentence_is_tagged_in_one_window(most: int) -> Non
 def test_several_sentences_are_tagged_like_each_alone() -> None:
     one = task()
     model, texts = small(one), [text.split() for text in sentences(5)]
-    together = one.tag(model, [*texts, []], CPU)
-    assert together[-1] == []
-    for words, tagged in zip(texts, together, strict=False):
+    batched = one.tag(model, [*texts, []], CPU)
+    assert batched[-1] == []
+    for words, tagged in zip(texts, batched, strict=False):
         alone = one.tag(model, [words], CPU)[0]
         assert [label for label, _ in alone] == [label for label, _ in tagged]
 

@@ -73,10 +73,12 @@ def test_r_drop_is_two_passes_and_what_is_between_them(fresh: Fresh) -> None:
     torch.manual_seed(5)
     one, other = (model(batch.source, batch.target_in).log_softmax(-1) for _ in range(2))
     assert not torch.equal(one, other)
-    there = batch.target_out != IGNORE
-    nll = [F.nll_loss(p[there], batch.target_out[there], reduction="sum") for p in (one, other)]
-    apart = [F.kl_div(p[there], q[there], log_target=True, reduction="sum") for p, q in ((one, other), (other, one))]
-    expected = sum(nll) / 2 + 2.0 * sum(apart) / 2
+    is_target = batch.target_out != IGNORE
+    nll = [F.nll_loss(p[is_target], batch.target_out[is_target], reduction="sum") for p in (one, other)]
+    divergences = [
+        F.kl_div(p[is_target], q[is_target], log_target=True, reduction="sum") for p, q in ((one, other), (other, one))
+    ]
+    expected = sum(nll) / 2 + 2.0 * sum(divergences) / 2
     assert_close(loss.total, expected, rtol=1e-4, atol=1e-3)
     for ours, theirs in zip(gradients(loss.total, model), gradients(expected, model), strict=True):
         assert_close(ours, theirs, rtol=1e-3, atol=2e-3)
@@ -152,8 +154,8 @@ def test_eight_pairs_learned_by_heart_are_all_exact(knowing: Learned, search: De
 def test_results_come_in_input_order_whatever_the_lengths(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.data.buckets.BUFFER_SIZE", 5)
     texts = [source for source, _ in [*EIGHT, *digits(9, seed=7, least=1, most=12)]]
-    together = knowing.translate(texts, DecodingConfig(beam=2, batch=3))
-    for text, best in zip(texts, together, strict=True):
+    batched = knowing.translate(texts, DecodingConfig(beam=2, batch=3))
+    for text, best in zip(texts, batched, strict=True):
         alone = knowing.translate([text], DecodingConfig(beam=2))[0][0]
         assert best[0].text == alone.text
         assert best[0].score == pytest.approx(alone.score, abs=1e-4)
@@ -264,12 +266,12 @@ def test_samples_follow_their_seed(knowing: Learned) -> None:
 
 def test_samples_are_the_same_however_the_texts_are_grouped(knowing: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["9", "1 2", "", "3", "4 5 6 7", "8"]
-    together = knowing.translate(texts, DecodingConfig(sample=True, temperature=1.5, seed=3), with_alignment=False)
+    batched = knowing.translate(texts, DecodingConfig(sample=True, temperature=1.5, seed=3), with_alignment=False)
     monkeypatch.setattr("regard.data.buckets.BUFFER_SIZE", 2)
-    apart = knowing.translate(
+    one_by_one = knowing.translate(
         texts, DecodingConfig(sample=True, temperature=1.5, seed=3, batch=1), with_alignment=False
     )
-    assert [best[0].tokens for best in together] == [best[0].tokens for best in apart]
+    assert [best[0].tokens for best in batched] == [best[0].tokens for best in one_by_one]
 
 
 def test_truncated_translations_are_counted(

@@ -24,7 +24,7 @@ from regard.tasks.tag import TagConfig, TaggingTask
 from regard.text.special_tokens import max_context_window, split_into_windows
 
 VOCABULARY = vocabulary()
-TEXTS = [*sentences(12, most=14), "cat"]
+SENTENCES = [*sentences(12, most=14), "cat"]
 LONG = sentences(1, least=60, most=60)[0]
 LENGTH = 32
 
@@ -48,9 +48,9 @@ def made(task: Any = TASK, model: TransformerEncoder = MODEL, **asked: Any) -> E
 def layers_of(task: EncoderTask, model: TransformerEncoder, ids: list[int]) -> list[Tensor]:
     """What enters the layers and what leaves each of them, by the taps of a text alone in its row."""
     rows = inputs_to_rows([task.template.wrap(ids)], task.template.pad_id)
-    with torch.no_grad(), record(model, "embedding.out", "encoder.*.out") as heard:
+    with torch.no_grad(), record(model, "embedding.out", "encoder.*.out") as recorded:
         last = model(rows)[0]
-    found = [heard["embedding.out"][0], *(heard[f"encoder.{n}.out"][0] for n in range(len(model.encoder)))]
+    found = [recorded["embedding.out"][0], *(recorded[f"encoder.{n}.out"][0] for n in range(len(model.encoder)))]
     return [*(each.double() for each in found[:-1]), last.double()]
 
 
@@ -67,9 +67,9 @@ def mean_of(vectors: Tensor) -> np.ndarray:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_mean_of_all_tokens_at_these_layers(layers: tuple[int, ...], norm: str) -> None:
     model = small(TASK, norm=norm)
-    found = made(model=model, layers=layers, pooling="mean").embed_texts(TEXTS)
+    found = made(model=model, layers=layers, pooling="mean").embed_texts(SENTENCES)
     assert found.dtype == np.float32
-    for text, vector in zip(TEXTS, found, strict=True):
+    for text, vector in zip(SENTENCES, found, strict=True):
         states = layers_of(TASK, model, VOCABULARY.encode(text))
         mean = sum(states[layer] for layer in layers) / len(layers)
         np.testing.assert_allclose(vector, mean_of(mean), atol=2e-6)
@@ -77,10 +77,10 @@ def test_the_mean_of_all_tokens_at_these_layers(layers: tuple[int, ...], norm: s
 
 def test_the_first_token_and_no_token_in_its_place() -> None:
     first, static = (
-        made(pooling="cls").embed_texts(TEXTS),
-        made(layers=STATIC_LAYERS, level="token").embed_words_or_tokens(TEXTS),
+        made(pooling="cls").embed_texts(SENTENCES),
+        made(layers=STATIC_LAYERS, level="token").embed_words_or_tokens(SENTENCES),
     )
-    for text, vector, tokens in zip(TEXTS, first, static, strict=True):
+    for text, vector, tokens in zip(SENTENCES, first, static, strict=True):
         ids = VOCABULARY.encode(text)
         np.testing.assert_allclose(vector, layers_of(TASK, MODEL, ids)[-1][0], atol=2e-6)
         np.testing.assert_array_equal(tokens.vectors, MODEL.embedding.tokens.weight[ids].detach())
@@ -92,7 +92,7 @@ def test_a_classifier_pools_as_it_learned_to(pooling: str) -> None:
     model = small(task)
     embedder = made(task, model)
     assert embedder.options.pooling == pooling
-    for text, vector in zip(TEXTS, embedder.embed_texts(TEXTS), strict=True):
+    for text, vector in zip(SENTENCES, embedder.embed_texts(SENTENCES), strict=True):
         hidden = layers_of(task, model, VOCABULARY.encode(text))[-1]
         query = dict(model.named_parameters()).get("heads.pooler.pooling.attention.query")
         weights = {
@@ -109,16 +109,16 @@ def test_the_way_of_the_model_and_the_way_asked_for() -> None:
     for pooling, task in own.items():
         assert resolve_embedding_options(task, small(task)).pooling == pooling
     unit = pretrained(normalised=True)
-    vectors = made(unit).embed_texts(TEXTS)
+    vectors = made(unit).embed_texts(SENTENCES)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    plain = made(unit, normalised=False).embed_texts(TEXTS)
+    plain = made(unit, normalised=False).embed_texts(SENTENCES)
     np.testing.assert_allclose(plain / np.linalg.norm(plain, axis=1, keepdims=True), vectors, atol=1e-6)
-    np.testing.assert_allclose(made().embed_texts(TEXTS), plain, atol=1e-6)
+    np.testing.assert_allclose(made().embed_texts(SENTENCES), plain, atol=1e-6)
 
 
 @pytest.mark.parametrize("level", ["token", "word"])
 def test_tokens_and_words(level: str) -> None:
-    for text, found in zip(TEXTS, made(level=level, layers=(1,)).embed_words_or_tokens(TEXTS), strict=True):
+    for text, found in zip(SENTENCES, made(level=level, layers=(1,)).embed_words_or_tokens(SENTENCES), strict=True):
         ids = VOCABULARY.encode(text)
         state = layers_of(TASK, MODEL, ids)[1][1:-1]
         if level == "token":
@@ -130,13 +130,13 @@ def test_tokens_and_words(level: str) -> None:
                 np.testing.assert_allclose(vector, mean_of(state[list(word.token_indices)]), atol=2e-6)
 
 
-@pytest.mark.parametrize("texts", [TEXTS, [*TEXTS, LONG]])
+@pytest.mark.parametrize("texts", [SENTENCES, [*SENTENCES, LONG]])
 def test_a_text_alone_is_the_same_text_in_company(texts: list[str]) -> None:
     embedder, words = made(), made(level="word")
-    together, parts = embedder.embed_texts(texts), words.embed_words_or_tokens(texts)
+    batched, parts = embedder.embed_texts(texts), words.embed_words_or_tokens(texts)
     backwards = embedder.embed_texts(texts[::-1])[::-1]
-    np.testing.assert_allclose(together, backwards, atol=1e-6)
-    for text, vector, part in zip(texts, together, parts, strict=True):
+    np.testing.assert_allclose(batched, backwards, atol=1e-6)
+    for text, vector, part in zip(texts, batched, parts, strict=True):
         np.testing.assert_allclose(embedder.embed_texts([text])[0], vector, atol=1e-6)
         np.testing.assert_allclose(words.embed_words_or_tokens([text])[0].vectors, part.vectors, atol=1e-6)
 
@@ -159,7 +159,7 @@ def test_a_long_text_is_read_in_windows() -> None:
 def test_what_makes_the_vector_of_a_text() -> None:
     for pooling in ("cls", "mean"):
         embedder = made(pooling=pooling)
-        for text, vector in zip(TEXTS, embedder.embed_texts(TEXTS), strict=True):
+        for text, vector in zip(SENTENCES, embedder.embed_texts(SENTENCES), strict=True):
             read = embedder.weigh_tokens(text)
             assert float(read.weights.sum()) == pytest.approx(1)
             np.testing.assert_allclose(read.weights @ read.hidden, vector, atol=2e-6)
@@ -168,40 +168,40 @@ def test_what_makes_the_vector_of_a_text() -> None:
 
 
 def test_all_states_of_a_text() -> None:
-    ids = VOCABULARY.encode(TEXTS[0])
+    ids = VOCABULARY.encode(SENTENCES[0])
     found = made().hidden_states(ids)
     expected = [MODEL.embedding.tokens.weight[ids].double(), *(s[1:-1] for s in layers_of(TASK, MODEL, ids))]
     torch.testing.assert_close(found, torch.stack(expected).detach(), atol=2e-6, rtol=0)
 
 
 def test_texts_end_to_end_are_read_as_those_with_padding() -> None:
-    rows = inputs_to_rows([TASK.template.wrap(VOCABULARY.encode(text)) for text in TEXTS], TASK.template.pad_id)
-    there = rows.segment > 0
+    rows = inputs_to_rows([TASK.template.wrap(VOCABULARY.encode(text)) for text in SENTENCES], TASK.template.pad_id)
+    present = rows.segment > 0
     packed, lengths = unpad_rows(rows)
-    assert lengths == [len(VOCABULARY.encode(text)) + 2 for text in TEXTS]
-    assert torch.equal(packed.ids[0], rows.ids[there])
-    assert torch.equal(packed.position[0], rows.position[there])
+    assert lengths == [len(VOCABULARY.encode(text)) + 2 for text in SENTENCES]
+    assert torch.equal(packed.ids[0], rows.ids[present])
+    assert torch.equal(packed.position[0], rows.position[present])
     assert packed.segment[0].tolist() == [n for n, length in enumerate(lengths, 1) for _ in range(length)]
     with torch.no_grad():
         masked, unpadded = MODEL(rows), compute_hidden_states(MODEL, rows)
         *_, last = MODEL.iter_hidden_states(packed, lengths)
-    torch.testing.assert_close(unpadded[there], masked[there], atol=2e-6, rtol=0)
-    torch.testing.assert_close(last[0], masked[there], atol=2e-6, rtol=0)
-    assert not unpadded[~there].any()
+    torch.testing.assert_close(unpadded[present], masked[present], atol=2e-6, rtol=0)
+    torch.testing.assert_close(last[0], masked[present], atol=2e-6, rtol=0)
+    assert not unpadded[~present].any()
 
 
 def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = made().embed_texts(TEXTS)
+    alone = made().embed_texts(SENTENCES)
     seen: set[str] = set()
 
-    def heard(*_: object) -> None:
+    def recorded(*_: object) -> None:
         seen.add(f"{threading.current_thread().name} {torch.get_num_threads()}")
 
-    listening = MODEL.embedding.out.register_forward_hook(heard)
+    listening = MODEL.embedding.out.register_forward_hook(recorded)
     monkeypatch.setattr(reading, "CPU_BATCH_TOKENS", (16, 16))
     torch.set_num_threads(2)
     try:
-        together = made().embed_texts(TEXTS)
+        batched = made().embed_texts(SENTENCES)
         assert torch.get_num_threads() == 2
         assert {each.split("_")[0] for each in seen} == {"regard-read"}
         assert all(each.endswith(" 1") for each in seen)
@@ -211,7 +211,7 @@ def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     finally:
         torch.set_num_threads(1)
         listening.remove()
-    np.testing.assert_allclose(together, alone, atol=1e-6)
+    np.testing.assert_allclose(batched, alone, atol=1e-6)
 
 
 def test_nothing_gives_nothing() -> None:
