@@ -152,6 +152,11 @@ def test_glossary_names_existing_files_and_identifiers() -> None:
         assert [name for name in identifiers if name not in sources] == [], line
 
 
+def test_walkthrough_names_existing_files() -> None:
+    names = re.findall(r"`([\w/]+(?:\.py|/))`", (ROOT / "docs/walkthrough.md").read_text(encoding="utf-8"))
+    assert [name for name in names if not any((folder / name).exists() for folder in (ROOT, ROOT / "regard"))] == []
+
+
 def test_replaced_commands_occur_in_the_docs() -> None:
     lines = [line for page in PAGES for _, block in blocks(page) for line in block.splitlines()]
     assert [command for command in REPLACED if not any(line.startswith(command) for line in lines)] == []

@@ -150,7 +150,7 @@ def test_any_text_in_every_format(text: str, done: Done, trained_run: Path) -> N
 
 def test_estimate_reports_its_error(done: Done, trained_run: Path) -> None:
     out, _ = done(trained_run, "1 2", "--view", "attribution", "--kind", "encoder", "--estimate", "4")
-    assert "encoder: estimated from 4 directions of each token; standard error about" in out.replace("\n", " ")
+    assert "encoder: estimated from 4 directions per token; standard error about" in out.replace("\n", " ")
 
 
 @pytest.mark.parametrize("suffix", [".json", ".csv", ".svg"])

@@ -51,8 +51,8 @@ class OneStack(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         place = PackedPositions(torch.ones_like(ids), torch.arange(ids.shape[1])[None])
-        sight = make_mask(place, place, causal=self.stack == "decoder")
-        encoded: Tensor = self.get_submodule(self.stack)(self.embedding(ids, place.position), sight)
+        mask = make_mask(place, place, causal=self.stack == "decoder")
+        encoded: Tensor = self.get_submodule(self.stack)(self.embedding(ids, place.position), mask)
         return encoded
 
 

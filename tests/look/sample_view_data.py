@@ -48,7 +48,7 @@ def attention(shape: tuple[int, int, int, int], *, causal: bool = False, seed: i
     place = torch.arange(queries)[:, None] * (keys / queries)
     other = torch.arange(keys)[None]
     # Logits of what a head likes: the token before, itself, the first one, a few everywhere, what is near, anything.
-    habits: list[Callable[[], Tensor]] = [
+    defaults: list[Callable[[], Tensor]] = [
         lambda: -2.0 * (other - place + 1).abs(),
         lambda: -1.2 * (other - place).abs(),
         lambda: 4.0 * (other == 0) - 0.02 * (other - place).abs(),
@@ -59,7 +59,7 @@ def attention(shape: tuple[int, int, int, int], *, causal: bool = False, seed: i
     weights = torch.empty(shape)
     for layer in range(n_layers):
         for head in range(n_heads):
-            logits = habits[(2 * layer + head) % len(habits)]()
+            logits = defaults[(2 * layer + head) % len(defaults)]()
             logits = logits + (0.4 + 0.1 * layer) * torch.randn(queries, keys, generator=random)
             if causal:
                 logits = logits.masked_fill(other > torch.arange(queries)[:, None], -math.inf)

@@ -38,10 +38,10 @@ def test_recorded_attention_agrees_with_the_fused_pass(seen: Inspection, kind: s
 def test_effective_attention_gives_every_head_the_same_output(seen: Inspection, kind: str, keep: bool) -> None:
     """Seven keys for values four wide: the weights are not identifiable, and what is left of them does the same."""
     raw, effective = seen.attention(kind), seen.effective_attention(kind, keep_row_sums=keep)
-    with record(seen.look_target.model, "*.value") as heard:
+    with record(seen.look_target.model, "*.value") as recorded:
         seen.look_target.run()
     for layer, (name, module) in enumerate(seen.look_target.attentions(kind).items()):
-        value = heard[f"{name}.value"][0]
+        value = recorded[f"{name}.value"][0]
         for head in range(HEADS):
             carried = value[head] @ module.output.weight[:, head * module.d_value : (head + 1) * module.d_value].T
             assert_close(effective[layer, head] @ carried, raw[layer, head] @ carried, rtol=0, atol=1e-10)
@@ -59,7 +59,7 @@ def test_positions_added_to_values_are_part_of_transformed_values(kind: str) -> 
     effective = seen.effective_attention(kind)
     assert not torch.allclose(effective, seen.attention(kind))
     for layer, name in enumerate(names):
-        with record(seen.look_target.model, f"{name}.mixed", "*.weights") as heard:
+        with record(seen.look_target.model, f"{name}.mixed", "*.weights") as recorded:
             seen.look_target.run()
         with (
             record(seen.look_target.model, f"{name}.mixed") as again,
@@ -67,7 +67,9 @@ def test_positions_added_to_values_are_part_of_transformed_values(kind: str) -> 
         ):
             seen.look_target.run()
         module = seen.look_target.attentions(kind)[name]
-        assert_close(module.output(again[f"{name}.mixed"]), module.output(heard[f"{name}.mixed"]), rtol=0, atol=1e-10)
+        assert_close(
+            module.output(again[f"{name}.mixed"]), module.output(recorded[f"{name}.mixed"]), rtol=0, atol=1e-10
+        )
 
 
 def test_identifiability_counts_visible_keys(seen: Inspection) -> None:
@@ -94,9 +96,9 @@ def test_attribution_self_contribution_and_dominated_fraction(seen: Inspection) 
 
 def test_norms_rollout_flow_and_similarity(seen: Inspection) -> None:
     name, module = next(iter(seen.look_target.attentions("encoder").items()))
-    with record(seen.look_target.model, f"{name}.value") as heard:
+    with record(seen.look_target.model, f"{name}.value") as recorded:
         seen.look_target.run()
-    carried = heard[f"{name}.value"][0, 1] @ module.output.weight[:, module.d_value :].T
+    carried = recorded[f"{name}.value"][0, 1] @ module.output.weight[:, module.d_value :].T
     assert_close(seen.norms()[0, 1], seen.attention()[0, 1] * carried.norm(dim=-1))
     assert seen.rollout().shape == (LAYERS, SOURCE, SOURCE)
     assert seen.rollout("decoder").shape == (LAYERS, TARGET, SOURCE + TARGET)

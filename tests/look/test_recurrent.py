@@ -54,9 +54,9 @@ def test_attention_equals_stepwise_decoding(attention: str, feeding: bool) -> No
     assert_close(weights.sum(-1), torch.ones(1, 1, 4, dtype=torch.float64))
     state = model.start(sentences_to_rows([SOURCE], pad_id=0))
     for place, token in enumerate(TARGET):
-        with record(model, "*.cross_attention.weights") as heard:
+        with record(model, "*.cross_attention.weights") as recorded:
             model.step(torch.tensor([token]), state)
-        assert_close(next(iter(heard.values()))[0, :, 0], weights[0, :, place])
+        assert_close(next(iter(recorded.values()))[0, :, 0], weights[0, :, place])
     assert seen.difference < 1e-12
     assert seen.kinds == ["cross"]
 
@@ -66,9 +66,9 @@ def test_effective_attention_keeps_the_output() -> None:
     found = subject(long, attention="dot", directions="both", d_model=8)
     seen = Inspection(found)
     (module,) = found.attentions("cross").values()
-    with torch.no_grad(), record(found.model, "*.value") as heard:
+    with torch.no_grad(), record(found.model, "*.value") as recorded:
         found.run()
-    carried = next(iter(heard.values()))[0, 0] @ module.output.weight.T
+    carried = next(iter(recorded.values()))[0, 0] @ module.output.weight.T
     raw, effective = seen.attention("cross")[0, 0], seen.effective_attention("cross")[0, 0]
     assert_close(raw @ carried, effective @ carried)
     about = seen.identifiability("cross")
@@ -86,10 +86,10 @@ def test_attribution_is_the_norm_of_the_jacobian(shape: dict[str, Any]) -> None:
     def last(source: Tensor, target: Tensor) -> Tensor:
         with (
             replace_inputs(found, {"encoder": source, "decoder": target}),
-            record(found.model, "decoder.1.out") as heard,
+            record(found.model, "decoder.1.out") as recorded,
         ):
             found.run_layers()
-        return heard["decoder.1.out"][0]
+        return recorded["decoder.1.out"][0]
 
     blocks = torch.autograd.functional.jacobian(last, (inputs["encoder"], inputs["decoder"]))
     norms = torch.cat([block[:, :, 0].square().sum((1, 3)).sqrt() for block in blocks], 1).T  # (inputs, T)

@@ -22,7 +22,7 @@ from regard.nn import IGNORE, cross_entropy, record
 StartDecoding = Callable[[TransformerLM, list[list[int]]], DecoderState | GraphedDecoderState]
 
 VOCABULARY = 13
-TEXTS = [[3, 4, 5, 6, 2], [9, 2], [5, 5, 5, 2]]
+SAMPLE_IDS = [[3, 4, 5, 6, 2], [9, 2], [5, 5, 5, 2]]
 
 
 def tiny(**shape: object) -> TransformerLM:
@@ -35,8 +35,8 @@ def tiny(**shape: object) -> TransformerLM:
 @torch.no_grad()
 def test_packed_rows_equal_single_texts() -> None:
     model = tiny()
-    packed_logits = model(packed(TEXTS))[0].split([len(text) for text in TEXTS])
-    for text, logits in zip(TEXTS, packed_logits, strict=True):
+    packed_logits = model(packed(SAMPLE_IDS))[0].split([len(text) for text in SAMPLE_IDS])
+    for text, logits in zip(SAMPLE_IDS, packed_logits, strict=True):
         assert_close(model(packed([text]))[0], logits)
 
 
@@ -54,7 +54,7 @@ def test_future_cannot_change_the_past() -> None:
 def test_tied_and_untied_embeddings(tied: bool) -> None:
     model = tiny(tied=tied)
     assert (model.softmax_embedding.weight is model.embedding.tokens.weight) == tied
-    rows = packed(TEXTS)
+    rows = packed(SAMPLE_IDS)
     assert_close(model(rows), model.hidden_states(rows) @ model.softmax_embedding.weight.T)
 
 
@@ -74,11 +74,11 @@ def test_gpt2_small_has_its_size() -> None:
 
 def test_loss_equals_cross_entropy_of_the_logits() -> None:
     model = tiny().double()
-    rows = packed(TEXTS)
+    rows = packed(SAMPLE_IDS)
     following = torch.randint(0, VOCABULARY, rows.ids.shape).masked_fill(rows.segment == 0, IGNORE)
     results, plain = model.loss(rows, following), cross_entropy(model(rows), following)
     assert_close(results.total, plain.total)
-    assert int(results.n_tokens) == sum(map(len, TEXTS))
+    assert int(results.n_tokens) == sum(map(len, SAMPLE_IDS))
 
 
 PROMPTS = [[3, 4, 5, 6, 2], [9], [5, 1, 5, 2, 1, 1, 7, 1, 4, 1, 1, 7, 8], [2, 2, 3, 4, 1, 5, 6, 7, 8]]

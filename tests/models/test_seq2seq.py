@@ -17,7 +17,7 @@ from regard.models.config import TransformerSeq2SeqConfig, apply_preset
 from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import record, taps
 
-PAIRS = [
+SAMPLE_PAIRS = [
     ([3, 4, 5, 6, 2], [1, 7, 8]),
     ([9, 2], [1, 3, 3, 10, 4]),
     ([5, 5, 5, 2], [1]),
@@ -27,8 +27,8 @@ LAYOUT = [(0, 1), (2, 3)]
 
 
 def batch() -> tuple[Rows, Rows]:
-    source = packed(*([PAIRS[i][0] for i in row] for row in LAYOUT))
-    return source, packed(*([PAIRS[i][1] for i in row] for row in LAYOUT))
+    source = packed(*([SAMPLE_PAIRS[i][0] for i in row] for row in LAYOUT))
+    return source, packed(*([SAMPLE_PAIRS[i][1] for i in row] for row in LAYOUT))
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -40,13 +40,13 @@ def test_packed_rows_equal_single_texts(positions: str, norm: str) -> None:
     assert logits.shape == (*target.ids.shape, VOCABULARY)
     for r, row in enumerate(LAYOUT):
         for number, i in enumerate(row, 1):
-            separate = model(packed([PAIRS[i][0]]), packed([PAIRS[i][1]]))
+            separate = model(packed([SAMPLE_PAIRS[i][0]]), packed([SAMPLE_PAIRS[i][1]]))
             assert_close(logits[r, target.segment[r] == number], separate[0], rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_future_cannot_change_the_past(positions: str) -> None:
-    model, source = tiny_model(positions=positions), packed([PAIRS[0][0]])
+    model, source = tiny_model(positions=positions), packed([SAMPLE_PAIRS[0][0]])
     one, other = model(source, packed([[1, 2, 3, 4, 5]])), model(source, packed([[1, 2, 3, 9, 6]]))
     assert_close(one[:, :3], other[:, :3], rtol=0, atol=1e-14)
     assert not torch.allclose(one[:, 3:], other[:, 3:])
@@ -54,7 +54,7 @@ def test_future_cannot_change_the_past(positions: str) -> None:
 
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_other_segments_change_nothing(positions: str) -> None:
-    model, (first, second) = tiny_model(positions=positions), PAIRS[:2]
+    model, (first, second) = tiny_model(positions=positions), SAMPLE_PAIRS[:2]
     source, target = packed([first[0], second[0]]), packed([first[1], second[1]])
     changed = packed([first[0], [7, 6]]), packed([first[1], [1, 9, 9, 2, 8]])
     mine = target.segment == 1
@@ -109,7 +109,7 @@ def test_equals_the_transformer_of_torch() -> None:
             rest = rest.replace(old, new) if rest.startswith(old) else rest
         copied[name] = ours[f"{stack}.{layer}.{rest}"]
     theirs.load_state_dict(copied)
-    source, target = packed([PAIRS[0][0]], [PAIRS[1][0]]), packed([[1, 5, 6]], [[1, 8, 9]])
+    source, target = packed([SAMPLE_PAIRS[0][0]], [SAMPLE_PAIRS[1][0]]), packed([[1, 5, 6]], [[1, 8, 9]])
     expected = theirs(
         model.source_embedding(source.ids, source.position),
         model.target_embedding(target.ids, target.position),
@@ -132,7 +132,7 @@ def decode_stepwise(model: TransformerSeq2Seq, source: Rows, target: Tensor) -> 
 @torch.no_grad()
 def test_cached_decoding_equals_one_pass(positions: str, norm: str) -> None:
     model = tiny_model(positions=positions, norm=norm)
-    source = packed(*([pair[0]] for pair in PAIRS))
+    source = packed(*([pair[0]] for pair in SAMPLE_PAIRS))
     target = torch.randint(VOCABULARY, (4, 9), generator=torch.Generator().manual_seed(0))
     whole = model(source, packed(*([row] for row in target.tolist())))
     assert_close(decode_stepwise(model, source, target), whole, rtol=1e-10, atol=1e-11)
@@ -163,7 +163,7 @@ SELECTIONS = {
 @pytest.mark.parametrize("positions", ["sinusoidal", "relative-values", "rotary"])
 @torch.no_grad()
 def test_selected_rows_continue_their_own_sentences(name: str, positions: str) -> None:
-    model, source = tiny_model(positions=positions), packed(*([pair[0]] for pair in PAIRS))
+    model, source = tiny_model(positions=positions), packed(*([pair[0]] for pair in SAMPLE_PAIRS))
     rows = torch.tensor(SELECTIONS[name])
     generator = torch.Generator().manual_seed(2)
     past = torch.randint(VOCABULARY, (4, 3), generator=generator)
@@ -175,13 +175,16 @@ def test_selected_rows_continue_their_own_sentences(name: str, positions: str) -
     assert state.length == 3
     stepwise = torch.stack([model.step(tokens, state) for tokens in now.T], 1)
     for i, row in enumerate(rows.flatten().tolist()):
-        whole = model(packed([PAIRS[row][0]]), packed([[*past[row].tolist(), *now[i].tolist()]]))
+        whole = model(packed([SAMPLE_PAIRS[row][0]]), packed([[*past[row].tolist(), *now[i].tolist()]]))
         assert_close(stepwise[i], whole[0, 3:], rtol=1e-10, atol=1e-11)
 
 
 @torch.no_grad()
 def test_beams_are_reordered_at_every_step() -> None:
-    model, source = tiny_model(positions="relative"), packed([PAIRS[0][0]], [PAIRS[1][0]], [PAIRS[3][0]])
+    model, source = (
+        tiny_model(positions="relative"),
+        packed([SAMPLE_PAIRS[0][0]], [SAMPLE_PAIRS[1][0]], [SAMPLE_PAIRS[3][0]]),
+    )
     state = model.start(source)
     texts = [[1], [1], [1]]
     owner = [0, 1, 2]
@@ -194,18 +197,18 @@ def test_beams_are_reordered_at_every_step() -> None:
         logits = model.step(torch.tensor([text[-1] for text in texts]), state)
         for i, text in enumerate(texts):
             place = [0, 1, 3][owner[i]]
-            whole = model(packed([PAIRS[place][0]]), packed([text]))
+            whole = model(packed([SAMPLE_PAIRS[place][0]]), packed([text]))
             assert_close(logits[i], whole[0, -1], rtol=1e-10, atol=1e-11)
 
 
 @torch.no_grad()
 def test_widening_before_the_first_step() -> None:
-    model, source = tiny_model(), packed([PAIRS[0][0]], [PAIRS[1][0]])
+    model, source = tiny_model(), packed([SAMPLE_PAIRS[0][0]], [SAMPLE_PAIRS[1][0]])
     state = model.start(source)
     state.select(torch.tensor([[0, 0, 0], [1, 1, 1]]))
     logits = model.step(torch.tensor([1, 2, 3, 4, 5, 6]), state)
     for i in range(6):
-        whole = model(packed([PAIRS[i // 3][0]]), packed([[i + 1]]))
+        whole = model(packed([SAMPLE_PAIRS[i // 3][0]]), packed([[i + 1]]))
         assert_close(logits[i], whole[0, 0], rtol=1e-10, atol=1e-11)
 
 

@@ -60,10 +60,10 @@ def test_bidirectional_layer_equals_torch_over_packed_sequences(cell: type[RNNBa
 
 
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("directions", ["both", "left_to_right", "back"])
+@pytest.mark.parametrize("directions", ["both", "forward", "backward"])
 def test_padding_does_not_change_outputs(cell: type[RNNBase], directions: str) -> None:
-    left_to_right, right_to_left = (cell(D, H) if directions in ("both", name) else None for name in ("ahead", "back"))
-    layer, x = randomise_weights(RecurrentEncoderLayer(left_to_right, right_to_left, 0.0)), random_tensor(B, T, D)
+    rnns = (cell(D, H) if directions in ("both", name) else None for name in ("forward", "backward"))
+    layer, x = randomise_weights(RecurrentEncoderLayer(*rnns, 0.0)), random_tensor(B, T, D)
     token_mask = torch.arange(T) < LENGTHS[:, None]
     other = torch.where(token_mask[..., None], x, random_tensor(B, T, D, seed=9))
     one, two = layer(x, LENGTHS), layer(other, LENGTHS)

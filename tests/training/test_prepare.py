@@ -59,18 +59,18 @@ def test_without_a_recipe_all_settings_are_chosen_saved_and_named(tmp_path: Path
 LABELLED = "".join(f"{text}\t{'even' if number % 2 else 'odd'}\n" for number, (text, _) in enumerate(digits(60)))
 PLAIN = "\n\n".join(" ".join(source for source, _ in digits(20, seed=seed)) for seed in range(30))
 TAGGED = "\n".join(f"{source[0]} A\n{source[2]} B\n" for source, _ in digits(60))
-FILE_TEXTS = {"lm": PLAIN, "pretrain": PLAIN, "classify": f"text\tlabel\n{LABELLED}", "tag": TAGGED}
+SAMPLE_TEXTS = {"lm": PLAIN, "pretrain": PLAIN, "classify": f"text\tlabel\n{LABELLED}", "tag": TAGGED}
 """Text for the tasks that read one file."""
 
 
 def one_file(folder: Path, name: str, *changes: config.Tables) -> config.Tables:
     path = folder / ("text.tsv" if name == "classify" else "text.txt")
-    path.write_text(FILE_TEXTS[name])
+    path.write_text(SAMPLE_TEXTS[name])
     return merged({"task": {"name": name}, "data": {"train": [str(path)]}}, *changes)
 
 
 @pytest.mark.parametrize("model", [{}, {"architecture": "rnn"}], ids=["transformer", "rnn"])
-@pytest.mark.parametrize("name", FILE_TEXTS)
+@pytest.mark.parametrize("name", SAMPLE_TEXTS)
 def test_chosen_settings_are_all_that_differ_from_their_default(tmp_path: Path, name: str, model: config.Table) -> None:
     """Settings that the user did not give and that are not the documented defaults."""
     if model and name == "pretrain":
@@ -91,7 +91,7 @@ def test_chosen_settings_are_all_that_differ_from_their_default(tmp_path: Path, 
     assert ("task.length" in prepared.chosen_settings) == (name == "lm")
 
 
-@pytest.mark.parametrize("name", FILE_TEXTS)
+@pytest.mark.parametrize("name", SAMPLE_TEXTS)
 def test_intervals_follow_the_steps_of_the_recipe(tmp_path: Path, name: str) -> None:
     train = ready(one_file(tmp_path, name, {"train": {"steps": 10}}), tmp_path / "run").config.train
     assert (train.steps, train.validate_every, train.save_every, train.log_every) == (10, 10, 10, 1)

@@ -56,9 +56,9 @@ def compute_attribution(
     sides = list(inputs)
     seen = sides[: sides.index(stack) + 1]
     n_tokens = sum(len(inputs[side]) for side in seen)
-    push, at_once = _choose_pushforward(look_target, stack, n_tokens * count, {side: inputs[side] for side in seen})
+    push, chunk_size = _choose_pushforward(look_target, stack, n_tokens * count, {side: inputs[side] for side in seen})
     generator = torch.Generator().manual_seed(seed)
-    found = [_squared_jacobian_norms(push, side, inputs[side], count, at_once, generator) for side in seen]
+    found = [_squared_jacobian_norms(push, side, inputs[side], count, chunk_size, generator) for side in seen]
     mean, error = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
     unseen = mean.new_zeros(len(mean), sum(len(inputs[side]) for side in sides) - n_tokens, mean.shape[-1])
     mean, error = (torch.cat((part, unseen), 1) for part in (mean, error))
@@ -85,11 +85,11 @@ def _choose_pushforward(
     Linearised layers are used only where they agree with the model itself; with them larger chunks are faster on a CPU.
     """
     some = inputs[stack]
-    at_once = CHUNK_ELEMENTS.get(some.device.type, CHUNK_ELEMENTS["cpu"])
+    chunk_size = CHUNK_ELEMENTS.get(some.device.type, CHUNK_ELEMENTS["cpu"])
     most = torch.cuda.mem_get_info(some.device)[0] // 2 if some.is_cuda else MAX_LINEARISED_BYTES
     pays = n_directions >= MIN_LINEARISED_RATIO * some.shape[-1] and _mixes_only_in_attention(look_target, stack)
     if not pays or _linearised_bytes(look_target, inputs) > most:
-        return autodiff_pushforward(look_target, stack), at_once
+        return autodiff_pushforward(look_target, stack), chunk_size
     generator = torch.Generator().manual_seed(0)
     trial = {side: torch.randn(1, *x.shape, generator=generator).to(x) for side, x in inputs.items()}
     expected = finite_difference(look_target, stack, trial)
@@ -97,8 +97,8 @@ def _choose_pushforward(
     for dtype in (torch.float16, some.dtype) if some.is_cuda and some.dtype == torch.float32 else (some.dtype,):
         push = linearised_pushforward(look_target, stack, dtype)
         if torch.allclose(push(trial)[0], expected, rtol=0.05, atol=0.01 * float(expected.max())):
-            return push, at_once if some.is_cuda else 2 * at_once
-    return autodiff_pushforward(look_target, stack), at_once
+            return push, chunk_size if some.is_cuda else 2 * chunk_size
+    return autodiff_pushforward(look_target, stack), chunk_size
 
 
 def _mixes_only_in_attention(look_target: LookTarget, stack: str) -> bool:

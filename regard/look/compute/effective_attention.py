@@ -75,8 +75,8 @@ def effective_attention(
                 effective[..., rows[:, None], keys] = seen @ (basis @ basis.mT).squeeze(-3)
             rank[..., rows] = ranks
     count = mask.sum(-1).expand_as(rank)
-    apart, whole = ((exact - effective) * mask).norm(dim=-1), (exact * mask).norm(dim=-1)
-    share = torch.where(whole > 0, apart / whole, 0.0)
+    null_norm, whole = ((exact - effective) * mask).norm(dim=-1), (exact * mask).norm(dim=-1)
+    share = torch.where(whole > 0, null_norm / whole, 0.0)
     return effective.to(weights.dtype), AttentionIdentifiability(count, rank, count - rank, share.to(weights.dtype))
 
 

@@ -78,13 +78,13 @@ def measure_faithfulness(
     word) are removed together and ranked by the sum of their importance.
     """
     members = _group_membership([[i] for i in range(len(mask))] if groups is None else groups, mask)
-    there = members @ mask.to(members) > 0  # (groups, T)
+    present = members @ mask.to(members) > 0  # (groups, T)
     views = members @ torch.stack(list(importance.values())).to(members).masked_fill(~mask, 0.0)
-    random = torch.rand(n_orders, *there.shape, generator=torch.Generator().manual_seed(seed), dtype=views.dtype)
-    removed = choose_removal_counts(int(there.sum(0).max()))
+    random = torch.rand(n_orders, *present.shape, generator=torch.Generator().manual_seed(seed), dtype=views.dtype)
+    removed = choose_removal_counts(int(present.sum(0).max()))
     k = torch.tensor(removed, dtype=torch.long, device=mask.device)
-    enough = there.sum(0) > k[:, None]  # (removed, T)
-    gone = _select_top_k(torch.cat((views, random.to(views.device))), there, k) & enough[:, None, :, None]
+    enough = present.sum(0) > k[:, None]  # (removed, T)
+    gone = _select_top_k(torch.cat((views, random.to(views.device))), present, k) & enough[:, None, :, None]
     lost = _log_prob_drops(look_target, (gone.to(members) @ members > 0) & mask.T)
     return _summarise_drops((*importance, "random"), removed, lost, enough)
 
@@ -143,10 +143,10 @@ def _log_probs_without(look_target: LookTarget, removed_sets: Bool[Tensor, "N in
         sides = zip(inputs.items(), gone.split(sizes), strict=True)
         return log_probs({name: x.masked_fill(part[:, None], 0.0) for (name, x), part in sides})
 
-    together = removed_sets.split(max_parallel_passes(look_target))
+    batches = removed_sets.split(max_parallel_passes(look_target))
     # Nothing needs a gradient, but with gradients enabled `regard.nn.Linear` takes the path that supports vmap.
     with freeze_parameters(look_target.model), torch.enable_grad():
-        return torch.cat([vmap(one)(chosen) for chosen in track(together, "faithfulness", len(together))])
+        return torch.cat([vmap(one)(chosen) for chosen in track(batches, "faithfulness", len(batches))])
 
 
 def _summarise_drops(

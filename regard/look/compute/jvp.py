@@ -42,8 +42,8 @@ Pushforward = Callable[[Tangents], Float[Tensor, "N L T"]]
 
 def record_inputs(look_target: LookTarget) -> dict[str, Float[Tensor, "1 T D"]]:
     """Return the vectors that enter the layers on each side."""
-    heard = _record_taps(look_target, [side.input_tap for side in look_target.sides.values()])
-    return {name: heard[side.input_tap] for name, side in look_target.sides.items()}
+    recorded = _record_taps(look_target, [side.input_tap for side in look_target.sides.values()])
+    return {name: recorded[side.input_tap] for name, side in look_target.sides.items()}
 
 
 @contextmanager
@@ -89,11 +89,11 @@ def autodiff_pushforward(look_target: LookTarget, stack: str) -> Pushforward:
         # Recording the weights forces unfused attention: fused attention has no forward-mode derivative.
         with (
             replace_inputs(look_target, values),
-            record(look_target.model, *outs, "*.weights", required=False) as heard,
+            record(look_target.model, *outs, "*.weights", required=False) as recorded,
         ):
             with override_taps(look_target.model, last):
                 look_target.run_layers()
-            return torch.stack([heard[name][0] for name in outs])
+            return torch.stack([recorded[name][0] for name in outs])
 
     def push(tangents: Tangents) -> Float[Tensor, "N L T"]:
         moving = {name: inputs[name] for name in tangents}
@@ -117,9 +117,9 @@ def finite_difference(look_target: LookTarget, stack: str, tangents: Tangents) -
     ends = []
     for way in (step, -step):
         near = {side: inputs[side] + way * direction for side, direction in tangents.items()}
-        with replace_inputs(look_target, near), record(look_target.model, *outs) as heard:
+        with replace_inputs(look_target, near), record(look_target.model, *outs) as recorded:
             look_target.run_layers()
-        ends.append(torch.stack([heard[name][0] for name in outs]))
+        ends.append(torch.stack([recorded[name][0] for name in outs]))
     return ((ends[0] - ends[1]) / (2 * step)).square().sum(-1)
 
 
@@ -129,9 +129,9 @@ def _layer_output_taps(look_target: LookTarget, stack: str) -> list[str]:
 
 def _record_taps(look_target: LookTarget, names: Sequence[str]) -> dict[str, Tensor]:
     """Return the values of taps in one pass over the text."""
-    with torch.no_grad(), record(look_target.model, *names) as heard:
+    with torch.no_grad(), record(look_target.model, *names) as recorded:
         look_target.run_layers()
-    return heard
+    return recorded
 
 
 @dataclass(frozen=True)
@@ -336,9 +336,9 @@ def _token_jacobians(
         answers: list[Tensor] = jvp(run, (like.new_zeros(width),), (direction,))[1]
         return answers
 
-    at_once = max(1, CHUNK_ELEMENTS.get(like.device.type, CHUNK_ELEMENTS["cpu"]) // like.numel())
+    chunk_size = max(1, CHUNK_ELEMENTS.get(like.device.type, CHUNK_ELEMENTS["cpu"]) // like.numel())
     with torch.enable_grad():
-        answers = vmap(one, chunk_size=at_once)(torch.eye(width, dtype=like.dtype, device=like.device))
+        answers = vmap(one, chunk_size=chunk_size)(torch.eye(width, dtype=like.dtype, device=like.device))
     return {
         name: answer.to(dtype).transpose(0, 1).contiguous() for name, answer in zip(output_taps, answers, strict=True)
     }

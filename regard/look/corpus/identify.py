@@ -130,8 +130,8 @@ def wilson_interval(hits: Sequence[int], sizes: Sequence[int]) -> tuple[float, f
     p, n = n_hits / n_tokens, float(n_tokens)
     if n_sentences == 1 or n_hits in (0, n_tokens):
         n = float(n_sentences)
-    elif apart := sum((hit - p * size) ** 2 for hit, size in zip(hits, sizes, strict=True)):
-        n = min(n, p * (1 - p) * n_tokens**2 * (n_sentences - 1) / n_sentences / apart)
+    elif squared_deviations := sum((hit - p * size) ** 2 for hit, size in zip(hits, sizes, strict=True)):
+        n = min(n, p * (1 - p) * n_tokens**2 * (n_sentences - 1) / n_sentences / squared_deviations)
     z = 1.959964
     centre, half = p + z**2 / (2 * n), z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
     low, high = ((centre + side) / (1 + z**2 / n) for side in (-half, half))

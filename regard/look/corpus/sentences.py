@@ -182,8 +182,8 @@ def collect_hidden_states(
     """Return the hidden states of every token at these layers, one text after another."""
     ends = {place: list(accumulate(count_tokens(look_targets, place.stack), initial=0)) for place in layers}
     found: dict[LayerRef, Tensor] = {}
-    for number, heard in enumerate(track(_iterate_passes(look_targets, layers), "reading", len(look_targets))):
-        for place, value in heard.items():
+    for number, recorded in enumerate(track(_iterate_passes(look_targets, layers), "reading", len(look_targets))):
+        for place, value in recorded.items():
             if not number:
                 found[place] = torch.empty(ends[place][-1], value.shape[-1])
             found[place][ends[place][number] : ends[place][number + 1]] = value
@@ -203,17 +203,17 @@ def _iterate_passes(
     """Yield the hidden states of each look target; a pass ends at the last requested layer."""
     names = {place: place.tap_name(look_targets[0]) for place in layers}
     with ExitStack() as listening:
-        heard = listening.enter_context(record(look_targets[0].model, *names.values()))
+        recorded = listening.enter_context(record(look_targets[0].model, *names.values()))
 
         def enough(flowing: Tensor) -> Tensor:
-            if len(heard) == len(names):
+            if len(recorded) == len(names):
                 raise _StopForward
             return flowing
 
         for name in names.values():
             listening.enter_context(edit(look_targets[0].model, name, enough))
         for subject in look_targets:
-            heard.clear()
+            recorded.clear()
             with suppress(_StopForward):
                 subject.run_layers()
-            yield {place: heard[name][0] for place, name in names.items()}
+            yield {place: recorded[name][0] for place, name in names.items()}

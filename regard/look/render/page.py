@@ -78,10 +78,10 @@ class Quantizer:
 
     def encode(self, numbers: NumberArray) -> NumberArray:
         """Return the codes of numbers."""
-        there = np.isfinite(numbers)
-        safe = np.where(there, numbers, 0.0)
+        existing = np.isfinite(numbers)
+        safe = np.where(existing, numbers, 0.0)
         codes = np.rint(np.copysign(np.sqrt(np.abs(safe) * (self.levels**2 / self.limit)), safe)) + self.zero
-        return np.where(there, codes, self.nan_code).astype(f"<u{self.bits // 8}")
+        return np.where(existing, codes, self.nan_code).astype(f"<u{self.bits // 8}")
 
     def decode(self, codes: NumberArray) -> NumberArray:
         """Return the numbers of codes, as the page decodes them."""
@@ -189,8 +189,8 @@ def _to_numpy(array: ViewArray) -> NumberArray:
 
 
 def _finite_values(numbers: NumberArray) -> NumberArray:
-    there = np.isfinite(numbers)
-    return numbers if there.all() else numbers[there]
+    existing = np.isfinite(numbers)
+    return numbers if existing.all() else numbers[existing]
 
 
 def _are_counts(numbers: NumberArray) -> bool:

@@ -120,8 +120,8 @@ def _reduce_to_matrix(array: ViewArray, labels: Sequence[Sequence[str]]) -> tupl
         return values[-1], f", layer {labels[0][-1]}"
     chosen = [f"{name} {label[0]}" for name, label in zip(names, labels, strict=False) if len(label) == 1]
     means = [f"{len(label)} {name}s" for name, label in zip(names, labels, strict=False) if len(label) > 1]
-    how = ", ".join([*chosen, *(["mean of " + " and ".join(means)] if means else [])])
-    return values.flatten(0, -3).mean(0) if names else values, f", {how}" if how else ""
+    which_map = ", ".join([*chosen, *(["mean of " + " and ".join(means)] if means else [])])
+    return values.flatten(0, -3).mean(0) if names else values, f", {which_map}" if which_map else ""
 
 
 def _render_heat_map(
@@ -134,16 +134,16 @@ def _render_heat_map(
     """Render rows of shaded cells under upright column names; in several blocks where it is too wide."""
     limit = float(values.abs().max()) or 1.0
     margin = max(_display_width(_truncate(row, label_width)) for row in row_labels) + 1
-    at_once = max(1, (terminal_width - margin) // CELL_WIDTH)
+    fitting = max(1, (terminal_width - margin) // CELL_WIDTH)
     headings = _column_headings(column_labels)
-    for start in range(0, len(column_labels), at_once):
-        names = headings[start : start + at_once]
+    for start in range(0, len(column_labels), fitting):
+        names = headings[start : start + fitting]
         height = max(map(len, names))
         for line in range(height):
             letters = (name[line - height] if height - line <= len(name) else " " for name in names)
             yield " " * margin + "".join(" " + _pad(letter, CELL_WIDTH - 1) for letter in letters).rstrip()
         for row, cells in zip(
-            row_labels[:MAX_MAP_ROWS], values[:MAX_MAP_ROWS, start : start + at_once].tolist(), strict=True
+            row_labels[:MAX_MAP_ROWS], values[:MAX_MAP_ROWS, start : start + fitting].tolist(), strict=True
         ):
             yield (
                 _pad(_truncate(row, label_width), margin) + "".join(_shade_cell(cell / limit) for cell in cells)
@@ -211,11 +211,11 @@ def _render_table(
     """Render a table of numbers, in several blocks where it is too wide."""
     names = [row.replace("_", " ") for row in row_labels]
     margin = min(MAX_NAME_WIDTH, max(map(_display_width, names))) + 1
-    at_once = max(1, (terminal_width - margin) // NUMBER_WIDTH)
+    fitting = max(1, (terminal_width - margin) // NUMBER_WIDTH)
     whole = bool((values == values.round()).all())
-    for start in range(0, len(column_labels), at_once):
-        yield " " * margin + "".join(f"{name:>{NUMBER_WIDTH}}" for name in column_labels[start : start + at_once])
-        for name, cells in zip(names, values[:, start : start + at_once].tolist(), strict=True):
+    for start in range(0, len(column_labels), fitting):
+        yield " " * margin + "".join(f"{name:>{NUMBER_WIDTH}}" for name in column_labels[start : start + fitting])
+        for name, cells in zip(names, values[:, start : start + fitting].tolist(), strict=True):
             numbers = "".join(f"{cell:{NUMBER_WIDTH}.0f}" if whole else f"{cell:{NUMBER_WIDTH}.3f}" for cell in cells)
             yield _pad(_truncate(name, MAX_NAME_WIDTH), margin) + numbers
 

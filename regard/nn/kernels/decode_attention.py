@@ -28,9 +28,9 @@ def supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     if mask is None or mask.dtype != torch.bool or torch.is_grad_enabled():
         return False
     n_rows, n_heads, n_keys, d_head = k.shape
-    one_query = q.shape == (n_rows, n_heads, 1, d_head) and mask.shape == (n_rows, 1, 1, n_keys)
+    is_single_query = q.shape == (n_rows, n_heads, 1, d_head) and mask.shape == (n_rows, 1, 1, n_keys)
     fits = d_head <= MAX_D_HEAD and k.shape == v.shape and all(x.stride(3) == 1 for x in (q, k, v, mask))
-    return one_query and fits and available(q.device, q.dtype)
+    return is_single_query and fits and available(q.device, q.dtype)
 
 
 def scaled_dot_product_attention(

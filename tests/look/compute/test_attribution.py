@@ -18,9 +18,9 @@ from regard.nn import edit, record
 def by_autograd(subject: LookTarget, stack: str) -> Tensor:
     """Every number of every output differentiated by itself."""
     names = [side.input_tap for side in subject.sides.values()]
-    with record(subject.model, *names) as heard:
+    with record(subject.model, *names) as recorded:
         subject.run()
-    inputs = [heard[name].detach().requires_grad_() for name in names]
+    inputs = [recorded[name].detach().requires_grad_() for name in names]
     model = subject.model
     with (
         edit(model, names[0], lambda _: inputs[0]),

@@ -39,7 +39,7 @@ def drawn(subject: LookTarget, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def sight(subject: LookTarget) -> Tensor:
+def mask(subject: LookTarget) -> Tensor:
     """Every input before the last side, and of that side, if it is a decoder, what came."""
     last = list(subject.sides)[-1]
     allowed = torch.ones(n_inputs(subject), len(subject.predicted_ids), dtype=torch.bool)
@@ -95,7 +95,7 @@ SUBJECTS: dict[str, Callable[[], LookTarget]] = {
 @pytest.mark.parametrize("make", SUBJECTS.values(), ids=SUBJECTS)
 def test_drops_equal_removing_inputs_one_set_at_a_time(make: Callable[[], LookTarget]) -> None:
     subject = make()
-    view, allowed = drawn(subject), sight(subject)
+    view, allowed = drawn(subject), mask(subject)
     found = measure_faithfulness(subject, {"drawn": view}, allowed, n_orders=2)
     assert found.methods == ("drawn", "random")
     assert found.removal_counts == choose_removal_counts(n_inputs(subject))
@@ -110,7 +110,7 @@ def test_for_texts_of_any_length_and_words_of_any_length(
     subject = translator(source, target, seed, **SHALLOW)
     starts = [0, *sorted(data.draw(st.sets(st.integers(1, source + target - 1)))), source + target]
     words = [list(range(*ends)) for ends in pairwise(starts)]
-    view, allowed = drawn(subject, seed), sight(subject)
+    view, allowed = drawn(subject, seed), mask(subject)
     found = measure_faithfulness(subject, {"drawn": view}, allowed, groups=words, n_orders=2)
     assert found.removal_counts == choose_removal_counts(
         max(sum(bool(allowed[w, t].any()) for w in words) for t in range(target))
@@ -125,7 +125,7 @@ def test_for_texts_of_any_length_and_words_of_any_length(
 def test_only_visible_inputs_are_removed() -> None:
     """However important the rest may be called."""
     subject = translator(4, 3, **SHALLOW)
-    view, allowed = drawn(subject), sight(subject)
+    view, allowed = drawn(subject), mask(subject)
     allowed[1] = False
     loud = view.clone()
     loud[1] = 100.0
@@ -139,12 +139,12 @@ def test_random_orders_have_the_mean_and_the_spread_of_all_orders() -> None:
     single = torch.tensor(
         [[log_prob(subject, token, []) - log_prob(subject, token, [gone]) for token in range(3)] for gone in range(3)]
     )
-    found = measure_faithfulness(subject, {"drawn": drawn(subject)}, sight(subject), n_orders=20_000)
+    found = measure_faithfulness(subject, {"drawn": drawn(subject)}, mask(subject), n_orders=20_000)
     assert found.removal_counts == (1,)
     assert float(found.score[-1]) == pytest.approx(float(single.mean()), abs=0.02)
     assert float(found.std[-1]) == pytest.approx(float(single.var(0, correction=0).sum().sqrt() / 3), rel=0.02)
     assert found.std[0] == 0
-    once, again = (measure_faithfulness(subject, {"drawn": drawn(subject)}, sight(subject)) for _ in range(2))
+    once, again = (measure_faithfulness(subject, {"drawn": drawn(subject)}, mask(subject)) for _ in range(2))
     assert torch.equal(once.drop, again.drop)
 
 
@@ -163,12 +163,12 @@ def test_the_view_that_ranks_the_decisive_input_first_is_best() -> None:
     truth = torch.zeros(12, 12, dtype=torch.float64)
     truth[7] = 1.0
     views = {"wrong": -truth, "true": truth}
-    found = measure_faithfulness(subject, views, sight(subject))
+    found = measure_faithfulness(subject, views, mask(subject))
     assert found.best == "true"
     assert (found.drop[1] > found.drop[2]).all()
     assert (found.drop[0] == 0).all()
     assert_close(found.drop[1], found.drop[1, :1].expand(len(found.removal_counts)))
-    assert measure_faithfulness(subject, {"wrong": -truth}, sight(subject)).best is None
+    assert measure_faithfulness(subject, {"wrong": -truth}, mask(subject)).best is None
 
 
 def test_removal_counts() -> None:
@@ -179,9 +179,9 @@ def test_removal_counts() -> None:
 
 def test_chunk_size_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = translator(4, 3, **SHALLOW)
-    whole = measure_faithfulness(subject, {"drawn": drawn(subject)}, sight(subject))
+    whole = measure_faithfulness(subject, {"drawn": drawn(subject)}, mask(subject))
     monkeypatch.setitem(tangents.CHUNK_ELEMENTS, "cpu", 1000)
-    assert_close(measure_faithfulness(subject, {"drawn": drawn(subject)}, sight(subject))[2:], whole[2:])
+    assert_close(measure_faithfulness(subject, {"drawn": drawn(subject)}, mask(subject))[2:], whole[2:])
 
 
 @pytest.mark.parametrize(
@@ -194,15 +194,15 @@ def test_the_views_of_a_look_are_compared(subject: LookTarget) -> None:
     assert found.methods == (*looked, "gradient_x_input", "integrated_gradients", "random")
     singles = [[i] for i in range(n_inputs(subject))]
     attention = torch.cat([seen.attention(kind)[-1].mean(0) for kind in ("cross", last) if kind in seen.kinds], 1).T
-    check(found, subject, attention, sight(subject), singles)
+    check(found, subject, attention, mask(subject), singles)
     local, integrated = (found._replace(drop=found.drop[place:], score=found.score[place:]) for place in (5, 6))
-    check(local, subject, seen.gradients().gradient_x_input, sight(subject), singles)
-    check(integrated, subject, seen.gradients().integrated_gradients, sight(subject), singles)
+    check(local, subject, seen.gradients().gradient_x_input, mask(subject), singles)
+    check(integrated, subject, seen.gradients().integrated_gradients, mask(subject), singles)
     assert seen.gradients() is seen.gradients()
     for estimate in (2, None):
         compared = seen.faithfulness(estimate=estimate)
         attributed = compared._replace(drop=compared.drop[4:], score=compared.score[4:])
-        check(attributed, subject, seen.attribution(stack=last, estimate=estimate), sight(subject), singles)
+        check(attributed, subject, seen.attribution(stack=last, estimate=estimate), mask(subject), singles)
 
 
 def test_views_of_one_order_score_the_same() -> None:
@@ -233,7 +233,7 @@ def test_words_are_removed_whole() -> None:
     seen = Inspection(replace(subject, sides=sides))
     found = seen.faithfulness(words=True)
     attention = torch.cat((seen.attention("cross")[-1].mean(0), seen.attention("decoder")[-1].mean(0)), 1).T
-    check(found, subject, attention, sight(subject), [[0, 1], [2, 3], [4], [5, 6], [7, 8]])
+    check(found, subject, attention, mask(subject), [[0, 1], [2, 3], [4], [5, 6], [7, 8]])
 
 
 def _pairs(n_tokens: int) -> list[Word]:

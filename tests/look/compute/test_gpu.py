@@ -79,11 +79,11 @@ def test_effective_attention_gradients_and_faithfulness(kind: str) -> None:
         here.gradients(),
         here.faithfulness(),
     )
-    there = Inspection(on_gpu(subject))
-    assert_close(there.attention(kind).cpu().double(), raw, rtol=1e-4, atol=1e-5)
-    assert_close(there.effective_attention(kind).cpu().double(), effective, rtol=1e-3, atol=1e-4)
+    on_device = Inspection(on_gpu(subject))
+    assert_close(on_device.attention(kind).cpu().double(), raw, rtol=1e-4, atol=1e-5)
+    assert_close(on_device.effective_attention(kind).cpu().double(), effective, rtol=1e-3, atol=1e-4)
     assert_close(
-        there.gradients().integrated_gradients.cpu().double(), found.integrated_gradients, rtol=1e-2, atol=1e-3
+        on_device.gradients().integrated_gradients.cpu().double(), found.integrated_gradients, rtol=1e-2, atol=1e-3
     )
-    assert_close(there.faithfulness().drop.cpu().double(), curves.drop.cpu().double(), rtol=1e-2, atol=1e-2)
-    assert there.difference < 1e-3
+    assert_close(on_device.faithfulness().drop.cpu().double(), curves.drop.cpu().double(), rtol=1e-2, atol=1e-2)
+    assert on_device.difference < 1e-3

@@ -29,9 +29,9 @@ def by_small_steps(subject: LookTarget, stack: str, side: str, directions: Tenso
 
     @torch.no_grad()
     def outs(change: Tensor) -> Tensor:
-        with record(subject.model, *names) as heard, replace_inputs(subject, {side: inputs + change}):
+        with record(subject.model, *names) as recorded, replace_inputs(subject, {side: inputs + change}):
             subject.run_layers()
-        return torch.stack([heard[name][0] for name in names])
+        return torch.stack([recorded[name][0] for name in names])
 
     moved = [(outs(step * each) - outs(-step * each)) / (2 * step) for each in directions]
     return torch.stack(moved).square().sum(-1)

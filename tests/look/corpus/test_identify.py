@@ -294,19 +294,19 @@ def test_identity_recovers_all_of_layer_0_with_any_positions(positions: str) -> 
 def test_vectors_are_those_of_the_taps_and_chance_is_one_in_the_length() -> None:
     subjects = several(LENGTHS)
     texts = SentenceSet(subjects, ["decoder"], seed=0)
-    read = texts.read_hidden_states({(here := LayerRef("decoder", 0)), (there := LayerRef("decoder", 2))})
+    read = texts.read_hidden_states({(here := LayerRef("decoder", 0)), (existing := LayerRef("decoder", 2))})
     place = 0
     for subject in texts.look_targets:
-        with regard.nn.record(subject.model, "target_embedding.out", "decoder.1.out") as heard:
+        with regard.nn.record(subject.model, "target_embedding.out", "decoder.1.out") as recorded:
             subject.run()
         length = len(subject.sides["decoder"].tokens)
-        for where, name in ((here, "target_embedding.out"), (there, "decoder.1.out")):
-            assert_close(read[where][place : place + length], heard[name][0].float())
+        for where, name in ((here, "target_embedding.out"), (existing, "decoder.1.out")):
+            assert_close(read[where][place : place + length], recorded[name][0].float())
         place += length
-    parted = texts.split_vectors("decoder", read[there], read[here])
+    parted = texts.split_vectors("decoder", read[existing], read[here])
     assert [len(each.inputs) for each in parted.test] == texts.token_counts_by_split("decoder")["test"]
     hidden = [parted.train.hidden, parted.valid.hidden, *(each.hidden for each in parted.test)]
-    assert_close(torch.cat(hidden), read[there])
+    assert_close(torch.cat(hidden), read[existing])
     facts = measured(subjects, maps=["identity"]).stacks["decoder"]
     lengths = texts.token_counts_by_split("decoder")["test"]
     assert facts["chance"] == pytest.approx(sum(n * (1 / n) for n in lengths) / sum(lengths))
@@ -315,14 +315,14 @@ def test_vectors_are_those_of_the_taps_and_chance_is_one_in_the_length() -> None
 
 def test_layers_that_do_not_fit_together_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     subjects = several(LENGTHS)
-    together = measured(subjects, maps=["identity"])
+    in_one_pass = measured(subjects, maps=["identity"])
     passes = []
     read = SentenceSet.read_hidden_states
     monkeypatch.setattr(
         SentenceSet, "read_hidden_states", lambda self, places: (passes.append(places), read(self, places))[1]
     )
     monkeypatch.setattr(sentences, "MAX_VECTOR_BYTES", 2 * sum(LENGTHS) * 8 * 4)
-    assert measured(subjects, maps=["identity"]).to_dict() == together.to_dict()
+    assert measured(subjects, maps=["identity"]).to_dict() == in_one_pass.to_dict()
     one_by_one = [(stack, layer) for stack in ("encoder", "decoder") for layer in (1, 2)]
     assert passes == [{(stack, 0), (stack, layer)} for stack, layer in one_by_one]
 

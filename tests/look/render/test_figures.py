@@ -45,7 +45,7 @@ def test_without_matplotlib_the_install_command_is_given(
 
 
 def test_the_picture_of_sinusoidal_positions(tmp_path: Path, saved: list[Any]) -> None:
-    """SPEC 2.6: at position 0 the sines are white and the cosines darkest; blue is above zero, orange below."""
+    """At position 0 the sines are white and the cosines darkest; blue is above zero, orange below."""
     table = SinusoidalPositions(128).table(torch.arange(50))
     draw_position_map(table, tmp_path / "positions.png", title="sinusoidal")
     (axes, bar), (image,) = saved[0].axes, saved[0].axes[0].images

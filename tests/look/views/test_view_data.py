@@ -35,8 +35,8 @@ def along(axis: Axis, sizes: Sizes) -> list[list[int]]:
     """The places of each word's pieces along an axis; of an axis without words, each place by itself."""
     if not axis.over:
         return [[place] for place in range(2)]
-    together = words_of([size for side in axis.over for size in sizes[side]])
-    return [list(word.token_indices) for word in together]
+    merged = words_of([size for side in axis.over for size in sizes[side]])
+    return [list(word.token_indices) for word in merged]
 
 
 @settings(max_examples=100, deadline=None)

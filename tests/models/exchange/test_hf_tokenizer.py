@@ -17,7 +17,7 @@ from regard.text.hf_tokenizer import PostProcessorTemplate, read_hf_tokenizer, w
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
-TEXTS = ["The cat sat, didn't it?", "thé  CAT", "a", "zebra! 7", "the\ncat 猫"]
+SAMPLE_TEXTS = ["The cat sat, didn't it?", "thé  CAT", "a", "zebra! 7", "the\ncat 猫"]
 
 ENCODERS = [case for case in CASES if case.family not in ("GPT-2", "Marian", "BART")]
 BY_KIND = {(case.family, case.vocabulary): case for case in ENCODERS}
@@ -35,8 +35,8 @@ def test_special_tokens_of_texts_and_pairs_equal_transformers(case: Case, tmp_pa
         )  # transformers reads every BERT tokenizer as WordPiece
         kind = transformers.PreTrainedTokenizerFast if unlike else transformers.AutoTokenizer
         theirs = kind.from_pretrained(folder)
-        for first in TEXTS:
-            for second in (None, *TEXTS):
+        for first in SAMPLE_TEXTS:
+            for second in (None, *SAMPLE_TEXTS):
                 ids = [task.tokenizer.encode(text) for text in (first, second) if text is not None]
                 wrapped = task.template.wrap(*ids)
                 expected = theirs(first, second)
@@ -55,7 +55,7 @@ def test_special_tokens_of_sources_equal_transformers(case: Case, tmp_path: Path
     task: Any = opened
     for folder in (tmp_path / "theirs", export_model(tmp_path / "theirs", tmp_path / "ours", "hf")):
         theirs = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-        for text in TEXTS:
+        for text in SAMPLE_TEXTS:
             ids = task.tokenizers.source.encode(text)
             assert task.special_tokens.wrap_source(ids) == theirs(text, truncation=False)["input_ids"]
 
@@ -63,19 +63,21 @@ def test_special_tokens_of_sources_equal_transformers(case: Case, tmp_path: Path
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
 def test_exported_tokenizer_equals_transformers(kind: Any, tmp_path: Path) -> None:
     config = TokenizerConfig(kind=kind, vocabulary=300, lowercase=kind == "wordpiece")
-    tokenizer = train_tokenizer(TEXTS * 3, config, ENCODER_SPECIAL_TOKENS)
+    tokenizer = train_tokenizer(SAMPLE_TEXTS * 3, config, ENCODER_SPECIAL_TOKENS)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     template = PostProcessorTemplate("[CLS] $A [SEP]", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
     write_hf_tokenizer(tmp_path, tokenizer, template, names, {})
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     assert len(theirs) == len(tokenizer)
     first, last = tokenizer.special_id("cls"), tokenizer.special_id("sep")
-    for text in TEXTS:
+    for text in SAMPLE_TEXTS:
         ids = tokenizer.encode(text)
         assert theirs(text)["input_ids"] == [first, *ids, last]
         assert theirs.decode(ids) == tokenizer.decode(ids)
     assert (tmp_path / "vocab.txt").exists() == (kind == "wordpiece")
-    assert Tokenizer.load(tmp_path / "tokenizer.json").encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+    assert Tokenizer.load(tmp_path / "tokenizer.json").encode_batch(SAMPLE_TEXTS) == tokenizer.encode_batch(
+        SAMPLE_TEXTS
+    )
 
 
 @pytest.mark.parametrize("settings", [{}, {"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False}])
@@ -87,7 +89,7 @@ def test_vocab_txt_without_tokenizer_json(settings: dict[str, Any], tmp_path: Pa
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     ours = read_hf_tokenizer(tmp_path, SIZE)
     theirs = transformers.BertTokenizer(vocab=str(tmp_path / "vocab.txt"), **settings)
-    for text in TEXTS:
+    for text in SAMPLE_TEXTS:
         assert ours.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
     assert [ours.id_to_token(index) for index in sorted(ours.special_ids)] == list(BERT)
 
@@ -95,7 +97,7 @@ def test_vocab_txt_without_tokenizer_json(settings: dict[str, Any], tmp_path: Pa
 def test_imported_vocabulary_is_not_retrained() -> None:
     config = TokenizerConfig(kind="ready", vocabulary=7)
     with pytest.raises(ConfigError, match=r'^tokenizer.kind = "ready" is for models from elsewhere; accepted: bpe, '):
-        train_tokenizer(TEXTS, config)
+        train_tokenizer(SAMPLE_TEXTS, config)
 
 
 def test_more_embeddings_than_tokens(tmp_path: Path) -> None:

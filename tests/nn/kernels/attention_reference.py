@@ -25,7 +25,7 @@ def explicit(qkv: Tensor, mask: AttentionMask, n_heads: int) -> Tensor:
     """Compute attention with explicit weights."""
     q, k, v = (x.unflatten(-1, (n_heads, -1)).transpose(1, 2) for x in qkv.chunk(3, -1))
     scores = q @ k.mT / q.shape[-1] ** 0.5
-    weights = scores.masked_fill(~mask.allowed, -torch.inf).softmax(-1).masked_fill(mask.blank, 0.0)
+    weights = scores.masked_fill(~mask.mask, -torch.inf).softmax(-1).masked_fill(mask.fully_masked, 0.0)
     return (weights @ v).transpose(1, 2).flatten(2)
 
 
@@ -52,8 +52,8 @@ def assert_is_attention(
         exact = with_gradient(explicit, rounded.double(), mask, n_heads)
         for found, wanted in zip(with_gradient(attend, rounded, mask, n_heads), exact, strict=True):
             torch.testing.assert_close(found.double(), wanted, rtol=0, atol=tolerance * float(wanted.abs().max()))
-        blank = mask.blank[:, 0, :, 0]
-        assert blank.any()
+        fully_masked = mask.fully_masked[:, 0, :, 0]
+        assert fully_masked.any()
         for found in with_gradient(attend, rounded, mask, n_heads):
-            assert not found[blank].any()
+            assert not found[fully_masked].any()
             assert torch.isfinite(found).all()

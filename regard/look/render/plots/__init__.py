@@ -96,8 +96,8 @@ def _figure_style() -> Iterator[None]:
     import matplotlib
     from matplotlib import font_manager
 
-    there = set(font_manager.get_font_names())
-    fonts = ["DejaVu Sans", *(font for font in FALLBACK_FONTS if font in there)]
+    available = set(font_manager.get_font_names())
+    fonts = ["DejaVu Sans", *(font for font in FALLBACK_FONTS if font in available)]
     settings: Any = {"font.family": fonts, "font.size": 8, "figure.labelsize": 8, "text.parse_math": False}
     settings |= {f"{part}.labelsize": 7 for part in ("xtick", "ytick")} | {"axes.labelsize": 8, "legend.fontsize": 7}
     with matplotlib.rc_context(settings), warnings.catch_warnings(record=True) as caught:

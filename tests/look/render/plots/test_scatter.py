@@ -25,10 +25,10 @@ Annotation = pytest.importorskip("matplotlib.text").Annotation
 COORDINATE = Axis("coordinate", labels=("x", "y"))
 
 
-def grouped(n_groups: int, each: int, apart: float = 6.0) -> ViewData:
+def grouped(n_groups: int, each: int, separate: float = 6.0) -> ViewData:
     """Texts in groups, some of which overlap."""
     random = np.random.default_rng(0)
-    centres = apart * random.normal(size=(n_groups, 2))
+    centres = separate * random.normal(size=(n_groups, 2))
     points = (centres[:, None] + random.normal(size=(n_groups, each, 2))).reshape(-1, 2)
     text = Axis("text", labels=tuple(f"text {number} of some length" for number in range(n_groups * each)))
     names = tuple(f"a text that stands for group {number}" for number in range(n_groups))
@@ -96,8 +96,8 @@ def test_points_of_a_plane_keep_away_from_its_frame(drawn: Callable[[ViewData], 
 
 
 def test_points_at_one_place_share_a_name(drawn: Callable[[ViewData], Any]) -> None:
-    apart = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    found = texts(drawn(occurrences(torch.stack([torch.zeros(3, 2), apart, apart[[0, 1, 0]]]))))
+    separate = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    found = texts(drawn(occurrences(torch.stack([torch.zeros(3, 2), separate, separate[[0, 1, 0]]]))))
     assert {"1, 2, 3", "1", "2", "3", "1, 3"} <= set(found)
 
 
@@ -113,8 +113,8 @@ def test_points_at_one_place_share_a_name(drawn: Callable[[ViewData], Any]) -> N
 def test_points_are_numbered_whatever_they_are_called(
     names: list[str], below: str, drawn: Callable[[ViewData], Any]
 ) -> None:
-    apart = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    found = texts(drawn(occurrences(torch.stack([apart, apart]), names)))
+    separate = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    found = texts(drawn(occurrences(torch.stack([separate, separate]), names)))
     assert {"1", "2", "3", below} <= set(found)
 
 
