@@ -268,6 +268,15 @@ def test_files_not_in_conll_format(bert: Path, regard: Regard, fail: Callable[..
     assert not Path("x").exists()
 
 
+def test_evaluate_remembers_the_columns_of_a_classifier(bert: Path, regard: Regard) -> None:
+    rows = [f"{'yes' if 'cat' in text else 'no'}\t{text}" for text in sentences(40)]
+    Path("reversed.tsv").write_text("\n".join(rows) + "\n")
+    regard("train", "classify", "reversed.tsv", "--columns", "2,1", "--from", bert, "--out", "swapped", *SHORT)
+    scores = regard("evaluate", "swapped", "reversed.tsv", "--json")[0]
+    assert json.loads(scores)["n"] == 40
+    assert regard("evaluate", "swapped", "reversed.tsv", "--columns", "2,1", "--json")[0] == scores
+
+
 def test_evaluate_remembers_the_column_of_a_tagger(
     folder: Path, bert: Path, regard: Regard, fail: Callable[..., str]
 ) -> None:

@@ -14,13 +14,13 @@ from regard.tasks.lm import LanguageModelTask, LmConfig
 from regard.text.tokenizer import LM_SPECIAL_TOKENS, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
-SAMPLE_TEXTS = documents(30)
+DOCUMENTS = documents(30)
 """Documents of several lines each."""
 
 
 def vocabulary(kind: Any = "bpe", size: int = 300) -> Tokenizer:
     return train_tokenizer(
-        SAMPLE_TEXTS, TokenizerConfig(kind=kind, vocabulary=size), LM_SPECIAL_TOKENS, add_prefix_space=False
+        DOCUMENTS, TokenizerConfig(kind=kind, vocabulary=size), LM_SPECIAL_TOKENS, add_prefix_space=False
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from encoders import CPU, documents, sentences
-from language_models import BYTES, LETTERS, SAMPLE_TEXTS, small, task
+from language_models import BYTES, DOCUMENTS, LETTERS, small, task
 from tiny_runs import contents, merged, ready, trained
 from torch.testing import assert_close
 
@@ -43,7 +43,7 @@ def write(folder: Path, text: str, name: str = "text.txt") -> Path:
     return folder / name
 
 
-def store_of(of: LanguageModelTask, folder: Path, texts: list[str] = SAMPLE_TEXTS) -> TokenStore:
+def store_of(of: LanguageModelTask, folder: Path, texts: list[str] = DOCUMENTS) -> TokenStore:
     examples = [DocumentChunk(text) for text in texts]
     return write_store(folder / "store", examples, of, fingerprint="")
 
@@ -59,7 +59,7 @@ class TestWhatIsRead:
     def test_every_token_is_predicted_exactly_once(self, tokenizer: object, length: int, tmp_path: Path) -> None:
         """The end of each document too; all windows but the last of a document are full."""
         of = task(tokenizer, length=length)  # type: ignore[arg-type]
-        for number, text in enumerate(SAMPLE_TEXTS):
+        for number, text in enumerate(DOCUMENTS):
             store, ids = store_of(of, tmp_path / str(number), [text]), of.tokenizer.encode(text)
             spans = of.example_lengths(store)[:, 0]
             assert (spans[:-1] == length).all()
@@ -75,15 +75,15 @@ class TestWhatIsRead:
         monkeypatch.setattr(reading, "MAX_CHUNK_CHARACTERS", most)
         for tokenizer in (BYTES, LETTERS):
             of = task(tokenizer)
-            path = write(tmp_path, "\n\n".join(SAMPLE_TEXTS))
+            path = write(tmp_path, "\n\n".join(DOCUMENTS))
             predicted, before = [], of.start_id
             for stretch in read_document_chunks([str(path)]):
                 (ids,) = of.encode_chunks([stretch])
                 assert ids[0] == (before if stretch.preceding_text else of.start_id)
                 predicted += ids[1:]
                 before = ids[-1]
-            assert tokenizer.decode(predicted) == "".join(SAMPLE_TEXTS)
-            assert predicted.count(of.end_id) == len(SAMPLE_TEXTS)
+            assert tokenizer.decode(predicted) == "".join(DOCUMENTS)
+            assert predicted.count(of.end_id) == len(DOCUMENTS)
 
     def test_line_ends_and_spaces_survive(self) -> None:
         for tokenizer in (BYTES, LETTERS):
@@ -102,7 +102,7 @@ class TestWhatIsRead:
             assert packed or batch.rows.segment.max() == 1
             read.update(batch.labels[batch.labels != IGNORE].tolist())
             assert batch.n_tokens == int((batch.rows.segment > 0).sum())
-        expected = Counter(index for text in SAMPLE_TEXTS for index in (*BYTES.encode(text), END))
+        expected = Counter(index for text in DOCUMENTS for index in (*BYTES.encode(text), END))
         assert read == expected
 
     @pytest.mark.parametrize("packed", [True, False])

@@ -73,11 +73,12 @@ def test_r_drop_is_two_passes_and_what_is_between_them(fresh: Fresh) -> None:
     torch.manual_seed(5)
     one, other = (model(batch.source, batch.target_in).log_softmax(-1) for _ in range(2))
     assert not torch.equal(one, other)
-    counted = batch.target_out != IGNORE
-    nll = [F.nll_loss(p[counted], batch.target_out[counted], reduction="sum") for p in (one, other)]
-    pairs = ((one, other), (other, one))
-    kl = [F.kl_div(p[counted], q[counted], log_target=True, reduction="sum") for p, q in pairs]
-    expected = sum(nll) / 2 + 2.0 * sum(kl) / 2
+    is_target = batch.target_out != IGNORE
+    nll = [F.nll_loss(p[is_target], batch.target_out[is_target], reduction="sum") for p in (one, other)]
+    divergences = [
+        F.kl_div(p[is_target], q[is_target], log_target=True, reduction="sum") for p, q in ((one, other), (other, one))
+    ]
+    expected = sum(nll) / 2 + 2.0 * sum(divergences) / 2
     assert_close(loss.total, expected, rtol=1e-4, atol=1e-3)
     for ours, theirs in zip(gradients(loss.total, model), gradients(expected, model), strict=True):
         assert_close(ours, theirs, rtol=1e-3, atol=2e-3)

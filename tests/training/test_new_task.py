@@ -59,9 +59,11 @@ class LineBatch(TensorDataclass):
 class BigramModel(nn.Module):
     """A model that predicts the next token from the current one alone."""
 
-    def __init__(self, vocabulary_size: int, d_model: int) -> None:
+    def __init__(self, config: TransformerSeq2SeqConfig, vocabulary_size: int) -> None:
         super().__init__()
-        self.embedding, self.out = nn.Embedding(vocabulary_size, d_model), nn.Linear(d_model, vocabulary_size)
+        self.config = config
+        self.embedding = nn.Embedding(vocabulary_size, config.d_model)
+        self.out = nn.Linear(config.d_model, vocabulary_size)
 
     def forward(self, rows: Rows) -> Float[Tensor, "B T V"]:
         return self.out(self.embedding(rows.ids))
@@ -142,7 +144,7 @@ class BigramTask(Task):
         return LineBatch(rows, targets.ids.long(), int((targets.segment > 0).sum()))
 
     def build_model(self, config: TransformerSeq2SeqConfig) -> BigramModel:
-        return BigramModel(self.vocabulary_size, config.d_model)
+        return BigramModel(config, self.vocabulary_size)
 
     def compute_loss(self, model: BigramModel, batch: LineBatch) -> Loss:
         ignored = torch.rand(batch.labels.shape, device=batch.labels.device) < self.config.noise

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from language_models import BYTES, LETTERS, SAMPLE_TEXTS, small, task
+from language_models import BYTES, DOCUMENTS, LETTERS, small, task
 from parity import language_gap, sentences
 from saved_runs import kept
 from theirs import CASES, Case, save
@@ -113,7 +113,7 @@ def test_exported_language_model_equals_transformers(tokenizer: Any, prompts: st
     inputs = transformers.AutoTokenizer.from_pretrained(exported)
     again, ours = opened(exported)
     assert again.config == language.config
-    for text in (*SAMPLE_TEXTS[:3], "the  cat\n sat "):
+    for text in (*DOCUMENTS[:3], "the  cat\n sat "):
         ids = language.make_prompt_ids(language.tokenizer.encode(text))
         assert inputs(text)["input_ids"] == ids
         assert inputs.decode(ids, skip_special_tokens=True) == text

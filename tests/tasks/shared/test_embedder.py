@@ -24,7 +24,7 @@ from regard.tasks.tag import TagConfig, TaggingTask
 from regard.text.special_tokens import max_context_window, split_into_windows
 
 VOCABULARY = vocabulary()
-SAMPLE_TEXTS = [*sentences(12, most=14), "cat"]
+SENTENCES = [*sentences(12, most=14), "cat"]
 LONG = sentences(1, least=60, most=60)[0]
 LENGTH = 32
 
@@ -67,9 +67,9 @@ def mean_of(vectors: Tensor) -> np.ndarray:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_mean_of_all_tokens_at_these_layers(layers: tuple[int, ...], norm: str) -> None:
     model = small(TASK, norm=norm)
-    found = made(model=model, layers=layers, pooling="mean").embed_texts(SAMPLE_TEXTS)
+    found = made(model=model, layers=layers, pooling="mean").embed_texts(SENTENCES)
     assert found.dtype == np.float32
-    for text, vector in zip(SAMPLE_TEXTS, found, strict=True):
+    for text, vector in zip(SENTENCES, found, strict=True):
         states = layers_of(TASK, model, VOCABULARY.encode(text))
         mean = sum(states[layer] for layer in layers) / len(layers)
         np.testing.assert_allclose(vector, mean_of(mean), atol=2e-6)
@@ -77,10 +77,10 @@ def test_the_mean_of_all_tokens_at_these_layers(layers: tuple[int, ...], norm: s
 
 def test_the_first_token_and_no_token_in_its_place() -> None:
     first, static = (
-        made(pooling="cls").embed_texts(SAMPLE_TEXTS),
-        made(layers=STATIC_LAYERS, level="token").embed_words_or_tokens(SAMPLE_TEXTS),
+        made(pooling="cls").embed_texts(SENTENCES),
+        made(layers=STATIC_LAYERS, level="token").embed_words_or_tokens(SENTENCES),
     )
-    for text, vector, tokens in zip(SAMPLE_TEXTS, first, static, strict=True):
+    for text, vector, tokens in zip(SENTENCES, first, static, strict=True):
         ids = VOCABULARY.encode(text)
         np.testing.assert_allclose(vector, layers_of(TASK, MODEL, ids)[-1][0], atol=2e-6)
         np.testing.assert_array_equal(tokens.vectors, MODEL.embedding.tokens.weight[ids].detach())
@@ -92,7 +92,7 @@ def test_a_classifier_pools_as_it_learned_to(pooling: str) -> None:
     model = small(task)
     embedder = made(task, model)
     assert embedder.options.pooling == pooling
-    for text, vector in zip(SAMPLE_TEXTS, embedder.embed_texts(SAMPLE_TEXTS), strict=True):
+    for text, vector in zip(SENTENCES, embedder.embed_texts(SENTENCES), strict=True):
         hidden = layers_of(task, model, VOCABULARY.encode(text))[-1]
         query = dict(model.named_parameters()).get("heads.pooler.pooling.attention.query")
         weights = {
@@ -109,17 +109,16 @@ def test_the_way_of_the_model_and_the_way_asked_for() -> None:
     for pooling, task in own.items():
         assert resolve_embedding_options(task, small(task)).pooling == pooling
     unit = pretrained(normalised=True)
-    vectors = made(unit).embed_texts(SAMPLE_TEXTS)
+    vectors = made(unit).embed_texts(SENTENCES)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    plain = made(unit, normalised=False).embed_texts(SAMPLE_TEXTS)
+    plain = made(unit, normalised=False).embed_texts(SENTENCES)
     np.testing.assert_allclose(plain / np.linalg.norm(plain, axis=1, keepdims=True), vectors, atol=1e-6)
-    np.testing.assert_allclose(made().embed_texts(SAMPLE_TEXTS), plain, atol=1e-6)
+    np.testing.assert_allclose(made().embed_texts(SENTENCES), plain, atol=1e-6)
 
 
 @pytest.mark.parametrize("level", ["token", "word"])
 def test_tokens_and_words(level: str) -> None:
-    embedded = made(level=level, layers=(1,)).embed_words_or_tokens(SAMPLE_TEXTS)
-    for text, found in zip(SAMPLE_TEXTS, embedded, strict=True):
+    for text, found in zip(SENTENCES, made(level=level, layers=(1,)).embed_words_or_tokens(SENTENCES), strict=True):
         ids = VOCABULARY.encode(text)
         state = layers_of(TASK, MODEL, ids)[1][1:-1]
         if level == "token":
@@ -131,7 +130,7 @@ def test_tokens_and_words(level: str) -> None:
                 np.testing.assert_allclose(vector, mean_of(state[list(word.token_indices)]), atol=2e-6)
 
 
-@pytest.mark.parametrize("texts", [SAMPLE_TEXTS, [*SAMPLE_TEXTS, LONG]])
+@pytest.mark.parametrize("texts", [SENTENCES, [*SENTENCES, LONG]])
 def test_a_text_alone_is_the_same_text_in_company(texts: list[str]) -> None:
     embedder, words = made(), made(level="word")
     batched, parts = embedder.embed_texts(texts), words.embed_words_or_tokens(texts)
@@ -160,7 +159,7 @@ def test_a_long_text_is_read_in_windows() -> None:
 def test_what_makes_the_vector_of_a_text() -> None:
     for pooling in ("cls", "mean"):
         embedder = made(pooling=pooling)
-        for text, vector in zip(SAMPLE_TEXTS, embedder.embed_texts(SAMPLE_TEXTS), strict=True):
+        for text, vector in zip(SENTENCES, embedder.embed_texts(SENTENCES), strict=True):
             read = embedder.weigh_tokens(text)
             assert float(read.weights.sum()) == pytest.approx(1)
             np.testing.assert_allclose(read.weights @ read.hidden, vector, atol=2e-6)
@@ -169,17 +168,17 @@ def test_what_makes_the_vector_of_a_text() -> None:
 
 
 def test_all_states_of_a_text() -> None:
-    ids = VOCABULARY.encode(SAMPLE_TEXTS[0])
+    ids = VOCABULARY.encode(SENTENCES[0])
     found = made().hidden_states(ids)
     expected = [MODEL.embedding.tokens.weight[ids].double(), *(s[1:-1] for s in layers_of(TASK, MODEL, ids))]
     torch.testing.assert_close(found, torch.stack(expected).detach(), atol=2e-6, rtol=0)
 
 
 def test_texts_end_to_end_are_read_as_those_with_padding() -> None:
-    rows = inputs_to_rows([TASK.template.wrap(VOCABULARY.encode(text)) for text in SAMPLE_TEXTS], TASK.template.pad_id)
+    rows = inputs_to_rows([TASK.template.wrap(VOCABULARY.encode(text)) for text in SENTENCES], TASK.template.pad_id)
     present = rows.segment > 0
     packed, lengths = unpad_rows(rows)
-    assert lengths == [len(VOCABULARY.encode(text)) + 2 for text in SAMPLE_TEXTS]
+    assert lengths == [len(VOCABULARY.encode(text)) + 2 for text in SENTENCES]
     assert torch.equal(packed.ids[0], rows.ids[present])
     assert torch.equal(packed.position[0], rows.position[present])
     assert packed.segment[0].tolist() == [n for n, length in enumerate(lengths, 1) for _ in range(length)]
@@ -192,7 +191,7 @@ def test_texts_end_to_end_are_read_as_those_with_padding() -> None:
 
 
 def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = made().embed_texts(SAMPLE_TEXTS)
+    alone = made().embed_texts(SENTENCES)
     seen: set[str] = set()
 
     def recorded(*_: object) -> None:
@@ -202,7 +201,7 @@ def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(reading, "CPU_BATCH_TOKENS", (16, 16))
     torch.set_num_threads(2)
     try:
-        batched = made().embed_texts(SAMPLE_TEXTS)
+        batched = made().embed_texts(SENTENCES)
         assert torch.get_num_threads() == 2
         assert {each.split("_")[0] for each in seen} == {"regard-read"}
         assert all(each.endswith(" 1") for each in seen)

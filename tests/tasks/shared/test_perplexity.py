@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from encoders import CPU
-from language_models import BYTES, LETTERS, SAMPLE_TEXTS, small, task
+from language_models import BYTES, DOCUMENTS, LETTERS, small, task
 
 from regard.data.batches import sentences_to_rows
 from regard.errors import InputError
@@ -50,7 +50,7 @@ def plain(
 @torch.no_grad()
 def test_the_plain_definition(tmp_path: Path, tokenizer: object, window: int | None, stride: int | None) -> None:
     of = task(tokenizer)  # type: ignore[arg-type]
-    model, texts = small(of, n_layers=1), [text[:40].strip() for text in SAMPLE_TEXTS[:3]]
+    model, texts = small(of, n_layers=1), [text[:40].strip() for text in DOCUMENTS[:3]]
     path = tmp_path / "text.txt"
     path.write_text("\n\n\n".join(texts) + "\n")
     found = of.evaluate(model, [str(path)], CPU, window, stride)
@@ -71,7 +71,7 @@ def test_long_documents_are_read_in_stretches_and_nothing_changes(
 ) -> None:
     of = task(LETTERS)
     path = tmp_path / "text.txt"
-    path.write_text("\n\n".join(SAMPLE_TEXTS[:6]))
+    path.write_text("\n\n".join(DOCUMENTS[:6]))
     whole = of.evaluate(small(of), [str(path)], CPU, stride=5)
     monkeypatch.setattr(documents, "MAX_CHUNK_CHARACTERS", most)
     monkeypatch.setattr(likelihood, "BUFFERED_WINDOWS", 7)
@@ -82,7 +82,7 @@ def test_long_documents_are_read_in_stretches_and_nothing_changes(
 
 def test_files_as_documents(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
-    path.write_text("\n\n".join(SAMPLE_TEXTS[:4]))
+    path.write_text("\n\n".join(DOCUMENTS[:4]))
     of = task(LETTERS, documents="files")
     found = of.evaluate(small(of), [str(path), str(path)], CPU)
     assert found.n_documents == 2
