@@ -192,7 +192,7 @@ def test_default_view_is_the_same_in_a_file_and_the_terminal(
         assert seen._repr_html_()
     with pytest.raises(InputError, match=r"one of: summary, attribution, gradients, faithfulness, or write look.html$"):
         Inspection(without).save(tmp_path / "look.svg", "all")
-    with pytest.raises(InputError, match=r"attention; look at: attribution, gradients, faithfulness, pooling$"):
+    with pytest.raises(InputError, match=r"tokens; look at: summary, attribution, gradients, faithfulness, pooling$"):
         Inspection(pooled).view_data("attention")
 
 
