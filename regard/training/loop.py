@@ -280,7 +280,7 @@ class Trainer:
             self.progress.log_bytes = log.tell()
 
     def _convert_write_errors(self) -> AbstractContextManager[None]:
-        fix = "the previous checkpoint is intact: make room, then continue with --resume"
+        fix = "the previous checkpoint is intact: make room, then go on with --resume"
         return convert_write_errors(self.prepared.directory.path, fix=fix, error_type=TrainingError)
 
     def _save_checkpoint(self) -> None:
