@@ -50,6 +50,7 @@ HEAD_MODULES = {
     "next": {"heads.next": "cls.seq_relationship"},
     "label": {"heads.label": "classifier"},
     "tags": {"heads.tags.out": "classifier"},
+    "span": {"heads.span.out": "qa_outputs"},
 }
 
 

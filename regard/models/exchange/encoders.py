@@ -29,6 +29,7 @@ HEADS_BY_SUFFIX = {
     "ForMaskedLM": ("masked",),
     "ForSequenceClassification": ("pooler", "label"),
     "ForTokenClassification": ("tags",),
+    "ForQuestionAnswering": ("span",),
 }
 """The heads of each class, by their names in regard; a base model may lack the pooler."""
 

@@ -141,6 +141,8 @@ def _encoder_task(
     length = min(max(sentence_config.max_seq_length or config.n_positions, MIN_TEXT_LENGTH), MAX_TEXT_LENGTH)
     if "tags" in heads:
         return {"name": "tag", "length": length}, _read_labels(hf_config)
+    if "span" in heads:
+        return {"name": "qa", "length": length}, ()
     if "label" not in heads:
         embedding = {"pooling": sentence_config.pooling, "normalised": sentence_config.normalised}
         return {"name": "pretrain", "length": length, **embedding}, ()

@@ -30,6 +30,7 @@ HEAD_MODULES = {
     "masked": {"heads.masked.dense": "lm_head.dense", "heads.masked.norm": "lm_head.layer_norm"},
     "label": {"heads.pooler.dense": "classifier.dense", "heads.label": "classifier.out_proj"},
     "tags": {"heads.tags.out": "classifier"},
+    "span": {"heads.span.out": "qa_outputs"},
 }
 
 

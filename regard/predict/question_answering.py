@@ -1,0 +1,174 @@
+"""Question answering by span: the part of a context that answers a question, or that there is none.
+
+The start and the end of a span have the probabilities ``softmax(s)_i`` and ``softmax(e)_j`` over the context tokens of
+a window and [CLS], which stands for no answer in it; ``P(span) = softmax(s)_i softmax(e)_j`` with i <= j (Devlin et al.
+2019, 4.2 and 4.3). The best span of all windows of a long context wins. With `no_answer`, there is none where [CLS] has
+a higher probability in every window. The API calls it, and tasks/qa.py for exact match and F1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.data.batches import SegmentedRows
+from regard.errors import InputError
+from regard.models.interfaces import EncoderModel
+from regard.models.span_heads import locate_pair, span_logits
+from regard.predict.question_windows import ContextWindow, QuestionPair, WindowEncoder
+from regard.text.special_tokens import EncodedInput
+
+Readout = Callable[[Float[Tensor, "B T D"], SegmentedRows], Float[Tensor, "B T 2"]]
+BatchedForward = Callable[[EncoderModel, Sequence[EncodedInput], Readout, torch.device], Iterable[tuple[int, Tensor]]]
+"""Runs a model over inputs in batches and yields the index and the readout of each."""
+
+
+@dataclass(frozen=True)
+class AnswerCandidate:
+    """A span of a context as an answer: its text, its probability, its characters from `start` up to `end`."""
+
+    text: str
+    score: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question: the most likely span, ``context[start:end]``, with its probability as `score`.
+
+    If the context has no answer, `text` is empty, `start` and `end` are None and `score` is the probability of that.
+    `no_answer_score` is this probability in any case, for models that can tell. `n_best` are the most likely spans.
+    """
+
+    text: str
+    score: float
+    start: int | None
+    end: int | None
+    no_answer_score: float | None
+    n_best: tuple[AnswerCandidate, ...]
+
+    @property
+    def is_answered(self) -> bool:
+        """True if the context has an answer."""
+        return self.start is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions:
+    """Options of question answering; answers are at most `max_answer_length` tokens long.
+
+    With `no_answer`, a question has none where its log-probability exceeds that of the best span by `threshold`.
+    """
+
+    n_best: int = 1
+    max_answer_length: int = 30
+    no_answer: bool = False
+    threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("n_best", "max_answer_length"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
+        if math.isnan(self.threshold):
+            raise InputError("threshold nan: expected a number")
+
+
+class WindowSpan(NamedTuple):
+    """A span of the tokens of a window, counted from its first context token, and its log-probability."""
+
+    start: int
+    end: int
+    log_prob: float
+
+
+class WindowScores(NamedTuple):
+    """The most likely spans of a window, best first, and the log-probability that it holds no answer."""
+
+    spans: list[WindowSpan]
+    no_answer: float
+
+
+def score_window(logits: Float[Tensor, "T 2"], window: ContextWindow, options: AnswerOptions) -> WindowScores:
+    """Return the most likely spans of a window; tokens without characters neither start nor end one."""
+    first, offsets = window.context_start, window.offsets
+    n_tokens = len(offsets)
+    candidates = torch.cat((logits[:1], logits[first : first + n_tokens])).double().log_softmax(0)
+    no_answer, own = float(candidates[0].sum()), candidates[1:]
+    is_empty = torch.tensor([start == end for start, end in offsets], dtype=torch.bool)
+    start, end = own.masked_fill(is_empty[:, None], -math.inf).unbind(1)
+    in_order = torch.ones(n_tokens, n_tokens, dtype=torch.bool).triu().tril(options.max_answer_length - 1)
+    joint = (start[:, None] + end).masked_fill(~in_order, -math.inf).flatten()
+    best = joint.topk(min(options.n_best, len(joint)))
+    spans = [
+        WindowSpan(index // n_tokens, index % n_tokens, log_prob)
+        for index, log_prob in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        if log_prob > -math.inf
+    ]
+    return WindowScores(spans, no_answer)
+
+
+def combine_windows(
+    context: str, windows: Sequence[tuple[ContextWindow, WindowScores]], options: AnswerOptions
+) -> Answer:
+    """Return the answer from the spans of all windows of a context; a span in several windows counts once."""
+    best: dict[tuple[int, int], float] = {}
+    for window, scores in windows:
+        offsets = window.offsets
+        for span in scores.spans:
+            characters = offsets[span.start][0], offsets[span.end][1]
+            best[characters] = max(span.log_prob, best.get(characters, -math.inf))
+    ranked = sorted(best.items(), key=lambda item: (-item[1], item[0]))[: options.n_best]
+    candidates = tuple(
+        AnswerCandidate(context[start:end], math.exp(log_prob), start, end) for (start, end), log_prob in ranked
+    )
+    no_answer = min(scores.no_answer for _, scores in windows)
+    no_answer_score = math.exp(no_answer) if options.no_answer else None
+    if not ranked or (options.no_answer and no_answer - ranked[0][1] > options.threshold):
+        return Answer("", math.exp(no_answer), None, None, no_answer_score, candidates)
+    first = candidates[0]
+    return Answer(first.text, first.score, first.start, first.end, no_answer_score, candidates)
+
+
+@dataclass(frozen=True)
+class QuestionAnsweringPredictor:
+    """A model that answers questions, with the encoder of its inputs, on a device."""
+
+    model: EncoderModel
+    windows: WindowEncoder
+    forward_batches: BatchedForward
+    device: torch.device
+
+    def answer(self, questions: Sequence[QuestionPair], options: AnswerOptions) -> list[Answer]:
+        """Return the answer to each question about its context."""
+        numbered = list(self.windows.encode(questions))
+        found: list[list[tuple[ContextWindow, WindowScores]]] = [[] for _ in questions]
+        inputs = [window.encoded for _, window in numbered]
+        for index, logits in self.forward_batches(self.model, inputs, self.compute_logits, self.device):
+            number, window = numbered[index]
+            found[number].append((window, score_window(logits.float(), window, options)))
+        return [combine_windows(context, each, options) for (_, context), each in zip(questions, found, strict=True)]
+
+    def find_window(self, question: str, context: str, options: AnswerOptions) -> tuple[ContextWindow, WindowSpan | None]:
+        """Return the window that holds the answer, with its span; without an answer, the likeliest for one and None."""
+        windows = [window for _, window in self.windows.encode([(question, context)])]
+        inputs = [window.encoded for window in windows]
+        logits = dict(self.forward_batches(self.model, inputs, self.compute_logits, self.device))
+        scored = [
+            (window, score_window(logits[i].float(), window, replace(options, n_best=1)))
+            for i, window in enumerate(windows)
+        ]
+        window, scores = max(scored, key=lambda each: each[1].spans[0].log_prob if each[1].spans else -math.inf)
+        answered = combine_windows(context, scored, options).is_answered
+        return window, scores.spans[0] if answered else None
+
+    def compute_logits(self, hidden: Float[Tensor, "B T D"], rows: SegmentedRows) -> Float[Tensor, "B T 2"]:
+        """Return the start and the end logit of every token."""
+        template = self.windows.template
+        return span_logits(self.model, hidden, rows, locate_pair(rows, template.sep_id, len(template.pair_separator_ids)))
