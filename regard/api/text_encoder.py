@@ -23,7 +23,7 @@ from regard.text.special_tokens import EncodedInput
 
 
 class TextEncoder(EmbeddingModel):
-    """A trained encoder of any kind: a `MaskedLanguageModel`, a `Classifier` or a `Tagger`.
+    """A trained encoder of any kind: a `MaskedLanguageModel`, a `Classifier`, a `Tagger` or a `QuestionAnswerer`.
 
     Example:
         >>> encoder = regard.TextEncoder.load("runs/bert")

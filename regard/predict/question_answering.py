@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -155,18 +155,17 @@ class QuestionAnsweringPredictor:
             found[number].append((window, score_window(logits.float(), window, options)))
         return [combine_windows(context, each, options) for (_, context), each in zip(questions, found, strict=True)]
 
-    def find_window(self, question: str, context: str, options: AnswerOptions) -> tuple[ContextWindow, WindowSpan | None]:
-        """Return the window that holds the answer, with its span; without an answer, the likeliest for one and None."""
+    def locate(
+        self, question: str, context: str, options: AnswerOptions
+    ) -> tuple[Answer, ContextWindow, WindowSpan | None]:
+        """Return the answer, the window with the best span, and this span; None instead of it if there is no answer."""
         windows = [window for _, window in self.windows.encode([(question, context)])]
         inputs = [window.encoded for window in windows]
         logits = dict(self.forward_batches(self.model, inputs, self.compute_logits, self.device))
-        scored = [
-            (window, score_window(logits[i].float(), window, replace(options, n_best=1)))
-            for i, window in enumerate(windows)
-        ]
+        scored = [(window, score_window(logits[i].float(), window, options)) for i, window in enumerate(windows)]
         window, scores = max(scored, key=lambda each: each[1].spans[0].log_prob if each[1].spans else -math.inf)
-        answered = combine_windows(context, scored, options).is_answered
-        return window, scores.spans[0] if answered else None
+        answer = combine_windows(context, scored, options)
+        return answer, window, scores.spans[0] if answer.is_answered else None
 
     def compute_logits(self, hidden: Float[Tensor, "B T D"], rows: SegmentedRows) -> Float[Tensor, "B T 2"]:
         """Return the start and the end logit of every token."""

@@ -109,6 +109,7 @@ class QuestionAnsweringTask(LabelledTask):
 
     name = "qa"
     verb = "answer"
+    verb_arguments = '--question "..." --context "..."'
     Config = QuestionAnsweringConfig
     example_unit = "questions"
     validation_metric = ValidationMetric("f1", "F1", higher_is_better=True)

@@ -222,11 +222,12 @@ class ValidationMetrics(ABC):
 class InferenceModel:
     """The part of a task that outlives training: the command for its models, and their exchange with other libraries.
 
-    `verb` is the command that uses the model.
+    `verb` is the command that uses the model, and `verb_arguments` the form of its input after the model.
     """
 
     name: ClassVar[str]
     verb: str
+    verb_arguments: ClassVar[str] = '"..."'
     tokenizers: TokenizerPair
     labels: Labels = Labels()
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from regard import progress
 from regard.errors import ConfigError, DataError
-from regard.text.files import check_readable, file_format, is_compressed, read_lines
+from regard.text.files import STDIN, check_readable, file_format, is_compressed, read_lines
 from regard.text.tables import (
     MAX_SHOWN_CHARACTERS,
     describe_json_type,
@@ -56,11 +56,11 @@ class _Record(NamedTuple):
 
 
 class _RecordReader(NamedTuple):
-    """The reader of the records of one file: its path, the names of the columns, and if answers must be there."""
+    """The reader of the records of one file: its path, the names of the columns, and if answers are read."""
 
     path: str
     columns: tuple[str, ...]
-    requires_answers: bool
+    with_answers: bool
 
     def parse(self, record: _Record) -> QuestionExample:
         question, context = (self._text(record, key) for key in self.columns[:2])
@@ -78,11 +78,9 @@ class _RecordReader(NamedTuple):
 
     def _answers(self, record: _Record, context: str) -> tuple[AnswerSpan, ...]:
         key = self.columns[2]
-        if record.values.get("is_impossible") is True:
+        if not self.with_answers or record.values.get("is_impossible") is True:
             return ()
         if key not in record.values:
-            if not self.requires_answers:
-                return ()
             fix = "give the answers, [] where there is none, or name another column with --columns"
             raise self.fault(record, f"no key '{key}'; there are {quote_names(list(record.values))}; {fix}")
         answers = tuple(self._locate(record, context, *each) for each in self._references(record, key))
@@ -120,13 +118,13 @@ class _RecordReader(NamedTuple):
 
 
 def read_questions(
-    data: Sequence[str], columns: Sequence[str] = (), *, skip_empty: bool = False, requires_answers: bool = True
+    data: Sequence[str], columns: Sequence[str] = (), *, skip_empty: bool = False, with_answers: bool = True
 ) -> Iterator[QuestionExample]:
     """Yield the questions of all files in order.
 
     In JSONL and Parquet the columns may have other names, given in `columns` or after the path as in
     ``x.jsonl:ask,text,spans``. A question or context without text is an error or, with `skip_empty`, left out and
-    counted.
+    counted. Without `with_answers` the references are neither needed nor read.
     """
     if not data:
         raise ConfigError("no data; name a file of questions, as in train.json")
@@ -136,7 +134,7 @@ def read_questions(
     for item in data:
         path, own_columns = _split_item(item)
         check_readable(path)
-        readers.append(_RecordReader(path, own_columns or tuple(columns) or COLUMNS, requires_answers))
+        readers.append(_RecordReader(path, own_columns or tuple(columns) or COLUMNS, with_answers))
     return (example for reader in readers for example in _read_complete(reader, skip_empty))
 
 
@@ -171,7 +169,7 @@ def _read_complete(reader: _RecordReader, skip_empty: bool) -> Iterator[Question
 
 def _read_records(path: str) -> Iterator[_Record]:
     name = Path(path).with_suffix("") if is_compressed(path) else Path(path)
-    if file_format(path) in ("jsonl", "parquet"):
+    if path == STDIN or file_format(path) in ("jsonl", "parquet"):
         return (_Record(values, line) for line, values in read_objects(path))
     if name.suffix.lower() == ".json":
         return _read_squad(path)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from regard import progress
 from regard.errors import DataError, did_you_mean
-from regard.text.files import TABLE_SUFFIXES, file_format, open_seekable, read_lines
+from regard.text.files import STDIN, TABLE_SUFFIXES, file_format, open_seekable, read_lines
 
 MAX_CSV_FIELD_CHARACTERS = 1 << 24
 """Characters in one CSV field; the default of the csv module, 131,072, is shorter than a long document."""
@@ -63,8 +63,8 @@ def read_rows(
 
 
 def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a JSONL or Parquet file with values of any type, by name; an empty line is an empty object."""
-    match file_format(path):
+    """Yield the rows of JSONL (also from standard input) or Parquet, by name; an empty line is an empty object."""
+    match "jsonl" if str(path) == STDIN else file_format(path):
         case "jsonl":
             numbered = enumerate(read_lines(path), start=1)
             return ((number, parse_json_object(path, number, line) if line else {}) for number, line in numbered)
