@@ -19,7 +19,7 @@ from regard.data.buckets import buffered_read
 from regard.errors import InputError
 from regard.look.compute.look_target import LookTarget
 from regard.models.heads import Pooler
-from regard.predict.classification import Classification, TextPair, compute_text_logits
+from regard.predict.classification import Classification, ClassificationPredictor, TextPair, compute_text_logits
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.classify import ClassificationTask
@@ -38,7 +38,7 @@ class Classifier(TextEncoder):
         super().__init__(path, run_config, task, network, device)
         assert isinstance(task, ClassificationTask)
         self.task = task
-        self.predictor = task.make_predictor(self.network, device)
+        self.predictor: ClassificationPredictor = task.make_predictor(self.network, device)
 
     def _describe(self) -> list[str]:
         return ["scores"] if self.task.config.kind == "score" else [f"{len(self.task.labels)} classes"]

@@ -18,7 +18,7 @@ from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
 from regard.models.interfaces import CausalLM
 from regard.predict.input_length import check_fits
-from regard.predict.text_generation import Continuation
+from regard.predict.text_generation import Continuation, TextGenerator
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.lm import LanguageModelTask
@@ -39,7 +39,7 @@ class LanguageModel(Model):
         assert isinstance(task, LanguageModelTask)
         assert isinstance(network, CausalLM)
         self.task, self.network = task, network
-        self.predictor = task.make_predictor(network, device)
+        self.predictor: TextGenerator = task.make_predictor(network, device)
 
     @property
     def _network(self) -> nn.Module:

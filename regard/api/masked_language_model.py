@@ -14,7 +14,7 @@ from regard.api.inputs import check_texts, split_data
 from regard.api.text_encoder import TextEncoder
 from regard.data.batches import SegmentedRows
 from regard.look.compute.look_target import LookTarget
-from regard.predict.mask_filling import MaskPrediction, compute_masked_lm_logits
+from regard.predict.mask_filling import MaskFiller, MaskPrediction, compute_masked_lm_logits
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.pretrain import PretrainingTask
@@ -33,7 +33,7 @@ class MaskedLanguageModel(TextEncoder):
         super().__init__(path, run_config, task, network, device)
         assert isinstance(task, PretrainingTask)
         self.task = task
-        self.predictor = task.make_predictor(self.network, device)
+        self.predictor: MaskFiller = task.make_predictor(self.network, device)
 
     @overload
     def fill(self, text: str, k: int = 5) -> list[list[MaskPrediction]]: ...  # type: ignore[overload-overlap]

@@ -20,7 +20,7 @@ from regard.data.batches import SegmentedRows
 from regard.data.buckets import buffered_read
 from regard.errors import InputError
 from regard.look.compute.look_target import LookTarget
-from regard.predict.tagging import TaggedWord, encode_word_windows
+from regard.predict.tagging import TaggedWord, TaggingPredictor, encode_word_windows
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.tag import TaggingTask
@@ -40,7 +40,7 @@ class Tagger(TextEncoder):
         super().__init__(path, run_config, task, network, device)
         assert isinstance(task, TaggingTask)
         self.task = task
-        self.predictor = task.make_predictor(self.network, device)
+        self.predictor: TaggingPredictor = task.make_predictor(self.network, device)
 
     def _describe(self) -> list[str]:
         return [f"{len(self.task.labels)} labels"]

@@ -18,7 +18,7 @@ from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
 from regard.metrics import perplexity, translation_score
 from regard.models.interfaces import Seq2SeqModel
-from regard.predict.translation import ForcedDecoding, Translation
+from regard.predict.translation import ForcedDecoding, Translation, TranslationPredictor
 from regard.progress import track
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
@@ -42,7 +42,7 @@ class Translator(Model):
         assert isinstance(task, TranslationTask)
         assert isinstance(network, Seq2SeqModel)
         self.task, self.network = task, network
-        self.predictor = task.make_predictor(network, device)
+        self.predictor: TranslationPredictor = task.make_predictor(network, device)
 
     def _describe(self) -> list[str]:
         config = self.task.config
