@@ -37,13 +37,10 @@ class QuestionAnswerer(TextEncoder):
         super().__init__(path, run_config, task, network, device)
         assert isinstance(task, QuestionAnsweringTask)
         self.task = task
+        self.predictor: QuestionAnsweringPredictor = task.make_predictor(self.network, device)
 
     def _describe(self) -> list[str]:
         return ["can tell that there is no answer"] if self.task.has_no_answer else []
-
-    @property
-    def _predictor(self) -> QuestionAnsweringPredictor:
-        return self.task.make_predictor(self.network, self.device)
 
     @overload
     def answer(
@@ -141,7 +138,7 @@ class QuestionAnswerer(TextEncoder):
 
     def _answer_pairs(self, questions: Iterable[QuestionPair], options: AnswerOptions) -> Iterator[Answer]:
         for batch in buffered_read(_check_pair(pair, number) for number, pair in enumerate(questions)):
-            yield from self._predictor.answer(batch, options)
+            yield from self.predictor.answer(batch, options)
 
     def evaluate(
         self, data: str | Sequence[str], *, columns: str | Sequence[str] = (), skip_empty: bool = False
@@ -172,8 +169,8 @@ class QuestionAnswerer(TextEncoder):
             An `Inspection` of two predictions, the start and the end of the answer, with the views of `TextEncoder.look`.
         """
         if pair is None or not pair.strip():
-            raise InputError("a question is looked at with its context; give it as pair")
-        answer, window, span = self._predictor.locate(check_text(text), pair, self.task.answer_options())
+            raise InputError("a question is looked at with its context; give it with --pair, in Python as pair")
+        answer, window, span = self.predictor.locate(check_text(text), pair, self.task.answer_options())
         about = {"model": str(self.path), "text": text, "pair": pair}
         said = f"{answer.text or 'no answer'} ({answer.score:.0%})"
         return Inspection(self._build_span_target(window, span), {**about, "said": said})
@@ -181,7 +178,7 @@ class QuestionAnswerer(TextEncoder):
     def _build_span_target(self, window: ContextWindow, span: WindowSpan | None) -> LookTarget:
         """Build the forward pass that predicts the start and the end; without an answer, both are at [CLS]."""
         target, rows = self._build_hidden_state_target(window.encoded)
-        predictor, n_tokens = self._predictor, rows.ids.shape[1]
+        predictor, n_tokens = self.predictor, rows.ids.shape[1]
         context = range(window.context_start, window.context_start + window.end - window.start)
         candidates = torch.tensor([0, *context], device=self.device)
         predicted = torch.tensor([0, 0] if span is None else [1 + span.start, 1 + span.end], device=self.device)

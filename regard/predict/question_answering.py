@@ -9,7 +9,7 @@ a higher probability in every window. The API calls it, and tasks/qa.py for exac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,13 +21,8 @@ from regard.data.batches import SegmentedRows
 from regard.errors import InputError
 from regard.models.interfaces import EncoderModel
 from regard.models.span_heads import locate_pair, span_logits
+from regard.predict.encoder_inference import forward_batches
 from regard.predict.question_windows import ContextWindow, QuestionPair, WindowEncoder
-from regard.text.special_tokens import EncodedInput
-
-Readout = Callable[[Float[Tensor, "B T D"], SegmentedRows], Float[Tensor, "B T 2"]]
-BatchedForward = Callable[[EncoderModel, Sequence[EncodedInput], Readout, torch.device], Iterable[tuple[int, Tensor]]]
-"""Runs a model over inputs in batches and yields the index and the readout of each."""
-
 
 @dataclass(frozen=True)
 class AnswerCandidate:
@@ -142,30 +137,35 @@ class QuestionAnsweringPredictor:
 
     model: EncoderModel
     windows: WindowEncoder
-    forward_batches: BatchedForward
     device: torch.device
 
     def answer(self, questions: Sequence[QuestionPair], options: AnswerOptions) -> list[Answer]:
         """Return the answer to each question about its context."""
-        numbered = list(self.windows.encode(questions))
         found: list[list[tuple[ContextWindow, WindowScores]]] = [[] for _ in questions]
-        inputs = [window.encoded for _, window in numbered]
-        for index, logits in self.forward_batches(self.model, inputs, self.compute_logits, self.device):
-            number, window = numbered[index]
-            found[number].append((window, score_window(logits.float(), window, options)))
+        for number, window, scores in self._score_windows(questions, options):
+            found[number].append((window, scores))
         return [combine_windows(context, each, options) for (_, context), each in zip(questions, found, strict=True)]
 
     def locate(
         self, question: str, context: str, options: AnswerOptions
     ) -> tuple[Answer, ContextWindow, WindowSpan | None]:
         """Return the answer, the window with the best span, and this span; None instead of it if there is no answer."""
-        windows = [window for _, window in self.windows.encode([(question, context)])]
-        inputs = [window.encoded for window in windows]
-        logits = dict(self.forward_batches(self.model, inputs, self.compute_logits, self.device))
-        scored = [(window, score_window(logits[i].float(), window, options)) for i, window in enumerate(windows)]
+        scored = [(window, scores) for _, window, scores in self._score_windows([(question, context)], options)]
         window, scores = max(scored, key=lambda each: each[1].spans[0].log_prob if each[1].spans else -math.inf)
         answer = combine_windows(context, scored, options)
         return answer, window, scores.spans[0] if answer.is_answered else None
+
+    def _score_windows(
+        self, questions: Sequence[QuestionPair], options: AnswerOptions
+    ) -> Iterator[tuple[int, ContextWindow, WindowScores]]:
+        """Yield the windows of questions, each with the index of its question, and their best spans."""
+        numbered = list(self.windows.encode(questions))
+        inputs, pad_id = [window.encoded for _, window in numbered], self.windows.template.pad_id
+        for index, logits in forward_batches(
+            self.model, inputs, self.compute_logits, pad_id=pad_id, device=self.device
+        ):
+            number, window = numbered[index]
+            yield number, window, score_window(logits.float(), window, options)
 
     def compute_logits(self, hidden: Float[Tensor, "B T D"], rows: SegmentedRows) -> Float[Tensor, "B T 2"]:
         """Return the start and the end logit of every token."""

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from regard.data.batches import SegmentedRows, TensorDataclass, arrange_by_segment
 from regard.data.columns import BytesColumnSpec, ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example
+from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
@@ -36,7 +37,6 @@ from regard.predict.question_answering import Answer, AnswerOptions, QuestionAns
 from regard.predict.question_windows import ContextWindow, WindowEncoder, find_tokens
 from regard.progress import warn
 from regard.tasks.shared.encoder_task import INPUT_LENGTHS, LabelledTask, input_entries, max_texts_per_row
-from regard.tasks.shared.labels import Labels
 from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
 from regard.text.squad import AnswerSpan, QuestionExample, question_paths, read_questions
@@ -186,7 +186,7 @@ class QuestionAnsweringTask(LabelledTask):
     ) -> QuestionAnsweringPredictor:
         """Return the predictor of a model; windows have `max_length` tokens, or as many as the model can read."""
         length = max_length or min(self.config.length, model.config.n_positions)
-        return QuestionAnsweringPredictor(model, self._window_encoder(length), self.forward_batches, device)
+        return QuestionAnsweringPredictor(model, self._window_encoder(length), device)
 
     def answer_options(self, **options: Any) -> AnswerOptions:
         """Return the options of answering: those given, which are not None, and else those of the model."""
