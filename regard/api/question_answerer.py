@@ -166,7 +166,7 @@ class QuestionAnswerer(TextEncoder):
             pair: The context. Of a long one, the window with the answer is shown.
 
         Returns:
-            An `Inspection` of two predictions, the start and the end of the answer, with the views of `TextEncoder.look`.
+            An `Inspection` of two predictions, the start and the end of the answer, with all views of an encoder.
         """
         if pair is None or not pair.strip():
             raise InputError("a question is looked at with its context; give it with --pair, in Python as pair")

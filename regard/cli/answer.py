@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SkipEmptyOption, load_model, print_json, split_commas
+from regard.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    SkipEmptyOption,
+    load_model,
+    print_json,
+    split_commas,
+)
 from regard.errors import DataError, InputError
 from regard.progress import track
 
@@ -105,8 +113,10 @@ def _read_examples(
         raise InputError("--question is empty; give at least one word")
     text = _read_context(file) if context is None else context
     if not text.strip():
-        raise DataError(file, "no text; a context has at least one word") if file else InputError(
-            "--context is empty; give at least one word"
+        raise (
+            DataError(file, "no text; a context has at least one word")
+            if file
+            else InputError("--context is empty; give at least one word")
         )
     return [QuestionExample(question, text, ())], 1
 
@@ -115,7 +125,9 @@ def _read_context(file: str) -> str:
     from regard.text.files import read_lines
 
     if file != "-" and Path(file).suffix.lower() in (".json", ".jsonl", ".parquet"):
-        raise InputError(f"--file {file}: the context of --question is a text file; leave --question out to answer all its questions")
+        raise InputError(
+            f"--file {file}: the context of --question is a text file; leave --question out to answer all its questions"
+        )
     return "\n".join(read_lines(file))
 
 
@@ -128,6 +140,8 @@ def _print_answer(answer: Answer, n_best: int) -> None:
 def _print_json_answer(example: QuestionExample, answer: Answer) -> None:
     known = {"id": example.question_id} if example.question_id else {}
     none = {} if answer.no_answer_score is None else {"no_answer_score": answer.no_answer_score}
-    n_best = [{"answer": each.text, "score": each.score, "start": each.start, "end": each.end} for each in answer.n_best]
+    n_best = [
+        {"answer": each.text, "score": each.score, "start": each.start, "end": each.end} for each in answer.n_best
+    ]
     found = {"answer": answer.text, "score": answer.score, "start": answer.start, "end": answer.end}
     print_json({**known, "question": example.question, **found, **none, "n_best": n_best})

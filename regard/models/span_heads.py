@@ -1,7 +1,7 @@
 """Heads that answer questions by a span of a text: a start and an end logit for every token of a pair.
 
     SpanHead            two vectors (Devlin et al. 2019, 4.2); needs an encoder that relates question and context
-    QuestionSpanHead    two vectors made from the question, pooled by attention (Chen et al. 2017): for recurrent encoders
+    QuestionSpanHead    two vectors made from the question, pooled by attention (Chen et al. 2017); for recurrent ones
 
 Called by tasks/qa.py for the loss and by predict/question_answering.py.
 """
@@ -18,9 +18,6 @@ from regard.models.config import EncoderModelConfig
 from regard.models.heads import make_text_mask
 from regard.models.interfaces import EncoderModel
 from regard.nn import AttentionPooling, Linear
-
-MIN_PAIR_TOKENS = 3
-"""Tokens of the shortest pair: its special tokens."""
 
 
 class PairMask(NamedTuple):
@@ -46,7 +43,9 @@ class SpanHead(nn.Module):
         super().__init__()
         self.out = Linear(config.d_model, 2)
 
-    def forward(self, hidden: Float[Tensor, "B T D"], rows: SegmentedRows, pair: PairMask) -> Float[Tensor, "B T 2"]:
+    def forward(
+        self, hidden: Float[Tensor, "B T D"], rows: SegmentedRows, pair: PairMask, n_texts: int
+    ) -> Float[Tensor, "B T 2"]:
         logits: Tensor = self.out(hidden)
         return logits
 
@@ -59,12 +58,15 @@ class QuestionSpanHead(nn.Module):
         self.question = AttentionPooling(config.d_model)
         self.out = Linear(config.d_model, 2 * config.d_model)
 
-    def forward(self, hidden: Float[Tensor, "B T D"], rows: SegmentedRows, pair: PairMask) -> Float[Tensor, "B T 2"]:
-        n_texts = max(1, hidden.shape[1] // MIN_PAIR_TOKENS)
+    def forward(
+        self, hidden: Float[Tensor, "B T D"], rows: SegmentedRows, pair: PairMask, n_texts: int
+    ) -> Float[Tensor, "B T 2"]:
         mask = make_text_mask(rows, n_texts) & pair.first[:, None]  # (B, S, T)
         vectors = self.out(self.question(hidden, hidden, mask)[:, :, 0])  # (B, S, 2 D)
-        by_token = vectors.gather(1, (rows.segment.long() - 1).clamp(min=0)[..., None].expand(-1, -1, vectors.shape[-1]))
-        return (by_token.unflatten(-1, (2, -1)) * hidden[:, :, None]).sum(-1)
+        text = (rows.segment.long() - 1).clamp(min=0)[..., None]
+        by_token = vectors.gather(1, text.expand(-1, -1, vectors.shape[-1])).unflatten(-1, (2, -1))  # (B, T, 2, D)
+        logits: Tensor = (by_token * hidden[:, :, None]).sum(-1)
+        return logits
 
 
 SPAN_HEADS = {"none": SpanHead, "attention": QuestionSpanHead}
@@ -72,8 +74,8 @@ SPAN_HEADS = {"none": SpanHead, "attention": QuestionSpanHead}
 
 
 def span_logits(
-    model: EncoderModel, hidden: Float[Tensor, "B T D"], rows: SegmentedRows, pair: PairMask
+    model: EncoderModel, hidden: Float[Tensor, "B T D"], rows: SegmentedRows, pair: PairMask, n_texts: int = 1
 ) -> Float[Tensor, "B T 2"]:
-    """Return the start and end logits of a model for question answering."""
-    logits: Tensor = model.heads["span"](hidden, rows, pair)
+    """Return the start and end logits of a model for question answering; a row holds at most `n_texts` texts."""
+    logits: Tensor = model.heads["span"](hidden, rows, pair, n_texts)
     return logits

@@ -24,6 +24,7 @@ from regard.models.span_heads import locate_pair, span_logits
 from regard.predict.encoder_inference import forward_batches
 from regard.predict.question_windows import ContextWindow, QuestionPair, WindowEncoder
 
+
 @dataclass(frozen=True)
 class AnswerCandidate:
     """A span of a context as an answer: its text, its probability, its characters from `start` up to `end`."""
@@ -170,4 +171,6 @@ class QuestionAnsweringPredictor:
     def compute_logits(self, hidden: Float[Tensor, "B T D"], rows: SegmentedRows) -> Float[Tensor, "B T 2"]:
         """Return the start and the end logit of every token."""
         template = self.windows.template
-        return span_logits(self.model, hidden, rows, locate_pair(rows, template.sep_id, len(template.pair_separator_ids)))
+        return span_logits(
+            self.model, hidden, rows, locate_pair(rows, template.sep_id, len(template.pair_separator_ids))
+        )

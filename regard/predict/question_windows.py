@@ -51,7 +51,9 @@ class ContextWindow(NamedTuple):
 
 def find_tokens(context: TokenizedText, start: int, end: int) -> tuple[int, int] | None:
     """Return the first and the last token that cover some of these characters; None if none does."""
-    covering = [i for i, (first, after) in enumerate(context.offsets) if first < end and after > start and first < after]
+    covering = [
+        i for i, (first, after) in enumerate(context.offsets) if first < end and after > start and first < after
+    ]
     return (covering[0], covering[-1]) if covering else None
 
 

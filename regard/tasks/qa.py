@@ -178,7 +178,7 @@ class QuestionAnsweringTask(LabelledTask):
     def compute_loss(self, model: EncoderModel, batch: SpanBatch) -> Loss:
         """Return the mean of the cross-entropies of start and end, over the tokens of the context and [CLS]."""
         pair = locate_pair(batch.rows, self.template.sep_id, len(self.template.pair_separator_ids))
-        logits = span_logits(model, model(batch.rows), batch.rows, pair)
+        logits = span_logits(model, model(batch.rows), batch.rows, pair, batch.spans.shape[1])
         return span_cross_entropy(logits, pair.second | pair.cls, batch.rows, batch.spans)
 
     def make_predictor(

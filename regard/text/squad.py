@@ -98,7 +98,9 @@ class _RecordReader(NamedTuple):
                 raise self.fault(record, f"'{key}' has {len(value['text'])} texts, but not as many answer_start")
             return list(zip(value["text"], starts, strict=True))
         entries = [] if value is None else value if isinstance(value, list) else [value]
-        return [(each.get("text"), each.get("answer_start")) if isinstance(each, dict) else (each, None) for each in entries]
+        return [
+            (each.get("text"), each.get("answer_start")) if isinstance(each, dict) else (each, None) for each in entries
+        ]
 
     def _locate(self, record: _Record, context: str, text: Any, start: Any) -> AnswerSpan:
         """Return the span of an answer; it must be in the context, and where it is said to be."""
@@ -108,12 +110,16 @@ class _RecordReader(NamedTuple):
         if not text.strip():
             raise self.fault(record, "an answer is empty; leave it out, and give [] where there is none")
         if text not in context:
-            raise self.fault(record, f"{shown} is not in its context; an answer must be copied from it letter by letter")
+            raise self.fault(
+                record, f"{shown} is not in its context; an answer must be copied from it letter by letter"
+            )
         if start is None:
             return AnswerSpan(text, context.find(text))
         if not isinstance(start, int) or context[max(0, start) : max(0, start) + len(text)] != text:
             found = f"is not at character {start} of its context, but at {context.find(text)}"
-            raise self.fault(record, f"{shown} {found}; correct answer_start, or leave it out to take the first occurrence")
+            raise self.fault(
+                record, f"{shown} {found}; correct answer_start, or leave it out to take the first occurrence"
+            )
         return AnswerSpan(text, start)
 
 

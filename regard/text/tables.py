@@ -269,7 +269,9 @@ def get_json_value(path: str | Path, line_number: int, entry: dict[str, Any], ke
     return entry[key]
 
 
-def json_value_to_text(path: str | Path, line_number: int | None, key: str, value: Any, may_be_number: bool = False) -> str:
+def json_value_to_text(
+    path: str | Path, line_number: int | None, key: str, value: Any, may_be_number: bool = False
+) -> str:
     """Return a value as text: null is empty, and a number or boolean is converted where allowed."""
     if value is None:
         return ""
