@@ -101,13 +101,22 @@ def score_window(logits: Float[Tensor, "T 2"], window: ContextWindow, options: A
     start, end = own.masked_fill(is_empty[:, None], -math.inf).unbind(1)
     in_order = torch.ones(n_tokens, n_tokens, dtype=torch.bool).triu().tril(options.max_answer_length - 1)
     joint = (start[:, None] + end).masked_fill(~in_order, -math.inf).flatten()
-    best = joint.topk(min(options.n_best, len(joint)))
-    spans = [
-        WindowSpan(index // n_tokens, index % n_tokens, log_prob)
-        for index, log_prob in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        if log_prob > -math.inf
-    ]
-    return WindowScores(spans, no_answer)
+    return WindowScores(_select_best(joint, offsets, options.n_best), no_answer)
+
+
+def _select_best(joint: Float[Tensor, " spans"], offsets: Sequence[tuple[int, int]], n_best: int) -> list[WindowSpan]:
+    """Return the most likely spans of distinct characters: several tokens may be bytes of one character."""
+    n_candidates = n_best
+    while True:
+        top = joint.topk(min(n_candidates, len(joint)))
+        found: dict[tuple[int, int], WindowSpan] = {}
+        for index, log_prob in zip(top.indices.tolist(), top.values.tolist(), strict=True):
+            first, last = divmod(index, len(offsets))
+            if log_prob > -math.inf:
+                found.setdefault((offsets[first][0], offsets[last][1]), WindowSpan(first, last, log_prob))
+        if len(found) >= n_best or n_candidates >= len(joint):
+            return list(found.values())[:n_best]
+        n_candidates *= 4
 
 
 def combine_windows(

@@ -153,7 +153,7 @@ class QuestionAnsweringTask(LabelledTask):
         encoder, previous = self._window_encoder(self.max_length), -1
         for number, window in encoder.encode([(question, context) for context, question, _ in examples]):
             windows.append(window.encoded)
-            spans.append(_label_window(window, json.loads(examples[number][2])))
+            spans.append(_label_window(window, _parse_answers(examples[number][2])))
             texts.append(json.dumps(examples[number]).encode() if number != previous else b"")
             previous = number
         return [*input_entries(windows), [start for start, _ in spans], [end for _, end in spans], texts]
@@ -257,7 +257,7 @@ def span_cross_entropy(
     return Loss(nll, nll.detach(), is_labelled[..., 0].sum())
 
 
-def _label_window(window: ContextWindow, answers: Sequence[tuple[str, int]]) -> tuple[int, int]:
+def _label_window(window: ContextWindow, answers: Sequence[AnswerSpan]) -> tuple[int, int]:
     """Return the positions of the first answer's first and last token in a window; those of [CLS] if it is not inside.
 
     An answer of characters that the tokenizer drops has no tokens, so it cannot be learned: `IGNORE`.
@@ -273,10 +273,13 @@ def _label_window(window: ContextWindow, answers: Sequence[tuple[str, int]]) -> 
 def _read_stored_questions(store: TokenStore, items: Int[np.ndarray, " items"]) -> list[QuestionExample]:
     """Return the questions whose first window is among these items."""
     texts = (store["question"][item].tobytes() for item in items.tolist())
-    found = []
-    for context, question, answers in (json.loads(text) for text in texts if text):
-        found.append(QuestionExample(question, context, tuple(AnswerSpan(*each) for each in json.loads(answers))))
-    return found
+    parsed = (json.loads(text) for text in texts if text)
+    return [QuestionExample(question, context, _parse_answers(answers)) for context, question, answers in parsed]
+
+
+def _parse_answers(answers: str) -> tuple[AnswerSpan, ...]:
+    """Return the answers of an example, as `QuestionReader` writes them."""
+    return tuple(AnswerSpan(*each) for each in json.loads(answers))
 
 
 def _no_answer_margin(answer: Answer) -> float:
