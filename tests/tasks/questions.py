@@ -17,7 +17,7 @@ KINDS = {"city": ["tokyo", "oslo", "rome", "paris"], "animal": ["cat", "dog", "c
 
 
 def questions(n: int, *, seed: int = 0, unanswered: float = 0.0) -> list[dict[str, Any]]:
-    """Questions for the city or the animal of a sentence, some of which does not have it."""
+    """Questions for the city or the animal of a sentence, some of which does not have it; half without a mark."""
     draw, found = random.Random(seed), []
     for _ in range(n):
         kind, other = draw.sample(sorted(KINDS), 2)
@@ -26,7 +26,13 @@ def questions(n: int, *, seed: int = 0, unanswered: float = 0.0) -> list[dict[st
         draw.shuffle(parts)
         context = f"There is {' near '.join(parts).title()}."
         answer = next((word.title() for word in KINDS[kind] if word.title() in context), None)
-        found.append({"question": f"which {kind}", "context": context, "answers": [answer] if answer else []})
+        found.append(
+            {
+                "question": f"which {kind}{draw.choice(('', '?'))}",
+                "context": context,
+                "answers": [answer] if answer else [],
+            }
+        )
     return found
 
 
