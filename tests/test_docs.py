@@ -10,7 +10,7 @@ import gzip
 import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -83,6 +83,18 @@ def conll(pair: cldr.Pair) -> str:
     return lines(f"{word} {'B-CAP' if word[0].isupper() else 'O'}" for word in pair.source.split())
 
 
+def article(pairs: Sequence[cldr.Pair]) -> dict[str, list[dict[str, object]]]:
+    """Return an article of SQuAD that asks for the last word of each sentence."""
+    last = [(pair.source, pair.source.split()[-1]) for pair in pairs]
+    answers = [[{"text": word, "answer_start": len(text.rstrip()) - len(word)}] for text, word in last]
+    return {
+        "paragraphs": [
+            {"context": text, "qas": [{"id": str(i), "question": "What comes last?", "answers": answers[i]}]}
+            for i, (text, _) in enumerate(last)
+        ]
+    }
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A working directory with the files that the pages name."""
@@ -116,6 +128,11 @@ def folder(tmp_path: Path) -> Path:
     for name, pairs in (("train", train), ("dev", test)):
         (tmp_path / f"{name}.conllu").write_text("\n".join(map(conllu, pairs)), encoding="utf-8")
         (tmp_path / f"{name}.conll").write_text("\n".join(map(conll, pairs)), encoding="utf-8")
+    (tmp_path / "squad").mkdir()
+    for name, pairs in (("squad.json", train), ("squad/train.json", train), ("squad/dev.json", test)):
+        (tmp_path / name).write_text(json.dumps({"data": [article(pairs)]}), encoding="utf-8")
+    asked = [{"question": "When?", "context": pair.source} for pair in test]
+    (tmp_path / "questions.jsonl").write_text(lines(map(json.dumps, asked)), encoding="utf-8")
     (tmp_path / "more.jsonl").write_text(lines(json.dumps(pair._asdict()) for pair in train), encoding="utf-8")
     (tmp_path / "news.en.gz").write_bytes(gzip.compress((tmp_path / "news.en").read_bytes()))
     return tmp_path

@@ -233,3 +233,21 @@ def test_fine_tuning_starts_from_a_pretrained_encoder(squad2: Path, tmp_path: Pa
     prepared = ready(merged(tables, {"train": {"steps": 2}}), tmp_path / "run")
     loaded = dict(prepared.model.named_parameters())
     assert all(np.array_equal(weight.detach(), loaded[name].detach()) for name, weight in before.named_parameters())
+
+
+def test_look_explains_the_start_and_the_end_in_the_window_of_the_answer(squad2: Path) -> None:
+    model = regard.QuestionAnswerer.load(squad2, device="cpu")
+    context = f"{'There is A Fox. ' * 12}There is A Dog Near A Tokyo. {'There is A Cat. ' * 12}"
+    answer = model.answer("which city", context)
+    assert answer.text == "Tokyo"
+    seen = model.look("which city", context)
+    assert len(seen.tokens["encoder"]) <= 48 < len(model.task.tokenizer.encode(context))
+    assert seen.look_target.output_labels == ("start: Tokyo", "end: Tokyo")
+    probabilities = seen.look_target.explained_outputs().exp()
+    assert float(probabilities.prod()) == pytest.approx(answer.score, rel=1e-4)
+    gradients = seen.gradients()
+    assert gradients.integrated_gradients.shape == (len(seen.tokens["encoder"]), 2)
+    assert seen.attribution().shape == (len(seen.tokens["encoder"]),) * 2
+    nothing = model.look("which city", "There is A Fox.")
+    assert nothing.look_target.output_labels == ("start: [CLS]", "end: [CLS]")
+    assert str(nothing.about["said"]).startswith("no answer (")
