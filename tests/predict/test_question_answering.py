@@ -89,8 +89,8 @@ def test_no_answer_by_its_threshold() -> None:
 def test_answers_do_not_depend_on_the_batch() -> None:
     predictor, options = predictor_of(make_task(length=24, stride=8)), AnswerOptions(n_best=2, no_answer=True)
     pairs = [("the cat", "a dog sits"), ("cat", "the slow red plane lands in tokyo on seven " * 4), ("a", "mat")]
-    together = predictor.answer(pairs, options)
-    for pair, expected in zip(pairs, together, strict=True):
+    batched = predictor.answer(pairs, options)
+    for pair, expected in zip(pairs, batched, strict=True):
         (alone,) = predictor.answer([pair], options)
         assert alone.text == expected.text
         assert alone.score == pytest.approx(expected.score, rel=1e-4)

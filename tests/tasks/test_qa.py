@@ -244,7 +244,7 @@ def test_look_explains_the_start_and_the_end_in_the_window_of_the_answer(squad2:
     assert len(seen.tokens["encoder"]) <= 48 < len(model.task.tokenizer.encode(context))
     assert seen.look_target.output_labels == ("start: Tokyo", "end: Tokyo")
     probabilities = seen.look_target.explained_outputs().exp()
-    assert float(probabilities.prod()) == pytest.approx(answer.score, rel=1e-4)
+    assert float(probabilities.detach().prod()) == pytest.approx(answer.score, rel=1e-4)
     gradients = seen.gradients()
     assert gradients.integrated_gradients.shape == (len(seen.tokens["encoder"]), 2)
     assert seen.attribution().shape == (len(seen.tokens["encoder"]),) * 2
