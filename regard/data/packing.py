@@ -2,7 +2,8 @@
 
 Uses lengths and capacities only, no tokens and no files. An item has one length per side: one side for a
 language model, two for pairs (source and target positions of the same row). Items of equal lengths are
-interchangeable, so the work is done per kind of item (its lengths), not per item. `order.py` calls it once per pool.
+interchangeable, so the work is done per kind of item (its lengths), not per item. `order.py` calls it once per pool;
+`batches.py` then writes the rows, and `nn/mask.py` makes the attention mask from their segments.
 """
 
 from __future__ import annotations

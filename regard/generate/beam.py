@@ -124,7 +124,7 @@ def _find_top_tokens(
 def _collect_finished(
     finished: list[list[Hypothesis]], beams: _Beams, candidates: _Candidates, eos: int, beam_width: int, alpha: float
 ) -> None:
-    """Keep the extensions that end, the best `width` of each sentence."""
+    """Keep the extensions that end, the best `beam_width` of each sentence."""
     ended = (candidates.token == eos) & (candidates.cum_log_prob > -torch.inf)
     for b, c in ended.nonzero().tolist():
         beam = candidates.beam[b, c]

@@ -6,7 +6,9 @@ output projection. Where a row of A has more keys than the rank of T, other weig
     a T = (a + n) T      for every n with n T = 0, the left null space of T
 
 Effective attention is the part of the row that affects the output: its projection onto the column space of T. Each row
-has its own visible keys; masked keys are left out and have weight 0 exactly.
+has its own unmasked keys; masked keys are left out and have weight 0 exactly.
+
+look/views/attention_views.py makes a view of it, drawn by look/render/page/attention.js and render/plots/heat_maps.py.
 """
 
 from __future__ import annotations
