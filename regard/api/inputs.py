@@ -25,12 +25,10 @@ def check_is_str(text: object, number: int) -> str:
     return text
 
 
-def check_texts(texts: Iterable[Any], *, allows_empty: bool = True) -> Iterator[str]:
-    """Yield the texts; refuse one that is not a str and, where asked, one that is empty."""
+def check_texts(texts: Iterable[Any]) -> Iterator[str]:
+    """Yield the texts; refuse one that is not a str."""
     for number, text in enumerate(texts):
-        if not check_is_str(text, number).strip() and not allows_empty:
-            raise InputError(f"text {number:,}, counted from 0, is empty; give at least one word")
-        yield text
+        yield check_is_str(text, number)
 
 
 def split_columns(columns: str | Sequence[str]) -> tuple[str, ...]:

@@ -46,7 +46,10 @@ class KMeansResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Clusters(RenderableView):
-    """Texts with their clusters, the cluster centres, and the projection of the texts to a plane."""
+    """Texts with their clusters, the cluster centres, and the projection of the texts to a plane.
+
+    An empty text has the label -1, and NaN for its distance and coordinates; the map leaves it out.
+    """
 
     texts: Sequence[str]
     labels: Int[np.ndarray, " N"]
@@ -64,7 +67,7 @@ class Clusters(RenderableView):
     @property
     def sizes(self) -> list[int]:
         """Return the number of texts of each cluster."""
-        return [int(count) for count in np.bincount(self.labels, minlength=len(self.centres))]
+        return [int(count) for count in np.bincount(self.labels[self.labels >= 0], minlength=len(self.centres))]
 
     def nearest_indices(self, cluster: int, top: int = N_REPRESENTATIVES) -> list[int]:
         """Return the indices of the texts nearest to a centre, nearest first, without duplicates."""
@@ -83,14 +86,16 @@ class Clusters(RenderableView):
         return found
 
     def view_data(self) -> ViewData:
-        """Return the map and the cluster of each text."""
-        text = Axis("text", labels=tuple(self.texts))
+        """Return the map and the cluster of each text that is not empty."""
+        clustered = np.flatnonzero(self.labels >= 0)
+        text = Axis("text", labels=tuple(self.texts[index] for index in clustered))
+        coordinate = Axis("coordinate", labels=("x", "y"))
         names = tuple(self.texts[self.nearest_indices(cluster, 1)[0]] for cluster in range(len(self.centres)))
         return ViewData(
             {},
             [
-                ViewArray("clusters", "", "map", (text, Axis("coordinate", labels=("x", "y"))), self.projection.points),
-                ViewArray("clusters", "", "cluster", (text,), torch.from_numpy(self.labels), "label", names),
+                ViewArray("clusters", "", "map", (text, coordinate), self.projection.points[clustered]),
+                ViewArray("clusters", "", "cluster", (text,), torch.from_numpy(self.labels[clustered]), "label", names),
             ],
             {"clusters": self.summary_lines()},
             {**self.about, "map_share": self.projection.explained_variance_ratio},
@@ -100,11 +105,26 @@ class Clusters(RenderableView):
 def cluster_texts(
     texts: Sequence[str], vectors: PointArray, k: int, seed: int, about: Mapping[str, object] | None = None
 ) -> Clusters:
-    """Cluster texts into k groups by their vectors."""
-    check_n_clusters(k, len(texts))
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
-    groups = k_means(unit, k, seed)
-    return Clusters(texts, *groups, project_to_plane(torch.from_numpy(unit)), about or {})
+    """Cluster texts into k groups by their vectors; empty texts belong to none."""
+    clustered = np.array([index for index, text in enumerate(texts) if text.strip()], dtype=np.int64)
+    check_n_clusters(k, len(clustered))
+    unit = vectors[clustered] / np.maximum(np.linalg.norm(vectors[clustered], axis=1, keepdims=True), 1e-30)
+    groups, plane = k_means(unit, k, seed), project_to_plane(torch.from_numpy(unit))
+    return Clusters(
+        texts,
+        _scatter_rows(groups.labels, clustered, len(texts), -1),
+        groups.centres,
+        _scatter_rows(groups.squared_distances, clustered, len(texts), np.nan),
+        plane._replace(points=torch.from_numpy(_scatter_rows(plane.points.numpy(), clustered, len(texts), np.nan))),
+        about or {},
+    )
+
+
+def _scatter_rows(values: np.ndarray, indices: Int[np.ndarray, " N"], n_rows: int, missing: int | float) -> np.ndarray:
+    """Return an array of `n_rows` rows with the values at the indices, and `missing` in all other rows."""
+    scattered = np.full((n_rows, *values.shape[1:]), missing, values.dtype)
+    scattered[indices] = values
+    return scattered
 
 
 def check_n_clusters(k: int, n_texts: int) -> None:
