@@ -5,6 +5,7 @@
     recall.py           copy_task.py
     translation.py      flops.py, positions.py: corpora.py, synthetic.py, training_runs.py
     compared_models.py  the models, as ``[model]`` tables                       report.py      charts.py, terminal.py
+    comparison.py       `regard.compare_architectures`, the Python interface
 
 `run_comparison` runs the experiments in order and saves each as it ends; the command line prints what it yields.
 """
