@@ -88,7 +88,7 @@ class Clusters(RenderableView):
     def view_data(self) -> ViewData:
         """Return the map and the cluster of each text that is not empty."""
         clustered = np.flatnonzero(self.labels >= 0)
-        text = Axis("text", labels=tuple(self.texts[index] for index in clustered))
+        text = Axis("text", labels=tuple(self.texts[index] for index in clustered.tolist()))
         coordinate = Axis("coordinate", labels=("x", "y"))
         names = tuple(self.texts[self.nearest_indices(cluster, 1)[0]] for cluster in range(len(self.centres)))
         return ViewData(

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.look.render.renderable import RenderableView
+from regard.look.render.save import save_view, show_view
 from regard.look.views.view_data import Axis, ViewArray, ViewData, merge_subwords
 from regard.tasks.shared.embedder import WeightedTokens
 from regard.text.subwords import Word
@@ -53,8 +55,25 @@ class MatchEvidence(RenderableView):
         """Return the cosine of the two texts."""
         return float(self.values.sum())
 
+    def save(self, path: str | Path, *, words: bool = False) -> Path:
+        """Write it in the format of the suffix: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf.
+
+        Args:
+            path: The file to write.
+            words: Merge subwords to words.
+        """
+        return save_view(lambda: self.view_data(words=words), path)
+
+    def show(self, *, words: bool = False) -> None:
+        """Show the page in a notebook, text in a terminal.
+
+        Args:
+            words: Merge subwords to words.
+        """
+        show_view(self.view_data(words=words))
+
     def view_data(self, *, words: bool = False) -> ViewData:
-        """Return the evidence by pairs of tokens or words, and its sum per token or word."""
+        """Return the evidence by pairs of tokens, or of words, and its sum per token or word."""
         found = ViewData(
             {"text": self.text.tokens, "pair": self.pair.tokens},
             [
