@@ -266,9 +266,9 @@ class EmbeddingModel(Model):
             notebook or terminal, `save("senses.html")` anywhere.
         """
         embedder, spelling = self.make_embedder(), _check_word(word)
-        found = (each for text in check_texts(texts) for each in self._find_occurrences(embedder, spelling, text))
-        occurrences = list(islice(found, max_occurrences))
-        if len(occurrences) == max_occurrences and next(found, None) is not None:
+        matches = (each for text in check_texts(texts) for each in self._find_occurrences(embedder, spelling, text))
+        occurrences = list(islice(matches, max_occurrences))
+        if len(occurrences) == max_occurrences and next(matches, None) is not None:
             warn(f"'{spelling}' occurs more often; the first {max_occurrences:,} times are taken")
         if len(occurrences) < 2:
             times = "once" if occurrences else "nowhere"

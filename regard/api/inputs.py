@@ -20,8 +20,8 @@ def check_text(text: object) -> str:
 def check_is_str(text: object, number: int) -> str:
     """Return the text; refuse anything but a str, such as the NaN of an empty cell."""
     if not isinstance(text, str):
-        found = f"{text!r:.40}, a {type(text).__name__}"
-        raise InputError(f"text {number:,}, counted from 0: expected a str, found {found}; drop it or replace it")
+        described = f"{text!r:.40}, a {type(text).__name__}"
+        raise InputError(f"text {number:,}, counted from 0: expected a str, found {described}; drop it or replace it")
     return text
 
 

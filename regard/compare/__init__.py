@@ -76,7 +76,7 @@ def _write_figure_and_report(directory: ComparisonDirectory, name: str) -> None:
     from regard.compare.report import render_report
 
     try:
-        EXPERIMENTS[name].plot(directory.read_result(name).found, directory.figure_path(name))
+        EXPERIMENTS[name].plot(directory.read_result(name).measurements, directory.figure_path(name))
     except MissingExtra as error:
         print_message(f"no figure: {error}")
     results = {each: directory.read_result(each) for each in EXPERIMENTS if directory.has_result(each)}

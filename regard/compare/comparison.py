@@ -40,7 +40,7 @@ class Comparison:
         Args:
             name: The experiment, as in "cost".
         """
-        return self.results[name].found
+        return self.results[name].measurements
 
     def __str__(self) -> str:
         return "\n".join(

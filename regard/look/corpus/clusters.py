@@ -79,11 +79,13 @@ class Clusters(RenderableView):
 
     def summary_lines(self) -> list[str]:
         """Return the explained variance, then each cluster with its size and representative texts."""
-        found = [f"the map shows {self.projection.explained_variance_ratio:.0%} of the variance of the texts"]
+        lines = [f"the map shows {self.projection.explained_variance_ratio:.0%} of the variance of the texts"]
         for cluster, size in enumerate(self.sizes):
-            shown = " | ".join(self.texts[number][:MAX_TEXT_CHARACTERS] for number in self.nearest_indices(cluster))
-            found.append(f"cluster {cluster}, {size:,} text{'s' if size > 1 else ''}: {shown}")
-        return found
+            nearest_texts = " | ".join(
+                self.texts[number][:MAX_TEXT_CHARACTERS] for number in self.nearest_indices(cluster)
+            )
+            lines.append(f"cluster {cluster}, {size:,} text{'s' if size > 1 else ''}: {nearest_texts}")
+        return lines
 
     def view_data(self) -> ViewData:
         """Return the map and the cluster of each text that is not empty."""
@@ -138,8 +140,8 @@ def check_n_clusters(k: int, n_texts: int) -> None:
 def k_means(points: PointArray, k: int, seed: int) -> KMeansResult:
     """Run k-means several times and return the best result; clusters are numbered by size."""
     random = np.random.default_rng(seed)
-    found = [_run_lloyd(points, _init_centres(points, k, random)) for _ in range(N_INIT)]
-    best = min(found, key=lambda groups: float(groups.squared_distances.sum()))
+    runs = [_run_lloyd(points, _init_centres(points, k, random)) for _ in range(N_INIT)]
+    best = min(runs, key=lambda groups: float(groups.squared_distances.sum()))
     order = np.argsort(-np.bincount(best.labels, minlength=k), kind="stable")
     rank = np.empty(k, dtype=np.int64)
     rank[order] = np.arange(k)
@@ -180,5 +182,5 @@ def _run_lloyd(points: PointArray, centres: Float[np.ndarray, "K D"]) -> KMeansR
 def _squared_distances(points: PointArray, centres: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "N K"]:
     """Return squared distances, clipped at 0."""
     to = centres.astype(points.dtype)
-    found: np.ndarray = np.square(points).sum(1)[:, None] - 2 * points @ to.T + np.square(to).sum(1)
-    return found.clip(min=0.0)
+    squared: np.ndarray = np.square(points).sum(1)[:, None] - 2 * points @ to.T + np.square(to).sum(1)
+    return squared.clip(min=0.0)

@@ -74,7 +74,7 @@ class MatchEvidence(RenderableView):
 
     def view_data(self, *, words: bool = False) -> ViewData:
         """Return the evidence by pairs of tokens, or of words, and its sum per token or word."""
-        found = ViewData(
+        view_data = ViewData(
             {"text": self.text.tokens, "pair": self.pair.tokens},
             [
                 ViewArray("match", "", "evidence", (TEXT_AXIS, PAIR_AXIS), self.values),
@@ -89,19 +89,19 @@ class MatchEvidence(RenderableView):
             },
         )
         if words:
-            found = merge_subwords(found, {"text": self.text.words, "pair": self.pair.words})
-        return replace(found, notes={"match": self._summarise(found)})
+            view_data = merge_subwords(view_data, {"text": self.text.words, "pair": self.pair.words})
+        return replace(view_data, notes={"match": self._summarise(view_data)})
 
     def _summarise(self, view_data: ViewData) -> list[str]:
         """Return the score and the pairs that contribute most, in words."""
         values, (text, pair) = view_data.arrays[0].values, view_data.sides.values()
         largest = values.flatten().topk(min(N_NAMED_PAIRS, values.numel()))
-        pairs = [divmod(place, len(pair)) for place in largest.indices.tolist()]
+        pairs = [divmod(index, len(pair)) for index in largest.indices.tolist()]
         named = [f"{text[i]} / {pair[j]} {values[i, j]:.3f}" for i, j in pairs if values[i, j] > 0]
-        said = [f"the cosine of the two texts is {self.score:.4f}, the sum of the contributions of all pairs"]
+        sentences = [f"the cosine of the two texts is {self.score:.4f}, the sum of the contributions of all pairs"]
         if self.pooling == "cls":
-            return [*said, CLS_POOLING_NOTE]
-        return [*said, f"largest contributions: {', '.join(named)}"] if named else said
+            return [*sentences, CLS_POOLING_NOTE]
+        return [*sentences, f"largest contributions: {', '.join(named)}"] if named else sentences
 
 
 def compute_match_evidence(text: WeightedTokens, pair: WeightedTokens) -> Float[Tensor, "T S"]:
