@@ -255,7 +255,7 @@ def best_threshold(
     answered, unanswered = (np.asarray(scores, dtype=np.float64)[order] for scores in (score_if_answered, score_if_not))
     totals = unanswered.sum() + np.concatenate(([0.0], np.cumsum(answered - unanswered)))  # of the first k answered
     ends_a_tie = np.concatenate((margin[1:] != margin[:-1], [True]))
-    allowed = np.concatenate(([True], ends_a_tie))  # questions of equal margin are answered all or not at all
-    best = int(np.where(allowed, totals, -np.inf).argmax())
+    is_possible = np.concatenate(([True], ends_a_tie))  # questions of equal margin are answered all or not at all
+    best = int(np.where(is_possible, totals, -np.inf).argmax())
     threshold = margin[best - 1] if best else np.nextafter(margin[0], -np.inf)
     return BestThreshold(float(threshold), float(totals[best] / len(margin)))
