@@ -141,6 +141,11 @@ def dump(tables: Tables) -> str:
     return "\n".join(lines)
 
 
+def format_setting(value: Any) -> str:
+    """Return a value as people read it: whole numbers with thousands separators, others in six digits."""
+    return f"{value:g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+
+
 def _format_toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
