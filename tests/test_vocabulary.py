@@ -25,7 +25,7 @@ COINED = {
 # fmt: on
 """Names of 0.1 that are renamed or forbidden; "memory", "turn" and "live" are words of the field too."""
 
-QUESTION = re.compile(r"(What|How|Which|Whether|Where|Who|Whose|When)\b")
+QUESTION = re.compile(r"(What|How|Which|Whether|Where|Who|Whose|When|Tell whether|Report whether)\b")
 
 
 def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
