@@ -26,7 +26,7 @@ from regard.progress import track
 if TYPE_CHECKING:
     from regard.api import LanguageModel
     from regard.generate import GenerationConfig
-    from regard.tasks.shared.text_generation import Continuation
+    from regard.predict.text_generation import Continuation
 
 JSON_KEYS = ("text", "score", "tokens", "token_scores", "ended")
 """The keys of a continuation in JSON."""
@@ -91,17 +91,7 @@ def generate(
 
 
 def _print_stream(model: LanguageModel, prompt: str, config: GenerationConfig) -> None:
-    texts = model.stream(
-        prompt,
-        max_tokens=config.max_tokens,
-        temperature=config.temperature,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        repetition_penalty=config.repetition_penalty,
-        stop=config.stop,
-        seed=config.seed,
-    )
-    for text in texts:
+    for text in model.predictor.stream(prompt, config):
         print(text, end="", flush=True)
     print()
 

@@ -138,8 +138,8 @@ def _collect_finished(
 
 def _select_next_beams(candidates: _Candidates, eos: int, beam_width: int) -> _Candidates:
     """Return the extensions that become the next beams; where too few are left, impossible ones fill the width."""
-    live = candidates.cum_log_prob.masked_fill(candidates.token == eos, -torch.inf)
-    total, order = live.topk(min(beam_width, live.shape[1]))
+    unfinished = candidates.cum_log_prob.masked_fill(candidates.token == eos, -torch.inf)
+    total, order = unfinished.topk(min(beam_width, unfinished.shape[1]))
     beam, token, score = (part.gather(1, order) for part in (candidates.beam, candidates.token, candidates.log_prob))
     return _Candidates(beam, token, score, total)
 

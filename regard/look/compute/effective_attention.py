@@ -29,7 +29,7 @@ class AttentionIdentifiability(NamedTuple):
     keys: Int[Tensor, "*B Q"]
     rank: Int[Tensor, "*B Q"]
     null: Int[Tensor, "*B Q"]
-    share: Float[Tensor, "*B Q"]
+    null_fraction: Float[Tensor, "*B Q"]
 
 
 def compact_head_values(
@@ -78,8 +78,10 @@ def effective_attention(
             rank[..., rows] = ranks
     count = mask.sum(-1).expand_as(rank)
     null_norm, whole = ((exact - effective) * mask).norm(dim=-1), (exact * mask).norm(dim=-1)
-    share = torch.where(whole > 0, null_norm / whole, 0.0)
-    return effective.to(weights.dtype), AttentionIdentifiability(count, rank, count - rank, share.to(weights.dtype))
+    null_fraction = torch.where(whole > 0, null_norm / whole, 0.0)
+    return effective.to(weights.dtype), AttentionIdentifiability(
+        count, rank, count - rank, null_fraction.to(weights.dtype)
+    )
 
 
 def _column_space_basis(

@@ -112,8 +112,8 @@ def names_in_use(device: torch.device | str, dtype: torch.dtype = torch.float32)
 
 
 def _named(kernels: tuple[Kernel, ...], device: torch.device, dtype: torch.dtype) -> list[str]:
-    found = kernels if _enabled.get() else ()
-    return [f"{kernel.name} ({kernel.limits})" for kernel in found if kernel.available(device, dtype)]
+    candidates = kernels if _enabled.get() else ()
+    return [f"{kernel.name} ({kernel.limits})" for kernel in candidates if kernel.available(device, dtype)]
 
 
 @constant_in_graphs
