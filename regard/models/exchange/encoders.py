@@ -16,6 +16,7 @@ from regard.models.exchange.hf_config import HFConfig
 from regard.models.exchange.hf_family import HFModelFamily
 from regard.models.exchange.weight_mapping import ModuleMapping, WeightMapping, map_modules, map_weights
 from regard.models.heads import Pooler
+from regard.models.span_heads import SpanHead
 
 POOLER_MODULES = {"heads.pooler.dense": "pooler.dense"}
 POOLER_WEIGHT = "pooler.dense.weight"
@@ -90,6 +91,8 @@ class HFEncoderFamily(HFModelFamily):
                 raise InputError(
                     f'model.pooler = "{model.config.pooler}": {self.name} has only "{self.pooler_activation}"'
                 )
+        if "span" in model.heads and not isinstance(model.heads["span"], SpanHead):
+            raise InputError(f'task.pooling = "attention": {self.name} has only "none" under a head for questions')
         return super().to_hf_config(model)
 
     def weight_mappings(self, model: TransformerEncoder) -> list[WeightMapping]:
