@@ -188,12 +188,22 @@ class QuestionAnsweringTask(LabelledTask):
         length = max_length or min(self.config.length, model.config.n_positions)
         return QuestionAnsweringPredictor(model, self._window_encoder(length), device)
 
-    def answer_options(self, **options: Any) -> AnswerOptions:
-        """Return the options of answering: those given, which are not None, and else those of the model."""
+    def answer_options(
+        self,
+        *,
+        n_best: int = 1,
+        no_answer: bool | None = None,
+        threshold: float | None = None,
+        max_answer_length: int | None = None,
+    ) -> AnswerOptions:
+        """Return the options of answering; in place of None, those of the model."""
         config = self.config
-        own = {"max_answer_length": config.max_answer_length, "threshold": config.threshold}
-        given = {name: value for name, value in options.items() if value is not None}
-        return AnswerOptions(**{**own, "no_answer": self.has_no_answer, **given})
+        return AnswerOptions(
+            n_best=n_best,
+            no_answer=self.has_no_answer if no_answer is None else no_answer,
+            threshold=config.threshold if threshold is None else threshold,
+            max_answer_length=config.max_answer_length if max_answer_length is None else max_answer_length,
+        )
 
     def compute_validation_metrics(
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
