@@ -130,7 +130,7 @@ class Classifier(TextEncoder):
             return task.labels.scale.unstandardise(outputs) if is_regression else outputs
 
         with torch.inference_mode():
-            hidden = network(rows)
+            hidden = network.features(rows)
             outputs = head(hidden)[0, 0]
             text_mask = (rows.segment == 1)[:, None]
             weights = pooler.pooling.token_weights(hidden, rows, text_mask)[0]

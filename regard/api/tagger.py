@@ -133,7 +133,7 @@ class Tagger(TextEncoder):
             return logits
 
         with torch.inference_mode():
-            predicted: Int[Tensor, " O"] = head(self.network(rows))[0].argmax(-1)
+            predicted: Int[Tensor, " O"] = head(self.network.features(rows))[0].argmax(-1)
         labels = [self.task.labels.names[label] for label in predicted.tolist()]
         return replace(
             target,

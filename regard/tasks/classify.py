@@ -29,6 +29,7 @@ from regard.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman
 from regard.models.config import EncoderModelConfig
 from regard.models.heads import Pooler, make_text_mask
 from regard.models.interfaces import EncoderModel
+from regard.models.layer_combination import LayerChoice
 from regard.nn import IGNORE, Linear, Loss, redundancy_penalty
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
@@ -54,12 +55,14 @@ TextPair = tuple[str, str]
 class ClassifyConfig:
     """The recipe's ``[task]`` table; `class_weights` is equal, balanced, or as in ``"yes=2,no=1"``.
 
+    `layers` are the layers that are pooled: the last one, or a combination (models/layer_combination.py).
     With attention as `pooling`, several `hops` look at a text side by side, and `penalty` is what it costs where they
     look at the same tokens (Lin et al. 2017).
     """
 
     name: Literal["classify"] = "classify"
     kind: Literal["classes", "score"] = "classes"
+    layers: LayerChoice = "last"
     pooling: Literal["cls", "mean", "attention", "max", "last"] = "cls"
     hops: int = 1
     penalty: float = 0.0
@@ -146,8 +149,9 @@ class ClassificationTask(LabelledTask):
 
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
         n_outputs = 1 if self.config.kind == "score" else len(self.labels)
-        pooler = Pooler(config, self.config.pooling, self.config.hops)
-        return {"pooler": pooler, "label": Linear(config.d_model, n_outputs)}
+        combination, width = self.build_layer_combination(config)
+        pooler = Pooler(config, self.config.pooling, self.config.hops, width)
+        return {**combination, "pooler": pooler, "label": Linear(config.d_model, n_outputs)}
 
     @property
     def store_columns(self) -> tuple[ColumnSpec, ...]:
@@ -178,7 +182,7 @@ class ClassificationTask(LabelledTask):
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
         """Return weighted cross-entropy, or squared error of the standardised score, plus the penalty of hops."""
-        hidden = model(batch.rows)
+        hidden = model.features(batch.rows)
         outputs = self.compute_logits(model, hidden, batch.rows, batch.labels.shape[1])
         loss = (self._classification_loss if self.config.kind == "classes" else self._regression_loss)(
             outputs, batch.labels

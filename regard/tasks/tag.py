@@ -29,6 +29,7 @@ from regard.metrics import accuracy, entity_scores
 from regard.models.config import EncoderModelConfig
 from regard.models.heads import TokenClassificationHead
 from regard.models.interfaces import EncoderModel
+from regard.models.layer_combination import LayerChoice
 from regard.nn import IGNORE, Loss, cross_entropy
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
@@ -49,9 +50,10 @@ from regard.text.words import WordSplitter, find_words
 
 @dataclass(frozen=True, kw_only=True)
 class TagConfig:
-    """The recipe's ``[task]`` table."""
+    """The recipe's ``[task]`` table; `layers` are those that are read (models/layer_combination.py)."""
 
     name: Literal["tag"] = "tag"
+    layers: LayerChoice = "last"
     length: int = 512
 
     def __post_init__(self) -> None:
@@ -127,7 +129,8 @@ class TaggingTask(LabelledTask):
         )
 
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
-        return {"tags": TokenClassificationHead(config, len(self.labels))}
+        combination, width = self.build_layer_combination(config)
+        return {**combination, "tags": TokenClassificationHead(config, len(self.labels), width)}
 
     @property
     def store_columns(self) -> tuple[ColumnSpec, ...]:
@@ -167,7 +170,7 @@ class TaggingTask(LabelledTask):
         return EncoderBatch(rows, labels, n_words, int((rows.segment > 0).sum()))
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
-        return cross_entropy(model.heads["tags"](model(batch.rows)), batch.labels)
+        return cross_entropy(model.heads["tags"](model.features(batch.rows)), batch.labels)
 
     def compute_validation_metrics(
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device

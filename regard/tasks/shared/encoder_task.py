@@ -28,6 +28,7 @@ from regard.models.architectures import ENCODER_MODELS
 from regard.models.config import EncoderModelConfig
 from regard.models.exchange import HFCheckpoint
 from regard.models.interfaces import EncoderModel
+from regard.models.layer_combination import COMBINATION_NAME, build_layer_combination
 from regard.progress import warn
 from regard.tasks.shared.labels import Labels
 from regard.tasks.shared.single_tokenizer import SingleTokenizerTask
@@ -44,6 +45,9 @@ INPUT_LENGTHS = range(16, 1 << 15)
 
 MIN_EXAMPLES_FOR_LABEL_WARNING = 20
 """Examples from which on labels that are hardly ever the same look like another column."""
+
+FROZEN_ENCODER_RATE = 1e-3
+"""The learning rate of heads on a frozen encoder."""
 
 REQUIRED_ROLES = ("pad", "cls", "sep")
 
@@ -102,7 +106,7 @@ class EncoderTask(SingleTokenizerTask):
         self,
         model: EncoderModel,
         inputs: Sequence[EncodedInput],
-        readout: Callable[[Float[Tensor, "B T D"], SegmentedRows], Float[Tensor, "B _"]],
+        readout: Callable[[Float[Tensor, "B T W"], SegmentedRows], Float[Tensor, "B _"]],
         device: torch.device,
     ) -> Iterator[tuple[int, Tensor]]:
         """Yield the index and the readout of each input, computed in batches of similar length, one input per row."""
@@ -110,7 +114,7 @@ class EncoderTask(SingleTokenizerTask):
         def one(chosen: list[int]) -> Tensor:
             rows = inputs_to_rows([inputs[i] for i in chosen], self.template.pad_id).to(device)
             with torch.inference_mode():
-                return readout(compute_hidden_states(model, rows), rows).cpu()
+                return readout(compute_features(model, rows), rows).cpu()
 
         for chosen, results in map_batches_in_threads(
             one, make_inference_batches([len(each.ids) for each in inputs], device), device
@@ -122,10 +126,16 @@ class LabelledTask(EncoderTask):
     """A task that learns labels: few examples, or as many as somebody could label."""
 
     has_perplexity = False
+    has_fixed_inputs = True
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
         return fine_tuning_defaults(scale)
+
+    def build_layer_combination(self, config: EncoderModelConfig) -> tuple[dict[str, nn.Module], int]:
+        """Return the module that combines ``task.layers``, if it is not the last alone, and the width of the result."""
+        combination = build_layer_combination(self.config.layers, config)
+        return ({}, config.d_model) if combination is None else ({COMBINATION_NAME: combination}, combination.width)
 
     @classmethod
     def load(cls, config: Any, tokenizer_config: TokenizerConfig, directory: Path) -> LabelledTask:
@@ -190,10 +200,10 @@ def unpad_rows(rows: SegmentedRows) -> tuple[SegmentedRows, list[int]]:
     return SegmentedRows(ids, number[None], position, part), lengths.tolist()
 
 
-def compute_hidden_states(model: EncoderModel, rows: SegmentedRows) -> Float[Tensor, "B T D"]:
-    """Return the hidden states of texts of one row each; on a CPU padding is not computed."""
+def compute_features(model: EncoderModel, rows: SegmentedRows) -> Float[Tensor, "B T W"]:
+    """Return what the heads read of texts of one row each; on a CPU padding is not computed."""
     cpu = rows.ids.device.type == "cpu"
-    hidden: Tensor = model(*unpad_rows(rows)) if cpu else model(rows)
+    hidden = model.features(*unpad_rows(rows)) if cpu else model.features(rows)
     if not cpu:
         return hidden
     padded = hidden.new_zeros(*rows.ids.shape, hidden.shape[-1])
@@ -223,12 +233,13 @@ def input_entries(inputs: Sequence[EncodedInput]) -> list[list[Any]]:
 def fine_tuning_defaults(scale: TrainingScale) -> dict[str, Any]:
     """Return training defaults: few epochs at a low rate from a pre-trained model, many from scratch.
 
-    About 32 texts a step; narrow models bear higher rates, and small data needs more passes to be stable.
+    About 32 texts a step; narrow models bear higher rates, and small data needs more passes to be stable. Heads on a
+    frozen encoder bear the rate of a model from scratch, and need as many passes.
     """
     mean = scale.n_tokens / max(1, scale.n_examples)
     batch_tokens = 512 * max(1, round(32 * mean / 512))
-    epochs, rate = 20, min(1e-3, 0.1 / scale.d_model)
-    if scale.is_finetuning:
+    epochs, rate = 20, FROZEN_ENCODER_RATE if scale.is_frozen else min(1e-3, 0.1 / scale.d_model)
+    if scale.is_finetuning and not scale.is_frozen:
         epochs, rate = 10 if scale.n_examples < 10_000 else 4, 0.023 / scale.d_model
     return {
         "batch_tokens": batch_tokens,
