@@ -26,16 +26,15 @@ from regard.data.packing import concatenate_ranges
 from regard.data.store import TokenStore
 from regard.models.interfaces import EncoderModel
 from regard.models.layer_combination import COMBINATION_NAME
-from regard.progress import track
-from regard.runs.device import available_memory
-from regard.tasks.shared.encoder_task import (
-    EncoderTask,
+from regard.predict.encoder_inference import (
     inputs_to_rows,
     make_inference_batches,
     map_batches_in_threads,
-    read_stored_inputs,
     unpad_rows,
 )
+from regard.progress import track
+from regard.runs.device import available_memory
+from regard.tasks.shared.encoder_task import EncoderTask, read_stored_inputs
 from regard.training.prepare import PreparedRun
 
 MEMORY_FRACTION = 0.5
