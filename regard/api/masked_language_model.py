@@ -94,7 +94,7 @@ class MaskedLanguageModel(TextEncoder):
             yield self.predictor.fill(text, k) if text.strip() else []
 
     @overload
-    def next_sentence(self, text: str, pair: str) -> NextSentencePrediction: ...  # type: ignore[overload-overlap]
+    def next_sentence(self, text: str, pair: str) -> NextSentencePrediction: ...
 
     @overload
     def next_sentence(self, text: Sequence[TextPair]) -> list[NextSentencePrediction]: ...

@@ -1,8 +1,8 @@
 """Next-sentence prediction by a pre-trained encoder: the probability that one text follows another.
 
-The input is ``[CLS] A [SEP] B [SEP]``, and the head reads the pooled [CLS] (Devlin et al. 2019, 3.1); its first logit is
-for "B follows A". Of a pair longer than the model, the end of A and the beginning of B are read: they meet there. The
-API calls `NextSentencePredictor`; tasks/pretrain.py trains the head.
+The input is ``[CLS] A [SEP] B [SEP]``, and the head reads the pooled [CLS] (Devlin et al. 2019, 3.1); its first logit
+is for "B follows A". Of a pair longer than the model, the end of A and the beginning of B are read: they meet there.
+The API calls `NextSentencePredictor`; tasks/pretrain.py trains the head.
 """
 
 from __future__ import annotations

@@ -83,7 +83,6 @@ class TrainingPlan:
             lines.append("           (config.toml in the run directory holds the whole recipe)")
         return lines
 
-
     def _describe_frozen_parameters(self) -> str:
         n_trained = self.n_parameters - self.n_frozen_parameters
         return f": {n_trained:,} trained, {self.n_frozen_parameters:,} frozen" if self.n_frozen_parameters else ""
