@@ -93,7 +93,7 @@ def test_loss_is_the_squared_error_at_scored_words(tmp_path: Path) -> None:
         for word, position in window.word_positions:
             label = labels.split("\n")[word]
             total += 0.0 if label == "_" else (float(outputs[position]) - (float(label) - 3.0) / 20.0) ** 2
-    assert float(loss.total) == pytest.approx(total, rel=1e-5)
+    assert float(loss.nll) == pytest.approx(total, rel=1e-5)
     assert int(loss.n_tokens) == 4
 
 
