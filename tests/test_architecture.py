@@ -95,12 +95,12 @@ LOOK_RANK = {"compute": 0, "views": 1, "render": 2, "corpus": 3, "inspection": 3
     "path", sorted((PACKAGE / "look").rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
 )
 def test_imports_inside_look_point_one_way(path: Path) -> None:
-    room = path.relative_to(PACKAGE / "look").parts[0].removesuffix(".py")
+    package = path.relative_to(PACKAGE / "look").parts[0].removesuffix(".py")
     for line, module in imports(path):
         names = module.split(".")
-        if names[:2] != ["regard", "look"] or len(names) < 3 or room not in LOOK_RANK or names[2] == room:
+        if names[:2] != ["regard", "look"] or len(names) < 3 or package not in LOOK_RANK or names[2] == package:
             continue
-        assert LOOK_RANK[names[2]] < LOOK_RANK[room], f"{path}:{line}: look/{room} imports look/{names[2]}"
+        assert LOOK_RANK[names[2]] < LOOK_RANK[package], f"{path}:{line}: look/{package} imports look/{names[2]}"
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "text").rglob("*.py")), ids=lambda path: path.name)

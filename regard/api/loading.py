@@ -46,4 +46,5 @@ def load(path: str | Path, *, device: str = "auto") -> LoadedModel:
         >>> model.translate("I am good")[0].text
     """
     config, task, network = open_model(Path(path))
+    assert config.task.name in MODEL_CLASSES, f"the task '{config.task.name}' needs a line in MODEL_CLASSES"
     return MODEL_CLASSES[config.task.name](Path(path), config, task, network, select_device(device))

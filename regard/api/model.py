@@ -71,8 +71,8 @@ class Model(ABC):
 
         model: Model = load(path, device=device)
         if not isinstance(model, cls):
-            found = type(model).__name__
-            raise InputError(f"{path}: a {found}, not a {cls.__name__}; load it with regard.{found}.load")
+            class_name = type(model).__name__
+            raise InputError(f"{path}: a {class_name}, not a {cls.__name__}; load it with regard.{class_name}.load")
         return model
 
     def __repr__(self) -> str:

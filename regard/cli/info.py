@@ -50,10 +50,10 @@ def _format_curve(curve: dict[str, Any]) -> str:
 def draw_sparkline(values: Sequence[float]) -> str:
     """Return the values as a row of bars, from the lowest to the highest."""
     stride = -(-len(values) // MAX_SPARKLINE_POINTS)
-    shown = values[::-1][::stride][::-1]
-    low, high = min(shown), max(shown)
+    sampled = values[::-1][::stride][::-1]
+    low, high = min(sampled), max(sampled)
     scale = (len(SPARKLINE_LEVELS) - 1) / (high - low) if high > low else 0.0
-    return "".join(SPARKLINE_LEVELS[round((value - low) * scale)] for value in shown)
+    return "".join(SPARKLINE_LEVELS[round((value - low) * scale)] for value in sampled)
 
 
 def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

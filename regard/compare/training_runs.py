@@ -73,10 +73,10 @@ def train_model(name: str, recipe: config.Tables, folder: Path, device: str) -> 
     run = api.train(recipe_path, out=out, device=device, resume=RunDirectory(out).exists())
     plan = make_plan(run.prepared)
     progress = run.trainer.progress
-    with progress_bar(f"training {name}: steps", plan.steps) as shown:
-        shown.advance(progress.step)
+    with progress_bar(f"training {name}: steps", plan.steps) as bar:
+        bar.advance(progress.step)
         for event in run:
-            shown.advance(event.step - shown.n_done)
+            bar.advance(event.step - bar.n_done)
             if event.kind == "interrupted":
                 raise KeyboardInterrupt
     return TrainedModel(

@@ -269,11 +269,11 @@ class PretrainingTask(EncoderTask):
         return found | ({"next_accuracy": sums["following"] / sums["texts"]} if told_apart else {})
 
     def make_predictor(self, model: EncoderModel, device: torch.device) -> MaskFiller:
-        """Return what predicts masked words with a trained model."""
+        """Return the predictor that predicts masked words with a trained model."""
         return MaskFiller(model, self.tokenizer, device)
 
     def make_next_sentence_predictor(self, model: EncoderModel, device: torch.device) -> NextSentencePredictor:
-        """Return what predicts next sentences with a trained model."""
+        """Return the predictor of next sentences of a trained model."""
         return NextSentencePredictor(model, self.tokenizer, device)
 
     @torch.inference_mode()

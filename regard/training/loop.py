@@ -3,6 +3,7 @@
     until the last step:
         batch -> loss -> gradient -> optimiser                   (step.py)
         at intervals: log, validate, keep the best weights, save (validation.py, checkpoint.py)
+        early stopping: no better score in `train.patience` validations
     average the last snapshots, keep the better weights
 
 `train` yields events while it runs; the command line displays them, the API passes them on. `log.jsonl` is a function
@@ -241,6 +242,7 @@ class Trainer:
         return better
 
     def _should_stop_early(self) -> bool:
+        """Tell whether the last `train.patience` validations brought no better score (early stopping)."""
         return bool(self.config.patience) and self.progress.stale >= self.config.patience
 
     def _finish(self) -> Iterator[TrainingEvent]:

@@ -103,8 +103,8 @@ def autodiff_pushforward(look_target: LookTarget, stack: str) -> Pushforward:
             return moved.square().sum(-1)
 
         with freeze_parameters(look_target.model), torch.enable_grad():
-            found: Tensor = vmap(one)(dict(tangents))
-        return found
+            squared_norms: Tensor = vmap(one)(dict(tangents))
+        return squared_norms
 
     return push
 
@@ -326,9 +326,9 @@ def _token_jacobians(
 
     def run(change: Float[Tensor, " D"]) -> list[Tensor]:
         values = {name: activations[name] + change if name in input_taps else activations[name] for name in places}
-        with record(look_target.model, *output_taps) as found, override_taps(look_target.model, values):
+        with record(look_target.model, *output_taps) as recorded, override_taps(look_target.model, values):
             look_target.run_layers()
-        return [_flatten_heads(found[name]) for name in output_taps]
+        return [_flatten_heads(recorded[name]) for name in output_taps]
 
     width, like = activations[input_taps[0]].shape[-1], activations[input_taps[0]]
 

@@ -188,9 +188,9 @@ def diverging_colormap() -> Any:
 
 def _draw_panel(axes: Any, panel: CurvePanel, names: Sequence[str]) -> None:
     for name, (x, y, low, high) in panel.curves.items():
-        place = names.index(name)
-        colour, marker = LINE_STYLES[place % len(LINE_STYLES)]
-        size = max(3.5, 8 - 1.5 * place)  # coinciding markers stay visible, one inside another
+        index = names.index(name)
+        colour, marker = LINE_STYLES[index % len(LINE_STYLES)]
+        size = max(3.5, 8 - 1.5 * index)  # coinciding markers stay visible, one inside another
         axes.plot(x, y, color=colour, marker=marker, markersize=size, markeredgecolor="white", label=name)
         if len(low):
             axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)

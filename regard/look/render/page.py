@@ -57,9 +57,9 @@ class Quantizer:
     @staticmethod
     def fit(numbers: Iterable[NumberArray], bits: int = 8) -> Quantizer:
         """Return the finest quantiser whose range covers all these values."""
-        found = [_finite_values(some) for some in numbers]
-        low = max(0.0, *(-float(some.min(initial=0.0)) for some in found))
-        high = max(0.0, *(float(some.max(initial=0.0)) for some in found))
+        finite_values = [_finite_values(some) for some in numbers]
+        low = max(0.0, *(-float(some.min(initial=0.0)) for some in finite_values))
+        high = max(0.0, *(float(some.max(initial=0.0)) for some in finite_values))
         limit = max(low, high) or 1.0
         below, above = math.sqrt(low / limit), math.sqrt(high / limit)
         levels = int(
@@ -104,7 +104,7 @@ def render_page(view_data: ViewData) -> str:
         ),  # otherwise a token could close the script element
     }
     parts["bytes"] = str(len(template) + sum(len(part.encode()) for part in parts.values()))
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
 def render_iframe(view_data: ViewData) -> str:

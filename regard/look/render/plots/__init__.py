@@ -48,11 +48,11 @@ def plot_view(view_data: ViewData, path: Path) -> Path:
     )
     width = max(sum(panel.width for panel in row) for row in rows)
     heights = [max(panel.height for panel in row) for row in rows]
-    said = build_caption(view_data.about, width)
-    figure = new_figure(width, sum(heights) + CAPTION_LINE_HEIGHT * len(said))
+    caption = build_caption(view_data.about, width)
+    figure = new_figure(width, sum(heights) + CAPTION_LINE_HEIGHT * len(caption))
     with _figure_style():
-        if said:
-            figure.suptitle("\n".join(said), x=0.1 / width, ha="left", fontsize=9)
+        if caption:
+            figure.suptitle("\n".join(caption), x=0.1 / width, ha="left", fontsize=9)
         parts = figure.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, row in zip(parts, rows, strict=True):
             _draw_row(part, row, width, view_data)
@@ -69,8 +69,8 @@ def _arrange_rows(panels: Sequence[ArrayPanel]) -> list[list[ArrayPanel]]:
     """Arrange panels of one kind in rows, as far as they fit."""
     rows: list[list[ArrayPanel]] = []
     for panel in panels:
-        room = MAX_ROW_WIDTH - sum(other.width for other in rows[-1]) if rows else 0.0
-        if panel.width <= room and rows[-1][0].array.kind == panel.array.kind:
+        free_width = MAX_ROW_WIDTH - sum(other.width for other in rows[-1]) if rows else 0.0
+        if panel.width <= free_width and rows[-1][0].array.kind == panel.array.kind:
             rows[-1].append(panel)
         else:
             rows.append([panel])
@@ -82,10 +82,10 @@ def _draw_row(subfigure: Any, row: Sequence[ArrayPanel], width: float, view_data
     rest = width - sum(panel.width for panel in row) + 0.01
     cells = subfigure.subfigures(1, len(row) + 1, width_ratios=[*(panel.width for panel in row), rest])
     headings = [panel_heading(panel.array, panel.width) for panel in row]
-    n_lines = max(said.count("\n") for said in headings)
-    for cell, panel, said in zip(cells, row, headings, strict=False):
+    n_lines = max(heading.count("\n") for heading in headings)
+    for cell, panel, heading in zip(cells, row, headings, strict=False):
         cell.suptitle(
-            said + "\n" * (n_lines - said.count("\n")), fontsize=8
+            heading + "\n" * (n_lines - heading.count("\n")), fontsize=8
         )  # pad the headings so that panels begin at one height
         panel.draw(cell, view_data, panel.array)
 
