@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from regard.tasks.shared.embedder import Embedder, NamedVectors
+from regard.predict.embedding import Embedder, NamedVectors
 
 
 def embed_batch(embedder: Embedder, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:

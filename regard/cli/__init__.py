@@ -69,7 +69,7 @@ def _run_verb(verb: str, arguments: list[str], debug: bool) -> int:
 
     usage_error: Any = typer.BadParameter.__bases__[0]  # click's; newer releases of typer carry their own copy
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    name = f"{verb}_" if iskeyword(verb) or hasattr(builtins, verb) else verb
+    name = module_name(verb)
     module = importlib.import_module(f"regard.cli.{name}")
     # A "\b" line keeps typer from wrapping the indented examples into a paragraph.
     app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(
@@ -85,6 +85,11 @@ def _run_verb(verb: str, arguments: list[str], debug: bool) -> int:
         if debug:
             raise
         _exit_with_error(f"{error.format_message()} (see: regard {verb} --help)")
+
+
+def module_name(verb: str) -> str:
+    """Return the name of a verb's module and function, which is no keyword and no built-in function."""
+    return f"{verb}_" if iskeyword(verb) or hasattr(builtins, verb) else verb
 
 
 def _ignore_broken_pipe(command: Callable[..., None]) -> Callable[..., None]:
