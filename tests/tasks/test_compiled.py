@@ -39,6 +39,7 @@ tasks = [
     (TaggingTask(TagConfig(), words, labels), tagged),
     (QuestionAnsweringTask(QuestionAnsweringConfig(), words, labels), asked),
     (QuestionAnsweringTask(QuestionAnsweringConfig(pooling="attention"), words, labels), asked),
+    (TaggingTask(TagConfig(layers="mix"), words, labels), tagged),
 ]
 tasks.append((writer(LETTERS), [DocumentChunk(text) for text, in plain]))
 for number, (task, examples) in enumerate(tasks):
@@ -64,4 +65,4 @@ def test_every_step_is_one_graph() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, env={"PYTHONPATH": ":".join(path)}
     )
-    assert ended.stdout.splitlines() == [f"compiled {n}" for n in range(9)], ended.stderr[-2000:]
+    assert ended.stdout.splitlines() == [f"compiled {n}" for n in range(10)], ended.stderr[-2000:]
