@@ -1,6 +1,6 @@
 """Classification of texts and of pairs of texts, into classes, or regression of a score.
 
-The pooled vector of a text ([CLS], mean, or attention over its tokens) goes through one layer and gets a logit for each
+The pooled vector of a text ([CLS], mean, attention over its tokens, or over words and sentences) goes through one layer and gets a logit for each
 class, or one standardised score. A text longer than the model is split into overlapping windows: each is an example in
 training; at inference their outputs are averaged, weighted by their number of tokens.
 """
@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.config import Table
 from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example
@@ -27,7 +28,14 @@ from regard.data.store import TokenStore
 from regard.errors import ConfigError, DataError, InputError
 from regard.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman
 from regard.models.config import EncoderModelConfig
-from regard.models.heads import Pooler, make_text_mask
+from regard.models.heads import (
+    LEARNED_POOLINGS,
+    AttentionPoolingConfig,
+    Pooler,
+    PoolingQuery,
+    PoolingScore,
+    make_text_mask,
+)
 from regard.models.interfaces import EncoderModel
 from regard.nn import IGNORE, Linear, Loss, redundancy_penalty
 from regard.tasks.shared.encoder_task import (
@@ -42,9 +50,12 @@ from regard.tasks.shared.labels import Labels
 from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
 from regard.text.labelled import LabelledExample, labelled_paths, read_labelled_examples
+from regard.text.sentence_boundaries import find_closing_tokens
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate, split_into_windows
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
+
+HIERARCHICAL = "hierarchical"
 
 TextPair = tuple[str, str]
 """A text and the one it is paired with, or the empty text."""
@@ -55,12 +66,18 @@ class ClassifyConfig:
     """The recipe's ``[task]`` table; `class_weights` is equal, balanced, or as in ``"yes=2,no=1"``.
 
     With attention as `pooling`, several `hops` look at a text side by side, and `penalty` is what it costs where they
-    look at the same tokens (Lin et al. 2017).
+    look at the same tokens (Lin et al. 2017). `query` is trained or fixed to ones, `score` compares it with the keys
+    ("additive" has the tanh layer of Yang et al. 2016 and Lin et al. 2017), and with `project` keys and values are
+    linear projections of the hidden states. Hierarchical pooling attends to the words of each sentence, then to the
+    sentences of a text (Yang et al. 2016).
     """
 
     name: Literal["classify"] = "classify"
     kind: Literal["classes", "score"] = "classes"
-    pooling: Literal["cls", "mean", "attention", "max", "last"] = "cls"
+    pooling: Literal["cls", "mean", "attention", "hierarchical", "max", "last"] = "cls"
+    query: PoolingQuery = "learned"
+    score: PoolingScore = "scaled"
+    project: bool = False
     hops: int = 1
     penalty: float = 0.0
     length: int = 512
@@ -74,6 +91,17 @@ class ClassifyConfig:
             raise ConfigError(f"task.penalty = {self.penalty}; expected 0 (off) or more")
         if self.pooling != "attention" and (self.hops > 1 or self.penalty):
             raise ConfigError(f'task.hops and task.penalty go with task.pooling = "attention", not "{self.pooling}"')
+        is_plain = (self.query, self.score, self.project) == ("learned", "scaled", False)
+        if self.pooling not in LEARNED_POOLINGS and not is_plain:
+            kinds = " or ".join(f'"{kind}"' for kind in LEARNED_POOLINGS)
+            raise ConfigError(
+                f'task.query, task.score and task.project go with task.pooling = {kinds}, not "{self.pooling}"'
+            )
+
+    @property
+    def attention(self) -> AttentionPoolingConfig:
+        """The attention of the pooling."""
+        return AttentionPoolingConfig(n_hops=self.hops, query=self.query, score=self.score, project=self.project)
 
 
 @dataclass(frozen=True)
@@ -124,6 +152,10 @@ class ClassificationTask(LabelledTask):
         return ValidationMetric("accuracy", "accuracy", higher_is_better=True)
 
     @classmethod
+    def packs_texts(cls, task_table: Table) -> bool:
+        return task_table.get("pooling") != HIERARCHICAL
+
+    @classmethod
     def make_reader(cls, config: ClassifyConfig, data: DataConfig) -> LabelledReader:
         return LabelledReader()
 
@@ -146,7 +178,11 @@ class ClassificationTask(LabelledTask):
 
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
         n_outputs = 1 if self.config.kind == "score" else len(self.labels)
-        pooler = Pooler(config, self.config.pooling, self.config.hops)
+        hierarchical = self.config.pooling == HIERARCHICAL
+        if hierarchical and config.d_model % 2:
+            raise ConfigError(f"model.d_model = {config.d_model} is odd; hierarchical pooling needs an even width")
+        closing = find_closing_tokens(self.tokenizer) if hierarchical else ()
+        pooler = Pooler(config, self.config.pooling, self.config.attention, closing)
         return {"pooler": pooler, "label": Linear(config.d_model, n_outputs)}
 
     @property

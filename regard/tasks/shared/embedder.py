@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.data.batches import SegmentedRows
 from regard.errors import InputError, did_you_mean
-from regard.models.heads import POOLINGS, Pooler, Pooling, make_text_mask
+from regard.models.heads import LEARNED_POOLINGS, POOLINGS, Pooler, Pooling, make_text_mask
 from regard.models.interfaces import EncoderModel
 from regard.tasks.shared.encoder_task import (
     EncoderTask,
@@ -82,16 +82,16 @@ def _resolve_layer(layer: int, n_layers: int) -> int:
 def _check_pooling(model: EncoderModel, name: str) -> str:
     if name not in POOLINGS:
         raise InputError(f"no pooling is called '{name}'; {did_you_mean(name, POOLINGS)}")
-    if name == "attention" and _find_learned_pooling(model) is None:
-        others = ", ".join(other for other in POOLINGS if other != name)
+    if name in LEARNED_POOLINGS and _find_learned_pooling(model, name) is None:
+        others = ", ".join(other for other in POOLINGS if other not in LEARNED_POOLINGS)
         raise InputError(f"this model has learned no attention over the tokens of a text; accepted: {others}")
     return name
 
 
-def _find_learned_pooling(model: EncoderModel) -> Pooling | None:
-    """Return the learned attention pooling of a model, or None."""
+def _find_learned_pooling(model: EncoderModel, kind: str) -> Pooling | None:
+    """Return the learned attention pooling of a model if it is of this kind, or None."""
     pooler = dict(model.heads).get("pooler")
-    return pooler.pooling if isinstance(pooler, Pooler) and pooler.pooling.kind == "attention" else None
+    return pooler.pooling if isinstance(pooler, Pooler) and pooler.pooling.kind == kind else None
 
 
 class NamedVectors(NamedTuple):
@@ -122,7 +122,7 @@ class Embedder:
     def __init__(self, task: EncoderTask, model: EncoderModel, options: EmbeddingOptions, device: torch.device) -> None:
         self.task, self.model, self.options, self.device = task, model, options, device
         self.max_tokens = options.max_length - task.template.n_special_tokens(is_pair=False)
-        learned = _find_learned_pooling(model) if options.pooling == "attention" else None
+        learned = _find_learned_pooling(model, options.pooling) if options.pooling in LEARNED_POOLINGS else None
         self.pooling = learned or Pooling(options.pooling, model.config.d_model)
 
     def embed_texts(self, texts: Sequence[str]) -> VectorArray:
@@ -156,6 +156,8 @@ class Embedder:
         """Return the hidden states of a text that fits the model and the weights that pool them."""
         if self.options.pooling == "max":
             raise InputError("a vector of largest values is no sum over tokens, so there is no evidence to show")
+        if self.options.pooling == "hierarchical":
+            raise InputError("a vector of sentences is no sum over tokens, so there is no evidence; add --pooling mean")
         ids = self.task.tokenizer.encode(text)
         check_fits(len(ids), self.max_tokens)
         framed = self.task.template.wrap(ids)
