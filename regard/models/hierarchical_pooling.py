@@ -9,6 +9,7 @@ sentence. Sentences are told apart by tokens (text/sentence_boundaries.py). mode
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -109,8 +110,11 @@ class HierarchicalPooling(nn.Module):
         return by_text @ (words[:, None] * layout.tokens)
 
     def _encode_sentences(self, vectors: Float[Tensor, "B M D"], layout: SentenceLayout) -> Float[Tensor, "BS N D"]:
-        """Return the encoded sentences of each text, which has a row of its own."""
+        """Return the encoded sentences of each text, which has a row of its own; in the precision of the weights."""
         rows = torch.arange(len(vectors), device=vectors.device)[:, None, None]
         by_text = vectors[rows, layout.index] * layout.mask[..., None]  # (B, S, N, D)
-        encoded: Tensor = self.sentence_encoder(by_text.flatten(0, 1), layout.mask.sum(-1).flatten())
+        with nullcontext() if vectors.is_meta else torch.autocast(vectors.device.type, enabled=False):
+            encoded: Tensor = self.sentence_encoder(
+                by_text.flatten(0, 1).to(self.words.query.dtype), layout.mask.sum(-1).flatten()
+            )
         return encoded

@@ -157,7 +157,7 @@ class Embedder:
         if self.options.pooling == "max":
             raise InputError("a vector of largest values is no sum over tokens, so there is no evidence to show")
         if self.options.pooling == "hierarchical":
-            raise InputError("a vector of sentences is no sum over tokens, so there is no evidence; add --pooling mean")
+            raise InputError("a vector of sentences is no sum over tokens, so there is no evidence to show")
         ids = self.task.tokenizer.encode(text)
         check_fits(len(ids), self.max_tokens)
         framed = self.task.template.wrap(ids)
