@@ -146,7 +146,8 @@ class TransformerConfig(ModelConfig):
             raise ConfigError(f"model.sinusoid_base = {self.sinusoid_base}; expected more than 1")
         if self.sinusoid_base != SINUSOID_BASE and not self.has_sinusoids:
             raise ConfigError(
-                f"model.sinusoid_base goes with sinusoidal or rotary positions, not model.positions = '{self.positions}'"
+                "model.sinusoid_base goes with sinusoidal or rotary positions, "
+                f"not model.positions = '{self.positions}'"
             )
 
     @property

@@ -26,12 +26,12 @@ PLANNED_SENTENCE_LENGTH = 16
 class SentenceLayout(NamedTuple):
     """The M sentences of a row in order, and the N sentences of each of its S texts.
 
-    `tokens` are the tokens of each sentence, `index` the sentences of each text among the M, and `mask` which of the N
-    there are.
+    `tokens` are the tokens of each sentence, `sentence_index` the sentences of each text among the M, and `mask` which
+    of the N there are.
     """
 
     tokens: Bool[Tensor, "B M T"]
-    index: Int[Tensor, "B S N"]
+    sentence_index: Int[Tensor, "B S N"]
     mask: Bool[Tensor, "B S N"]
 
 
@@ -57,12 +57,12 @@ def lay_out_sentences(rows: Rows, n_texts: int, closing: Bool[Tensor, " V"]) -> 
     return SentenceLayout(tokens, (first + place).clamp(max=tokens.shape[1] - 1), place < counts)
 
 
-def _count_up(count: int, like: Int[Tensor, "..."]) -> Int[Tensor, " N"]:
+def _count_up(count: int, like: Int[Tensor, ...]) -> Int[Tensor, " N"]:
     """Return the numbers from 1 in the type of another tensor."""
     return torch.arange(1, count + 1, dtype=like.dtype, device=like.device)
 
 
-def _largest(number: Int[Tensor, "..."], planned: int | None = None) -> int:
+def _largest(number: Int[Tensor, ...], planned: int | None = None) -> int:
     """Return the largest number, at least 1; on the meta device, which has no values, a typical one."""
     if number.is_meta:
         return planned or max(1, number.shape[-1] // PLANNED_SENTENCE_LENGTH)
@@ -106,13 +106,13 @@ class HierarchicalPooling(nn.Module):
         """Return the weight of each token in its sentence times that of the sentence in its text."""
         words, sentences = self.level_weights(hidden, layout)
         by_text = sentences.new_zeros(*sentences.shape[:2], layout.tokens.shape[1])  # (B, S, M)
-        by_text.scatter_add_(-1, layout.index, sentences)  # what is not there has the weight 0
+        by_text.scatter_add_(-1, layout.sentence_index, sentences)  # what is not there has the weight 0
         return by_text @ (words[:, None] * layout.tokens)
 
     def _encode_sentences(self, vectors: Float[Tensor, "B M D"], layout: SentenceLayout) -> Float[Tensor, "BS N D"]:
         """Return the encoded sentences of each text, which has a row of its own; in the precision of the weights."""
         rows = torch.arange(len(vectors), device=vectors.device)[:, None, None]
-        by_text = vectors[rows, layout.index] * layout.mask[..., None]  # (B, S, N, D)
+        by_text = vectors[rows, layout.sentence_index] * layout.mask[..., None]  # (B, S, N, D)
         with nullcontext() if vectors.is_meta else torch.autocast(vectors.device.type, enabled=False):
             encoded: Tensor = self.sentence_encoder(
                 by_text.flatten(0, 1).to(self.words.query.dtype), layout.mask.sum(-1).flatten()

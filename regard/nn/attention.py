@@ -2,9 +2,9 @@
 
 The mechanisms that preceded the Transformer: additive (Bahdanau et al. 2015), dot-product and bilinear scores (Luong
 et al. 2015), scaled dot product (Vaswani et al. 2017, eq. 1), pooling by learned queries (Yang et al. 2016, Lin et al.
-2017). A score function is a subclass of `Attention` with one to four methods. Weights always flow through the tap ``weights``.
-`RecurrentCrossAttention` is the cross-attention of a recurrent decoder; `InspectableAttention` is the interface that
-it shares with multi-head attention and that regard.look relies on.
+2017). A score function is a subclass of `Attention` with one to four methods. Weights always flow through the tap
+``weights``. `RecurrentCrossAttention` is the cross-attention of a recurrent decoder; `InspectableAttention` is the
+interface that it shares with multi-head attention and that regard.look relies on.
 """
 
 from __future__ import annotations
@@ -250,7 +250,8 @@ class AttentionPooling(nn.Module):
     @property
     def query_std(self) -> float:
         """The standard deviation of initial queries, with which scores of unit keys have a deviation near 1."""
-        return 1.0 if isinstance(self.scorer, ScaledDotAttention) else self.query.shape[-1] ** -0.5
+        width = self.query.shape[-1]
+        return 1.0 if isinstance(self.scorer, ScaledDotAttention) else float(width**-0.5)
 
     def hop_weights(self, key: Float[Tensor, "B T D"], mask: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S R T"]:
         """Return the weights of R hops over the tokens of each text, unseen by the tap; zeros for an empty text."""
@@ -264,7 +265,7 @@ class AttentionPooling(nn.Module):
         self, key: Float[Tensor, "B T D"], value: Float[Tensor, "B T Dv"], mask: Bool[Tensor, "B S T"]
     ) -> Float[Tensor, "B S R Ev"]:
         weights: Tensor = self.weights(self.hop_weights(key, mask))
-        pooled = weights.flatten(1, 2) @ self.value_projection(value)  # (B, S R, Ev)
+        pooled: Tensor = weights.flatten(1, 2) @ self.value_projection(value)  # (B, S R, Ev)
         return pooled.view(*weights.shape[:3], -1)
 
 

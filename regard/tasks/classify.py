@@ -1,8 +1,8 @@
 """Classification of texts and of pairs of texts, into classes, or regression of a score.
 
-The pooled vector of a text ([CLS], mean, attention over its tokens, or over words and sentences) goes through one layer and gets a logit for each
-class, or one standardised score. A text longer than the model is split into overlapping windows: each is an example in
-training; at inference their outputs are averaged, weighted by their number of tokens.
+The pooled vector of a text ([CLS], mean, attention over its tokens, or over words and sentences) goes through one
+layer and gets a logit for each class, or one standardised score. A text longer than the model is split into overlapping
+windows: each is an example in training; at inference their outputs are averaged, weighted by their number of tokens.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from regard.models.hierarchical_pooling import number_sentences
 from regard.nn import record, taps
 from regard.tasks.classify import ClassifyConfig
 from regard.text.sentence_boundaries import find_closing_tokens
-from regard.training.plan import make_plan
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
+from regard.training.plan import make_plan
 
 CLOSING = [False] * 8 + [True, True]
 """Of ten tokens the last two close a sentence."""
@@ -79,7 +79,9 @@ def test_end_marks_and_separators_close_a_sentence() -> None:
     texts = ["a cat . it ran ! why ?? well ... 3.5 x. #"] * 3
     tokenizer = train_tokenizer(texts, TokenizerConfig(kind="wordpiece", vocabulary=80), ENCODER_SPECIAL_TOKENS)
     closing = find_closing_tokens(tokenizer)
-    named = {token for token, closes in zip(tokenizer.display_tokens(range(len(tokenizer))), closing, strict=True) if closes}
+    named = {
+        token for token, closes in zip(tokenizer.display_tokens(range(len(tokenizer))), closing, strict=True) if closes
+    }
     assert {".", "!", "?", "[SEP]"} <= named
     assert not named & {"[CLS]", "[PAD]", "a", "3", "#", "cat"}
 
@@ -100,7 +102,9 @@ def attend(module: Any, vectors: Tensor, changes: dict[str, Any]) -> tuple[Tenso
     return weights, weights @ module.value_projection(vectors)
 
 
-def pooled_by_loops(pooling: Pooling, text: list[int], hidden: Tensor, changes: dict[str, Any]) -> tuple[Tensor, Tensor]:
+def pooled_by_loops(
+    pooling: Pooling, text: list[int], hidden: Tensor, changes: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
     """Return the weights of tokens and the vector of one text."""
     numbers, module = torch.tensor(sentence_numbers(text)), pooling.hierarchy
     parts = [attend(module.words, hidden[numbers == n], changes) for n in range(1, int(numbers.max()) + 1)]
@@ -217,7 +221,7 @@ def test_every_text_has_a_row_of_its_own_in_training(architecture: str, tmp_path
         low = prepared.task.compute_loss(prepared.model, batch)
     assert_close(low.total.float(), loss.total, rtol=0.05, atol=0.05)
     assert make_plan(prepared).flops > 0
-    with pytest.raises(ConfigError, match='but task.pooling = "hierarchical" has batches of many shapes; leave it out'):
+    with pytest.raises(ConfigError, match=r'but task\.pooling = "hierarchical" has batches of many'):
         ready({**tables(tmp_path, "transformer", 40), "train": {"compiled": True}}, tmp_path / "compiled")
 
 
@@ -243,7 +247,9 @@ def test_the_page_and_json_hold_both_levels(run_directory: Path, tmp_path: Path)
     seen = regard.load(run_directory, device="cpu").look(TEXT)
     seen.save(tmp_path / "look.json", "pooling")
     assert "2: xx kl ij ." in (tmp_path / "look.json").read_text()
-    assert {"sentences", "words", "weights"} <= set(json.dumps(json.loads((tmp_path / "look.json").read_text())).split('"'))
+    assert {"sentences", "words", "weights"} <= set(
+        json.dumps(json.loads((tmp_path / "look.json").read_text())).split('"')
+    )
     seen.save(tmp_path / "look.html")
     assert "2: xx kl ij ." in (tmp_path / "look.html").read_text()
 

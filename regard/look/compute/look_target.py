@@ -71,8 +71,8 @@ class LookTarget:
     vectors has no head. `predicted_ids` are the ids whose log-probability the views explain, one per output. There is
     an output per token of the last side, unless `output_labels` names others: then `output_token_weights` gives the
     weight of each token in them, and `output_side` is their side where there is one per word. `hops` are the weights
-    of attention pooling, if the model has it, and `levels` those of its two levels if it is hierarchical. With `is_regression`, the outputs themselves are explained instead of
-    log-probabilities.
+    of attention pooling, if the model has it, and `levels` those of its two levels if it is hierarchical. With
+    `is_regression`, the outputs themselves are explained instead of log-probabilities.
     """
 
     model: nn.Module

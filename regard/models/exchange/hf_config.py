@@ -121,7 +121,9 @@ def _check_built_in_values(config: TransformerConfig, family: str) -> None:
     """Refuse widths of heads and a base of sinusoids that no family can express."""
     for name, width in (("d_key", config.key_width), ("d_value", config.value_width)):
         if width * config.n_heads != config.d_model:
-            raise _no_equivalent_error(name, config, family, f"only d_model / n_heads = {config.d_model} / {config.n_heads}")
+            raise _no_equivalent_error(
+                name, config, family, f"only d_model / n_heads = {config.d_model} / {config.n_heads}"
+            )
     if config.has_sinusoids and config.sinusoid_base != SINUSOID_BASE:
         raise _no_equivalent_error("sinusoid_base", config, family, f"only {json.dumps(SINUSOID_BASE)}")
 
