@@ -100,12 +100,21 @@ def describe_attention(model: Any, texts: Sequence[str], min_count: int) -> tupl
 
 def weigh_words(model: Any, texts: Sequence[str]) -> Iterator[tuple[list[tuple[str, float]], torch.Tensor]]:
     """Yield for each text its words with their weights, without special tokens, and the weights of its tokens."""
-    for text in texts:
+    fitting = [text for text in texts if fits(model, text)]
+    if len(fitting) < len(texts):
+        print(f"{len(texts) - len(fitting)} of {len(texts)} texts are longer than the model and are not looked at")
+    for text in fitting:
         target = model.look(text).look_target
         weights = target.output_token_weights()[0].cpu()
         (side,) = target.sides.values()
         words = [(word.text, float(weights[list(word.token_indices)].sum())) for word in side.words]
         yield [each for each in words if not is_special_token(each[0])], weights
+
+
+def fits(model: Any, text: str) -> bool:
+    """Return True if a text can be looked at whole."""
+    n_tokens = len(model.task.template.wrap(model.task.tokenizer.encode(text)).ids)
+    return bool(n_tokens <= model.network.config.n_positions)
 
 
 def print_table(results: dict[str, ArmResult]) -> None:
