@@ -33,7 +33,7 @@ def load(path: str | Path, *, device: str = "auto") -> LoadedModel:
 
     Args:
         path: A run directory, as `regard train` writes it, or a Hugging Face model directory.
-        device: "auto" (a GPU where one is available), "cpu", "cuda" or "mps".
+        device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
 
     Returns:
         The model, on the device, in evaluation mode.
@@ -46,4 +46,5 @@ def load(path: str | Path, *, device: str = "auto") -> LoadedModel:
         >>> model.translate("I am good")[0].text
     """
     config, task, network = open_model(Path(path))
+    assert config.task.name in MODEL_CLASSES, f"the task '{config.task.name}' needs a line in MODEL_CLASSES"
     return MODEL_CLASSES[config.task.name](Path(path), config, task, network, select_device(device))

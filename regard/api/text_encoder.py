@@ -15,10 +15,11 @@ from regard.data.batches import SegmentedRows
 from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
 from regard.models.interfaces import EncoderModel
+from regard.predict.encoder_inference import inputs_to_rows
+from regard.predict.input_length import check_fits
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
-from regard.tasks.shared.encoder_task import EncoderTask, inputs_to_rows
-from regard.tasks.shared.input_length import check_fits
+from regard.tasks.shared.encoder_task import EncoderTask
 from regard.text.special_tokens import EncodedInput
 
 
@@ -30,15 +31,13 @@ class TextEncoder(EmbeddingModel):
         >>> encoder.embed(["a man is asleep", "somebody sleeps"]).shape
     """
 
+    network: EncoderModel
+
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         super().__init__(path, run_config, task, network, device)
         assert isinstance(task, EncoderTask)
         assert isinstance(network, EncoderModel)
         self.encoder_task, self.network = task, network
-
-    @property
-    def _network(self) -> nn.Module:
-        return self.network
 
     @property
     def _max_text_tokens(self) -> int:

@@ -49,7 +49,7 @@ def identify(
     import regard
 
     try:
-        found = regard.load(model, device=device).identify(
+        result = regard.load(model, device=device).identify(
             data, stack=stack, maps=split_commas(maps), seed=seed, out=out, **drop_none(sentences=sentences)
         )
     except KeyboardInterrupt:
@@ -57,9 +57,9 @@ def identify(
             print_message(f"stopped; the results so far are in {out}/identify.json; the same command resumes")
         raise
     if as_json:
-        print_json(found.to_dict())
+        print_json(result.to_dict())
         return
-    for line in _format_table(found):
+    for line in _format_table(result):
         print(line)
 
 

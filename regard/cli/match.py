@@ -1,7 +1,8 @@
 """Compute the similarity of texts: the cosine of their vectors, from -1 to 1.
 
 Two texts are compared; or a text is compared with every line of a file, and the most similar lines are printed: score,
-line number, text. A file of any length can be searched.
+line number, text. A file of any length can be searched. An empty line is similar to no text; a warning counts such
+lines.
 
     regard match runs/bert "the driver exceeded the speed limit" "the car went too fast"
     regard match runs/bert "a man is asleep" --in news.en --top 5
@@ -16,8 +17,9 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.line_inputs import NumberedLines, SkipEmptyLinesOption, read_numbered_lines
+from regard.cli.line_inputs import NumberedLines, number_lines
 from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json
+from regard.cli.text_inputs import read_texts
 from regard.errors import InputError
 from regard.progress import progress_bar
 
@@ -28,7 +30,6 @@ def match(
     other: Annotated[str | None, typer.Argument(help="The text to compare it with.")] = None,
     search_file: Annotated[str, typer.Option("--in", metavar="FILE", help="Search this file, one text per line.")] = "",
     top: Annotated[int | None, typer.Option(help="With --in: the number of lines to print. Default: 10.")] = None,
-    skip_empty: SkipEmptyLinesOption = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -44,9 +45,10 @@ def match(
         score = load_model(TextEncoder, model, device, "match").match(text, other)
         print_json({"text": text, "other": other, "score": score}) if as_json else print(f"{score:.4f}")
         return
-    batches, total = read_numbered_lines(search_file, skip_empty=skip_empty)
+    batches, total = read_texts([], search_file)
     encoder = load_model(TextEncoder, model, device, "match")
-    for hit in encoder.search(text, _track_lines(batches, total), 10 if top is None else top):
+    numbered = _track_lines(number_lines(search_file, batches), total)
+    for hit in encoder.search(text, numbered, 10 if top is None else top):
         if as_json:
             print_json({"score": hit.score, "line": hit.corpus_id, "text": hit.text})
         else:

@@ -2,6 +2,8 @@
 
 .npy        one float32 array (vectors, width); for words and tokens a .tsv beside it with one line per vector
 .parquet    a table: the metadata of each vector, and the vector as a list of fixed length
+
+The vector of an empty text is NaN in every dimension.
 """
 
 from __future__ import annotations

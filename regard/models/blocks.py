@@ -38,15 +38,17 @@ EMBEDDING_POSITIONS: dict[str, Callable[[TransformerConfig], Positions]] = {
     "sinusoidal": lambda config: SinusoidalPositions(config.d_model, config.sinusoid_base),
     "sinusoidal-halves": lambda config: SinusoidalPositions(config.d_model, config.sinusoid_base, halves=True),
     "learned": lambda config: LearnedPositions(config.n_positions, config.d_model, offset=config.first_position),
+    **dict.fromkeys(("relative", "relative-values", "rotary", "none"), lambda config: NoPositions()),
 }
-"""Position schemes of the embedding."""
+"""Position schemes as the embedding sees them."""
 
 ATTENTION_POSITIONS: dict[str, Callable[[TransformerConfig], Positions]] = {
     "relative": lambda config: RelativePositions(config.key_width),
     "relative-values": lambda config: RelativePositions(config.key_width, d_value=config.value_width),
     "rotary": lambda config: RotaryPositions(config.key_width, config.sinusoid_base),
+    **dict.fromkeys(("sinusoidal", "sinusoidal-halves", "learned", "none"), lambda config: NoPositions()),
 }
-"""Position schemes of each self-attention."""
+"""Position schemes as each self-attention sees them."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -61,11 +63,10 @@ RESIDUALS: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre":
 
 def build_embedding(config: TransformerConfig, vocabulary_size: int, n_token_types: int = 0) -> TokenEmbedding:
     """Return the input embedding with its position scheme."""
-    scheme = EMBEDDING_POSITIONS[config.positions](config) if config.positions in EMBEDDING_POSITIONS else NoPositions()
     return TokenEmbedding(
         vocabulary_size,
         config.d_model,
-        scheme,
+        EMBEDDING_POSITIONS[config.positions](config),
         dropout=config.dropout,
         scaled=config.embedding == "scaled",
         norm=_build_norm(config) if config.embedding == "normed" else nn.Identity(),
@@ -81,8 +82,7 @@ def build_feed_forward(config: TransformerConfig) -> nn.Module:
 
 def build_self_attention(config: TransformerConfig) -> MultiHeadAttention:
     """Return a self-attention, with its position scheme if it has one of its own."""
-    scheme = ATTENTION_POSITIONS[config.positions](config) if config.positions in ATTENTION_POSITIONS else NoPositions()
-    return _build_attention(config, scheme)
+    return _build_attention(config, ATTENTION_POSITIONS[config.positions](config))
 
 
 def _build_attention(config: TransformerConfig, positions: Positions) -> MultiHeadAttention:

@@ -10,9 +10,10 @@ A new task implements, and nothing else:
     ValidationMetrics   training/validation.py       validation_metric, compute_validation_metrics (max_scored_examples)
     InferenceModel      api/, runs/import_export.py  verb, tokenizers (labels, from_hf_checkpoint, prepare_for_export)
 
-What a trained model does (translate, classify, tag, ...) is no part of this interface: the task's class in api/ calls
-it. tests/training/test_new_task.py is a complete task in sixty lines. A task knows nothing of optimisers, checkpoints
-or devices: those belong to the training loop.
+What a trained model does (translate, classify, tag, ...) is no part of this interface: it is a class of predict/, which
+a task's `make_predictor` builds for the API and for its validation metrics. tests/training/test_new_task.py is a
+complete task in sixty lines. A task knows nothing of optimisers, checkpoints or devices: those belong to the training
+loop.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from torch import nn
 from regard.config import Table, Tables
 from regard.data.columns import ColumnSpec, EncodedChunk
 from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
+from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
 from regard.data.store import TokenStore
@@ -38,7 +40,6 @@ from regard.errors import CheckpointError
 from regard.models.architectures import Architectures
 from regard.models.exchange import HFCheckpoint
 from regard.nn import Loss
-from regard.tasks.shared.labels import Labels
 from regard.text.tokenizer import SEQ2SEQ_SPECIAL_TOKENS, Tokenizer, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig
 

@@ -15,7 +15,7 @@ from encoders import documents, sentences, small, vocabulary
 from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
-from regard.tasks.shared.labels import Labels
+from regard.data.labels import Labels
 from regard.tasks.pretrain import PretrainingTask, PretrainConfig
 from regard.tasks.tag import TaggingTask, TagConfig
 from regard.text.documents import DocumentChunk
