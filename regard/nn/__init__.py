@@ -18,8 +18,10 @@ from regard.nn.attention import (
     BilinearAttention,
     DotAttention,
     InspectableAttention,
+    ProjectedAttention,
     RecurrentCrossAttention,
     ScaledDotAttention,
+    TanhAttention,
     redundancy_penalty,
 )
 from regard.nn.cuda_graph import CudaGraphRunner
@@ -102,6 +104,7 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "PrepackedLinear",
+    "ProjectedAttention",
     "RNNBase",
     "RecurrentCrossAttention",
     "RecurrentDecoderLayer",
@@ -113,6 +116,7 @@ __all__ = [
     "ScaledDotAttention",
     "SinusoidalPositions",
     "StaticKVCache",
+    "TanhAttention",
     "Tap",
     "TokenEmbedding",
     "cross_entropy",

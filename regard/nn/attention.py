@@ -1,10 +1,10 @@
 """Single-head attention and attention pooling; multi-head attention is in nn/multihead.py.
 
 The mechanisms that preceded the Transformer: additive (Bahdanau et al. 2015), dot-product and bilinear scores (Luong
-et al. 2015), scaled dot product (Vaswani et al. 2017, eq. 1), pooling by learned queries (Lin et al. 2017). A score
-function is a subclass of `Attention` with two methods. Weights always flow through the tap ``weights``.
-`RecurrentCrossAttention` is the cross-attention of a recurrent decoder; `InspectableAttention` is the interface that
-it shares with multi-head attention and that regard.look relies on.
+et al. 2015), scaled dot product (Vaswani et al. 2017, eq. 1), pooling by learned queries (Yang et al. 2016, Lin et al.
+2017). A score function is a subclass of `Attention` with one to four methods. Weights always flow through the tap
+``weights``. `RecurrentCrossAttention` is the cross-attention of a recurrent decoder; `InspectableAttention` is the
+interface that it shares with multi-head attention and that regard.look relies on.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def masked_softmax(scores: Float[Tensor, "*B Q K"], attention_mask: AttentionMas
 class Attention(nn.Module):
     """``out = sum_i a_i v_i`` with ``a = softmax_i(score(q, k_i))``; subclasses define the score.
 
-    The score is split in two: `project_key` depends on the keys alone and is computed once for any number of queries;
-    `score_projected` compares queries with projected keys.
+    The score is split: `project_key` depends on the keys alone and is computed once for any number of queries;
+    `score_projected` compares projected queries with projected keys. `project_value` is what is summed.
     """
 
     def __init__(self) -> None:
@@ -44,13 +44,19 @@ class Attention(nn.Module):
     def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
         return key
 
+    def project_query(self, query: Float[Tensor, "B Q Dq"]) -> Float[Tensor, "B Q Dp"]:
+        return query
+
+    def project_value(self, value: Float[Tensor, "B K Dv"]) -> Float[Tensor, "B K Ev"]:
+        return value
+
     def score_projected(
         self, query: Float[Tensor, "B Q Dq"], projected_key: Float[Tensor, "B K Dp"]
     ) -> Float[Tensor, "B Q K"]:
         raise NotImplementedError
 
     def score(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
-        return self.score_projected(query, self.project_key(key))
+        return self.score_projected(self.project_query(query), self.project_key(key))
 
     def bilinear_factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
         """Return ``F`` and ``G`` if the score is ``(F q) . (G k)``; None if it is not a bilinear form."""
@@ -62,10 +68,10 @@ class Attention(nn.Module):
         key: Float[Tensor, "B K Dk"],
         value: Float[Tensor, "B K Dv"],
         attention_mask: AttentionMask | None = None,
-    ) -> Float[Tensor, "B Q Dv"]:
+    ) -> Float[Tensor, "B Q Ev"]:
         scores = self.score(query, key).unsqueeze(1)  # (B, 1, Q, K), the shape of a mask
         weights: Tensor = self.weights(masked_softmax(scores, attention_mask).squeeze(1))
-        return weights @ value
+        return weights @ self.project_value(value)
 
 
 class AdditiveAttention(Attention):
@@ -104,6 +110,43 @@ class ScaledDotAttention(DotAttention):
         self, query: Float[Tensor, "B Q D"], projected_key: Float[Tensor, "B K D"]
     ) -> Float[Tensor, "B Q K"]:
         return super().score_projected(query, projected_key) / math.sqrt(projected_key.shape[-1])
+
+
+class ProjectedAttention(ScaledDotAttention):
+    """``softmax(Q K^T / sqrt(d_k)) V`` with ``Q = q W_Q``, ``K = k W_K``, ``V = v W_V`` (Vaswani et al. 2017, 3.2)."""
+
+    def __init__(self, d_query: int, d_key: int, d_value: int, d_projected: int) -> None:
+        super().__init__()
+        self.query_projection = Linear(d_query, d_projected, bias=False)
+        self.key_projection = Linear(d_key, d_projected, bias=False)
+        self.value_projection = Linear(d_value, d_value, bias=False)
+
+    def project_query(self, query: Float[Tensor, "B Q Dq"]) -> Float[Tensor, "B Q Dp"]:
+        projected: Tensor = self.query_projection(query)
+        return projected
+
+    def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
+        projected: Tensor = self.key_projection(key)
+        return projected
+
+    def project_value(self, value: Float[Tensor, "B K Dv"]) -> Float[Tensor, "B K Ev"]:
+        projected: Tensor = self.value_projection(value)
+        return projected
+
+    def bilinear_factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]]:
+        return self.query_projection.weight.detach(), self.key_projection.weight.detach()
+
+
+class TanhAttention(DotAttention):
+    """``q . tanh(W k + b)``: the tanh layer of pooling (Yang et al. 2016, eq. 5 and 6; Lin et al. 2017, eq. 6)."""
+
+    def __init__(self, d_key: int, d_hidden: int) -> None:
+        super().__init__()
+        self.hidden = Linear(d_key, d_hidden)
+
+    def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
+        hidden: Tensor = self.hidden(key)
+        return hidden.tanh()
 
 
 class BilinearAttention(Attention):
@@ -149,7 +192,7 @@ class InspectableAttention(nn.Module):
 
 
 class RecurrentCrossAttention(InspectableAttention):
-    """One head without input projections: encoder states are keys and values, decoder states are queries."""
+    """One head: encoder states are keys and values, decoder states are queries, projected where the scorer does so."""
 
     def __init__(self, scorer: Attention, d_state: int, d_out: int) -> None:
         super().__init__(1, d_state)
@@ -160,13 +203,15 @@ class RecurrentCrossAttention(InspectableAttention):
 
     def project_kv(self, encoded: Float[Tensor, "B K D"]) -> KeyValue:
         """Return the keys and values of encoded texts, computed once for any number of queries."""
-        return KeyValue(self.key(self.scorer.project_key(encoded)[:, None]), self.value(encoded[:, None]))
+        key, value = self.scorer.project_key(encoded), self.scorer.project_value(encoded)
+        return KeyValue(self.key(key[:, None]), self.value(value[:, None]))
 
     def cross_attend(
         self, x: Float[Tensor, "N Q D"], kv: KeyValue, attention_mask: AttentionMask
     ) -> Float[Tensor, "N Q Do"]:
         """Attend to encoded texts; the N query rows may be several consecutive ones (beams) for each text."""
-        query: Tensor = self.query(x.reshape(len(kv.key), 1, -1, x.shape[-1]))
+        projected = self.scorer.project_query(x.reshape(len(kv.key), -1, x.shape[-1]))
+        query: Tensor = self.query(projected[:, None])
         scores = self.scorer.score_projected(query[:, 0], kv.key[:, 0])[:, None]  # (B, 1, Q, K)
         weights: Tensor = self.weights(masked_softmax(scores, attention_mask))
         context: Tensor = self.output(self.mixed((weights @ kv.value)[:, 0]))
@@ -177,31 +222,50 @@ class RecurrentCrossAttention(InspectableAttention):
 
 
 class AttentionPooling(nn.Module):
-    """One vector per text and hop: ``softmax(K q / sqrt(d))^T V`` with one learned or fixed query per hop.
+    """One vector per text and hop: ``softmax(score(q, K))^T V`` with one learned or fixed query per hop.
 
-    A row may hold S texts; `mask` tells which tokens belong to each. Several hops are Lin et al. 2017, with
-    `redundancy_penalty` of their weights as an optional loss term.
+    The score is `scorer`'s, by default ``K q / sqrt(d)``. Keys and values are the vectors of the tokens, or what
+    `key_projection` and `value_projection` make of them. A row may hold S texts; `mask` tells which tokens belong to
+    each. Several hops are Lin et al. 2017, with `redundancy_penalty` of their weights as an optional loss term.
     """
 
-    def __init__(self, d_key: int, *, n_hops: int = 1, learned: bool = True) -> None:
+    def __init__(
+        self,
+        d_query: int,
+        *,
+        n_hops: int = 1,
+        learned: bool = True,
+        scorer: Attention | None = None,
+        key_projection: nn.Module | None = None,
+        value_projection: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.query = nn.Parameter(torch.ones(n_hops, d_key), requires_grad=learned)
+        self.query = nn.Parameter(torch.ones(n_hops, d_query), requires_grad=learned)
+        scorer = scorer or ScaledDotAttention()
+        self.weights, self.scorer = scorer.weights, scorer
+        self.key_projection, self.value_projection = key_projection or nn.Identity(), value_projection or nn.Identity()
         if learned:
-            nn.init.normal_(self.query)
-        self.weights = Tap()
+            nn.init.normal_(self.query, std=self.query_std)
+
+    @property
+    def query_std(self) -> float:
+        """The standard deviation of initial queries, with which scores of unit keys have a deviation near 1."""
+        width = self.query.shape[-1]
+        return 1.0 if isinstance(self.scorer, ScaledDotAttention) else float(width**-0.5)
 
     def hop_weights(self, key: Float[Tensor, "B T D"], mask: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S R T"]:
         """Return the weights of R hops over the tokens of each text, unseen by the tap; zeros for an empty text."""
-        scores = (key @ self.query.T / math.sqrt(key.shape[-1])).mT[:, None]  # (B, 1, R, T)
+        query = self.query.expand(len(key), -1, -1)
+        scores = self.scorer.score(query, self.key_projection(key))[:, None]  # (B, 1, R, T)
         fully_masked = ~mask.any(-1, keepdim=True)
         scores = scores.masked_fill(~(mask | fully_masked)[:, :, None], -math.inf)
         return scores.softmax(-1).masked_fill(fully_masked[:, :, None], 0.0)
 
     def forward(
         self, key: Float[Tensor, "B T D"], value: Float[Tensor, "B T Dv"], mask: Bool[Tensor, "B S T"]
-    ) -> Float[Tensor, "B S R Dv"]:
+    ) -> Float[Tensor, "B S R Ev"]:
         weights: Tensor = self.weights(self.hop_weights(key, mask))
-        pooled = weights.flatten(1, 2) @ value  # (B, S R, Dv)
+        pooled: Tensor = weights.flatten(1, 2) @ self.value_projection(value)  # (B, S R, Ev)
         return pooled.view(*weights.shape[:3], -1)
 
 

@@ -79,7 +79,7 @@ def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> Run
     tables, schema = recipe.tables, recipe.schema
     model = apply_preset({"preset": "tiny", **tables["model"]}, schema["model"])
     scale = TrainingScale(10_000, 1_000_000, model["d_model"], recipe.pretrained is not None, recipe.is_frozen)
-    training_defaults = _merge_training_defaults(recipe.task_class, schema, scale, device)
+    training_defaults = _merge_training_defaults(recipe, scale, device)
     guesses: config.Tables = {
         "data": {"train": (), "max_length": defaults.ROW_WIDTHS[0], **tables["data"]},
         "tokenizer": {
@@ -112,7 +112,7 @@ def complete_recipe(recipe: PartialRecipe, task: Task, train: TokenStore, device
     data = {"max_length": task.row_width(lengths) or defaults.choose_row_width(lengths), **tables["data"]}
     model = defaults.complete_model_table(schema["model"], tables["model"], n_tokens, data["max_length"], device)
     scale = TrainingScale(len(train), n_tokens, model["d_model"], recipe.pretrained is not None, recipe.is_frozen)
-    training_defaults = _merge_training_defaults(recipe.task_class, schema, scale, device)
+    training_defaults = _merge_training_defaults(recipe, scale, device)
     return {
         "task": tables["task"],
         "data": data,
@@ -143,9 +143,9 @@ def _architecture_defaults(schema: Mapping[str, type], table: str) -> config.Tab
     return {key: value for key, value in values.items() if key in {field.name for field in fields(schema[table])}}
 
 
-def _merge_training_defaults(
-    task_class: type[Task], schema: Mapping[str, type], scale: TrainingScale, device: torch.device
-) -> config.Table:
+def _merge_training_defaults(recipe: PartialRecipe, scale: TrainingScale, device: torch.device) -> config.Table:
     """Return the ``[train]`` defaults: the task's come first when fine-tuning, else the architecture's."""
-    task, architecture = task_class.training_defaults(scale, device), _architecture_defaults(schema, "train")
-    return {**architecture, **task} if scale.is_finetuning else {**task, **architecture}
+    task = recipe.task_class.training_defaults(scale, device)
+    architecture = _architecture_defaults(recipe.schema, "train")
+    packing = {} if recipe.task_class.packs_texts(recipe.tables["task"]) else {"compiled": False}
+    return {**(architecture | task if scale.is_finetuning else task | architecture), **packing}

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.look.compute.effective_attention import AttentionIdentifiability
+from regard.look.compute.look_target import SentenceAttention
 from regard.look.compute.text_analysis import TextAnalysis
+from regard.look.views.focus import is_special_token
 from regard.look.views.request import (
     HEAD_AXIS,
     LAYER_AXIS,
@@ -17,6 +23,10 @@ from regard.look.views.request import (
     single_entry_axis,
 )
 from regard.look.views.view_data import Axis, ValueKind, ViewArray
+from regard.text.subwords import Word
+
+N_NAMED_SENTENCES, N_NAMED_WORDS = 3, 4
+"""Sentences that the view of pooling names, and words of each."""
 
 
 def attention_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
@@ -107,11 +117,38 @@ def rollout_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
 
 
 def pooling_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
-    """Yield the weights of attention pooling, one column per hop."""
+    """Yield the weights of attention pooling, one column per hop; of two levels, the weights of each."""
     assert analysis.look_target.hops is not None
+    if analysis.look_target.levels is not None:
+        yield from _sentence_items(analysis, analysis.look_target.levels())
     weights = analysis.look_target.hops()
     hops = Axis("hop", labels=tuple(map(str, range(len(weights)))))
     yield ViewArray("pooling", "", "weights", (Axis("input", tuple(analysis.tokens)), hops), weights.T)
+
+
+def _sentence_items(analysis: TextAnalysis, levels: SentenceAttention) -> ViewItems:
+    """Yield the weights of sentences, those of words in their sentences, and a line for each sentence that counts."""
+    ((side_name, side),) = analysis.look_target.sides.items()
+    first_tokens = [levels.owner[word.token_indices[0]] for word in side.words]
+    by_sentence = [
+        [word for word, owner in zip(side.words, first_tokens, strict=True) if int(owner) == number]
+        for number in range(len(levels.sentences))
+    ]
+    names = tuple(
+        f"{number}: {' '.join(word.text for word in words if not is_special_token(word.text))}"
+        for number, words in enumerate(by_sentence, 1)
+    )
+    yield ViewArray("pooling", "", "sentences", (Axis("sentence", labels=names),), levels.sentences)
+    yield ViewArray("pooling", "", "words", (Axis("input", (side_name,)),), levels.words)
+    for number in levels.sentences.topk(min(N_NAMED_SENTENCES, len(names))).indices.tolist():
+        yield _describe_sentence(names[number], float(levels.sentences[number]), by_sentence[number], levels.words)
+
+
+def _describe_sentence(name: str, weight: float, words: Sequence[Word], weights: Float[Tensor, " T"]) -> str:
+    """Say how much a sentence counts, and which of its words count most in it."""
+    by_word = [(float(weights[list(word.token_indices)].sum()), word.text) for word in words]
+    named = ", ".join(f"{text} ({value:.2f})" for value, text in sorted(by_word, reverse=True)[:N_NAMED_WORDS])
+    return f"sentence {name} (weight {weight:.2f}); in it: {named}"
 
 
 def positions_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:

@@ -26,6 +26,8 @@ ARRAY_DESCRIPTIONS = {
     "faithfulness.drop": "drop of the log-probability without the top k inputs",
     "faithfulness.score": "drop of the log-probability, mean over k",
     "pooling.weights": "weight of each token in the vector of the text",
+    "pooling.sentences": "weight of each sentence in the vector of the text",
+    "pooling.words": "weight of each token in the vector of its sentence",
     "positions.vectors": "added to each token",
     "match.evidence": "contribution of each pair to the cosine",
     "match.of_text": "contribution of the text to the cosine",

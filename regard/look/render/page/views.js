@@ -257,6 +257,7 @@ const GENERIC_VIEWS = {
   pooling: [
     "Pooling",
     "The weight of each token in the vector of the text: the weights of attention pooling, which sum to 1 in every hop.",
+    "With two levels, sentences are weighted in the text, and words in their sentence; the weight of a token in the text is the product.",
   ],
   match: [
     "Why two texts match",
