@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from regard.look.render.renderable import RenderableView
 
 VIEWS = (
-    "summary attention effective norms identifiability attribution similarity rollout gradients faithfulness pooling "
+    "summary attention scores effective alternative norms identifiability attribution similarity rollout gradients faithfulness pooling "
     "positions"
 )
 COMPARISON_VIEWS = ("match", "senses")
