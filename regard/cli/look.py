@@ -9,6 +9,8 @@ all numbers. Layers and heads are counted from 0.
     regard look runs/en-fr "I am good" --view effective --kind cross --layer 1 --head 0
     regard look runs/en-fr "I am good" --words --out look.html
     regard look runs/en-fr --corpus test.en --view identifiability --out lengths.png
+    regard look runs/bert --corpus texts.txt --view attribution --sentences 400 --out mixing.png
+    regard look runs/bert --corpus texts.txt --view effective --sentences 100 --out effective.png
 
 Encoders also show why two texts match, each read by itself, and one word in several sentences:
 
@@ -36,6 +38,9 @@ VIEWS = (
     "summary attention scores effective alternative norms identifiability attribution similarity rollout gradients faithfulness pooling "
     "positions"
 )
+CORPUS_VIEWS = ("identifiability", "attribution", "effective")
+"""Views over the texts of files."""
+
 COMPARISON_VIEWS = ("match", "senses")
 """Views of several texts, for encoders only."""
 
@@ -62,8 +67,12 @@ def look(
     word: Annotated[str | None, typer.Option(help="For senses: the word to find.")] = None,
     corpus: Annotated[
         list[str] | None,
-        typer.Option(help="Instead of TEXT: identifiability by length over files; for senses: more texts."),
+        typer.Option(help=f"Instead of TEXT: {', '.join(CORPUS_VIEWS)} over files; for senses: more texts."),
     ] = None,
+    sentences: Annotated[
+        int | None, typer.Option(help="With --corpus: sentences to sample; 2000 by default, for effective 300.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="With --corpus: seed of the sample and of probes.")] = None,
     beam: BeamOption = None,
     out: Annotated[str, typer.Option(help="A file: .html .png .svg .pdf .json .csv.")] = "",
     device: DeviceOption = "auto",
@@ -86,18 +95,12 @@ def look(
     if word is not None:
         raise InputError("--word goes with --view senses")
     if corpus:
-        options = {
-            "TEXT": text,
-            "--target": target,
-            "--pair": pair,
-            "--layer": layer,
-            "--head": head,
-            "--estimate": estimate,
-        }
-        options |= {"--words": words or None, "--beam": beam}
-        options |= {"--view": None if view in ("", "identifiability") else view}
-        _survey_corpus(model, corpus, kind, out, device, drop_none(**options))
+        rest = {"TEXT": text, "--target": target, "--pair": pair, "--layer": layer, "--head": head, "--beam": beam}
+        chosen = drop_none(kind=kind, sentences=sentences, seed=seed, estimate=estimate)
+        _survey_corpus(model, corpus, view, chosen, drop_none(**rest, **{"--words": words or None}), out, device)
         return
+    if sentences is not None or seed is not None:
+        raise InputError("--sentences and --seed go with --corpus")
     if text is None:
         raise InputError("no text to look at; give a TEXT, or a file with --corpus")
     if out:
@@ -187,19 +190,35 @@ def _show_or_save(view: RenderableView, out: str, **options: Any) -> None:
 
 
 def _survey_corpus(
-    model: str, corpus: list[str], kind: str | None, out: str, device: str, unsupported_options: dict[str, Any]
+    model: str,
+    corpus: list[str],
+    view: str,
+    options: dict[str, Any],
+    unsupported_options: dict[str, Any],
+    out: str,
+    device: str,
 ) -> None:
-    """Show identifiability by length over files; no other option applies."""
+    """Show a view over files; options that are not its own are refused."""
     import regard
     from regard.look.corpus import survey
 
-    if unsupported_options:
-        raise InputError(
-            f"--corpus shows identifiability by length, of all heads; leave out {', '.join(unsupported_options)}"
-        )
+    view = view or "identifiability"
+    if view not in CORPUS_VIEWS:
+        raise InputError(f"--corpus has no view '{view}'; {did_you_mean(view, CORPUS_VIEWS)}")
+    refused = {**unsupported_options, **({"--estimate": 0} if "estimate" in options and view != "attribution" else {})}
+    if refused:
+        raise InputError(f"--corpus shows {view} of many texts, of all heads; leave out {', '.join(refused)}")
     if out:
         survey.check_survey_path(out)
-    found = regard.load(model, device=device).survey(corpus, **drop_none(kind=kind))
+    loaded = regard.load(model, device=device)
+    surveys = {
+        "identifiability": loaded.survey,
+        "attribution": loaded.survey_attribution,
+        "effective": loaded.survey_effective_attention,
+    }
+    if view == "attribution" and "kind" in options:
+        options["stack"] = options.pop("kind")
+    found: Any = surveys[view](corpus, **options)
     print("\n".join(found.summary_lines()))
     if out:
         print_message(f"written: {found.save(out)}")
