@@ -133,7 +133,7 @@ class AttributionSurvey:
 
     def _caption(self) -> str:
         n_tokens = sum(found.own.shape[1] for found in self.stacks.values())
-        return f"{self.about['model']}: {self.identifiability.sentences['test']:,} texts, {n_tokens:,} tokens"
+        return f"{Path(self.about['model']).name}: {self.identifiability.sentences['test']:,} texts, {n_tokens:,} tokens"
 
     def _recovery_curve(self, stack: str, name: str) -> Curve:
         found = [each for each in self.identifiability.results if each.spec == (stack, each.spec.layer, name, "cosine")]
