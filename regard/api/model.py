@@ -214,9 +214,7 @@ class Model(ABC):
         stacks = self._select_stacks(stack, _has_pairs(files))
         targets, n_read = self._draw_look_targets(files, sentences, seed)
         about = {"model": str(self.path), "data": files, "read": n_read, "texts": len(targets)}
-        return survey_attribution(
-            targets, stacks=stacks, seed=seed, device=self.device, about=about, estimate=estimate
-        )
+        return survey_attribution(targets, stacks=stacks, seed=seed, device=self.device, about=about, estimate=estimate)
 
     def survey_effective_attention(
         self,

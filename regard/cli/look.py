@@ -20,7 +20,7 @@ Encoders also show why two texts match, each read by itself, and one word in sev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from regard.look.render.renderable import RenderableView
 
 VIEWS = (
-    "summary attention scores effective alternative norms identifiability attribution similarity rollout gradients faithfulness pooling "
-    "positions"
+    "summary attention scores effective alternative norms identifiability attribution similarity rollout gradients "
+    "faithfulness pooling positions"
 )
 CORPUS_VIEWS = ("identifiability", "attribution", "effective")
 """Views over the texts of files."""
@@ -96,8 +96,10 @@ def look(
         raise InputError("--word goes with --view senses")
     if corpus:
         rest = {"TEXT": text, "--target": target, "--pair": pair, "--layer": layer, "--head": head, "--beam": beam}
-        chosen = drop_none(kind=kind, sentences=sentences, seed=seed, estimate=estimate)
-        _survey_corpus(model, corpus, view, chosen, drop_none(**rest, **{"--words": words or None}), out, device)
+        survey_options = drop_none(kind=kind, sentences=sentences, seed=seed, estimate=estimate)
+        _survey_corpus(
+            model, corpus, view, survey_options, drop_none(**rest, **{"--words": words or None}), out, device
+        )
         return
     if sentences is not None or seed is not None:
         raise InputError("--sentences and --seed go with --corpus")
@@ -211,14 +213,14 @@ def _survey_corpus(
     if out:
         survey.check_survey_path(out)
     loaded = regard.load(model, device=device)
-    surveys = {
+    surveys: dict[str, Callable[..., Any]] = {
         "identifiability": loaded.survey,
         "attribution": loaded.survey_attribution,
         "effective": loaded.survey_effective_attention,
     }
     if view == "attribution" and "kind" in options:
         options["stack"] = options.pop("kind")
-    found: Any = surveys[view](corpus, **options)
+    found = surveys[view](corpus, **options)
     print("\n".join(found.summary_lines()))
     if out:
         print_message(f"written: {found.save(out)}")

@@ -1,8 +1,8 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2.2): self-attention, causal or not, and cross-attention.
 
 Attention runs fused (nn/kernels/dispatch.py chooses the kernel) unless a tap of scores or weights is active or the
-position scheme needs the weights; then they are computed explicitly. Both paths give the same numbers. There is no dropout on
-the weights, so the weights recorded are those that were trained (docs/LOG.md).
+position scheme needs the weights; then they are computed explicitly. Both paths give the same numbers. There is no
+dropout on the weights, so the weights recorded are those that were trained (docs/LOG.md).
 """
 
 from __future__ import annotations

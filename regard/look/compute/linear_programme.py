@@ -41,11 +41,11 @@ class SimplexTableau:
         for column in range(self.table.shape[2]):
             self._remove_superbasic(objective, column)
         for _ in range(MAX_PIVOTS_PER_VARIABLE * self.x.shape[1]):
-            cost, column = self._reduced_costs(objective).max(1)
+            cost, entering = self._reduced_costs(objective).max(1)
             improving = (cost > PIVOT_TOLERANCE).nonzero()[:, 0]
             if not len(improving):
                 break
-            self._enter(improving, column[improving], torch.ones_like(cost[improving]))
+            self._enter(improving, entering[improving], torch.ones_like(cost[improving]))
         return self._solve_basic()
 
     def _reduced_costs(self, objective: Float[Tensor, "N K"]) -> Float[Tensor, "N n"]:

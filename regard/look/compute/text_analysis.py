@@ -130,7 +130,9 @@ class TextAnalysis:
 
         with torch.no_grad(), ExitStack() as edits:
             for number, new in zip(layers, weights, strict=True):
-                edits.enter_context(edit(self.look_target.model, f"{names[number]}.weights", partial(replace_in, new=new)))
+                edits.enter_context(
+                    edit(self.look_target.model, f"{names[number]}.weights", partial(replace_in, new=new))
+                )
             return float((self.look_target.run() - self._recorded[1]).abs().max())
 
     def norms(self, kind: str = "encoder") -> Float[Tensor, "L H Q K"]:

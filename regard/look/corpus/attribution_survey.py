@@ -61,7 +61,8 @@ class AttributionSurvey:
         """Yield a table by layer for each stack, and what it says in a sentence."""
         about, parts = self.about, self.identifiability.sentences
         directions = f"{about['estimate']} directions per token" if about["estimate"] else "all directions (exact)"
-        yield f"{sum(parts.values()):,} of {about['read']:,} texts, seed {about['seed']}: probes trained on {parts['train']:,}"
+        used = f"{sum(parts.values()):,} of {about['read']:,} texts, seed {about['seed']}"
+        yield f"{used}: probes trained on {parts['train']:,}"
         yield f"attribution and recovery of the {parts['test']:,} test texts; attribution from {directions}"
         for stack, found in self.stacks.items():
             facts = self.identifiability.stacks[stack]
@@ -86,9 +87,10 @@ class AttributionSurvey:
     def _describe(self, stack: str, found: StackContributions) -> str:
         last = len(found.dominated) - 1
         best = max(self._maps, key=lambda name: self._recovered(stack, last, name))
+        recovered, median = self._recovered(stack, last, best), float(found.quartiles[-1, 1])
         return (
-            f"{stack}: after the last layer a token's own input contributes {float(found.quartiles[-1, 1]):.0%} (median) "
-            f"and another more for {float(found.dominated[-1]):.0%} of the tokens; {self._recovered(stack, last, best):.0%} "
+            f"{stack}: after the last layer a token's own input contributes {median:.0%} (median) "
+            f"and another more for {float(found.dominated[-1]):.0%} of the tokens; {recovered:.0%} "
             f"are still recovered ({best})"
         )
 
@@ -133,7 +135,9 @@ class AttributionSurvey:
 
     def _caption(self) -> str:
         n_tokens = sum(found.own.shape[1] for found in self.stacks.values())
-        return f"{Path(self.about['model']).name}: {self.identifiability.sentences['test']:,} texts, {n_tokens:,} tokens"
+        return (
+            f"{Path(self.about['model']).name}: {self.identifiability.sentences['test']:,} texts, {n_tokens:,} tokens"
+        )
 
     def _recovery_curve(self, stack: str, name: str) -> Curve:
         found = [each for each in self.identifiability.results if each.spec == (stack, each.spec.layer, name, "cosine")]

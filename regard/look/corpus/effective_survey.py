@@ -61,7 +61,7 @@ class EffectiveSurvey:
 
     def summary_lines(self) -> Iterator[str]:
         """Yield a table for each kind and measure: correlations by length, and the paired test of their difference."""
-        yield f"{self.about.get('texts', 0):,} texts, {self.about.get('tokens', 0):,} tokens, seed {self.about.get('seed')}"
+        yield "{texts:,} texts, {tokens:,} tokens, seed {seed}".format(**self.about)
         for name, kind in self.kinds.items():
             yield f"{name}: values have {kind.d_value} dimensions; with more keys raw and effective attention differ"
             for measure in kind.raw:
@@ -110,6 +110,8 @@ def _format_row(kind: KindCorrelations, measure: str, texts: Int[Tensor, " n"]) 
     test = kind.test_difference(measure, texts)
     if test.mean == 0 and test.p == 1:
         return f"{raw:>9.3f}{effective:>11.3f}{'equal':>28}"
+    if test.n < 2:
+        return f"{raw:>9.3f}{effective:>11.3f}{f'{test.mean:+.4f} (one text)':>28}"
     interval = f"{test.mean:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
     return f"{raw:>9.3f}{effective:>11.3f}{interval:>28}{test.t:>9.2f}{_format_p(test.p):>10}"
 
@@ -146,11 +148,14 @@ def _correlate_text(
         by_side = {name: values.split(list(sizes.values())) for name, values in importance.items()}
         side = list(sizes).index(ATTENTION_KINDS[kind].key_side)
         mask = analysis.attention_mask(kind)
-        both = tuple(
+        raw, (effective, facts) = analysis.attention(kind), analysis.effective_with_identifiability(kind)
+        # Identifiable rows differ by rounding only, which must not break ties.
+        effective = torch.where(facts.null[..., None] > 0, effective.abs(), raw)
+        taus = [
             {name: _mean_tau(weights, parts[side].T, mask) for name, parts in by_side.items()}
-            for weights in (analysis.attention(kind), analysis.effective_attention(kind).abs())
-        )
-        found[kind] = (int(mask.sum(-1).max()), *both)
+            for weights in (raw, effective)
+        ]
+        found[kind] = (int(mask.sum(-1).max()), taus[0], taus[1])
     return found
 
 
@@ -158,10 +163,10 @@ def _collect(
     look_target: LookTarget, kind: str, rows: Sequence[tuple[int, dict[str, Tensor], dict[str, Tensor]]]
 ) -> KindCorrelations:
     keys, raw, effective = zip(*rows, strict=True)
-    stacked = ({name: torch.stack([row[name] for row in part]) for name in OUTPUT_MEASURES} for part in (raw, effective))
-    return KindCorrelations(
-        next(iter(look_target.attentions(kind).values())).d_value, torch.tensor(keys), *stacked
+    stacked = (
+        {name: torch.stack([row[name] for row in part]) for name in OUTPUT_MEASURES} for part in (raw, effective)
     )
+    return KindCorrelations(next(iter(look_target.attentions(kind).values())).d_value, torch.tensor(keys), *stacked)
 
 
 def _mean_tau(

@@ -85,7 +85,8 @@ class IdentifiabilitySurvey:
             yield f"{'keys':>8}{'texts':>8}{'correlation':>14}{'no effect':>12}"
             for texts in kind.length_bins():
                 keys, correlation = kind.keys[texts], kind.correlation[texts].mean()
-                yield f"{format_span(keys):>8}{len(texts):>8}{float(correlation):>14.4f}{float(kind.share[texts].mean()):>12.1%}"
+                share = float(kind.share[texts].mean())
+                yield f"{format_span(keys):>8}{len(texts):>8}{float(correlation):>14.4f}{share:>12.1%}"
 
     def view_data(self) -> ViewData:
         """Return all numbers, for JSON and CSV."""

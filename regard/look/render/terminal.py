@@ -173,8 +173,10 @@ def _shade_cell(fraction: float) -> str:
 
 def _shade_legend(limit: float, *, signed: bool, masked: bool = False) -> str:
     steps = [f"{shade * 2} {limit * step / len(SHADES):.2g}" for step, shade in enumerate(SHADES) if step]
-    return f"{'  '.join(steps)} to {limit:.2g}" + (", - below zero" if signed else "") + (
-        f", {MASKED_CELL.strip()} masked" if masked else ""
+    return (
+        f"{'  '.join(steps)} to {limit:.2g}"
+        + (", - below zero" if signed else "")
+        + (f", {MASKED_CELL.strip()} masked" if masked else "")
     )
 
 

@@ -32,7 +32,7 @@ def alternative_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
         yield describe_alternative(kind, found) + reason
         if bool((found.distance > 0).any()):
             change = analysis.output_change_with(kind, found.weights, layer=layer, head=head)
-            yield f"{kind}: with these weights in place of its own, the output of the model changes by {change:.1e} at most"
+            yield f"{kind}: with these in place of its weights, the output of the model changes by {change:.1e} at most"
             if layer is None and head is None and found.distance[..., 0].numel() > 1:
                 yield _name_farthest(kind, found)
 

@@ -84,9 +84,11 @@ def test_alternative_weights_are_valid_and_keep_the_output_of_head_and_model(kin
     assert (found.rank <= 5).all()
     assert (found.distance[..., has_room] > 0.01).all()
     assert (found.distance[..., ~has_room] < 1e-12).all()
-    assert torch.equal(found.weights[..., ~has_room, :], own[..., ~has_room, :] / own[..., ~has_room, :].sum(-1)[..., None])
+    assert torch.equal(
+        found.weights[..., ~has_room, :], own[..., ~has_room, :] / own[..., ~has_room, :].sum(-1)[..., None]
+    )
     for layer, (name, module) in enumerate(seen.look_target.attentions(kind).items()):
-        value = seen._recorded[0][f"{name}.value"][0]  # noqa: SLF001
+        value = seen._recorded[0][f"{name}.value"][0]
         for head in range(2):
             into = module.output.weight[:, 4 * head : 4 * head + 4]
             change = (found.weights[layer, head] - own[layer, head]) @ value[head] @ into.T

@@ -49,7 +49,9 @@ def found(targets: list[LookTarget]) -> AttributionSurvey:
     )
 
 
-def test_contributions_are_of_the_tokens_that_test_the_probes(found: AttributionSurvey, targets: list[LookTarget]) -> None:
+def test_contributions_are_of_the_tokens_that_test_the_probes(
+    found: AttributionSurvey, targets: list[LookTarget]
+) -> None:
     split = SentenceSet(targets, ["encoder"], 1)
     tested = split.look_targets[-split.split_sizes["test"] :]
     own = torch.cat([Inspection(target).self_contribution("encoder") for target in tested], 1)
@@ -58,7 +60,9 @@ def test_contributions_are_of_the_tokens_that_test_the_probes(found: Attribution
     assert (stack.own[0] == 1).all()
     assert stack.own.shape[1] == found.identifiability.stacks["encoder"]["tokens"]["test"]
     np.testing.assert_allclose(stack.quartiles.numpy(), np.quantile(stack.own.numpy(), [0.25, 0.5, 0.75], axis=1).T)
-    counts = [Inspection(target).dominated_fraction("encoder") * len(target.sides["encoder"].tokens) for target in tested]
+    counts = [
+        Inspection(target).dominated_fraction("encoder") * len(target.sides["encoder"].tokens) for target in tested
+    ]
     assert_close(stack.dominated[1:], sum(counts) / own.shape[1])
     assert stack.dominated[0] == 0
 

@@ -91,7 +91,9 @@ def test_correlations_are_means_over_queries_of_each_head(found: EffectiveSurvey
                 keys = query + 1 if kind == "decoder" else 9
                 if keys > 1:
                     taus.append(plain_tau(weights[1, 0, query, :keys].tolist(), inputs[:keys, query].tolist()))
-            assert float(getattr(found.kinds[kind], name)["removal"][3, 1, 0]) == pytest.approx(sum(taus) / len(taus), abs=1e-6)
+            assert float(getattr(found.kinds[kind], name)["removal"][3, 1, 0]) == pytest.approx(
+                sum(taus) / len(taus), abs=1e-6
+            )
 
 
 def test_short_texts_are_equal_and_long_ones_tested(found: EffectiveSurvey) -> None:

@@ -35,19 +35,28 @@ def test_masked_cells_are_marked_in_json_and_terminal_and_hatched_in_a_figure(tm
     assert [array.name for array in data.arrays] == ["scores", "masked_scores"]
     written = json.loads(seen.save(tmp_path / "scores.json", "scores").read_text(encoding="utf-8"))
     values = written["arrays"][1]["values"][0][0]
-    assert [[cell is None for cell in row] for row in values] == [[key > query for key in range(4)] for query in range(4)]
+    assert [[cell is None for cell in row] for row in values] == [
+        [key > query for key in range(4)] for query in range(4)
+    ]
     text = render_text(data, 80)
     assert text.count(MASKED_CELL.strip()) == 6 + 1  # cells right of the diagonal, and the legend
     assert "6 of 16 cells are masked" in data.notes["scores"][0]
-    assert "NaN" not in seen.save(tmp_path / "scores.html", "scores").read_text(encoding="utf-8").split("const INPUT_AXES")[0]
+    assert (
+        "NaN"
+        not in seen.save(tmp_path / "scores.html", "scores").read_text(encoding="utf-8").split("const INPUT_AXES")[0]
+    )
 
 
 def test_a_figure_hatches_masked_cells_only(drawn) -> None:  # type: ignore[no-untyped-def]
     decoder, encoder = (drawn(Inspection(one_stack(stack, 4)).view_data("scores")) for stack in ("decoder", "encoder"))
-    hatched = [bool(axes.patch.get_hatch()) for axes in decoder.findobj(lambda part: hasattr(part, "patch") and part.axes)]
+    hatched = [
+        bool(axes.patch.get_hatch()) for axes in decoder.findobj(lambda part: hasattr(part, "patch") and part.axes)
+    ]
     assert any(hatched)
     assert not all(hatched)
-    assert not any(axes.patch.get_hatch() for axes in encoder.findobj(lambda part: hasattr(part, "patch") and part.axes))
+    assert not any(
+        axes.patch.get_hatch() for axes in encoder.findobj(lambda part: hasattr(part, "patch") and part.axes)
+    )
 
 
 def test_scores_of_an_encoder_have_no_mask_and_name_their_range() -> None:
@@ -62,7 +71,9 @@ def test_scores_of_an_encoder_have_no_mask_and_name_their_range() -> None:
 
 def test_scores_of_subwords_are_averaged_over_visible_cells() -> None:
     values = torch.tensor([[1.0, 3.0, math.nan], [2.0, 6.0, 4.0], [0.0, 1.0, 2.0]])
-    array = ViewArray("scores", "decoder", "masked_scores", (Axis("query", ("d",)), Axis("key", ("d",))), values, "score")
+    array = ViewArray(
+        "scores", "decoder", "masked_scores", (Axis("query", ("d",)), Axis("key", ("d",))), values, "score"
+    )
     words = {"d": [Word("a", (0,)), Word("bc", (1, 2))]}
     assert_close(merge_array_subwords(array, words).values, torch.tensor([[1.0, 3.0], [1.0, 3.25]]))
 
