@@ -1,4 +1,4 @@
-"""What each output of a model owes to each input, by gradients and by removal, to compare attention with.
+"""Importance of each input to each output of a model, by gradients and by removal, to compare attention with.
 
     gradients    |x_i . d log p_j / d x_i|          of a model that returns vectors  || d h_j / d x_i ||_F
     removal      |log p_j - log p_j without x_i|    of a model that returns vectors  || h_j - h_j without x_i ||
