@@ -66,7 +66,7 @@ class EffectiveSurvey:
             yield f"{name}: values have {kind.d_value} dimensions; with more keys raw and effective attention differ"
             for measure in kind.raw:
                 yield f"Kendall's tau of attention and {measure}, mean over heads; effective minus raw, paired t test"
-                yield f"{'keys':>10}{'texts':>7}{'raw':>9}{'effective':>11}{'difference [95 %]':>28}{'t':>9}{'p':>10}"
+                yield f"{'keys':>10}{'texts':>7}{'raw':>9}{'effective':>11}{'difference [95 %]':>28}{'t':>9}{'p':>15}"
                 bins = [*length_bins(kind.keys), torch.arange(len(kind.keys))]
                 labels = [*(format_span(kind.keys[texts]) for texts in bins[:-1]), "all"]
                 for label, texts in zip(labels, bins, strict=True):
@@ -100,7 +100,7 @@ class EffectiveSurvey:
                 by_text = {label: values.flatten(1).nanmean(1) for label, values in both.items()}
                 curves = {label: curve_by_length(kind.keys, values, (-1.0, 1.0)) for label, values in by_text.items()}
                 p = kind.test_difference(measure, torch.arange(len(kind.keys))).p
-                title = f"{name} attention and {measure} (difference: p {_format_p(p)})"
+                title = f"{name}, {measure}; difference: p = {_format_p(p)}"
                 panels.append(CurvePanel(title, curves, vertical_lines={"width of the values": float(kind.d_value)}))
         return draw_curves(panels, path, xlabel="keys", ylabel="Kendall's tau, mean over heads")
 
@@ -113,11 +113,11 @@ def _format_row(kind: KindCorrelations, measure: str, texts: Int[Tensor, " n"]) 
     if test.n < 2:
         return f"{raw:>9.3f}{effective:>11.3f}{f'{test.mean:+.4f} (one text)':>28}"
     interval = f"{test.mean:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
-    return f"{raw:>9.3f}{effective:>11.3f}{interval:>28}{test.t:>9.2f}{_format_p(test.p):>10}"
+    return f"{raw:>9.3f}{effective:>11.3f}{interval:>28}{test.t:>9.2f}{_format_p(test.p):>15}"
 
 
 def _format_p(p: float) -> str:
-    return "< 1e-16" if p < 1e-16 else f"{p:.2g}"
+    return "1e-16 or less" if p < 1e-16 else f"{p:.2g}"
 
 
 def survey_effective_attention(
