@@ -2,9 +2,9 @@
 
 The mechanisms that preceded the Transformer: additive (Bahdanau et al. 2015), dot-product and bilinear scores (Luong
 et al. 2015), scaled dot product (Vaswani et al. 2017, eq. 1), pooling by learned queries (Yang et al. 2016, Lin et al.
-2017). A score function is a subclass of `Attention` with one to four methods. Weights always flow through the tap
-``weights``. `RecurrentCrossAttention` is the cross-attention of a recurrent decoder; `InspectableAttention` is the
-interface that it shares with multi-head attention and that regard.look relies on.
+2017). A score function is a subclass of `Attention` with one to four methods. Scores and weights always flow through
+the taps of `ScoreTaps`. `RecurrentCrossAttention` is the cross-attention of a recurrent decoder; `InspectableAttention`
+is the interface that it shares with multi-head attention and that regard.look relies on.
 """
 
 from __future__ import annotations
@@ -22,24 +22,38 @@ from regard.nn.positions import NoPositions, Positions
 from regard.nn.tap import Tap
 
 
-def masked_softmax(scores: Float[Tensor, "*B Q K"], attention_mask: AttentionMask | None) -> Float[Tensor, "*B Q K"]:
-    """Return the softmax over the keys each query may attend to; zeros for a fully masked query."""
-    if attention_mask is None or attention_mask.mask is None:
-        return scores.softmax(-1)
-    weights = scores.masked_fill(~attention_mask.mask, -math.inf).softmax(-1)
-    return weights if attention_mask.fully_masked is None else weights.masked_fill(attention_mask.fully_masked, 0.0)
+class ScoreTaps(nn.Module):
+    """The steps from scores to weights, with a tap after each: `scores`, `masked_scores`, `weights`.
+
+    Masked scores are -inf where a query may not attend to a key. A fully masked query keeps its scores, so that no
+    softmax is over nothing, and its weights are 0.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores, self.masked_scores, self.weights = Tap(), Tap(), Tap()
+
+    def softmax(self, scores: Float[Tensor, "B *H Q K"], attention_mask: AttentionMask | None) -> Tensor:
+        """Return the softmax over the keys each query may attend to; zeros for a fully masked query."""
+        mask, fully_masked = (None, None) if attention_mask is None else attention_mask.fit_to(scores.ndim)
+        scores = self.scores(scores)
+        masked = self.masked_scores(scores if mask is None else scores.masked_fill(~mask, -math.inf))
+        weights = masked.softmax(-1)
+        tapped: Tensor = self.weights(weights if fully_masked is None else weights.masked_fill(fully_masked, 0.0))
+        return tapped
+
+    @property
+    def are_active(self) -> bool:
+        """Return True while one of the taps is active, so that weights have to be computed."""
+        return self.scores.active or self.masked_scores.active or self.weights.active
 
 
-class Attention(nn.Module):
+class Attention(ScoreTaps):
     """``out = sum_i a_i v_i`` with ``a = softmax_i(score(q, k_i))``; subclasses define the score.
 
     The score is split: `project_key` depends on the keys alone and is computed once for any number of queries;
     `score_projected` compares projected queries with projected keys. `project_value` is what is summed.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = Tap()
 
     def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
         return key
@@ -69,8 +83,7 @@ class Attention(nn.Module):
         value: Float[Tensor, "B K Dv"],
         attention_mask: AttentionMask | None = None,
     ) -> Float[Tensor, "B Q Ev"]:
-        scores = self.score(query, key).unsqueeze(1)  # (B, 1, Q, K), the shape of a mask
-        weights: Tensor = self.weights(masked_softmax(scores, attention_mask).squeeze(1))
+        weights = self.softmax(self.score(query, key), attention_mask)
         return weights @ self.project_value(value)
 
 
@@ -170,12 +183,12 @@ class BilinearAttention(Attention):
         return torch.eye(len(matrix)).to(matrix), matrix
 
 
-class InspectableAttention(nn.Module):
+class InspectableAttention(ScoreTaps):
     """Interface of attention with heads, each a weighted sum of values, and one output projection.
 
-    Taps: `query`, `key` and `value` (B, H, tokens, width), `weights` (B, H, Q, K), `mixed` (B, Q, widths of all heads):
-    the concatenated outputs of the heads before the output projection. In head h, key j contributes
-    ``weight_j value_j W_h`` to the output, where W_h is the head's slice of ``output.weight``.
+    Taps: `query`, `key` and `value` (B, H, tokens, width), `scores`, `masked_scores` and `weights` (B, H, Q, K),
+    `mixed` (B, Q, widths of all heads): the concatenated outputs of the heads before the output projection. In head h,
+    key j contributes ``weight_j value_j W_h`` to the output, where W_h is the head's slice of ``output.weight``.
     """
 
     output: nn.Linear
@@ -184,7 +197,7 @@ class InspectableAttention(nn.Module):
     def __init__(self, n_heads: int, d_value: int) -> None:
         super().__init__()
         self.n_heads, self.d_value = n_heads, d_value
-        self.query, self.key, self.value, self.weights, self.mixed = Tap(), Tap(), Tap(), Tap(), Tap()
+        self.query, self.key, self.value, self.mixed = Tap(), Tap(), Tap(), Tap()
 
     def bilinear_factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
         """Return ``F`` and ``G`` if a head's score is ``(F q) . (G k)``; None if it is not a bilinear form."""
@@ -198,7 +211,7 @@ class RecurrentCrossAttention(InspectableAttention):
         super().__init__(1, d_state)
         self.output = Linear(d_state, d_out, bias=False)
         self.positions = NoPositions()
-        self.weights = scorer.weights
+        self.scores, self.masked_scores, self.weights = scorer.scores, scorer.masked_scores, scorer.weights
         self.scorer = scorer
 
     def project_kv(self, encoded: Float[Tensor, "B K D"]) -> KeyValue:
@@ -213,7 +226,7 @@ class RecurrentCrossAttention(InspectableAttention):
         projected = self.scorer.project_query(x.reshape(len(kv.key), -1, x.shape[-1]))
         query: Tensor = self.query(projected[:, None])
         scores = self.scorer.score_projected(query[:, 0], kv.key[:, 0])[:, None]  # (B, 1, Q, K)
-        weights: Tensor = self.weights(masked_softmax(scores, attention_mask))
+        weights = self.softmax(scores, attention_mask)
         context: Tensor = self.output(self.mixed((weights @ kv.value)[:, 0]))
         return context.reshape(*x.shape[:-1], -1)
 

@@ -69,9 +69,11 @@ def test_weights_and_outputs_match_the_definition(
     )
     query_positions, key_positions = random_positions(seed, rows, n_queries), random_positions(seed + 50, rows, n_keys)
     allowed_keys = reference_mask(query_positions, key_positions, causal=causal)
-    with record(module, "weights") as recorded:
+    with record(module, "scores", "weights") as recorded:
         out = module(query, key, value, make_mask(query_positions, key_positions, causal=causal))
     for row in range(rows):
+        scores = [[score(array(q), array(k)) for k in key[row]] for q in query[row]]
+        assert_close(array(recorded["scores"][row]), np.array(scores), rtol=1e-12, atol=1e-14)
         weights, expected = reference.attention(
             score, *map(array, (query[row], key[row], value[row])), allowed_keys[row]
         )

@@ -1,7 +1,8 @@
-"""Views of attention: weights, effective weights, identifiability, similarity, rollout; pooling and positions."""
+"""Views of attention: scores, weights, effective weights, identifiability, similarity, rollout; pooling, positions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -33,6 +34,30 @@ def attention_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     """Yield the attention weights."""
     for kind in requested_kinds(analysis, request):
         yield ViewArray("attention", kind, "weights", attention_axes(kind), analysis.attention(kind))
+
+
+def scores_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
+    """Yield the attention scores before the softmax; if some keys are masked, again with these marked by NaN."""
+    for kind in requested_kinds(analysis, request):
+        masked = analysis.scores(kind)
+        yield ViewArray("scores", kind, "scores", attention_axes(kind), analysis.scores(kind, masked=False), "score")
+        if bool(masked.isnan().any()):
+            yield ViewArray("scores", kind, "masked_scores", attention_axes(kind), masked, "score")
+        yield describe_scores(kind, masked)
+
+
+def describe_scores(kind: str, masked: Float[Tensor, "L H Q K"]) -> str:
+    """Summarise the scores in a sentence: their range, the spread within a row, and the masked cells."""
+    is_visible = ~masked.isnan()
+    visible, n_masked = masked[is_visible], int((~is_visible[0, 0]).sum())
+    low, high = (masked.where(is_visible, limit) for limit in (torch.inf, -torch.inf))
+    spread = float((high.amax(-1) - low.amin(-1)).mean())
+    masks = f"{n_masked} of {is_visible[0, 0].numel()} cells are masked" if n_masked else "no cell is masked"
+    return (
+        f"{kind}: scores from {float(visible.min()):.3g} to {float(visible.max()):.3g}; on average the largest of a "
+        f"query is {spread:.3g} above its smallest, so its weight is {math.exp(min(spread, 700)):.3g} times as large; "
+        f"{masks}"
+    )
 
 
 def effective_attention_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:

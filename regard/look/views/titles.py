@@ -6,6 +6,12 @@ from regard.look.views.view_data import ViewArray
 
 ARRAY_DESCRIPTIONS = {
     "summary.importance": "importance of each input to each output, by the most faithful view",
+    "scores.scores": "scores before the mask and the softmax",
+    "scores.masked_scores": "scores before the softmax, masked cells marked",
+    "alternative.weights": "the model's weights",
+    "alternative.alternative": "other weights with the same output",
+    "alternative.distance": "total variation distance from the model's weights",
+    "alternative.output_difference": "norm of the difference of the outputs",
     "norms.norms": "weights times the norm of the values",
     "identifiability.keys": "keys per query, at most",
     "identifiability.rank": "rank of the values",
@@ -40,7 +46,7 @@ ARRAY_DESCRIPTIONS = {
 """Descriptions of arrays whose name is not enough."""
 
 FRACTION_ARRAYS = {
-    *("identifiability.share", "similarity.mutual"),
+    *("identifiability.share", "similarity.mutual", "alternative.distance"),
     *("attribution.share", "attribution.own_share", "attribution.strayed"),
 }
 """Arrays of fractions, drawn on a scale from 0 to 1."""

@@ -250,6 +250,10 @@ function positionsSection(ctx) {
 
 // Views without a section of their own: title and explanation.
 const GENERIC_VIEWS = {
+  scores: [
+    "Scores",
+    "The attention scores before the softmax, which turns differences of scores into ratios of weights: a key that scores 1 more than another gets e = 2.7 times its weight. Hatched cells are masked: no query may attend to them, and their weight is 0 whatever they score.",
+  ],
   norms: [
     "Norms",
     "Each weight times the norm of the value it weights: a key with a large weight but a small value fades, and what a head really takes stands out.",
