@@ -100,8 +100,8 @@ class Classifier(TextEncoder):
     def _describe_prediction(self, text: str, pair: str | None) -> dict[str, object]:
         prediction = self.classify(text, pair)
         if prediction.score is not None:
-            return {"said": f"{prediction.score:.3f}"}
-        return {"said": f"{prediction.label} ({prediction.probability:.0%})"}
+            return {"prediction": f"{prediction.score:.3f}"}
+        return {"prediction": f"{prediction.label} ({prediction.probability:.0%})"}
 
     def evaluate(
         self, data: str | Sequence[str], *, columns: str | Sequence[str] = (), skip_empty: bool = False

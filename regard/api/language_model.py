@@ -269,7 +269,7 @@ class LanguageModel(Model):
         with torch.inference_mode():
             probability, token_id = target.run()[0, -1].softmax(-1).max(-1)
         prediction = f"{self.task.tokenizer.display_tokens([int(token_id)])[0]} ({float(probability):.0%})"
-        return Inspection(target, {"model": str(self.path), "text": text, "said": prediction})
+        return Inspection(target, {"model": str(self.path), "text": text, "prediction": prediction})
 
     def _build_look_target(self, *sides: TokenIds) -> LookTarget:
         """Build the forward pass of a text; the last position predicts its most likely token."""

@@ -152,11 +152,13 @@ class MaskedLanguageModel(TextEncoder):
         if pair is not None and "next" in self.network.heads:
             prediction = self.next_sentence(text, pair)
             if prediction.is_next:
-                return {"said": f"{NEXT_LABELS[0]} ({prediction.probability:.0%})"}
-            return {"said": f"{NEXT_LABELS[1]} ({1 - prediction.probability:.0%})"}
+                return {"prediction": f"{NEXT_LABELS[0]} ({prediction.probability:.0%})"}
+            return {"prediction": f"{NEXT_LABELS[1]} ({1 - prediction.probability:.0%})"}
         if pair is not None or not self.predictor.has_mask(text):
             return {}
-        return {"said": ", ".join(f"{words[0].word} ({words[0].probability:.0%})" for words in self.fill(text, 1))}
+        return {
+            "prediction": ", ".join(f"{words[0].word} ({words[0].probability:.0%})" for words in self.fill(text, 1))
+        }
 
     def evaluate(self, data: str | Sequence[str]) -> dict[str, Any]:
         """Score the model on plain text.

@@ -106,7 +106,7 @@ class Tagger(TextEncoder):
         return super()._encode_look_input(text, pair)
 
     def _describe_prediction(self, text: str, pair: str | None) -> dict[str, object]:
-        return {"said": " ".join(f"{each.word}/{_format_label(each)}" for each in self.tag(text))}
+        return {"prediction": " ".join(f"{each.word}/{_format_label(each)}" for each in self.tag(text))}
 
     def evaluate(
         self, data: str | Sequence[str], *, columns: str | Sequence[str] = (), skip_empty: bool = False

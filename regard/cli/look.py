@@ -268,7 +268,7 @@ def _print_view(view_data: ViewData) -> None:
     """Print the text, its pair or translation, and what the model predicted; then the view."""
     from regard.look.render.save import show_view
 
-    for name in ("text", "pair", "target", "said"):
+    for name in ("text", "pair", "target", "prediction"):
         if name in view_data.about:
             print(f"{name:<8}{view_data.about[name]}")
     print()

@@ -106,7 +106,7 @@ def test_look_at_a_pair_says_the_verdict(bert: Path) -> None:
     seen, prediction = model.look(text, pair), model.next_sentence(text, pair)
     label = "next" if prediction.is_next else "not next"
     probability = prediction.probability if prediction.is_next else 1 - prediction.probability
-    assert seen.about["said"] == f"{label} ({probability:.0%})"
+    assert seen.about["prediction"] == f"{label} ({probability:.0%})"
     assert seen.look_target.output_labels == (label,)
     with torch.no_grad():
         assert float(seen.look_target.explained_outputs().exp()) == pytest.approx(probability, abs=1e-6)

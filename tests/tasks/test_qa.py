@@ -251,7 +251,7 @@ def test_look_explains_the_start_and_the_end_in_the_window_of_the_answer(squad2:
     assert seen.attribution().shape == (len(seen.tokens["encoder"]),) * 2
     nothing = model.look("which city", "There is A Fox.")
     assert nothing.look_target.output_labels == ("start: [CLS]", "end: [CLS]")
-    assert str(nothing.about["said"]).startswith("no answer (")
+    assert str(nothing.about["prediction"]).startswith("no answer (")
 
 
 def test_a_pooled_question_has_no_equivalent_elsewhere(tmp_path: Path) -> None:

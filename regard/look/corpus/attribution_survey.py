@@ -99,9 +99,9 @@ class AttributionSurvey:
         arrays = []
         for stack, found in self.stacks.items():
             layer, quartile = Axis("layer"), Axis("quartile", labels=tuple(map(str, QUARTILES)))
-            arrays.append(ViewArray("attribution", stack, "own_share", (layer, Axis("token")), found.own))
+            arrays.append(ViewArray("attribution", stack, "self_contribution", (layer, Axis("token")), found.own))
             arrays.append(ViewArray("attribution", stack, "own_quartiles", (layer, quartile), found.quartiles))
-            arrays.append(ViewArray("attribution", stack, "strayed", (layer,), found.dominated))
+            arrays.append(ViewArray("attribution", stack, "dominated_fraction", (layer,), found.dominated))
             measured = [each for each in self.identifiability.results if each.spec.stack == stack]
             for name in ("accuracy", "low", "high"):
                 values = torch.tensor([getattr(each, name) for each in measured], dtype=torch.float64)

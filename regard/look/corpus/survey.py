@@ -95,7 +95,7 @@ class IdentifiabilitySurvey:
             text, heads = Axis("text"), (Axis("layer"), Axis("head"))
             arrays.append(ViewArray("identifiability", name, "keys", (text,), kind.keys))
             arrays.append(ViewArray("identifiability", name, "correlation", (text, *heads), kind.correlation))
-            arrays.append(ViewArray("identifiability", name, "share", (text, *heads), kind.null_fraction))
+            arrays.append(ViewArray("identifiability", name, "null_fraction", (text, *heads), kind.null_fraction))
         return ViewData({}, arrays, {"identifiability": list(self.summary_lines())}, self.about)
 
     def save(self, path: str | Path) -> Path:

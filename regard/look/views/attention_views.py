@@ -78,7 +78,7 @@ def identifiability_view(analysis: TextAnalysis, request: ViewRequest) -> ViewIt
         identifiability = analysis.identifiability(kind)
         yield describe_identifiability(kind, identifiability)
         for name, values in identifiability._asdict().items():
-            value_kind: ValueKind = "amount" if name == "share" else "count"
+            value_kind: ValueKind = "amount" if name == "null_fraction" else "count"
             yield ViewArray("identifiability", kind, name, attention_axes(kind)[:3], values, value_kind)
 
 
@@ -108,7 +108,7 @@ def similarity_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
         eigenvalues = torch.stack([torch.stack([head.eigenvalues for head in layer]) for layer in heads])
         yield ViewArray("similarity", kind, "eigenvalues", (LAYER_AXIS, HEAD_AXIS, Axis("dimension")), eigenvalues)
         symmetric = torch.tensor([[head.symmetric_fraction for head in layer] for layer in heads], dtype=torch.float64)
-        yield ViewArray("similarity", kind, "mutual", (LAYER_AXIS, HEAD_AXIS), symmetric)
+        yield ViewArray("similarity", kind, "symmetric_fraction", (LAYER_AXIS, HEAD_AXIS), symmetric)
         positive = torch.tensor([[int(head.is_positive_semidefinite) for head in layer] for layer in heads])
         yield ViewArray("similarity", kind, "positive", (LAYER_AXIS, HEAD_AXIS), positive)
         yield (

@@ -30,7 +30,7 @@ def attribution_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
         output = Axis("output", (stack,), predicts_next=stack == "decoder" and not request.words)
         axes = (LAYER_AXIS, Axis("input", over), output)
         attribution = analysis.contributions(stack, request.estimate)
-        contributions = ViewArray("attribution", stack, "share", axes, attribution.contribution)
+        contributions = ViewArray("attribution", stack, "contribution", axes, attribution.contribution)
         yield contributions
         if attribution.error is not None:
             yield ViewArray("attribution", stack, "error", axes, attribution.error, "error")
@@ -43,8 +43,8 @@ def attribution_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
         )
         sizes = [len(word.token_indices) for word in words[stack]] if request.words else [1] * own.shape[-1]
         by_subword = own.repeat_interleave(torch.tensor(sizes).to(own.device), -1)  # merged, the words' values again
-        yield ViewArray("attribution", stack, "own_share", (LAYER_AXIS, output), by_subword)
-        yield ViewArray("attribution", stack, "strayed", (LAYER_AXIS,), dominated)
+        yield ViewArray("attribution", stack, "self_contribution", (LAYER_AXIS, output), by_subword)
+        yield ViewArray("attribution", stack, "dominated_fraction", (LAYER_AXIS,), dominated)
         yield describe_self_contribution(stack, own[-1], float(dominated[-1]), "word" if request.words else "token")
 
 
@@ -63,7 +63,7 @@ def gradients_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     target, output = analysis.look_target, output_axis(analysis.look_target)
     for name in ("gradient_x_input", "integrated_gradients"):
         yield ViewArray("gradients", "", name, (Axis("input", sides), output), getattr(gradients, name))
-    yield ViewArray("gradients", "", "gap", (output,), gradients.convergence_delta)
+    yield ViewArray("gradients", "", "convergence_delta", (output,), gradients.convergence_delta)
     predicted = target.output_unit or ("label" if target.output_side else "class" if target.output_labels else "token")
     explained = "the score" if target.is_regression else f"the log-probability of a {predicted}"
     gap = float(gradients.convergence_delta.abs().max())

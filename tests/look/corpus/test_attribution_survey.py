@@ -89,7 +89,7 @@ def test_an_estimate_of_all_directions_is_exact_and_fewer_are_named(targets: lis
 def test_all_numbers_and_a_figure_are_saved(found: AttributionSurvey, tmp_path: Path) -> None:
     written = json.loads(found.save(tmp_path / "a.json").read_text(encoding="utf-8"))
     arrays = {array["name"]: array for array in written["arrays"]}
-    assert_close(torch.tensor(arrays["own_share"]["values"], dtype=torch.float64), found.stacks["encoder"].own)
+    assert_close(torch.tensor(arrays["self_contribution"]["values"], dtype=torch.float64), found.stacks["encoder"].own)
     assert arrays["recovered_accuracy"]["shape"] == [3, 2, 2]
     first = next(each for each in found.identifiability.results if each.spec == ("encoder", 2, "linear", "l2"))
     assert arrays["recovered_accuracy"]["values"][2][1][1] == first.accuracy

@@ -185,13 +185,13 @@ function handleKey(event, ctx, { swapTheme, help }) {
 }
 
 // The texts and the prediction, above single facts.
-const TEXT_FACTS = ["text", "pair", "target", "said"];
+const TEXT_FACTS = ["text", "pair", "target", "prediction"];
 
 function pageHeader({ about }, { swapTheme, help }) {
   const texts = TEXT_FACTS
     .filter((name) => about[name])
     .map((name) => make("p", { class: `about-${name}`, dir: "auto", text: String(about[name]) }));
-  const elsewhere = [...TEXT_FACTS, "difference", "merged", "map_share", about.said ? "score" : null]; // the prediction in words includes the score
+  const elsewhere = [...TEXT_FACTS, "difference", "merged", "map_share", about.prediction ? "score" : null]; // the prediction in words includes the score
   const facts = Object.entries(about).filter(([name]) => !elsewhere.includes(name));
   const line = facts.map(([name, value]) =>
     make(
