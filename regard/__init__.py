@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from regard.api.text_encoder import TextEncoder
     from regard.api.training_run import TrainingRun, train
     from regard.api.translator import Translator
+    from regard.api.word_vectors import WordVectors
 
 __version__ = "0.1.0"
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "TextEncoder",
     "TrainingRun",
     "Translator",
+    "WordVectors",
     "__version__",
     "load",
     "train",

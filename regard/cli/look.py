@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import BeamOption, DeviceOption, ModelArgument, drop_none, select_accepted
+from regard.cli.options import BeamOption, DeviceOption, ModelArgument, drop_none, load_network, select_accepted
 from regard.errors import InputError, did_you_mean
 from regard.progress import print_message
 
@@ -68,7 +68,6 @@ def look(
     out: Annotated[str, typer.Option(help="A file: .html .png .svg .pdf .json .csv.")] = "",
     device: DeviceOption = "auto",
 ) -> None:
-    import regard
     from regard.look.render.save import check_output_path, show_view
 
     known = [*VIEWS.split(), "all", *COMPARISON_VIEWS]
@@ -102,7 +101,7 @@ def look(
         raise InputError("no text to look at; give a TEXT, or a file with --corpus")
     if out:
         check_output_path(out)
-    loaded = regard.load(model, device=device)
+    loaded = load_network(model, device, "be looked into")
     look_options = {"target": target, "pair": pair, "beam": beam}
     owner = f"{model}: a model for {loaded.task.name}"
     inspection = loaded.look(text, **select_accepted(loaded.look, look_options, owner))
@@ -167,9 +166,9 @@ def _show_senses(
 
 def _load_encoder(model: str, device: str, view: str) -> TextEncoder:
     """Load a model that must be an encoder."""
-    from regard.api import TextEncoder, load
+    from regard.api import TextEncoder
 
-    loaded = load(model, device=device)
+    loaded = load_network(model, device, "be looked into")
     if not isinstance(loaded, TextEncoder):
         raise InputError(f"{model}: a model for {loaded.task.name}; {view} is a view of encoders only")
     return loaded
@@ -190,7 +189,6 @@ def _survey_corpus(
     model: str, corpus: list[str], kind: str | None, out: str, device: str, unsupported_options: dict[str, Any]
 ) -> None:
     """Show identifiability by length over files; no other option applies."""
-    import regard
     from regard.look.corpus import survey
 
     if unsupported_options:
@@ -199,7 +197,7 @@ def _survey_corpus(
         )
     if out:
         survey.check_survey_path(out)
-    found = regard.load(model, device=device).survey(corpus, **drop_none(kind=kind))
+    found = load_network(model, device, "be looked into").survey(corpus, **drop_none(kind=kind))
     print("\n".join(found.summary_lines()))
     if out:
         print_message(f"written: {found.save(out)}")

@@ -7,12 +7,18 @@ line number, text. A file of any length can be searched.
     regard match runs/bert "a man is asleep" --in news.en --top 5
 
 `regard look MODEL A --pair B --view match` shows why two texts match.
+
+With word vectors, trained by `regard train vectors` or in a file of word2vec's or GloVe's format, one word or one
+expression gives the nearest words, and two give their similarity (docs/vectors.md):
+
+    regard match runs/vectors king
+    regard match glove.6B.100d.txt "king - man + woman" --top 5
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,27 +27,36 @@ from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_mod
 from regard.errors import InputError
 from regard.progress import progress_bar
 
+if TYPE_CHECKING:
+    from regard.api import TextEncoder, WordVectors
+
 
 def match(
     model: ModelArgument,
-    text: Annotated[str, typer.Argument(help="A text.")],
+    text: Annotated[str, typer.Argument(help="A text; with word vectors, a word or an expression.")],
     other: Annotated[str | None, typer.Argument(help="The text to compare it with.")] = None,
     search_file: Annotated[str, typer.Option("--in", metavar="FILE", help="Search this file, one text per line.")] = "",
-    top: Annotated[int | None, typer.Option(help="With --in: the number of lines to print. Default: 10.")] = None,
+    top: Annotated[int | None, typer.Option(help="The number of lines, or of words, to print. Default: 10.")] = None,
     skip_empty: SkipEmptyLinesOption = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    from regard.api import TextEncoder
+    from regard.api import TextEncoder, WordVectors, load
 
-    if (other is None) == (not search_file):
-        raise InputError("give two texts, or a text and a file with --in")
-    if top is not None and (top < 1 or not search_file):
-        raise InputError(f"--top {top}: expected at least 1, and a file with --in")
     if not text.strip() or (other is not None and not other.strip()):
         raise InputError("a text is empty; give at least one word")
+    if other is not None and search_file:
+        raise InputError("give two texts, or a text and a file with --in")
+    if top is not None and (top < 1 or other is not None):
+        raise InputError(f"--top {top}: expected at least 1, and a file with --in, or one word for word vectors")
+    if other is None and not search_file:
+        vectors = load(model, device=device)
+        if not isinstance(vectors, WordVectors):
+            raise InputError("give two texts, or a text and a file with --in")
+        _print_nearest_words(vectors, text, 10 if top is None else top, as_json)
+        return
     if other is not None:
-        score = load_model(TextEncoder, model, device, "match").match(text, other)
+        score = _load_matcher(model, device).match(text, other)
         print_json({"text": text, "other": other, "score": score}) if as_json else print(f"{score:.4f}")
         return
     batches, total = read_numbered_lines(search_file, skip_empty=skip_empty)
@@ -51,6 +66,19 @@ def match(
             print_json({"score": hit.score, "line": hit.corpus_id, "text": hit.text})
         else:
             print(f"{hit.score:.4f}\t{hit.corpus_id}\t{hit.text}")
+
+
+def _load_matcher(model: str, device: str) -> TextEncoder | WordVectors:
+    """Load an encoder or word vectors; refuse others as `load_model` does."""
+    from regard.api import TextEncoder, WordVectors, load
+
+    loaded = load(model, device=device)
+    return loaded if isinstance(loaded, WordVectors | TextEncoder) else load_model(TextEncoder, model, device, "match")
+
+
+def _print_nearest_words(vectors: WordVectors, query: str, top: int, as_json: bool) -> None:
+    for hit in vectors.nearest(query, top):
+        print_json({"score": hit.score, "word": hit.word}) if as_json else print(f"{hit.score:.4f}\t{hit.word}")
 
 
 def _track_lines(batches: Iterable[NumberedLines], total: int | None) -> Iterator[NumberedLines]:

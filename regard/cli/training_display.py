@@ -171,7 +171,8 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     except (MissingExtra, OSError) as error:
         print_message(f"no learning curve: {error}")
     use, score = (f"{program_name()} {verb} {shlex.quote(str(path))}" for verb in (task.verb, "evaluate"))
-    print_message(f'use it: {use} "..."{_device_option(device)}        score it: {score} TEST{_device_option(device)}')
+    scoring = f"        score it: {score} TEST{_device_option(device)}" if task.has_evaluation else ""
+    print_message(f'use it: {use} "..."{_device_option(device)}{scoring}')
     print(path, file=sys.stdout)
 
 

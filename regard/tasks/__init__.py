@@ -6,6 +6,7 @@ from regard.tasks.pretrain import PretrainingTask
 from regard.tasks.tag import TaggingTask
 from regard.tasks.task import Task
 from regard.tasks.translate import TranslationTask
+from regard.tasks.vectors import WordVectorTask
 
 TASKS: dict[str, type[Task]] = {
     "translate": TranslationTask,
@@ -13,6 +14,7 @@ TASKS: dict[str, type[Task]] = {
     "classify": ClassificationTask,
     "tag": TaggingTask,
     "lm": LanguageModelTask,
+    "vectors": WordVectorTask,
 }
 
 __all__ = ["TASKS", "Task"]

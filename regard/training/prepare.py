@@ -157,11 +157,8 @@ def _resume_run(tables: config.Tables, run: RunDirectory, device: torch.device, 
 def _build_task(recipe: PartialRecipe, provisional: RunConfig, corpus: Corpus, run: RunDirectory) -> Task:
     """Return the task with its tokenizer, which is saved into the directory."""
     table = recipe.tables["tokenizer"]
-    tokenizer_table = {
-        "kind": recipe.task_class.default_tokenizer_kind,
-        "vocabulary": choose_vocabulary_size(corpus.statistics.n_words),
-        **table,
-    }
+    kind = table.get("kind", recipe.task_class.default_tokenizer_kind)
+    tokenizer_table = {"kind": kind, "vocabulary": choose_vocabulary_size(corpus.statistics.n_words, kind), **table}
     run.path.mkdir(parents=True, exist_ok=True)
     tokenizer = recipe.pretrained.tokenizer if recipe.pretrained else None
     tokenizer_config = config.build(TokenizerConfig, tokenizer_table)
@@ -199,6 +196,7 @@ def _build_run(
     if pretrained is not None:
         pretrained.load_weights_into(model)
     train_store, valid_store = stores
+    task.collect_training_statistics(train_store)
     train_order = build_order(task, train_store, run_config, seed=run_config.train.seed)
     valid_order = build_order(task, valid_store, run_config, seed=0, shuffle=False)
     return PreparedRun(
