@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.tasks.shared.word_alignment import SMOOTHING, aggregate_word_attention, normalise_word_attention
+from regard.predict.word_alignment import SMOOTHING, aggregate_word_attention, normalise_word_attention
 from regard.text.pairs import Pair, read_pairs
 from regard.text.subwords import Word
 
@@ -100,7 +100,7 @@ def print_recall(model: Any, train: Sequence[Pair], test: Sequence[Pair]) -> Non
     ids = [(tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)) for pair in test]
     n_correct: Counter[str] = Counter()
     n_links = 0
-    decodings = model.task.force_decode(model.network, ids, model.device)
+    decodings = model.predictor.force_decode(ids)
     for pair, (source_ids, target_ids), gold, decoding in zip(test, ids, links, decodings, strict=True):
         target, source = tokenizers.target.words(target_ids), tokenizers.source.words(source_ids)
         if (len(source), len(target)) != (len(pair.source.split()), len(pair.target.split())):

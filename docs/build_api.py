@@ -22,12 +22,12 @@ from regard.look.corpus.match import MatchEvidence
 from regard.look.corpus.senses import WordSenses
 from regard.look.corpus.survey import IdentifiabilitySurvey
 from regard.look.inspection import Inspection
-from regard.tasks.classify import Classification
-from regard.tasks.pretrain import MaskPrediction
-from regard.tasks.shared.embedder import NamedVectors
-from regard.tasks.shared.text_generation import Continuation
-from regard.tasks.tag import TaggedWord
-from regard.tasks.translate import ForcedDecoding, Translation
+from regard.predict.classification import Classification
+from regard.predict.embedding import NamedVectors
+from regard.predict.mask_filling import MaskPrediction
+from regard.predict.tagging import TaggedWord
+from regard.predict.text_generation import Continuation
+from regard.predict.translation import ForcedDecoding, Translation
 from regard.training.loop import TrainingEvent
 
 PAGE = Path(__file__).parent / "api.md"

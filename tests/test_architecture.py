@@ -30,6 +30,7 @@ ORDER = [
     ("data",),
     ("models",),
     ("generate",),
+    ("predict",),
     ("tasks",),
     ("runs",),
     ("training", "look"),

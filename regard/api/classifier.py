@@ -19,9 +19,10 @@ from regard.data.buckets import buffered_read
 from regard.errors import InputError
 from regard.look.compute.look_target import LookTarget
 from regard.models.heads import Pooler
+from regard.predict.classification import Classification, ClassificationPredictor, TextPair, compute_text_logits
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
-from regard.tasks.classify import Classification, ClassificationTask, TextPair
+from regard.tasks.classify import ClassificationTask
 from regard.text.special_tokens import EncodedInput
 
 
@@ -37,6 +38,7 @@ class Classifier(TextEncoder):
         super().__init__(path, run_config, task, network, device)
         assert isinstance(task, ClassificationTask)
         self.task = task
+        self.predictor: ClassificationPredictor = task.make_predictor(self.network, device)
 
     def _describe(self) -> list[str]:
         return ["scores"] if self.task.config.kind == "score" else [f"{len(self.task.labels)} classes"]
@@ -84,7 +86,7 @@ class Classifier(TextEncoder):
         """
         for pairs in buffered_read(_as_pair(text, number) for number, text in enumerate(texts)):
             filled = [each for each in pairs if any(side.strip() for side in each)]
-            results = iter(self.task.classify(self.network, filled, self.device) if filled else [])
+            results = iter(self.predictor.classify(filled) if filled else [])
             for each in pairs:
                 yield next(results) if any(side.strip() for side in each) else self._empty_classification()
 
@@ -92,7 +94,7 @@ class Classifier(TextEncoder):
         return Classification("", math.nan, {}, math.nan if self.task.config.kind == "score" else None)
 
     def _encode_look_input(self, text: str, pair: str | None) -> EncodedInput:
-        self.task.check_paired(text, pair or "")
+        self.predictor.check_paired(text, pair or "")
         return super()._encode_look_input(text, pair)
 
     def _describe_prediction(self, text: str, pair: str | None) -> dict[str, object]:
@@ -126,11 +128,11 @@ class Classifier(TextEncoder):
         is_regression = task.config.kind == "score"
 
         def head(hidden: Float[Tensor, "1 T D"]) -> Float[Tensor, "1 1 C"]:
-            outputs = task.compute_logits(network, hidden, rows, 1)
+            outputs = compute_text_logits(network, hidden, rows, 1)
             return task.labels.scale.unstandardise(outputs) if is_regression else outputs
 
         with torch.inference_mode():
-            hidden = network(rows)
+            hidden = network.features(rows)
             outputs = head(hidden)[0, 0]
             text_mask = (rows.segment == 1)[:, None]
             weights = pooler.pooling.token_weights(hidden, rows, text_mask)[0]

@@ -18,14 +18,14 @@ from regard.look.corpus.clusters import Clusters, check_n_clusters, cluster_text
 from regard.look.corpus.match import MatchEvidence, TokenizedText, compute_match_evidence
 from regard.look.corpus.senses import WordOccurrence, WordSenses, extract_context, find_occurrences
 from regard.models.interfaces import EncoderModel
-from regard.progress import track, warn
-from regard.tasks.shared.embedder import (
+from regard.predict.embedding import (
     STATIC_LAYERS,
     Embedder,
     NamedVectors,
     WeightedTokens,
     resolve_embedding_options,
 )
+from regard.progress import track, warn
 from regard.tasks.shared.encoder_task import EncoderTask
 
 LayerSelection = int | Sequence[int] | str
@@ -154,14 +154,14 @@ class EmbeddingModel(Model):
     ) -> Embedder:
         """Return an `Embedder`, which embeds batches of texts as they arrive; options as in `embed`."""
         options = resolve_embedding_options(
-            self.encoder_task,
             self.network,
+            self.encoder_task.embedding_defaults,
             level=level,
             layers=_parse_layers(layers),
             pooling=pooling,
             normalised=normalised,
         )
-        return Embedder(self.encoder_task, self.network, options, self.device)
+        return Embedder(self.network, self.encoder_task.tokenizer, options, self.device)
 
     def match(self, first: str, second: str) -> float:
         """Return the similarity of two texts: the cosine of their vectors, from -1 to 1.

@@ -17,11 +17,11 @@ from regard.generate import GenerationConfig
 from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
 from regard.models.interfaces import CausalLM
+from regard.predict.input_length import check_fits
+from regard.predict.text_generation import Continuation, TextGenerator
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.lm import LanguageModelTask
-from regard.tasks.shared.input_length import check_fits
-from regard.tasks.shared.text_generation import Continuation
 
 
 class LanguageModel(Model):
@@ -39,6 +39,7 @@ class LanguageModel(Model):
         assert isinstance(task, LanguageModelTask)
         assert isinstance(network, CausalLM)
         self.task, self.network = task, network
+        self.predictor: TextGenerator = task.make_predictor(network, device)
 
     @property
     def _network(self) -> nn.Module:
@@ -46,14 +47,14 @@ class LanguageModel(Model):
 
     @property
     def _max_text_tokens(self) -> int:
-        return self.network.config.n_positions - len(self.task.make_prompt_ids([1])) + 1
+        return self.network.config.n_positions - len(self.task.document_tokenizer.make_prompt_ids([1])) + 1
 
     @property
     def _vocabulary_size(self) -> int:
         return self.task.vocabulary_size
 
     def _encode_texts(self, example: Sequence[str]) -> list[TokenIds]:
-        return self.task.encode_texts(example)
+        return self.task.document_tokenizer.encode_texts(example)
 
     @overload
     def generate(  # type: ignore[overload-overlap]
@@ -188,7 +189,7 @@ class LanguageModel(Model):
             batches: Lists of prompts.
             config: The options of `generate`, as a `regard.generate.GenerationConfig`.
         """
-        return self.task.generate_batches(self.network, batches, config, self.device)
+        return self.predictor.generate_batches(batches, config)
 
     def stream(
         self,
@@ -221,7 +222,7 @@ class LanguageModel(Model):
             stop=_split_stop(stop),
             seed=seed,
         )
-        return self.task.stream(self.network, prompt, config, self.device)
+        return self.predictor.stream(prompt, config)
 
     def evaluate(
         self, data: str | Sequence[str], *, window: int | None = None, stride: int | None = None
@@ -262,7 +263,7 @@ class LanguageModel(Model):
             An `Inspection`: `attention("decoder")`, `effective_attention("decoder")`, `gradients()` and others, each a
             torch tensor or a set of them; `show()` in a notebook or terminal, `save("look.html")` anywhere.
         """
-        ids = self.task.encode_texts([check_text(text)])[0]
+        ids = self._encode_texts([check_text(text)])[0]
         check_fits(len(ids), self._max_text_tokens, fix="look at a part of it")
         target = self._build_look_target(ids)
         with torch.inference_mode():
@@ -272,7 +273,8 @@ class LanguageModel(Model):
 
     def _build_look_target(self, *sides: TokenIds) -> LookTarget:
         """Build the forward pass of a text; the last position predicts its most likely token."""
-        ids, network, tokenizer = self.task.make_prompt_ids(sides[0]), self.network, self.task.tokenizer
+        ids = self.task.document_tokenizer.make_prompt_ids(sides[0])
+        network, tokenizer = self.network, self.task.tokenizer
         rows = sentences_to_rows([ids], pad_id=self.task.end_id).to(self.device)
         with torch.inference_mode():
             next_id = int(network(rows)[0, -1].argmax())

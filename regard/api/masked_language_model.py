@@ -14,9 +14,10 @@ from regard.api.inputs import check_texts, split_data
 from regard.api.text_encoder import TextEncoder
 from regard.data.batches import SegmentedRows
 from regard.look.compute.look_target import LookTarget
+from regard.predict.mask_filling import MaskFiller, MaskPrediction, compute_masked_lm_logits
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
-from regard.tasks.pretrain import MaskPrediction, PretrainingTask
+from regard.tasks.pretrain import PretrainingTask
 from regard.text.special_tokens import EncodedInput
 
 
@@ -32,6 +33,7 @@ class MaskedLanguageModel(TextEncoder):
         super().__init__(path, run_config, task, network, device)
         assert isinstance(task, PretrainingTask)
         self.task = task
+        self.predictor: MaskFiller = task.make_predictor(self.network, device)
 
     @overload
     def fill(self, text: str, k: int = 5) -> list[list[MaskPrediction]]: ...  # type: ignore[overload-overlap]
@@ -74,10 +76,10 @@ class MaskedLanguageModel(TextEncoder):
 
     def _fill_texts(self, texts: Iterable[str], k: int) -> Iterator[list[list[MaskPrediction]]]:
         for text in texts:
-            yield self.task.fill(self.network, text, k, self.device) if text.strip() else []
+            yield self.predictor.fill(text, k) if text.strip() else []
 
     def _describe_prediction(self, text: str, pair: str | None) -> dict[str, object]:
-        if pair is not None or "masked" not in self.network.heads or not self.task.has_mask(text):
+        if pair is not None or not self.predictor.has_mask(text):
             return {}
         return {"said": ", ".join(f"{words[0].word} ({words[0].probability:.0%})" for words in self.fill(text, 1))}
 
@@ -94,8 +96,8 @@ class MaskedLanguageModel(TextEncoder):
         return self.task.evaluate(self.network, split_data(data), self.device)
 
     def _encode_look_input(self, text: str, pair: str | None) -> EncodedInput:
-        masked = pair is None and "masked" in self.network.heads and self.task.has_mask(text)
-        return self.task.encode_masked(text) if masked else super()._encode_look_input(text, pair)
+        masked = pair is None and self.predictor.has_mask(text)
+        return self.predictor.encode_masked(text) if masked else super()._encode_look_input(text, pair)
 
     def _add_prediction(self, target: LookTarget, rows: SegmentedRows, text: str) -> LookTarget:
         """Predict every token itself, and at a mask its most likely word."""
@@ -103,8 +105,8 @@ class MaskedLanguageModel(TextEncoder):
             return target
         ids = rows.ids[0].long()
         with torch.inference_mode():
-            most_likely = self.task.compute_logits(self.network, self.network(rows))[0].argmax(-1)
-        predicted = torch.where(ids == self.task.mask_id, most_likely, ids)
+            most_likely = compute_masked_lm_logits(self.network, self.network(rows))[0].argmax(-1)
+        predicted = torch.where(ids == self.predictor.mask_id, most_likely, ids)
         return replace(
-            target, head=lambda hidden: self.task.compute_logits(self.network, hidden), predicted_ids=predicted
+            target, head=lambda hidden: compute_masked_lm_logits(self.network, hidden), predicted_ids=predicted
         )

@@ -20,9 +20,10 @@ from regard.data.batches import SegmentedRows
 from regard.data.buckets import buffered_read
 from regard.errors import InputError
 from regard.look.compute.look_target import LookTarget
+from regard.predict.tagging import TaggedWord, TaggingPredictor, encode_word_windows
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
-from regard.tasks.tag import TaggedWord, TaggingTask
+from regard.tasks.tag import TaggingTask
 from regard.text.special_tokens import EncodedInput
 from regard.text.words import find_whitespace_words, find_words
 
@@ -39,6 +40,7 @@ class Tagger(TextEncoder):
         super().__init__(path, run_config, task, network, device)
         assert isinstance(task, TaggingTask)
         self.task = task
+        self.predictor: TaggingPredictor = task.make_predictor(self.network, device)
 
     def _describe(self) -> list[str]:
         return [f"{len(self.task.labels)} labels"]
@@ -75,7 +77,7 @@ class Tagger(TextEncoder):
         Returns:
             The words as `tag` returns them; `start` and `end` are those of the words joined by single spaces.
         """
-        return self.task.tag_words(self.network, [list(check_texts(words))], self.device)[0]
+        return self.predictor.tag_words([list(check_texts(words))])[0]
 
     def tag_iterable(self, texts: Iterable[str], *, split: bool = False) -> Iterator[list[TaggedWord]]:
         """Label the words of texts from an iterable of any length, also an endless one.
@@ -91,7 +93,7 @@ class Tagger(TextEncoder):
         """
         splitter = find_whitespace_words if split else find_words
         for batch in buffered_read(check_texts(texts)):
-            yield from self.task.tag_texts(self.network, batch, self.device, splitter)
+            yield from self.predictor.tag_texts(batch, splitter)
 
     def _encode_texts(self, example: Sequence[str]) -> list[TokenIds]:
         """Return the ids of each text, encoded word by word as for tagging."""
@@ -125,7 +127,7 @@ class Tagger(TextEncoder):
     def _add_prediction(self, target: LookTarget, rows: SegmentedRows, text: str) -> LookTarget:
         """Predict the most likely label of each word at its first subword."""
         words, n_tokens = _split_words(text), rows.ids.shape[1]
-        ((_, encoded),) = self.task.encode_windows([words], n_tokens)
+        ((_, encoded),) = encode_word_windows(self.task.tokenizer, self.task.template, [words], n_tokens)
         first = torch.tensor([position for _, position in encoded.word_positions], device=self.device)
 
         def head(hidden: Float[Tensor, "1 T D"]) -> Float[Tensor, "1 O C"]:
@@ -133,7 +135,7 @@ class Tagger(TextEncoder):
             return logits
 
         with torch.inference_mode():
-            predicted: Int[Tensor, " O"] = head(self.network(rows))[0].argmax(-1)
+            predicted: Int[Tensor, " O"] = head(self.network.features(rows))[0].argmax(-1)
         labels = [self.task.labels.names[label] for label in predicted.tolist()]
         return replace(
             target,

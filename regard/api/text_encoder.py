@@ -15,10 +15,11 @@ from regard.data.batches import SegmentedRows
 from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
 from regard.models.interfaces import EncoderModel
+from regard.predict.encoder_inference import inputs_to_rows
+from regard.predict.input_length import check_fits
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
-from regard.tasks.shared.encoder_task import EncoderTask, inputs_to_rows
-from regard.tasks.shared.input_length import check_fits
+from regard.tasks.shared.encoder_task import EncoderTask
 from regard.text.special_tokens import EncodedInput
 
 
@@ -86,7 +87,7 @@ class TextEncoder(EmbeddingModel):
         side = Side(tokenizer.display_tokens(encoded.ids), tokenizer.words(encoded.ids), "embedding.out")
         no_ids = rows.ids.new_zeros(0).long()
         target = LookTarget(
-            network, {"encoder": side}, run_layers=lambda: network(rows), head=None, predicted_ids=no_ids
+            network, {"encoder": side}, run_layers=lambda: network.features(rows), head=None, predicted_ids=no_ids
         )
         return target, rows
 

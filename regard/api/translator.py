@@ -18,10 +18,11 @@ from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
 from regard.metrics import perplexity, translation_score
 from regard.models.interfaces import Seq2SeqModel
+from regard.predict.translation import ForcedDecoding, Translation, TranslationPredictor
 from regard.progress import track
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
-from regard.tasks.translate import ForcedDecoding, Translation, TranslationTask
+from regard.tasks.translate import TranslationTask
 from regard.text.pairs import read_pairs
 from regard.text.tokenizer import Tokenizer
 
@@ -41,6 +42,7 @@ class Translator(Model):
         assert isinstance(task, TranslationTask)
         assert isinstance(network, Seq2SeqModel)
         self.task, self.network = task, network
+        self.predictor: TranslationPredictor = task.make_predictor(network, device)
 
     def _describe(self) -> list[str]:
         config = self.task.config
@@ -213,9 +215,7 @@ class Translator(Model):
             config: The search, as a `regard.generate.DecodingConfig`.
             aligned, attention: As in `translate`.
         """
-        return self.task.translate(
-            self.network, batches, config, self.device, with_alignment=aligned, with_attention=attention
-        )
+        return self.predictor.translate(batches, config, with_alignment=aligned, with_attention=attention)
 
     def force_decode(self, source: str, target: str, *, alpha: float = DecodingConfig.alpha) -> ForcedDecoding:
         """Score a given translation.
@@ -230,7 +230,7 @@ class Translator(Model):
             cross-attention weights (layers, heads, target tokens, source tokens).
         """
         ids = self.task.tokenizers.source.encode(source), self.task.tokenizers.target.encode(target)
-        return next(self.task.force_decode(self.network, [ids], self.device, alpha))
+        return next(self.predictor.force_decode([ids], alpha))
 
     def look(
         self,
@@ -258,7 +258,7 @@ class Translator(Model):
         """
         tokenizers = self.task.tokenizers
         source = tokenizers.source.encode(check_text(text))
-        self.task.check_lengths(self.network, [(0, source)], tokenizers.source)
+        self.predictor.check_lengths([(0, source)], tokenizers.source)
         about: dict[str, object] = {"model": str(self.path), "text": text}
         config = DecodingConfig(
             beam=beam,
@@ -275,7 +275,7 @@ class Translator(Model):
             target_ids = tokenizers.target.encode(target)
             about |= {"target": target}
         else:
-            best = self.task.generate(self.network, [source], config, self.device)[0][0]
+            best = self.predictor.generate([source], config)[0][0]
             target_ids = list(best.ids[:-1])
             about |= {"target": tokenizers.target.decode(target_ids), "score": best.score}
         return Inspection(self._build_look_target(source, target_ids), about)
@@ -309,7 +309,7 @@ class Translator(Model):
         pairs = list(read_pairs(split_data(data), names, skip_empty=skip_empty))
         sources, references = zip(*pairs, strict=True)
         ids = list(zip(*self.task.encode(pairs), strict=True))
-        nll, n_tokens = self.task.compute_nll(self.network, ids, self.device)
+        nll, n_tokens = self.predictor.compute_nll(ids)
         config = DecodingConfig(beam=beam, alpha=alpha, batch=batch)
         batches = self.translate_batches(buffered_read(sources), config, aligned=False)
         hypotheses = [best[0].text for _, best in track(batches, "translating", len(pairs))]
@@ -330,8 +330,8 @@ class Translator(Model):
         """Build the forward pass of a source and a target; without a target, the decoder reads its start token only."""
         source, target = (*sides_ids, [])[:2]
         tokenizers, network = self.task.tokenizers, self.network
-        self.task.check_pairs(network, [(source, target)])
-        batch = self.task.make_pair_batch([(source, target)]).to(self.device)
+        self.predictor.check_pairs([(source, target)])
+        batch = self.predictor.make_batch([(source, target)])
 
         def side(tokenizer: Tokenizer, ids: list[int], entrance: str) -> Side:
             return Side(tokenizer.display_tokens(ids), tokenizer.words(ids), entrance)

@@ -22,7 +22,7 @@ from regard.errors import InputError
 from regard.progress import track
 
 if TYPE_CHECKING:
-    from regard.tasks.classify import Classification, TextPair
+    from regard.predict.classification import Classification, TextPair
 
 
 def classify(

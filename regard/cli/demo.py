@@ -110,7 +110,7 @@ def _show_translations(model: Translator, folder: Path) -> None:
 def _draw_clearest_alignment(model: Translator, sources: list[str], folder: Path) -> Path:
     """Draw the cross-attention between words of the translation whose word alignment is the clearest."""
     from regard.look.render.figures import draw_heat_map
-    from regard.tasks.shared.word_alignment import normalise_word_attention
+    from regard.predict.word_alignment import normalise_word_attention
 
     tokenizers, maps = model.task.tokenizers, []
     for source, (best,) in zip(sources, model.translate(sources, attention=True), strict=True):

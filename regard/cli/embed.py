@@ -29,7 +29,7 @@ from regard.progress import print_message, progress_bar
 
 if TYPE_CHECKING:
     from regard.data.vector_files import VectorMetadata, Vectors
-    from regard.tasks.shared.embedder import Embedder
+    from regard.predict.embedding import Embedder
 
 
 def embed(

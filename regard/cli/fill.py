@@ -23,7 +23,7 @@ from regard.progress import track
 
 if TYPE_CHECKING:
     from regard.api import MaskedLanguageModel
-    from regard.tasks.pretrain import MaskPrediction
+    from regard.predict.mask_filling import MaskPrediction
 
 
 def fill(

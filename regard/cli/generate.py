@@ -26,7 +26,7 @@ from regard.progress import track
 if TYPE_CHECKING:
     from regard.api import LanguageModel
     from regard.generate import GenerationConfig
-    from regard.tasks.shared.text_generation import Continuation
+    from regard.predict.text_generation import Continuation
 
 JSON_KEYS = ("text", "score", "tokens", "token_scores", "ended")
 """The keys of a continuation in JSON."""
@@ -90,7 +90,7 @@ def generate(
 
 
 def _print_stream(model: LanguageModel, prompt: str, config: GenerationConfig) -> None:
-    for text in model.task.stream(model.network, prompt, config, model.device):
+    for text in model.predictor.stream(prompt, config):
         print(text, end="", flush=True)
     print()
 

@@ -20,7 +20,7 @@ from regard.cli.text_inputs import FileOption, TextArguments, count_empty, read_
 from regard.progress import track
 
 if TYPE_CHECKING:
-    from regard.tasks.tag import TaggedWord
+    from regard.predict.tagging import TaggedWord
 
 
 def tag(

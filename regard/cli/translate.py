@@ -32,7 +32,7 @@ from regard.errors import InputError
 from regard.progress import track
 
 if TYPE_CHECKING:
-    from regard.tasks.translate import Translation
+    from regard.predict.translation import Translation
 
 JSON_KEYS = ("text", "score", "tokens", "token_scores", "alignment")
 """The keys of a translation in JSON."""

@@ -1,8 +1,8 @@
 """Classification of texts and of pairs of texts, into classes, or regression of a score.
 
 The pooled vector of a text ([CLS], mean, or attention over its tokens) goes through one layer and gets a logit for each
-class, or one standardised score. A text longer than the model is split into overlapping windows: each is an example in
-training; at inference their outputs are averaged, weighted by their number of tokens.
+class, or one standardised score. A text longer than the model is split into overlapping windows, each an example. What
+classifies with a trained model is predict/classification.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,14 +21,17 @@ from torch import Tensor, nn
 from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example
+from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.store import TokenStore
-from regard.errors import ConfigError, DataError, InputError
+from regard.errors import ConfigError, DataError
 from regard.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman
 from regard.models.config import EncoderModelConfig
 from regard.models.heads import Pooler, make_text_mask
 from regard.models.interfaces import EncoderModel
+from regard.models.layer_combination import LayerChoice
 from regard.nn import IGNORE, Linear, Loss, redundancy_penalty
+from regard.predict.classification import ClassificationPredictor, compute_text_logits, encode_text_windows
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     LabelledTask,
@@ -38,28 +40,25 @@ from regard.tasks.shared.encoder_task import (
     read_stored_inputs,
 )
 from regard.tasks.shared.label_collection import collect_labels, compute_class_weights, describe_invalid_score
-from regard.tasks.shared.labels import Labels
 from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
 from regard.text.labelled import LabelledExample, labelled_paths, read_labelled_examples
-from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate, split_into_windows
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
-
-TextPair = tuple[str, str]
-"""A text and the one it is paired with, or the empty text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifyConfig:
     """The recipe's ``[task]`` table; `class_weights` is equal, balanced, or as in ``"yes=2,no=1"``.
 
+    `layers` are the layers that are pooled: the last one, or a combination (models/layer_combination.py).
     With attention as `pooling`, several `hops` look at a text side by side, and `penalty` is what it costs where they
     look at the same tokens (Lin et al. 2017).
     """
 
     name: Literal["classify"] = "classify"
     kind: Literal["classes", "score"] = "classes"
+    layers: LayerChoice = "last"
     pooling: Literal["cls", "mean", "attention", "max", "last"] = "cls"
     hops: int = 1
     penalty: float = 0.0
@@ -74,16 +73,6 @@ class ClassifyConfig:
             raise ConfigError(f"task.penalty = {self.penalty}; expected 0 (off) or more")
         if self.pooling != "attention" and (self.hops > 1 or self.penalty):
             raise ConfigError(f'task.hops and task.penalty go with task.pooling = "attention", not "{self.pooling}"')
-
-
-@dataclass(frozen=True)
-class Classification:
-    """The prediction for a text: the most likely label with the probabilities of all labels, or a score."""
-
-    label: str
-    probability: float
-    probabilities: dict[str, float]
-    score: float | None = None
 
 
 class LabelledReader:
@@ -146,8 +135,9 @@ class ClassificationTask(LabelledTask):
 
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
         n_outputs = 1 if self.config.kind == "score" else len(self.labels)
-        pooler = Pooler(config, self.config.pooling, self.config.hops)
-        return {"pooler": pooler, "label": Linear(config.d_model, n_outputs)}
+        combination, width = self.build_layer_combination(config)
+        pooler = Pooler(config, self.config.pooling, self.config.hops, width)
+        return {**combination, "pooler": pooler, "label": Linear(config.d_model, n_outputs)}
 
     @property
     def store_columns(self) -> tuple[ColumnSpec, ...]:
@@ -156,16 +146,10 @@ class ClassificationTask(LabelledTask):
     def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
         """Return every window of every text with the text's class number, or its score."""
         parse_label = self.labels.index if self.config.kind == "classes" else float
-        windows = list(self.encode_windows([(text, pair) for text, pair, _ in examples], self.max_length))
+        pairs = [(text, pair) for text, pair, _ in examples]
+        windows = list(encode_text_windows(self.tokenizer, self.template, pairs, self.max_length))
         labels = [parse_label(examples[number][2]) for number, _ in windows]
         return [*input_entries([window for _, window in windows]), labels]
-
-    def encode_windows(self, texts: Sequence[TextPair], max_length: int) -> Iterator[tuple[int, EncodedInput]]:
-        """Yield the inputs of texts, each with the index of its text: one, or several windows of a long text."""
-        encoded = self.tokenizer.encode_batch([part for pair in texts for part in pair])
-        for number, (_, second) in enumerate(texts):
-            parts = encoded[2 * number], encoded[2 * number + 1] if second else None
-            yield from ((number, encoded) for encoded in _wrap_windows(self.template, *parts, max_length))
 
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
         values, n_texts = store.values("label")[placement.items], max_texts_per_row(placement)
@@ -178,8 +162,8 @@ class ClassificationTask(LabelledTask):
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
         """Return weighted cross-entropy, or squared error of the standardised score, plus the penalty of hops."""
-        hidden = model(batch.rows)
-        outputs = self.compute_logits(model, hidden, batch.rows, batch.labels.shape[1])
+        hidden = model.features(batch.rows)
+        outputs = compute_text_logits(model, hidden, batch.rows, batch.labels.shape[1])
         loss = (self._classification_loss if self.config.kind == "classes" else self._regression_loss)(
             outputs, batch.labels
         )
@@ -212,12 +196,6 @@ class ClassificationTask(LabelledTask):
         total = torch.where(is_labelled, nll * weights[labels.clamp(min=0)], 0.0).sum()
         return Loss(total, torch.where(is_labelled, nll, 0.0).sum().detach(), is_labelled.sum())
 
-    @staticmethod
-    def compute_logits(model: EncoderModel, hidden: Tensor, rows: Any, n_texts: int) -> Float[Tensor, "B S C"]:
-        """Return the logits of classes, or one standardised score, for each text."""
-        logits: Tensor = model.heads["label"](model.heads["pooler"](hidden, rows, n_texts))
-        return logits
-
     def prepare_for_export(self, model: EncoderModel) -> None:
         """Fold the mean and deviation of the scores into the last layer."""
         head = model.heads["label"]
@@ -229,7 +207,7 @@ class ClassificationTask(LabelledTask):
     def compute_validation_metrics(
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        outputs = self._predict_inputs(model, read_stored_inputs(store, items), device)
+        outputs = self.make_predictor(model, device).predict_inputs(read_stored_inputs(store, items))
         return self.compute_metrics(outputs, store.values("label")[items])
 
     def compute_metrics(self, outputs: Float[Tensor, "N C"], gold_labels: np.ndarray) -> dict[str, float]:
@@ -241,31 +219,10 @@ class ClassificationTask(LabelledTask):
         found = {"accuracy": accuracy(gold, best), "macro_f1": macro_f1(gold, best), "matthews": matthews(gold, best)}
         return found | ({"f1": f1(gold, best, 1)} if len(self.labels) == 2 else {})
 
-    def _predict_inputs(
-        self, model: EncoderModel, inputs: Sequence[EncodedInput], device: torch.device
-    ) -> Float[Tensor, "N C"]:
-        """Return the outputs for each input: probabilities of classes, or a score."""
-        found = dict(
-            self.forward_batches(model, inputs, lambda h, rows: self.compute_logits(model, h, rows, 1)[:, 0], device)
-        )
-        outputs = torch.stack([found[number] for number in range(len(inputs))]).float()
-        return outputs.softmax(-1) if self.config.kind == "classes" else self.labels.scale.unstandardise(outputs)
-
-    def classify(self, model: EncoderModel, texts: Sequence[TextPair], device: torch.device) -> list[Classification]:
-        """Return the prediction for each text, or pair of texts."""
-        return [self._make_classification(row) for row in self.predict(model, texts, device)]
-
-    def predict(self, model: EncoderModel, texts: Sequence[TextPair], device: torch.device) -> Float[Tensor, "N C"]:
-        """Return the outputs for each text, averaged over its windows, weighted by their number of tokens."""
-        for text in texts:
-            self.check_paired(*text)
-        max_length = min(self.config.length, model.config.n_positions)
-        numbered = list(self.encode_windows(texts, max_length))
-        outputs = self._predict_inputs(model, [encoded for _, encoded in numbered], device)
-        owner = torch.tensor([number for number, _ in numbered])
-        weight = torch.tensor([float(len(encoded.ids)) for _, encoded in numbered])
-        total = torch.zeros(len(texts)).index_add(0, owner, weight)
-        return torch.zeros(len(texts), outputs.shape[1]).index_add(0, owner, outputs * weight[:, None]) / total[:, None]
+    def make_predictor(self, model: EncoderModel, device: torch.device) -> ClassificationPredictor:
+        """Return what classifies with a trained model."""
+        is_regression = self.config.kind == "score"
+        return ClassificationPredictor(model, self.tokenizer, self.labels, device, self.config.length, is_regression)
 
     def evaluate(
         self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
@@ -277,49 +234,12 @@ class ClassificationTask(LabelledTask):
         self._check_table_paired(labelled_paths(data)[0], examples[0])
         number = self.labels.index if classes else float
         gold = np.array([number(each.label) for each in examples])
-        outputs = self.predict(model, [(each.text, each.pair) for each in examples], device)
+        outputs = self.make_predictor(model, device).predict([(each.text, each.pair) for each in examples])
         return {"task": self.name, "n": len(examples), **self.compute_metrics(outputs, gold)}
 
-    def check_paired(self, text: str, pair: str) -> None:
-        """Refuse one text where the model was trained on pairs, and a pair where it was trained on single texts."""
-        if expected := self._describe_mismatch(pair):
-            found = f"'{text[:40]}' {'has a pair' if pair else 'stands alone'}"
-            fix = "leave it out" if pair else "give the second one too, with --pair or behind a tab"
-            raise InputError(f"{found}, but this model was trained on {expected}; {fix}")
-
     def _check_table_paired(self, path: Path, first: LabelledExample) -> None:
-        """Apply `check_paired` to a table, by its first example."""
-        if expected := self._describe_mismatch(first.pair):
+        """Refuse a table of pairs for a model of single texts, and the reverse; its first example tells."""
+        if expected := self.labels.describe_pair_mismatch(first.pair):
             found, columns = ("two texts", "TEXT,LABEL") if first.pair else ("one text", "TEXT,PAIR,LABEL")
             fix = f"ask for the columns {columns}"
             raise DataError(path, f"{found} a line, but this model was trained on {expected}; {fix}")
-
-    def _describe_mismatch(self, pair: str) -> str:
-        """Return what the model was trained on if it does not match; else the empty string."""
-        if self.labels.paired in (None, bool(pair)):
-            return ""
-        return "pairs of texts" if self.labels.paired else "single texts"
-
-    def _make_classification(self, outputs: Float[Tensor, " C"]) -> Classification:
-        if self.config.kind == "score":
-            return Classification("", math.nan, {}, float(outputs[0]))
-        best = int(outputs.argmax())
-        every = dict(zip(self.labels.names, outputs.tolist(), strict=True))
-        return Classification(self.labels.names[best], float(outputs[best]), every)
-
-
-def _wrap_windows(
-    template: SpecialTokenTemplate, first: list[int], second: list[int] | None, max_length: int
-) -> Iterator[EncodedInput]:
-    """Yield all pairs of a window of the first text and one of the second; the shorter text gets at most half."""
-    if second is None:
-        max_tokens = max_length - template.n_special_tokens(is_pair=False)
-        yield from (template.wrap(first[start:end]) for start, end in split_into_windows(len(first), max_tokens))
-        return
-    max_tokens = max_length - template.n_special_tokens(is_pair=True)
-    shorter = min(len(first), len(second), max_tokens // 2)
-    limits = (shorter, max_tokens - shorter) if len(first) <= len(second) else (max_tokens - shorter, shorter)
-    for (start, end), (begin, stop) in product(
-        split_into_windows(len(first), limits[0]), split_into_windows(len(second), limits[1])
-    ):
-        yield template.wrap(first[start:end], second[begin:stop])

@@ -8,15 +8,14 @@ exactly once in an epoch; later epochs cut at other places (data/lm_windows.py):
     window 1    <|endoftext|>  The  cat  sat                                  predicts  The cat sat on
     window 2                                  on  the  mat                    predicts  the mat <|endoftext|>
 
-The model has `loss`, `start` and `step`. tasks/shared/text_generation.py continues prompts,
-tasks/shared/perplexity.py evaluates.
+Prompts are continued by predict/text_generation.py; predict/perplexity.py evaluates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,18 +30,18 @@ from regard.data.corpus import MIN_ROW_WIDTH, Corpus, DataConfig, Example
 from regard.data.lm_windows import cut_windows
 from regard.data.order import Placement
 from regard.data.store import TokenStore
-from regard.errors import ConfigError, InputError
-from regard.generate import GenerationConfig, SpecialTokens
+from regard.errors import ConfigError
 from regard.models.architectures import CAUSAL_LMS, architecture_of
 from regard.models.config import ModelConfig, apply_preset
 from regard.models.exchange import HFCheckpoint
 from regard.models.interfaces import CausalLM
 from regard.nn import Loss
+from regard.predict.document_tokenizer import DocumentTokenizer
+from regard.predict.perplexity import PerplexityResult, check_window, measure_perplexity
+from regard.predict.text_generation import TextGenerator
+from regard.predict.unknown_tokens import warn_about_unknown_tokens
 from regard.progress import warn
-from regard.tasks.shared.perplexity import PerplexityResult, measure_perplexity
 from regard.tasks.shared.single_tokenizer import SingleTokenizerTask, check_length, refuse_columns
-from regard.tasks.shared.text_generation import Continuation, Ids, Prompt, TextGenerator
-from regard.tasks.shared.unknown_tokens import UnknownTokenCounter, warn_about_unknown_tokens
 from regard.tasks.task import TrainingScale, ValidationMetric
 from regard.text.documents import DocumentChunk, document_paths, read_document_chunks
 from regard.text.tokenizer import LM_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
@@ -53,8 +52,6 @@ WINDOW_LENGTHS = range(MIN_ROW_WIDTH, 1 << 15)
 
 CPU_WINDOW_LENGTH, CPU_BATCH_TOKENS, CPU_TRAINING_TOKENS = 64, 1024, 4_000_000
 """Training on a CPU: tokens of a window, of a step, and of all steps."""
-
-UNKNOWN_TOKENS_NOTE = "; one token stands for all of these, so perplexity and bits are lower than they should be"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,22 +176,17 @@ class LanguageModelTask(SingleTokenizerTask):
         """The token before a document."""
         return self.tokenizer.token_to_id(self.config.start) if self.config.start else self.end_id
 
+    @cached_property
+    def document_tokenizer(self) -> DocumentTokenizer:
+        """The vocabulary with the tokens around documents, and what a prompt is."""
+        return DocumentTokenizer(self.tokenizer, self.start_id, self.end_id, self.config.prompts == "begin")
+
     @property
     def store_columns(self) -> tuple[TokenColumnSpec]:
         return (TokenColumnSpec("text", self.vocabulary_size),)
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        return [self.encode_chunks([DocumentChunk(*example) for example in examples])]
-
-    def encode_chunks(
-        self, chunks: Sequence[DocumentChunk], encode: Callable[[Sequence[str]], list[Ids]] | None = None
-    ) -> list[Ids]:
-        """Return the tokens of each chunk, preceded by the last token before it; the end token follows a document."""
-        texts = (encode or self.tokenizer.encode_batch)([each.text for each in chunks])
-        before = iter(self.tokenizer.encode_batch([each.preceding_text for each in chunks if each.preceding_text]))
-        first = [next(before)[-1] if each.preceding_text else self.start_id for each in chunks]
-        ends = [[] if each.continues else [self.end_id] for each in chunks]
-        return [[lead, *ids, *end] for lead, ids, end in zip(first, texts, ends, strict=True)]
+        return [self.document_tokenizer.encode_chunks([DocumentChunk(*example) for example in examples])]
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
         """Say if windows cannot be filled, and count what the vocabulary does not know.
@@ -209,13 +201,6 @@ class LanguageModelTask(SingleTokenizerTask):
         if unknown is not None:
             n_unknown = np.count_nonzero(column.ids == unknown) - np.count_nonzero(first == unknown)
             warn_about_unknown_tokens(int(n_unknown), n_tokens, scope=f" to {store.purpose} on")
-
-    def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the tokens of texts; warn about characters that are not in the vocabulary."""
-        unknown = UnknownTokenCounter(self.tokenizer)
-        found = unknown.encode(texts)
-        unknown.warn()
-        return found
 
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """Return the lengths of the windows."""
@@ -252,75 +237,14 @@ class LanguageModelTask(SingleTokenizerTask):
         stride: int | None = None,
     ) -> PerplexityResult:
         """Return the perplexity of plain text, read in windows, each `stride` tokens after the one before."""
-        most: int = model.config.n_positions
-        width = min(self.max_length, most) if window is None else window
-        if not 1 <= width <= most:
-            raise InputError(f"window {width}: expected 1 to {most:,}, the positions of this model")
-        if stride is not None and not 1 <= stride <= width:
-            raise InputError(f"stride {stride}: expected 1 to {width:,}, the window")
-        documents, unknown = (
-            read_document_chunks(data, one_document_per_file=self.config.documents == "files"),
-            UnknownTokenCounter(self.tokenizer),
-        )
-        sequences = partial(self.encode_chunks, encode=unknown.encode)
-        found = measure_perplexity(model, sequences, documents, width, stride or width, device)
-        unknown.warn(UNKNOWN_TOKENS_NOTE)
-        return found
+        window = min(self.max_length, model.config.n_positions) if window is None else window
+        check_window(window, stride, model.config.n_positions)
+        documents = read_document_chunks(data, one_document_per_file=self.config.documents == "files")
+        return measure_perplexity(model, self.document_tokenizer, documents, device, window=window, stride=stride)
 
-    def make_prompt_ids(self, ids: Ids) -> Ids:
-        """Return the tokens of a prompt, after the document start token where prompts begin documents."""
-        return [self.start_id, *ids] if self.config.prompts == "begin" or not ids else ids
-
-    def generate_batches(
-        self, model: Any, text_batches: Iterable[Sequence[str]], sampling: GenerationConfig, device: torch.device
-    ) -> Iterator[tuple[str, list[Continuation]]]:
-        """Yield each text with its `sampling.n` continuations, in input order; an empty text begins a document.
-
-        At the end, warnings count unknown characters and truncated prompts.
-        """
-        generator, unknown, n_texts, n_long = (
-            self._make_generator(model, sampling, device),
-            UnknownTokenCounter(self.tokenizer),
-            0,
-            0,
-        )
-        for buffer in text_batches:
-            begun = [self.make_prompt_ids(ids) for ids in unknown.encode(buffer)]
-            numbered = enumerate(begun, n_texts)
-            prompts = [Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(sampling.n)]
-            found = iter(generator.generate(prompts))
-            yield from ((text, [next(found) for _ in range(sampling.n)]) for text in buffer)
-            n_texts, n_long = n_texts + len(buffer), n_long + _count_truncated_prompts(model, begun)
-        unknown.warn()
-        _warn_about_truncated_prompts(model, n_long, n_texts)
-
-    def generate(
-        self, model: Any, texts: Sequence[str], sampling: GenerationConfig, device: torch.device
-    ) -> list[list[Continuation]]:
-        """Return the continuations of each text."""
-        return [found for _, found in self.generate_batches(model, [texts], sampling, device)]
-
-    def stream(self, model: Any, text: str, sampling: GenerationConfig, device: torch.device) -> Iterator[str]:
-        """Yield one continuation of a text, incrementally."""
-        ids = self.make_prompt_ids(self.encode_texts([text])[0])
-        _warn_about_truncated_prompts(model, _count_truncated_prompts(model, [ids]), 1)
-        return self._make_generator(model, sampling, device).stream(Prompt(ids, "0 0"))
-
-    def _make_generator(self, model: Any, sampling: GenerationConfig, device: torch.device) -> TextGenerator:
-        never = tuple(self.tokenizer.special_ids - {self.end_id})
-        return TextGenerator(model, self.tokenizer, SpecialTokens(self.start_id, self.end_id, never), sampling, device)
-
-
-def _count_truncated_prompts(model: Any, prompts: Sequence[Ids]) -> int:
-    """Return the number of prompts longer than the model's context."""
-    return 0 if model.context_length is None else sum(len(ids) > model.context_length for ids in prompts)
-
-
-def _warn_about_truncated_prompts(model: Any, n_truncated: int, n_texts: int) -> None:
-    if n_truncated:
-        seen = f"it reads the last {model.context_length:,} of them"
-        prompts = f"{n_truncated:,} of {n_texts:,} prompts have" if n_texts > 1 else "the prompt has"
-        warn(f"{prompts} more tokens than the model sees at once; {seen}")
+    def make_predictor(self, model: CausalLM, device: torch.device) -> TextGenerator:
+        """Return what generates text with a trained model."""
+        return TextGenerator(model, self.document_tokenizer, device)
 
 
 def language_modelling_defaults(scale: TrainingScale, device: torch.device) -> dict[str, Any]:

@@ -2,25 +2,22 @@
 
 Documents are cut into pieces of text. With "masked+next" an input is a pair of pieces, half of them adjacent
 in their document, half with a second piece from another one; with "masked" it is one longer piece. Pairs are drawn
-once, when the text is encoded; which words are masked is drawn anew for every batch of every epoch, on the device,
-and the softmax over the vocabulary is computed at these alone.
-
-    of all tokens 15 % are chosen:   80 % become [MASK],   10 % another token,   10 % stay
+once, when the text is encoded; which tokens are masked is drawn anew for every batch of every epoch
+(shared/token_masking.py), and the softmax over the vocabulary is computed at these alone. What fills masks with a
+trained model is predict/mask_filling.py.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.data.batches import EncoderBatch, SegmentedRows, arrange_by_segment
@@ -36,16 +33,16 @@ from regard.models.exchange import HFCheckpoint
 from regard.models.heads import POOLINGS, MaskedLMHead, Pooler
 from regard.models.interfaces import EncoderModel
 from regard.nn import IGNORE, Linear, Loss, cross_entropy
+from regard.predict.encoder_inference import inputs_to_rows
+from regard.predict.mask_filling import NO_MASKED_HEAD_MESSAGE, MaskFiller, compute_masked_lm_logits
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     REQUIRED_ROLES,
     EncoderTask,
     input_entries,
-    inputs_to_rows,
     max_texts_per_row,
     read_stored_inputs,
 )
-from regard.tasks.shared.input_length import check_fits
 from regard.tasks.shared.next_sentence_prediction import (
     pair_adjacent_blocks,
     sample_next_sentence_pairs,
@@ -53,6 +50,7 @@ from regard.tasks.shared.next_sentence_prediction import (
     warn_about_few_negatives,
 )
 from regard.tasks.shared.single_tokenizer import check_length, refuse_columns
+from regard.tasks.shared.token_masking import MaskedTokens, TokenMasker
 from regard.tasks.task import TrainingScale, ValidationMetric
 from regard.text.documents import document_paths, read_documents
 from regard.text.fingerprints import hash_text
@@ -68,19 +66,8 @@ OBJECTIVES = {
 }
 """What is learned, and the heads for it; a body from elsewhere may have none that can be trained."""
 
-MASK_FRACTION, RANDOM_FRACTION = 0.8, 0.1
-"""Shares of the chosen tokens that become [MASK], and another token."""
-
 SCORING_BATCH_SIZE = 32
 """Texts whose masked words are found at once."""
-
-MASK_TEXT = "[MASK]"
-SPACE_MARKER = "▁"
-"""How pieces show a space."""
-
-NO_MASKED_HEAD_MESSAGE = "this model has no head for masked words; it gives vectors: use embed, match or look"
-
-Ids = list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,23 +86,6 @@ class PretrainConfig:
         if not 0.01 <= self.masked <= 0.9:
             raise ConfigError(f"task.masked = {self.masked}; expected a share of the tokens, from 0.01 to 0.9")
         assert self.pooling in POOLINGS, self.pooling
-
-
-class MaskedTokens(NamedTuple):
-    """Masked tokens: their positions in the flattened batch, their labels, and the input ids with masks."""
-
-    positions: Int[Tensor, " N"]
-    labels: Int[Tensor, " N"]
-    input_ids: Int[Tensor, "B T"]
-
-
-@dataclass(frozen=True)
-class MaskPrediction:
-    """A word for a mask: how probable it is, and the text with it."""
-
-    word: str
-    probability: float
-    text: str
 
 
 class DocumentReader:
@@ -158,10 +128,9 @@ class PretrainingTask(EncoderTask):
     def __init__(self, config: PretrainConfig, tokenizer: Tokenizer) -> None:
         super().__init__(config, tokenizer)
         self.pooling, self.normalised = config.pooling, config.normalised
-        # Plain numbers, for what is compiled cannot ask the tokenizer.
-        self._n_tokens, self._special_ids = len(tokenizer), sorted(tokenizer.special_ids)
-        self.mask_id = tokenizer.special_id("mask") if "masked" in OBJECTIVES[config.objective] else -1
-        self.verb = "fill" if self.mask_id >= 0 else "embed"
+        is_masked_lm = "masked" in OBJECTIVES[config.objective]
+        self.masker = TokenMasker(tokenizer, tokenizer.special_id("mask") if is_masked_lm else -1, config.masked)
+        self.verb = "fill" if is_masked_lm else "embed"
 
     @classmethod
     def make_reader(cls, config: PretrainConfig, data: DataConfig) -> DocumentReader:
@@ -241,12 +210,12 @@ class PretrainingTask(EncoderTask):
         rows = self.pack_rows(store, placement)
         is_random_next = store.values("is_random_next")[placement.items].astype(np.int64)
         labels = arrange_by_segment(is_random_next, placement, max_texts_per_row(placement), IGNORE)
-        n_real = int(self._find_maskable(rows).sum())
-        return EncoderBatch(rows, labels, self._count_masked(n_real), int((rows.segment > 0).sum()))
+        n_real = int(self.masker.find_maskable(rows).sum())
+        return EncoderBatch(rows, labels, self.masker.count_masked(n_real), int((rows.segment > 0).sum()))
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
         """Return the masked-token loss and, where it is learned, the next-sentence loss, each averaged by itself."""
-        chosen = self.mask_tokens(batch.rows)
+        chosen = self.masker.mask_tokens(batch.rows)
         hidden = model(replace(batch.rows, ids=chosen.input_ids))
         words = self._masked_lm_loss(model, hidden, chosen)
         if "next" not in model.heads:
@@ -256,33 +225,6 @@ class PretrainingTask(EncoderTask):
         )
         mean = following.total / following.n_tokens.clamp(min=1)
         return Loss(words.total + mean * words.n_tokens, words.nll, words.n_tokens)
-
-    def mask_tokens(self, rows: SegmentedRows, generator: torch.Generator | None = None) -> MaskedTokens:
-        """Draw the tokens to mask, a fixed number per batch shape; labels of surplus ones are `IGNORE`."""
-        by: Any = {} if generator is None else {"generator": generator}  # given None, a compiler has no fast way
-        ids, real = rows.ids.flatten(), self._find_maskable(rows).flatten()
-        most = math.ceil(self.config.masked * ids.numel())
-        order = torch.rand(ids.shape, device=ids.device, **by).masked_fill(~real, -1.0)
-        places = order.topk(most).indices
-        counted = torch.arange(most, device=ids.device) < self._count_masked(real.sum())
-        stood = ids[places]
-        draw = torch.rand(most, device=ids.device, **by)
-        other = torch.randint(self._n_tokens, (most,), device=ids.device, dtype=ids.dtype, **by)
-        instead = torch.where(
-            draw < MASK_FRACTION, self.mask_id, torch.where(draw < MASK_FRACTION + RANDOM_FRACTION, other, stood)
-        )
-        shown = ids.scatter(0, places, torch.where(counted, instead, stood).to(ids.dtype))
-        return MaskedTokens(places, torch.where(counted, stood, IGNORE).long(), shown.view_as(rows.ids))
-
-    def _count_masked(self, n_maskable: Any) -> Any:
-        """Return the number of tokens to mask out of so many, for an int or a tensor."""
-        few = n_maskable * round(1000 * self.config.masked) // 1000
-        return max(1, few) if isinstance(few, int) else few.clamp(min=1)
-
-    def _find_maskable(self, rows: SegmentedRows) -> Bool[Tensor, "B T"]:
-        """Return a mask of the positions that hold a token of the text, not a special one."""
-        specials = torch.tensor(self._special_ids, dtype=rows.ids.dtype, device=rows.ids.device)
-        return (rows.segment > 0) & (rows.ids[..., None] != specials).all(-1)
 
     @staticmethod
     def _masked_lm_loss(model: EncoderModel, hidden: Tensor, masked: MaskedTokens) -> Loss:
@@ -315,9 +257,9 @@ class PretrainingTask(EncoderTask):
         nll, sums = 0.0, Counter[str]()
         for start in range(0, len(texts), SCORING_BATCH_SIZE):
             rows = inputs_to_rows(texts[start : start + SCORING_BATCH_SIZE], self.template.pad_id).to(device)
-            chosen = self.mask_tokens(rows, generator=generator)
+            chosen = self.masker.mask_tokens(rows, generator=generator)
             hidden = model(replace(rows, ids=chosen.input_ids))
-            logits = self.compute_logits(model, hidden.flatten(0, 1)[chosen.positions])
+            logits = compute_masked_lm_logits(model, hidden.flatten(0, 1)[chosen.positions])
             loss, right = cross_entropy(logits, chosen.labels), (logits.argmax(-1) == chosen.labels).sum()
             nll += float(loss.nll)
             sums.update(tokens=int(loss.n_tokens), right=int(right), texts=len(rows.ids))
@@ -328,6 +270,10 @@ class PretrainingTask(EncoderTask):
         found = {"perplexity": perplexity(nll, sums["tokens"]), "masked_accuracy": sums["right"] / sums["tokens"]}
         told_apart = "next" in model.heads and len(set(is_random_next)) > 1  # of one kind alone it would say nothing
         return found | ({"next_accuracy": sums["following"] / sums["texts"]} if told_apart else {})
+
+    def make_predictor(self, model: EncoderModel, device: torch.device) -> MaskFiller:
+        """Return what predicts masked words with a trained model."""
+        return MaskFiller(model, self.tokenizer, device)
 
     @torch.inference_mode()
     def evaluate(self, model: EncoderModel, data: Sequence[str], device: torch.device) -> dict[str, Any]:
@@ -342,70 +288,6 @@ class PretrainingTask(EncoderTask):
             warn_about_few_negatives(sum(is_random_next), len(is_random_next), advice)
         metrics = self._compute_metrics(model, inputs, is_random_next, device)
         return {"task": self.name, "n": len(inputs), **metrics}
-
-    def compute_logits(self, model: EncoderModel, hidden: Tensor) -> Tensor:
-        """Return the vocabulary logits of hidden states."""
-        if "masked" not in model.heads:
-            raise InputError(NO_MASKED_HEAD_MESSAGE)
-        scores: Tensor = model.heads["masked"](hidden, model.embedding.tokens.weight)
-        return scores
-
-    @property
-    def _mask_token(self) -> str:
-        return self.tokenizer.display_tokens([self.mask_id])[0]
-
-    def has_mask(self, text: str) -> bool:
-        """Return True if a text has a mask."""
-        return len(self._split_at_masks(text)) > 1
-
-    def _split_at_masks(self, text: str) -> list[str]:
-        """Return the text split at its masks, with them: text, mask, text, ..., text."""
-        return re.split(f"({re.escape(MASK_TEXT)}|{re.escape(self._mask_token)})", text)
-
-    def encode_masked(self, text: str) -> EncodedInput:
-        """Return the input of a text with masks, written as [MASK] or as the vocabulary's own mask token."""
-        if self.mask_id < 0:
-            raise InputError(NO_MASKED_HEAD_MESSAGE)
-        if not self.has_mask(text):
-            raise InputError(f"no {MASK_TEXT} in '{text[:40]}'; put it where a word is to be found")
-        parts = self._split_at_masks(text)[::2]
-        ids = self.tokenizer.encode(parts[0].rstrip()) if parts[0].strip() else []
-        for part in parts[1:]:
-            ids += [self.mask_id, *self._encode_after_mask(part)]
-        return self.template.wrap(ids)
-
-    def _encode_after_mask(self, part: str) -> Ids:
-        return self.tokenizer.encode_continuation(part.rstrip() if part.strip() else "")
-
-    def fill(self, model: EncoderModel, text: str, k: int, device: torch.device) -> list[list[MaskPrediction]]:
-        """Return the k most likely tokens for each mask of a text, each with the text in which it fills the mask."""
-        framed = self.encode_masked(text)
-        check_fits(len(framed.ids), model.config.n_positions, fix="leave out what is far from the mask")
-        rows = inputs_to_rows([framed], self.template.pad_id).to(device)
-        places = [place for place, index in enumerate(framed.ids) if index == self.mask_id]
-        with torch.inference_mode():
-            probabilities = self.compute_logits(model, model(rows)[0, places]).float().softmax(-1).cpu()
-        likely = probabilities.topk(min(k, probabilities.shape[-1]))
-        parts, found = self._split_at_masks(text), []
-        for number, (shares, indices) in enumerate(zip(*likely, strict=True)):
-            before, after = "".join(parts[: 2 * number + 1]), "".join(parts[2 * number + 2 :])
-            texts = [self._append_token(before, index) + after for index in indices.tolist()]
-            words = [piece.lstrip(SPACE_MARKER) for piece in self.tokenizer.display_tokens(indices.tolist())]
-            found.append([MaskPrediction(*each) for each in zip(words, shares.tolist(), texts, strict=True)])
-        return found
-
-    def _append_token(self, before: str, token_id: int) -> str:
-        """Return the text before a mask with a token appended; a continuation subword is joined to its word."""
-        tokenizer = self.tokenizer
-        word, touching = tokenizer.words([token_id])[0].text.strip(SPACE_MARKER), before and not before[-1].isspace()
-        if before.strip() and len(tokenizer.words([token_id, token_id])) == 1:
-            before = before.rstrip()
-        elif touching and (
-            tokenizer.display_tokens([token_id])[0].startswith(SPACE_MARKER)
-            or (before[-1].isalnum() and word[:1].isalnum())
-        ):
-            before += " "
-        return before + word
 
 
 def _make_pairing_seed(examples: Sequence[Example]) -> int:

@@ -1,8 +1,8 @@
 """Sequence tagging: a label for every word of a sentence (named entities, parts of speech).
 
 The label of a word sits on its first piece; the others are read but say nothing. Labels of the form B-, I-, O are read
-as entities: IOB1 becomes IOB2, and what counts is the F1 of whole entities. A sentence longer than the model is read in
-overlapping windows, and each word is tagged in the one that shows most around it.
+as entities: IOB1 becomes IOB2, and what counts is the F1 of whole entities. A sentence longer than the model is split
+into overlapping windows. What tags with a trained model is predict/tagging.py.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Int
+from torch import nn
 
 from regard.data.batches import EncoderBatch, build_rows
 from regard.data.columns import ColumnSpec, LabelColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example, RereadableTexts
+from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
@@ -29,7 +30,9 @@ from regard.metrics import accuracy, entity_scores
 from regard.models.config import EncoderModelConfig
 from regard.models.heads import TokenClassificationHead
 from regard.models.interfaces import EncoderModel
+from regard.models.layer_combination import LayerChoice
 from regard.nn import IGNORE, Loss, cross_entropy
+from regard.predict.tagging import TaggingPredictor, TaggingWindow, encode_word_windows
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     LabelledTask,
@@ -37,42 +40,23 @@ from regard.tasks.shared.encoder_task import (
     input_entries,
     read_stored_inputs,
 )
-from regard.tasks.shared.labels import Labels
 from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
-from regard.text.special_tokens import EncodedInput, max_context_window, split_into_windows
 from regard.text.tagged import LabelSequenceValidator, is_entity_scheme, read_tagged_sentences, tagged_paths, to_iob2
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
-from regard.text.words import WordSplitter, find_words
 
 
 @dataclass(frozen=True, kw_only=True)
 class TagConfig:
-    """The recipe's ``[task]`` table."""
+    """The recipe's ``[task]`` table; `layers` are those that are read (models/layer_combination.py)."""
 
     name: Literal["tag"] = "tag"
+    layers: LayerChoice = "last"
     length: int = 512
 
     def __post_init__(self) -> None:
         check_length(self.length, INPUT_LENGTHS)
-
-
-class TaggedWord(NamedTuple):
-    """A word with its label and how probable that is; `start` and `end` are its characters in the text."""
-
-    word: str
-    label: str
-    probability: float
-    start: int
-    end: int
-
-
-class TaggingWindow(NamedTuple):
-    """A window of a sentence as it enters the model, and its words: number, and the position of the first piece."""
-
-    encoded: EncodedInput
-    word_positions: list[tuple[int, int]]
 
 
 class TaggedReader:
@@ -127,7 +111,8 @@ class TaggingTask(LabelledTask):
         )
 
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
-        return {"tags": TokenClassificationHead(config, len(self.labels))}
+        combination, width = self.build_layer_combination(config)
+        return {**combination, "tags": TokenClassificationHead(config, len(self.labels), width)}
 
     @property
     def store_columns(self) -> tuple[ColumnSpec, ...]:
@@ -136,7 +121,8 @@ class TaggingTask(LabelledTask):
     def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
         """Return every window of every sentence, with the label of each word at its first token, else `IGNORE`."""
         inputs, labels = [], []
-        for number, window in self.encode_windows([words.split("\n") for words, _ in examples], self.max_length):
+        sentences = [words.split("\n") for words, _ in examples]
+        for number, window in encode_word_windows(self.tokenizer, self.template, sentences, self.max_length):
             word_labels = examples[number][1].split("\n")
             token_labels = [IGNORE] * len(window.encoded.ids)
             for word, position in window.word_positions:
@@ -145,29 +131,13 @@ class TaggingTask(LabelledTask):
             labels.append(token_labels)
         return [*input_entries(inputs), labels]
 
-    def encode_windows(
-        self, sentences: Sequence[Sequence[str]], max_length: int
-    ) -> Iterator[tuple[int, TaggingWindow]]:
-        """Yield the windows of sentences, each with the index of its sentence; every word belongs to one window."""
-        word_ids = iter(self.tokenizer.encode_words([word for words in sentences for word in words]))
-        max_tokens = max_length - self.template.n_special_tokens(is_pair=False)
-        for number, words in enumerate(sentences):
-            ids = [next(word_ids) for _ in words]
-            flat = [index for word in ids for index in word]
-            starts = [0, *accumulate(map(len, ids))][: len(ids)]
-            windows = split_into_windows(len(flat), max_tokens)
-            chosen = [max_context_window(windows, start) for start in starts]
-            for each, (begin, end) in enumerate(windows):
-                own = [(word, 1 + start - begin) for word, start in enumerate(starts) if chosen[word] == each]
-                yield number, TaggingWindow(self.template.wrap(flat[begin:end]), own)
-
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
         labels = build_rows(store["label"], placement, placement.widths[0], pad_id=IGNORE).ids.long()
         rows, n_words = self.pack_rows(store, placement), max(1, int((labels != IGNORE).sum()))
         return EncoderBatch(rows, labels, n_words, int((rows.segment > 0).sum()))
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
-        return cross_entropy(model.heads["tags"](model(batch.rows)), batch.labels)
+        return cross_entropy(model.heads["tags"](model.features(batch.rows)), batch.labels)
 
     def compute_validation_metrics(
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
@@ -178,13 +148,9 @@ class TaggingTask(LabelledTask):
             positions = np.flatnonzero(labels != IGNORE).tolist()
             inputs.append(TaggingWindow(encoded, list(enumerate(positions))))
             gold.append([self.labels.names[label] for label in labels[positions].tolist()])
-        said = [self._decode_labels(rows) for rows in self._predict_inputs(model, inputs, device)]
+        predictor = self.make_predictor(model, device)
+        said = [predictor.decode_labels(rows) for rows in predictor.predict_windows(inputs)]
         return self.compute_metrics(gold, said)
-
-    def _decode_labels(self, probabilities: Float[Tensor, "words C"]) -> list[str]:
-        """Return the most likely labels; I- labels without a B- become B- (IOB2)."""
-        likeliest = [self.labels.names[best] for best in probabilities.argmax(-1).tolist()]
-        return to_iob2(likeliest) if self.has_entities else likeliest
 
     def compute_metrics(self, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
         """Return the accuracy of words and, with entities, precision, recall and F1."""
@@ -194,41 +160,9 @@ class TaggingTask(LabelledTask):
         found = entity_scores(gold, predicted).micro
         return {"precision": found.precision, "recall": found.recall, "f1": found.f1, **by_word}
 
-    def _predict_inputs(
-        self, model: EncoderModel, inputs: Sequence[TaggingWindow], device: torch.device
-    ) -> list[Float[Tensor, "words C"]]:
-        """Return the probabilities of labels for the words of each input."""
-        encoded = [each.encoded for each in inputs]
-        found = dict(
-            self.forward_batches(model, encoded, lambda h, _: model.heads["tags"](h).float().softmax(-1), device)
-        )
-        return [found[number][[place for _, place in each.word_positions]] for number, each in enumerate(inputs)]
-
-    def tag(
-        self, model: EncoderModel, sentences: Sequence[Sequence[str]], device: torch.device
-    ) -> list[list[tuple[str, float]]]:
-        """Return the most likely label of every word of every sentence, with its probability."""
-        numbered = list(self.encode_windows(sentences, min(self.config.length, model.config.n_positions)))
-        rows = [torch.zeros(len(words), len(self.labels)) for words in sentences]
-        said = self._predict_inputs(model, [placed for _, placed in numbered], device)
-        for (number, placed), found in zip(numbered, said, strict=True):
-            rows[number][[word for word, _ in placed.word_positions]] = found
-        return [
-            list(zip(self._decode_labels(each), each.amax(-1).tolist(), strict=True)) if len(each) else []
-            for each in rows
-        ]
-
-    def tag_words(
-        self, model: EncoderModel, sentences: Sequence[Sequence[str]], device: torch.device
-    ) -> list[list[TaggedWord]]:
-        """Return given words with their labels and offsets, as if joined by single spaces."""
-        found = []
-        for words, labels in zip(sentences, self.tag(model, sentences, device), strict=True):
-            starts = accumulate((len(word) + 1 for word in words), initial=0)
-            found.append(
-                [TaggedWord(w, *label, s, s + len(w)) for w, label, s in zip(words, labels, starts, strict=False)]
-            )
-        return found
+    def make_predictor(self, model: EncoderModel, device: torch.device) -> TaggingPredictor:
+        """Return what tags with a trained model."""
+        return TaggingPredictor(model, self.tokenizer, self.labels, device, self.config.length)
 
     def evaluate(
         self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
@@ -237,7 +171,8 @@ class TaggingTask(LabelledTask):
         found = _read_examples(data, columns, skip_empty, _make_label_checker(self.labels))
         examples = [[part.split("\n") for part in each] for each in found]
         gold = [labels for _, labels in examples]
-        said = [[label for label, _ in each] for each in self.tag(model, [words for words, _ in examples], device)]
+        tagged = self.make_predictor(model, device).tag([words for words, _ in examples])
+        said = [[label for label, _ in each] for each in tagged]
         types = entity_scores(gold, said).by_type if self.has_entities else {}
         by_type = {f"f1_{name}": score.f1 for name, score in types.items()}
         return {
@@ -247,18 +182,6 @@ class TaggingTask(LabelledTask):
             **self.compute_metrics(gold, said),
             **by_type,
         }
-
-    def tag_texts(
-        self, model: EncoderModel, texts: Sequence[str], device: torch.device, split_words: WordSplitter = find_words
-    ) -> list[list[TaggedWord]]:
-        """Return the words of plain texts with their labels and offsets."""
-        spans = [split_words(text) for text in texts]
-        found = [[text[start:end] for start, end in each] for text, each in zip(texts, spans, strict=True)]
-        labels = self.tag(model, found, device)
-        return [
-            [TaggedWord(word, *label, *span) for word, label, span in zip(*each, strict=True)]
-            for each in zip(found, labels, spans, strict=True)
-        ]
 
 
 ACCURACY_METRIC = ValidationMetric("accuracy", "accuracy", higher_is_better=True)

@@ -11,9 +11,10 @@ A new task implements, and nothing else:
     ValidationMetrics   training/validation.py       validation_metric, compute_validation_metrics (max_scored_examples)
     InferenceModel      api/, runs/import_export.py  verb, tokenizers (labels, from_hf_checkpoint, prepare_for_export)
 
-What a trained model does (translate, classify, tag, ...) is no part of this interface: the task's class in api/ calls
-it. tests/training/test_new_task.py is a complete task in sixty lines. A task knows nothing of optimisers, checkpoints
-or devices: those belong to the training loop.
+What a trained model does (translate, classify, tag, ...) is no part of this interface: it is a class of predict/, which
+a task's `make_predictor` builds for the API and for its validation metrics. tests/training/test_new_task.py is a
+complete task in sixty lines. A task knows nothing of optimisers, checkpoints or devices: those belong to the training
+loop.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from torch import nn
 from regard.config import Table, Tables
 from regard.data.columns import ColumnSpec, EncodedChunk
 from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
+from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
 from regard.data.store import TokenStore
@@ -39,7 +41,6 @@ from regard.errors import CheckpointError
 from regard.models.architectures import Architectures
 from regard.models.exchange import HFCheckpoint
 from regard.nn import Loss
-from regard.tasks.shared.labels import Labels
 from regard.text.tokenizer import SEQ2SEQ_SPECIAL_TOKENS, Tokenizer, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig
 
@@ -75,12 +76,13 @@ class ValidationMetric:
 
 @dataclass(frozen=True)
 class TrainingScale:
-    """The size of the training data, the width of the model, and whether it starts from a pre-trained one."""
+    """The size of the training data, the width of the model, if it starts from a pre-trained one, and frozen."""
 
     n_examples: int
     n_tokens: int
     d_model: int
     is_finetuning: bool
+    is_frozen: bool = False
 
 
 class RecipeSchema:
@@ -190,7 +192,13 @@ class ExampleBatcher(ABC):
 
 
 class TrainingObjective(ABC):
-    """The part of a task that is trained: the model and its loss."""
+    """The part of a task that is trained: the model and its loss.
+
+    With `has_fixed_inputs` the model reads the column "text" of the store, the same in every epoch, so that what a
+    frozen encoder computes for it can be computed once.
+    """
+
+    has_fixed_inputs: ClassVar[bool] = False
 
     @abstractmethod
     def build_model(self, config: Any) -> nn.Module:

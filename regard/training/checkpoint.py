@@ -28,8 +28,10 @@ from regard.errors import CheckpointError
 from regard.models.weights import collect_weights, load_weights, read_metadata, read_model_tensors, write_tensors
 from regard.runs.run_directory import RunDirectory
 
-OPTIMISER_STATE = ("exp_avg", "exp_avg_sq", "step", "sum_of_squares")
-"""State of a weight: Adam's moments and step, or the sum of row-wise Adagrad."""
+ADAM_STATE = ("exp_avg", "exp_avg_sq", "step")
+"""What Adam keeps of a weight."""
+ADAGRAD_SUM = "sum_of_squares"
+"""What row-wise Adagrad keeps of a table."""
 
 
 @dataclass
@@ -148,7 +150,7 @@ def _optimiser_state(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict
     """Return the state of the optimiser by its name and that of the weight."""
     state = {}
     for name, weight in model.named_parameters():
-        for key in OPTIMISER_STATE:
+        for key in (*ADAM_STATE, ADAGRAD_SUM):
             if key in optimiser.state.get(weight, {}):
                 state[f"{key}.{name}"] = optimiser.state[weight][key].detach().cpu().contiguous()
     return state
@@ -158,6 +160,12 @@ def _load_state(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dic
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(tensors[f"model.{name}"])
-            state = {key: tensors[f"{key}.{name}"] for key in OPTIMISER_STATE if f"{key}.{name}" in tensors}
-            if state:
-                optimiser.state[weight] = {key: value.to(weight.device) for key, value in state.items()}
+            keys = (
+                ADAM_STATE
+                if f"step.{name}" in tensors
+                else (ADAGRAD_SUM,)
+                if f"{ADAGRAD_SUM}.{name}" in tensors
+                else ()
+            )
+            if keys and weight.requires_grad:  # a resumed run may freeze more than before
+                optimiser.state[weight] = {key: tensors[f"{key}.{name}"].to(weight.device) for key in keys}

@@ -9,7 +9,7 @@ import pytest
 from comparisons import TINY
 
 from regard.compare import charts, compared_models, training_runs
-from regard.tasks import translate
+from regard.predict import translation
 from regard.training import plan
 
 
@@ -17,7 +17,7 @@ from regard.training import plan
 def tiny_sizes() -> Iterator[None]:
     """Shrink every experiment so that it takes seconds."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(translate, "MAX_EXTRA_TOKENS", 2)  # a model of two steps writes until it must stop
+        patched.setattr(translation, "MAX_EXTRA_TOKENS", 2)  # a model of two steps writes until it must stop
         for module, name, value in (
             (training_runs, "N_VALIDATIONS", 1),
             (plan, "N_PROFILED_BATCHES", 1),

@@ -76,10 +76,10 @@ def _serve(address: str) -> None:
     from comparisons import shrink
 
     from regard.look.compute import faithfulness, gradients, probes
-    from regard.tasks import translate
+    from regard.predict import translation
 
     warm_up()
-    translate.MAX_EXTRA_TOKENS = 2  # a model of three steps writes until it must stop, and all of that is looked into
+    translation.MAX_EXTRA_TOKENS = 2  # a model of three steps writes until it must stop, and all of that is looked into
     gradients.N_INTEGRATION_STEPS, faithfulness.N_RANDOM_ORDERS = 4, 2
     probes.N_HIDDEN, probes.MAX_EPOCHS, probes.MIN_STEPS_PER_EPOCH = 16, 1, 5
     shrink()

@@ -1,4 +1,4 @@
-"""Classes and scores of texts: stored without loss, weighted as said, and what long texts say is averaged."""
+"""Classes and scores of texts: stored without loss, weighted as said, learned and scored."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import json
 import math
 import random
 import shutil
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from encoders import CPU, DISTINCT, distinct_words, sentences, small, vocabulary
+from encoders import CPU, DISTINCT, sentences, small, vocabulary
 from saved_runs import kept
 from tiny_runs import merged, ready, trained
 from torch.testing import assert_close
 
 from regard.data.corpus import Corpus, write_store
+from regard.data.labels import Labels, ScoreScaler
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
-from regard.errors import CheckpointError, ConfigError, DataError, InputError
+from regard.errors import ConfigError, DataError
 from regard.nn import IGNORE
+from regard.predict.classification import compute_text_logits, encode_text_windows
+from regard.predict.encoder_inference import inputs_to_rows
 from regard.runs.import_export import export_model
 from regard.runs.model_loading import open_model
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import classify
-from regard.tasks.classify import ClassificationTask, ClassifyConfig, LabelledReader, _wrap_windows
-from regard.tasks.shared.encoder_task import inputs_to_rows
+from regard.tasks.classify import ClassificationTask, ClassifyConfig, LabelledReader
 from regard.tasks.shared.label_collection import compute_class_weights
-from regard.tasks.shared.labels import Labels, ScoreScaler
 
 VOCABULARY = vocabulary()
 LABELS = Labels(("neg", "neutral", "pos"), (50, 30, 20))
@@ -69,9 +69,9 @@ def test_the_loss_is_that_of_every_text_by_itself(pooling: str, tmp_path: Path) 
     total = nll = torch.zeros((), dtype=torch.float64)
     for item in placement.items.tolist():
         text, second, label = examples[item]
-        (_, framed), *_ = one.encode_windows([(text, second)], 64)
+        (_, framed), *_ = encode_text_windows(one.tokenizer, one.template, [(text, second)], 64)
         rows = inputs_to_rows([framed], one.template.pad_id)
-        vector = one.compute_logits(model, model(rows), rows, 1)[0, 0]
+        vector = compute_text_logits(model, model(rows), rows, 1)[0, 0]
         each = -vector.log_softmax(-1)[LABELS.index(label)]
         nll, total = nll + each, total + each * (3 if label == "pos" else 1)
     assert_close(loss.nll.double(), nll, rtol=1e-5, atol=1e-6)
@@ -83,7 +83,7 @@ def test_the_loss_of_scores_is_the_squared_distance(tmp_path: Path) -> None:
     examples = [(text, "", str(i / 4)) for i, text in enumerate(sentences(10))]
     store, model = store_of(one, examples, tmp_path), small(task(Labels(()), kind="score", pooling="mean"))
     placement = next(PackedOrder(one.example_lengths(store), [64], 8, seed=0).iterate_epoch())
-    said = one.predict(model, [(text, "") for text, _, _ in examples], CPU)[:, 0]
+    said = one.make_predictor(model, CPU).predict([(text, "") for text, _, _ in examples])[:, 0]
     wanted = torch.tensor([i / 4 for i in range(10)])
     expected = sum((said[i] - wanted[i]).square() for i in placement.items.tolist())
     assert_close(one.compute_loss(model, one.make_batch(store, placement)).total, expected, rtol=1e-4, atol=1e-5)
@@ -107,74 +107,6 @@ def test_pooling_counts_as_it_says(pooling: str) -> None:
             expected = weights @ own
         assert_close(found[row, 0], expected)
         assert_close(found[row, 1:], torch.zeros(2, 16))
-
-
-def test_a_long_text_is_read_in_windows_and_their_say_is_averaged_by_tokens() -> None:
-    one = ClassificationTask(ClassifyConfig(length=64), distinct_words(), LABELS)
-    model = small(one, n_positions=32)
-    text, short = " ".join(DISTINCT[:100]), " ".join(DISTINCT[100:103])
-    found = one.predict(model, [(text, ""), (short, "")], CPU)
-    windows = [framed for number, framed in one.encode_windows([(text, "")], 32)]
-    assert len(windows) > 2
-    assert max(len(each.ids) for each in windows) <= 32
-    ids = one.tokenizer.encode(text)
-    assert len(set(ids)) == 100
-    assert {index for each in windows for index in each.ids} >= set(ids)
-    assert all(each.ids[1:-1] == ids[(start := ids.index(each.ids[1])) : start + 30] for each in windows)
-    said = torch.stack([one._predict_inputs(model, [each], CPU)[0] for each in windows])
-    lengths = torch.tensor([float(len(each.ids)) for each in windows])
-    assert_close(found[0], (said * lengths[:, None]).sum(0) / lengths.sum(), rtol=1e-4, atol=1e-5)
-    assert_close(found[1], one.predict(model, [(short, "")], CPU)[0], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("first", "second"), [(3, 90), (90, 3), (80, 70), (20, 20), (100, 1)])
-def test_every_token_of_a_long_pair_meets_every_token_of_the_other(first: int, second: int) -> None:
-    one, other = list(range(1000, 1000 + first)), list(range(2000, 2000 + second))
-    frame, met = task().template, set()
-    for each in _wrap_windows(frame, one, other, 32):
-        assert len(each.ids) <= 32
-        parts = each.ids[1 : each.token_type_boundary - 1], each.ids[each.token_type_boundary : -1]
-        for part, whole in zip(parts, (one, other), strict=True):
-            assert len(part) >= min(len(whole), 13)
-            assert part == whole[(start := whole.index(part[0])) : start + len(part)]
-        met |= set(product(*parts))
-    assert met == set(product(one, other))
-
-
-class TestLabels:
-    def test_in_order_with_their_counts(self, tmp_path: Path) -> None:
-        labels = Labels.from_occurrences(["b", "10", "9", "a", "b"])
-        assert (labels.names, labels.counts) == (("9", "10", "a", "b"), (1, 1, 1, 2))
-        labels.save(tmp_path)
-        assert Labels.load(tmp_path) == labels
-
-    @pytest.mark.parametrize("paired", [None, False, True])
-    def test_pairs_and_a_scale_are_remembered(self, paired: bool | None, tmp_path: Path) -> None:
-        labels = Labels(paired=paired, scale=ScoreScaler(1 / 3, 0.1))
-        labels.save(tmp_path)
-        assert Labels.load(tmp_path) == labels
-
-    def test_an_unknown_one(self) -> None:
-        with pytest.raises(InputError, match="the label 'great' was not there in training; known: neg, neutral, pos"):
-            LABELS.index("great")
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            *("{", "[]", '{"labels": 3}', '{"labels": [1]}', "{}", '{"labels": [], "paired": "yes"}'),
-            *('{"labels": [], "mean": "x"}', '{"labels": [], "deviation": 0}', '{"labels": [], "mean": null}'),
-            *(f'{{"labels": ["a", "b"], "counts": {each}}}' for each in ('["x", 0]', "[1, 0]", "[1]", "[1, 1.5]", "1")),
-            '{"labels": ["a", "b"], "counts": [1, true]}',
-        ],
-    )
-    def test_damaged(self, text: str, tmp_path: Path) -> None:
-        (tmp_path / "labels.json").write_text(text)
-        with pytest.raises(CheckpointError, match=r"labels.json: damaged; restore it from a copy"):
-            Labels.load(tmp_path)
-
-    def test_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match=r"labels.json: no such file; restore it from a copy"):
-            Labels.load(tmp_path)
 
 
 class TestWeights:
@@ -244,7 +176,7 @@ def test_it_learns(kind: str, changes: dict[str, object], metric: str, least: fl
     validated = next(line for line in log if "valid_loss" in line)
     assert validated.keys() - scores.keys() == {"step", "valid_loss"}  # no perplexity: labels are not text
     if kind == "score":
-        said = found.predict(model, [(text, "") for text, _ in labelled(kind)], CPU)[:, 0]  # type: ignore[arg-type]
+        said = found.make_predictor(model, CPU).predict([(text, "") for text, _ in labelled(kind)])[:, 0]  # type: ignore[arg-type]
         wanted = torch.tensor([float(score) for _, score in labelled(kind)])
         assert float((said - wanted).abs().mean()) < 12
 
@@ -331,20 +263,6 @@ def test_a_label_that_only_validation_has_is_named_with_its_line(tmp_path: Path)
 class TestPairs:
     """A model that learned from pairs takes pairs, one that learned from single texts takes these; others take both."""
 
-    def test_other_inputs_are_refused(self) -> None:
-        single, pairs = (task(Labels(LABELS.names, paired=paired)) for paired in (False, True))
-        with pytest.raises(
-            InputError, match="'the cat' has a pair, but this model was trained on single texts; leave it"
-        ):
-            single.classify(small(single), [("a dog", ""), ("the cat", "a dog")], CPU)
-        alone = (
-            "'a dog' stands alone, but this model was trained on pairs of texts; give the second one too, with --pair"
-        )
-        with pytest.raises(InputError, match=alone):
-            pairs.classify(small(pairs), [("the cat", "a dog"), ("a dog", "")], CPU)
-        unsaid = task()
-        assert len(unsaid.classify(small(unsaid), [("the cat", "a dog"), ("a dog", "")], CPU)) == 2
-
     def test_other_tables_are_refused(self, tmp_path: Path) -> None:
         single, pairs = (task(Labels(LABELS.names, paired=paired)) for paired in (False, True))
         one = str(written(tmp_path, [("cat", "pos")], "text\tlabel", "one.tsv"))
@@ -380,20 +298,15 @@ class TestScale:
         wanted = batch.labels[~batch.labels.isnan()]
         assert_close((wanted.mean(), wanted.std(correction=0)), (torch.tensor(0.0), torch.tensor(1.0)))
 
-    def test_what_is_said_is_in_the_units_of_training(self) -> None:
-        plain, scaled = (task(Labels(scale=scale), kind="score") for scale in (ScoreScaler(), ScoreScaler(50.0, 10.0)))
-        model, texts = small(plain), [(text, "") for text in sentences(5)]
-        assert_close(scaled.predict(model, texts, CPU), plain.predict(model, texts, CPU) * 10 + 50)
-
     def test_export_puts_it_into_the_last_layer(self, tmp_path: Path) -> None:
         one = task(Labels(paired=False, scale=ScoreScaler(50.0, 10.0)), kind="score")
         model, texts = small(one), [(text, "") for text in sentences(5)]
-        said = one.predict(model, texts, CPU)
+        said = one.make_predictor(model, CPU).predict(texts)
         export_model(kept(one, model, tmp_path / "run"), tmp_path / "theirs", "hf")
         _, back, again = open_model(tmp_path / "theirs")
         assert isinstance(back, ClassificationTask)
         assert (back.labels.scale, back.labels.paired) == (ScoreScaler(), None)
-        assert_close(back.predict(again, texts, CPU), said, rtol=1e-5, atol=1e-4)  # type: ignore[arg-type]
+        assert_close(back.make_predictor(again, CPU).predict(texts), said, rtol=1e-5, atol=1e-4)  # type: ignore[arg-type]
 
 
 class TestLongTexts:

@@ -20,10 +20,11 @@ from regard.data.batches import EncoderBatch
 from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
-from regard.errors import ConfigError, InputError
+from regard.errors import ConfigError
 from regard.nn import IGNORE
+from regard.predict.encoder_inference import inputs_to_rows
+from regard.predict.mask_filling import compute_masked_lm_logits
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
-from regard.tasks.shared.encoder_task import inputs_to_rows
 from regard.tasks.shared.next_sentence_prediction import (
     SentencePair,
     pair_adjacent_blocks,
@@ -151,7 +152,7 @@ class TestWhatIsMasked:
         masks = changed = stayed = total = 0
         for seed in range(60):
             torch.manual_seed(seed)
-            chosen = one.mask_tokens(rows)
+            chosen = one.masker.mask_tokens(rows)
             places = chosen.positions[chosen.labels != IGNORE]
             assert len(places) == len(set(places.tolist())) == batch.n_tokens == int(real.sum() * 150 // 1000)
             assert real.flatten()[places].all()
@@ -172,7 +173,7 @@ class TestWhatIsMasked:
         torch.manual_seed(0)
         counts = torch.zeros(batch.rows.ids.numel())
         for _ in range(400):
-            chosen = one.mask_tokens(batch.rows)
+            chosen = one.masker.mask_tokens(batch.rows)
             counts[chosen.positions[chosen.labels != IGNORE]] += 1
         drawn = counts[counts > 0]
         assert float(drawn.mean()) == pytest.approx(60, rel=0.02)
@@ -187,9 +188,9 @@ class TestLoss:
         torch.manual_seed(3)
         loss = one.compute_loss(model, batch)
         torch.manual_seed(3)
-        chosen = one.mask_tokens(batch.rows)
+        chosen = one.masker.mask_tokens(batch.rows)
         hidden = model(replace(batch.rows, ids=chosen.input_ids))
-        logits = one.compute_logits(model, hidden).flatten(0, 1).log_softmax(-1)
+        logits = compute_masked_lm_logits(model, hidden).flatten(0, 1).log_softmax(-1)
         kept = chosen.labels != IGNORE
         nll = -logits[chosen.positions[kept], chosen.labels[kept]].sum()
         assert_close(loss.nll, nll)
@@ -219,75 +220,6 @@ class TestLoss:
                 assert_close(batched[row, own], alone, rtol=1e-4, atol=1e-5)
                 n_checked += 1
         assert n_checked > 8
-
-
-class TestFill:
-    @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-    def test_masks_are_tokens_and_the_rest_is_as_always(self, kind: str) -> None:
-        words = vocabulary(kind, 330)
-        one = PretrainingTask(PretrainConfig(objective="masked"), words)
-        whole = words.encode("the cat sits on the mat.")
-        ids = one.encode_masked("the [MASK] sits on the mat.").ids[1:-1]
-        cat = words.encode("cat") if kind == "wordpiece" else words.encode_words(["cat"])[0]
-        place = ids.index(one.mask_id)
-        assert [*ids[:place], *cat, *ids[place + 1 :]] == whole
-        assert one.encode_masked("[MASK]").ids[1:-1] == [one.mask_id]
-        assert one.encode_masked("[MASK][MASK] cat").ids[1:3] == [one.mask_id] * 2
-
-    def test_probabilities_of_every_mask(self) -> None:
-        one = task(objective="masked")
-        model = small(one)
-        found = one.fill(model, "the [MASK] sits on [MASK]", 3, CPU)
-        assert [len(words) for words in found] == [3, 3]
-        framed = one.encode_masked("the [MASK] sits on [MASK]")
-        logits = one.compute_logits(model, model(inputs_to_rows([framed], one.template.pad_id)))[0]
-        place = framed.ids.index(one.mask_id)
-        best = logits[place].softmax(-1).topk(3)
-        assert_close(torch.tensor([each.probability for each in found[0]]), best.values)
-        assert [each.word for each in found[0]] == [
-            VOCABULARY.display_tokens([index])[0] for index in best.indices.tolist()
-        ]
-
-    @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "characters"])
-    def test_the_rest_of_the_text_is_as_it_was_written(self, kind: str) -> None:
-        one = PretrainingTask(PretrainConfig(objective="masked"), vocabulary(kind, 330))
-        text = "  The [MASK]  SITS\u00a0on Café [MASK]!"
-        for number, words in enumerate(one.fill(small(one), text, 300, CPU)):
-            before, after = (("  The", "  SITS\u00a0on Café [MASK]!"), ("  The [MASK]  SITS\u00a0on Café", "!"))[number]
-            for each in words:
-                assert each.text.startswith(before)
-                assert each.text.endswith(after)
-                assert each.text[len(before) : -len(after)].strip() == each.word.removeprefix("##")
-
-    def test_a_piece_that_goes_on_a_word_touches_it(self) -> None:
-        for kind in ("wordpiece", "bpe"):
-            one = PretrainingTask(PretrainConfig(objective="masked"), vocabulary(kind, 330))
-            found = {each.text for words in one.fill(small(one), "(Se [MASK])", 400, CPU) for each in words}
-            assert {"(Se cat)", "(Seat)" if kind == "bpe" else "(Set)"} <= found
-
-    def test_a_word_does_not_touch_the_one_before_it(self) -> None:
-        """Though the mask did; it may touch what is no word."""
-        for kind in ("wordpiece", "bpe"):
-            one = PretrainingTask(PretrainConfig(objective="masked"), vocabulary(kind, 330))
-            found = {each.text for words in one.fill(small(one), "Se[MASK]!", 400, CPU) for each in words}
-            assert {"Se cat!", "Seat!" if kind == "bpe" else "Set!"} <= found
-            assert kind == "bpe" or "Secat!" not in found
-        one = PretrainingTask(PretrainConfig(objective="masked"), vocabulary("wordpiece", 330))
-        found = {each.text for words in one.fill(small(one), "([MASK]!", 400, CPU) for each in words}
-        assert "(cat!" in found
-
-    def test_what_cannot_be_filled(self) -> None:
-        one = task(objective="masked")
-        with pytest.raises(InputError, match=r"no \[MASK\] in 'the cat'; put it where a word is to be found"):
-            one.fill(small(one), "the cat", 3, CPU)
-        with pytest.raises(
-            InputError, match="the text has 68 tokens; this model takes at most 64; leave out what is far"
-        ):
-            one.fill(small(one), "[MASK]" + " cat" * 65, 3, CPU)
-        bare = PretrainingTask(PretrainConfig(objective="none"), VOCABULARY)
-        assert (one.verb, bare.verb) == ("fill", "embed")
-        with pytest.raises(InputError, match="no head for masked words; it gives vectors"):
-            bare.fill(small(bare), "[MASK]", 3, CPU)
 
 
 class TestEvaluation:

@@ -1,24 +1,23 @@
-"""Labels of words: on their first piece, back as words, in windows where a sentence is long."""
+"""Labels of words: on their first piece, learned, scored, and known by name."""
 
 from __future__ import annotations
 
-from itertools import accumulate
 from pathlib import Path
 
 import pytest
-from encoders import CPU, DISTINCT, WORDS, distinct_words, sentences, small, vocabulary
+from encoders import CPU, DISTINCT, WORDS, sentences, small, vocabulary
 from saved_runs import kept
 from tiny_runs import merged, ready, trained
 
 import regard
 from regard.data.corpus import Corpus, write_store
+from regard.data.labels import Labels
 from regard.data.order import PackedOrder
 from regard.errors import ConfigError, DataError, InputError
 from regard.nn import IGNORE
+from regard.predict.tagging import encode_word_windows
 from regard.runs.run_directory import RunDirectory
-from regard.tasks.shared.labels import Labels
 from regard.tasks.tag import TagConfig, TaggedReader, TaggingTask
-from regard.text.words import find_whitespace_words
 
 VOCABULARY = vocabulary(size=40)  # so small that words have several pieces
 NAMES = Labels(("B-LOC", "B-PER", "I-PER", "O"))
@@ -44,47 +43,6 @@ def test_the_label_sits_on_the_first_piece(tmp_path: Path) -> None:
     assert sorted(batch.labels[batch.labels != IGNORE].tolist()) == sorted([NAMES.index("O")] * 9 + [0] * 3)
     assert batch.n_tokens == 12
     assert boundaries == [len(texts[0])]
-
-
-@pytest.mark.parametrize("most", [16, 20, 40])
-def test_every_word_of_a_long_sentence_is_tagged_in_one_window(most: int) -> None:
-    one, words = TaggingTask(TagConfig(), distinct_words(60), NAMES), DISTINCT[:60]
-    pieces = one.tokenizer.encode_words(words)
-    assert len({tuple(ids) for ids in pieces}) == 60
-    starts, flat = [0, *accumulate(map(len, pieces))], [index for ids in pieces for index in ids]
-    assert len(flat) > 80
-    found = [placed for _, placed in one.encode_windows([words], most)]
-    assert sorted(word for placed in found for word, _ in placed.word_positions) == list(range(len(words)))
-    for placed in found:
-        assert len(placed.encoded.ids) <= most
-        (begin,) = {starts[word] - place + 1 for word, place in placed.word_positions}
-        assert placed.encoded.ids[1:-1] == flat[begin : begin + len(placed.encoded.ids) - 2]
-    labels = one.tag(small(one, n_positions=most), [words], CPU)[0]
-    assert len(labels) == len(words)
-    assert all(0.25 <= probability <= 1 for _, probability in labels)
-
-
-def test_several_sentences_are_tagged_like_each_alone() -> None:
-    one = task()
-    model, texts = small(one), [text.split() for text in sentences(5)]
-    batched = one.tag(model, [*texts, []], CPU)
-    assert batched[-1] == []
-    for words, tagged in zip(texts, batched, strict=False):
-        alone = one.tag(model, [words], CPU)[0]
-        assert [label for label, _ in alone] == [label for label, _ in tagged]
-
-
-def test_words_of_a_text_and_where_they_stand() -> None:
-    one = task()
-    text = "Dr. O'Neil's U.S. plane (7,5 m) lands—well!"
-    found = one.tag_texts(small(one), [text], CPU)[0]
-    assert [each.word for each in found] == [
-        *("Dr", ".", "O'Neil's", "U.S", ".", "plane", "(", "7,5", "m", ")", "lands", "—", "well", "!"),
-    ]
-    assert all(text[each.start : each.end] == each.word for each in found)
-    assert [each.word for each in one.tag_texts(small(one), [text], CPU, find_whitespace_words)[0]] == text.split()
-    given = one.tag_words(small(one), [["a", "cat"]], CPU)[0]
-    assert [(each.start, each.end) for each in given] == [(0, 1), (2, 5)]
 
 
 def test_scores() -> None:
@@ -129,7 +87,7 @@ def test_it_learns_and_is_scored(tmp_path: Path) -> None:
     assert scores["f1"] > 0.95
     assert scores["f1_ANI"] == scores["f1"]
     assert scores["n"] == 60
-    assert {label for label, _ in found.tag(model, [WORDS], CPU)[0]} <= {"B-ANI", "I-ANI", "O"}  # type: ignore[arg-type]
+    assert {label for label, _ in found.make_predictor(model, CPU).tag([WORDS])[0]} <= {"B-ANI", "I-ANI", "O"}  # type: ignore[arg-type]
 
 
 def test_all_of_the_validation_data_is_scored(tmp_path: Path) -> None:
@@ -189,7 +147,7 @@ def test_what_is_looked_at_is_what_is_tagged(kind: str, tmp_path: Path) -> None:
     tagger = regard.load(kept(one, small(one), tmp_path / "run"), device="cpu")
     text = "The cat's red (in tokyo)."
     words = [each.word for each in tagger.tag(text)]
-    ((_, placed),) = one.encode_windows([words], 64)
+    ((_, placed),) = encode_word_windows(one.tokenizer, one.template, [words], 64)
     assert tagger.look(text).tokens["encoder"] == one.tokenizer.display_tokens(placed.encoded.ids)
     with pytest.raises(InputError, match="a tagger reads single texts; leave out: pair"):
         tagger.look(text, pair="a dog")

@@ -10,8 +10,8 @@ from encoders import small, vocabulary
 from torch import nn
 from torch.testing import assert_close
 
+from regard.data.labels import Labels
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
-from regard.tasks.shared.labels import Labels
 from regard.training.optimiser import build_adamw, set_learning_rate
 from regard.training.schedule import SCHEDULES
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.look.render.renderable import RenderableView
 from regard.look.views.view_data import Axis, ViewArray, ViewData, merge_subwords
-from regard.tasks.shared.embedder import WeightedTokens
+from regard.predict.embedding import WeightedTokens
 from regard.text.subwords import Word
 
 N_NAMED_PAIRS = 3

@@ -1,26 +1,25 @@
-"""Base classes of the tasks on an encoder: inputs with special tokens, packing, batched inference.
+"""Base classes of the tasks on an encoder: inputs with special tokens, packing, labels.
 
 Each text is stored as it enters the model, special ids included, with the place where its second part begins; what
-is to be said of it is the task's own. `pretrain.py` builds on this, `classify.py` and `tag.py` on `Labelling`.
+is to be said of it is the task's own. `pretrain.py` builds on this, `classify.py` and `tag.py` on `LabelledTask`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Int
+from torch import nn
 
 from regard.data.batches import SegmentedRows, build_segmented_rows
-from regard.data.buckets import batch_by_tokens
-from regard.data.columns import Column, ColumnSpec, ScalarColumnSpec, TokenColumnSpec
+from regard.data.columns import ColumnSpec, ScalarColumnSpec, TokenColumnSpec
+from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
@@ -28,16 +27,14 @@ from regard.models.architectures import ENCODER_MODELS
 from regard.models.config import EncoderModelConfig
 from regard.models.exchange import HFCheckpoint
 from regard.models.interfaces import EncoderModel
+from regard.models.layer_combination import COMBINATION_NAME, build_layer_combination
+from regard.predict.embedding import EmbeddingDefaults
 from regard.progress import warn
-from regard.tasks.shared.labels import Labels
 from regard.tasks.shared.single_tokenizer import SingleTokenizerTask
 from regard.tasks.task import Task, TrainingScale
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig
-
-CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = (1 << 8, 1 << 10), 1 << 14
-"""Positions that are read at once outside of training: few on a CPU, where what a layer makes of them stays near."""
 
 INPUT_LENGTHS = range(16, 1 << 15)
 """What ``task.length`` may be."""
@@ -45,16 +42,17 @@ INPUT_LENGTHS = range(16, 1 << 15)
 MIN_EXAMPLES_FOR_LABEL_WARNING = 20
 """Examples from which on labels that are hardly ever the same look like another column."""
 
-REQUIRED_ROLES = ("pad", "cls", "sep")
+FROZEN_ENCODER_RATE = 1e-3
+"""The learning rate of heads on a frozen encoder."""
 
-ResultT = TypeVar("ResultT")
+REQUIRED_ROLES = ("pad", "cls", "sep")
 
 
 class EncoderTask(SingleTokenizerTask):
     """A task on an encoder.
 
     Inputs are cut to `length` tokens, special ones included. `pooling` and `normalised` say how texts become vectors
-    where nobody asks (vectors.py).
+    where nobody asks (predict/embedding.py).
     """
 
     architectures = ENCODER_MODELS
@@ -80,6 +78,11 @@ class EncoderTask(SingleTokenizerTask):
         """The columns of the store that hold inputs: ids, special ones included, and where the second part begins."""
         return TokenColumnSpec("text", self.vocabulary_size), ScalarColumnSpec("token_type_boundary")
 
+    @property
+    def embedding_defaults(self) -> EmbeddingDefaults:
+        """The defaults of embedding with a model of this task."""
+        return EmbeddingDefaults(self.pooling, self.normalised, self.max_length)
+
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         return store.lengths("text")
 
@@ -98,34 +101,21 @@ class EncoderTask(SingleTokenizerTask):
         text, boundaries = store["text"], store.values("token_type_boundary")
         return build_segmented_rows(text, boundaries, placement, placement.widths[0], pad_id=self.template.pad_id)
 
-    def forward_batches(
-        self,
-        model: EncoderModel,
-        inputs: Sequence[EncodedInput],
-        readout: Callable[[Float[Tensor, "B T D"], SegmentedRows], Float[Tensor, "B _"]],
-        device: torch.device,
-    ) -> Iterator[tuple[int, Tensor]]:
-        """Yield the index and the readout of each input, computed in batches of similar length, one input per row."""
-
-        def one(chosen: list[int]) -> Tensor:
-            rows = inputs_to_rows([inputs[i] for i in chosen], self.template.pad_id).to(device)
-            with torch.inference_mode():
-                return readout(compute_hidden_states(model, rows), rows).cpu()
-
-        for chosen, results in map_batches_in_threads(
-            one, make_inference_batches([len(each.ids) for each in inputs], device), device
-        ):
-            yield from zip(chosen, results, strict=True)
-
 
 class LabelledTask(EncoderTask):
     """A task that learns labels: few examples, or as many as somebody could label."""
 
     has_perplexity = False
+    has_fixed_inputs = True
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
         return fine_tuning_defaults(scale)
+
+    def build_layer_combination(self, config: EncoderModelConfig) -> tuple[dict[str, nn.Module], int]:
+        """Return the module that combines ``task.layers``, if it is not the last alone, and the width of the result."""
+        combination = build_layer_combination(self.config.layers, config)
+        return ({}, config.d_model) if combination is None else ({COMBINATION_NAME: combination}, combination.width)
 
     @classmethod
     def load(cls, config: Any, tokenizer_config: TokenizerConfig, directory: Path) -> LabelledTask:
@@ -142,63 +132,6 @@ def check_labels(labels: Labels) -> None:
         raise ConfigError(f"only one label, '{labels.format_names()}': nothing to tell apart; is it the right column?")
     if 2 * len(labels) > sum(labels.counts) > MIN_EXAMPLES_FOR_LABEL_WARNING:
         warn(f"{len(labels):,} labels for {sum(labels.counts):,} examples; is it the right column?")
-
-
-def inputs_to_rows(inputs: Sequence[EncodedInput], pad: int) -> SegmentedRows:
-    """Return rows of inputs, one per row."""
-    alone, width = np.arange(len(inputs)), max(len(each.ids) for each in inputs)
-    placement = Placement(alone, alone, len(inputs), (width,))
-    column = Column.from_sentences([each.ids for each in inputs])
-    boundaries = np.array([each.token_type_boundary for each in inputs], dtype=np.int32)
-    return build_segmented_rows(column, boundaries, placement, width, pad_id=pad)
-
-
-def make_inference_batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
-    """Yield batches of texts of similar length, of the size fastest on the device; on a CPU enough for all cores."""
-    by_all_cores = sum(lengths) // (8 * torch.get_num_threads())
-    return batch_by_tokens(
-        lengths,
-        min(max(by_all_cores, CPU_BATCH_TOKENS[0]), CPU_BATCH_TOKENS[1]) if device.type == "cpu" else GPU_BATCH_TOKENS,
-    )
-
-
-def map_batches_in_threads(
-    function: Callable[[list[int]], ResultT], batches: Iterable[list[int]], device: torch.device
-) -> Iterator[tuple[list[int], ResultT]]:
-    """Yield each batch with the function's result; on a CPU every core computes a batch of its own.
-
-    Otherwise the cores would split each matrix multiplication and synchronise after it, which is slower.
-    """
-    every, n_threads = list(batches), torch.get_num_threads()
-    n_workers = min(n_threads, len(every)) if device.type == "cpu" else 1
-    if n_workers <= 1:
-        yield from ((batch, function(batch)) for batch in every)
-        return
-    try:
-        with ThreadPoolExecutor(n_workers, "regard-read", torch.set_num_threads, (1,)) as pool:
-            yield from zip(every, pool.map(function, every), strict=True)
-    finally:
-        torch.set_num_threads(n_threads)  # the workers set theirs, but new threads would start with it
-
-
-def unpad_rows(rows: SegmentedRows) -> tuple[SegmentedRows, list[int]]:
-    """Return texts of one row each packed into one row without padding, and their lengths."""
-    mask = rows.segment > 0
-    lengths = mask.sum(1)
-    number = torch.arange(1, len(lengths) + 1, dtype=rows.segment.dtype).repeat_interleave(lengths)
-    ids, position, part = (each[mask][None] for each in (rows.ids, rows.position, rows.token_type_ids))
-    return SegmentedRows(ids, number[None], position, part), lengths.tolist()
-
-
-def compute_hidden_states(model: EncoderModel, rows: SegmentedRows) -> Float[Tensor, "B T D"]:
-    """Return the hidden states of texts of one row each; on a CPU padding is not computed."""
-    cpu = rows.ids.device.type == "cpu"
-    hidden: Tensor = model(*unpad_rows(rows)) if cpu else model(rows)
-    if not cpu:
-        return hidden
-    padded = hidden.new_zeros(*rows.ids.shape, hidden.shape[-1])
-    padded[rows.segment > 0] = hidden[0]
-    return padded
 
 
 def max_texts_per_row(placement: Placement) -> int:
@@ -223,12 +156,13 @@ def input_entries(inputs: Sequence[EncodedInput]) -> list[list[Any]]:
 def fine_tuning_defaults(scale: TrainingScale) -> dict[str, Any]:
     """Return training defaults: few epochs at a low rate from a pre-trained model, many from scratch.
 
-    About 32 texts a step; narrow models bear higher rates, and small data needs more passes to be stable.
+    About 32 texts a step; narrow models bear higher rates, and small data needs more passes to be stable. Heads on a
+    frozen encoder bear the rate of a model from scratch, and need as many passes.
     """
     mean = scale.n_tokens / max(1, scale.n_examples)
     batch_tokens = 512 * max(1, round(32 * mean / 512))
-    epochs, rate = 20, min(1e-3, 0.1 / scale.d_model)
-    if scale.is_finetuning:
+    epochs, rate = 20, FROZEN_ENCODER_RATE if scale.is_frozen else min(1e-3, 0.1 / scale.d_model)
+    if scale.is_finetuning and not scale.is_frozen:
         epochs, rate = 10 if scale.n_examples < 10_000 else 4, 0.023 / scale.d_model
     return {
         "batch_tokens": batch_tokens,

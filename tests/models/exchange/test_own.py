@@ -22,9 +22,10 @@ from regard.models.heads import MaskedLMHead, Pooler
 from regard.models.language_model import TransformerLM
 from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import Linear
+from regard.predict.seq2seq_inputs import Seq2SeqSpecialTokens
 from regard.runs.model_loading import open_model
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
-from regard.tasks.translate import Seq2SeqSpecialTokens, TranslationTask
+from regard.tasks.translate import TranslationTask
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 

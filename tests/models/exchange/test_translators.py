@@ -39,7 +39,7 @@ def test_greedy_search_equals_transformers(case: Case, tmp_path: Path) -> None:
     never = [[token] for token in special_tokens.decoding_tokens.suppressed_ids]
     first = {"forced_bos_token_id": special_tokens.prefix_ids[0]} if special_tokens.prefix_ids else {}
     hf_ids = theirs.generate(ids, attention_mask=mask, bad_words_ids=never, **options, **first)
-    hypotheses = task.generate(ours, sources, DecodingConfig(beam=1), CPU)
+    hypotheses = task.make_predictor(ours, CPU).generate(sources, DecodingConfig(beam=1))
     for (best,), row in zip(hypotheses, hf_ids.tolist(), strict=True):
         text = row[1 + len(special_tokens.prefix_ids) :]
         expected = text[: text.index(special_tokens.eos_id) + 1] if special_tokens.eos_id in text else text
@@ -52,9 +52,11 @@ def test_forced_decoding_scores_equal_search_scores(case: Case, tmp_path: Path) 
     """Stepwise, with the bias of the logits, and in one pass."""
     _, task, ours = opened(case, tmp_path)
     sources = sentences(290, frozenset(range(5)), (5, 1, 9))
-    hypotheses = [best for best, *_ in task.generate(ours, sources, DecodingConfig(beam=2), CPU)]
+    hypotheses = [best for best, *_ in task.make_predictor(ours, CPU).generate(sources, DecodingConfig(beam=2))]
     pairs = [(source, best.ids[:-1]) for source, best in zip(sources, hypotheses, strict=True)]
-    for forced, best, source in zip(task.force_decode(ours, pairs, CPU), hypotheses, sources, strict=True):
+    for forced, best, source in zip(
+        task.make_predictor(ours, CPU).force_decode(pairs), hypotheses, sources, strict=True
+    ):
         assert forced.hypothesis.ids == best.ids
         assert forced.hypothesis.token_scores == pytest.approx(best.token_scores, abs=1e-4)
         assert forced.attention.shape[2:] == (len(best.ids), len(task.special_tokens.wrap_source(source)))
@@ -71,16 +73,16 @@ def test_loss_equals_transformers(case: Case, tmp_path: Path) -> None:
     labels, _ = padded([task.special_tokens.wrap_target_out(target) for _, target in pairs], -100)
     with torch.no_grad():
         expected = theirs(ids, attention_mask=mask, labels=labels).loss
-    nll, n_tokens = task.compute_nll(ours, pairs, CPU)
+    nll, n_tokens = task.make_predictor(ours, CPU).compute_nll(pairs)
     assert nll / n_tokens == pytest.approx(float(expected), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["Marian", "BART"])
 def test_training_batches_have_the_special_tokens(name: str, tmp_path: Path) -> None:
     """The packed ids of a pair equal those of the pair encoded separately."""
-    _, task, _ = opened(next(case for case in CASES if case.name == name), tmp_path)
+    _, task, ours = opened(next(case for case in CASES if case.name == name), tmp_path)
     stored = task.encode([("the cat", "a cat")])
-    whole = task.make_pair_batch(
+    whole = task.make_predictor(ours, CPU).make_batch(
         [
             tuple(
                 side.encode(text)
@@ -100,7 +102,9 @@ def test_text_in_text_out(tmp_path: Path) -> None:
     """Output text has no special tokens, and words are aligned to words."""
     for name in ("Marian", "BART"):
         _, task, ours = opened(next(case for case in CASES if case.name == name), tmp_path / name)
-        (text, (best, *_)), *_ = task.translate(ours, [["the cat"]], DecodingConfig(beam=1), CPU, with_attention=True)
+        (text, (best, *_)), *_ = task.make_predictor(ours, CPU).translate(
+            [["the cat"]], DecodingConfig(beam=1), with_attention=True
+        )
         assert text == "the cat"
         assert "</s>" not in best.text
         assert best.source_tokens[-1] == "</s>"

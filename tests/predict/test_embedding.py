@@ -11,15 +11,16 @@ import torch
 from encoders import CPU, sentences, small, vocabulary
 from torch import Tensor
 
+from regard.data.labels import Labels
 from regard.errors import InputError
 from regard.models.encoder import TransformerEncoder
 from regard.nn import record
+from regard.predict import encoder_inference as inference
+from regard.predict.embedding import STATIC_LAYERS, Embedder, resolve_embedding_options
+from regard.predict.encoder_inference import compute_features, inputs_to_rows, unpad_rows
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
-from regard.tasks.shared import encoder_task as reading
-from regard.tasks.shared.embedder import STATIC_LAYERS, Embedder, resolve_embedding_options
-from regard.tasks.shared.encoder_task import EncoderTask, compute_hidden_states, inputs_to_rows, unpad_rows
-from regard.tasks.shared.labels import Labels
+from regard.tasks.shared.encoder_task import EncoderTask
 from regard.tasks.tag import TagConfig, TaggingTask
 from regard.text.special_tokens import max_context_window, split_into_windows
 
@@ -42,7 +43,7 @@ MODEL = small(TASK)
 
 
 def made(task: Any = TASK, model: TransformerEncoder = MODEL, **asked: Any) -> Embedder:
-    return Embedder(task, model, resolve_embedding_options(task, model, **asked), CPU)
+    return Embedder(model, task.tokenizer, resolve_embedding_options(model, task.embedding_defaults, **asked), CPU)
 
 
 def layers_of(task: EncoderTask, model: TransformerEncoder, ids: list[int]) -> list[Tensor]:
@@ -107,7 +108,7 @@ def test_the_way_of_the_model_and_the_way_asked_for() -> None:
     tagger = TaggingTask(TagConfig(length=LENGTH), VOCABULARY, Labels(("O", "N")))
     own = {"cls": pretrained(pooling="cls"), "mean": tagger}
     for pooling, task in own.items():
-        assert resolve_embedding_options(task, small(task)).pooling == pooling
+        assert resolve_embedding_options(small(task), task.embedding_defaults).pooling == pooling
     unit = pretrained(normalised=True)
     vectors = made(unit).embed_texts(SENTENCES)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
@@ -183,7 +184,7 @@ def test_texts_end_to_end_are_read_as_those_with_padding() -> None:
     assert torch.equal(packed.position[0], rows.position[present])
     assert packed.segment[0].tolist() == [n for n, length in enumerate(lengths, 1) for _ in range(length)]
     with torch.no_grad():
-        masked, unpadded = MODEL(rows), compute_hidden_states(MODEL, rows)
+        masked, unpadded = MODEL(rows), compute_features(MODEL, rows)
         *_, last = MODEL.iter_hidden_states(packed, lengths)
     torch.testing.assert_close(unpadded[present], masked[present], atol=2e-6, rtol=0)
     torch.testing.assert_close(last[0], masked[present], atol=2e-6, rtol=0)
@@ -198,7 +199,7 @@ def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         seen.add(f"{threading.current_thread().name} {torch.get_num_threads()}")
 
     listening = MODEL.embedding.out.register_forward_hook(recorded)
-    monkeypatch.setattr(reading, "CPU_BATCH_TOKENS", (16, 16))
+    monkeypatch.setattr(inference, "CPU_BATCH_TOKENS", (16, 16))
     torch.set_num_threads(2)
     try:
         batched = made().embed_texts(SENTENCES)
@@ -206,7 +207,7 @@ def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         assert {each.split("_")[0] for each in seen} == {"regard-read"}
         assert all(each.endswith(" 1") for each in seen)
         with pytest.raises(ZeroDivisionError):
-            list(reading.map_batches_in_threads(lambda batch: [1 // 0], [[0], [1]], CPU))
+            list(inference.map_batches_in_threads(lambda batch: [1 // 0], [[0], [1]], CPU))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
@@ -231,7 +232,7 @@ def test_nothing_gives_nothing() -> None:
         ({"pooling": "sum"}, "no pooling is called 'sum'; known: cls, mean, attention, max, last"),
         (
             {"pooling": "attention"},
-            "this model has learned no attention over the tokens of a text; accepted: cls, mean, max, last",
+            "this model has learned no attention over its last hidden states; accepted: cls, mean, max, last",
         ),
         (
             {"pooling": "mean", "level": "word"},
@@ -241,5 +242,5 @@ def test_nothing_gives_nothing() -> None:
 )
 def test_what_a_model_does_not_have(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refused:
-        resolve_embedding_options(TASK, MODEL, **asked)
+        resolve_embedding_options(MODEL, TASK.embedding_defaults, **asked)
     assert str(refused.value) == message

@@ -21,15 +21,16 @@ from regard.data.batches import SegmentedRows
 from regard.errors import InputError, did_you_mean
 from regard.models.heads import POOLINGS, Pooler, Pooling, make_text_mask
 from regard.models.interfaces import EncoderModel
-from regard.tasks.shared.encoder_task import (
-    EncoderTask,
+from regard.models.layer_combination import COMBINATION_NAME
+from regard.predict.encoder_inference import (
     inputs_to_rows,
     make_inference_batches,
     map_batches_in_threads,
     unpad_rows,
 )
-from regard.tasks.shared.input_length import check_fits
-from regard.text.special_tokens import TextWindow, max_context_window, split_into_windows
+from regard.predict.input_length import check_fits
+from regard.text.special_tokens import SpecialTokenTemplate, TextWindow, max_context_window, split_into_windows
+from regard.text.tokenizer import Tokenizer
 
 LEVELS = ("text", "word", "token")
 STATIC_LAYERS: tuple[int, ...] = ()
@@ -37,6 +38,14 @@ STATIC_LAYERS: tuple[int, ...] = ()
 
 Ids = list[int]
 VectorArray = Float[np.ndarray, "N D"]
+
+
+class EmbeddingDefaults(NamedTuple):
+    """Defaults of the options of embedding: those that a model was trained with."""
+
+    pooling: str
+    normalised: bool
+    max_length: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +60,15 @@ class EmbeddingOptions:
 
 
 def resolve_embedding_options(
-    task: EncoderTask,
     model: EncoderModel,
+    defaults: EmbeddingDefaults,
     *,
     level: str = "text",
     layers: Sequence[int] = (-1,),
     pooling: str | None = None,
     normalised: bool | None = None,
 ) -> EmbeddingOptions:
-    """Return the options of embedding, checked against the model; the task has the defaults."""
+    """Return the options of embedding, checked against the model."""
     if level not in LEVELS:
         raise InputError(f"no level is called '{level}'; {did_you_mean(level, LEVELS)}")
     if pooling is not None and level != "text":
@@ -67,9 +76,9 @@ def resolve_embedding_options(
     return EmbeddingOptions(
         level=level,
         layers=tuple(_resolve_layer(layer, len(model.encoder)) for layer in layers),
-        pooling=_check_pooling(model, pooling or task.pooling),
-        normalised=task.normalised if normalised is None else normalised,
-        max_length=min(task.max_length, model.config.n_positions),
+        pooling=_check_pooling(model, pooling or defaults.pooling),
+        normalised=defaults.normalised if normalised is None else normalised,
+        max_length=min(defaults.max_length, model.config.n_positions),
     )
 
 
@@ -84,14 +93,16 @@ def _check_pooling(model: EncoderModel, name: str) -> str:
         raise InputError(f"no pooling is called '{name}'; {did_you_mean(name, POOLINGS)}")
     if name == "attention" and _find_learned_pooling(model) is None:
         others = ", ".join(other for other in POOLINGS if other != name)
-        raise InputError(f"this model has learned no attention over the tokens of a text; accepted: {others}")
+        raise InputError(f"this model has learned no attention over its last hidden states; accepted: {others}")
     return name
 
 
 def _find_learned_pooling(model: EncoderModel) -> Pooling | None:
-    """Return the learned attention pooling of a model, or None."""
+    """Return the attention pooling of a model that was learned on its last layer, or None."""
     pooler = dict(model.heads).get("pooler")
-    return pooler.pooling if isinstance(pooler, Pooler) and pooler.pooling.kind == "attention" else None
+    if not isinstance(pooler, Pooler) or COMBINATION_NAME in model.heads:
+        return None
+    return pooler.pooling if pooler.pooling.kind == "attention" else None
 
 
 class NamedVectors(NamedTuple):
@@ -119,15 +130,18 @@ class IndexedWindow(NamedTuple):
 class Embedder:
     """Makes vectors of texts with one model, in one way."""
 
-    def __init__(self, task: EncoderTask, model: EncoderModel, options: EmbeddingOptions, device: torch.device) -> None:
-        self.task, self.model, self.options, self.device = task, model, options, device
-        self.max_tokens = options.max_length - task.template.n_special_tokens(is_pair=False)
+    def __init__(
+        self, model: EncoderModel, tokenizer: Tokenizer, options: EmbeddingOptions, device: torch.device
+    ) -> None:
+        self.model, self.tokenizer, self.options, self.device = model, tokenizer, options, device
+        self.template = SpecialTokenTemplate.from_tokenizer(tokenizer)
+        self.max_tokens = options.max_length - self.template.n_special_tokens(is_pair=False)
         learned = _find_learned_pooling(model) if options.pooling == "attention" else None
         self.pooling = learned or Pooling(options.pooling, model.config.d_model)
 
     def embed_texts(self, texts: Sequence[str]) -> VectorArray:
         """Return the vector of each text."""
-        encoded = self.task.tokenizer.encode_batch(texts)
+        encoded = self.tokenizer.encode_batch(texts)
         pieces, share = _split_into_windows(encoded, self.max_tokens)
         found = torch.zeros(len(texts), self.model.config.d_model)
 
@@ -141,10 +155,10 @@ class Embedder:
 
     def embed_words_or_tokens(self, texts: Sequence[str]) -> list[NamedVectors]:
         """Return the vectors of the words or tokens of each text, without special tokens."""
-        encoded = self.task.tokenizer.encode_batch(texts)
+        encoded = self.tokenizer.encode_batch(texts)
         pieces, _ = _split_into_windows(encoded, self.max_tokens)
         found = [torch.zeros(len(ids), self.model.config.d_model) for ids in encoded]
-        taken, extra = _assign_tokens(pieces), self.task.template.n_special_tokens(is_pair=False)
+        taken, extra = _assign_tokens(pieces), self.template.n_special_tokens(is_pair=False)
         for chosen, tokens in self._forward_windows(encoded, pieces, lambda hidden, rows: hidden[rows.segment > 0]):
             lengths = [end - start + extra for _, (start, end) in (pieces[number] for number in chosen)]
             for number, vectors in zip(chosen, tokens.split(lengths), strict=True):
@@ -156,10 +170,10 @@ class Embedder:
         """Return the hidden states of a text that fits the model and the weights that pool them."""
         if self.options.pooling == "max":
             raise InputError("a vector of largest values is no sum over tokens, so there is no evidence to show")
-        ids = self.task.tokenizer.encode(text)
+        ids = self.tokenizer.encode(text)
         check_fits(len(ids), self.max_tokens)
-        framed = self.task.template.wrap(ids)
-        rows = inputs_to_rows([framed], self.task.template.pad_id).to(self.device)
+        framed = self.template.wrap(ids)
+        rows = inputs_to_rows([framed], self.template.pad_id).to(self.device)
         with torch.inference_mode():
             hidden = self._average_layers(rows, [])
             weights = self.pooling.token_weights(hidden, rows, make_text_mask(rows, 1))
@@ -167,7 +181,7 @@ class Embedder:
 
     def hidden_states(self, ids: Ids) -> Float[Tensor, "L T D"]:
         """Return static embeddings, the layers' input and each layer's output for a text that fits the model."""
-        rows = inputs_to_rows([self.task.template.wrap(ids)], self.task.template.pad_id).to(self.device)
+        rows = inputs_to_rows([self.template.wrap(ids)], self.template.pad_id).to(self.device)
         with torch.inference_mode():
             found = [self._embed_statically(rows), *self.model.iter_hidden_states(rows)]
         return torch.cat(found)[:, 1:-1].double().cpu()
@@ -179,10 +193,10 @@ class Embedder:
         readout: Callable[[Tensor, SegmentedRows], Tensor],
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Return the readout of all windows by index, batched by length; on a CPU without padding."""
-        inputs = [self.task.template.wrap(encoded[text][start:end]) for text, (start, end) in text_windows]
+        inputs = [self.template.wrap(encoded[text][start:end]) for text, (start, end) in text_windows]
 
         def one(chosen: list[int]) -> Tensor:
-            rows = inputs_to_rows([inputs[number] for number in chosen], self.task.template.pad_id).to(self.device)
+            rows = inputs_to_rows([inputs[number] for number in chosen], self.template.pad_id).to(self.device)
             lengths: list[int] = []
             if self.device.type == "cpu":
                 rows, lengths = unpad_rows(rows)
@@ -209,8 +223,8 @@ class Embedder:
 
     def _name_vectors(self, ids: Ids, vectors: Float[Tensor, "T D"]) -> NamedVectors:
         if self.options.level == "token":
-            return NamedVectors(self.task.tokenizer.display_tokens(ids), self._finalise_vectors(vectors))
-        words = self.task.tokenizer.words(ids)
+            return NamedVectors(self.tokenizer.display_tokens(ids), self._finalise_vectors(vectors))
+        words = self.tokenizer.words(ids)
         means = [vectors[list(word.token_indices)].mean(0) for word in words]
         return NamedVectors(
             [word.text for word in words], self._finalise_vectors(torch.stack(means) if means else vectors)

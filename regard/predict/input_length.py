@@ -1,4 +1,4 @@
-"""The check that an input fits the positions of a model; called by tasks and the API before a model runs."""
+"""The check that an input fits the positions of a model; called by predictors and the API before a model runs."""
 
 from __future__ import annotations
 

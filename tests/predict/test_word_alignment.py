@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.testing import assert_close
 
-from regard.tasks.shared.word_alignment import aggregate_word_attention, align_words
+from regard.predict.word_alignment import aggregate_word_attention, align_words
 from regard.text.subwords import Word
 
 SOURCE = [Word("good", (0,)), Word("morning", (1, 2))]

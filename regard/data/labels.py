@@ -88,6 +88,12 @@ class Labels:
         """Return the labels in one line; of many, the first."""
         return ", ".join(self.names[:max_names]) + (f", ... ({len(self)} in all)" if len(self) > max_names else "")
 
+    def describe_pair_mismatch(self, pair: str) -> str:
+        """Return what a model was trained on, pairs or single texts, if `pair` is not of that kind; else ""."""
+        if self.paired in (None, bool(pair)):
+            return ""
+        return "pairs of texts" if self.paired else "single texts"
+
     def save(self, directory: Path) -> None:
         paired = {} if self.paired is None else {"paired": self.paired}
         scale = {} if self.scale == IDENTITY_SCALER else self.scale._asdict()

@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +26,12 @@ from jaxtyping import Int
 
 from regard.data.batches import sentences_to_rows
 from regard.data.buckets import batch_by_tokens
+from regard.errors import InputError
 from regard.metrics import perplexity
+from regard.models.interfaces import CausalLM
 from regard.nn import IGNORE
+from regard.predict.document_tokenizer import DocumentTokenizer
+from regard.predict.unknown_tokens import UnknownTokenCounter
 from regard.progress import track
 from regard.text.documents import DocumentChunk
 
@@ -35,6 +40,8 @@ BATCH_TOKENS = {"cpu": 1 << 11, "cuda": 1 << 15}
 
 BUFFERED_WINDOWS = 512
 """Windows of which those of like length are read together."""
+
+UNKNOWN_TOKENS_NOTE = "; one token stands for all of these, so perplexity and bits are lower than they should be"
 
 
 class ScoringWindow(NamedTuple):
@@ -89,22 +96,37 @@ ChunkEncoder = Callable[[Sequence[DocumentChunk]], list[list[int]]]
 
 
 def measure_perplexity(
-    model: Any,
-    encode_chunks: ChunkEncoder,
+    model: CausalLM,
+    document_tokenizer: DocumentTokenizer,
     chunks: Iterable[DocumentChunk],
-    window_length: int,
-    stride: int,
     device: torch.device,
+    *,
+    window: int,
+    stride: int | None = None,
 ) -> PerplexityResult:
-    """Read all documents in windows and add up."""
-    count = _LikelihoodAccumulator(model, device)
+    """Return the perplexity of documents, read in windows, each `stride` tokens (by default `window`) after the last.
+
+    A warning counts unknown characters.
+    """
+    stride = stride or window
+    count, unknown = _LikelihoodAccumulator(model, device), UnknownTokenCounter(document_tokenizer.tokenizer)
+    encode_chunks = partial(document_tokenizer.encode_chunks, encode=unknown.encode)
     for document in track(_encode_documents(encode_chunks, chunks, count), "reading"):
-        for window in sliding_windows(len(document) - 1, window_length, stride):
-            count.add(document[window.start : window.end + 1], window.scored_until - window.start)
+        for each in sliding_windows(len(document) - 1, window, stride):
+            count.add(document[each.start : each.end + 1], each.scored_until - each.start)
     count.flush()
+    unknown.warn(UNKNOWN_TOKENS_NOTE)
     return PerplexityResult(
-        count.nll, count.n_documents, count.n_tokens, count.n_words, count.n_characters, window_length, stride
+        count.nll, count.n_documents, count.n_tokens, count.n_words, count.n_characters, window, stride
     )
+
+
+def check_window(window: int, stride: int | None, n_positions: int) -> None:
+    """Refuse windows longer than the model's positions, and strides that would leave tokens out."""
+    if not 1 <= window <= n_positions:
+        raise InputError(f"window {window}: expected 1 to {n_positions:,}, the positions of this model")
+    if stride is not None and not 1 <= stride <= window:
+        raise InputError(f"stride {stride}: expected 1 to {window:,}, the window")
 
 
 def _encode_documents(
@@ -133,7 +155,7 @@ def _count_words(chunk: DocumentChunk) -> int:
 class _LikelihoodAccumulator:
     """Sums over windows, which are read together with others of like length."""
 
-    def __init__(self, model: Any, device: torch.device) -> None:
+    def __init__(self, model: CausalLM, device: torch.device) -> None:
         self.model, self.device = model, device
         self.nll, self.n_tokens, self.n_words, self.n_characters, self.n_documents = 0.0, 0, 0, 0, 0
         self._pending: list[tuple[list[int], int]] = []

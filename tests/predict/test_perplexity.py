@@ -12,9 +12,9 @@ from language_models import BYTES, DOCUMENTS, LETTERS, small, task
 
 from regard.data.batches import sentences_to_rows
 from regard.errors import InputError
+from regard.predict import perplexity as likelihood
+from regard.predict.perplexity import sliding_windows
 from regard.tasks.lm import LanguageModelTask
-from regard.tasks.shared import perplexity as likelihood
-from regard.tasks.shared.perplexity import sliding_windows
 from regard.text import documents
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regard.errors import InputError
-from regard.tasks.shared.input_length import check_fits
+from regard.predict.input_length import check_fits
 
 
 def test_input_of_the_maximum_length_fits() -> None:

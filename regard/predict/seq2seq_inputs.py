@@ -1,6 +1,7 @@
 """The special tokens of pairs, and pairs of ids laid out as a model takes them, one per row.
 
-translate.py asks its vocabularies for the signs; packed rows are laid by data/batches.py.
+tasks/translate.py takes the ids from its vocabularies, translation.py predicts with them; rows of several pairs, for
+training, are packed by data/batches.py.
 """
 
 from __future__ import annotations

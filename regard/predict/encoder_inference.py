@@ -1,0 +1,104 @@
+"""Batched inference of an encoder: inputs of one row each, in batches of similar length, without padding on a CPU.
+
+Classification, tagging, mask filling and embedding run their models through this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.data.batches import SegmentedRows, build_segmented_rows
+from regard.data.buckets import batch_by_tokens
+from regard.data.columns import Column
+from regard.data.order import Placement
+from regard.models.interfaces import EncoderModel
+from regard.text.special_tokens import EncodedInput
+
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = (1 << 8, 1 << 10), 1 << 14
+"""Positions that are read at once outside of training: few on a CPU, where what a layer makes of them stays near."""
+
+ResultT = TypeVar("ResultT")
+
+
+def forward_batches(
+    model: EncoderModel,
+    inputs: Sequence[EncodedInput],
+    readout: Callable[[Float[Tensor, "B T W"], SegmentedRows], Float[Tensor, "B _"]],
+    *,
+    pad_id: int,
+    device: torch.device,
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield the index and the readout of each input, computed in batches of similar length, one input per row."""
+
+    def one(chosen: list[int]) -> Tensor:
+        rows = inputs_to_rows([inputs[i] for i in chosen], pad_id).to(device)
+        with torch.inference_mode():
+            return readout(compute_features(model, rows), rows).cpu()
+
+    batches = make_inference_batches([len(each.ids) for each in inputs], device)
+    for chosen, results in map_batches_in_threads(one, batches, device):
+        yield from zip(chosen, results, strict=True)
+
+
+def inputs_to_rows(inputs: Sequence[EncodedInput], pad: int) -> SegmentedRows:
+    """Return rows of inputs, one per row."""
+    alone, width = np.arange(len(inputs)), max(len(each.ids) for each in inputs)
+    placement = Placement(alone, alone, len(inputs), (width,))
+    column = Column.from_sentences([each.ids for each in inputs])
+    boundaries = np.array([each.token_type_boundary for each in inputs], dtype=np.int32)
+    return build_segmented_rows(column, boundaries, placement, width, pad_id=pad)
+
+
+def make_inference_batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
+    """Yield batches of texts of similar length, of the size fastest on the device; on a CPU enough for all cores."""
+    by_all_cores = sum(lengths) // (8 * torch.get_num_threads())
+    return batch_by_tokens(
+        lengths,
+        min(max(by_all_cores, CPU_BATCH_TOKENS[0]), CPU_BATCH_TOKENS[1]) if device.type == "cpu" else GPU_BATCH_TOKENS,
+    )
+
+
+def map_batches_in_threads(
+    function: Callable[[list[int]], ResultT], batches: Iterable[list[int]], device: torch.device
+) -> Iterator[tuple[list[int], ResultT]]:
+    """Yield each batch with the function's result; on a CPU every core computes a batch of its own.
+
+    Otherwise the cores would split each matrix multiplication and synchronise after it, which is slower.
+    """
+    every, n_threads = list(batches), torch.get_num_threads()
+    n_workers = min(n_threads, len(every)) if device.type == "cpu" else 1
+    if n_workers <= 1:
+        yield from ((batch, function(batch)) for batch in every)
+        return
+    try:
+        with ThreadPoolExecutor(n_workers, "regard-read", torch.set_num_threads, (1,)) as pool:
+            yield from zip(every, pool.map(function, every), strict=True)
+    finally:
+        torch.set_num_threads(n_threads)  # the workers set theirs, but new threads would start with it
+
+
+def unpad_rows(rows: SegmentedRows) -> tuple[SegmentedRows, list[int]]:
+    """Return texts of one row each packed into one row without padding, and their lengths."""
+    mask = rows.segment > 0
+    lengths = mask.sum(1)
+    number = torch.arange(1, len(lengths) + 1, dtype=rows.segment.dtype).repeat_interleave(lengths)
+    ids, position, part = (each[mask][None] for each in (rows.ids, rows.position, rows.token_type_ids))
+    return SegmentedRows(ids, number[None], position, part), lengths.tolist()
+
+
+def compute_features(model: EncoderModel, rows: SegmentedRows) -> Float[Tensor, "B T W"]:
+    """Return what the heads read of texts of one row each; on a CPU padding is not computed."""
+    cpu = rows.ids.device.type == "cpu"
+    hidden = model.features(*unpad_rows(rows)) if cpu else model.features(rows)
+    if not cpu:
+        return hidden
+    padded = hidden.new_zeros(*rows.ids.shape, hidden.shape[-1])
+    padded[rows.segment > 0] = hidden[0]
+    return padded

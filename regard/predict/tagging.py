@@ -1,0 +1,127 @@
+"""Sequence tagging by a trained encoder: the most likely label of every word of a sentence.
+
+The label of a word is predicted at its first subword. A sentence longer than the model is read in overlapping windows,
+and each word is tagged in the one that shows most around it. The API calls `TaggingPredictor`; tasks/tag.py encodes its
+training sentences with the same windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.data.labels import Labels
+from regard.models.interfaces import EncoderModel
+from regard.predict.encoder_inference import forward_batches
+from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate, max_context_window, split_into_windows
+from regard.text.tagged import is_entity_scheme, to_iob2
+from regard.text.tokenizer import Tokenizer
+from regard.text.words import WordSplitter, find_words
+
+
+class TaggedWord(NamedTuple):
+    """A word with its label and how probable that is; `start` and `end` are its characters in the text."""
+
+    word: str
+    label: str
+    probability: float
+    start: int
+    end: int
+
+
+class TaggingWindow(NamedTuple):
+    """A window of a sentence as it enters the model, and its words: number, and the position of the first piece."""
+
+    encoded: EncodedInput
+    word_positions: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class TaggingPredictor:
+    """A tagger with its vocabulary and labels, on a device."""
+
+    model: EncoderModel
+    tokenizer: Tokenizer
+    labels: Labels
+    device: torch.device
+    max_length: int
+
+    @cached_property
+    def template(self) -> SpecialTokenTemplate:
+        return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
+
+    def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[tuple[str, float]]]:
+        """Return the most likely label of every word of every sentence, with its probability."""
+        max_length = min(self.max_length, self.model.config.n_positions)
+        numbered = list(encode_word_windows(self.tokenizer, self.template, sentences, max_length))
+        rows = [torch.zeros(len(words), len(self.labels)) for words in sentences]
+        said = self.predict_windows([placed for _, placed in numbered])
+        for (number, placed), found in zip(numbered, said, strict=True):
+            rows[number][[word for word, _ in placed.word_positions]] = found
+        return [
+            list(zip(self.decode_labels(each), each.amax(-1).tolist(), strict=True)) if len(each) else []
+            for each in rows
+        ]
+
+    def tag_words(self, sentences: Sequence[Sequence[str]]) -> list[list[TaggedWord]]:
+        """Return given words with their labels and offsets, as if joined by single spaces."""
+        found = []
+        for words, labels in zip(sentences, self.tag(sentences), strict=True):
+            starts = accumulate((len(word) + 1 for word in words), initial=0)
+            found.append(
+                [TaggedWord(w, *label, s, s + len(w)) for w, label, s in zip(words, labels, starts, strict=False)]
+            )
+        return found
+
+    def tag_texts(self, texts: Sequence[str], split_words: WordSplitter = find_words) -> list[list[TaggedWord]]:
+        """Return the words of plain texts with their labels and offsets."""
+        spans = [split_words(text) for text in texts]
+        found = [[text[start:end] for start, end in each] for text, each in zip(texts, spans, strict=True)]
+        labels = self.tag(found)
+        return [
+            [TaggedWord(word, *label, *span) for word, label, span in zip(*each, strict=True)]
+            for each in zip(found, labels, spans, strict=True)
+        ]
+
+    def predict_windows(self, windows: Sequence[TaggingWindow]) -> list[Float[Tensor, "words C"]]:
+        """Return the probabilities of labels for the words of each window."""
+        head, pad_id = self.model.heads["tags"], self.template.pad_id
+        found = dict(
+            forward_batches(
+                self.model,
+                [each.encoded for each in windows],
+                lambda hidden, _: head(hidden).float().softmax(-1),
+                pad_id=pad_id,
+                device=self.device,
+            )
+        )
+        return [found[number][[place for _, place in each.word_positions]] for number, each in enumerate(windows)]
+
+    def decode_labels(self, probabilities: Float[Tensor, "words C"]) -> list[str]:
+        """Return the most likely labels; I- labels without a B- become B- (IOB2)."""
+        likeliest = [self.labels.names[best] for best in probabilities.argmax(-1).tolist()]
+        return to_iob2(likeliest) if is_entity_scheme(self.labels.names) else likeliest
+
+
+def encode_word_windows(
+    tokenizer: Tokenizer, template: SpecialTokenTemplate, sentences: Sequence[Sequence[str]], max_length: int
+) -> Iterator[tuple[int, TaggingWindow]]:
+    """Yield the windows of sentences, each with the index of its sentence; every word belongs to one window."""
+    word_ids = iter(tokenizer.encode_words([word for words in sentences for word in words]))
+    max_tokens = max_length - template.n_special_tokens(is_pair=False)
+    for number, words in enumerate(sentences):
+        ids = [next(word_ids) for _ in words]
+        flat = [index for word in ids for index in word]
+        starts = [0, *accumulate(map(len, ids))][: len(ids)]
+        windows = split_into_windows(len(flat), max_tokens)
+        chosen = [max_context_window(windows, start) for start in starts]
+        for each, (begin, end) in enumerate(windows):
+            own = [(word, 1 + start - begin) for word, start in enumerate(starts) if chosen[word] == each]
+            yield number, TaggingWindow(template.wrap(flat[begin:end]), own)

@@ -1,0 +1,227 @@
+"""Translation by a trained encoder-decoder: search, forced decoding and likelihoods of given targets.
+
+`translate` reads any number of texts, works in order of length and gives results in input order. Searches are in
+generate/, the layout of rows in seq2seq_inputs.py. The API calls all of it, tasks/translate.py `generate` for BLEU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.data.batches import Seq2SeqBatch, sentences_to_rows
+from regard.data.buckets import batch_by_length
+from regard.errors import InputError
+from regard.generate import DecodingConfig, Hypothesis, make_hypothesis
+from regard.models.interfaces import Seq2SeqModel
+from regard.nn import linear_cross_entropy, record
+from regard.predict.input_length import check_fits
+from regard.predict.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, pairs_to_rows, start_decoder
+from regard.predict.word_alignment import align_words
+from regard.progress import warn
+from regard.text.tokenizer import Tokenizer, TokenizerPair
+
+MAX_ATTENTION_CELLS = 1 << 18
+"""Pairs of a target and a source token whose attention is recorded at once, in every layer and head."""
+
+LIKELIHOOD_BATCH_SIZE = 64
+"""Given targets whose likelihood is worked out at once."""
+
+MAX_EXTRA_TOKENS = 50
+"""Tokens a translation may have more than its source."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation: the score's formula is in generate/hypothesis.py; alignment pairs (source, target) words.
+
+    `ids` are those of its tokens. `attention` is what each of them looked at in the source, in every layer and head,
+    where it was asked for.
+    """
+
+    text: str
+    score: float
+    tokens: list[str]
+    token_scores: list[float]
+    alignment: list[tuple[int, int]]
+    ids: tuple[int, ...] = ()
+    source_tokens: list[str] = field(default_factory=list)
+    attention: Float[Tensor, "L H T S"] | None = field(default=None, compare=False, repr=False)
+
+
+EMPTY_TRANSLATION = Translation("", 0.0, [], [], [])
+
+
+@dataclass(frozen=True)
+class ForcedDecoding:
+    """A given target, scored by the model, with what each of its tokens looked at (layers, heads, target, source)."""
+
+    hypothesis: Hypothesis
+    attention: Float[Tensor, "L H T S"]
+
+
+@dataclass(frozen=True)
+class TranslationPredictor:
+    """A translation model with its vocabularies, on a device."""
+
+    model: Seq2SeqModel
+    tokenizers: TokenizerPair
+    special_tokens: Seq2SeqSpecialTokens
+    device: torch.device
+
+    def translate(
+        self,
+        text_batches: Iterable[Sequence[str]],
+        config: DecodingConfig,
+        *,
+        with_alignment: bool = True,
+        with_attention: bool = False,
+    ) -> Iterator[tuple[str, list[Translation]]]:
+        """Yield each text with its best translations, in input order; batches are formed by length within a buffer.
+
+        A blank text has a blank translation, so that the lines of a file stay side by side.
+        """
+        n_texts = n_cut = 0
+        for buffer in text_batches:
+            numbers = [number for number, text in enumerate(buffer, n_texts) if text.strip()]
+            sources = self.tokenizers.source.encode_batch([buffer[number - n_texts] for number in numbers])
+            n_texts += len(buffer)
+            self.check_lengths(zip(numbers, sources, strict=True), self.tokenizers.source)
+            n_best = self.generate(sources, config, numbers)
+            n_cut += sum(hypotheses[0].is_truncated for hypotheses in n_best)
+            pairs = [(ids, best) for ids, hypotheses in zip(sources, n_best, strict=True) for best in hypotheses]
+            written = self._make_translations(
+                pairs, needs_attention=with_alignment or with_attention, with_attention=with_attention
+            )
+            best = ([next(written) for _ in hypotheses] for hypotheses in n_best)
+            for text in buffer:
+                yield text, next(best) if text.strip() else [EMPTY_TRANSLATION]
+        if n_cut:
+            limit = f"{MAX_EXTRA_TOKENS} tokens more than the source"
+            warn(f"{n_cut:,} of {n_texts:,} translations were truncated at their limit, {limit}")
+
+    def generate(
+        self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int] | None = None
+    ) -> list[list[Hypothesis]]:
+        """Return the best hypotheses of each source, in input order; batches are formed by length.
+
+        `text_indices` number the sources among all texts of the call; with the seed they determine what is sampled.
+        """
+        text_indices = range(len(sources)) if text_indices is None else text_indices
+        hypotheses: dict[int, list[Hypothesis]] = {}
+        for chosen in batch_by_length([len(source) for source in sources], config.batch):
+            batch = self._generate_batch([sources[i] for i in chosen], config, [text_indices[i] for i in chosen])
+            hypotheses.update(zip(chosen, batch, strict=True))
+        return [hypotheses[i] for i in range(len(sources))]
+
+    @torch.inference_mode()
+    def _generate_batch(
+        self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        model, special_tokens = self.model, self.special_tokens
+        max_length = model.config.n_positions - len(special_tokens.prefix_ids)
+        wrapped = [special_tokens.wrap_source(ids) for ids in sources]
+        rows = sentences_to_rows(wrapped, pad_id=special_tokens.pad_id).to(self.device)
+        limits = torch.tensor(
+            [min(len(source) + MAX_EXTRA_TOKENS, max_length) for source in sources], device=self.device
+        )
+        try:
+            return config.generate(
+                model.step,
+                lambda: start_decoder(model, rows, special_tokens),
+                limits,
+                special_tokens.decoding_tokens,
+                text_indices,
+            )
+        except torch.OutOfMemoryError:
+            raise InputError(f"out of memory with {len(sources)} texts at once; pass a smaller --batch") from None
+
+    def force_decode(
+        self, pairs: Sequence[tuple[Ids, Ids]], alpha: float = DecodingConfig.alpha
+    ) -> Iterator[ForcedDecoding]:
+        """Score given targets (ids without ``<eos>``), with what each of their tokens looked at; in input order."""
+        self.check_pairs(pairs)
+        for group in _group_by_attention_size(pairs, MAX_ATTENTION_CELLS):
+            yield from self._force_decode_batch(group, alpha)
+
+    def _force_decode_batch(self, pairs: Sequence[tuple[Ids, Ids]], alpha: float) -> Iterator[ForcedDecoding]:
+        model, batch, before = self.model, self.make_batch(pairs), len(self.special_tokens.prefix_ids)
+        with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights", required=False) as recorded:
+            log_probs = model(batch.source, batch.target_in).float().log_softmax(-1)
+        scores = log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu()
+        nothing = scores.new_zeros(len(pairs), 0, 0, *scores.shape[1:], batch.source.ids.shape[1])
+        attention = torch.stack(list(recorded.values()), 1).cpu() if recorded else nothing  # (B, L, H, T, S)
+        for row, (source, target) in enumerate(pairs):
+            written = slice(before, before + len(target) + 1)
+            hypothesis = make_hypothesis([*target, self.special_tokens.eos_id], scores[row, written].tolist(), alpha)
+            yield ForcedDecoding(hypothesis, attention[row, :, :, written, : before + len(source) + 1])
+
+    def compute_nll(self, pairs: Sequence[tuple[Ids, Ids]]) -> tuple[float, int]:
+        """Return the negative log-likelihood of given targets and their number of tokens, ``<eos>`` included."""
+        self.check_pairs(pairs)
+        words, bias = self.model.softmax_embedding.weight, self.model.output_bias
+        nll, n_tokens = 0.0, 0
+        for chosen in batch_by_length([len(target) for _, target in pairs], LIKELIHOOD_BATCH_SIZE):
+            batch = self.make_batch([pairs[i] for i in chosen])
+            with torch.inference_mode():
+                decoded = self.model.hidden_states(batch.source, batch.target_in)
+                loss = linear_cross_entropy(decoded, words, batch.target_out, bias=bias)
+            nll, n_tokens = nll + loss.nll.item(), n_tokens + int(loss.n_tokens)
+        return nll, n_tokens
+
+    def make_batch(self, pairs: Sequence[tuple[Ids, Ids]]) -> Seq2SeqBatch:
+        """Return a batch of pairs of ids given without special tokens, one per row, on the device."""
+        return pairs_to_rows(pairs, self.special_tokens).to(self.device)
+
+    def check_lengths(self, texts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, text_name: str = "text") -> None:
+        """Refuse what the model cannot take whole; the texts come with their numbers, from 0."""
+        limit = self.model.config.n_positions - 1 - len(self.special_tokens.prefix_ids)
+        for number, ids in texts:
+            text = f"{text_name} {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...',"
+            check_fits(len(ids), limit, text=text, fix="split it into sentences")
+
+    def check_pairs(self, pairs: Sequence[tuple[Ids, Ids]]) -> None:
+        """Refuse pairs of which the model cannot take a side whole."""
+        self.check_lengths(enumerate(source for source, _ in pairs), self.tokenizers.source)
+        self.check_lengths(enumerate(target for _, target in pairs), self.tokenizers.target, "target")
+
+    def _make_translations(
+        self, pairs: Sequence[tuple[Ids, Hypothesis]], *, needs_attention: bool, with_attention: bool
+    ) -> Iterator[Translation]:
+        """Yield the hypotheses as translations, with alignment and attention where asked for."""
+        source, target, before = self.tokenizers.source, self.tokenizers.target, len(self.special_tokens.prefix_ids)
+        targets = [(ids, best.ids[:-1]) for ids, best in pairs]
+        looks = self.force_decode(targets) if needs_attention else repeat(None, len(targets))
+        for (ids, best), forced in zip(pairs, looks, strict=True):
+            yield Translation(
+                text=target.decode(best.ids),
+                score=best.score,
+                tokens=target.display_tokens(best.ids),
+                token_scores=list(best.token_scores),
+                alignment=align_words(forced.attention[..., before:], target.words(best.ids[:-1]), source.words(ids))
+                if forced
+                else [],
+                ids=best.ids,
+                source_tokens=source.display_tokens(self.special_tokens.wrap_source(ids)) if with_attention else [],
+                attention=forced.attention if forced and with_attention else None,
+            )
+
+
+def _group_by_attention_size(pairs: Iterable[tuple[Ids, Ids]], max_cells: int) -> Iterator[list[tuple[Ids, Ids]]]:
+    """Yield consecutive pairs in groups of at most `max_cells` padded attention weights, at least one pair each."""
+    group: list[tuple[Ids, Ids]] = []
+    longest = [0, 0]
+    for pair in pairs:
+        longest = [max(before, len(side) + 1) for before, side in zip(longest, pair, strict=True)]
+        if group and (len(group) + 1) * math.prod(longest) > max_cells:
+            yield group
+            group, longest = [], [len(side) + 1 for side in pair]
+        group.append(pair)
+    if group:
+        yield group
