@@ -160,12 +160,13 @@ def _load_state(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dic
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(tensors[f"model.{name}"])
-            keys = (
-                ADAM_STATE
-                if f"step.{name}" in tensors
-                else (ADAGRAD_SUM,)
-                if f"{ADAGRAD_SUM}.{name}" in tensors
-                else ()
-            )
+            keys = _state_keys(name, tensors)
             if keys and weight.requires_grad:  # a resumed run may freeze more than before
                 optimiser.state[weight] = {key: tensors[f"{key}.{name}"].to(weight.device) for key in keys}
+
+
+def _state_keys(name: str, tensors: dict[str, Tensor]) -> tuple[str, ...]:
+    """Return what a checkpoint keeps of a weight's optimiser: Adam's state, the sum of row-wise Adagrad, or nothing."""
+    if f"{ADAGRAD_SUM}.{name}" in tensors:
+        return (ADAGRAD_SUM,)
+    return ADAM_STATE if f"step.{name}" in tensors else ()

@@ -28,7 +28,7 @@ class RowwiseAdagrad(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Apply the gradients divided by `grad_scale`; do nothing if `found_inf` is 1, as torch's fused optimisers do."""
+        """Apply the gradients divided by `grad_scale`; do nothing if `found_inf` is 1, as fused AdamW does."""
         if self.found_inf is not None and bool(self.found_inf):
             return
         scale = 1.0 if self.grad_scale is None else float(self.grad_scale)
