@@ -96,7 +96,7 @@ def _read_text(path: str | Path) -> WordVectorTable:
         vectors.append(vector)
     if header and header[0] != len(vectors):
         raise DataError(path, f"the header says {header[0]:,} words, but {len(vectors):,} follow; is it whole?", 1)
-    return WordVectorTable(list(seen), np.array(vectors, dtype=np.float32))
+    return WordVectorTable(list(seen), np.array(vectors, dtype=np.float32).reshape(-1, width))
 
 
 def _parse_header(line: str) -> tuple[int, int] | None:

@@ -37,15 +37,20 @@ def skip_gram_loss(
 
     `s` is the logistic function (Mikolov et al. 2013, eq. 4). Of `columns`, the first ``centres + 2 window`` are the
     block with a margin of `window` words on both sides, the others its negatives, over which the expectation is taken.
-    A centre has `n_before` context words before it and `n_after` after it.
+    A centre has `n_before` context words before it and `n_after` after it. A batch without a pair counts as one of
+    loss 0.
     """
-    weight, positive = _pair_weights(columns.shape[1], n_before, n_after, window, negatives)
+    weight, positive = _pair_weights(columns, n_before, n_after, window, negatives)
     total: Tensor = _LogisticLoss.apply(centres, columns, weight, positive)  # type: ignore[no-untyped-call]
-    return Loss(total, total.detach(), (n_before + n_after).sum())
+    return Loss(total, total.detach(), (n_before + n_after).sum().clamp(min=1))
 
 
 def _pair_weights(
-    n_columns: int, n_before: Int[Tensor, "blocks centres"], n_after: Int[Tensor, "blocks centres"], window: int, k: int
+    columns: Float[Tensor, "blocks columns D"],
+    n_before: Int[Tensor, "blocks centres"],
+    n_after: Int[Tensor, "blocks centres"],
+    window: int,
+    negatives: int,
 ) -> tuple[Float[Tensor, "blocks centres columns"], Float[Tensor, "blocks centres words"]]:
     """Return the weight of each pair in the loss, and that of positive pairs, which have columns of words alone."""
     n_centres = n_before.shape[1]
@@ -53,9 +58,9 @@ def _pair_weights(
     words = torch.arange(n_words, device=n_before.device)
     distance = words - window - torch.arange(n_centres, device=n_before.device)[:, None]
     inside = (distance >= -n_before[..., None]) & (distance <= n_after[..., None]) & (distance != 0)
-    positive = inside.float()
-    n_negatives = n_columns - n_words
-    negative = (n_before + n_after)[..., None] * (k / n_negatives)
+    positive = inside.to(columns.dtype)
+    n_negatives = columns.shape[1] - n_words
+    negative = (n_before + n_after).to(columns.dtype)[..., None] * (negatives / n_negatives)
     return torch.cat((positive, negative.expand(-1, -1, n_negatives)), -1), positive
 
 

@@ -49,6 +49,8 @@ def export_model(source: Path, out: Path, export_format: str) -> Path:
         return _export_word_vectors(source, out)
     _check_output_directory(out)
     run_config, task, model = open_model(source)
+    if isinstance(task, WordVectorTask):
+        raise InputError(f"{source}: word vectors; pass --to word2vec")
     task.prepare_for_export(model)
     task_table = run_config.tables()["task"]
     with convert_write_errors(out, fix="choose another --out"):

@@ -37,7 +37,9 @@ RECIPE: config.Tables = {
 
 def tagged(folder: Path) -> str:
     """Write sentences in which cats and dogs are animals."""
-    lines = ["\n".join(f"{word} {'ANI' if word in ('cat', 'dog') else 'O'}" for word in s.split()) for s in sentences(40)]
+    lines = [
+        "\n".join(f"{word} {'ANI' if word in ('cat', 'dog') else 'O'}" for word in s.split()) for s in sentences(40)
+    ]
     (folder / "data.conll").write_text("\n\n".join(lines) + "\n")
     return str(folder / "data.conll")
 
@@ -149,7 +151,9 @@ def test_plan_names_what_is_trained_and_frozen(tmp_path: Path) -> None:
     plan, n_head = make_plan(prepared), 16 * 2 + 2
     assert plan.n_parameters - plan.n_frozen_parameters == n_head
     assert f": {n_head} trained, {plan.n_frozen_parameters:,} frozen" in plan.lines()[0]
-    assert any(line.startswith("frozen     no dropout in the frozen part; hidden states are computed") for line in plan.lines())
+    assert any(
+        line.startswith("frozen     no dropout in the frozen part; hidden states are computed") for line in plan.lines()
+    )
     cached = plan_cache(prepared)
     assert cached is not None
     n_tokens = sum(len(store["text"].ids) for store in (prepared.train_store, prepared.valid_store))
@@ -202,7 +206,10 @@ def test_it_learns_on_a_frozen_encoder(tmp_path: Path, layers: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train": {"freeze": "encodr"}}, "train.freeze = 'encodr'; expected one of none, embeddings, encoder or a whole"),
+        (
+            {"train": {"freeze": "encodr"}},
+            "train.freeze = 'encodr'; expected one of none, embeddings, encoder or a whole",
+        ),
         ({"train": {"freeze": 0}}, "train.freeze = 0; expected 1 layer or more, embeddings, encoder or none"),
         ({"train": {"freeze": 5}}, "train.freeze = 5: this model has 4 layers; freeze at most so many"),
         ({"task": {"layers": "first"}}, "task.layers = 'first'; accepted: last, last4-sum, last4-concat, mix"),
