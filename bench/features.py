@@ -66,7 +66,9 @@ def print_arm(name: str, runs: Sequence[TrainedArm]) -> None:
     scores = [100 * each.f1 for each in runs]
     spread = f"{min(scores):.2f} to {max(scores):.2f}" if len(scores) > 1 else ""
     seconds = statistics.median(each.seconds for each in runs)
-    print(f"{name:<44}{statistics.fmean(scores):>8.2f}  {spread:<16}{runs[0].n_trained:>12,}{seconds:>10.1f}", flush=True)
+    print(
+        f"{name:<44}{statistics.fmean(scores):>8.2f}  {spread:<16}{runs[0].n_trained:>12,}{seconds:>10.1f}", flush=True
+    )
 
 
 def compare_arms(options: Any, folder: Path) -> None:
