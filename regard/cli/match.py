@@ -12,7 +12,7 @@ With word vectors, trained by `regard train vectors` or in a file of word2vec's 
 expression gives the nearest words, and two give their similarity (docs/vectors.md):
 
     regard match runs/vectors king
-    regard match glove.6B.100d.txt "king - man + woman" --top 5
+    regard match runs/vectors "king - man + woman" --top 5
 """
 
 from __future__ import annotations
