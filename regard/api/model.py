@@ -69,7 +69,7 @@ class Model(ABC):
         """
         from regard.api.loading import load
 
-        model: Model = load(path, device=device)
+        model = load(path, device=device)
         if not isinstance(model, cls):
             found = type(model).__name__
             raise InputError(f"{path}: a {found}, not a {cls.__name__}; load it with regard.{found}.load")

@@ -144,7 +144,8 @@ def _read_binary(path: str | Path) -> WordVectorTable:
         if header is None or not line.endswith(b"\n"):
             raise DataError(path, "no word2vec binary file: the first line is not 'words width'; is it a text file?")
         data = file.read()
-    (n_words, width), seen, start = header, {}, 0
+    (n_words, width), start = header, 0
+    seen: dict[str, int] = {}
     if n_words * (4 * width + 2) > len(data):
         least = f"the header says {n_words:,} vectors of {width:,} numbers"
         raise DataError(path, f"{least}, but {len(data):,} bytes follow, too few; is it cut short?")

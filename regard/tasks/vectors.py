@@ -174,7 +174,7 @@ class WordVectorTask(SingleTokenizerTask):
         """Return nothing: the loss on held-out text says how well words predict their contexts."""
         return {}
 
-    def word_vectors(self, model: SkipGramModel) -> WordVectorTable:
+    def word_vectors(self, model: Any) -> WordVectorTable:
         """Return the words of the vocabulary, the most frequent first, and their vectors."""
         ids = [index for index in range(self.vocabulary_size) if index not in self.tokenizer.special_ids]
         vectors = model.embedding.weight.detach().float().cpu().numpy()[ids]

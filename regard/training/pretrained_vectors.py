@@ -66,8 +66,8 @@ class PretrainedVectors:
 
     def extend_vocabulary(self, task: Task, recipe_table: config.Table) -> Task:
         """Return the task with the words of the vectors in its vocabulary of words, unless the recipe sets its size."""
-        is_words = recipe_table.get("kind") == "words" and isinstance(task, SingleTokenizerTask)
-        if not is_words or "vocabulary" in recipe_table:
+        is_limited = recipe_table.get("kind") != "words" or "vocabulary" in recipe_table
+        if is_limited or not isinstance(task, SingleTokenizerTask):
             return task
         extended = copy(task)
         extended.tokenizer = add_words(task.tokenizer, self.table.words, MAX_WORDS)
