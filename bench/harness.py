@@ -25,6 +25,9 @@ Contender = Callable[[], int]
 Notes = Mapping[str, str]
 NO_NOTES: Notes = {}
 
+INTERRUPTED_STATUS = 130
+"""128 + SIGINT, as shells report it."""
+
 SPEED_TOLERANCE = 0.1
 """Relative change of speed between two rounds of warm-up below which the speed counts as stable."""
 
@@ -68,8 +71,17 @@ class SpeedParser(Parser):
         self.smoke = {"steps": 1, "max_warm": 1, "layers": 1, "compile_backend": "eager", **self.smoke}
 
 
+def run_script(main: Callable[[], None]) -> None:
+    """Run the main function of a script; Ctrl-C ends it with one line and the exit status of an interrupted command."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED_STATUS)
+
+
 def is_installed(package: str) -> bool:
-    """Report whether an optional package is installed, and print that its contender is skipped if not."""
+    """Return True if an optional package is installed, and print that its contender is skipped if not."""
     installed = importlib.util.find_spec(package) is not None
     if not installed:
         print(f"{package}: skipped, not installed")

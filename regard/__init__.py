@@ -6,6 +6,7 @@
     model = regard.Translator.load("runs/en-fr")            # the same; type checkers and editors know the class
     model.translate("I am good")[0].text
     run = regard.train("recipe.toml", out="runs/mine")      # see help(regard.train)
+    regard.compare_architectures(quick=True)                # the claims for the Transformer, measured here
 
 Importing this package is cheap: torch is imported with the first name that needs it.
 """
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from regard.api.training_run import TrainingRun, train
     from regard.api.translator import Translator
     from regard.api.word_vectors import WordVectors
+    from regard.compare.comparison import Comparison, compare_architectures
 
 __version__ = "0.1.0"
 __all__ = [
     "Classifier",
+    "Comparison",
     "LanguageModel",
     "MaskedLanguageModel",
     "Model",
@@ -42,12 +45,15 @@ __all__ = [
     "Translator",
     "WordVectors",
     "__version__",
+    "compare_architectures",
     "load",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("Comparison", "compare_architectures"):
+        return getattr(importlib.import_module("regard.compare.comparison"), name)
     if name in __all__:
         return getattr(importlib.import_module("regard.api"), name)
     raise AttributeError(f"module 'regard' has no attribute '{name}'")

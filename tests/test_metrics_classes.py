@@ -167,8 +167,8 @@ class TestCorrelations:
         x, y = [a for a, _ in pairs], [b for _, b in pairs]
         for correlation, monotone in product((pearson, spearman), (lambda a: 2 * a - 5, lambda a: -a)):
             sign = monotone(1) - monotone(0)
-            turned = correlation([monotone(a) for a in x], y)
-            assert turned == pytest.approx(math.copysign(1, sign) * correlation(x, y), nan_ok=True, abs=1e-9)
+            transformed = correlation([monotone(a) for a in x], y)
+            assert transformed == pytest.approx(math.copysign(1, sign) * correlation(x, y), nan_ok=True, abs=1e-9)
             assert correlation(y, x) == pytest.approx(correlation(x, y), nan_ok=True, abs=1e-9)
         for rising in (math.exp, math.atan, lambda a: a**3):
             assert spearman([rising(a) for a in x], y) == pytest.approx(spearman(x, y), nan_ok=True, abs=1e-9)

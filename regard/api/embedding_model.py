@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, overload
 import numpy as np
 from jaxtyping import Float
 
+from regard.api.embed_batches import embed_batch, embed_batch_words_or_tokens, non_empty_indices
 from regard.api.inputs import check_text, check_texts
 from regard.api.model import Model
 from regard.data.buckets import buffered_read
@@ -79,7 +80,7 @@ class EmbeddingModel(Model):
         A text longer than the model is read in overlapping windows.
 
         Args:
-            texts: A text, or a list of texts, none of them empty.
+            texts: A text, or a list of texts. An empty text has no vector: its row is NaN, and it has no words.
             level: Vectors of whole texts ("text"), of their words ("word") or of their tokens ("token").
             layers: The layer to take hidden vectors from, or several, whose mean is taken: 0 is the input of the first
                 layer, -1 the output of the last; "static" is the token embedding without its position.
@@ -95,12 +96,12 @@ class EmbeddingModel(Model):
             >>> model.embed(["a man is asleep", "somebody sleeps"], layers=(0, -1), pooling="mean").shape
         """
         embedder = self.make_embedder(level=level, layers=layers, pooling=pooling, normalised=normalised)
-        batches = buffered_read(check_texts([texts] if isinstance(texts, str) else texts, allows_empty=False))
+        batches = buffered_read(check_texts([texts] if isinstance(texts, str) else texts))
         if level != "text":
-            arrays = [each.vectors for batch in batches for each in embedder.embed_words_or_tokens(batch)]
+            arrays = [each.vectors for batch in batches for each in embed_batch_words_or_tokens(embedder, batch)]
             return arrays[0] if isinstance(texts, str) else arrays
         no_vectors = np.zeros((0, self.network.config.d_model), np.float32)
-        vectors = np.concatenate([no_vectors, *map(embedder.embed_texts, batches)])
+        vectors = np.concatenate([no_vectors, *(embed_batch(embedder, batch) for batch in batches)])
         return vectors[0] if isinstance(texts, str) else vectors
 
     def embed_iterable(
@@ -115,15 +116,15 @@ class EmbeddingModel(Model):
         Texts are read 1,024 at a time; nothing more is held in memory.
 
         Args:
-            texts: Texts, none of them empty.
+            texts: Texts.
             layers, pooling, normalised: As in `embed`.
 
         Yields:
-            The float32 vector (width,) of each text.
+            The float32 vector (width,) of each text, NaN for an empty text.
         """
         embedder = self.make_embedder(layers=layers, pooling=pooling, normalised=normalised)
-        for batch in buffered_read(check_texts(texts, allows_empty=False)):
-            yield from embedder.embed_texts(batch)
+        for batch in buffered_read(check_texts(texts)):
+            yield from embed_batch(embedder, batch)
 
     def embed_words_or_tokens(
         self, texts: Sequence[str], level: str = "word", layers: LayerSelection = (-1,), normalised: bool | None = None
@@ -131,7 +132,7 @@ class EmbeddingModel(Model):
         """Embed the words or tokens of each text, with their names.
 
         Args:
-            texts: Texts, none of them empty.
+            texts: Texts. An empty text has no words and no tokens.
             level: "word" or "token".
             layers, normalised: As in `embed`.
 
@@ -141,8 +142,8 @@ class EmbeddingModel(Model):
         if level == "text":
             raise InputError("level 'text' has no words or tokens; accepted: word, token")
         embedder = self.make_embedder(level=level, layers=layers, normalised=normalised)
-        batches = buffered_read(check_texts(texts, allows_empty=False))
-        return [each for batch in batches for each in embedder.embed_words_or_tokens(batch)]
+        batches = buffered_read(check_texts(texts))
+        return [each for batch in batches for each in embed_batch_words_or_tokens(embedder, batch)]
 
     def make_embedder(
         self,
@@ -167,10 +168,10 @@ class EmbeddingModel(Model):
         """Return the similarity of two texts: the cosine of their vectors, from -1 to 1.
 
         Args:
-            first: A text.
-            second: The text to compare it with.
+            first: A text, not empty: an empty text has no vector to compare.
+            second: The text to compare it with, not empty either.
         """
-        one, other = _l2_normalise(self.embed([first, second]))
+        one, other = _l2_normalise(self.embed([check_text(first), check_text(second)]))
         return float(one @ other)
 
     def nearest(self, query: str, texts: Iterable[str], top: int = 10) -> list[SearchHit]:
@@ -178,13 +179,14 @@ class EmbeddingModel(Model):
 
         Args:
             query: A text.
-            texts: The texts to search, any number of them; only the best are held in memory.
+            texts: The texts to search, any number of them; only the best are held in memory. Empty texts are never
+                similar: a warning counts them.
             top: The number of texts to return.
 
         Returns:
             A list of `SearchHit`, best first: `score` (cosine), `corpus_id` (the number of the text, from 0), `text`.
         """
-        return self.search(query, buffered_read(enumerate(check_texts(texts, allows_empty=False))), top)
+        return self.search(query, buffered_read(enumerate(check_texts(texts))), top)
 
     def search(self, query: str, batches: Iterable[Sequence[tuple[int, str]]], top: int = 10) -> list[SearchHit]:
         """Search batches of numbered texts, as `nearest` does; of equal scores the smaller number comes first.
@@ -194,31 +196,35 @@ class EmbeddingModel(Model):
             batches: Lists of (number, text).
             top: The number of texts to return.
         """
-        query_vector, embedder = _l2_normalise(self.embed([query]))[0], self.make_embedder()
+        query_vector, embedder = _l2_normalise(self.embed([check_text(query)]))[0], self.make_embedder()
         best: list[SearchHit] = []
+        n_texts = n_empty = 0
         for batch in batches:
-            vectors = _l2_normalise(embedder.embed_texts([text for _, text in batch]))
-            hits = (
-                SearchHit(score, *each) for score, each in zip((vectors @ query_vector).tolist(), batch, strict=True)
-            )
+            numbered = [(number, text) for number, text in batch if text.strip()]
+            n_texts, n_empty = n_texts + len(batch), n_empty + len(batch) - len(numbered)
+            scores = _l2_normalise(embed_batch(embedder, [text for _, text in numbered])) @ query_vector
+            hits = (SearchHit(score, *each) for score, each in zip(scores.tolist(), numbered, strict=True))
             best = heapq.nsmallest(top, chain(best, hits), key=lambda hit: (-hit.score, hit.corpus_id))
+        if n_empty:
+            warn(f"{n_empty:,} of {n_texts:,} texts are empty; they are not compared")
         return best
 
     def cluster(self, texts: Sequence[str], k: int, *, seed: int = 0) -> Clusters:
         """Cluster texts by meaning: k-means on their vectors.
 
         Args:
-            texts: Texts, none of them empty.
+            texts: Texts. An empty text belongs to no cluster: its label is -1, its coordinates are NaN.
             k: The number of clusters.
             seed: Fixes the initial centres.
 
         Returns:
-            A `Clusters`: `labels` (the cluster of each text, a numpy array; 0 is the largest), `centres`,
+            A `Clusters`: `labels` (the cluster of each text, a numpy array; 0 is the largest cluster), `centres`,
             `coordinates` (the texts on a plane); `show()` in a notebook or terminal, `save("map.html")` anywhere.
         """
-        check_n_clusters(k, len(texts))
+        n_texts = len(non_empty_indices(list(check_texts(texts))))
+        check_n_clusters(k, n_texts)
         vectors = list(track(self.embed_iterable(texts), "embedding", len(texts)))
-        about = {"model": str(self.path), "texts": len(texts), "k": k, "seed": seed}
+        about = {"model": str(self.path), "texts": n_texts, "k": k, "seed": seed}
         return cluster_texts(texts, np.stack(vectors), k, seed, about)
 
     def explain_match(self, text: str, pair: str) -> MatchEvidence:
@@ -260,9 +266,9 @@ class EmbeddingModel(Model):
             notebook or terminal, `save("senses.html")` anywhere.
         """
         embedder, spelling = self.make_embedder(), _check_word(word)
-        found = (each for text in check_texts(texts) for each in self._find_occurrences(embedder, spelling, text))
-        occurrences = list(islice(found, max_occurrences))
-        if len(occurrences) == max_occurrences and next(found, None) is not None:
+        matches = (each for text in check_texts(texts) for each in self._find_occurrences(embedder, spelling, text))
+        occurrences = list(islice(matches, max_occurrences))
+        if len(occurrences) == max_occurrences and next(matches, None) is not None:
             warn(f"'{spelling}' occurs more often; the first {max_occurrences:,} times are taken")
         if len(occurrences) < 2:
             times = "once" if occurrences else "nowhere"

@@ -20,17 +20,15 @@ def check_text(text: object) -> str:
 def check_is_str(text: object, number: int) -> str:
     """Return the text; refuse anything but a str, such as the NaN of an empty cell."""
     if not isinstance(text, str):
-        found = f"{text!r:.40}, a {type(text).__name__}"
-        raise InputError(f"text {number:,}, counted from 0: expected a str, found {found}; drop it or replace it")
+        described = f"{text!r:.40}, a {type(text).__name__}"
+        raise InputError(f"text {number:,}, counted from 0: expected a str, found {described}; drop it or replace it")
     return text
 
 
-def check_texts(texts: Iterable[Any], *, allows_empty: bool = True) -> Iterator[str]:
-    """Yield the texts; refuse one that is not a str and, where asked, one that is empty."""
+def check_texts(texts: Iterable[Any]) -> Iterator[str]:
+    """Yield the texts; refuse one that is not a str."""
     for number, text in enumerate(texts):
-        if not check_is_str(text, number).strip() and not allows_empty:
-            raise InputError(f"text {number:,}, counted from 0, is empty; give at least one word")
-        yield text
+        yield check_is_str(text, number)
 
 
 def split_columns(columns: str | Sequence[str]) -> tuple[str, ...]:

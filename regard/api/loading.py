@@ -39,7 +39,7 @@ def load(path: str | Path, *, device: str = "auto") -> LoadedModel:
     Args:
         path: A run directory, as `regard train` writes it, a Hugging Face model directory, or a file of word vectors
             in word2vec's or GloVe's format.
-        device: "auto" (a GPU where one is available), "cpu", "cuda" or "mps".
+        device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
 
     Returns:
         The model, on the device, in evaluation mode.
@@ -56,4 +56,5 @@ def load(path: str | Path, *, device: str = "auto") -> LoadedModel:
     config, task, network = open_model(Path(path))
     if isinstance(task, WordVectorTask):
         return WordVectors(Path(path), task.word_vectors(network), config)
+    assert config.task.name in MODEL_CLASSES, f"the task '{config.task.name}' needs a line in MODEL_CLASSES"
     return MODEL_CLASSES[config.task.name](Path(path), config, task, network, select_device(device))

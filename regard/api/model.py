@@ -51,6 +51,8 @@ class Model(ABC):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     """The stacks of layers; a second stack reads the second texts of pairs."""
 
+    network: nn.Module
+
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         self.path, self.config, self.device = path, run_config, device
         self._validation_metric = task.validation_metric
@@ -62,7 +64,7 @@ class Model(ABC):
 
         Args:
             path: A run directory, as `regard train` writes it, or a Hugging Face model directory.
-            device: "auto" (a GPU where one is available), "cpu", "cuda" or "mps".
+            device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
 
         Example:
             >>> translator = regard.Translator.load("runs/en-fr")
@@ -71,8 +73,8 @@ class Model(ABC):
 
         model = load(path, device=device)
         if not isinstance(model, cls):
-            found = type(model).__name__
-            raise InputError(f"{path}: a {found}, not a {cls.__name__}; load it with regard.{found}.load")
+            class_name = type(model).__name__
+            raise InputError(f"{path}: a {class_name}, not a {cls.__name__}; load it with regard.{class_name}.load")
         return model
 
     def __repr__(self) -> str:
@@ -94,10 +96,6 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def _network(self) -> nn.Module: ...
-
-    @property
-    @abstractmethod
     def _max_text_tokens(self) -> int:
         """The largest number of tokens of a text."""
 
@@ -108,7 +106,7 @@ class Model(ABC):
     @property
     def n_parameters(self) -> int:
         """The number of trained weights."""
-        return sum(weight.numel() for weight in self._network.parameters())
+        return sum(weight.numel() for weight in self.network.parameters())
 
     def info(self) -> dict[str, Any]:
         """Return what this model is and how it was made.

@@ -3,7 +3,8 @@
 One line for each text, in the same order: the number of its cluster, tab, the text. Cluster 0 is the largest. The texts
 nearest to the centre of each cluster are printed on stderr. --out is a map of all texts along their first two principal
 components: .html is a page to explore, .png .svg .pdf a figure, .json and .csv its numbers. --json prints an object
-for each text (text, cluster, x, y), then one for each cluster (cluster, size, nearest).
+for each text (text, cluster, x, y), then one for each cluster (cluster, size, nearest). An empty line belongs to no
+cluster: an empty line is printed for it (null in JSON), and a warning counts such lines.
 
     regard cluster runs/bert news.en --k 3
     regard cluster runs/bert news.en --k 3 --seed 1 --out map.png
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.line_inputs import LinesFileArgument, SkipEmptyLinesOption, read_numbered_lines
+from regard.cli.line_inputs import LinesFileArgument
 from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOption, load_model, print_json
+from regard.cli.text_inputs import read_texts, warn_empty
 from regard.errors import InputError
 from regard.progress import print_message
 
@@ -30,7 +32,6 @@ def cluster(
     file: LinesFileArgument,
     k: Annotated[int, typer.Option(help="The number of clusters.")],
     out: Annotated[str, typer.Option(help="A map of the texts: .html .png .svg .pdf .json .csv.")] = "",
-    skip_empty: SkipEmptyLinesOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
@@ -42,17 +43,18 @@ def cluster(
         raise InputError(f"--k {k}: expected at least 1 cluster")
     if out:
         check_output_path(out)
-    batches, _ = read_numbered_lines(file, skip_empty=skip_empty)
-    texts = [text for batch in batches for _, text in batch]
-    if k > len(texts):
-        raise InputError(f"--k {k}: {file} has only {len(texts):,} texts; ask for fewer clusters")
+    texts = [text for batch in read_texts([], file)[0] for text in batch]
+    n_texts = sum(1 for text in texts if text.strip())
+    if k > n_texts:
+        raise InputError(f"--k {k}: {file} has only {n_texts:,} texts; ask for fewer clusters")
+    warn_empty(len(texts) - n_texts, len(texts))
     clusters = load_model(TextEncoder, model, device, "cluster").cluster(texts, k, seed=seed)
     path = clusters.save(out) if out else None  # before printing: the reader of a pipe may close it early
     if as_json:
         _print_clusters_json(clusters)
     else:
         for label, text in zip(clusters.labels.tolist(), texts, strict=True):
-            print(f"{label}\t{text}")
+            print(f"{label}\t{text}" if label >= 0 else "")
         for line in clusters.summary_lines():
             print_message(line)
     if path:
@@ -62,7 +64,8 @@ def cluster(
 def _print_clusters_json(clusters: Clusters) -> None:
     rows = zip(clusters.labels.tolist(), clusters.texts, clusters.coordinates.tolist(), strict=True)
     for label, text, (x, y) in rows:
-        print_json({"text": text, "cluster": label, "x": x, "y": y})
+        in_cluster = {"cluster": label, "x": x, "y": y}
+        print_json({"text": text, **(in_cluster if label >= 0 else dict.fromkeys(in_cluster))})
     for label, size in enumerate(clusters.sizes):
         nearest = [clusters.texts[index] for index in clusters.nearest_indices(label)]
         print_json({"cluster": label, "size": size, "nearest": nearest})

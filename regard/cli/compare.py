@@ -58,7 +58,7 @@ def compare(
     try:
         for name, result in run_comparison(settings, split_commas(only), command):
             experiment = EXPERIMENTS[name]
-            for line in format_experiment(experiment, experiment.summarise(result.found)):
+            for line in format_experiment(experiment, experiment.summarise(result.measurements)):
                 print(line, flush=True)
     except KeyboardInterrupt:
         print_message(f"interrupted; finished parts are in {out}; the same command resumes")

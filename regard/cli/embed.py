@@ -2,7 +2,8 @@
 
 The suffix of --out sets the format. .npy is one float32 array: row i is line i of FILE; for words and tokens, a .tsv
 beside it names each row (line, place, word). .parquet is a table with the columns line, text (or place and word) and
-vector. Without --out, --json prints the vectors.
+vector. Without --out, --json prints the vectors. An empty line has no vector: NaN in .npy, null in .parquet and JSON,
+and no words or tokens; a warning counts such lines.
 
     regard embed runs/bert news.en --out vectors.npy
     regard embed runs/bert news.en --layers 0,-1 --pooling mean --normalised --out vectors.parquet
@@ -18,12 +19,14 @@ default the pooling and scaling of the model are used. A text longer than the mo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import isnan
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.line_inputs import LinesFileArgument, NumberedLines, SkipEmptyLinesOption, read_numbered_lines
+from regard.cli.line_inputs import LinesFileArgument, NumberedLines, number_lines
 from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json, split_commas
+from regard.cli.text_inputs import count_empty, read_texts
 from regard.errors import InputError
 from regard.progress import print_message, progress_bar
 
@@ -42,7 +45,6 @@ def embed(
     normalised: Annotated[
         bool | None, typer.Option("--normalised/--not-normalised", help="Scale vectors to length 1.")
     ] = None,
-    skip_empty: SkipEmptyLinesOption = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -52,11 +54,11 @@ def embed(
     if bool(out) == as_json:
         raise InputError("give --out vectors.npy, --out vectors.parquet, or --json, which prints the vectors")
     path = check_vector_path(out) if out else None
-    batches, total = read_numbered_lines(file, skip_empty=skip_empty)
+    batches, total = read_texts([], file)
     embedder = load_model(TextEncoder, model, device, "embed").make_embedder(
         level=level, layers=_parse_layers(layers), pooling=pooling, normalised=normalised
     )
-    embedded = _embed_lines(batches, embedder, total)
+    embedded = _embed_lines(number_lines(file, count_empty(batches)), embedder, total)
     if path is None:
         _print_vectors(embedded, level)
         return
@@ -82,13 +84,15 @@ def _embed_lines(
     """Yield the vectors of each batch of lines, with the line, position and name of each."""
     import numpy as np
 
+    from regard.api.embed_batches import embed_batch, embed_batch_words_or_tokens
+
     with progress_bar("embedding", total) as progress:
         for batch in batches:
             texts = [text for _, text in batch]
             if embedder.options.level == "text":
-                yield list(batch), embedder.embed_texts(texts)
+                yield list(batch), embed_batch(embedder, texts)
             else:
-                named = embedder.embed_words_or_tokens(texts)
+                named = embed_batch_words_or_tokens(embedder, texts)
                 lines = [(line, each) for (line, _), each in zip(batch, named, strict=True)]
                 rows: list[VectorMetadata] = [
                     (line, position, name) for line, each in lines for position, name in enumerate(each.names)
@@ -100,4 +104,4 @@ def _embed_lines(
 def _print_vectors(batches: Iterable[tuple[list[VectorMetadata], Vectors]], level: str) -> None:
     for rows, vectors in batches:
         for row, vector in zip(rows, vectors.tolist(), strict=True):
-            print_json({"line": row[0], level: row[-1], "vector": vector})
+            print_json({"line": row[0], level: row[-1], "vector": None if all(map(isnan, vector)) else vector})

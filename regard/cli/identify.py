@@ -55,9 +55,8 @@ def identify(
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-
     try:
-        found = load_network(model, device, "identify tokens").identify(
+        result = load_network(model, device, "identify tokens").identify(
             data, stack=stack, maps=split_commas(maps), seed=seed, out=out, **drop_none(sentences=sentences)
         )
     except KeyboardInterrupt:
@@ -65,9 +64,9 @@ def identify(
             print_message(f"stopped; the results so far are in {out}/identify.json; the same command resumes")
         raise
     if as_json:
-        print_json(found.to_dict())
+        print_json(result.to_dict())
         return
-    for line in _format_table(found):
+    for line in _format_table(result):
         print(line)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from regard.cli.options import JsonOption, ModelArgument, print_json
+from regard.config import format_setting
 
 SPARKLINE_LEVELS = "▁▂▃▄▅▆▇█"
 MAX_SPARKLINE_POINTS = 40
@@ -50,10 +51,10 @@ def _format_curve(curve: dict[str, Any]) -> str:
 def draw_sparkline(values: Sequence[float]) -> str:
     """Return the values as a row of bars, from the lowest to the highest."""
     stride = -(-len(values) // MAX_SPARKLINE_POINTS)
-    shown = values[::-1][::stride][::-1]
-    low, high = min(shown), max(shown)
+    sampled = values[::-1][::stride][::-1]
+    low, high = min(sampled), max(sampled)
     scale = (len(SPARKLINE_LEVELS) - 1) / (high - low) if high > low else 0.0
-    return "".join(SPARKLINE_LEVELS[round((value - low) * scale)] for value in shown)
+    return "".join(SPARKLINE_LEVELS[round((value - low) * scale)] for value in sampled)
 
 
 def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -66,8 +67,4 @@ def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 
 def _format_value(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list | tuple):
-        return " ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else format_setting(value)

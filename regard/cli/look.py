@@ -30,7 +30,8 @@ from regard.progress import print_message
 
 if TYPE_CHECKING:
     from regard.api import TextEncoder
-    from regard.look.render.renderable import RenderableView
+    from regard.look.inspection import Inspection
+    from regard.look.views.view_data import ViewData
 
 VIEWS = (
     "summary attention effective norms identifiability attribution similarity rollout gradients faithfulness pooling "
@@ -68,58 +69,88 @@ def look(
     out: Annotated[str, typer.Option(help="A file: .html .png .svg .pdf .json .csv.")] = "",
     device: DeviceOption = "auto",
 ) -> None:
-    from regard.look.render.save import check_output_path, show_view
+    texts = {"TEXT": text, "--target": target, "--pair": pair}
+    parts = {"--layer": layer, "--head": head, "--estimate": estimate}
+    _check_view_name(view)
+    if view in COMPARISON_VIEWS:
+        _refuse_options(f"{view} compares texts", {"--target": target, "--kind": kind, **parts, "--beam": beam})
+        _check_output_path(out)
+        if view == "match":
+            _show_match(model, text, pair, word, corpus, words=words, out=out, device=device)
+        else:
+            _show_senses(model, text, pair, word, corpus, words=words, out=out, device=device)
+    elif word is not None:
+        raise InputError("--word goes with --view senses")
+    elif corpus:
+        other_view = None if view in ("", "identifiability") else view
+        not_of_corpora = {**texts, **parts, "--words": words or None, "--beam": beam, "--view": other_view}
+        _refuse_options("--corpus shows identifiability by length, of all heads", not_of_corpora)
+        _survey_corpus(model, corpus, kind, out, device)
+    elif text is None:
+        raise InputError("no text to look at; give a TEXT, or a file with --corpus")
+    else:
+        _check_output_path(out)
+        inspection = _inspect_text(model, text, device, {"target": target, "pair": pair, "beam": beam})
+        _show_view(inspection, view, out, words=words, kind=kind, layer=layer, head=head, estimate=estimate)
 
+
+def _check_view_name(view: str) -> None:
     known = [*VIEWS.split(), "all", *COMPARISON_VIEWS]
     if view and view not in known:
         raise InputError(f"unknown view '{view}'; {did_you_mean(view, known)}")
-    if view in COMPARISON_VIEWS:
-        rest = {"--target": target, "--kind": kind, "--layer": layer, "--head": head, "--estimate": estimate}
-        if not_theirs := drop_none(**rest, **{"--beam": beam}):
-            raise InputError(f"{view} compares texts; leave out {', '.join(not_theirs)}")
-        if out:
-            check_output_path(out)
-        compared = _show_match if view == "match" else _show_senses
-        compared(model, text, pair, word, corpus or [], words=words, out=out, device=device)
-        return
-    if word is not None:
-        raise InputError("--word goes with --view senses")
-    if corpus:
-        options = {
-            "TEXT": text,
-            "--target": target,
-            "--pair": pair,
-            "--layer": layer,
-            "--head": head,
-            "--estimate": estimate,
-        }
-        options |= {"--words": words or None, "--beam": beam}
-        options |= {"--view": None if view in ("", "identifiability") else view}
-        _survey_corpus(model, corpus, kind, out, device, drop_none(**options))
-        return
-    if text is None:
-        raise InputError("no text to look at; give a TEXT, or a file with --corpus")
+
+
+def _check_output_path(out: str) -> None:
+    from regard.look.render.save import check_output_path
+
     if out:
         check_output_path(out)
+
+
+def _refuse_options(reason: str, options: Mapping[str, object]) -> None:
+    """Refuse the options that were given, which are those that are not None."""
+    if given := drop_none(**options):
+        raise InputError(f"{reason}; leave out {', '.join(given)}")
+
+
+def _inspect_text(model: str, text: str, device: str, options: dict[str, Any]) -> Inspection:
+    """Load a model and run it on the text; an option that it does not take is refused."""
     loaded = load_network(model, device, "be looked into")
-    look_options = {"target": target, "pair": pair, "beam": beam}
-    owner = f"{model}: a model for {loaded.task.name}"
-    inspection = loaded.look(text, **select_accepted(loaded.look, look_options, owner))
-    view_options = drop_none(kind=kind, layer=layer, head=head, estimate=estimate) | {"words": words}
-    n_tokens = sum(map(len, inspection.tokens.values()))
+    accepted = select_accepted(loaded.look, options, f"{model}: a model for {loaded.task.name}")
+    inspection: Inspection = loaded.look(text, **accepted)
+    return inspection
+
+
+def _show_view(
+    inspection: Inspection,
+    view: str,
+    out: str,
+    *,
+    words: bool,
+    kind: str | None,
+    layer: int | None,
+    head: int | None,
+    estimate: int | None,
+) -> None:
+    """Show a view in the terminal, or write it to `out`; by default one attention there, all views in a page."""
     chosen = view or inspection.default_view(out)
-    if chosen == "all" and estimate is None and n_tokens > MANY_TOKENS:
+    if chosen == "all" and estimate is None:
+        _announce_many_tokens(sum(map(len, inspection.tokens.values())))
+    if out:
+        path = inspection.save(out, chosen, words=words, kind=kind, layer=layer, head=head, estimate=estimate)
+        print_message(f"written: {path}")
+        return
+    if kind is None and not view and inspection.kinds:
+        kind = inspection.kinds[-1]
+    _print_view(inspection.view_data(chosen, words=words, kind=kind, layer=layer, head=head, estimate=estimate))
+
+
+def _announce_many_tokens(n_tokens: int) -> None:
+    """Say that a long text takes long."""
+    if n_tokens > MANY_TOKENS:
         print_message(
             f"all views of {n_tokens} tokens may take minutes, attribution most of them; --estimate 16 is faster"
         )
-    if out:
-        print_message(f"written: {inspection.save(out, chosen, **view_options)}")
-        return
-    if kind is None and not view and inspection.kinds:
-        view_options["kind"] = inspection.kinds[-1]
-    view_data = inspection.view_data(chosen, **view_options)
-    _print_header(view_data.about)
-    show_view(view_data)
 
 
 def _show_match(
@@ -127,7 +158,7 @@ def _show_match(
     text: str | None,
     pair: str | None,
     word: str | None,
-    corpus: list[str],
+    corpus: list[str] | None,
     *,
     words: bool,
     out: str,
@@ -137,7 +168,11 @@ def _show_match(
     encoder = _load_encoder(model, device, "match")
     if text is None or pair is None or word is not None or corpus:
         raise InputError("match compares a TEXT with the text of --pair; give these two")
-    _show_or_save(encoder.explain_match(text, pair), out, words=words)
+    evidence = encoder.explain_match(text, pair)
+    if out:
+        print_message(f"written: {evidence.save(out, words=words)}")
+    else:
+        _print_view(evidence.view_data(words=words))
 
 
 def _show_senses(
@@ -145,7 +180,7 @@ def _show_senses(
     text: str | None,
     pair: str | None,
     word: str | None,
-    corpus: list[str],
+    corpus: list[str] | None,
     *,
     words: bool,
     out: str,
@@ -158,53 +193,44 @@ def _show_senses(
     if word is None or words:
         raise InputError("senses compares one word across sentences; give it with --word, and leave out --words")
     given_texts = [each for each in (text, pair) if each is not None]
-    for path in corpus:
+    for path in corpus or []:
         check_readable(path)
-    texts = chain(given_texts, *(read_lines(path) for path in corpus))
-    _show_or_save(encoder.senses(word, texts, max_occurrences=MAX_OCCURRENCES), out)
+    texts = chain(given_texts, *(read_lines(path) for path in corpus or []))
+    senses = encoder.senses(word, texts, max_occurrences=MAX_OCCURRENCES)
+    if out:
+        print_message(f"written: {senses.save(out)}")
+    else:
+        _print_view(senses.view_data())
 
 
 def _load_encoder(model: str, device: str, view: str) -> TextEncoder:
     """Load a model that must be an encoder."""
-    from regard.api import TextEncoder
+    from regard.api import TextEncoder, load
 
-    loaded = load_network(model, device, "be looked into")
+    loaded = load(model, device=device)
     if not isinstance(loaded, TextEncoder):
         raise InputError(f"{model}: a model for {loaded.task.name}; {view} is a view of encoders only")
     return loaded
 
 
-def _show_or_save(view: RenderableView, out: str, **options: Any) -> None:
-    from regard.look.render.save import show_view
-
-    if out:
-        print_message(f"written: {view.save(out, **options)}")
-        return
-    sheet = view.view_data(**options)
-    _print_header(sheet.about)
-    show_view(sheet)
-
-
-def _survey_corpus(
-    model: str, corpus: list[str], kind: str | None, out: str, device: str, unsupported_options: dict[str, Any]
-) -> None:
-    """Show identifiability by length over files; no other option applies."""
+def _survey_corpus(model: str, corpus: list[str], kind: str | None, out: str, device: str) -> None:
+    """Show identifiability by length over files."""
     from regard.look.corpus import survey
 
-    if unsupported_options:
-        raise InputError(
-            f"--corpus shows identifiability by length, of all heads; leave out {', '.join(unsupported_options)}"
-        )
     if out:
         survey.check_survey_path(out)
-    found = load_network(model, device, "be looked into").survey(corpus, **drop_none(kind=kind))
-    print("\n".join(found.summary_lines()))
+    result = load_network(model, device, "be looked into").survey(corpus, **drop_none(kind=kind))
+    print("\n".join(result.summary_lines()))
     if out:
-        print_message(f"written: {found.save(out)}")
+        print_message(f"written: {result.save(out)}")
 
 
-def _print_header(about: Mapping[str, object]) -> None:
+def _print_view(view_data: ViewData) -> None:
+    """Print the text, its pair or translation, and what the model predicted; then the view."""
+    from regard.look.render.save import show_view
+
     for name in ("text", "pair", "target", "said"):
-        if name in about:
-            print(f"{name:<8}{about[name]}")
+        if name in view_data.about:
+            print(f"{name:<8}{view_data.about[name]}")
     print()
+    show_view(view_data)

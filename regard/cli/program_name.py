@@ -13,5 +13,5 @@ def program_name() -> str:
     called = Path(sys.argv[0])
     if called.stem != "regard":  # python -m regard, or a program that calls it
         return f"{shlex.quote(sys.executable)} -m regard"
-    found = shutil.which("regard")
-    return "regard" if found and called.exists() and called.samefile(found) else shlex.quote(sys.argv[0])
+    executable = shutil.which("regard")
+    return "regard" if executable and called.exists() and called.samefile(executable) else shlex.quote(sys.argv[0])

@@ -42,5 +42,10 @@ def count_empty(batches: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
         n_texts += len(batch)
         n_empty += sum(not text.strip() for text in batch)
         yield batch
+    warn_empty(n_empty, n_texts)
+
+
+def warn_empty(n_empty: int, n_texts: int) -> None:
+    """Warn if some texts are empty, which have no result."""
     if n_empty:
         warn(f"{n_empty:,} of {n_texts:,} texts are empty; so are their results")

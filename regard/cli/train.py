@@ -56,7 +56,9 @@ def train(
     architecture: Annotated[
         str, typer.Option(help="transformer, or another family: rnn, and for classify and tag also static.")
     ] = "",
-    start: Annotated[str, typer.Option("--from", metavar="MODEL", help="Start from this model, or from word vectors.")] = "",
+    start: Annotated[
+        str, typer.Option("--from", metavar="MODEL", help="Start from this model, or from word vectors.")
+    ] = "",
     source_lang: Annotated[str, typer.Option(help="The source language; recorded, not used.")] = "",
     target_lang: Annotated[str, typer.Option(help="The target language; recorded, not used.")] = "",
     skip_empty: SkipEmptyOption = False,

@@ -5,6 +5,7 @@
     recall.py           copy_task.py
     translation.py      flops.py, positions.py: corpora.py, synthetic.py, training_runs.py
     compared_models.py  the models, as ``[model]`` tables                       report.py      charts.py, terminal.py
+    comparison.py       `regard.compare_architectures`, the Python interface
 
 `run_comparison` runs the experiments in order and saves each as it ends; the command line prints what it yields.
 """
@@ -75,7 +76,7 @@ def _write_figure_and_report(directory: ComparisonDirectory, name: str) -> None:
     from regard.compare.report import render_report
 
     try:
-        EXPERIMENTS[name].plot(directory.read_result(name).found, directory.figure_path(name))
+        EXPERIMENTS[name].plot(directory.read_result(name).measurements, directory.figure_path(name))
     except MissingExtra as error:
         print_message(f"no figure: {error}")
     results = {each: directory.read_result(each) for each in EXPERIMENTS if directory.has_result(each)}

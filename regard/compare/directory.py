@@ -17,12 +17,15 @@ from regard.compare.experiment import ComparisonSettings, Measurements
 from regard.disk import convert_write_errors, read_json, write_json, write_text
 from regard.errors import CheckpointError, InputError
 
+MEASUREMENTS_KEY = "found"
+"""Key of the measurements in the file of an experiment; the other keys are the fields of `ExperimentResult`."""
+
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """The measurements of an experiment, the machine, the seconds they took, and the command; fields are JSON keys."""
+    """The measurements of an experiment, the machine, the seconds they took, and the command."""
 
-    found: Measurements
+    measurements: Measurements
     machine: dict[str, str]
     seconds: float
     command: str
@@ -66,19 +69,21 @@ class ComparisonDirectory:
         """Read a finished experiment."""
         path = self._result_path(name)
         try:
-            return ExperimentResult(**read_json(path))
-        except TypeError:
+            values = read_json(path)
+            return ExperimentResult(values.pop(MEASUREMENTS_KEY), **values)
+        except (AttributeError, KeyError, TypeError):
             raise CheckpointError(f"{path}: not a part of a comparison; delete it, and it is measured again") from None
 
     def read_measurements(self) -> dict[str, Measurements]:
         """Read the measurements of all finished experiments, by name."""
         names = [path.stem for path in sorted(self.path.glob("*.json")) if path != self._settings_path]
-        return {name: self.read_result(name).found for name in names}
+        return {name: self.read_result(name).measurements for name in names}
 
     def write_result(self, name: str, result: ExperimentResult) -> None:
         """Write a finished experiment."""
         with convert_write_errors(self.path):
-            write_json(self._result_path(name), asdict(result))
+            values = asdict(result)
+            write_json(self._result_path(name), {MEASUREMENTS_KEY: values.pop("measurements"), **values})
 
     def figure_path(self, name: str) -> Path:
         """Return the path of an experiment's figure."""

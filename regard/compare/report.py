@@ -19,7 +19,7 @@ FinishedExperiments = Mapping[str, tuple[Experiment, ExperimentResult, Path]]
 
 def render_report(experiments: FinishedExperiments) -> str:
     """Return the HTML of the page."""
-    summaries = {key: experiment.summarise(result.found) for key, (experiment, result, _) in experiments.items()}
+    summaries = {key: experiment.summarise(result.measurements) for key, (experiment, result, _) in experiments.items()}
     values = {
         "style": _read_asset("report.css"),
         "summary": "\n".join(_render_summary(key, experiments[key][0], each) for key, each in summaries.items()),

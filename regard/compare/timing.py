@@ -43,14 +43,14 @@ def time_cases(
     }
     times: dict[TimingCase, list[float]] = {case: [] for case in cases}
     order, began = list(cases), time.perf_counter()
-    with progress_bar("timing layers: rounds") as shown:
+    with progress_bar("timing layers: rounds") as progress:
         for number in range(MIN_AND_MAX_ROUNDS[1]):
             if number >= MIN_AND_MAX_ROUNDS[0] and time.perf_counter() - began > time_budget:
                 break
             random.Random(seed + number).shuffle(order)
             for case in order:
                 times[case].append(prepared[case].time_one_call())
-            shown.advance()
+            progress.advance()
     return times
 
 

@@ -2,7 +2,8 @@
 
 Uses lengths and capacities only, no tokens and no files. An item has one length per side: one side for a
 language model, two for pairs (source and target positions of the same row). Items of equal lengths are
-interchangeable, so the work is done per kind of item (its lengths), not per item. `order.py` calls it once per pool.
+interchangeable, so the work is done per kind of item (its lengths), not per item. `order.py` calls it once per pool;
+`batches.py` then writes the rows, and `nn/mask.py` makes the attention mask from their segments.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ def _find_row_patterns(
     """Yield the kinds that fill one row, and how many rows to fill so, until a kind runs out; largest first."""
     by_size = np.argsort(capacity - sizes.max(axis=0), kind="stable")
     sizes, left = sizes[:, by_size], counts[by_size]
-    while (live := np.flatnonzero(left)).size:
-        row = Counter(_fill_row(sizes.take(live, axis=1), left[live], capacity))
-        kinds, uses = live[list(row)], np.array(list(row.values()))
+    while (active := np.flatnonzero(left)).size:
+        row = Counter(_fill_row(sizes.take(active, axis=1), left[active], capacity))
+        kinds, uses = active[list(row)], np.array(list(row.values()))
         times = int((left[kinds] // uses).min())
         left[kinds] -= times * uses
         yield by_size[kinds].repeat(uses).tolist(), times

@@ -2,6 +2,8 @@
 
 .npy        one float32 array (vectors, width); for words and tokens a .tsv beside it with one line per vector
 .parquet    a table: the metadata of each vector, and the vector as a list of fixed length
+
+The vector of an empty text is missing: NaN in .npy, null in .parquet.
 """
 
 from __future__ import annotations
@@ -120,8 +122,9 @@ class ParquetVectorWriter:
 
     def write(self, metadata: Sequence[VectorMetadata], vectors: Vectors) -> None:
         flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float32).ravel())
+        missing = pa.array(np.isnan(vectors).all(1))
         columns = [pa.array(values) for values in zip(*metadata, strict=True)]
-        lists = pa.FixedSizeListArray.from_arrays(flat, self.width)
+        lists = pa.FixedSizeListArray.from_arrays(flat, self.width, mask=missing)
         if metadata:
             self.parquet_writer.write_table(pa.table([*columns, lists], schema=self.schema))
 

@@ -124,7 +124,7 @@ def _find_top_tokens(
 def _collect_finished(
     finished: list[list[Hypothesis]], beams: _Beams, candidates: _Candidates, eos: int, beam_width: int, alpha: float
 ) -> None:
-    """Keep the extensions that end, the best `width` of each sentence."""
+    """Keep the extensions that end, the best `beam_width` of each sentence."""
     ended = (candidates.token == eos) & (candidates.cum_log_prob > -torch.inf)
     for b, c in ended.nonzero().tolist():
         beam = candidates.beam[b, c]
@@ -138,8 +138,8 @@ def _collect_finished(
 
 def _select_next_beams(candidates: _Candidates, eos: int, beam_width: int) -> _Candidates:
     """Return the extensions that become the next beams; where too few are left, impossible ones fill the width."""
-    live = candidates.cum_log_prob.masked_fill(candidates.token == eos, -torch.inf)
-    total, order = live.topk(min(beam_width, live.shape[1]))
+    unfinished = candidates.cum_log_prob.masked_fill(candidates.token == eos, -torch.inf)
+    total, order = unfinished.topk(min(beam_width, unfinished.shape[1]))
     beam, token, score = (part.gather(1, order) for part in (candidates.beam, candidates.token, candidates.log_prob))
     return _Candidates(beam, token, score, total)
 

@@ -39,7 +39,7 @@ class DecoderStateLike(Protocol):
 class Hypothesis:
     """A finished text: its token ids (the last is ``<eos>``), the log-probability of each, and the score.
 
-    `cut` says that it is as long as it may be, so that its end was forced.
+    `is_truncated` says that it reached its maximum length, so that its end was forced.
     """
 
     ids: tuple[int, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from regard.look.compute.text_analysis import TextAnalysis
 from regard.look.render.page import render_iframe
@@ -21,28 +20,75 @@ class Inspection(TextAnalysis):
         """Return the view used where none is named: all in a page or JSON, else attention, pooling or gradients."""
         return "all" if holds_all_views(path) else views.default_view(self)
 
-    def view_data(self, view: str = "all", *, words: bool = False, **options: Any) -> ViewData:
-        """Return the arrays of a view, or of all views (look/views/registry.py), with subwords merged to `words`.
+    def view_data(
+        self,
+        view: str = "all",
+        *,
+        words: bool = False,
+        kind: str | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        estimate: int | None = None,
+    ) -> ViewData:
+        """Return the arrays of a view, or of all views.
 
-        Options are `kind` (or stack), `layer`, `head`, and `estimate` for attribution.
+        Args:
+            view: "summary", "attention", "effective", "norms", "identifiability", "attribution", "similarity",
+                "rollout", "gradients", "faithfulness", "pooling", "positions", or "all" that the model has.
+            words: Merge subwords to words.
+            kind: Only this attention, "encoder", "decoder" or "cross", or only this stack; by default all.
+            layer: Only this layer, counted from 0; by default all.
+            head: Only this head, counted from 0; by default all.
+            estimate: Estimate attribution from so many random directions per token; by default it is exact.
         """
-        data = views.build_view_data(self, view, ViewRequest(words=words, **options))
+        request = ViewRequest(kind=kind, layer=layer, head=head, estimate=estimate, words=words)
+        data = views.build_view_data(self, view, request)
         data = replace(data, about={**data.about, "merged": "words" if words else "tokens"})
         by_side = {name: side.words for name, side in self.look_target.sides.items()}
         return merge_subwords(data, by_side) if words else data
 
-    def save(self, path: str | Path, view: str | None = None, **options: Any) -> Path:
+    def save(
+        self,
+        path: str | Path,
+        view: str | None = None,
+        *,
+        words: bool = False,
+        kind: str | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        estimate: int | None = None,
+    ) -> Path:
         """Write a view in the format of the suffix: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf.
 
-        Where no view is named, a page and JSON hold all of them, the other formats the default one.
+        Args:
+            path: The file to write.
+            view: The view; by default a page and JSON hold all of them, the other formats the default one.
+            words, kind, layer, head, estimate: As in `view_data`.
         """
         chosen = view or self.default_view(path)
         check_output_path(path, views.available_views(self) if chosen == "all" else [chosen])
-        return save_view(lambda: self.view_data(chosen, **options), path)
+        return save_view(
+            lambda: self.view_data(chosen, words=words, kind=kind, layer=layer, head=head, estimate=estimate), path
+        )
 
-    def show(self, view: str | None = None, **options: Any) -> None:
-        """Show a view, or the default one: the page in a notebook, a heat map in a terminal."""
-        show_view(self.view_data(view or self.default_view(), **options))
+    def show(
+        self,
+        view: str | None = None,
+        *,
+        words: bool = False,
+        kind: str | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        estimate: int | None = None,
+    ) -> None:
+        """Show a view: the page in a notebook, a heat map in a terminal.
+
+        Args:
+            view: The view; by default the attention of the model, or the view nearest to it.
+            words, kind, layer, head, estimate: As in `view_data`.
+        """
+        chosen = view or self.default_view()
+        show_view(self.view_data(chosen, words=words, kind=kind, layer=layer, head=head, estimate=estimate))
 
     def __repr__(self) -> str:
         texts = [f"{self._metadata[name]!r}, " for name in ("text", "pair", "target") if name in self._metadata]

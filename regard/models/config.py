@@ -35,7 +35,7 @@ class ModelConfig:
     """The largest preset that is chosen automatically on a CPU."""
     uses_packing: ClassVar[bool] = True
     """Pack texts into rows of one shape; otherwise every text has a row, and batches hold texts of similar length."""
-    training_defaults: ClassVar[Mapping[str, ConfigTable]] = {}
+    recipe_defaults: ClassVar[Mapping[str, ConfigTable]] = {}
     """Defaults of other recipe tables for these models, by table."""
 
     preset: str

@@ -2,7 +2,8 @@
 
 `cross_entropy` takes logits. `linear_cross_entropy` takes hidden states and the output embedding and computes logits,
 loss and gradient chunk by chunk, so the logits of a whole batch, by far the largest tensor of a training step, are
-never materialised. Both give the same loss and gradient.
+never materialised. Both give the same loss and gradient; those of a chunk come from kernels/cross_entropy.py on a GPU
+and from kernels/plain.py elsewhere.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ Several sentences share a row; `PackedPositions` holds the sentence each token b
     position   0   1   2    3     0     1    0    0
 
 A token may attend to a token iff their segments are equal and not 0 (and, in a decoder, it is not later).
-Layers receive the resulting `AttentionMask` and never see segments.
+Segments come from data/batches.py; models call `make_mask` once per batch. Layers receive the resulting
+`AttentionMask` and never see segments.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A scheme overrides one or two of four methods: it adds to the embeddings (sinusoidal, learned), rotates queries and keys
 (rotary), or adds to the scores and the values of attention (relative). Models pass absolute schemes to their embedding
 and the others to each self-attention.
+
+To add one: a class here, a line in the tables of models/blocks.py, its name in `PositionScheme` of models/config.py.
 """
 
 from __future__ import annotations

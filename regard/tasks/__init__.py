@@ -1,4 +1,4 @@
-"""The tasks, one file each; a new one is registered by its line here."""
+"""The tasks, one file each; a new one implements the table at the top of task.py and is registered here."""
 
 from regard.tasks.classify import ClassificationTask
 from regard.tasks.lm import LanguageModelTask

@@ -220,7 +220,7 @@ class ClassificationTask(LabelledTask):
         return found | ({"f1": f1(gold, best, 1)} if len(self.labels) == 2 else {})
 
     def make_predictor(self, model: EncoderModel, device: torch.device) -> ClassificationPredictor:
-        """Return what classifies with a trained model."""
+        """Return the predictor that classifies with a trained model."""
         is_regression = self.config.kind == "score"
         return ClassificationPredictor(model, self.tokenizer, self.labels, device, self.config.length, is_regression)
 

@@ -243,7 +243,7 @@ class LanguageModelTask(SingleTokenizerTask):
         return measure_perplexity(model, self.document_tokenizer, documents, device, window=window, stride=stride)
 
     def make_predictor(self, model: CausalLM, device: torch.device) -> TextGenerator:
-        """Return what generates text with a trained model."""
+        """Return the predictor that generates text with a trained model."""
         return TextGenerator(model, self.document_tokenizer, device)
 
 

@@ -272,7 +272,7 @@ class PretrainingTask(EncoderTask):
         return found | ({"next_accuracy": sums["following"] / sums["texts"]} if told_apart else {})
 
     def make_predictor(self, model: EncoderModel, device: torch.device) -> MaskFiller:
-        """Return what predicts masked words with a trained model."""
+        """Return the predictor that predicts masked words with a trained model."""
         return MaskFiller(model, self.tokenizer, device)
 
     @torch.inference_mode()

@@ -161,7 +161,7 @@ class TaggingTask(LabelledTask):
         return {"precision": found.precision, "recall": found.recall, "f1": found.f1, **by_word}
 
     def make_predictor(self, model: EncoderModel, device: torch.device) -> TaggingPredictor:
-        """Return what tags with a trained model."""
+        """Return the predictor that tags with a trained model."""
         return TaggingPredictor(model, self.tokenizer, self.labels, device, self.config.length)
 
     def evaluate(

@@ -206,5 +206,5 @@ class TranslationTask(Task):
         return f"{self.tokenizers.source.decode(source)}\t{self.tokenizers.target.decode(target)}"
 
     def make_predictor(self, model: Seq2SeqModel, device: torch.device) -> TranslationPredictor:
-        """Return what translates with a trained model."""
+        """Return the predictor that translates with a trained model."""
         return TranslationPredictor(model, self.tokenizers, self.special_tokens, device)

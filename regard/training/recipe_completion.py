@@ -144,7 +144,7 @@ def collect_chosen_settings(recipe: PartialRecipe, complete_tables: config.Table
 
 def _architecture_defaults(schema: Mapping[str, type], table: str) -> config.Table:
     """Return the defaults of an architecture for one table, restricted to the keys that the table has."""
-    values = schema["model"].training_defaults.get(table, {})  # type: ignore[attr-defined]
+    values = schema["model"].recipe_defaults.get(table, {})  # type: ignore[attr-defined]
     return {key: value for key, value in values.items() if key in {field.name for field in fields(schema[table])}}
 
 

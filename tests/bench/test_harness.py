@@ -33,6 +33,21 @@ def test_smoke_sets_defaults_that_options_override(harness: Any) -> None:
     }  # fmt: skip
 
 
+def test_interrupted_script_ends_with_one_line(harness: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        harness.run_script(interrupt)
+    assert (ended.value.code, *capsys.readouterr()) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("path", sorted(BENCH.glob("*.py")), ids=lambda path: path.name)
+def test_every_script_ends_cleanly_on_an_interrupt(path: Path) -> None:
+    _, has_main, start = path.read_text(encoding="utf-8").partition('if __name__ == "__main__":\n')
+    assert not has_main or start.strip() == "harness.run_script(main)"
+
+
 def test_warm_up_continues_while_graphs_are_recompiled(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = iter([0, 3, 3, 4, 4, 4])  # before and after each round: the first two recompile
     monkeypatch.setattr(harness, "count_compiled_graphs", lambda: next(graphs))

@@ -18,6 +18,7 @@ from tiny_runs import recipe, trained
 import regard
 from regard.cli import main
 from regard.data import buckets
+from regard.errors import InputError
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 
 LINES = [*sentences(9), "the cat sits on the mat"]
@@ -91,14 +92,77 @@ def test_embed_standard_input(bert: Path, run_command: RunCommand, monkeypatch: 
     np.testing.assert_allclose([each["vector"] for each in found], expected, atol=1e-6)
 
 
-def test_skip_empty_leaves_out_empty_lines(bert: Path, run_command: RunCommand) -> None:
-    _, err = run_command("embed", bert, "hole.txt", "--skip-empty", "--out", "v.parquet")
-    assert "warning: hole.txt: left out 1 of 3 lines: empty" in err
-    assert pq.read_table("v.parquet")["line"].to_pylist() == [1, 3]
-    assert (
-        run_command("match", bert, "a dog", "--in", "hole.txt", "--skip-empty")[0].splitlines()[0] == "1.0000\t3\ta dog"
-    )
-    assert len(run_command("cluster", bert, "hole.txt", "--k", 2, "--skip-empty")[0].splitlines()) == 2
+EMPTY_WARNING = "warning: 1 of 3 texts are empty; so are their results"
+
+
+def test_empty_lines_have_missing_vectors(bert: Path, run_command: RunCommand) -> None:
+    expected = regard.load(bert, device="cpu").embed(["the cat", "a dog"])
+    assert EMPTY_WARNING in run_command("embed", bert, "hole.txt", "--out", "v.npy")[1]
+    vectors = np.load("v.npy")
+    np.testing.assert_allclose(vectors[[0, 2]], expected, atol=1e-6)
+    assert np.isnan(vectors[1]).all()
+    run_command("embed", bert, "hole.txt", "--out", "v.parquet")
+    table = pq.read_table("v.parquet")
+    assert (table["line"].to_pylist(), table["text"].to_pylist()) == ([1, 2, 3], ["the cat", "", "a dog"])
+    assert [vector is None for vector in table["vector"].to_pylist()] == [False, True, False]
+    rows = [json.loads(line) for line in run_command("embed", bert, "hole.txt", "--json")[0].splitlines()]
+    assert rows[1] == {"line": 2, "text": "", "vector": None}
+    np.testing.assert_allclose(rows[2]["vector"], expected[1], atol=1e-6)
+
+
+def test_empty_lines_have_no_words(bert: Path, run_command: RunCommand) -> None:
+    out, err = run_command("embed", bert, "hole.txt", "--level", "word", "--json")
+    assert EMPTY_WARNING in err
+    words = [json.loads(line) for line in out.splitlines()]
+    assert [(each["line"], each["word"]) for each in words] == [(1, "the"), (1, "cat"), (3, "a"), (3, "dog")]
+
+
+def test_file_of_empty_lines_has_only_missing_vectors(bert: Path, run_command: RunCommand) -> None:
+    assert "2 of 2 texts are empty" in run_command("embed", bert, "blank.txt", "--out", "v.npy")[1]
+    assert np.isnan(np.load("v.npy")).tolist() == [[True] * 16] * 2
+    run_command("embed", bert, "blank.txt", "--level", "token", "--out", "w.parquet")
+    assert pq.read_table("w.parquet").num_rows == 0
+
+
+def test_search_leaves_out_empty_lines(bert: Path, run_command: RunCommand) -> None:
+    out, err = run_command("match", bert, "a dog", "--in", "hole.txt")
+    assert (len(out.splitlines()), out.splitlines()[0]) == (2, "1.0000\t3\ta dog")
+    assert "warning: 1 of 3 texts are empty; they are not compared" in err
+
+
+def test_empty_lines_belong_to_no_cluster(bert: Path, run_command: RunCommand) -> None:
+    out, err = run_command("cluster", bert, "hole.txt", "--k", 2, "--out", "map.json")
+    assert EMPTY_WARNING in err
+    labels = regard.load(bert, device="cpu").cluster(["the cat", "", "a dog"], 2).labels.tolist()
+    assert (labels[1], sorted(labels)) == (-1, [-1, 0, 1])
+    assert out.splitlines() == [f"{labels[0]}\tthe cat", "", f"{labels[2]}\ta dog"]
+    assert [len(array["values"]) for array in json.loads(Path("map.json").read_text())["arrays"]] == [2, 2]
+    rows = [json.loads(line) for line in run_command("cluster", bert, "hole.txt", "--k", 2, "--json")[0].splitlines()]
+    assert rows[1] == {"text": "", "cluster": None, "x": None, "y": None}
+    assert sum(row["size"] for row in rows[3:]) == 2
+
+
+def test_python_api_keeps_empty_texts_in_their_places(bert: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = regard.load(bert, device="cpu")
+    texts = ["the cat", " ", "a dog"]
+    expected = model.embed(["the cat", "a dog"])
+    for vectors in (model.embed(texts), np.stack(list(model.embed_iterable(texts)))):
+        np.testing.assert_allclose(vectors[[0, 2]], expected, atol=1e-6)
+        assert np.isnan(vectors[1]).all()
+    assert np.isnan(model.embed("")).all()
+    assert [array.shape for array in model.embed(texts, "word")] == [(2, 16), (0, 16), (2, 16)]
+    assert [each.names for each in model.embed_words_or_tokens(texts)] == [["the", "cat"], [], ["a", "dog"]]
+    assert [hit.corpus_id for hit in model.nearest("a dog", texts)] == [2, 0]
+    assert "1 of 3 texts are empty; they are not compared" in capsys.readouterr().err
+    clusters, alone = model.cluster(texts, 2), model.cluster(["the cat", "a dog"], 2)
+    assert clusters.labels.tolist() == [alone.labels[0], -1, alone.labels[1]]
+    np.testing.assert_allclose(clusters.coordinates[[0, 2]], alone.coordinates, atol=1e-6)
+    assert np.isnan(clusters.coordinates[1]).all()
+    assert clusters.sizes == [1, 1]
+    with pytest.raises(InputError, match="the text is empty"):
+        model.match("a dog", " ")
+    with pytest.raises(InputError, match="k = 3: there are only 2 texts"):
+        model.cluster(texts, 3)
 
 
 def test_match_two_texts(bert: Path, run_command: RunCommand) -> None:
@@ -182,8 +246,6 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["embed", "texts.txt", "--out", "no/v.npy"], "no/v.npy: cannot be written: no directory no; make it first"),
     (["embed", "nope.txt", "--out", "v.npy"], "nope.txt: no such file"),
     (["embed", "empty.txt", "--out", "v.npy"], "empty.txt: no texts; give one per line"),
-    (["embed", "blank.txt", "--out", "v.npy", "--skip-empty"], "blank.txt: no texts; give one per line"),
-    (["embed", "hole.txt", "--out", "v.npy"], "hole.txt:2: an empty line; drop it, or pass --skip-empty"),
     (["embed", "texts.txt", "--out", "v.npy", "--level", "wrd"], "no level is called 'wrd'; did you mean 'word'?"),
     (["embed", "texts.txt", "--out", "v.npy", "--layers", "9"], "layer 9: this model has 2 layers; 0 is what enters "),
     (["embed", "texts.txt", "--out", "v.npy", "--layers", "last"], "--layers last: expected comma-separated numbers"),
@@ -200,9 +262,9 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["match", "the cat", "a dog", "--top", "3"], "--top 3: expected at least 1, and a file with --in"),
     (["match", "the cat", "--in", "nope.txt"], "nope.txt: no such file"),
     (["match", "the cat", "--in", "empty.txt"], "empty.txt: no texts; give one per line"),
-    (["match", "the cat", "--in", "hole.txt"], "hole.txt:2: an empty line; drop it, or pass --skip-empty"),
     (["cluster", "texts.txt", "--k", "0"], "--k 0: expected at least 1 cluster"),
     (["cluster", "texts.txt", "--k", "11"], "--k 11: texts.txt has only 10 texts; ask for fewer clusters"),
+    (["cluster", "hole.txt", "--k", "3"], "--k 3: hole.txt has only 2 texts; ask for fewer clusters"),
     (["cluster", "texts.txt"], "Missing option '--k'"),
     (["cluster", "empty.txt", "--k", "1"], "empty.txt: no texts; give one per line"),
     (["cluster", "texts.txt", "--k", "2", "--out", "map.npy"], "map.npy: unknown suffix '.npy'; known: .html, .json, "),

@@ -53,17 +53,17 @@ def model(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "pieces", [["--characters"], ["--set", "tokenizer.vocabulary=300"]], ids=["characters", "bytes"]
+    "tokenizer_options", [["--characters"], ["--set", "tokenizer.vocabulary=300"]], ids=["characters", "bytes"]
 )
-def test_train_generate_evaluate(pieces: list[str], regard: Regard) -> None:
-    out, err = regard("train", "lm", "books.txt", "--out", "run", *SMALL, *pieces)
+def test_train_generate_evaluate(tokenizer_options: list[str], regard: Regard) -> None:
+    out, err = regard("train", "lm", "books.txt", "--out", "run", *SMALL, *tokenizer_options)
     assert out == "run\n"
     assert "done: perplexity" in err
     assert 'generate run "..."' in err
     log = [json.loads(line) for line in Path("run/log.jsonl").read_text().splitlines()]
     assert {"valid_loss", "valid_perplexity"} <= {key for line in log for key in line}
     recipe = Path("run/config.toml").read_text()
-    assert ('kind = "characters"' in recipe) == (pieces == ["--characters"])
+    assert ('kind = "characters"' in recipe) == (tokenizer_options == ["--characters"])
     found = json.loads(regard("generate", "run", "the cat", "--max-tokens", 5, "--json")[0])
     assert set(found) == {"prompt", "text", "score", "tokens", "token_scores", "ended"}
     assert len(found["tokens"]) == len(found["token_scores"]) <= 5

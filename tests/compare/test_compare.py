@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ import pytest
 pytest.importorskip("babel")
 pytest.importorskip("matplotlib")
 
+import regard
 import regard.compare as comparing
 from regard import config
 from regard.cli import main
@@ -22,6 +24,7 @@ from regard.compare import EXPERIMENTS
 from regard.compare.compared_models import LANGUAGE_MODELS, POSITION_SCHEMES, RNN_MODELS, TRANSFORMER_MODELS
 from regard.compare.experiment import ComparisonSettings, Experiment, Measurements
 from regard.demo import cldr_corpus as cldr
+from regard.errors import InputError
 
 
 class Finished(NamedTuple):
@@ -134,6 +137,31 @@ def test_finished_experiment_is_reused(copied: Path, capsys: pytest.CaptureFixtu
     compare("--quick", "--only", "cost")
     assert "measured before" in capsys.readouterr().err
     assert (copied / "cost.json").read_bytes() == before
+
+
+def test_comparison_from_python(copied: Path) -> None:
+    comparison = regard.compare_architectures(copied, only=["cost", "recall"], quick=True, device="cpu")
+    assert list(comparison.results) == ["cost", "recall"]
+    numbers = json.loads((copied / "cost.json").read_text(encoding="utf-8"))["found"]
+    assert comparison.measurements("cost") == numbers
+    assert comparison.findings["cost"] == EXPERIMENTS["cost"].summarise(numbers).findings
+    verdicts = [finding.verdict for findings in comparison.findings.values() for finding in findings]
+    assert repr(comparison).startswith(f"Comparison('{copied}', cost, recall: {verdicts.count(verdicts[0])} ")
+    assert EXPERIMENTS["recall"].title in str(comparison)
+
+
+def test_notebook_displays_the_report(copied: Path) -> None:
+    comparison = regard.compare_architectures(copied, only="cost", quick=True, device="cpu")
+    (srcdoc,) = re.findall(r'<iframe [^>]*srcdoc="([^"]*)"></iframe>', comparison._repr_html_())
+    assert html.unescape(srcdoc) == comparison.report_path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("data", ["train.en", ["train.en"]])
+def test_python_data_must_be_two_files(data: str | list[str]) -> None:
+    with pytest.raises(InputError, match="expected two parallel files"):
+        regard.compare_architectures("other", data=data)
+    with pytest.raises(InputError, match="no part is called 'cots'; did you mean 'cost'"):
+        regard.compare_architectures("other", only="cots")
 
 
 def test_finished_experiments_survive_an_interruption(

@@ -26,20 +26,20 @@ def plain_beam(
     table: Table, sentence: str, limit: int, width: int, alpha: float
 ) -> list[tuple[float, tuple[int, ...]]]:
     """The search as its docstring tells it, for one sentence, in lists."""
-    live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    active: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     finished: list[tuple[float, tuple[int, ...]]] = []
     for length in range(1, limit + 1):
         extensions = []
-        for total, ids in live:
+        for total, ids in active:
             log_probs = table.logits(sentence, (SOS, *ids)).double().log_softmax(-1).tolist()
             tokens = [EOS] if length == limit else range(table.vocabulary)
             extensions += [(total + log_probs[token], (*ids, token)) for token in tokens]
         best = sorted(extensions, reverse=True)[: 2 * width]
         finished += [(total / length_penalty(length, alpha), ids) for total, ids in best if ids[-1] == EOS]
         finished = sorted(finished, reverse=True)[:width]
-        live = [(total, ids) for total, ids in best if ids[-1] != EOS][:width]
+        active = [(total, ids) for total, ids in best if ids[-1] != EOS][:width]
         full = len(finished) == width
-        if not live or (full and live[0][0] / length_penalty(length, alpha) <= finished[-1][0]):
+        if not active or (full and active[0][0] / length_penalty(length, alpha) <= finished[-1][0]):
             break
     return finished
 

@@ -292,9 +292,9 @@ def test_a_change_chooses_and_scores_stay_the_models_own() -> None:
     ids = tuple(token for _, tokens, _ in found for token in tokens)
     prefixes = [(SOS, *ids[:i]) for i in range(len(ids))]
     for prefix, token in zip(prefixes, ids, strict=True):
-        allowed = -table.logits("a", prefix)
-        allowed[list(never)] = -torch.inf
-        assert token == int(allowed.argmax())
+        masked_logits = -table.logits("a", prefix)
+        masked_logits[list(never)] = -torch.inf
+        assert token == int(masked_logits.argmax())
     assert len(ids) == 6
     assert_close([s for _, _, scores in found for s in scores], table.token_scores("a", ids), rtol=0, atol=1e-5)
 

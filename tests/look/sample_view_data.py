@@ -71,10 +71,10 @@ def of_kind(kind: str, query: Axis, key: Axis, weights: Tensor, width: int, seed
     """Everything there is to see of one kind of attention, its values being `width` wide and made up."""
     random = torch.Generator().manual_seed(seed)
     n_layers, n_heads, queries, keys = weights.shape
-    visible = torch.ones(queries, keys, dtype=torch.bool)
+    mask = torch.ones(queries, keys, dtype=torch.bool)
     carried = torch.randn(n_layers, n_heads, keys, width, generator=random, dtype=torch.float64)
-    visible = visible.tril() if kind == "decoder" else visible
-    effective, found = effective_attention(weights, carried, visible, carried.shape[-1])
+    mask = mask.tril() if kind == "decoder" else mask
+    effective, found = effective_attention(weights, carried, mask, carried.shape[-1])
     yield ViewArray("attention", kind, "weights", (LAYER, HEAD, query, key), weights)
     yield ViewArray("effective", kind, "weights", (LAYER, HEAD, query, key), effective)
     for name, values in found._asdict().items():
@@ -91,16 +91,18 @@ def of_stack(stack: str, before: tuple[str, ...], mixed: Tensor, estimate: bool)
     """Attribution of one stack beside its rollout; its inputs are the tokens of the sides before it and its own."""
     into, out = Axis("input", (*before, stack)), Axis("output", (stack,))
     yield ViewArray("rollout", stack, "rollout", (LAYER, out, into), mixed)
-    share = (mixed + 0.3 * mixed.mean(1, keepdim=True)).mT
-    share = share / share.sum(1, keepdim=True)
-    yield ViewArray("attribution", stack, "share", (LAYER, into, out), share)
-    n_tokens = share.shape[-1]
-    n_before = share.shape[1] - n_tokens
-    yield ViewArray("attribution", stack, "own_share", (LAYER, out), share[:, n_before:].diagonal(dim1=1, dim2=2))
-    strayed = (share.argmax(1) != torch.arange(n_tokens) + n_before).double().mean(-1)
+    contributions = (mixed + 0.3 * mixed.mean(1, keepdim=True)).mT
+    contributions = contributions / contributions.sum(1, keepdim=True)
+    yield ViewArray("attribution", stack, "share", (LAYER, into, out), contributions)
+    n_tokens = contributions.shape[-1]
+    n_before = contributions.shape[1] - n_tokens
+    yield ViewArray(
+        "attribution", stack, "own_share", (LAYER, out), contributions[:, n_before:].diagonal(dim1=1, dim2=2)
+    )
+    strayed = (contributions.argmax(1) != torch.arange(n_tokens) + n_before).double().mean(-1)
     yield ViewArray("attribution", stack, "strayed", (LAYER,), strayed)
     if estimate:
-        yield ViewArray("attribution", stack, "error", (LAYER, into, out), share * 0.04)
+        yield ViewArray("attribution", stack, "error", (LAYER, into, out), contributions * 0.04)
 
 
 def of_prediction(sides: dict[str, list[str]], seed: int = 0) -> Iterator[ViewArray]:
@@ -152,8 +154,8 @@ def make_view_data(
             mixed, before = decoder_rollout(weights["decoder"], weights["cross"], memory), ("encoder",)
         arrays += of_stack(stack, before, mixed, estimate)
     arrays += of_prediction(sides)
-    for side, pieces in sides.items():
-        angle = torch.arange(len(pieces))[:, None] / 10000 ** (torch.arange(0, 32, 2) / 32)
+    for side, side_tokens in sides.items():
+        angle = torch.arange(len(side_tokens))[:, None] / 10000 ** (torch.arange(0, 32, 2) / 32)
         vectors = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
         arrays.append(ViewArray("positions", side, "vectors", (Axis("position", (side,)), Axis("dimension")), vectors))
     return ViewData(sides, arrays, notes(arrays), about(sides))
@@ -173,7 +175,7 @@ def notes(arrays: Sequence[ViewArray]) -> dict[str, list[str]]:
 
 def about(sides: dict[str, list[str]]) -> dict[str, object]:
     """The facts of a text that was looked at."""
-    plain = {side: " ".join(pieces).replace("▁", "") for side, pieces in sides.items()}
+    plain = {side: " ".join(side_tokens).replace("▁", "") for side, side_tokens in sides.items()}
     facts: dict[str, object] = {"model": "demo/run", "text": next(iter(plain.values()))}
     if len(plain) > 1:
         facts |= {"target": plain["decoder"], "score": -0.4172}

@@ -78,7 +78,7 @@ def test_identifiability_counts_visible_keys(seen: Inspection) -> None:
     assert causal.rank[0, 0].tolist() == [1, 2, 3, 4, 4, 4]
     assert causal.null[0, 0].tolist() == [0, 0, 0, 0, 1, 2]
     assert (seen.identifiability("encoder").null == SOURCE - 4).all()
-    assert (seen.identifiability("cross").share > 0).all()
+    assert (seen.identifiability("cross").null_fraction > 0).all()
 
 
 def test_attribution_self_contribution_and_dominated_fraction(seen: Inspection) -> None:

@@ -94,8 +94,8 @@ def test_attribution_is_the_norm_of_the_jacobian(shape: dict[str, Any]) -> None:
     blocks = torch.autograd.functional.jacobian(last, (inputs["encoder"], inputs["decoder"]))
     norms = torch.cat([block[:, :, 0].square().sum((1, 3)).sqrt() for block in blocks], 1).T  # (inputs, T)
     assert_close(Inspection(found).attribution(stack="decoder"), norms / norms.sum(0))
-    share = Inspection(found).attribution(stack="decoder")
-    assert not share[6:].tril(-1).any()  # a target token is in nothing that is written before it
+    contributions = Inspection(found).attribution(stack="decoder")
+    assert not contributions[6:].tril(-1).any()  # a target token is in nothing that is written before it
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
@@ -168,9 +168,9 @@ def test_a_reader_and_a_language_model() -> None:
         head=writer.logits,
         predicted_ids=torch.tensor([*SOURCE[1:], 2]),
     )
-    share = Inspection(written).attribution(stack="decoder")
-    assert not share.tril(-1).any()
-    assert (share.triu() > 0).sum() == 21
+    contributions = Inspection(written).attribution(stack="decoder")
+    assert not contributions.tril(-1).any()
+    assert (contributions.triu() > 0).sum() == 21
 
 
 def test_default_view_is_the_same_in_a_file_and_the_terminal(

@@ -75,8 +75,8 @@ def test_gpt2_small_has_its_size() -> None:
 def test_loss_equals_cross_entropy_of_the_logits() -> None:
     model = tiny().double()
     rows = packed(SAMPLE_IDS)
-    following = torch.randint(0, VOCABULARY, rows.ids.shape).masked_fill(rows.segment == 0, IGNORE)
-    results, plain = model.loss(rows, following), cross_entropy(model(rows), following)
+    labels = torch.randint(0, VOCABULARY, rows.ids.shape).masked_fill(rows.segment == 0, IGNORE)
+    results, plain = model.loss(rows, labels), cross_entropy(model(rows), labels)
     assert_close(results.total, plain.total)
     assert int(results.n_tokens) == sum(map(len, SAMPLE_IDS))
 

@@ -186,8 +186,8 @@ def test_language_model_continues_prompts_of_any_length(cell: str) -> None:
 def test_language_model_loss_counts_every_label() -> None:
     model = language_model()
     rows = one_per_row([3, 4, 5], [6, 7])
-    following = torch.tensor([[4, 5, 2], [7, 2, -100]])
-    loss = model.loss(rows, following)
+    labels = torch.tensor([[4, 5, 2], [7, 2, -100]])
+    loss = model.loss(rows, labels)
     log_probs = model(rows).log_softmax(-1)
     chosen = [(0, 0, 4), (0, 1, 5), (0, 2, 2), (1, 0, 7), (1, 1, 2)]
     assert_close(loss.nll, -sum(log_probs[each] for each in chosen))

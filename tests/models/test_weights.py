@@ -62,13 +62,31 @@ def build_recurrent_encoder() -> nn.Module:
     return architecture.Model(build_config(architecture, d_model=8), 9, {})
 
 
+def build_static_encoder() -> nn.Module:
+    architecture = ENCODER_MODELS["static"]
+    static = architecture.Config(**apply_preset({"preset": "tiny", "d_model": 8}, architecture.Config))
+    return architecture.Model(static, 9, {})
+
+
+def build_recurrent_language_model() -> nn.Module:
+    architecture = CAUSAL_LMS["rnn"]
+    return architecture.Model(build_config(architecture, d_model=8), 9)
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "seq2seq": lambda: build_seq2seq("transformer", positions="learned", **SMALL),
     "encoder": build_encoder,
     "language_model": build_language_model,
     "recurrent_seq2seq": lambda: build_seq2seq("rnn", d_model=8, attention="general", input_feeding=True),
     "recurrent_encoder": build_recurrent_encoder,
+    "recurrent_language_model": build_recurrent_language_model,
+    "static_encoder": build_static_encoder,
 }
+
+
+def test_there_are_names_of_every_architecture() -> None:
+    built = {type(build()) for build in MODELS.values()}
+    assert built == {each.Model for models in (SEQ2SEQ_MODELS, ENCODER_MODELS, CAUSAL_LMS) for each in models.values()}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -141,8 +141,8 @@ def test_relative_scores_depend_only_on_distance() -> None:
 @pytest.mark.parametrize("width", [2, 6, 16])
 def test_rotary_keeps_norms(width: int) -> None:
     heads, position = torch.randn(2, 3, 7, width, dtype=torch.float64), torch.randint(0, 500, (2, 7))
-    turned = RotaryPositions(width).rotate(heads, position)
-    assert_close(turned.norm(dim=-1), heads.norm(dim=-1), rtol=1e-12, atol=0)
+    rotated = RotaryPositions(width).rotate(heads, position)
+    assert_close(rotated.norm(dim=-1), heads.norm(dim=-1), rtol=1e-12, atol=0)
     assert_close(RotaryPositions(width).rotate(heads, torch.zeros(2, 7, dtype=torch.long)), heads, rtol=0, atol=0)
 
 
@@ -161,8 +161,8 @@ def test_rotary_scores_depend_only_on_distance() -> None:
 
 def test_rotary_rotates_by_the_documented_angle() -> None:
     heads = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64).view(1, 1, 1, 4)
-    turned = RotaryPositions(4).rotate(heads, torch.tensor([[3]]))
-    assert_close(turned.flatten().tolist(), [math.cos(3), 0.0, math.sin(3), 0.0], rtol=0, atol=1e-12)
+    rotated = RotaryPositions(4).rotate(heads, torch.tensor([[3]]))
+    assert_close(rotated.flatten().tolist(), [math.cos(3), 0.0, math.sin(3), 0.0], rtol=0, atol=1e-12)
     other = torch.tensor([0.0, 1.0, 0.0, 0.0], dtype=torch.float64).view(1, 1, 1, 4)
-    turned = RotaryPositions(4).rotate(other, torch.tensor([[3]]))
-    assert_close(turned.flatten().tolist(), [0.0, math.cos(0.03), 0.0, math.sin(0.03)], rtol=0, atol=1e-12)
+    rotated = RotaryPositions(4).rotate(other, torch.tensor([[3]]))
+    assert_close(rotated.flatten().tolist(), [0.0, math.cos(0.03), 0.0, math.sin(0.03)], rtol=0, atol=1e-12)

@@ -29,8 +29,16 @@ RECIPE: config.Tables = {
     "tokenizer": {"vocabulary": 48},
     "model": {"preset": "tiny", "d_model": 16, "n_layers": 4, "n_heads": 2, "d_ff": 32, "dropout": 0.2},
     "train": {
-        **{"freeze": "encoder", "steps": 6, "batch_tokens": 256, "learning_rate": 1e-2, "warmup": 1, "log_every": 1},
-        **{"validate_every": 3, "save_every": 2, "average": 1, "patience": 0},
+        "freeze": "encoder",
+        "steps": 6,
+        "batch_tokens": 256,
+        "learning_rate": 1e-2,
+        "warmup": 1,
+        "log_every": 1,
+        "validate_every": 3,
+        "save_every": 2,
+        "average": 1,
+        "patience": 0,
     },
 }
 

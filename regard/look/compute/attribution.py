@@ -58,8 +58,10 @@ def compute_attribution(
     n_tokens = sum(len(inputs[side]) for side in seen)
     push, chunk_size = _choose_pushforward(look_target, stack, n_tokens * count, {side: inputs[side] for side in seen})
     generator = torch.Generator().manual_seed(seed)
-    found = [_squared_jacobian_norms(push, side, inputs[side], count, chunk_size, generator) for side in seen]
-    mean, error = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    norms_and_errors = [
+        _squared_jacobian_norms(push, side, inputs[side], count, chunk_size, generator) for side in seen
+    ]
+    mean, error = (torch.cat(parts, 1) for parts in zip(*norms_and_errors, strict=True))
     unseen = mean.new_zeros(len(mean), sum(len(inputs[side]) for side in sides) - n_tokens, mean.shape[-1])
     mean, error = (torch.cat((part, unseen), 1) for part in (mean, error))
     return _normalise_contributions(mean, error if count < width else None)
@@ -162,10 +164,12 @@ def _normalise_contributions(
 ) -> TokenAttribution:
     """From squared norms to contributions; errors go along to first order."""
     size = squared_norms.sqrt()
-    share = size / size.sum(1, keepdim=True)
+    contribution = size / size.sum(1, keepdim=True)
     if error is None:
-        return TokenAttribution(share)
+        return TokenAttribution(contribution)
     relative = torch.where(squared_norms > 0, error / squared_norms.clamp(min=1e-30) / 2, 0.0)
-    part = (share * relative).square()
+    part = (contribution * relative).square()
     others = part.sum(1, keepdim=True) - part
-    return TokenAttribution(share, (((1 - share) * share * relative).square() + share.square() * others).sqrt())
+    return TokenAttribution(
+        contribution, (((1 - contribution) * contribution * relative).square() + contribution.square() * others).sqrt()
+    )

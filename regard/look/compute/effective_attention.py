@@ -6,7 +6,9 @@ output projection. Where a row of A has more keys than the rank of T, other weig
     a T = (a + n) T      for every n with n T = 0, the left null space of T
 
 Effective attention is the part of the row that affects the output: its projection onto the column space of T. Each row
-has its own visible keys; masked keys are left out and have weight 0 exactly.
+has its own unmasked keys; masked keys are left out and have weight 0 exactly.
+
+look/views/attention_views.py makes a view of it, drawn by look/render/page/attention.js and render/plots/heat_maps.py.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class AttentionIdentifiability(NamedTuple):
     keys: Int[Tensor, "*B Q"]
     rank: Int[Tensor, "*B Q"]
     null: Int[Tensor, "*B Q"]
-    share: Float[Tensor, "*B Q"]
+    null_fraction: Float[Tensor, "*B Q"]
 
 
 def compact_head_values(
@@ -76,8 +78,10 @@ def effective_attention(
             rank[..., rows] = ranks
     count = mask.sum(-1).expand_as(rank)
     null_norm, whole = ((exact - effective) * mask).norm(dim=-1), (exact * mask).norm(dim=-1)
-    share = torch.where(whole > 0, null_norm / whole, 0.0)
-    return effective.to(weights.dtype), AttentionIdentifiability(count, rank, count - rank, share.to(weights.dtype))
+    null_fraction = torch.where(whole > 0, null_norm / whole, 0.0)
+    return effective.to(weights.dtype), AttentionIdentifiability(
+        count, rank, count - rank, null_fraction.to(weights.dtype)
+    )
 
 
 def _column_space_basis(

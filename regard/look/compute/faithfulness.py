@@ -129,9 +129,9 @@ def _log_prob_drops(
     """
     nothing = removed.new_zeros(1, removed.shape[-1])
     choices, number = torch.unique(torch.cat((nothing, removed.flatten(0, 2))), dim=0, return_inverse=True)
-    found = _log_probs_without(look_target, choices)
+    log_probs = _log_probs_without(look_target, choices)
     token = torch.arange(removed.shape[2], device=removed.device)
-    return found[number[0]] - found[number[1:].view(removed.shape[:-1]), token]
+    return log_probs[number[0]] - log_probs[number[1:].view(removed.shape[:-1]), token]
 
 
 def _log_probs_without(look_target: LookTarget, removed_sets: Bool[Tensor, "N inputs"]) -> Float[Tensor, "N T"]:

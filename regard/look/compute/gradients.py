@@ -91,9 +91,9 @@ def _gradient_x_input(
     log_probs: LogProbsFunction, inputs: InputVectors, alpha: Float[Tensor, ""], chunk_size: int
 ) -> Float[Tensor, "inputs T"]:
     """Return the gradients at `alpha` times the text, times the text."""
-    found, back = vjp(log_probs, _scale_inputs(inputs, alpha))[:2]
+    outputs, back = vjp(log_probs, _scale_inputs(inputs, alpha))[:2]
     rows = []
-    for chosen in torch.eye(len(found), dtype=found.dtype, device=found.device).split(chunk_size):
+    for chosen in torch.eye(len(outputs), dtype=outputs.dtype, device=outputs.device).split(chunk_size):
         (gradient,) = vmap(back)(chosen)
         rows.append(torch.cat([(gradient[name] * x).sum(-1)[:, 0] for name, x in inputs.items()], 1))
     return torch.cat(rows).T
@@ -111,9 +111,9 @@ def _find_log_depth(log_probs: LogProbsFunction, inputs: InputVectors, chunk_siz
     miss that.
     """
     first = next(iter(inputs.values()))
-    shares = torch.arange(MAX_LOG_DEPTH, dtype=first.dtype, device=first.device).neg().exp()
-    found = vmap(lambda share: log_probs(_scale_inputs(inputs, share)), chunk_size=chunk_size)(shares)
-    change = (found - log_probs(_scale_inputs(inputs, 0.0))).abs().mean(1)
+    alphas = torch.arange(MAX_LOG_DEPTH, dtype=first.dtype, device=first.device).neg().exp()
+    outputs = vmap(lambda alpha: log_probs(_scale_inputs(inputs, alpha)), chunk_size=chunk_size)(alphas)
+    change = (outputs - log_probs(_scale_inputs(inputs, 0.0))).abs().mean(1)
     return 1 + int((change >= MIN_RELATIVE_CHANGE * change.max()).nonzero().max())
 
 

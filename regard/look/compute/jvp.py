@@ -103,8 +103,8 @@ def autodiff_pushforward(look_target: LookTarget, stack: str) -> Pushforward:
             return moved.square().sum(-1)
 
         with freeze_parameters(look_target.model), torch.enable_grad():
-            found: Tensor = vmap(one)(dict(tangents))
-        return found
+            squared_norms: Tensor = vmap(one)(dict(tangents))
+        return squared_norms
 
     return push
 
@@ -151,7 +151,7 @@ class LinearisedAttention:
         key: Float[Tensor, "K N HE"] | None,
         value: Float[Tensor, "K N HE2"] | None,
     ) -> Float[Tensor, "Q N HE2"]:
-        """``do = (p ds) v - (sum of p ds) o + p dv``, p the weights: see kernels/plain.py.
+        """Return ``do = (p ds) v - (sum of p ds) o + p dv``, p the weights: see kernels/plain.py.
 
         Keys and values that are None do not move.
         """
@@ -175,7 +175,7 @@ class LinearisedAttention:
 
     @property
     def widths(self) -> list[int]:
-        """Push tangents of the queries, keys and values of all heads."""
+        """Return the total widths of queries, keys and values over all heads."""
         return [len(part) * part.shape[-1] for part in (self.query, self.key, self.value)]
 
     def to(self, dtype: torch.dtype) -> LinearisedAttention:
@@ -188,8 +188,8 @@ class LinearisedLayer:
     """One linearised layer: its attentions, and per token the Jacobians that lead to them and to the output.
 
     Attention i, and last of all the output, take the sum of what comes by a matrix from the layer's input and from
-    each attention before: ``matrices[i]`` are those. An attention that looks at another side has in `memory` the
-    matrices from the end of that side to its keys and values.
+    each attention before: ``matrices[i]`` are those. An attention that looks at another side has in
+    `memory_matrices` those from the end of that side to its keys and values.
     """
 
     attentions: Sequence[LinearisedAttention]
@@ -326,9 +326,9 @@ def _token_jacobians(
 
     def run(change: Float[Tensor, " D"]) -> list[Tensor]:
         values = {name: activations[name] + change if name in input_taps else activations[name] for name in places}
-        with record(look_target.model, *output_taps) as found, override_taps(look_target.model, values):
+        with record(look_target.model, *output_taps) as recorded, override_taps(look_target.model, values):
             look_target.run_layers()
-        return [_flatten_heads(found[name]) for name in output_taps]
+        return [_flatten_heads(recorded[name]) for name in output_taps]
 
     width, like = activations[input_taps[0]].shape[-1], activations[input_taps[0]]
 

@@ -29,5 +29,5 @@ def project_to_plane(points: Float[Tensor, "N D"]) -> PCAProjection:
     first_two = torch.nn.functional.pad(along.flip(-1)[:, :2], (0, max(0, 2 - along.shape[1])))
     farthest = first_two.gather(0, first_two.abs().argmax(0, keepdim=True))
     total = float(values.clamp(min=0).sum())
-    share = float(values.clamp(min=0).flip(-1)[:2].sum()) / total if total > 0 else 0.0
-    return PCAProjection(first_two * torch.where(farthest < 0, -1.0, 1.0), share)
+    explained_ratio = float(values.clamp(min=0).flip(-1)[:2].sum()) / total if total > 0 else 0.0
+    return PCAProjection(first_two * torch.where(farthest < 0, -1.0, 1.0), explained_ratio)

@@ -122,13 +122,13 @@ def fit_ridge(train: ProbeExamples, held_out: ProbeExamples, distance: str) -> A
     mean_h, mean_x, hh, hx = _moments(train, normalise_inputs=distance == "cosine")
     scale = hx.trace() / hh.trace().clamp(min=1e-30)
     values, vectors = torch.linalg.eigh(hh)
-    turned = vectors.T @ (hx - scale * hh)
-    found = []
+    rotated = vectors.T @ (hx - scale * hh)
+    candidates = []
     for penalty in RIDGE_PENALTIES:
-        shrunk = turned / (values.clamp(min=0) + penalty * values.mean().clamp(min=1e-30))[:, None]
+        shrunk = rotated / (values.clamp(min=0) + penalty * values.mean().clamp(min=1e-30))[:, None]
         weight = (vectors @ shrunk).T + scale * torch.eye(len(hh), dtype=hh.dtype)
-        found.append(AffineMap(weight, mean_x - weight @ mean_h))
-    return min(found, key=lambda each: mean_loss(each, held_out, distance))
+        candidates.append(AffineMap(weight, mean_x - weight @ mean_h))
+    return min(candidates, key=lambda each: mean_loss(each, held_out, distance))
 
 
 def _moments(examples: ProbeExamples, *, normalise_inputs: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -156,7 +156,7 @@ class Probe(nn.Module):
     """A linear map plus a hidden layer whose output starts at 0.
 
     Inside, every dimension of h has mean 0 and variance 1, and what comes out is about 1 in size before it is
-    multiplied by `size`: so one learning rate suits every layer of every model.
+    multiplied by `output_scale`: so one learning rate suits every layer of every model.
     """
 
     mean: Tensor

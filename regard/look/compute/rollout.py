@@ -90,10 +90,10 @@ def _bfs_levels(edges: list[dict[int, float]], source: int, sink: int) -> list[i
     queue = deque([source])
     while queue:
         node = queue.popleft()
-        for following, capacity in edges[node].items():
-            if capacity > MIN_FLOW_CAPACITY and depth[following] < 0:
-                depth[following] = depth[node] + 1
-                queue.append(following)
+        for neighbour, capacity in edges[node].items():
+            if capacity > MIN_FLOW_CAPACITY and depth[neighbour] < 0:
+                depth[neighbour] = depth[node] + 1
+                queue.append(neighbour)
     return depth
 
 
@@ -108,12 +108,12 @@ def _push_flow(
     """Push as much flow as fits along one path to the sink; return the amount."""
     if node == sink:
         return limit
-    for following in open_edges[node]:
-        capacity = edges[node][following]
-        if capacity > MIN_FLOW_CAPACITY and levels[following] == levels[node] + 1:
-            pushed = _push_flow(edges, open_edges, levels, following, sink, min(limit, capacity))
+    for neighbour in open_edges[node]:
+        capacity = edges[node][neighbour]
+        if capacity > MIN_FLOW_CAPACITY and levels[neighbour] == levels[node] + 1:
+            pushed = _push_flow(edges, open_edges, levels, neighbour, sink, min(limit, capacity))
             if pushed > 0:
-                edges[node][following] -= pushed
-                edges[following][node] += pushed
+                edges[node][neighbour] -= pushed
+                edges[neighbour][node] += pushed
                 return pushed
     return 0.0

@@ -191,9 +191,9 @@ class TextAnalysis:
         """Return a mask of the inputs that each output may depend on."""
         last = list(self.look_target.sides)[-1]
         own = self.attention_mask(last).T
-        visible = torch.cat((own.new_ones(self._n_inputs_before(last), own.shape[1]), own))
+        mask = torch.cat((own.new_ones(self._n_inputs_before(last), own.shape[1]), own))
         n_outputs = len(self.look_target.output_labels)
-        return visible.new_ones(len(visible), n_outputs) if n_outputs else visible
+        return mask.new_ones(len(mask), n_outputs) if n_outputs else mask
 
     def _last_layer_importances(self) -> dict[str, Float[Tensor, "inputs T"]]:
         """Return the attention of the last layer in each of its views; an input without attention to it has 0."""

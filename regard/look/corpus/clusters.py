@@ -46,7 +46,10 @@ class KMeansResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Clusters(RenderableView):
-    """Texts with their clusters, the cluster centres, and the projection of the texts to a plane."""
+    """Texts with their clusters, the cluster centres, and the projection of the texts to a plane.
+
+    An empty text has the label -1, and NaN for its distance and coordinates; the map leaves it out.
+    """
 
     texts: Sequence[str]
     labels: Int[np.ndarray, " N"]
@@ -64,7 +67,7 @@ class Clusters(RenderableView):
     @property
     def sizes(self) -> list[int]:
         """Return the number of texts of each cluster."""
-        return [int(count) for count in np.bincount(self.labels, minlength=len(self.centres))]
+        return [int(count) for count in np.bincount(self.labels[self.labels >= 0], minlength=len(self.centres))]
 
     def nearest_indices(self, cluster: int, top: int = N_REPRESENTATIVES) -> list[int]:
         """Return the indices of the texts nearest to a centre, nearest first, without duplicates."""
@@ -76,21 +79,25 @@ class Clusters(RenderableView):
 
     def summary_lines(self) -> list[str]:
         """Return the explained variance, then each cluster with its size and representative texts."""
-        found = [f"the map shows {self.projection.explained_variance_ratio:.0%} of the variance of the texts"]
+        lines = [f"the map shows {self.projection.explained_variance_ratio:.0%} of the variance of the texts"]
         for cluster, size in enumerate(self.sizes):
-            shown = " | ".join(self.texts[number][:MAX_TEXT_CHARACTERS] for number in self.nearest_indices(cluster))
-            found.append(f"cluster {cluster}, {size:,} text{'s' if size > 1 else ''}: {shown}")
-        return found
+            nearest_texts = " | ".join(
+                self.texts[number][:MAX_TEXT_CHARACTERS] for number in self.nearest_indices(cluster)
+            )
+            lines.append(f"cluster {cluster}, {size:,} text{'s' if size > 1 else ''}: {nearest_texts}")
+        return lines
 
     def view_data(self) -> ViewData:
-        """Return the map and the cluster of each text."""
-        text = Axis("text", labels=tuple(self.texts))
+        """Return the map and the cluster of each text that is not empty."""
+        clustered = np.flatnonzero(self.labels >= 0)
+        text = Axis("text", labels=tuple(self.texts[index] for index in clustered.tolist()))
+        coordinate = Axis("coordinate", labels=("x", "y"))
         names = tuple(self.texts[self.nearest_indices(cluster, 1)[0]] for cluster in range(len(self.centres)))
         return ViewData(
             {},
             [
-                ViewArray("clusters", "", "map", (text, Axis("coordinate", labels=("x", "y"))), self.projection.points),
-                ViewArray("clusters", "", "cluster", (text,), torch.from_numpy(self.labels), "label", names),
+                ViewArray("clusters", "", "map", (text, coordinate), self.projection.points[clustered]),
+                ViewArray("clusters", "", "cluster", (text,), torch.from_numpy(self.labels[clustered]), "label", names),
             ],
             {"clusters": self.summary_lines()},
             {**self.about, "map_share": self.projection.explained_variance_ratio},
@@ -100,11 +107,26 @@ class Clusters(RenderableView):
 def cluster_texts(
     texts: Sequence[str], vectors: PointArray, k: int, seed: int, about: Mapping[str, object] | None = None
 ) -> Clusters:
-    """Cluster texts into k groups by their vectors."""
-    check_n_clusters(k, len(texts))
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
-    groups = k_means(unit, k, seed)
-    return Clusters(texts, *groups, project_to_plane(torch.from_numpy(unit)), about or {})
+    """Cluster texts into k groups by their vectors; empty texts belong to none."""
+    clustered = np.array([index for index, text in enumerate(texts) if text.strip()], dtype=np.int64)
+    check_n_clusters(k, len(clustered))
+    unit = vectors[clustered] / np.maximum(np.linalg.norm(vectors[clustered], axis=1, keepdims=True), 1e-30)
+    groups, plane = k_means(unit, k, seed), project_to_plane(torch.from_numpy(unit))
+    return Clusters(
+        texts,
+        _scatter_rows(groups.labels, clustered, len(texts), -1),
+        groups.centres,
+        _scatter_rows(groups.squared_distances, clustered, len(texts), np.nan),
+        plane._replace(points=torch.from_numpy(_scatter_rows(plane.points.numpy(), clustered, len(texts), np.nan))),
+        about or {},
+    )
+
+
+def _scatter_rows(values: np.ndarray, indices: Int[np.ndarray, " N"], n_rows: int, missing: int | float) -> np.ndarray:
+    """Return an array of `n_rows` rows with the values at the indices, and `missing` in all other rows."""
+    scattered = np.full((n_rows, *values.shape[1:]), missing, values.dtype)
+    scattered[indices] = values
+    return scattered
 
 
 def check_n_clusters(k: int, n_texts: int) -> None:
@@ -118,8 +140,8 @@ def check_n_clusters(k: int, n_texts: int) -> None:
 def k_means(points: PointArray, k: int, seed: int) -> KMeansResult:
     """Run k-means several times and return the best result; clusters are numbered by size."""
     random = np.random.default_rng(seed)
-    found = [_run_lloyd(points, _init_centres(points, k, random)) for _ in range(N_INIT)]
-    best = min(found, key=lambda groups: float(groups.squared_distances.sum()))
+    runs = [_run_lloyd(points, _init_centres(points, k, random)) for _ in range(N_INIT)]
+    best = min(runs, key=lambda groups: float(groups.squared_distances.sum()))
     order = np.argsort(-np.bincount(best.labels, minlength=k), kind="stable")
     rank = np.empty(k, dtype=np.int64)
     rank[order] = np.arange(k)
@@ -160,5 +182,5 @@ def _run_lloyd(points: PointArray, centres: Float[np.ndarray, "K D"]) -> KMeansR
 def _squared_distances(points: PointArray, centres: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "N K"]:
     """Return squared distances, clipped at 0."""
     to = centres.astype(points.dtype)
-    found: np.ndarray = np.square(points).sum(1)[:, None] - 2 * points @ to.T + np.square(to).sum(1)
-    return found.clip(min=0.0)
+    squared: np.ndarray = np.square(points).sum(1)[:, None] - 2 * points @ to.T + np.square(to).sum(1)
+    return squared.clip(min=0.0)

@@ -104,9 +104,9 @@ class TokenIdentifiability:
         return draw_curves(panels, path, xlabel="layer", ylabel="tokens recovered (%)", limits=(0.0, 105.0))
 
     def _build_curve(self, stack: str, name: str, distance: str) -> Curve:
-        found = [each for each in self.results if each.spec == (stack, each.spec.layer, name, distance)]
-        values = ([100 * value for value in column] for column in zip(*(each[1:] for each in found), strict=True))
-        return Curve([each.spec.layer for each in found], *values)
+        recoveries = [each for each in self.results if each.spec == (stack, each.spec.layer, name, distance)]
+        values = ([100 * value for value in column] for column in zip(*(each[1:] for each in recoveries), strict=True))
+        return Curve([each.spec.layer for each in recoveries], *values)
 
 
 def is_token_recovered(mapped: Float[Tensor, "T D"], inputs: Float[Tensor, "T D"], distance: str) -> Bool[Tensor, " T"]:
@@ -171,14 +171,14 @@ def measure_token_identifiability(
     sentences = SentenceSet(look_targets, stacks, seed)
     of = {"seed": seed, "maps": names, "weights": _digest_weights(sentences.model), "texts": sentences.digest}
     facts = {stack: _describe_stack(sentences, stack) for stack in stacks}
-    found = TokenIdentifiability(about, {**of, "method": PROBE_HYPERPARAMETERS}, sentences.split_sizes, facts)
+    result = TokenIdentifiability(about, {**of, "method": PROBE_HYPERPARAMETERS}, sentences.split_sizes, facts)
     if out is not None:
-        resume_results(found, out)
-    for units in _group_pending_specs(found, sentences):
-        _measure_group(found, sentences, units, device, out)
+        resume_results(result, out)
+    for units in _group_pending_specs(result, sentences):
+        _measure_group(result, sentences, units, device, out)
     if out is not None:
-        _save_figure(found, out)
-    return found
+        _save_figure(result, out)
+    return result
 
 
 def _digest_weights(model: nn.Module) -> str:
@@ -227,7 +227,7 @@ def _measure_group(
 ) -> None:
     """Measure these specs from one pass over the sentences."""
     read = sentences.read_hidden_states(_layers_to_read(specs))
-    with progress_bar("fitting", len(specs)) as shown:
+    with progress_bar("fitting", len(specs)) as progress:
         for unit in specs:
             vectors = sentences.split_vectors(
                 unit.stack, *(read[LayerRef(unit.stack, layer)] for layer in (unit.layer, 0))
@@ -235,7 +235,7 @@ def _measure_group(
             result.results.append(measure_recovery(unit, vectors, result.settings["seed"], device))
             if out is not None:
                 _save_results(result, out)
-            shown.advance()
+            progress.advance()
 
 
 def resume_results(result: TokenIdentifiability, out: Path) -> None:
@@ -259,12 +259,16 @@ def resume_results(result: TokenIdentifiability, out: Path) -> None:
 
 def _parse_results(path: Path, text: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        earlier = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or found.get("view") != VIEW_NAME or not isinstance(found.get("results"), list):
+        earlier = None
+    if (
+        not isinstance(earlier, dict)
+        or earlier.get("view") != VIEW_NAME
+        or not isinstance(earlier.get("results"), list)
+    ):
         raise InputError(f"{path}: not a file of regard identify; choose another --out, or move it away")
-    return found
+    return earlier
 
 
 def _describe_mismatch(key: str, earlier: Any, current: Any) -> str:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.look.render.renderable import RenderableView
+from regard.look.render.save import save_view, show_view
 from regard.look.views.view_data import Axis, ViewArray, ViewData, merge_subwords
 from regard.predict.embedding import WeightedTokens
 from regard.text.subwords import Word
@@ -53,9 +55,26 @@ class MatchEvidence(RenderableView):
         """Return the cosine of the two texts."""
         return float(self.values.sum())
 
+    def save(self, path: str | Path, *, words: bool = False) -> Path:
+        """Write it in the format of the suffix: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf.
+
+        Args:
+            path: The file to write.
+            words: Merge subwords to words.
+        """
+        return save_view(lambda: self.view_data(words=words), path)
+
+    def show(self, *, words: bool = False) -> None:
+        """Show the page in a notebook, text in a terminal.
+
+        Args:
+            words: Merge subwords to words.
+        """
+        show_view(self.view_data(words=words))
+
     def view_data(self, *, words: bool = False) -> ViewData:
-        """Return the evidence by pairs of tokens or words, and its sum per token or word."""
-        found = ViewData(
+        """Return the evidence by pairs of tokens, or of words, and its sum per token or word."""
+        view_data = ViewData(
             {"text": self.text.tokens, "pair": self.pair.tokens},
             [
                 ViewArray("match", "", "evidence", (TEXT_AXIS, PAIR_AXIS), self.values),
@@ -70,19 +89,19 @@ class MatchEvidence(RenderableView):
             },
         )
         if words:
-            found = merge_subwords(found, {"text": self.text.words, "pair": self.pair.words})
-        return replace(found, notes={"match": self._summarise(found)})
+            view_data = merge_subwords(view_data, {"text": self.text.words, "pair": self.pair.words})
+        return replace(view_data, notes={"match": self._summarise(view_data)})
 
     def _summarise(self, view_data: ViewData) -> list[str]:
         """Return the score and the pairs that contribute most, in words."""
         values, (text, pair) = view_data.arrays[0].values, view_data.sides.values()
         largest = values.flatten().topk(min(N_NAMED_PAIRS, values.numel()))
-        pairs = [divmod(place, len(pair)) for place in largest.indices.tolist()]
+        pairs = [divmod(index, len(pair)) for index in largest.indices.tolist()]
         named = [f"{text[i]} / {pair[j]} {values[i, j]:.3f}" for i, j in pairs if values[i, j] > 0]
-        said = [f"the cosine of the two texts is {self.score:.4f}, the sum of the contributions of all pairs"]
+        sentences = [f"the cosine of the two texts is {self.score:.4f}, the sum of the contributions of all pairs"]
         if self.pooling == "cls":
-            return [*said, CLS_POOLING_NOTE]
-        return [*said, f"largest contributions: {', '.join(named)}"] if named else said
+            return [*sentences, CLS_POOLING_NOTE]
+        return [*sentences, f"largest contributions: {', '.join(named)}"] if named else sentences
 
 
 def compute_match_evidence(text: WeightedTokens, pair: WeightedTokens) -> Float[Tensor, "T S"]:

@@ -75,7 +75,7 @@ def filter_examples(examples: Sequence[list[TokenIds]], max_tokens: int) -> list
     kept: list[list[TokenIds]] = []
     seen: set[tuple[int, ...]] = set()
     for example in short:
-        sides = {(place, *side) for place, side in enumerate(example)}
+        sides = {(side_index, *side) for side_index, side in enumerate(example)}
         if seen.isdisjoint(sides):
             kept.append(example)
             seen |= sides
@@ -86,8 +86,8 @@ def filter_examples(examples: Sequence[list[TokenIds]], max_tokens: int) -> list
     }
     left_out = ", ".join(f"{n:,} {why}" for why, n in because.items() if n)
     if len(kept) < MIN_SENTENCES:
-        found = f"{len(kept)} different sentences; expected at least {MIN_SENTENCES}"
-        raise InputError(f"{found} (left out: {left_out})" if left_out else found)
+        problem = f"{len(kept)} different sentences; expected at least {MIN_SENTENCES}"
+        raise InputError(f"{problem} (left out: {left_out})" if left_out else problem)
     if left_out:
         warn(f"of {len(examples):,} sentences are left out: {left_out}")
     return kept
@@ -125,7 +125,7 @@ class SentenceSet:
     def __init__(self, look_targets: Sequence[LookTarget], stacks: Sequence[str], seed: int) -> None:
         self.model = look_targets[0].model
         first = collect_hidden_states(look_targets[:1], [LayerRef(stack, 0) for stack in stacks])
-        self._bytes_per_token = {place.stack: vector[0].nbytes for place, vector in first.items()}
+        self._bytes_per_token = {layer_ref.stack: vector[0].nbytes for layer_ref, vector in first.items()}
         n_used = min(self._n_fitting(look_targets, stack) for stack in stacks)
         if n_used < len(look_targets):
             many = f"{n_used:,} of {len(look_targets):,} sentences"
@@ -180,17 +180,19 @@ def collect_hidden_states(
     look_targets: Sequence[LookTarget], layers: Collection[LayerRef]
 ) -> dict[LayerRef, Float[Tensor, "N D"]]:
     """Return the hidden states of every token at these layers, one text after another."""
-    ends = {place: list(accumulate(count_tokens(look_targets, place.stack), initial=0)) for place in layers}
-    found: dict[LayerRef, Tensor] = {}
+    ends = {layer_ref: list(accumulate(count_tokens(look_targets, layer_ref.stack), initial=0)) for layer_ref in layers}
+    hidden_states: dict[LayerRef, Tensor] = {}
     for number, recorded in enumerate(track(_iterate_passes(look_targets, layers), "reading", len(look_targets))):
-        for place, value in recorded.items():
+        for layer_ref, value in recorded.items():
             if not number:
-                found[place] = torch.empty(ends[place][-1], value.shape[-1])
-            found[place][ends[place][number] : ends[place][number + 1]] = value
-    for place, value in found.items():
+                hidden_states[layer_ref] = torch.empty(ends[layer_ref][-1], value.shape[-1])
+            hidden_states[layer_ref][ends[layer_ref][number] : ends[layer_ref][number + 1]] = value
+    for layer_ref, value in hidden_states.items():
         if not value.isfinite().all():
-            raise InputError(f"{place.tap_name(look_targets[0])}: vectors that are not finite; is the model damaged?")
-    return found
+            raise InputError(
+                f"{layer_ref.tap_name(look_targets[0])}: vectors that are not finite; is the model damaged?"
+            )
+    return hidden_states
 
 
 class _StopForward(Exception):
@@ -201,7 +203,7 @@ def _iterate_passes(
     look_targets: Sequence[LookTarget], layers: Collection[LayerRef]
 ) -> Iterator[dict[LayerRef, Float[Tensor, "T D"]]]:
     """Yield the hidden states of each look target; a pass ends at the last requested layer."""
-    names = {place: place.tap_name(look_targets[0]) for place in layers}
+    names = {layer_ref: layer_ref.tap_name(look_targets[0]) for layer_ref in layers}
     with ExitStack() as listening:
         recorded = listening.enter_context(record(look_targets[0].model, *names.values()))
 
@@ -216,4 +218,4 @@ def _iterate_passes(
             recorded.clear()
             with suppress(_StopForward):
                 subject.run_layers()
-            yield {place: recorded[name][0] for place, name in names.items()}
+            yield {layer_ref: recorded[name][0] for layer_ref, name in names.items()}

@@ -35,13 +35,13 @@ class KindSurvey:
     d_value: int
     keys: Int[Tensor, " N"]
     correlation: Float[Tensor, "N L H"]
-    share: Float[Tensor, "N L H"]
+    null_fraction: Float[Tensor, "N L H"]
 
     def length_bins(self) -> Iterator[Int[Tensor, " n"]]:
         """Yield the texts of each length bin, shortest first; bins are equally wide, so that long texts count."""
         step = int(self.keys.max() - self.keys.min()) // MAX_BINS + 1
-        place = (self.keys - self.keys.min()) // step
-        return ((place == number).nonzero()[:, 0] for number in place.unique())
+        bin_index = (self.keys - self.keys.min()) // step
+        return ((bin_index == number).nonzero()[:, 0] for number in bin_index.unique())
 
     def build_curve(self, values: Float[Tensor, "N L H"]) -> Curve:
         """Return the mean over heads and texts of each bin, with the 95 % interval of the mean over texts."""
@@ -70,7 +70,8 @@ class IdentifiabilitySurvey:
             for texts in kind.length_bins():
                 keys, correlation = kind.keys[texts], kind.correlation[texts].mean()
                 span = "-".join(str(int(end)) for end in keys.unique()[[0, -1]].unique())
-                yield f"{span:>8}{len(texts):>8}{float(correlation):>14.4f}{float(kind.share[texts].mean()):>12.1%}"
+                null_fraction = kind.null_fraction[texts].mean()
+                yield f"{span:>8}{len(texts):>8}{float(correlation):>14.4f}{float(null_fraction):>12.1%}"
 
     def view_data(self) -> ViewData:
         """Return all numbers, for JSON and CSV."""
@@ -79,12 +80,14 @@ class IdentifiabilitySurvey:
             text, heads = Axis("text"), (Axis("layer"), Axis("head"))
             arrays.append(ViewArray("identifiability", name, "keys", (text,), kind.keys))
             arrays.append(ViewArray("identifiability", name, "correlation", (text, *heads), kind.correlation))
-            arrays.append(ViewArray("identifiability", name, "share", (text, *heads), kind.share))
+            arrays.append(ViewArray("identifiability", name, "share", (text, *heads), kind.null_fraction))
         return ViewData({}, arrays, {"identifiability": list(self.summary_lines())}, self.about)
 
     def save(self, path: str | Path) -> Path:
         """Write all numbers (.json, .csv) or a figure (.png, .svg, .pdf)."""
-        return save_view(self.view_data, check_survey_path(path), write_figure=lambda _, place: self.draw(place))
+        return save_view(
+            self.view_data, check_survey_path(path), write_figure=lambda _, figure_path: self.draw(figure_path)
+        )
 
     def draw(self, path: Path) -> Path:
         """Draw both numbers over the number of keys, a panel per kind of attention."""
@@ -93,7 +96,7 @@ class IdentifiabilitySurvey:
                 f"{name} attention",
                 {
                     "correlation of weights and effective weights": kind.build_curve(kind.correlation),
-                    "fraction of the norm without effect": kind.build_curve(kind.share),
+                    "fraction of the norm without effect": kind.build_curve(kind.null_fraction),
                 },
                 vertical_lines={"width of the values": float(kind.d_value)},
             )
@@ -113,13 +116,13 @@ def survey_identifiability(
     look_targets: Sequence[LookTarget], kinds: Sequence[str], about: Mapping[str, Any]
 ) -> IdentifiabilitySurvey:
     """Measure these kinds of attention in every look target."""
-    found: dict[str, list[tuple[int, Tensor, Tensor]]] = {kind: [] for kind in kinds}
+    measurements: dict[str, list[tuple[int, Tensor, Tensor]]] = {kind: [] for kind in kinds}
     for subject in track(look_targets, "looking", len(look_targets)):
         analysis = TextAnalysis(subject)
         for kind in kinds:
             effective, about_it = analysis.effective_with_identifiability(kind)
             likeness = head_correlation(analysis.attention(kind), effective, analysis.attention_mask(kind))
-            found[kind].append((int(about_it.keys.max()), likeness.cpu(), about_it.share.mean(-1).cpu()))
+            measurements[kind].append((int(about_it.keys.max()), likeness.cpu(), about_it.null_fraction.mean(-1).cpu()))
     width = {kind: next(iter(look_targets[0].attentions(kind).values())).d_value for kind in kinds}
     return IdentifiabilitySurvey(
         {
@@ -128,7 +131,7 @@ def survey_identifiability(
                 torch.tensor([keys for keys, _, _ in rows]),
                 *map(torch.stack, [*zip(*rows, strict=True)][1:]),
             )
-            for kind, rows in found.items()
+            for kind, rows in measurements.items()
         },
         about,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
 
 from regard.look.render.page import render_iframe
 from regard.look.render.save import save_view, show_view
@@ -18,13 +17,13 @@ class RenderableView(ABC):
     def view_data(self) -> ViewData:
         """Return all arrays and sentences."""
 
-    def save(self, path: str | Path, **options: Any) -> Path:
+    def save(self, path: str | Path) -> Path:
         """Write it in the format of the suffix: .html, .json, .csv, and with the extra `plot` .png, .svg or .pdf."""
-        return save_view(lambda: self.view_data(**options), path)
+        return save_view(self.view_data, path)
 
-    def show(self, **options: Any) -> None:
+    def show(self) -> None:
         """Show the page in a notebook, text in a terminal."""
-        show_view(self.view_data(**options))
+        show_view(self.view_data())
 
     def _repr_html_(self) -> str:
         return render_iframe(self.view_data())

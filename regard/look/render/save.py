@@ -31,26 +31,26 @@ def holds_all_views(path: str | Path) -> bool:
 
 def check_output_path(path: str | Path, views: Sequence[str] = ()) -> Path:
     """Return the path if these views can be written there; called before any long computation."""
-    place = Path(path)
-    suffix = place.suffix.lower()
+    output_path = Path(path)
+    suffix = output_path.suffix.lower()
     if suffix not in (*TEXT_WRITERS, *FIGURE_SUFFIXES):
-        found = f"unknown suffix '{place.suffix}'" if suffix else "no suffix"
-        raise InputError(f"{place}: {found}; known: {', '.join((*TEXT_WRITERS, *FIGURE_SUFFIXES))}")
+        problem = f"unknown suffix '{output_path.suffix}'" if suffix else "no suffix"
+        raise InputError(f"{output_path}: {problem}; known: {', '.join((*TEXT_WRITERS, *FIGURE_SUFFIXES))}")
     if suffix in FIGURE_SUFFIXES:
         if len(views) > 1:
-            raise InputError(single_view_message(place, views))
+            raise InputError(single_view_message(output_path, views))
         new_figure(1.0, 1.0)  # raises with the install command where matplotlib is missing
-    check_writable(place)
-    return place
+    check_writable(output_path)
+    return output_path
 
 
 def save_view(make_view_data: Callable[[], ViewData], path: str | Path, write_figure: ViewWriter = plot_view) -> Path:
     """Write the view data that `make_view_data` returns, called only if the path is writable."""
-    place = check_output_path(path)
-    made = make_view_data()
-    with convert_write_errors(place):
-        TEXT_WRITERS.get(place.suffix.lower(), write_figure)(made, place)
-    return place
+    output_path = check_output_path(path)
+    view_data = make_view_data()
+    with convert_write_errors(output_path):
+        TEXT_WRITERS.get(output_path.suffix.lower(), write_figure)(view_data, output_path)
+    return output_path
 
 
 def show_view(view_data: ViewData) -> None:

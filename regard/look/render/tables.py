@@ -71,9 +71,9 @@ def to_csv(view_data: ViewData) -> str:
         labels = [view_data.labels(axis, size) for axis, size in zip(array.axes, array.values.shape, strict=True)]
         head = {"view": array.view, "kind": array.kind, "name": array.name}
         places = product(*(range(size) for size in array.values.shape))
-        for place, value in zip(places, array.values.flatten().tolist(), strict=True):
+        for position, value in zip(places, array.values.flatten().tolist(), strict=True):
             row: dict[str, Any] = dict(head, value=value)
-            for axis, label, number in zip(array.axes, labels, place, strict=True):
+            for axis, label, number in zip(array.axes, labels, position, strict=True):
                 row[axis.name] = number if axis.over else label[number]
                 if axis.over:
                     row[f"{axis.name}_token"] = label[number]

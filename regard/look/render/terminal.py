@@ -49,7 +49,7 @@ def _render_array(view_data: ViewData, array: ViewArray, terminal_width: int) ->
     """Yield the lines of one array under its title; none for errors, labels and eigenvalues."""
     names, shape = [axis.name for axis in array.axes], array.values.shape
     labels = [view_data.display_labels(axis, size) for axis, size in zip(array.axes, shape, strict=True)]
-    values, said = array.values.double(), array_title(array)
+    values, title = array.values.double(), array_title(array)
     rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
     lines: Iterator[str] = iter(())
     along: list[str] = []
@@ -62,34 +62,34 @@ def _render_array(view_data: ViewData, array: ViewArray, terminal_width: int) ->
         if names[-1] == "output":  # inputs by outputs: outputs become rows
             values, down, across, sides = values.mT, across, down, sides[::-1]
         label_width = 2 * MAX_TOKEN_WIDTH if sides[0].predicts_next else MAX_TOKEN_WIDTH
-        lines, said = _render_heat_map(values, down, across, terminal_width, label_width), f"{said}{selection}"
+        lines, title = _render_heat_map(values, down, across, terminal_width, label_width), f"{title}{selection}"
         along = _wrap_indented("rows: {}; columns: {}".format(*map(_describe_axis, sides)), terminal_width)
     elif names[-1] == "coordinate":
         where = f", layer {labels[0][-1]}" if names[0] == "layer" else ""
-        lines, said = (
+        lines, title = (
             _render_scatter(values.flatten(0, -3)[-1] if values.ndim > 2 else values, terminal_width),
-            f"{said}{where}",
+            f"{title}{where}",
         )
     elif names[-1] in ("dimension", "column"):
         lines = _render_sampled_map(values.reshape(shape[-2:]), labels[-2:], terminal_width)
-        said += f", some of {shape[-1]} {names[-1]}s" if shape[-1] > _n_cells_per_line(terminal_width) else ""
+        title += f", some of {shape[-1]} {names[-1]}s" if shape[-1] > _n_cells_per_line(terminal_width) else ""
     elif names[:2] == ["layer", "head"]:
         values = _reduce_by_head(array)
         if bool((values == values[0, 0]).all()):
             where = "in every head" if values.numel() > 1 else f"in {rows[0]}, head {labels[1][0]}"
-            said = f"{said}: {values[0, 0]:.3g} {where}"
+            title = f"{title}: {values[0, 0]:.3g} {where}"
         else:
             lines = _render_table(values, rows, [f"head {label}" for label in labels[1]], terminal_width)
     elif names == ["method", "k"]:
         lines = _render_table(values, rows, [f"k {label}" for label in labels[1]], terminal_width)
     elif values.ndim == 2:
-        lines, said = (
+        lines, title = (
             _render_bars(values.mean(-1), rows, terminal_width, limit),
-            f"{said}, mean" if shape[1] > 1 else said,
+            f"{title}, mean" if shape[1] > 1 else title,
         )
     else:
         lines = _render_bars(values, rows, terminal_width, limit)
-    yield from textwrap.wrap(said, terminal_width)
+    yield from textwrap.wrap(title, terminal_width)
     yield from along
     yield from lines
     yield ""
@@ -182,7 +182,7 @@ def _render_sampled_map(
     )
     some = values[down][:, right]
     yield from _render_heat_map(
-        some, [rows[place] for place in down], [across[place] for place in right], terminal_width
+        some, [rows[index] for index in down], [across[index] for index in right], terminal_width
     )
 
 
@@ -230,8 +230,8 @@ def _render_bars(
     names = [row.replace("_", " ") for row in row_labels]
     margin = min(MAX_NAME_WIDTH, max(map(_display_width, names))) + 1
     most, least = float(values.abs().max()), float(values.min())
-    room = terminal_width - margin - NUMBER_WIDTH - 2
-    full = max(0, min(BAR_WIDTH, room if least >= 0 else (room - 1) // 2)) if len(names) > 1 or limit else 0
+    free_width = terminal_width - margin - NUMBER_WIDTH - 2
+    full = max(0, min(BAR_WIDTH, free_width if least >= 0 else (free_width - 1) // 2)) if len(names) > 1 or limit else 0
     by_one = full / (max(limit, most) or 1.0)
     left = round(max(0.0, -least) * by_one)
     written = ".3f" if most >= SCIENTIFIC_BELOW or most == 0 else ".1e"

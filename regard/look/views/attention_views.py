@@ -49,7 +49,7 @@ def identifiability_view(analysis: TextAnalysis, request: ViewRequest) -> ViewIt
 
 def describe_identifiability(kind: str, identifiability: AttentionIdentifiability) -> str:
     """Summarise identifiability in a sentence; a head counts as not identifiable if one of its queries is not."""
-    null, share = identifiability.null.amax(-1), identifiability.share.mean(-1)
+    null, null_fraction = identifiability.null.amax(-1), identifiability.null_fraction.mean(-1)
     n_keys, n_heads, n_hidden = int(identifiability.keys.max()), null.numel(), int((null > 0).sum())
     keys = f"{n_keys} key{'s' if n_keys > 1 else ''}"
     ranks = identifiability.rank.amax(-1)
@@ -59,7 +59,7 @@ def describe_identifiability(kind: str, identifiability: AttentionIdentifiabilit
         return f"{kind}: {heads} identifiable ({keys}, {rank}): raw and effective weights are equal"
     heads = "the only head is" if n_heads == 1 else f"{n_hidden} of {n_heads} heads {'is' if n_hidden == 1 else 'are'}"
     whose = "its weights has no effect on its output" if n_hidden == 1 else "their weights has no effect on the output"
-    hidden = f"{float(share[null > 0].mean()):.0%}"
+    hidden = f"{float(null_fraction[null > 0].mean()):.0%}"
     return f"{kind}: {heads} not identifiable ({keys}, {rank}): on average {hidden} of the norm of {whose}"
 
 

@@ -25,8 +25,8 @@ def attribution_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
         output = Axis("output", (stack,), predicts_next=stack == "decoder" and not request.words)
         axes = (LAYER_AXIS, Axis("input", over), output)
         attribution = analysis.contributions(stack, request.estimate)
-        share = ViewArray("attribution", stack, "share", axes, attribution.contribution)
-        yield share
+        contributions = ViewArray("attribution", stack, "share", axes, attribution.contribution)
+        yield contributions
         if attribution.error is not None:
             yield ViewArray("attribution", stack, "error", axes, attribution.error, "error")
             relative = attribution.error / attribution.contribution.clamp(min=1e-30)
@@ -34,7 +34,7 @@ def attribution_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
             yield f"{stack}: estimated from {request.estimate} directions per token; standard error about {error:.1%}"
         words = {name: side.words for name, side in analysis.look_target.sides.items()}
         own, dominated = self_contribution_summary(
-            merge_array_subwords(share, words).values if request.words else attribution.contribution
+            merge_array_subwords(contributions, words).values if request.words else attribution.contribution
         )
         sizes = [len(word.token_indices) for word in words[stack]] if request.words else [1] * own.shape[-1]
         by_subword = own.repeat_interleave(torch.tensor(sizes).to(own.device), -1)  # merged, the words' values again

@@ -100,8 +100,8 @@ def _encoder_export(model: TransformerEncoder, tokenizer: Tokenizer) -> Tokenize
     template = SpecialTokenTemplate.from_tokenizer(tokenizer)
     config, one_type = model.config, len(template.pair_separator_ids) > 1
     if config.first_position not in (0, template.pad_id + 1):
-        found = f"model.first_position = {config.first_position}, but the pad token has the id {template.pad_id}"
-        raise InputError(f"{found}: RoBERTa counts positions from there on, so this model cannot be exported as one")
+        problem = f"model.first_position = {config.first_position}, but the pad token has the id {template.pad_id}"
+        raise InputError(f"{problem}: RoBERTa counts positions from there on, so this model cannot be exported as one")
     cls, sep = (tokenizer.id_to_token(index) for index in (template.cls_id, template.sep_id))
     pair = f"{sep}:0 $B:0 {sep}:0" if one_type else f"$B:1 {sep}:1"
     specials = {

@@ -57,8 +57,8 @@ class HFConfig:
             if value is not None and value != expected_value:
                 self.refuse(key, "none" if expected_value is None else json.dumps(expected_value), value)
 
-    def refuse(self, key: str, expected: str, found: Any) -> NoReturn:
-        raise CheckpointError(f"{self.path}: {key}: expected {expected}, found {json.dumps(found)}")
+    def refuse(self, key: str, expected: str, actual: Any) -> NoReturn:
+        raise CheckpointError(f"{self.path}: {key}: expected {expected}, found {json.dumps(actual)}")
 
 
 @dataclass(frozen=True)

@@ -188,8 +188,8 @@ def _check_special_tokens(tokenizer: Tokenizer, config: TransformerEncoderConfig
 def _special_tokens_error(
     tokenizer: Tokenizer, found_ids: Sequence[int], expected_ids: Sequence[int], path: Path
 ) -> CheckpointError:
-    found, expected = (" ".join(tokenizer.id_to_token(index) for index in ids) for ids in (found_ids, expected_ids))
-    return CheckpointError(f"{path}: adds special tokens as in '{found}', expected '{expected}'")
+    actual, expected = (" ".join(tokenizer.id_to_token(index) for index in ids) for ids in (found_ids, expected_ids))
+    return CheckpointError(f"{path}: adds special tokens as in '{actual}', expected '{expected}'")
 
 
 def _translation_task(hf_config: HFConfig, tokenizers: TokenizerPair, family: HFModelFamily) -> dict[str, str]:

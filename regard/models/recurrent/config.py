@@ -33,7 +33,7 @@ class RecurrentConfig(ModelConfig):
     """
 
     uses_packing: ClassVar[bool] = False
-    training_defaults: ClassVar[Mapping[str, ConfigTable]] = {"train": TRAINING_DEFAULTS}
+    recipe_defaults: ClassVar[Mapping[str, ConfigTable]] = {"train": TRAINING_DEFAULTS}
 
     architecture: str = "rnn"
     n_layers: int
@@ -89,7 +89,7 @@ class RecurrentEncoderConfig(RecurrentConfig, EncoderModelConfig):
         "medium": _recurrent_preset(1280, 2),
         "base": _recurrent_preset(2048, 3),
     }
-    training_defaults: ClassVar[Mapping[str, ConfigTable]] = {
+    recipe_defaults: ClassVar[Mapping[str, ConfigTable]] = {
         "train": {**TRAINING_DEFAULTS, "learning_rate": 2e-3},
         "task": {"pooling": "attention"},
     }
@@ -110,7 +110,7 @@ class StaticEncoderConfig(EncoderModelConfig):
         name: {"d_model": width, "dropout": 0.1}
         for name, width in (("tiny", 64), ("mini", 128), ("small", 256), ("medium", 300), ("base", 512))
     }
-    training_defaults: ClassVar[Mapping[str, ConfigTable]] = {
+    recipe_defaults: ClassVar[Mapping[str, ConfigTable]] = {
         "train": {"learning_rate": 5e-3},
         "task": {"pooling": "attention"},
     }

@@ -2,7 +2,8 @@
 
 Layers call the operations below and know of no kernel. An operation tries the kernels of its lines in `TABLE` from top
 to bottom and takes the first that `supports` its inputs; if none does, or kernels are switched off, plain.py computes
-the same. To add a kernel: a file and a line. To drop one: delete both.
+the same (attention by `F.scaled_dot_product_attention`). To add a kernel: a file and a line. To drop one: delete both.
+``REGARD_KERNELS=off`` in the environment, or ``with kernels.disabled():``, switches all of them off.
 
 In a graph that torch.compile makes, the choice is made while it is traced and stays as it was.
 """
@@ -26,9 +27,9 @@ from regard.nn.kernels.workspace import PackedWeight
 from regard.nn.mask import AttentionMask
 
 TABLE = (
-    # operation                     file in this folder       written for
-    ("packed_self_attention", "packed_attention_short", "cuda"),
-    ("packed_self_attention", "packed_attention_long", "cuda"),
+    # operation, file in this folder, written for; each file has its limits in `supports`
+    ("packed_self_attention", "packed_attention_short", "cuda"),  # rows of at most 128 tokens, any CUDA GPU
+    ("packed_self_attention", "packed_attention_long", "cuda"),  # rows of 129 to 4,096 tokens, Hopper and Blackwell
     ("scaled_dot_product_attention", "decode_attention", "cuda"),
     ("linear", "small_batch_gemm", "cuda"),
     ("linear", "small_batch_gemm_cpu", "cpu"),
@@ -111,8 +112,8 @@ def names_in_use(device: torch.device | str, dtype: torch.dtype = torch.float32)
 
 
 def _named(kernels: tuple[Kernel, ...], device: torch.device, dtype: torch.dtype) -> list[str]:
-    found = kernels if _enabled.get() else ()
-    return [f"{kernel.name} ({kernel.limits})" for kernel in found if kernel.available(device, dtype)]
+    candidates = kernels if _enabled.get() else ()
+    return [f"{kernel.name} ({kernel.limits})" for kernel in candidates if kernel.available(device, dtype)]
 
 
 @constant_in_graphs

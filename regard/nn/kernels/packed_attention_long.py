@@ -1,4 +1,4 @@
-"""Packed self-attention of long rows, block by block, in Triton, for half precision on a Hopper GPU or later.
+"""Packed self-attention of long rows, block by block, in Triton, for half precision on Hopper and Blackwell.
 
 FlashAttention-2 (Dao 2023) for rows of several segments (packed_attention_short.py has the rows that fit on the chip).
 Segments lie one after another, so what a block may attend to is one stretch of the row: the rest is never read, and
@@ -39,7 +39,7 @@ MIN_TOKENS, MAX_TOKENS, MAX_D_HEAD = 129, 4096, 128
 CAPABILITIES = (9, 10)
 """Hopper and Blackwell: blocks are loaded by the tensor memory accelerator, and matrix units read them from there."""
 
-LIMITS = f"rows of {MIN_TOKENS} to {MAX_TOKENS} tokens, heads of at most {MAX_D_HEAD}"
+LIMITS = f"rows of {MIN_TOKENS} to {MAX_TOKENS} tokens, heads of at most {MAX_D_HEAD}, Hopper or Blackwell"
 
 
 class Blocks(NamedTuple):
@@ -59,12 +59,12 @@ BACKWARD_DKV = {64: Blocks(64, 64, 4, 3, 168), 128: Blocks(64, 128, 8, 2)}
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the kernels run on this device in this precision, within their limits."""
+    """Return True if the kernels run on this device in this precision, within their limits."""
     return dtype in HALF_PRECISION and runs_on(device, CAPABILITIES)
 
 
 def supports(qkv: Tensor, mask: AttentionMask, n_heads: int) -> bool:
-    """Tell whether the kernels take rows and heads like these."""
+    """Return True if the kernels take rows and heads like these."""
     d_head = qkv.shape[2] // (3 * n_heads)
     fits = MIN_TOKENS <= qkv.shape[1] <= MAX_TOKENS and d_head <= MAX_D_HEAD and d_head % 8 == 0
     return fits and available(qkv.device, qkv.dtype)

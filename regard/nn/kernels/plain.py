@@ -57,7 +57,7 @@ def cross_entropy(
 
     Of the logits the first `n_classes` count; those behind them are zeros that fill up a tile.
     """
-    softmax = _Softmax(logits, target, smoothing, n_classes, ignore_index)
+    softmax = _SmoothedCrossEntropy(logits, target, smoothing, n_classes, ignore_index)
     return softmax.loss, softmax.nll
 
 
@@ -65,11 +65,11 @@ def cross_entropy_with_gradient(
     logits: Float[Tensor, "N V"], target: Int[Tensor, " N"], smoothing: float, n_classes: int, ignore_index: int
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N V"]]:
     """Return what `cross_entropy` does and the gradient of the loss by the logits."""
-    softmax = _Softmax(logits, target, smoothing, n_classes, ignore_index)
+    softmax = _SmoothedCrossEntropy(logits, target, smoothing, n_classes, ignore_index)
     return softmax.loss, softmax.nll, softmax.gradient()
 
 
-class _Softmax:
+class _SmoothedCrossEntropy:
     """The loss of rows of logits, which are overwritten, with one exponential for each number."""
 
     def __init__(self, logits: Tensor, target: Tensor, smoothing: float, n_classes: int, ignore_index: int) -> None:

@@ -127,11 +127,11 @@ def test_estimates_lie_around_the_truth_as_far_as_their_error_says() -> None:
     subject = translator(6, 2, d_model=32, d_ff=16)
     exact = compute_attribution(subject, "encoder").contribution[:, :6]
     found = [compute_attribution(subject, "encoder", estimate=12, seed=seed) for seed in range(40)]
-    share = torch.stack([each.contribution[:, :6] for each in found])
+    contributions = torch.stack([each.contribution[:, :6] for each in found])
     error = torch.stack([each.error[:, :6] for each in found if each.error is not None])
-    assert_close(share.sum(2), torch.ones_like(share[:, :, 0]))
-    assert_close(share.mean(0), exact, rtol=0.05, atol=0.005)
-    real = (share - exact).square().mean(0).sqrt()
+    assert_close(contributions.sum(2), torch.ones_like(contributions[:, :, 0]))
+    assert_close(contributions.mean(0), exact, rtol=0.05, atol=0.005)
+    real = (contributions - exact).square().mean(0).sqrt()
     assert 0.8 < float((error.mean(0) / real).mean()) < 1.25
 
 

@@ -12,10 +12,10 @@ from torch.testing import assert_close
 from regard.look.compute.effective_attention import compact_head_values, effective_attention
 
 
-def by_definition(weights: Tensor, carried: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+def by_definition(weights: Tensor, carried: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Of one head: each row without its projection onto the left null space of T at its visible keys; and the ranks."""
     out, ranks = torch.zeros_like(weights), []
-    for row, (a, seen) in enumerate(zip(weights, visible, strict=True)):
+    for row, (a, seen) in enumerate(zip(weights, mask, strict=True)):
         keys = seen.nonzero().squeeze(-1)
         t = carried[keys]
         u, s, _ = torch.linalg.svd(t, full_matrices=True)
@@ -33,8 +33,8 @@ def head(seed: int, queries: int, keys: int, d_value: int, d_model: int) -> tupl
     return weights, value, torch.randn(d_model, d_value, generator=generator, dtype=torch.float64)
 
 
-def masked(weights: Tensor, visible: Tensor) -> Tensor:
-    return weights.masked_fill(~visible, -torch.inf).log_softmax(-1).exp().nan_to_num(0.0)
+def masked(weights: Tensor, mask: Tensor) -> Tensor:
+    return weights.masked_fill(~mask, -torch.inf).log_softmax(-1).exp().nan_to_num(0.0)
 
 
 VISIBLE = {
@@ -58,23 +58,25 @@ def test_projection_equals_the_definition(
 ) -> None:
     """For keys below, at and above the width of the values; what it carries, T, is d_model wide here."""
     weights, value, output = head(seed, queries, keys, d_value, 10)
-    visible = VISIBLE[mask](queries, keys)
-    weights = masked(weights, visible)
+    attention_mask = VISIBLE[mask](queries, keys)
+    weights = masked(weights, attention_mask)
     whole = value @ output.T
     if keep:
         whole = torch.cat((whole, torch.ones(keys, 1, dtype=whole.dtype)), 1)
-    expected, ranks = by_definition(weights, whole, visible)
+    expected, ranks = by_definition(weights, whole, attention_mask)
     got, found = effective_attention(
-        weights, compact_head_values(value, output, keep_row_sums=keep), visible, len(output)
+        weights, compact_head_values(value, output, keep_row_sums=keep), attention_mask, len(output)
     )
     assert_close(got, expected, rtol=0, atol=1e-9)
     assert torch.equal(found.rank, ranks)
-    assert torch.equal(found.keys, visible.sum(-1))
+    assert torch.equal(found.keys, attention_mask.sum(-1))
     assert torch.equal(found.null, found.keys - found.rank)
     assert_close(got @ whole, weights @ whole, rtol=0, atol=1e-9)
-    assert (got[~visible] == 0).all()
+    assert (got[~attention_mask] == 0).all()
     norm = weights.norm(dim=-1)
-    assert_close(found.share, torch.where(norm > 0, (weights - got).norm(dim=-1) / norm, 0.0), rtol=0, atol=1e-9)
+    assert_close(
+        found.null_fraction, torch.where(norm > 0, (weights - got).norm(dim=-1) / norm, 0.0), rtol=0, atol=1e-9
+    )
     if keep:
         assert_close(got.sum(-1), weights.sum(-1), rtol=0, atol=1e-9)
 
@@ -87,7 +89,7 @@ def test_identifiable_while_keys_do_not_exceed_the_value_width(keys: int, identi
     )
     assert torch.allclose(got, weights, atol=1e-10) is identifiable
     assert (found.null == max(0, keys - 8)).all()
-    assert ((found.share < 1e-10) == identifiable).all()
+    assert ((found.null_fraction < 1e-10) == identifiable).all()
 
 
 def test_batched_heads_equal_single_heads() -> None:
@@ -95,12 +97,12 @@ def test_batched_heads_equal_single_heads() -> None:
     weights = torch.rand(2, 3, 6, 6, generator=generator, dtype=torch.float64)
     value = torch.randn(2, 3, 6, 4, generator=generator, dtype=torch.float64)
     output = torch.randn(2, 3, 12, 4, generator=generator, dtype=torch.float64)
-    visible = VISIBLE["causal"](6, 6)
-    got, found = effective_attention(weights * visible, compact_head_values(value, output), visible, 12)
+    mask = VISIBLE["causal"](6, 6)
+    got, found = effective_attention(weights * mask, compact_head_values(value, output), mask, 12)
     for layer in range(2):
         for h in range(3):
             one = compact_head_values(value[layer, h], output[layer, h])
-            alone, at = effective_attention(weights[layer, h] * visible, one, visible, 12)
+            alone, at = effective_attention(weights[layer, h] * mask, one, mask, 12)
             assert_close(got[layer, h], alone)
             assert torch.equal(found.rank[layer, h], at.rank)
 

@@ -42,11 +42,11 @@ def drawn(subject: LookTarget, seed: int = 0) -> Tensor:
 def mask(subject: LookTarget) -> Tensor:
     """Every input before the last side, and of that side, if it is a decoder, what came."""
     last = list(subject.sides)[-1]
-    allowed = torch.ones(n_inputs(subject), len(subject.predicted_ids), dtype=torch.bool)
+    inputs_mask = torch.ones(n_inputs(subject), len(subject.predicted_ids), dtype=torch.bool)
     if last == "decoder":
         own = len(subject.sides[last].tokens)
-        allowed[-own:] = allowed[-own:].triu()
-    return allowed
+        inputs_mask[-own:] = inputs_mask[-own:].triu()
+    return inputs_mask
 
 
 @torch.no_grad()
@@ -62,12 +62,12 @@ def log_prob(subject: LookTarget, token: int, gone: Sequence[int]) -> float:
 
 
 def one_at_a_time(
-    subject: LookTarget, importance: Tensor, allowed: Tensor, groups: Sequence[Sequence[int]], k: int
+    subject: LookTarget, importance: Tensor, inputs_mask: Tensor, groups: Sequence[Sequence[int]], k: int
 ) -> float:
     """The mean fall over tokens that see more than k groups, each run by itself."""
     falls = []
     for token in range(len(subject.predicted_ids)):
-        seen = [[i for i in group if allowed[i, token]] for group in groups]
+        seen = [[i for i in group if inputs_mask[i, token]] for group in groups]
         ranked = sorted((group for group in seen if group), key=lambda g: -float(importance[g, token].sum()))
         if len(ranked) > k:
             gone = [i for group in ranked[:k] for i in group]
@@ -76,9 +76,9 @@ def one_at_a_time(
 
 
 def check(
-    found: Faithfulness, subject: LookTarget, view: Tensor, allowed: Tensor, groups: Sequence[Sequence[int]]
+    found: Faithfulness, subject: LookTarget, view: Tensor, inputs_mask: Tensor, groups: Sequence[Sequence[int]]
 ) -> None:
-    expected = [one_at_a_time(subject, view, allowed, groups, k) for k in found.removal_counts]
+    expected = [one_at_a_time(subject, view, inputs_mask, groups, k) for k in found.removal_counts]
     assert_close(found.drop[0].tolist(), expected, rtol=1e-9, atol=1e-11)
     assert float(found.score[0]) == pytest.approx(sum(expected) / len(expected))
 
@@ -95,11 +95,11 @@ SUBJECTS: dict[str, Callable[[], LookTarget]] = {
 @pytest.mark.parametrize("make", SUBJECTS.values(), ids=SUBJECTS)
 def test_drops_equal_removing_inputs_one_set_at_a_time(make: Callable[[], LookTarget]) -> None:
     subject = make()
-    view, allowed = drawn(subject), mask(subject)
-    found = measure_faithfulness(subject, {"drawn": view}, allowed, n_orders=2)
+    view, inputs_mask = drawn(subject), mask(subject)
+    found = measure_faithfulness(subject, {"drawn": view}, inputs_mask, n_orders=2)
     assert found.methods == ("drawn", "random")
     assert found.removal_counts == choose_removal_counts(n_inputs(subject))
-    check(found, subject, view, allowed, [[i] for i in range(n_inputs(subject))])
+    check(found, subject, view, inputs_mask, [[i] for i in range(n_inputs(subject))])
 
 
 @settings(deadline=None, max_examples=4)
@@ -110,13 +110,13 @@ def test_for_texts_of_any_length_and_words_of_any_length(
     subject = translator(source, target, seed, **SHALLOW)
     starts = [0, *sorted(data.draw(st.sets(st.integers(1, source + target - 1)))), source + target]
     words = [list(range(*ends)) for ends in pairwise(starts)]
-    view, allowed = drawn(subject, seed), mask(subject)
-    found = measure_faithfulness(subject, {"drawn": view}, allowed, groups=words, n_orders=2)
+    view, inputs_mask = drawn(subject, seed), mask(subject)
+    found = measure_faithfulness(subject, {"drawn": view}, inputs_mask, groups=words, n_orders=2)
     assert found.removal_counts == choose_removal_counts(
-        max(sum(bool(allowed[w, t].any()) for w in words) for t in range(target))
+        max(sum(bool(inputs_mask[w, t].any()) for w in words) for t in range(target))
     )
     if found.removal_counts:
-        check(found, subject, view, allowed, words)
+        check(found, subject, view, inputs_mask, words)
     else:
         assert found.best is None
         assert (found.score == 0).all()
@@ -125,12 +125,12 @@ def test_for_texts_of_any_length_and_words_of_any_length(
 def test_only_visible_inputs_are_removed() -> None:
     """However important the rest may be called."""
     subject = translator(4, 3, **SHALLOW)
-    view, allowed = drawn(subject), mask(subject)
-    allowed[1] = False
+    view, inputs_mask = drawn(subject), mask(subject)
+    inputs_mask[1] = False
     loud = view.clone()
     loud[1] = 100.0
     loud[-1, 0] = 100.0  # the future of the first
-    quiet, shouted = measure_faithfulness(subject, {"quiet": view, "loud": loud}, allowed).drop[:2]
+    quiet, shouted = measure_faithfulness(subject, {"quiet": view, "loud": loud}, inputs_mask).drop[:2]
     assert_close(quiet, shouted)
 
 

@@ -92,8 +92,8 @@ def long_sum(subject: LookTarget, token: int, steps: int = 2000) -> Tensor:
     nothing = {name: torch.zeros_like(x) for name, x in inputs.items()}
     alone = {name: x - grown(inputs, token, -1.0)[name] for name, x in inputs.items()}
 
-    def at(share: Tensor) -> Tensor:
-        here = {name: nothing[name] + share * x for name, x in inputs.items()}
+    def at(alpha: Tensor) -> Tensor:
+        here = {name: nothing[name] + alpha * x for name, x in inputs.items()}
         growth: Tensor = jvp(lambda now: log_probs(subject, now), (here,), (alone,))[1]
         return growth
 

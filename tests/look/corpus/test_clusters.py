@@ -99,10 +99,10 @@ def test_clusters_in_every_format(found: Clusters, tmp_path: Path) -> None:
     data = found.view_data()
     assert [array.qualified_name for array in data.arrays] == ["clusters.map", "clusters.cluster"]
     np.testing.assert_array_equal(data.arrays[1].values, found.labels)
-    share = f"the map shows {found.projection.explained_variance_ratio:.0%} of the variance"
+    explained = f"the map shows {found.projection.explained_variance_ratio:.0%} of the variance"
     assert data.notes["clusters"] == found.summary_lines()
-    assert found.summary_lines()[0] == f"{share} of the texts"
-    assert build_caption(data.about, 8.0)[-1] == share
+    assert found.summary_lines()[0] == f"{explained} of the texts"
+    assert build_caption(data.about, 8.0)[-1] == explained
     assert data.arrays[1].names == tuple(found.texts[found.nearest_indices(group)[0]] for group in range(3))
     for suffix in (".html", ".json", ".csv", ".png", ".svg"):
         assert found.save(tmp_path / f"map{suffix}").stat().st_size > 1000

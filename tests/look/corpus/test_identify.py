@@ -120,7 +120,7 @@ def test_interval_covers_the_truth_with_correlated_tokens() -> None:
     for _ in range(400):
         sizes = [generator.randint(5, 25) for _ in range(60)]
         shares = [generator.betavariate(2, 1) for _ in sizes]
-        hits = [sum(generator.random() < share for _ in range(n)) for n, share in zip(sizes, shares, strict=True)]
+        hits = [sum(generator.random() < fraction for _ in range(n)) for n, fraction in zip(sizes, shares, strict=True)]
         low, high = wilson_interval(hits, sizes)
         held += low <= 2 / 3 <= high
         narrow += high - low < 0.4

@@ -79,8 +79,8 @@ def test_evidence_equals_the_definition(model: Any) -> None:
 
 def test_the_two_texts_are_encoded_separately(model: Any) -> None:
     """What stands in one changes nothing in the other; the order of the two does not matter."""
-    turned = model.explain_match(OTHER, ONE)
-    torch.testing.assert_close(model.explain_match(ONE, OTHER).values, turned.values.T)
+    swapped = model.explain_match(OTHER, ONE)
+    torch.testing.assert_close(model.explain_match(ONE, OTHER).values, swapped.values.T)
     assert model.explain_match(ONE, ONE).score == pytest.approx(1)
 
 
@@ -97,17 +97,17 @@ def test_occurrences_of_a_word_in_any_script(kind: str) -> None:
         ids = tokenizer.encode(text)
         found = list(find_occurrences(tokenizer, ids, "cat"))
         assert len(found) == count, (text, tokenizer.display_tokens(ids))
-        for pieces in found:
-            assert tokenizer.decode([ids[place] for place in pieces]).strip(" ").lower() == "cat"
+        for token_indices in found:
+            assert tokenizer.decode([ids[place] for place in token_indices]).strip(" ").lower() == "cat"
 
 
 def test_context_of_an_occurrence() -> None:
     tokenizer = vocabulary()
     ids = tokenizer.encode("the slow red dog runs on the mat in tokyo")
-    (pieces,) = find_occurrences(tokenizer, ids, "runs")
-    assert extract_context(tokenizer, ids, pieces) == "red dog runs on the mat"
-    (pieces,) = find_occurrences(tokenizer, ids, "slow")
-    assert extract_context(tokenizer, ids, pieces) == "the slow red dog"
+    (token_indices,) = find_occurrences(tokenizer, ids, "runs")
+    assert extract_context(tokenizer, ids, token_indices) == "red dog runs on the mat"
+    (token_indices,) = find_occurrences(tokenizer, ids, "slow")
+    assert extract_context(tokenizer, ids, token_indices) == "the slow red dog"
 
 
 @pytest.fixture(scope="module")

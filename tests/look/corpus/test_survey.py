@@ -38,7 +38,7 @@ def found() -> IdentifiabilitySurvey:
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
 def test_correlation_of_every_head_is_that_of_its_visible_entries(found: IdentifiabilitySurvey, kind: str) -> None:
     seen = Inspection(translator(9, 9))  # text 3
-    raw, effective, visible = seen.attention(kind), seen.effective_attention(kind), seen.attention_mask(kind)
+    raw, effective, mask = seen.attention(kind), seen.effective_attention(kind), seen.attention_mask(kind)
     for layer in range(2):
         for head in range(2):
             pairs = [
@@ -50,8 +50,8 @@ def test_correlation_of_every_head_is_that_of_its_visible_entries(found: Identif
             expected = np.corrcoef(*zip(*pairs, strict=True))[0, 1]
             assert math.isclose(found.kinds[kind].correlation[3, layer, head], expected, abs_tol=1e-6)
             assert expected < 0.999
-    assert_close(head_correlation(raw, effective, visible), found.kinds[kind].correlation[3])
-    assert_close(found.kinds[kind].share[3], seen.identifiability(kind).share.mean(-1))
+    assert_close(head_correlation(raw, effective, mask), found.kinds[kind].correlation[3])
+    assert_close(found.kinds[kind].null_fraction[3], seen.identifiability(kind).null_fraction.mean(-1))
 
 
 def test_equal_weights_correlate_fully_and_constant_weights_do_not() -> None:
@@ -108,7 +108,7 @@ def test_lines_are_a_table_by_length(found: IdentifiabilitySurvey) -> None:
     kind = found.kinds["encoder"]
     assert lines[2].split() == ["2", "1", "1.0000", "0.0%"]
     last = kind.keys == 12
-    expected = ["12", "2", f"{kind.correlation[last].mean():.4f}", f"{kind.share[last].mean():.1%}"]
+    expected = ["12", "2", f"{kind.correlation[last].mean():.4f}", f"{kind.null_fraction[last].mean():.1%}"]
     assert lines[lines.index(next(line for line in lines if line.startswith("decoder"))) - 1].split() == expected
 
 
@@ -116,7 +116,8 @@ def test_all_numbers_are_saved(found: IdentifiabilitySurvey, tmp_path: Path) -> 
     written = json.loads(found.save(tmp_path / "lengths.json").read_text(encoding="utf-8"))
     assert written["about"] == {"model": "m"}
     for array in written["arrays"]:
-        expected = getattr(found.kinds[array["kind"]], array["name"])
+        field = "null_fraction" if array["name"] == "share" else array["name"]
+        expected = getattr(found.kinds[array["kind"]], field)
         assert torch.equal(torch.tensor(array["values"], dtype=expected.dtype), expected)
     numbers = sum(6 + 2 * 6 * 2 * 2 for _ in found.kinds)
     assert len(found.save(tmp_path / "lengths.csv").read_text(encoding="utf-8").splitlines()) == 1 + numbers

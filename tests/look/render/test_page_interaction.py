@@ -109,13 +109,13 @@ def test_the_slider_goes_through_the_layers(mount: Mount, whole: ViewData) -> No
     opened = mount(whole)
     panel = '[data-panel=attribution][data-stack="decoder"]'
     opened.tab.locator(panel).scroll_into_view_if_needed()
-    share = array(whole, "attribution", "decoder", "share")
+    contributions = array(whole, "attribution", "decoder", "share")
     slider = opened.tab.locator("[data-view=attribution] input[type=range]:visible")
     for key, layer in (("End", 2), ("Home", 0), ("ArrowRight", 1)):
         slider.press(key)
         opened.tab.wait_for_selector(f'{panel}[data-layer="{layer}"]')
         shown = opened.tab.locator(panel).locator("[data-matrix]").first
-        assert in_order(pixels_of(shown), share[layer].mT.numpy())
+        assert in_order(pixels_of(shown), contributions[layer].mT.numpy())
     assert opened.tab.get_attribute('[data-panel=rollout][data-stack="decoder"]', "data-layer") == "1"
     assert opened.state("layer") == "0"
     assert "layer 1" in opened.tab.locator(panel).locator(".heat-title").inner_text()

@@ -49,8 +49,8 @@ def point_at(opened: OpenPage, across: float, up: float) -> str:
 def places(opened: OpenPage) -> tuple[float, float, float]:
     """Where the least and the most lie along the longer side, and by how much the shorter one is off the middle."""
     size = opened.tab.locator("[data-map]").bounding_box()["width"]
-    room = 26 / size
-    return room, 1 - room, (1 - 2 * room) / 4
+    margin = 26 / size
+    return margin, 1 - margin, (1 - 2 * margin) / 4
 
 
 def test_points_have_their_names_and_groups(mount: Mount) -> None:

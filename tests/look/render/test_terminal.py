@@ -218,11 +218,11 @@ def test_numbers_of_heads_are_a_table_and_one_line_where_all_are_the_same() -> N
     assert "encoder identifiability: rank of the values: 4 in every head" in lines
     start = lines.index("encoder identifiability: fraction of the norm of the weights without effect")
     assert lines[start + 1].split() == ["head", "0", "head", "1"]
-    share = seen.identifiability("encoder").share.mean(-1)
+    null_fraction = seen.identifiability("encoder").null_fraction.mean(-1)
     for layer, line in enumerate(lines[start + 2 : start + 4]):
-        assert line.split() == ["layer", str(layer), *(f"{float(value):.3f}" for value in share[layer])]
+        assert line.split() == ["layer", str(layer), *(f"{float(value):.3f}" for value in null_fraction[layer])]
     lines = render_text(seen.view_data("identifiability", kind="encoder", layer=-1, head=0), 80).splitlines()
-    assert f"without effect: {float(share[1, 0]):.3g} in layer 1, head 0" in " ".join(lines)
+    assert f"without effect: {float(null_fraction[1, 0]):.3g} in layer 1, head 0" in " ".join(lines)
 
 
 def test_a_form_is_shown_in_part() -> None:

@@ -39,7 +39,7 @@ def in_words(subject: LookTarget) -> LookTarget:
         places = [(0,), (1, 2), *((place,) for place in range(3, len(tokens)))]
         if len(tokens) < 3:
             places = [(place,) for place in range(len(tokens))]
-        return [Word("".join(tokens[place] for place in pieces), pieces) for pieces in places]
+        return [Word("".join(tokens[place] for place in token_indices), token_indices) for token_indices in places]
 
     sides = {name: replace(side, words=merged(side.tokens)) for name, side in subject.sides.items()}
     return replace(subject, sides=sides)
@@ -84,13 +84,13 @@ def test_fractions_are_between_0_and_1(seen: Inspection) -> None:
 def test_self_contribution_and_dominated_fraction_follow_from_contributions(seen: Inspection, words: bool) -> None:
     found = seen.view_data("attribution", words=words)
     for stack in seen.tokens:
-        share, own = (find(found, "attribution", stack, name).values for name in ("share", "own_share"))
-        n_layers, n_inputs, n_outputs = share.shape
+        contributions, own = (find(found, "attribution", stack, name).values for name in ("share", "own_share"))
+        n_layers, n_inputs, n_outputs = contributions.shape
         before = n_inputs - n_outputs
         strayed = torch.zeros(n_layers, dtype=torch.float64)
         for layer in range(n_layers):
             for output in range(n_outputs):
-                column = share[layer, :, output].tolist()
+                column = contributions[layer, :, output].tolist()
                 assert math.isclose(own[layer, output], column[before + output], rel_tol=1e-9)
                 strayed[layer] += any(other > column[before + output] for other in column) / n_outputs
         assert_close(find(found, "attribution", stack, "strayed").values, strayed)
@@ -105,8 +105,8 @@ def test_self_contribution_and_dominated_fraction_follow_from_contributions(seen
 
 def test_an_estimate_comes_with_its_error() -> None:
     found = Inspection(translator(5, 4)).view_data("attribution", estimate=4, kind="encoder")
-    share, error = (find(found, "attribution", "encoder", name).values for name in ("share", "error"))
-    relative = (error / share)[share > 0.01].mean()
+    contributions, error = (find(found, "attribution", "encoder", name).values for name in ("share", "error"))
+    relative = (error / contributions)[contributions > 0.01].mean()
     assert found.notes["attribution"][0] == (
         f"encoder: estimated from 4 directions per token; standard error about {relative:.1%}"
     )
@@ -142,24 +142,26 @@ def test_similarity_counts_metrics() -> None:
 def test_identifiability_in_words_counts_heads() -> None:
     keys = torch.tensor([[[3, 5], [3, 5]]])
     rank = torch.tensor([[[3, 4], [3, 5]]])
-    share = torch.tensor([[[0.0, 0.5], [0.0, 0.0]]])
-    assert describe_identifiability("cross", AttentionIdentifiability(keys, rank, keys - rank, share)) == (
+    null_fraction = torch.tensor([[[0.0, 0.5], [0.0, 0.0]]])
+    assert describe_identifiability("cross", AttentionIdentifiability(keys, rank, keys - rank, null_fraction)) == (
         "cross: 1 of 2 heads is not identifiable (5 keys, rank 4 to 5): "
         "on average 25% of the norm of its weights has no effect on its output"
     )
-    assert describe_identifiability("cross", AttentionIdentifiability(keys, keys, keys - keys, 0 * share)) == (
+    assert describe_identifiability("cross", AttentionIdentifiability(keys, keys, keys - keys, 0 * null_fraction)) == (
         "cross: all 2 heads are identifiable (5 keys, rank 5): raw and effective weights are equal"
     )
 
 
 def test_identifiability_in_words_of_one_head() -> None:
-    keys, share = torch.tensor([[[3, 5]]]), torch.tensor([[[0.0, 0.5]]])
-    assert describe_identifiability("cross", AttentionIdentifiability(keys, keys - 2, keys - keys + 2, share)) == (
+    keys, null_fraction = torch.tensor([[[3, 5]]]), torch.tensor([[[0.0, 0.5]]])
+    assert describe_identifiability(
+        "cross", AttentionIdentifiability(keys, keys - 2, keys - keys + 2, null_fraction)
+    ) == (
         "cross: the only head is not identifiable (5 keys, rank 3): "
         "on average 25% of the norm of its weights has no effect on its output"
     )
     one = torch.ones_like(keys)
-    assert describe_identifiability("cross", AttentionIdentifiability(one, one, one - one, 0 * share)) == (
+    assert describe_identifiability("cross", AttentionIdentifiability(one, one, one - one, 0 * null_fraction)) == (
         "cross: the only head is identifiable (1 key, rank 1): raw and effective weights are equal"
     )
 

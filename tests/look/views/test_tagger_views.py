@@ -70,10 +70,10 @@ def test_each_output_is_the_label_of_a_word_on_its_first_piece(tagger: Tagger, s
 
 
 def test_in_words_the_row_of_a_word_is_that_of_its_first_piece(seen: Inspection) -> None:
-    pieces, words = (seen.view_data("gradients", words=merged) for merged in (False, True))
-    assert words.sides["tagged"] == pieces.sides["tagged"]
+    subwords, words = (seen.view_data("gradients", words=merged) for merged in (False, True))
+    assert words.sides["tagged"] == subwords.sides["tagged"]
     of_words = [list(word.token_indices) for word in seen.look_target.sides["encoder"].words]
-    for by_piece, by_word in zip(pieces.arrays, words.arrays, strict=True):
+    for by_piece, by_word in zip(subwords.arrays, words.arrays, strict=True):
         if by_piece.name in VIEWS:
             assert_close(by_word.values, torch.stack([by_piece.values[places].sum(0) for places in of_words]))
         else:

@@ -61,9 +61,11 @@ def test_subwords_are_summed_as_inputs_and_averaged_as_outputs(
     )
     expected = np.zeros([len(group) for group in groups])
     for place in np.ndindex(expected.shape):
-        pieces = [group[index] for group, index in zip(groups, place, strict=True)]
-        means = np.prod([len(each) for each, axis in zip(pieces, axes, strict=True) if axis.name not in SUMMED_AXES])
-        numbers = np.array([float(values[index]) for index in product(*pieces)])
+        token_groups = [group[index] for group, index in zip(groups, place, strict=True)]
+        means = np.prod(
+            [len(each) for each, axis in zip(token_groups, axes, strict=True) if axis.name not in SUMMED_AXES]
+        )
+        numbers = np.array([float(values[index]) for index in product(*token_groups)])
         added = np.sqrt((numbers**2).sum()) if nature == "error" else numbers.sum()
         expected[place] = numbers.max() if nature == "count" else added / means
     assert_close(merged.arrays[0].values.double(), torch.tensor(expected))
@@ -74,7 +76,7 @@ def test_subwords_are_summed_as_inputs_and_averaged_as_outputs(
 def test_merged_rows_still_sum_to_1(sizes: Sizes) -> None:
     n_source, n_target = sum(sizes["encoder"]), sum(sizes["decoder"])
     attention = torch.rand(2, 3, n_target, n_source, dtype=torch.float64).softmax(-1)
-    share = torch.rand(2, n_source + n_target, n_target, dtype=torch.float64).softmax(1)
+    contributions = torch.rand(2, n_source + n_target, n_target, dtype=torch.float64).softmax(1)
     arrays = [
         ViewArray(
             "attention",
@@ -83,7 +85,9 @@ def test_merged_rows_still_sum_to_1(sizes: Sizes) -> None:
             (*AXES[:1], Axis("head"), Axis("query", ("decoder",)), Axis("key", ("encoder",))),
             attention,
         ),
-        ViewArray("attribution", "decoder", "share", (AXES[0], Axis("input", ("encoder", "decoder")), AXES[4]), share),
+        ViewArray(
+            "attribution", "decoder", "share", (AXES[0], Axis("input", ("encoder", "decoder")), AXES[4]), contributions
+        ),
     ]
     sides = {side: ["t"] * sum(counts) for side, counts in sizes.items()}
     words = {side: words_of(counts) for side, counts in sizes.items()}

@@ -154,8 +154,15 @@ def piecewise(
     directory: Path, specials: tuple[str, ...], template: Mapping[str, str], size: int, file: str = "tokenizer.json"
 ) -> None:
     """XLM-R's and Marian's."""
-    pieces = [*(f"▁{letter}" for letter in string.ascii_lowercase), *string.ascii_lowercase, "▁", "▁the", "▁cat", "at"]
-    known = [*specials, *pieces, *(f"<filler {i}>" for i in range(size - len(specials) - len(pieces)))]
+    vocabulary = [
+        *(f"▁{letter}" for letter in string.ascii_lowercase),
+        *string.ascii_lowercase,
+        "▁",
+        "▁the",
+        "▁cat",
+        "at",
+    ]
+    known = [*specials, *vocabulary, *(f"<filler {i}>" for i in range(size - len(specials) - len(vocabulary)))]
     scores = [(token, 0.0 if token in specials else -1.0 - i / size) for i, token in enumerate(known)]
     rust = Tokenizer(models.Unigram(scores, unk_id=specials.index("<unk>")))
     rust.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])

@@ -58,7 +58,9 @@ def main(project: Path) -> None:
     with suppress(ImportError):
         import_module("triton.language")
     room = project / "regard/nn/kernels"
-    rows = [line.split('"')[1::2] for line in (room / "dispatch.py").read_text().splitlines() if line.endswith('"),')]
+    rows = [
+        line.split('"')[1::2] for line in (room / "dispatch.py").read_text().splitlines() if line.startswith('    ("')
+    ]
     files = [row[1] for row in rows if len(row) == 3]
     for file in files:
         kept = {path: path.read_text(encoding="utf-8") for path in (room / "dispatch.py", room / f"{file}.py")}

@@ -37,10 +37,10 @@ CAPTION_TEMPLATES = {
 
 def build_caption(about: Mapping[str, object], width: float) -> list[str]:
     """Return the caption lines of a figure `width` inches wide."""
-    said = [
+    parts = [
         form.format(*map(about.get, facts)) for facts, form in CAPTION_TEMPLATES.items() if about.keys() >= set(facts)
     ]
-    return [line for text in said for line in _wrap_text(text, max(20, int(CAPTION_CHARACTERS_PER_INCH * width)))]
+    return [line for text in parts for line in _wrap_text(text, max(20, int(CAPTION_CHARACTERS_PER_INCH * width)))]
 
 
 def _wrap_text(text: str, n_characters: int) -> list[str]:

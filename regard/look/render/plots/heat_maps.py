@@ -131,8 +131,8 @@ def _draw_small_maps(subfigure: Any, view_data: ViewData, array: ViewArray) -> N
 
 def _draw_side_boundaries(axes: Any, view_data: ViewData, column_axis: Axis) -> None:
     """Draw a line between the sides of an axis."""
-    for place in np.cumsum([len(view_data.sides[side]) for side in column_axis.over])[:-1]:
-        axes.axvline(place - 0.5, color=GREY, linewidth=0.6)
+    for boundary in np.cumsum([len(view_data.sides[side]) for side in column_axis.over])[:-1]:
+        axes.axvline(boundary - 0.5, color=GREY, linewidth=0.6)
 
 
 def _colourbar_label(array: ViewArray, name: str) -> str:

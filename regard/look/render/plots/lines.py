@@ -55,10 +55,10 @@ def _draw_faithfulness(subfigure: Any, view_data: ViewData, array: ViewArray) ->
     """Draw a line per view over the number of removed inputs."""
     removed = [int(label) for label in array.axes[1].labels]
     axes = subfigure.add_subplot(xlabel="inputs removed", ylabel="drop of the log-probability")
-    for place, (method, values) in enumerate(zip(array.axes[0].labels, array.values.numpy(), strict=True)):
-        colour, marker = _line_style(method, place)
+    for index, (method, values) in enumerate(zip(array.axes[0].labels, array.values.numpy(), strict=True)):
+        colour, marker = _line_style(method, index)
         # Coinciding lines and markers stay visible: thin ones are drawn over thick ones.
-        style = {"marker": marker, "markersize": max(4.5, 9 - 2 * place), "linewidth": max(1.0, 2.8 - 0.4 * place)}
+        style = {"marker": marker, "markersize": max(4.5, 9 - 2 * index), "linewidth": max(1.0, 2.8 - 0.4 * index)}
         if method == "random":
             style = {"linestyle": "--", "linewidth": 1.5}
         axes.plot(removed, values, color=colour, label=method.replace("_", " "), **style)
@@ -111,7 +111,7 @@ def _draw_bars(subfigure: Any, view_data: ViewData, array: ViewArray) -> None:
 def _bar_colours(array: ViewArray, labels: Sequence[str]) -> list[str]:
     """Return the colours of bars: of methods those of their lines, else blue for positive and orange for negative."""
     if array.axes[0].name == "method":
-        return [_line_style(label, place)[0] for place, label in enumerate(labels)]
+        return [_line_style(label, index)[0] for index, label in enumerate(labels)]
     return [POSITIVE_COLOUR if value >= 0 else NEGATIVE_COLOUR for value in array.values.flatten().tolist()]
 
 

@@ -39,12 +39,12 @@ class ArrayPanel(NamedTuple):
 def panel_heading(array: ViewArray, width: float) -> str:
     """Return the wrapped heading of a panel, with the layer and head if they are selected."""
     one = [axis for axis in array.axes if axis.name in ("layer", "head") and len(axis.labels) == 1]
-    said, letters = (
+    text, letters = (
         ", ".join([array_title(array), *(f"{axis.name} {axis.labels[0]}" for axis in one)]),
         int(TITLE_CHARACTERS_PER_INCH * width),
     )
-    n_lines = len(textwrap.wrap(said, letters))
-    even = (textwrap.wrap(said, narrower) for narrower in range(max(1, len(said) // n_lines), letters + 1))
+    n_lines = len(textwrap.wrap(text, letters))
+    even = (textwrap.wrap(text, narrower) for narrower in range(max(1, len(text) // n_lines), letters + 1))
     return "\n".join(next(lines for lines in even if len(lines) == n_lines))
 
 
@@ -52,10 +52,10 @@ def describe_signs(array: ViewArray) -> str:
     """Return the meaning of the colours of signed values, one per line; empty for plain amounts."""
     above, below = SIGN_DESCRIPTIONS.get(array.name, ("above zero", "below"))
     explained = "score" if array.axes[-1].labels == ("score",) else "log-probability"
-    said = f"blue {above.format(explained)}"
+    text = f"blue {above.format(explained)}"
     if bool((array.values < 0).any()):
-        return f"{said},\norange {below}"
-    return said if array.name in SIGN_DESCRIPTIONS else ""
+        return f"{text},\norange {below}"
+    return text if array.name in SIGN_DESCRIPTIONS else ""
 
 
 def axis_labels(view_data: ViewData, axis: Axis, length: int = 0) -> list[str]:

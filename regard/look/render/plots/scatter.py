@@ -108,8 +108,8 @@ def _draw_large_scatter(subfigure: Any, view_data: ViewData, array: ViewArray) -
 
 def _fit_axes(axes: Any, points: PlanePoints, size: Offset) -> tuple[LabelLayout, PlanePoints]:
     """Set equal scales with a margin; return the label layout and the points in its coordinates."""
-    room, middle = _data_margin(points), (points.min(0) + points.max(0)) / 2
-    scale = float((np.array(size) / (np.ptp(points, 0) + 2 * room)).min())
+    margin, middle = _data_margin(points), (points.min(0) + points.max(0)) / 2
+    scale = float((np.array(size) / (np.ptp(points, 0) + 2 * margin)).min())
     low, high = middle - np.array(size) / (2 * scale), middle + np.array(size) / (2 * scale)
     axes.set(xticks=[], yticks=[], aspect="equal", anchor="NW", xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     seen = (points - low) * scale
@@ -149,13 +149,13 @@ def _draw_legend(axes: Any, groups: ViewArray) -> None:
     """Draw the legend of groups: number, size and a representative."""
     handles, entries = axes.get_legend_handles_labels()
     left_out = len(entries) - MAX_LEGEND_GROUPS
-    said = f"{groups.name} (size)" + (", and what is nearest to its centre" if groups.names else "")
-    said += f"\n{left_out:,} more are not listed" if left_out > 0 else ""
+    title = f"{groups.name} (size)" + (", and what is nearest to its centre" if groups.names else "")
+    title += f"\n{left_out:,} more are not listed" if left_out > 0 else ""
     style = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0, "frameon": False}
     legend = axes.legend(
         handles[:MAX_LEGEND_GROUPS],
         entries[:MAX_LEGEND_GROUPS],
-        title=said,
+        title=title,
         title_fontsize=7,
         alignment="left",
         **style,

@@ -79,15 +79,17 @@ def test_attribution_is_a_map_for_every_layer_and_curves(drawn: Callable[[ViewDa
     np.testing.assert_allclose(strayed.lines[0].get_ydata(), seen.dominated_fraction("decoder"))
 
 
-@pytest.mark.parametrize(("view", "name", "share"), [("attribution", "strayed", True), ("shared", "strayed", False)])
+@pytest.mark.parametrize(
+    ("view", "name", "is_fraction"), [("attribution", "strayed", True), ("shared", "strayed", False)]
+)
 def test_the_axis_of_a_fraction_ends_at_1(
-    view: str, name: str, share: bool, drawn: Callable[[ViewData], Any], monkeypatch: pytest.MonkeyPatch
+    view: str, name: str, is_fraction: bool, drawn: Callable[[ViewData], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ARRAY_DESCRIPTIONS, "attribution.strayed", "tokens of which another input has more")
     array = ViewArray(view, "encoder", name, (Axis("layer"),), torch.tensor([0.2, 0.4]))
     (axes,) = drawn(ViewData({}, [array])).axes
-    assert axes.get_ylabel() == ("share" if share else "")
-    assert (axes.get_ylim() == (-0.02, 1.02)) == share
+    assert axes.get_ylabel() == ("share" if is_fraction else "")
+    assert (axes.get_ylim() == (-0.02, 1.02)) == is_fraction
 
 
 def test_one_large_map_has_the_names_of_its_tokens(drawn: Callable[[ViewData], Any]) -> None:
