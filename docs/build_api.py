@@ -37,6 +37,7 @@ PAGE = Path(__file__).parent / "api.md"
 FUNCTIONS = (regard.load, regard.train, regard.compare_architectures)
 MODELS = (
     *(regard.Translator, regard.LanguageModel, regard.MaskedLanguageModel, regard.Classifier, regard.Tagger),
+    regard.WordVectors,
     *(regard.TextEncoder, EmbeddingModel, regard.Model),
 )
 RESULTS = (

@@ -143,9 +143,9 @@ class WordVectors:
     def _query(self, expression: str) -> tuple[Float[np.ndarray, " D"], list[int]]:
         """Return the unit vector of an expression, and the rows of its words."""
         first, *rest = SIGN_PATTERN.split(expression.strip())
-        words, signs = [first, *rest[1::2]], [1.0, *(1.0 if sign == "+" else -1.0 for sign in rest[::2])]
+        words, coefficients = [first, *rest[1::2]], [1.0, *(1.0 if sign == "+" else -1.0 for sign in rest[::2])]
         rows = [self._find(word) for word in words]
-        total = np.array(signs, dtype=np.float32) @ self._unit_vectors[rows]
+        total = np.array(coefficients, dtype=np.float32) @ self._unit_vectors[rows]
         return total / max(float(np.linalg.norm(total)), 1e-30), rows
 
     def _find(self, word: str) -> int:
