@@ -15,6 +15,7 @@ from typing import Any
 
 import regard
 from regard.api.embedding_model import EmbeddingModel, SearchHit
+from regard.api.word_vectors import WordHit
 from regard.compare.directory import ExperimentResult
 from regard.compare.experiment import Finding
 from regard.look.compute.text_analysis import TextAnalysis
@@ -27,6 +28,7 @@ from regard.look.inspection import Inspection
 from regard.predict.classification import Classification
 from regard.predict.embedding import NamedVectors
 from regard.predict.mask_filling import MaskPrediction
+from regard.predict.next_sentence import NextSentencePrediction
 from regard.predict.tagging import TaggedWord
 from regard.predict.text_generation import Continuation
 from regard.predict.translation import ForcedDecoding, Translation
@@ -41,7 +43,9 @@ MODELS = (
     *(regard.TextEncoder, EmbeddingModel, regard.Model),
 )
 RESULTS = (
-    *(Translation, ForcedDecoding, Continuation, MaskPrediction, Classification, TaggedWord, NamedVectors, SearchHit),
+    *(Translation, ForcedDecoding, Continuation, MaskPrediction, NextSentencePrediction, Classification, TaggedWord),
+    *(NamedVectors, SearchHit),
+    WordHit,
     *(Inspection, TextAnalysis, MatchEvidence, Clusters, WordSenses, TokenIdentifiability, IdentifiabilitySurvey),
     *(regard.TrainingRun, TrainingEvent, regard.Comparison, Finding, ExperimentResult),
 )

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import fields
 from importlib import import_module
-from keyword import iskeyword
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from shell import Shell
 
 pytest.importorskip("babel")
 
-from regard.cli import VERBS
+from regard.cli import VERBS, module_name
 from regard.data.corpus import DataConfig
 from regard.demo import cldr_corpus as cldr
 from regard.look.views.registry import VIEWS
@@ -66,7 +66,7 @@ ROYAL = "a king is a man and a queen is a woman in Paris, France, or Berlin, Ger
 def blocks(page: str) -> list[tuple[str, str]]:
     """Return the language and text of every fenced block of a page; for the help, the indented lines of each verb."""
     if page == "help":
-        helps = [import_module(f"regard.cli.{verb}{'_' * iskeyword(verb)}").__doc__ or "" for verb in VERBS]
+        helps = [import_module(f"regard.cli.{module_name(verb)}").__doc__ or "" for verb in VERBS]
         return [("sh", "\n".join(re.findall(r"^    (.*)$", text, re.MULTILINE))) for text in helps]
     return re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
@@ -138,6 +138,10 @@ def folder(tmp_path: Path) -> Path:
     for name, pairs in (("train", train), ("dev", test)):
         (tmp_path / f"{name}.conllu").write_text("\n".join(map(conllu, pairs)), encoding="utf-8")
         (tmp_path / f"{name}.conll").write_text("\n".join(map(conll, pairs)), encoding="utf-8")
+    followed = lines(f"{pair.source}\t{later.source}" for pair, later in pairwise(test))
+    (tmp_path / "pairs.tsv").write_text(followed, encoding="utf-8")
+    timed = "\n".join(lines(f"{word}\t{200 + 20 * len(word)}" for word in pair.source.split()) for pair in train)
+    (tmp_path / "reading-times.conll").write_text(timed, encoding="utf-8")
     (tmp_path / "more.jsonl").write_text(lines(json.dumps(pair._asdict()) for pair in train), encoding="utf-8")
     (tmp_path / "news.en.gz").write_bytes(gzip.compress((tmp_path / "news.en").read_bytes()))
     return tmp_path

@@ -128,7 +128,7 @@ class Model(ABC):
 
     def _count_frozen_parameters(self) -> dict[str, int]:
         """Return how many parameters were trained and frozen; nothing where all were trained."""
-        counts = count_parameters(self._network, self.config.train.freeze)
+        counts = count_parameters(self.network, self.config.train.freeze)
         return {"trained_parameters": counts.trained, "frozen_parameters": counts.frozen} if counts.frozen else {}
 
     def identify(

@@ -55,7 +55,7 @@ def find_frozen_names(model: nn.Module, freeze: Freeze) -> set[str]:
         raise ConfigError(
             'train.freeze = "encoder": this model has no encoder; accepted: embeddings, or a number of layers'
         )
-    prefixes = ALL_EMBEDDINGS if freeze == "embeddings" else ENCODER_MODULES
+    prefixes: tuple[str, ...] = ALL_EMBEDDINGS if freeze == "embeddings" else ENCODER_MODULES
     if isinstance(freeze, int):
         stack = "encoder" if "encoder" in modules else "decoder"
         check_freeze(freeze, len(list(modules[stack].children())))

@@ -51,7 +51,7 @@ class CachedEncoder(EncoderModel):
 
     states: Tensor
 
-    def __init__(self, model: EncoderModel, states: Float[Tensor, N * features]) -> None:
+    def __init__(self, model: EncoderModel, states: Float[Tensor, "N ..."]) -> None:
         super().__init__()
         self.config, self.heads, self.encoder = model.config, model.heads, nn.ModuleList()
         self.register_buffer("states", states, persistent=False)
@@ -137,7 +137,7 @@ def index_store(store: TokenStore) -> TokenStore:
     return TokenStore(store.path, {**store.columns, TEXT_COLUMN: Column(numbers, column.offsets)}, store.digest)
 
 
-def compute_store_features(prepared: PreparedRun, store: TokenStore, dtype: torch.dtype) -> Float[Tensor, N * features]:
+def compute_store_features(prepared: PreparedRun, store: TokenStore, dtype: torch.dtype) -> Float[Tensor, "N ..."]:
     """Return the features of every token of a store."""
     model, task, device = prepared.model, prepared.task, prepared.device
     assert isinstance(model, EncoderModel)
@@ -160,9 +160,7 @@ def compute_store_features(prepared: PreparedRun, store: TokenStore, dtype: torc
     return table
 
 
-def _compute_token_features(
-    model: EncoderModel, rows: SegmentedRows, *, mixes_layers: bool
-) -> Float[Tensor, N * features]:
+def _compute_token_features(model: EncoderModel, rows: SegmentedRows, *, mixes_layers: bool) -> Float[Tensor, "N ..."]:
     """Return the features of the tokens of all rows, one after another; on a CPU padding is not computed."""
     lengths: list[int] = []
     if rows.ids.device.type == "cpu":

@@ -28,6 +28,7 @@ HEADS_BY_SUFFIX = {
     BASE_MODEL_SUFFIX: ("pooler",),
     "ForPreTraining": ("masked", "pooler", "next"),
     "ForMaskedLM": ("masked",),
+    "ForNextSentencePrediction": ("pooler", "next"),
     "ForSequenceClassification": ("pooler", "label"),
     "ForTokenClassification": ("tags",),
 }

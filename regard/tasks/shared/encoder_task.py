@@ -42,7 +42,7 @@ INPUT_LENGTHS = range(16, 1 << 15)
 MIN_EXAMPLES_FOR_LABEL_WARNING = 20
 """Examples from which on labels that are hardly ever the same look like another column."""
 
-FROZEN_ENCODER_RATE = 1e-3
+FROZEN_ENCODER_RATE = 5e-3
 """The learning rate of heads on a frozen encoder."""
 
 REQUIRED_ROLES = ("pad", "cls", "sep")
