@@ -15,6 +15,7 @@ from typing import Any
 
 import regard
 from regard.api.embedding_model import EmbeddingModel, SearchHit
+from regard.api.word_vectors import WordHit
 from regard.compare.directory import ExperimentResult
 from regard.compare.experiment import Finding
 from regard.look.compute.text_analysis import TextAnalysis
@@ -39,12 +40,14 @@ PAGE = Path(__file__).parent / "api.md"
 FUNCTIONS = (regard.load, regard.train, regard.compare_architectures)
 MODELS = (
     *(regard.Translator, regard.LanguageModel, regard.MaskedLanguageModel, regard.Classifier, regard.Tagger),
+    regard.WordVectors,
     *(regard.QuestionAnswerer, regard.TextEncoder, EmbeddingModel, regard.Model),
 )
 RESULTS = (
     *(Translation, ForcedDecoding, Continuation, MaskPrediction, NextSentencePrediction, Classification, TaggedWord),
     *(Answer, AnswerCandidate),
     *(NamedVectors, SearchHit),
+    WordHit,
     *(Inspection, TextAnalysis, MatchEvidence, Clusters, WordSenses, TokenIdentifiability, IdentifiabilitySurvey),
     *(regard.TrainingRun, TrainingEvent, regard.Comparison, Finding, ExperimentResult),
 )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from regard.api.text_encoder import TextEncoder
     from regard.api.training_run import TrainingRun, train
     from regard.api.translator import Translator
+    from regard.api.word_vectors import WordVectors
     from regard.compare.comparison import Comparison, compare_architectures
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ __all__ = [
     "TextEncoder",
     "TrainingRun",
     "Translator",
+    "WordVectors",
     "__version__",
     "compare_architectures",
     "load",

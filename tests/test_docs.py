@@ -59,6 +59,10 @@ SENTENCE = "Mr President, I would like to thank the rapporteur for his excellent
 """The sentence that a page inspects; frequent in training, so that it has few subwords, as with a real vocabulary."""
 
 
+ROYAL = "a king is a man and a queen is a woman in Paris, France, or Berlin, Germany, in year"
+"""Words whose vectors the pages compare."""
+
+
 def blocks(page: str) -> list[tuple[str, str]]:
     """Return the language and text of every fenced block of a page; for the help, the indented lines of each verb."""
     if page == "help":
@@ -133,6 +137,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "tatoeba/train.en-fr.tsv").write_text(two_columns, encoding="utf-8")
     (tmp_path / "wikipedia_en").mkdir()
     plain = "\n\n".join("\n".join(pair.source for pair in train[start : start + 8]) for start in range(0, 400, 8))
+    plain += "".join(f"\n\n{ROYAL} {number}" for number in range(20))
     for name in ("books.txt", "wikipedia_en/train.txt"):
         (tmp_path / name).write_text(plain, encoding="utf-8")
     (tmp_path / "wikipedia_en/valid.txt").write_text("\n\n".join(plain.split("\n\n")[:6]), encoding="utf-8")

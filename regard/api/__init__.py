@@ -4,6 +4,7 @@
     best = model.translate("I am good")[0]          # .text .score .tokens .token_scores .alignment
     regard.load("runs/bert").fill("the [MASK] exceeded the speed limit")
     regard.load("runs/books").generate("Once upon a time", temperature=0.8)[0].text
+    regard.load("runs/vectors").nearest("king - man + woman")[0].word
     run = regard.train("recipe.toml", out="runs/x")
     for event in run: print(event.kind, event.step, event.values)
     regard.load(run.path)
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from regard.api.text_encoder import TextEncoder
     from regard.api.training_run import TrainingRun, train
     from regard.api.translator import Translator
+    from regard.api.word_vectors import WordVectors
 
 __all__ = [
     "Classifier",
@@ -40,6 +42,7 @@ __all__ = [
     "TextEncoder",
     "TrainingRun",
     "Translator",
+    "WordVectors",
     "load",
     "train",
 ]
@@ -55,6 +58,7 @@ _MODULES = {
     "TextEncoder": "text_encoder",
     "TrainingRun": "training_run",
     "Translator": "translator",
+    "WordVectors": "word_vectors",
     "load": "loading",
     "train": "training_run",
 }

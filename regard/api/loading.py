@@ -10,12 +10,16 @@ from regard.api.masked_language_model import MaskedLanguageModel
 from regard.api.question_answerer import QuestionAnswerer
 from regard.api.tagger import Tagger
 from regard.api.translator import Translator
+from regard.api.word_vectors import WordVectors
+from regard.data.word_vectors import read_word_vectors
 from regard.runs.device import select_device
 from regard.runs.model_loading import open_model
+from regard.tasks.vectors import WordVectorTask
 
-LoadedModel = Translator | LanguageModel | MaskedLanguageModel | Classifier | Tagger | QuestionAnswerer
+NetworkModel = Translator | LanguageModel | MaskedLanguageModel | Classifier | Tagger | QuestionAnswerer
+LoadedModel = NetworkModel | WordVectors
 
-MODEL_CLASSES: dict[str, type[LoadedModel]] = {
+MODEL_CLASSES: dict[str, type[NetworkModel]] = {
     "translate": Translator,
     "pretrain": MaskedLanguageModel,
     "classify": Classifier,
@@ -30,12 +34,13 @@ def load(path: str | Path, *, device: str = "auto") -> LoadedModel:
     """Load a trained model, ready for use.
 
     The class of the result follows from the task the model was trained for: `Translator`, `LanguageModel`,
-    `MaskedLanguageModel`, `Classifier`, `Tagger` or `QuestionAnswerer`. Where the kind is known beforehand,
-    `regard.Translator.load(path)` and its siblings give type checkers and editors the exact class, and refuse a model
-    of another kind.
+    `MaskedLanguageModel`, `Classifier`, `Tagger`, `QuestionAnswerer` or `WordVectors`. Where the kind is known
+    beforehand, `regard.Translator.load(path)` and its siblings give type checkers and editors the exact class, and
+    refuse a model of another kind.
 
     Args:
-        path: A run directory, as `regard train` writes it, or a Hugging Face model directory.
+        path: A run directory, as `regard train` writes it, a Hugging Face model directory, or a file of word vectors
+            in word2vec's or GloVe's format.
         device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
 
     Returns:
@@ -48,6 +53,10 @@ def load(path: str | Path, *, device: str = "auto") -> LoadedModel:
         >>> model = regard.load("runs/en-fr")
         >>> model.translate("I am good")[0].text
     """
+    if Path(path).is_file():
+        return WordVectors(Path(path), read_word_vectors(path))
     config, task, network = open_model(Path(path))
+    if isinstance(task, WordVectorTask):
+        return WordVectors(Path(path), task.word_vectors(network), config)
     assert config.task.name in MODEL_CLASSES, f"the task '{config.task.name}' needs a line in MODEL_CLASSES"
     return MODEL_CLASSES[config.task.name](Path(path), config, task, network, select_device(device))

@@ -74,7 +74,7 @@ class Model(ABC):
         """
         from regard.api.loading import load
 
-        model: Model = load(path, device=device)
+        model = load(path, device=device)
         if not isinstance(model, cls):
             class_name = type(model).__name__
             raise InputError(f"{path}: a {class_name}, not a {cls.__name__}; load it with regard.{class_name}.load")

@@ -29,14 +29,14 @@ VERBS = {
     "tag": "label the words of texts",
     "answer": "answer questions by a span of a text",
     "embed": "compute the vectors of texts, words or tokens",
-    "match": "compute the similarity of two texts, or search a file for similar texts",
+    "match": "compute the similarity of two texts, search a file for similar texts, find nearest words",
     "cluster": "cluster texts by meaning, and draw a map of them",
     "evaluate": "score a model on test data",
     "identify": "measure how many tokens can be identified from their hidden vectors, layer by layer",
     "look": "look inside a model: what it attended to, and whether to trust that",
     "compare": "test the claims made for the Transformer against recurrent networks on this machine",
     "info": "describe a model and its training",
-    "export": "write a model as a directory that other libraries load",
+    "export": "write a model as a directory or file that other libraries load",
     "import": "convert a Hugging Face model directory to a run directory",
 }
 

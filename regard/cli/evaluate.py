@@ -30,6 +30,7 @@ from regard.cli.options import (
     JsonOption,
     ModelArgument,
     SkipEmptyOption,
+    load_network,
     parse_columns,
     print_json,
     select_accepted,
@@ -53,9 +54,7 @@ def evaluate(
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    import regard
-
-    loaded = regard.load(model, device=device)
+    loaded = load_network(model, device, "be evaluated")
     options = {
         "columns": parse_columns(column, columns) or None,
         "skip_empty": skip_empty or None,

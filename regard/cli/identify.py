@@ -28,7 +28,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOption, drop_none, print_json, split_commas
+from regard.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    SeedOption,
+    drop_none,
+    load_network,
+    print_json,
+    split_commas,
+)
 from regard.progress import print_message
 
 if TYPE_CHECKING:
@@ -46,10 +55,8 @@ def identify(
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    import regard
-
     try:
-        result = regard.load(model, device=device).identify(
+        result = load_network(model, device, "identify tokens").identify(
             data, stack=stack, maps=split_commas(maps), seed=seed, out=out, **drop_none(sentences=sentences)
         )
     except KeyboardInterrupt:

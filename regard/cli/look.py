@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import BeamOption, DeviceOption, ModelArgument, drop_none, select_accepted
+from regard.cli.options import BeamOption, DeviceOption, ModelArgument, drop_none, load_network, select_accepted
 from regard.errors import InputError, did_you_mean
 from regard.progress import print_message
 
@@ -142,9 +142,7 @@ def _refuse_options(reason: str, options: Mapping[str, object]) -> None:
 
 def _inspect_text(model: str, text: str, device: str, options: dict[str, Any]) -> Inspection:
     """Load a model and run it on the text; an option that it does not take is refused."""
-    import regard
-
-    loaded = regard.load(model, device=device)
+    loaded = load_network(model, device, "be looked into")
     accepted = select_accepted(loaded.look, options, f"{model}: a model for {loaded.task.name}")
     inspection: Inspection = loaded.look(text, **accepted)
     return inspection
@@ -246,12 +244,11 @@ def _survey_corpus(
     model: str, corpus: list[str], view: str, out: str, device: str, *, kind: str | None, **options: int | None
 ) -> None:
     """Show a view over files: identifiability by length, attribution by layer, or effective attention."""
-    import regard
     from regard.look.corpus import survey
 
     if out:
         survey.check_survey_path(out)
-    loaded = regard.load(model, device=device)
+    loaded = load_network(model, device, "be looked into")
     surveys: dict[str, Callable[..., Any]] = {
         "identifiability": loaded.survey,
         "attribution": loaded.survey_attribution,

@@ -8,12 +8,18 @@ lines.
     regard match runs/bert "a man is asleep" --in news.en --top 5
 
 `regard look MODEL A --pair B --view match` shows why two texts match.
+
+With word vectors, trained by `regard train vectors` or in a file of word2vec's or GloVe's format, one word or one
+expression gives the nearest words, and two give their similarity (docs/vectors.md):
+
+    regard match runs/vectors king
+    regard match runs/vectors "king - man + woman" --top 5
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,36 +29,68 @@ from regard.cli.text_inputs import read_texts
 from regard.errors import InputError
 from regard.progress import progress_bar
 
+if TYPE_CHECKING:
+    from regard.api import TextEncoder, WordVectors
+
+DEFAULT_TOP = 10
+"""Lines or words printed at most."""
+
 
 def match(
     model: ModelArgument,
-    text: Annotated[str, typer.Argument(help="A text.")],
+    text: Annotated[str, typer.Argument(help="A text; with word vectors, a word or an expression.")],
     other: Annotated[str | None, typer.Argument(help="The text to compare it with.")] = None,
     search_file: Annotated[str, typer.Option("--in", metavar="FILE", help="Search this file, one text per line.")] = "",
-    top: Annotated[int | None, typer.Option(help="With --in: the number of lines to print. Default: 10.")] = None,
+    top: Annotated[int | None, typer.Option(help="The number of lines, or of words, to print. Default: 10.")] = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    from regard.api import TextEncoder
-
-    if (other is None) == (not search_file):
-        raise InputError("give two texts, or a text and a file with --in")
-    if top is not None and (top < 1 or not search_file):
-        raise InputError(f"--top {top}: expected at least 1, and a file with --in")
     if not text.strip() or (other is not None and not other.strip()):
         raise InputError("a text is empty; give at least one word")
-    if other is not None:
-        score = load_model(TextEncoder, model, device, "match").match(text, other)
-        print_json({"text": text, "other": other, "score": score}) if as_json else print(f"{score:.4f}")
+    if other is not None and search_file:
+        raise InputError("give two texts, or a text and a file with --in")
+    if top is not None and (top < 1 or other is not None):
+        raise InputError(f"--top {top}: expected at least 1, and a file with --in, or one word for word vectors")
+    if search_file:
+        _search_file(model, text, search_file, top or DEFAULT_TOP, device, as_json=as_json)
         return
-    batches, total = read_texts([], search_file)
+    if other is None:
+        _print_nearest_words(model, text, top or DEFAULT_TOP, device, as_json=as_json)
+        return
+    score = _load_matcher(model, device).match(text, other)
+    print_json({"text": text, "other": other, "score": score}) if as_json else print(f"{score:.4f}")
+
+
+def _load_matcher(model: str, device: str) -> TextEncoder | WordVectors:
+    """Load an encoder or word vectors; refuse others as `load_model` does."""
+    from regard.api import TextEncoder, WordVectors, load
+
+    loaded = load(model, device=device)
+    return loaded if isinstance(loaded, WordVectors | TextEncoder) else load_model(TextEncoder, model, device, "match")
+
+
+def _search_file(model: str, text: str, file: str, top: int, device: str, *, as_json: bool) -> None:
+    """Print the lines of a file that are most similar to a text."""
+    from regard.api import TextEncoder
+
+    batches, total = read_texts([], file)
     encoder = load_model(TextEncoder, model, device, "match")
-    numbered = _track_lines(number_lines(search_file, batches), total)
-    for hit in encoder.search(text, numbered, 10 if top is None else top):
+    for hit in encoder.search(text, _track_lines(number_lines(file, batches), total), top):
         if as_json:
             print_json({"score": hit.score, "line": hit.corpus_id, "text": hit.text})
         else:
             print(f"{hit.score:.4f}\t{hit.corpus_id}\t{hit.text}")
+
+
+def _print_nearest_words(model: str, query: str, top: int, device: str, *, as_json: bool) -> None:
+    """Print the words nearest to a word or an expression; a model of texts has none."""
+    from regard.api import WordVectors, load
+
+    vectors = load(model, device=device)
+    if not isinstance(vectors, WordVectors):
+        raise InputError("give two texts, or a text and a file with --in")
+    for hit in vectors.nearest(query, top):
+        print_json({"score": hit.score, "word": hit.word}) if as_json else print(f"{hit.score:.4f}\t{hit.word}")
 
 
 def _track_lines(batches: Iterable[NumberedLines], total: int | None) -> Iterator[NumberedLines]:

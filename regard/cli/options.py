@@ -13,6 +13,7 @@ from regard.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from regard.api import Model
+    from regard.api.loading import NetworkModel
 
     ModelT = TypeVar("ModelT", bound=Model)
 
@@ -47,6 +48,16 @@ def load_model(model_class: type[ModelT], path: str, device: str, verb: str) -> 
     if not isinstance(model, model_class):
         task = model.task
         raise InputError(f"{path}: a model for {task.name}, which cannot {verb}; use it with: regard {task.verb}")
+    return model
+
+
+def load_network(path: str, device: str, verb: str) -> NetworkModel:
+    """Load a model of any kind that has a network; refuse word vectors for a verb that needs one."""
+    from regard.api import WordVectors, load
+
+    model = load(path, device=device)
+    if isinstance(model, WordVectors):
+        raise InputError(f"{path}: word vectors, without a network: they cannot {verb}; use them with: regard match")
     return model
 
 

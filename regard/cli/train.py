@@ -17,6 +17,9 @@ and number of steps are chosen from the amount of data and the device, and writt
     regard train lm books.txt --out runs/books                                # a language model, of subwords
     regard train lm books.txt --characters --out runs/letters                 # or of characters
 
+    regard train vectors books.txt --out runs/vectors                         # word vectors: docs/vectors.md
+    regard train classify reviews.tsv:text,label --from runs/vectors --out runs/words
+
 For translation, tables (.tsv .csv .jsonl .parquet) stand alone and plain text files are given in pairs; classifiers are
 trained on tables (text, label or text, pair, label), taggers on CoNLL, CoNLL-U and JSONL, question answering on SQuAD's
 JSON, JSONL and Parquet (question, context, answers); all also as .gz .xz .zst.
@@ -55,7 +58,9 @@ def train(
     architecture: Annotated[
         str, typer.Option(help="transformer, or another family: rnn, and for classify, tag and qa also static.")
     ] = "",
-    start: Annotated[str, typer.Option("--from", metavar="MODEL", help="Start from this model: fine-tune it.")] = "",
+    start: Annotated[
+        str, typer.Option("--from", metavar="MODEL", help="Start from this model, or from word vectors.")
+    ] = "",
     source_lang: Annotated[str, typer.Option(help="The source language; recorded, not used.")] = "",
     target_lang: Annotated[str, typer.Option(help="The target language; recorded, not used.")] = "",
     skip_empty: SkipEmptyOption = False,

@@ -172,7 +172,8 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
         print_message(f"no learning curve: {error}")
     use, score = (f"{program_name()} {verb} {shlex.quote(str(path))}" for verb in (task.verb, "evaluate"))
     option = _device_option(device)
-    print_message(f"use it: {use} {task.verb_arguments}{option}        score it: {score} TEST{option}")
+    scoring = f"        score it: {score} TEST{option}" if task.has_evaluation else ""
+    print_message(f"use it: {use} {task.verb_arguments}{option}{scoring}")
     print(path, file=sys.stdout)
 
 

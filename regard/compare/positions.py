@@ -89,7 +89,7 @@ def _train_all_schemes(
         model = {**size.models[task], "positions": scheme}
         recipe = runs.build_recipe(task, split, model, tokenizer, train)
         trained = runs.train_model(scheme, recipe, folder, settings.device)
-        scores = api.load(trained.path, device=settings.device).evaluate(list(split.test), **search)  # type: ignore[arg-type]
+        scores = api.load(trained.path, device=settings.device).evaluate(list(split.test), **search)  # type: ignore[arg-type, union-attr]
         models.append({**trained.to_json(), "scores": scores})
     return {"origin": split.origin, "n_train": split.n_train, "n_test": split.n_test, "models": models}
 

@@ -24,9 +24,10 @@ from regard.models.recurrent.encoder import RecurrentEncoder, StaticEncoder
 from regard.models.recurrent.language_model import RecurrentLM
 from regard.models.recurrent.seq2seq import RecurrentSeq2Seq
 from regard.models.seq2seq import TransformerSeq2Seq
+from regard.models.skip_gram import SkipGramConfig, SkipGramModel
 
 DEFAULT_ARCHITECTURE = "transformer"
-"""The architecture of a recipe that names none."""
+"""The architecture of a recipe that names none, if the task has it; else the first of the task's."""
 
 
 class Architecture(NamedTuple):
@@ -60,10 +61,14 @@ CAUSAL_LMS: dict[str, Architecture] = {
 }
 """`CausalLM`s, built from the size of the vocabulary."""
 
+WORD_VECTOR_MODELS: dict[str, Architecture] = {"skip-gram": Architecture(SkipGramConfig, SkipGramModel)}
+"""Models of word vectors, built from the size of the vocabulary."""
+
 
 def architecture_of(architectures: Architectures, table: Mapping[str, Any], where: str) -> Architecture:
     """Return the architecture that a ``[model]`` table names; keys of another architecture are refused."""
-    name = table.get("architecture", DEFAULT_ARCHITECTURE)
+    default = DEFAULT_ARCHITECTURE if DEFAULT_ARCHITECTURE in architectures else next(iter(architectures))
+    name = table.get("architecture", default)
     if not isinstance(name, str) or name not in architectures:
         raise ConfigError(f"{where}: model.architecture = {name!r}; accepted here: {', '.join(architectures)}")
     known_keys = _field_names(architectures[name].Config)

@@ -10,15 +10,17 @@ from pathlib import Path
 
 from torch import nn
 
+from regard.data.word_vectors import write_word_vectors
 from regard.disk import convert_write_errors
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.models.weights import collect_weights, write_tensors
-from regard.runs.model_loading import open_hf_model, open_model
+from regard.runs.model_loading import open_hf_model, open_model, open_word_vectors
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import Task
+from regard.tasks.vectors import WordVectorTask
 
-EXPORT_FORMATS = ("hf",)
+EXPORT_FORMATS = ("hf", "word2vec")
 """Formats that a model can be exported to."""
 
 
@@ -40,11 +42,15 @@ def import_model(source: Path, out: Path) -> Path:
 
 
 def export_model(source: Path, out: Path, export_format: str) -> Path:
-    """Write a model as a directory of another library."""
+    """Write a model as a directory of another library, or word vectors as a file."""
     if export_format not in EXPORT_FORMATS:
         raise InputError(f"--to {export_format}: accepted: {', '.join(EXPORT_FORMATS)}")
+    if export_format == "word2vec":
+        return _export_word_vectors(source, out)
     _check_output_directory(out)
     run_config, task, model = open_model(source)
+    if isinstance(task, WordVectorTask):
+        raise InputError(f"{source}: word vectors; pass --to word2vec")
     task.prepare_for_export(model)
     task_table = run_config.tables()["task"]
     with convert_write_errors(out, fix="choose another --out"):
@@ -52,8 +58,21 @@ def export_model(source: Path, out: Path, export_format: str) -> Path:
     return out
 
 
+def _export_word_vectors(source: Path, out: Path) -> Path:
+    """Write word vectors as a file of word2vec's."""
+    if out.exists():
+        raise InputError(f"{out}: already exists; choose another --out")
+    table = open_word_vectors(source)
+    with convert_write_errors(out, fix="choose another --out"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_word_vectors(out, table)
+    return out
+
+
 def describe_export_problem(task: Task, model: nn.Module) -> str:
-    """Return in a few words why a model cannot be exported as a Hugging Face directory; "" if it can."""
+    """Return in a few words why a network cannot be exported as a Hugging Face directory; "" if it can."""
+    if isinstance(task, WordVectorTask):
+        return ""
     if not (hasattr(task, "tokenizers") and hasattr(model, "config")):  # a task or model defined elsewhere
         return "not as a Hugging Face model: no exporter for this task"
     try:

@@ -1,4 +1,4 @@
-"""Loading of a trained model from a run directory or a Hugging Face directory."""
+"""Loading of a trained model from a run directory or a Hugging Face directory, and of word vectors from a file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 from torch import nn
 
 from regard.data.corpus import MIN_ROW_WIDTH, DataConfig
-from regard.errors import CheckpointError
+from regard.data.word_vectors import WordVectorTable, read_word_vectors
+from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.runs.recipe import PLACEHOLDER_TRAIN_CONFIG, RunConfig
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import TASKS, Task
+from regard.tasks.vectors import WordVectorTask
 from regard.text.tokenizer_training import TokenizerConfig
 
 
@@ -20,6 +22,22 @@ def open_model(path: Path) -> tuple[RunConfig, Task, nn.Module]:
     """Return config, task and model of a run directory or a Hugging Face directory."""
     run = RunDirectory(path)
     return open_hf_model(path) if exchange.is_hf_directory(path) and not run.exists() else run.load()
+
+
+def open_word_vectors(path: Path) -> WordVectorTable:
+    """Return the word vectors of a run directory, or of a file in word2vec's or GloVe's format."""
+    if path.is_file():
+        return read_word_vectors(path)
+    run_config, task, model = open_model(path)
+    if not isinstance(task, WordVectorTask):
+        raise InputError(f"{path}: a model for {run_config.task.name}, not word vectors")
+    return task.word_vectors(model)
+
+
+def has_word_vectors(path: Path) -> bool:
+    """Return True for a file, or for a run directory of word vectors."""
+    run = RunDirectory(path)
+    return path.is_file() or (run.exists() and run.read_config().task.name == WordVectorTask.name)
 
 
 def open_hf_model(path: Path) -> tuple[RunConfig, Task, nn.Module]:

@@ -7,6 +7,7 @@ from regard.tasks.qa import QuestionAnsweringTask
 from regard.tasks.tag import TaggingTask
 from regard.tasks.task import Task
 from regard.tasks.translate import TranslationTask
+from regard.tasks.vectors import WordVectorTask
 
 TASKS: dict[str, type[Task]] = {
     "translate": TranslationTask,
@@ -15,6 +16,7 @@ TASKS: dict[str, type[Task]] = {
     "tag": TaggingTask,
     "qa": QuestionAnsweringTask,
     "lm": LanguageModelTask,
+    "vectors": WordVectorTask,
 }
 
 __all__ = ["TASKS", "Task"]

@@ -6,6 +6,7 @@ A new task implements, and nothing else:
     RecipeSchema        runs/, training/prepare.py   name, Config, architectures (defaults, check_recipe)
     VocabularyOwner     training/prepare.py, runs/   make_reader, from_corpus, load, save, vocabulary_size
     ExampleBatcher      training/prepare.py, loop    fingerprint, store_columns, encode, example_lengths, make_batch
+                                                     (collect_training_statistics)
     TrainingObjective   training/loop.py, plan.py    build_model, compute_loss
     ValidationMetrics   training/validation.py       validation_metric, compute_validation_metrics (max_scored_examples)
     InferenceModel      api/, runs/import_export.py  verb, tokenizers (labels, from_hf_checkpoint, prepare_for_export)
@@ -178,6 +179,10 @@ class ExampleBatcher(ABC):
         """Warn about anomalies of the whole store; `encode` sees one chunk at a time."""
         return
 
+    def collect_training_statistics(self, store: TokenStore) -> None:
+        """Collect from the store of training examples what batches depend on, such as the frequency of words."""
+        return
+
     @abstractmethod
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """Return the number of positions each example takes on each side of a packed row."""
@@ -235,12 +240,14 @@ class ValidationMetrics(ABC):
 class InferenceModel:
     """The part of a task that outlives training: the command for its models, and their exchange with other libraries.
 
-    `verb` is the command that uses the model, and `verb_arguments` the form of its input after the model.
+    `verb` is the command that uses the model, and `verb_arguments` the form of its input after the model; with
+    `has_evaluation`, `regard evaluate` scores it on test data.
     """
 
     name: ClassVar[str]
     verb: str
     verb_arguments: ClassVar[str] = '"..."'
+    has_evaluation: ClassVar[bool] = True
     tokenizers: TokenizerPair
     labels: Labels = Labels()
 

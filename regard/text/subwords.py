@@ -4,6 +4,7 @@
     WordPiece   a word, or ``##`` and its continuation (BERT)
     Metaspace   ``▁`` for a space (XLM-R, Marian)
     Characters  each character by itself
+    WholeWords  each word by itself
 
 The tokenizer chooses the class; nothing here knows ids or special tokens.
 """
@@ -106,11 +107,26 @@ class Characters:
         return _make_visible(text.strip() or text)
 
 
+class WholeWords:
+    """Each token is a word."""
+
+    def display(self, subword: str) -> str:
+        return _make_visible(subword)
+
+    def starts_new_word(self, previous: str, subword: str) -> bool:
+        return True
+
+    def join_word(self, subwords: Sequence[str]) -> str:
+        return _make_visible("".join(subwords))
+
+
 def detect_subword_format(tokenizer_json: dict[str, Any]) -> SubwordFormat:
     """Return the subword format of a tokenizer from its tokenizer.json."""
     model, decoder = tokenizer_json["model"], tokenizer_json.get("decoder") or {}
     if model.get("type") == "WordPiece":
         return WordPiece(model.get("continuing_subword_prefix") or "##")
+    if model.get("type") == "WordLevel":
+        return WholeWords()
     if decoder.get("type") == "Fuse":
         return Characters()
     decoders = decoder.get("decoders", [decoder])

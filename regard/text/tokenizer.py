@@ -32,6 +32,9 @@ ENCODER_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Special tokens of encoders trained here."""
 UNKNOWN_TOKEN = ENCODER_SPECIAL_TOKENS[1]
 
+WORD_VECTOR_SPECIAL_TOKENS = (UNKNOWN_TOKEN,)
+"""Special tokens of word vectors trained here."""
+
 LM_SPECIAL_TOKENS = ("<|endoftext|>",)
 """Special tokens of language models trained here: a document separator."""
 
@@ -158,6 +161,12 @@ class Tokenizer:
                 words.append(Word(self._join_word(ids[start:end]), tuple(range(start, end))))
                 start = end
         return words
+
+    def word_of_token(self, token_id: int) -> str | None:
+        """Return the word that a token alone spells; None if it continues a word, or is special."""
+        if token_id in self._special_ids or not self._subword_format.starts_new_word("x", self._tokens[token_id]):
+            return None
+        return self._join_word([token_id])
 
     def _starts_new_word(self, previous_id: int, token_id: int) -> bool:
         """Return True if a new word starts between two tokens."""

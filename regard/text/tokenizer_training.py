@@ -1,4 +1,4 @@
-"""Tokenizer training: byte-level BPE and Unigram, BERT's WordPiece, and characters.
+"""Tokenizer training: byte-level BPE and Unigram, BERT's WordPiece, whole words (word_tokenizer.py), and characters.
 
 Byte-level tokenizers encode every string without loss: a space is prepended to a text (not for language models, which
 continue other text), the text is pre-tokenized into words, digits and punctuation, and encoded from its UTF-8 bytes.
@@ -29,6 +29,7 @@ from regard.text.tokenizer import (
     Tokenizer,
     refuse_surrogates,
 )
+from regard.text.word_tokenizer import train_word_backend
 
 MIN_FREQUENCY = 2
 """A subword that occurs once teaches a model nothing."""
@@ -52,14 +53,14 @@ PRE_TOKENIZER_PATTERN = (
 class TokenizerConfig:
     """The recipe's [tokenizer] table; a "ready" tokenizer was trained elsewhere."""
 
-    kind: Literal["bpe", "unigram", "wordpiece", "characters", "ready"] = "bpe"
+    kind: Literal["bpe", "unigram", "wordpiece", "words", "characters", "ready"] = "bpe"
     vocabulary: int
     joint: bool = True
     lowercase: bool = False
 
     def __post_init__(self) -> None:
-        if self.lowercase and self.kind != "wordpiece":
-            raise ConfigError('tokenizer.lowercase: only kind = "wordpiece" may drop case; leave it out')
+        if self.lowercase and self.kind not in ("wordpiece", "words"):
+            raise ConfigError('tokenizer.lowercase: only kinds "wordpiece" and "words" may drop case; leave it out')
 
     def check_vocabulary_size(self, special_tokens: Sequence[str]) -> None:
         """Raise an error if the vocabulary is smaller than bytes and special tokens."""
@@ -77,10 +78,14 @@ def min_vocabulary_size(special_tokens: Sequence[str] = SEQ2SEQ_SPECIAL_TOKENS) 
     return N_BYTES + len(special_tokens)
 
 
-def choose_vocabulary_size(n_words: int) -> int:
-    """Return a vocabulary size for a text of so many words: 10 sqrt(words), from 512 to 32,000, in steps of 64."""
+def choose_vocabulary_size(n_words: int, kind: str = "bpe") -> int:
+    """Return a vocabulary size for a text of so many words: 10 sqrt(words), from 512 to 32,000, in steps of 64.
+
+    Of whole words there are twice as many, up to 100,000.
+    """
     step = 64
-    return min(max(round(10 * math.sqrt(n_words) / step) * step, 512), 32_000)
+    factor, most = (20, 100_000) if kind == "words" else (10, 32_000)
+    return min(max(round(factor * math.sqrt(n_words) / step) * step, 512), most)
 
 
 def train_tokenizer(
@@ -96,13 +101,15 @@ def train_tokenizer(
     `add_prefix_space`, byte-level ones prepend a space to each text, so that its first word is encoded like any other.
     """
     if config.kind == "ready":
-        accepted = "bpe, unigram, wordpiece, characters"
+        accepted = "bpe, unigram, wordpiece, words, characters"
         raise ConfigError(f'tokenizer.kind = "ready" is for models from elsewhere; accepted: {accepted}')
     config.check_vocabulary_size(special_tokens)
     if config.kind == "characters":
         return _build_character_tokenizer(texts, special_tokens)
     if config.kind == "wordpiece":
         return _train_wordpiece(texts, config, special_tokens)
+    if config.kind == "words":
+        return _train_words(texts, config, special_tokens)
     rust = _build_byte_level_backend(config, add_prefix_space=add_prefix_space)
     _train_backend(rust, texts, _build_trainer(config, list(special_tokens)), config)
     if config.kind == "unigram":
@@ -119,6 +126,12 @@ def _train_backend(backend: Any, texts: Iterable[str], trainer: Any, config: Tok
         except UnicodeEncodeError as error:
             refuse_surrogates([error.object])
             raise
+
+
+def _train_words(texts: Iterable[str], config: TokenizerConfig, special_tokens: Sequence[str]) -> Tokenizer:
+    with progress.progress_bar(f"counting words for a vocabulary of {config.vocabulary:,}") as bar:
+        tracked = _track_texts(texts, bar)
+        return Tokenizer(train_word_backend(tracked, config.vocabulary, special_tokens, lowercase=config.lowercase))
 
 
 def _train_wordpiece(texts: Iterable[str], config: TokenizerConfig, special_tokens: Sequence[str]) -> Tokenizer:

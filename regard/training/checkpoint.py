@@ -1,6 +1,6 @@
 """Checkpoints: all that is needed to resume after any interruption, and to average the last weights.
 
-    train.safetensors   weights, Adam's moments and, in the header, the `TrainingProgress`: one file, so consistent
+    train.safetensors   weights, optimiser state and, in the header, the `TrainingProgress`: one file, so consistent
     train.json          the same `TrainingProgress` as plain JSON, for people and for `regard info`
     snapshots/          the weights at the last validations, for averaging
 
@@ -28,7 +28,10 @@ from regard.errors import CheckpointError
 from regard.models.weights import collect_weights, load_weights, read_metadata, read_model_tensors, write_tensors
 from regard.runs.run_directory import RunDirectory
 
-ADAM_MOMENTS = ("exp_avg", "exp_avg_sq")
+ADAM_STATE = ("exp_avg", "exp_avg_sq", "step")
+"""What Adam keeps of a weight."""
+ADAGRAD_SUM = "sum_of_squares"
+"""What row-wise Adagrad keeps of a table."""
 
 
 @dataclass
@@ -75,7 +78,7 @@ class CheckpointManager:
         header = {"progress": json.dumps(progress.to_dict())}
         write_tensors(
             self.checkpoint_path,
-            {**_add_prefix("model", collect_weights(model)), **_adam_state(model, optimiser)},
+            {**_add_prefix("model", collect_weights(model)), **_optimiser_state(model, optimiser)},
             header,
         )
         write_json(self.run.progress_path, progress.to_dict())
@@ -143,11 +146,11 @@ def _add_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
-def _adam_state(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return Adam's moments and step counts by the name of the weight."""
+def _optimiser_state(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the state of the optimiser by its name and that of the weight."""
     state = {}
     for name, weight in model.named_parameters():
-        for key in (*ADAM_MOMENTS, "step"):
+        for key in (*ADAM_STATE, ADAGRAD_SUM):
             if key in optimiser.state.get(weight, {}):
                 state[f"{key}.{name}"] = optimiser.state[weight][key].detach().cpu().contiguous()
     return state
@@ -157,6 +160,13 @@ def _load_state(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dic
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(tensors[f"model.{name}"])
-            if f"step.{name}" in tensors and weight.requires_grad:  # a resumed run may freeze more than before
-                state = {key: tensors[f"{key}.{name}"].to(weight.device) for key in ADAM_MOMENTS}
-                optimiser.state[weight] = {"step": tensors[f"step.{name}"].to(weight.device), **state}
+            keys = _state_keys(name, tensors)
+            if keys and weight.requires_grad:  # a resumed run may freeze more than before
+                optimiser.state[weight] = {key: tensors[f"{key}.{name}"].to(weight.device) for key in keys}
+
+
+def _state_keys(name: str, tensors: dict[str, Tensor]) -> tuple[str, ...]:
+    """Return what a checkpoint keeps of a weight's optimiser: Adam's state, the sum of row-wise Adagrad, or nothing."""
+    if f"{ADAGRAD_SUM}.{name}" in tensors:
+        return (ADAGRAD_SUM,)
+    return ADAM_STATE if f"step.{name}" in tensors else ()

@@ -32,7 +32,7 @@ from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
 from regard.training.feature_cache import cache_features, plan_cache
 from regard.training.guards import convert_out_of_memory_errors, stop_on_signals
-from regard.training.optimiser import build_adamw, set_learning_rate
+from regard.training.optimiser import build_optimiser, set_learning_rate
 from regard.training.prepare import PreparedRun
 from regard.training.schedule import SCHEDULES
 from regard.training.step import TrainingStep, read_step_results
@@ -74,7 +74,7 @@ class Trainer:
         self.config = prepared.config.train
         self.model = prepared.model
         self.checkpoints = CheckpointManager(prepared.directory)
-        self.optimiser = build_adamw(self.model, self.config.weight_decay, self.config.layer_decay)
+        self.optimiser = build_optimiser(self.model, self.config.weight_decay, self.config.layer_decay)
         self.progress = self.checkpoints.restore(self.model, self.optimiser)
         self.progress.data = {store.path.name: store.digest for store in (prepared.train_store, prepared.valid_store)}
         self.checkpoints.truncate_log(self.progress)

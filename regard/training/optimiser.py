@@ -1,4 +1,7 @@
-"""The optimiser: fused AdamW with layer-wise learning-rate decay. The learning rate of a step is schedule.py's."""
+"""The optimiser: fused AdamW with layer-wise learning-rate decay, or row-wise Adagrad for sparse gradients.
+
+The learning rate of a step is schedule.py's.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,15 @@ from itertools import groupby
 
 import torch
 from torch import nn
+
+from regard.training.rowwise_adagrad import RowwiseAdagrad
+
+
+def build_optimiser(model: nn.Module, weight_decay: float, layer_decay: float = 1.0) -> torch.optim.Optimizer:
+    """Return row-wise Adagrad for a model of word vectors, whose gradients are sparse; AdamW for all others."""
+    if any(isinstance(module, nn.Embedding) and module.sparse for module in model.modules()):
+        return RowwiseAdagrad(model.parameters())
+    return build_adamw(model, weight_decay, layer_decay)
 
 
 def build_adamw(model: nn.Module, weight_decay: float, layer_decay: float = 1.0) -> torch.optim.AdamW:

@@ -39,6 +39,7 @@ from regard.text.tokenizer_training import TokenizerConfig, choose_vocabulary_si
 from regard.training.batch_order import build_order, max_positions
 from regard.training.checkpoint import CheckpointManager
 from regard.training.pretrained import PretrainedModel, load_pretrained
+from regard.training.pretrained_vectors import PretrainedVectors, load_pretrained_vectors
 from regard.training.recipe_completion import (
     PartialRecipe,
     build_provisional_config,
@@ -136,7 +137,8 @@ def _start_run(tables: config.Tables, run: RunDirectory, device: torch.device, w
     if run_config.train.freeze != "none" and not run_config.model.start:
         warn("train.freeze without --from: the frozen part keeps its random weights")
     chosen = collect_chosen_settings(recipe, complete_tables)
-    prepared = _build_run(run, run_config, limited, (train, valid), device, recipe.pretrained, chosen_settings=chosen)
+    start = recipe.pretrained or recipe.vectors
+    prepared = _build_run(run, run_config, limited, (train, valid), device, start, chosen_settings=chosen)
     run.write_config(run_config)
     return prepared
 
@@ -150,25 +152,30 @@ def _resume_run(tables: config.Tables, run: RunDirectory, device: torch.device, 
     task = task_class.load(run_config.task, run_config.tokenizer, run.path).with_max_length(max_positions(run_config))
     stores = open_stores(run, corpus, task, progress)
     untrained = run_config.model.start and not CheckpointManager(run).checkpoint_path.exists()
-    pretrained = load_pretrained(run_config.tables()["model"], task_class) if untrained else None
-    prepared = _build_run(run, run_config, task, stores, device, pretrained, changed_settings=changes)
+    start = _load_start(run_config, task_class) if untrained else None
+    prepared = _build_run(run, run_config, task, stores, device, start, changed_settings=changes)
     if changes:
         print_message(describe_changes(changes, progress.step))
     return prepared
 
 
+def _load_start(run_config: RunConfig, task_class: type[Task]) -> PretrainedModel | PretrainedVectors:
+    """Return the word vectors or the model that a run starts from."""
+    table = run_config.tables()["model"]
+    return load_pretrained_vectors(table["start"]) or load_pretrained(table, task_class)
+
+
 def _build_task(recipe: PartialRecipe, provisional: RunConfig, corpus: Corpus, run: RunDirectory) -> Task:
     """Return the task with its tokenizer, which is saved into the directory."""
     table = recipe.tables["tokenizer"]
-    tokenizer_table = {
-        "kind": recipe.task_class.default_tokenizer_kind,
-        "vocabulary": choose_vocabulary_size(corpus.statistics.n_words),
-        **table,
-    }
+    kind = table.get("kind", recipe.task_class.default_tokenizer_kind)
+    tokenizer_table = {"kind": kind, "vocabulary": choose_vocabulary_size(corpus.statistics.n_words, kind), **table}
     run.path.mkdir(parents=True, exist_ok=True)
     tokenizer = recipe.pretrained.tokenizer if recipe.pretrained else None
     tokenizer_config = config.build(TokenizerConfig, tokenizer_table)
     task = recipe.task_class.from_corpus(provisional.task, tokenizer_config, corpus, tokenizer)
+    if recipe.vectors is not None:
+        task = recipe.vectors.extend_vocabulary(task, table)
     if "vocabulary" in table:
         _check_vocabulary(table["vocabulary"], task.vocabulary_size)
     task.save(run.path)
@@ -191,7 +198,7 @@ def _build_run(
     task: Task,
     stores: tuple[TokenStore, TokenStore],
     device: torch.device,
-    pretrained: PretrainedModel | None,
+    start: PretrainedModel | PretrainedVectors | None,
     *,
     chosen_settings: dict[str, Any] | None = None,
     changed_settings: list[ChangedSetting] | None = None,
@@ -199,10 +206,13 @@ def _build_run(
     """Build the model and the order of batches."""
     model = task.build_model(run_config.model)
     initialise_weights(model, torch.Generator().manual_seed(run_config.train.seed), run_config.model.init_std)
-    if pretrained is not None:
-        pretrained.load_weights_into(model)
+    if isinstance(start, PretrainedModel):
+        start.load_weights_into(model)
+    elif isinstance(start, PretrainedVectors):
+        start.load_into(model, task, stores[0])
     freeze_weights(model, run_config.train.freeze)
     train_store, valid_store = stores
+    task.collect_training_statistics(train_store)
     train_order = build_order(task, train_store, run_config, seed=run_config.train.seed)
     valid_order = build_order(task, valid_store, run_config, seed=0, shuffle=False)
     return PreparedRun(

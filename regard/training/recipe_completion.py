@@ -27,6 +27,7 @@ from regard.tasks.task import TrainingScale
 from regard.text.tokenizer_training import choose_vocabulary_size
 from regard.training import defaults
 from regard.training.pretrained import PretrainedModel, load_pretrained
+from regard.training.pretrained_vectors import PretrainedVectors, load_pretrained_vectors
 
 LENGTH_LIMIT_KEYS = (("data", "max_length"), ("model", "n_positions"))
 """Keys that limit the positions of an example."""
@@ -46,6 +47,7 @@ class PartialRecipe:
     tables: config.Tables
     pretrained: PretrainedModel | None
     where: str
+    vectors: PretrainedVectors | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -62,8 +64,11 @@ def parse_recipe(tables: config.Tables, device: torch.device, where: str) -> Par
     """Check the tables and add all values that do not depend on the text."""
     task_class = get_task_class(tables, where)
     start = tables.get("model", {}).get("start")
-    pretrained = load_pretrained(tables["model"], task_class) if start and isinstance(start, str) else None
+    vectors = load_pretrained_vectors(start)
+    is_model = start and isinstance(start, str) and vectors is None
+    pretrained = load_pretrained(tables["model"], task_class) if is_model else None
     tables = tables if pretrained is None else pretrained.set_architecture(tables)
+    tables = tables if vectors is None else vectors.complete_recipe(tables, task_class, where)
     schema = recipe_schema(task_class, tables, where)
     empty: config.Tables = {name: {} for name in schema}
     user_tables = empty | config.check(tables, schema, where)
@@ -71,7 +76,7 @@ def parse_recipe(tables: config.Tables, device: torch.device, where: str) -> Par
     full = user_tables if pretrained is None else pretrained.complete_recipe(user_tables, where)
     task_defaults = {**task_class.default_task_config(device, full["model"]), **_architecture_defaults(schema, "task")}
     full = {**full, "task": {**task_defaults, **full["task"]}}
-    return PartialRecipe(task_class, schema, user_tables, full, pretrained, where)
+    return PartialRecipe(task_class, schema, user_tables, full, pretrained, where, vectors)
 
 
 def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> RunConfig:

@@ -105,13 +105,20 @@ class TrainingStep:
 
     def _apply_gradients(self, total: Tensor) -> tuple[Tensor, Tensor]:
         """Clip and apply the gradients if all is finite; return their norm, and 1 if the step is skipped."""
-        norm = nn.utils.get_total_norm([weight.grad for weight in self.weights if weight.grad is not None])
+        norm = nn.utils.get_total_norm(
+            [_gradient_values(weight.grad) for weight in self.weights if weight.grad is not None]
+        )
         skipped = (~(norm.isfinite() & total.isfinite())).float()
         # The fused optimiser divides by grad_scale and skips the step where found_inf is 1, as with GradScaler.
         self.optimiser.grad_scale = (norm / self.clip).clamp(min=1.0).nan_to_num(1.0, 1.0)  # type: ignore[attr-defined]
         self.optimiser.found_inf = skipped  # type: ignore[attr-defined]
         self.optimiser.step()
         return norm, skipped
+
+
+def _gradient_values(gradient: Tensor) -> Tensor:
+    """Return the numbers of a gradient; of a sparse one, those of each occurrence of a row."""
+    return gradient._values() if gradient.is_sparse else gradient
 
 
 def _cast_weights(objective: Objective, dtype: torch.dtype) -> Callable[[Any], Loss]:

@@ -33,7 +33,7 @@ class Shell:
         added = [
             f'set -- "$@" {" ".join(f"--set {shlex.quote(each)}" for each in part)}' for part in (small, shape, pair)
         ]
-        as_it_is = '*" --from "*|*" static "*|*" --characters "*'
+        as_it_is = '*" --from "*|*" static "*|*" vectors "*|*" --characters "*'
         alone = '*" pretrain "*|*" classify "*|*" tag "*|*" lm "*|*bert*'
         train = f'{added[0]}; case " $* " in {as_it_is}) ;; {alone}) {added[1]};; *) {added[1]}; {added[2]};; esac'
         self._command(place / "python", f'exec {here} "$0" "$@"')

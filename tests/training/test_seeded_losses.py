@@ -67,7 +67,7 @@ def write_data(folder: Path, task: str, *, score: bool) -> list[str]:
         reversed_lines = [" ".join(reversed(line.split())) for line in lines]
         (folder / "train.fr").write_text("\n".join(reversed_lines) + "\n", encoding="utf-8")
         return [str(folder / "train.en"), str(folder / "train.fr")]
-    if task in ("lm", "pretrain"):
+    if task in ("lm", "pretrain", "vectors"):
         documents = ["\n".join(lines[start : start + 4]) for start in range(0, 120, 4)]
         (folder / "train.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
         return [str(folder / "train.txt")]
