@@ -27,6 +27,7 @@ from regard.look.inspection import Inspection
 from regard.predict.classification import Classification
 from regard.predict.embedding import NamedVectors
 from regard.predict.mask_filling import MaskPrediction
+from regard.predict.next_sentence import NextSentencePrediction
 from regard.predict.tagging import TaggedWord
 from regard.predict.text_generation import Continuation
 from regard.predict.translation import ForcedDecoding, Translation
@@ -40,7 +41,8 @@ MODELS = (
     *(regard.TextEncoder, EmbeddingModel, regard.Model),
 )
 RESULTS = (
-    *(Translation, ForcedDecoding, Continuation, MaskPrediction, Classification, TaggedWord, NamedVectors, SearchHit),
+    *(Translation, ForcedDecoding, Continuation, MaskPrediction, NextSentencePrediction, Classification, TaggedWord),
+    *(NamedVectors, SearchHit),
     *(Inspection, TextAnalysis, MatchEvidence, Clusters, WordSenses, TokenIdentifiability, IdentifiabilitySurvey),
     *(regard.TrainingRun, TrainingEvent, regard.Comparison, Finding, ExperimentResult),
 )

@@ -121,6 +121,8 @@ def _convert(value: Any, expected: Any, where: str) -> Any:
 def _type_name(expected: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list"}
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
+    if origin is typing.Literal:
+        return f"one of {', '.join(map(str, arguments))}"
     if origin is tuple:
         return f"a list of {names.get(arguments[0], 'values')} each"
     if origin in (typing.Union, types.UnionType):

@@ -84,6 +84,17 @@ def matthews(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     return _fraction(covariance, math.sqrt(math.prod(variances)))
 
 
+def regression_metrics(gold: Scores, predicted: Scores) -> dict[str, float]:
+    """Return Pearson's and Spearman's correlations and the mean squared error of scores."""
+    return {"pearson": pearson(gold, predicted), "spearman": spearman(gold, predicted), "mse": mse(gold, predicted)}
+
+
+def mse(gold: Scores, predicted: Scores) -> float:
+    """Return the mean squared error; nan without scores."""
+    differences = np.asarray(gold, dtype=np.float64) - np.asarray(predicted, dtype=np.float64)
+    return float(np.mean(differences**2)) if len(differences) else math.nan
+
+
 def pearson(gold: Scores, predicted: Scores) -> float:
     """Return the linear correlation of the scores; nan if one side is constant or not finite."""
     return _correlation(np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64))

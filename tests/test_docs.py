@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Iterable
 from importlib import import_module
-from keyword import iskeyword
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from shell import Shell
 
 pytest.importorskip("babel")
 
-from regard.cli import VERBS
+from regard.cli import VERBS, module_name
 from regard.demo import cldr_corpus as cldr
 
 ROOT = Path(__file__).parent.parent
@@ -55,7 +55,7 @@ SENTENCE = "Mr President, I would like to thank the rapporteur for his excellent
 def blocks(page: str) -> list[tuple[str, str]]:
     """Return the language and text of every fenced block of a page; for the help, the indented lines of each verb."""
     if page == "help":
-        helps = [import_module(f"regard.cli.{verb}{'_' * iskeyword(verb)}").__doc__ or "" for verb in VERBS]
+        helps = [import_module(f"regard.cli.{module_name(verb)}").__doc__ or "" for verb in VERBS]
         return [("sh", "\n".join(re.findall(r"^    (.*)$", text, re.MULTILINE))) for text in helps]
     return re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
@@ -116,6 +116,10 @@ def folder(tmp_path: Path) -> Path:
     for name, pairs in (("train", train), ("dev", test)):
         (tmp_path / f"{name}.conllu").write_text("\n".join(map(conllu, pairs)), encoding="utf-8")
         (tmp_path / f"{name}.conll").write_text("\n".join(map(conll, pairs)), encoding="utf-8")
+    followed = lines(f"{pair.source}\t{later.source}" for pair, later in pairwise(test))
+    (tmp_path / "pairs.tsv").write_text(followed, encoding="utf-8")
+    timed = "\n".join(lines(f"{word}\t{200 + 20 * len(word)}" for word in pair.source.split()) for pair in train)
+    (tmp_path / "reading-times.conll").write_text(timed, encoding="utf-8")
     (tmp_path / "more.jsonl").write_text(lines(json.dumps(pair._asdict()) for pair in train), encoding="utf-8")
     (tmp_path / "news.en.gz").write_bytes(gzip.compress((tmp_path / "news.en").read_bytes()))
     return tmp_path

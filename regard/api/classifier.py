@@ -116,7 +116,7 @@ class Classifier(TextEncoder):
 
         Returns:
             A dict with task, n, accuracy, macro_f1, matthews and, for two classes, f1; for a model that predicts a
-            number, pearson and spearman.
+            number, pearson, spearman and mse.
         """
         names = split_columns(columns) or self.config.data.columns
         return self.task.evaluate(self.network, split_data(data), names, skip_empty, self.device)
@@ -132,7 +132,7 @@ class Classifier(TextEncoder):
             return task.labels.scale.unstandardise(outputs) if is_regression else outputs
 
         with torch.inference_mode():
-            hidden = network(rows)
+            hidden = network.features(rows)
             outputs = head(hidden)[0, 0]
             text_mask = (rows.segment == 1)[:, None]
             weights = pooler.pooling.token_weights(hidden, rows, text_mask)[0]

@@ -25,6 +25,7 @@ from regard.look.corpus.identify import (
 )
 from regard.look.corpus.sentences import filter_examples, sample_examples
 from regard.look.corpus.survey import IdentifiabilitySurvey, survey_identifiability
+from regard.models.freezing import count_parameters
 from regard.progress import print_message, warn
 from regard.runs.recipe import RunConfig
 from regard.runs.run_directory import RunDirectory
@@ -113,17 +114,24 @@ class Model(ABC):
         """Return what this model is and how it was made.
 
         Returns:
-            A dict with the keys task, architecture, parameters, vocabulary, config (the whole recipe) and training
-            (the metrics written at the end of training).
+            A dict with the keys task, architecture, parameters (with train.freeze also trained_parameters and
+            frozen_parameters), vocabulary, config (the whole recipe) and training (the metrics written at the end of
+            training).
         """
         return {
             "task": self.config.task.name,
             "architecture": self.config.model.architecture,
             "parameters": self.n_parameters,
+            **self._count_frozen_parameters(),
             "vocabulary": self._vocabulary_size,
             "config": self.config.known_tables(),
             "training": summarise_training(RunDirectory(self.path), self.config, self._validation_metric),
         }
+
+    def _count_frozen_parameters(self) -> dict[str, int]:
+        """Return how many parameters were trained and frozen; nothing where all were trained."""
+        counts = count_parameters(self._network, self.config.train.freeze)
+        return {"trained_parameters": counts.trained, "frozen_parameters": counts.frozen} if counts.frozen else {}
 
     def identify(
         self,

@@ -87,7 +87,7 @@ class TextEncoder(EmbeddingModel):
         side = Side(tokenizer.display_tokens(encoded.ids), tokenizer.words(encoded.ids), "embedding.out")
         no_ids = rows.ids.new_zeros(0).long()
         target = LookTarget(
-            network, {"encoder": side}, run_layers=lambda: network(rows), head=None, predicted_ids=no_ids
+            network, {"encoder": side}, run_layers=lambda: network.features(rows), head=None, predicted_ids=no_ids
         )
         return target, rows
 

@@ -106,16 +106,21 @@ def _max_pool_fractions(hidden: Float[Tensor, "B T D"], text_mask: Bool[Tensor, 
 
 
 class Pooler(nn.Module):
-    """Pooling followed by a dense layer, as on BERT's [CLS]: ``activation(pooled W + b)`` (Devlin et al. 2019)."""
+    """Pooling followed by a dense layer, as on BERT's [CLS]: ``activation(pooled W + b)`` (Devlin et al. 2019).
 
-    def __init__(self, config: EncoderModelConfig, pooling: str = "cls", n_hops: int = 1) -> None:
+    `width` is that of the pooled vectors where they are not the hidden states of one layer.
+    """
+
+    def __init__(
+        self, config: EncoderModelConfig, pooling: str = "cls", n_hops: int = 1, width: int | None = None
+    ) -> None:
         super().__init__()
-        self.pooling = Pooling(pooling, config.d_model, n_hops)
+        self.pooling = Pooling(pooling, width or config.d_model, n_hops)
         self.dense = Linear(self.pooling.width, config.d_model)
         self.activation = ACTIVATIONS[config.pooler]
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
+    def forward(self, hidden: Float[Tensor, "B T W"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
         pooled: Tensor = self.dropout(self.activation(self.dense(self.pooling(hidden, rows, n_texts))))
         return pooled
 
@@ -148,12 +153,12 @@ class MaskedLMHead(nn.Module):
 
 
 class TokenClassificationHead(nn.Module):
-    """Logits over the labels for every token."""
+    """Logits over the labels for every token; `width` is that of its input where that is not one layer."""
 
-    def __init__(self, config: EncoderModelConfig, n_labels: int) -> None:
+    def __init__(self, config: EncoderModelConfig, n_labels: int, width: int | None = None) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout)
-        self.out = Linear(config.d_model, n_labels)
+        self.out = Linear(width or config.d_model, n_labels)
 
     def forward(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B T C"]:
         logits: Tensor = self.out(self.dropout(hidden))

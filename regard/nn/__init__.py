@@ -38,7 +38,14 @@ from regard.nn.layers import (
     TokenEmbedding,
 )
 from regard.nn.linear_layers import Linear, PrepackedLinear
-from regard.nn.loss import IGNORE, Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
+from regard.nn.loss import (
+    IGNORE,
+    Loss,
+    cross_entropy,
+    linear_cross_entropy,
+    squared_error,
+    symmetric_kl_divergence,
+)
 from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import (
@@ -119,6 +126,7 @@ __all__ = [
     "record",
     "redundancy_penalty",
     "reverse_sequences",
+    "squared_error",
     "symmetric_kl_divergence",
     "taps",
 ]

@@ -21,6 +21,7 @@ from regard.data.batches import SegmentedRows
 from regard.errors import InputError, did_you_mean
 from regard.models.heads import POOLINGS, Pooler, Pooling, make_text_mask
 from regard.models.interfaces import EncoderModel
+from regard.models.layer_combination import COMBINATION_NAME
 from regard.predict.encoder_inference import (
     inputs_to_rows,
     make_inference_batches,
@@ -92,14 +93,16 @@ def _check_pooling(model: EncoderModel, name: str) -> str:
         raise InputError(f"no pooling is called '{name}'; {did_you_mean(name, POOLINGS)}")
     if name == "attention" and _find_learned_pooling(model) is None:
         others = ", ".join(other for other in POOLINGS if other != name)
-        raise InputError(f"this model has learned no attention over the tokens of a text; accepted: {others}")
+        raise InputError(f"this model has learned no attention over its last hidden states; accepted: {others}")
     return name
 
 
 def _find_learned_pooling(model: EncoderModel) -> Pooling | None:
-    """Return the learned attention pooling of a model, or None."""
+    """Return the attention pooling of a model that was learned on its last layer, or None."""
     pooler = dict(model.heads).get("pooler")
-    return pooler.pooling if isinstance(pooler, Pooler) and pooler.pooling.kind == "attention" else None
+    if not isinstance(pooler, Pooler) or COMBINATION_NAME in model.heads:
+        return None
+    return pooler.pooling if pooler.pooling.kind == "attention" else None
 
 
 class NamedVectors(NamedTuple):

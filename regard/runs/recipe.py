@@ -13,6 +13,7 @@ from regard.data.corpus import DataConfig
 from regard.errors import ConfigError, did_you_mean
 from regard.models.architectures import architecture_of
 from regard.models.config import ModelConfig
+from regard.models.freezing import Freeze
 from regard.tasks import TASKS, Task
 from regard.text.tokenizer_training import TokenizerConfig
 
@@ -36,6 +37,7 @@ class TrainConfig:
     patience: int = 10
     average: int = 5
     layer_decay: float = 1.0
+    freeze: Freeze = "none"
     precision: Literal["float32", "bfloat16"]
     compiled: bool
 
@@ -51,6 +53,8 @@ class TrainConfig:
                 raise ConfigError(f"train.{name} = {getattr(self, name)}; expected more than 0")
         if not 0 < self.layer_decay <= 1:
             raise ConfigError(f"train.layer_decay = {self.layer_decay}; expected more than 0 and at most 1")
+        if isinstance(self.freeze, int) and self.freeze < 1:
+            raise ConfigError(f"train.freeze = {self.freeze}; expected 1 layer or more, embeddings, encoder or none")
 
 
 PLACEHOLDER_TRAIN_CONFIG = TrainConfig(

@@ -25,6 +25,7 @@ UPDATE_KEYS = (
     "weight_decay",
     "clip",
     "layer_decay",
+    "freeze",
     "precision",
     "compiled",
 )

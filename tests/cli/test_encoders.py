@@ -205,7 +205,7 @@ def test_regression_on_pairs_from_scratch(regard: Regard, fail: Callable[..., st
         found["score"], abs=1e-3
     )
     scores = json.loads(regard("evaluate", "scores", "pairs.tsv", "--json")[0])
-    assert set(scores) == {"task", "n", "pearson", "spearman"}
+    assert set(scores) == {"task", "n", "pearson", "spearman", "mse"}
 
 
 def test_tag(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:

@@ -35,6 +35,7 @@ tasks = [
     (ClassificationTask(ClassifyConfig(pooling="attention"), words, labels), labelled),
     (ClassificationTask(ClassifyConfig(kind="score", pooling="mean"), words, Labels(())), scores),
     (TaggingTask(TagConfig(), words, labels), tagged),
+    (TaggingTask(TagConfig(layers="mix"), words, labels), tagged),
 ]
 tasks.append((writer(LETTERS), [DocumentChunk(text) for text, in plain]))
 for number, (task, examples) in enumerate(tasks):
@@ -60,4 +61,4 @@ def test_every_step_is_one_graph() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, env={"PYTHONPATH": ":".join(path)}
     )
-    assert ended.stdout.splitlines() == [f"compiled {n}" for n in range(7)], ended.stderr[-2000:]
+    assert ended.stdout.splitlines() == [f"compiled {n}" for n in range(8)], ended.stderr[-2000:]

@@ -116,8 +116,10 @@ def _describe_prediction(analysis: TextAnalysis) -> str:
     target, about = analysis.look_target, analysis.about
     with torch.no_grad():
         outputs = target.explained_outputs()
-    if target.is_regression:
+    if target.is_regression and not target.output_side:
         return f"predicted: a score of {float(outputs[0]):.3g}"
+    if target.is_regression:
+        return f"predicted: {about.get('said')} (mean score {float(outputs.mean()):.3g})"
     if target.output_labels and not target.output_side:
         return f"predicted: {target.output_labels[0]} (probability {float(outputs[0].exp()):.0%})"
     probability = f"mean probability per output {float(outputs.mean().exp()):.0%}"

@@ -54,7 +54,13 @@ def randomise(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 @pytest.mark.parametrize(
-    ("objective", "name"), [("masked+next", "BertForPreTraining"), ("masked", "BertForMaskedLM"), ("none", "BertModel")]
+    ("objective", "name"),
+    [
+        ("masked+next", "BertForPreTraining"),
+        ("masked", "BertForMaskedLM"),
+        ("next", "BertForNextSentencePrediction"),
+        ("none", "BertModel"),
+    ],
 )
 def test_exported_bert_equals_transformers(kind: str, objective: Any, name: str, tmp_path: Path) -> None:
     tokenizers = vocabulary(kind)

@@ -47,7 +47,10 @@ def refusal(folder: Path) -> str:
 
 
 FAMILIES = "BERT, RoBERTa, XLM-R, DistilBERT, GPT-2, Marian, BART"
-BERTS = "BertModel, BertForPreTraining, BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification"
+BERTS = (
+    "BertModel, BertForPreTraining, BertForMaskedLM, BertForNextSentencePrediction, BertForSequenceClassification, "
+    "BertForTokenClassification"
+)
 LABELS = "id2label: expected a label for each number from 0 on"
 ALONE = {"encoder_attention_heads": 3, "decoder_attention_heads": 3}
 ACTIVATIONS = '"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"'
