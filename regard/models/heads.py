@@ -8,6 +8,7 @@ without a text are zeros. `Pooling` weights the tokens of a text:
     mean        all tokens equally (sentence-transformers)
     attention   ``softmax(h q / sqrt(d))`` with a learned q; several q are several hops (Lin et al. 2017)
     max         in every dimension the token with the largest value
+    concat      three vectors side by side: the token read last, max and mean (ULMFiT, Howard and Ruder 2018, eq. 4)
 """
 
 from __future__ import annotations
@@ -20,11 +21,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
+from regard.errors import ConfigError
 from regard.models.blocks import ACTIVATIONS
-from regard.models.config import EncoderModelConfig, TransformerEncoderConfig
+from regard.models.config import (
+    DirectedEncoderConfig,
+    EncoderModelConfig,
+    ModelConfig,
+    TransformerEncoderConfig,
+)
 from regard.nn import AttentionPooling, Dropout, Linear, Loss, Tap, linear_cross_entropy
 
 POOLINGS = ("cls", "mean", "attention", "max", "last")
+"""Poolings that give a vector of the width of the hidden states; a classifier may also have "concat"."""
+
+N_CONCATENATED = 3
 
 
 def make_text_mask(rows: Rows, n_texts: int) -> Bool[Tensor, "B S T"]:
@@ -36,13 +46,15 @@ def make_text_mask(rows: Rows, n_texts: int) -> Bool[Tensor, "B S T"]:
 class Pooling(nn.Module):
     """The vector of each text: a weighted sum of the hidden states of its tokens; R hops are concatenated.
 
-    The weights of every kind but `max` flow through the tap ``weights``.
+    The weights of every kind but `max` and `concat` flow through the tap ``weights``. The token read last is the last
+    one, or the first one if the model `reads_backward`.
     """
 
-    def __init__(self, kind: str, d_model: int, n_hops: int = 1) -> None:
+    def __init__(self, kind: str, d_model: int, n_hops: int = 1, *, reads_backward: bool = False) -> None:
         super().__init__()
-        assert kind in POOLINGS, kind
-        self.kind, self.width = kind, n_hops * d_model
+        assert kind in (*POOLINGS, "concat"), kind
+        self.kind, self.width = kind, (N_CONCATENATED if kind == "concat" else n_hops) * d_model
+        self.final_token = "cls" if reads_backward else "last"
         self.weights = Tap()
         self.attention = AttentionPooling(d_model, n_hops=n_hops) if kind == "attention" else None
         if self.attention is not None:
@@ -52,6 +64,9 @@ class Pooling(nn.Module):
         if self.kind == "max":
             return _max_pool(hidden, rows, n_texts)
         text_mask = make_text_mask(rows, n_texts)
+        if self.kind == "concat":
+            final, mean = (_average_tokens(kind, rows, text_mask, hidden) for kind in (self.final_token, "mean"))
+            return torch.cat((final @ hidden, _max_pool(hidden, rows, n_texts), mean @ hidden), -1)
         if self.attention is not None:
             pooled: Tensor = self.attention(hidden, hidden, text_mask)  # (B, S, R, D)
             return pooled.flatten(2)
@@ -75,10 +90,30 @@ class Pooling(nn.Module):
         """Return the weights of each hop; for `max`, the fraction of dimensions in which a token is largest."""
         if self.kind == "max":
             return _max_pool_fractions(hidden, text_mask)
+        if self.kind == "concat":
+            final, mean = (_average_tokens(kind, rows, text_mask, hidden) for kind in (self.final_token, "mean"))
+            return torch.stack((final, _max_pool_fractions(hidden, text_mask)[:, :, 0], mean), 2)
         if self.attention is not None:
             return self.attention.hop_weights(hidden, text_mask)
-        counted = _pooled_tokens(self.kind, rows, text_mask).to(hidden.dtype)
-        return (counted / counted.sum(-1, keepdim=True).clamp(min=1))[:, :, None]
+        return _average_tokens(self.kind, rows, text_mask, hidden)[:, :, None]
+
+
+def check_pooled_token(pooling: str, config: ModelConfig) -> None:
+    """Refuse to pool the one token that has read nothing but itself."""
+    if not isinstance(config, DirectedEncoderConfig) or not config.is_causal:
+        return
+    unread, final = ("last", "cls") if config.reads_backward else ("cls", "last")
+    if pooling == unread:
+        problem = f'that token has read no other, since model.directions = "{config.directions}"'
+        raise ConfigError(f'task.pooling = "{pooling}": {problem}; choose "{final}" or "concat"')
+
+
+def _average_tokens(
+    kind: str, rows: Rows, text_mask: Bool[Tensor, "B S T"], hidden: Float[Tensor, "B T D"]
+) -> Float[Tensor, "B S T"]:
+    """Return equal weights of the tokens that `cls`, `last` and `mean` average; their sum is 1, or 0 without a text."""
+    counted = _pooled_tokens(kind, rows, text_mask).to(hidden.dtype)
+    return counted / counted.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _pooled_tokens(kind: str, rows: Rows, text_mask: Bool[Tensor, "B S T"]) -> Bool[Tensor, "B S T"]:
@@ -115,7 +150,7 @@ class Pooler(nn.Module):
         self, config: EncoderModelConfig, pooling: str = "cls", n_hops: int = 1, width: int | None = None
     ) -> None:
         super().__init__()
-        self.pooling = Pooling(pooling, width or config.d_model, n_hops)
+        self.pooling = Pooling(pooling, width or config.d_model, n_hops, reads_backward=config.reads_backward)
         self.dense = Linear(self.pooling.width, config.d_model)
         self.activation = ACTIVATIONS[config.pooler]
         self.dropout = Dropout(config.dropout)

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.config import Table
 from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example
@@ -64,7 +65,7 @@ class ClassifyConfig:
     name: Literal["classify"] = "classify"
     kind: Literal["classes", "score"] = "classes"
     layers: LayerChoice = "last"
-    pooling: Literal["cls", "mean", "attention", "max", "last"] = "cls"
+    pooling: Literal["cls", "mean", "attention", "max", "last", "concat"] = "cls"
     hops: int = 1
     penalty: float = 0.0
     length: int = 512
@@ -107,7 +108,7 @@ class ClassificationTask(LabelledTask):
 
     def __init__(self, config: ClassifyConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
-        self.pooling = config.pooling
+        self.pooling = "mean" if config.pooling == "concat" else config.pooling  # embeddings have the model's width
         # Plain numbers, for they become part of what is compiled.
         self._class_weights: list[float] = compute_class_weights(config.class_weights, labels).tolist()
 
@@ -116,6 +117,13 @@ class ClassificationTask(LabelledTask):
         if self.config.kind == "score":
             return ValidationMetric("spearman", "Spearman correlation", higher_is_better=True)
         return ValidationMetric("accuracy", "accuracy", higher_is_better=True)
+
+    @classmethod
+    def default_task_config(cls, device: torch.device, model_table: Table) -> dict[str, Any]:
+        """Return the pooling by the token that has read the whole text, where the model reads in one direction."""
+        final_tokens = {"forward": "last", "backward": "cls"}
+        direction = model_table.get("directions")
+        return {"pooling": final_tokens[direction]} if direction in final_tokens else {}
 
     @classmethod
     def make_reader(cls, config: ClassifyConfig, data: DataConfig) -> LabelledReader:

@@ -88,7 +88,8 @@ class RecipeSchema:
     """The part of a task that is known before any text is read: its name, its recipe and its defaults.
 
     `Config` is the dataclass of ``[task]``; `inherited_config_keys` are the keys of it that a model passes on to one
-    that is fine-tuned from it. `architectures` are the models that can do the task.
+    that is fine-tuned from it. `architectures` are the models that can do the task; with `starts_from_language_models`
+    it may also start from a language model, whose layers become an encoder (models/lm_encoder.py).
     """
 
     name: ClassVar[str]
@@ -97,6 +98,7 @@ class RecipeSchema:
     default_tokenizer_kind: ClassVar[str] = "bpe"
     special_token_names: ClassVar[tuple[str, ...]] = SEQ2SEQ_SPECIAL_TOKENS
     inherited_config_keys: ClassVar[tuple[str, ...]] = ()
+    starts_from_language_models: ClassVar[bool] = False
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
@@ -230,13 +232,14 @@ class ValidationMetrics(ABC):
 class InferenceModel:
     """The part of a task that outlives training: the command for its models, and their exchange with other libraries.
 
-    `verb` is the command that uses the model.
+    `verb` is the command that uses the model; `export_problem` says why no other library could use it, if that is so.
     """
 
     name: ClassVar[str]
     verb: str
     tokenizers: TokenizerPair
     labels: Labels = Labels()
+    export_problem: str = ""
 
     @classmethod
     def from_hf_checkpoint(cls, checkpoint: HFCheckpoint) -> Task:

@@ -7,7 +7,7 @@ that were loaded, newly initialised and unused. Called by recipe_completion.py a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from regard import config
 from regard.errors import ConfigError
 from regard.models.config import ModelConfig
+from regard.models.lm_encoder import is_language_model, make_encoder_config, rename_weights
 from regard.models.weights import collect_weights
 from regard.progress import print_message
 from regard.runs.model_loading import open_model
+from regard.runs.recipe import RunConfig, TrainConfig
 from regard.tasks import Task
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig
@@ -57,6 +59,7 @@ class PretrainedModel:
     model_config: ModelConfig
     task_table: Mapping[str, Any]
     weights: Mapping[str, Tensor]
+    train_defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def set_architecture(self, tables: config.Tables) -> config.Tables:
         """Return the recipe with the architecture of this model, unless it names one."""
@@ -113,6 +116,8 @@ class PretrainedModel:
 def load_pretrained(model_table: Mapping[str, Any], task_class: type[Task]) -> PretrainedModel:
     """Return the pretrained model that a ``[model]`` table names."""
     run_config, task, model = open_model(Path(model_table["start"]))
+    if task_class.starts_from_language_models and is_language_model(run_config.model):
+        return _load_language_model(model_table["start"], run_config, task, model, task_class)
     if type(run_config.model) not in [family.Config for family in task_class.architectures.values()]:
         raise _unusable_pretrained_error(
             f"{model_table['start']}: a model for {run_config.task.name}; {task_class.name} cannot start from it"
@@ -122,18 +127,43 @@ def load_pretrained(model_table: Mapping[str, Any], task_class: type[Task]) -> P
             f"{model_table['start']}: has a vocabulary for each side; training cannot start from it"
         )
     pretrained_table = config.to_tables({"task": run_config.task})["task"]
-    default_table = config.to_tables({"task": task_class.Config()})["task"]
     inherited = {key: pretrained_table[key] for key in task_class.inherited_config_keys if key in pretrained_table}
-    if default_table.get("length", 0) > run_config.model.n_positions:
-        inherited["length"] = run_config.model.n_positions
     return PretrainedModel(
         model_table["start"],
         task.tokenizers.source,
         run_config.tokenizer,
         run_config.model,
-        inherited,
+        {**inherited, **_limit_length(task_class, run_config.model)},
         collect_weights(model),
     )
+
+
+def _load_language_model(
+    path: str, run_config: RunConfig, task: Task, model: nn.Module, task_class: type[Task]
+) -> PretrainedModel:
+    """Return a language model as the encoder that its layers become."""
+    direction = run_config.task.direction
+    return PretrainedModel(
+        path,
+        task.tokenizers.source,
+        run_config.tokenizer,
+        make_encoder_config(run_config.model, direction),
+        {**_transfer_defaults(run_config, "task", task_class.Config), **_limit_length(task_class, run_config.model)},
+        rename_weights(collect_weights(model), direction),
+        _transfer_defaults(run_config, "train", TrainConfig),
+    )
+
+
+def _transfer_defaults(run_config: RunConfig, table: str, table_class: type) -> config.Table:
+    """Return the defaults that come with a language model for one table, restricted to the keys that the table has."""
+    values = run_config.model.transfer_defaults.get(table, {})
+    return {key: value for key, value in values.items() if key in {each.name for each in fields(table_class)}}
+
+
+def _limit_length(task_class: type[Task], model_config: ModelConfig) -> dict[str, int]:
+    """Return ``task.length`` where the default is longer than the model."""
+    default_length = config.to_tables({"task": task_class.Config()})["task"].get("length", 0)
+    return {"length": model_config.n_positions} if default_length > model_config.n_positions else {}
 
 
 def _unusable_pretrained_error(problem: str) -> ConfigError:

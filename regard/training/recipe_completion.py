@@ -20,6 +20,7 @@ from regard import config
 from regard.data.store import TokenStore
 from regard.models.config import apply_preset
 from regard.models.freezing import check_freeze
+from regard.models.heads import check_pooled_token
 from regard.models.layer_combination import check_layer_choice, count_layers
 from regard.runs.recipe import RunConfig, build_run_config, get_task_class, recipe_schema
 from regard.tasks import Task
@@ -79,7 +80,7 @@ def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> Run
     tables, schema = recipe.tables, recipe.schema
     model = apply_preset({"preset": "tiny", **tables["model"]}, schema["model"])
     scale = TrainingScale(10_000, 1_000_000, model["d_model"], recipe.pretrained is not None, recipe.is_frozen)
-    training_defaults = _merge_training_defaults(recipe.task_class, schema, scale, device)
+    training_defaults = _merge_training_defaults(recipe, scale, device)
     guesses: config.Tables = {
         "data": {"train": (), "max_length": defaults.ROW_WIDTHS[0], **tables["data"]},
         "tokenizer": {
@@ -93,6 +94,7 @@ def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> Run
     provisional = build_run_config(tables | guesses, recipe.where)
     if "preset" in tables["model"] or "n_layers" in tables["model"]:
         _check_layers(provisional)
+    check_pooled_token(getattr(provisional.task, "pooling", ""), provisional.model)
     if recipe.pretrained is None:
         provisional.tokenizer.check_vocabulary_size(recipe.task_class.special_token_names)
     return provisional
@@ -112,7 +114,7 @@ def complete_recipe(recipe: PartialRecipe, task: Task, train: TokenStore, device
     data = {"max_length": task.row_width(lengths) or defaults.choose_row_width(lengths), **tables["data"]}
     model = defaults.complete_model_table(schema["model"], tables["model"], n_tokens, data["max_length"], device)
     scale = TrainingScale(len(train), n_tokens, model["d_model"], recipe.pretrained is not None, recipe.is_frozen)
-    training_defaults = _merge_training_defaults(recipe.task_class, schema, scale, device)
+    training_defaults = _merge_training_defaults(recipe, scale, device)
     return {
         "task": tables["task"],
         "data": data,
@@ -143,9 +145,13 @@ def _architecture_defaults(schema: Mapping[str, type], table: str) -> config.Tab
     return {key: value for key, value in values.items() if key in {field.name for field in fields(schema[table])}}
 
 
-def _merge_training_defaults(
-    task_class: type[Task], schema: Mapping[str, type], scale: TrainingScale, device: torch.device
-) -> config.Table:
-    """Return the ``[train]`` defaults: the task's come first when fine-tuning, else the architecture's."""
-    task, architecture = task_class.training_defaults(scale, device), _architecture_defaults(schema, "train")
-    return {**architecture, **task} if scale.is_finetuning else {**task, **architecture}
+def _merge_training_defaults(recipe: PartialRecipe, scale: TrainingScale, device: torch.device) -> config.Table:
+    """Return the ``[train]`` defaults: the task's come first when fine-tuning, else the architecture's.
+
+    Those of a pretrained language model come before both, unless it is frozen.
+    """
+    task = recipe.task_class.training_defaults(scale, device)
+    architecture = _architecture_defaults(recipe.schema, "train")
+    if recipe.pretrained is None:
+        return {**task, **architecture}
+    return {**architecture, **task, **({} if scale.is_frozen else recipe.pretrained.train_defaults)}

@@ -26,6 +26,7 @@ UPDATE_KEYS = (
     "clip",
     "layer_decay",
     "freeze",
+    "unfreeze",
     "precision",
     "compiled",
 )

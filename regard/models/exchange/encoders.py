@@ -82,6 +82,8 @@ class HFEncoderFamily(HFModelFamily):
         return self.class_prefix + suffixes[0]
 
     def to_hf_config(self, model: TransformerEncoder) -> dict[str, Any]:
+        if model.config.is_causal:
+            raise InputError(f'model.directions = "{model.config.directions}": {self.name} reads both directions')
         if COMBINATION_NAME in model.heads:
             raise InputError(f'task.layers other than "last": the heads of {self.name} read the last layer only')
         if "pooler" in model.heads:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from regard.errors import ConfigError
-from regard.models.config import ConfigTable, EncoderModelConfig, ModelConfig
+from regard.models.config import ConfigTable, DirectedEncoderConfig, Directions, EncoderModelConfig, ModelConfig
 
 CellName = Literal["lstm", "gru"]
-Directions = Literal["both", "forward", "backward"]
 AttentionScore = Literal["none", "additive", "dot", "general"]
 
 TRAINING_DEFAULTS: dict[str, Any] = {"compiled": False, "precision": "float32"}
@@ -79,7 +78,7 @@ class RecurrentSeq2SeqConfig(RecurrentConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentEncoderConfig(RecurrentConfig, EncoderModelConfig):
+class RecurrentEncoderConfig(RecurrentConfig, DirectedEncoderConfig):
     """A bidirectional encoder for classification and tagging."""
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
@@ -95,7 +94,6 @@ class RecurrentEncoderConfig(RecurrentConfig, EncoderModelConfig):
     }
 
     n_positions: int = 512
-    directions: Directions = "both"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,5 +129,9 @@ class RecurrentLMConfig(RecurrentConfig):
         "base": _recurrent_preset(1792, 3),
     }
     largest_cpu_preset: ClassVar[str] = "tiny"
+    transfer_defaults: ClassVar[Mapping[str, ConfigTable]] = {
+        "task": {"pooling": "concat"},
+        "train": {"learning_rate": 2e-3},
+    }
 
     tied: bool = True
