@@ -64,6 +64,7 @@ from regard.nn.rnn_layers import (
     RecurrentDecoderStack,
     RecurrentEncoderLayer,
     RecurrentEncoderStack,
+    SeparateDirectionsLayer,
     reverse_sequences,
 )
 from regard.nn.tap import Tap, edit, record, taps
@@ -111,6 +112,7 @@ __all__ = [
     "RelativePositions",
     "RotaryPositions",
     "ScaledDotAttention",
+    "SeparateDirectionsLayer",
     "SinusoidalPositions",
     "StaticKVCache",
     "Tap",

@@ -108,7 +108,9 @@ class ClassificationTask(LabelledTask):
 
     def __init__(self, config: ClassifyConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
-        self.pooling = "mean" if config.pooling == "concat" else config.pooling  # embeddings have the model's width
+        # Embeddings are pooled hidden states of single layers: neither wider vectors nor attention to a combination.
+        unusable = config.pooling == "concat" or (config.pooling == "attention" and config.layers != "last")
+        self.pooling = "mean" if unusable else config.pooling
         # Plain numbers, for they become part of what is compiled.
         self._class_weights: list[float] = compute_class_weights(config.class_weights, labels).tolist()
 

@@ -110,6 +110,10 @@ class LanguageModelTask(SingleTokenizerTask):
     inherited_config_keys = ("prompts", "start", "end", "direction")
     validation_metric = ValidationMetric("valid_perplexity", "perplexity", higher_is_better=False)
 
+    def __init__(self, config: LmConfig, tokenizer: Tokenizer) -> None:
+        super().__init__(config, tokenizer)
+        self.verb = "evaluate" if self.reads_backward else "generate"
+
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
         return language_modelling_defaults(scale, device)

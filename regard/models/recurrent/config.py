@@ -101,6 +101,35 @@ class RecurrentEncoderConfig(RecurrentConfig, DirectedEncoderConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BiLMConfig(RecurrentConfig, EncoderModelConfig):
+    """The layers of a forward and of a backward language model side by side (ELMo), each of half the width.
+
+    `start_backward` is the run directory of the backward language model, as `start` is that of the forward one.
+    """
+
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _recurrent_preset(288, 2),
+        "mini": _recurrent_preset(768, 2),
+        "small": _recurrent_preset(1408, 2),
+        "medium": _recurrent_preset(2304, 2),
+        "base": _recurrent_preset(3584, 3),
+    }
+    recipe_defaults: ClassVar[Mapping[str, ConfigTable]] = {
+        "train": {**TRAINING_DEFAULTS, "learning_rate": 2e-3},
+        "task": {"pooling": "attention", "layers": "mix"},
+    }
+
+    architecture: str = "bilm"
+    n_positions: int = 512
+    n_parts: int = 0
+    start_backward: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_width(self.d_model, "both")
+
+
+@dataclass(frozen=True, kw_only=True)
 class StaticEncoderConfig(EncoderModelConfig):
     """Token embeddings alone, without context."""
 
