@@ -28,6 +28,7 @@ from regard.predict.classification import Classification
 from regard.predict.embedding import NamedVectors
 from regard.predict.mask_filling import MaskPrediction
 from regard.predict.next_sentence import NextSentencePrediction
+from regard.predict.question_answering import Answer, AnswerCandidate
 from regard.predict.tagging import TaggedWord
 from regard.predict.text_generation import Continuation
 from regard.predict.translation import ForcedDecoding, Translation
@@ -38,10 +39,11 @@ PAGE = Path(__file__).parent / "api.md"
 FUNCTIONS = (regard.load, regard.train, regard.compare_architectures)
 MODELS = (
     *(regard.Translator, regard.LanguageModel, regard.MaskedLanguageModel, regard.Classifier, regard.Tagger),
-    *(regard.TextEncoder, EmbeddingModel, regard.Model),
+    *(regard.QuestionAnswerer, regard.TextEncoder, EmbeddingModel, regard.Model),
 )
 RESULTS = (
     *(Translation, ForcedDecoding, Continuation, MaskPrediction, NextSentencePrediction, Classification, TaggedWord),
+    *(Answer, AnswerCandidate),
     *(NamedVectors, SearchHit),
     *(Inspection, TextAnalysis, MatchEvidence, Clusters, WordSenses, TokenIdentifiability, IdentifiabilitySurvey),
     *(regard.TrainingRun, TrainingEvent, regard.Comparison, Finding, ExperimentResult),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from regard.api.loading import load
     from regard.api.masked_language_model import MaskedLanguageModel
     from regard.api.model import Model
+    from regard.api.question_answerer import QuestionAnswerer
     from regard.api.tagger import Tagger
     from regard.api.text_encoder import TextEncoder
     from regard.api.training_run import TrainingRun, train
@@ -37,6 +38,7 @@ __all__ = [
     "LanguageModel",
     "MaskedLanguageModel",
     "Model",
+    "QuestionAnswerer",
     "RegardError",
     "Tagger",
     "TextEncoder",

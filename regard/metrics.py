@@ -1,13 +1,16 @@
 """Evaluation metrics of predictions against references, over a whole set of examples.
 
 Translation: BLEU and chrF by sacrebleu, on plain detokenised text, with their signatures. Classification: accuracy, F1,
-Matthews correlation; regression: Pearson, Spearman; tagging: entity-level precision, recall and F1. All but BLEU and
-chrF are fractions or correlations, 1 at best. An undefined score is 0.0, an undefined correlation nan.
+Matthews correlation; regression: Pearson, Spearman; tagging: entity-level precision, recall and F1; question answering:
+exact match and F1 of words (SQuAD). All but BLEU and chrF are fractions or correlations, 1 at best. An undefined score
+is 0.0, an undefined correlation nan.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import string
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -209,3 +212,61 @@ def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 def _all_entities(sentences: Sequence[Sequence[str]]) -> set[tuple[int, Entity]]:
     return {(number, entity) for number, labels in enumerate(sentences) for entity in extract_entities(labels)}
+
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION_TABLE = str.maketrans("", "", string.punctuation)
+
+
+def normalise_answer(text: str) -> str:
+    """Return an answer in lower case, without articles, ASCII punctuation and superfluous white space (SQuAD)."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION_TABLE)).split())
+
+
+class AnswerScore(NamedTuple):
+    """Exact match and F1 of an answer, or their means over many, each against the reference that suits it best."""
+
+    exact_match: float
+    f1: float
+
+
+def answer_score(predicted: str, references: Sequence[str]) -> AnswerScore:
+    """Return exact match and F1 of the words of an answer (Rajpurkar et al. 2016; 2018 for "", no answer)."""
+    words = normalise_answer(predicted).split()
+    gold = [normalise_answer(reference).split() for reference in references or ("",)]
+    return AnswerScore(float(words in gold), max(_word_f1(words, reference) for reference in gold))
+
+
+def mean_answer_score(predicted: Sequence[str], references: Sequence[Sequence[str]]) -> AnswerScore:
+    """Return the mean exact match and F1 of many answers."""
+    scores = [answer_score(text, gold) for text, gold in zip(predicted, references, strict=True)]
+    return AnswerScore(*(_fraction(math.fsum(column), len(scores)) for column in zip(*scores, strict=True)))
+
+
+def _word_f1(predicted: Sequence[str], gold: Sequence[str]) -> float:
+    """Return F1 of the words as bags; without words on one side, 1 if there are none on the other."""
+    if not predicted or not gold:
+        return float(predicted == gold)
+    return _fraction(2 * (Counter(predicted) & Counter(gold)).total(), len(predicted) + len(gold))
+
+
+class BestThreshold(NamedTuple):
+    """A threshold and the mean score it gives."""
+
+    threshold: float
+    score: float
+
+
+def best_threshold(
+    margins: Sequence[float], score_if_answered: Sequence[float], score_if_not: Sequence[float]
+) -> BestThreshold:
+    """Return the threshold with the best mean score, if questions whose margin is above it get no answer."""
+    order = np.argsort(margins, kind="stable")
+    margin = np.asarray(margins, dtype=np.float64)[order]
+    answered, unanswered = (np.asarray(scores, dtype=np.float64)[order] for scores in (score_if_answered, score_if_not))
+    totals = unanswered.sum() + np.concatenate(([0.0], np.cumsum(answered - unanswered)))  # of the first k answered
+    ends_a_tie = np.concatenate((margin[1:] != margin[:-1], [True]))
+    is_possible = np.concatenate(([True], ends_a_tie))  # questions of equal margin are answered all or not at all
+    best = int(np.where(is_possible, totals, -np.inf).argmax())
+    threshold = margin[best - 1] if best else np.nextafter(margin[0], -np.inf)
+    return BestThreshold(float(threshold), float(totals[best] / len(margin)))

@@ -10,7 +10,8 @@ import gzip
 import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,13 @@ from shell import Shell
 pytest.importorskip("babel")
 
 from regard.cli import VERBS, module_name
+from regard.data.corpus import DataConfig
 from regard.demo import cldr_corpus as cldr
+from regard.look.views.registry import VIEWS
+from regard.models.config import TransformerSeq2SeqConfig
+from regard.runs.recipe import TrainConfig
+from regard.tasks.translate import TranslateConfig
+from regard.text.tokenizer_training import TokenizerConfig
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["help", "README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -67,6 +74,16 @@ def runnable(block: str) -> str:
     return block
 
 
+def with_attribute_checks(block: str) -> str:
+    """Return a Python block that also asserts that the attributes in its comments (``# .text .score``) exist."""
+
+    def check(line: re.Match[str]) -> str:
+        names = re.findall(r"(?<!\S)\.([a-z_]+)", line[3])
+        return f"{line[0]}\nfor name in {names}:\n    assert hasattr({line[1] or line[2]}, name), name"
+
+    return re.sub(r"^(?:(\w+) = .*|(\w.*)\.\w+)  # (\..*)$", check, block, flags=re.MULTILINE)
+
+
 def lines(texts: Iterable[str]) -> str:
     """Join texts to the content of a file, one a line."""
     return "".join(f"{text}\n" for text in texts)
@@ -81,6 +98,18 @@ def conllu(pair: cldr.Pair) -> str:
 def conll(pair: cldr.Pair) -> str:
     """Write a sentence in CoNLL, where capitalised words are entities."""
     return lines(f"{word} {'B-CAP' if word[0].isupper() else 'O'}" for word in pair.source.split())
+
+
+def article(pairs: Sequence[cldr.Pair]) -> dict[str, list[dict[str, object]]]:
+    """Return an article of SQuAD that asks for the last word of each sentence."""
+    last = [(pair.source, pair.source.split()[-1]) for pair in pairs]
+    answers = [[{"text": word, "answer_start": len(text.rstrip()) - len(word)}] for text, word in last]
+    return {
+        "paragraphs": [
+            {"context": text, "qas": [{"id": str(i), "question": "What comes last?", "answers": answers[i]}]}
+            for i, (text, _) in enumerate(last)
+        ]
+    }
 
 
 @pytest.fixture
@@ -116,6 +145,11 @@ def folder(tmp_path: Path) -> Path:
     for name, pairs in (("train", train), ("dev", test)):
         (tmp_path / f"{name}.conllu").write_text("\n".join(map(conllu, pairs)), encoding="utf-8")
         (tmp_path / f"{name}.conll").write_text("\n".join(map(conll, pairs)), encoding="utf-8")
+    (tmp_path / "squad").mkdir()
+    for name, pairs in (("squad.json", train), ("squad/train.json", train), ("squad/dev.json", test)):
+        (tmp_path / name).write_text(json.dumps({"data": [article(pairs)]}), encoding="utf-8")
+    asked = [{"question": "When?", "context": pair.source} for pair in test]
+    (tmp_path / "questions.jsonl").write_text(lines(map(json.dumps, asked)), encoding="utf-8")
     followed = lines(f"{pair.source}\t{later.source}" for pair, later in pairwise(test))
     (tmp_path / "pairs.tsv").write_text(followed, encoding="utf-8")
     timed = "\n".join(lines(f"{word}\t{200 + 20 * len(word)}" for word in pair.source.split()) for pair in train)
@@ -132,7 +166,7 @@ def test_every_block_runs(page: str, folder: Path, shell: Shell) -> None:
     for language, block in [("sh", PREREQUISITES.get(page, "")), ("sh", preceding), *blocks(page)]:
         assert language in ("sh", "python"), f"{page}: a block of '{language}'; this test runs sh and python"
         if language == "python":
-            (folder / "block.py").write_text(block, encoding="utf-8")
+            (folder / "block.py").write_text(with_attribute_checks(block), encoding="utf-8")
         result = shell("python block.py" if language == "python" else runnable(block), folder)
         assert result.returncode == 0, f"{page}\n\n{block}\n{result.stderr}"
 
@@ -154,6 +188,50 @@ def test_glossary_names_existing_files_and_identifiers() -> None:
         sources = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
         identifiers = [code for code in codes if code.isidentifier()]
         assert [name for name in identifiers if name not in sources] == [], line
+
+
+def test_attributes_in_comments_are_checked() -> None:
+    checked = with_attribute_checks("x = 1  # .real (a number) .imag\nx.real  # .nothing\nx.save()  # .png\n")
+    assert "['real', 'imag']" in checked
+    with pytest.raises(AssertionError, match="nothing"):
+        exec(checked.replace("x.save()", ""))
+
+
+def first_column(page: str, header: str) -> list[str]:
+    """Return the names in the first column of the table with this header."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    table = text.partition(f"{header}\n")[2].partition("\n\n")[0]
+    return [name for line in table.splitlines()[1:] for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])]
+
+
+@pytest.mark.parametrize("header", ["| view | question | what it shows |", "| view | kind | name and axes |"])
+def test_every_view_has_a_row(header: str) -> None:
+    assert sorted(first_column("docs/look.md", header)) == sorted(VIEWS)
+
+
+RECIPE_TABLES = {
+    "task": (TranslateConfig, {"start", "first"}),
+    "data": (DataConfig, set()),
+    "tokenizer": (TokenizerConfig, {"lowercase"}),
+    "model": (
+        TransformerSeq2SeqConfig,
+        {"start", "spread", "first_position", "norm_eps", "embedding", "output_bias"},
+    ),
+    "train": (TrainConfig, set()),
+}
+"""The tables of a translation recipe, and the keys that are set by regard, or only for a model from elsewhere."""
+
+
+@pytest.mark.parametrize("table", RECIPE_TABLES)
+def test_every_key_of_a_recipe_is_in_its_row(table: str) -> None:
+    config_class, internal = RECIPE_TABLES[table]
+    row = re.search(rf"^\| `\[{table}\]` \| (.*) \|$", (ROOT / "docs/translate.md").read_text("utf-8"), re.MULTILINE)
+    assert row, f"docs/translate.md: no row for [{table}]"
+    listed = set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)(?=[,; ]|$)", "", row[1])))
+    keys = {field.name for field in fields(config_class)}
+    assert keys - listed - internal == set(), f"add these keys of [{table}] to its row in docs/translate.md"
+    assert listed - keys == set(), f"docs/translate.md: [{table}] has no such keys"
+    assert internal <= keys - listed, "internal keys that are documented, or do not exist"
 
 
 def test_walkthrough_names_existing_files() -> None:

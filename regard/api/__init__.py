@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from regard.api.loading import LoadedModel, load
     from regard.api.masked_language_model import MaskedLanguageModel
     from regard.api.model import Model
+    from regard.api.question_answerer import QuestionAnswerer
     from regard.api.tagger import Tagger
     from regard.api.text_encoder import TextEncoder
     from regard.api.training_run import TrainingRun, train
@@ -34,6 +35,7 @@ __all__ = [
     "LoadedModel",
     "MaskedLanguageModel",
     "Model",
+    "QuestionAnswerer",
     "Tagger",
     "TextEncoder",
     "TrainingRun",
@@ -48,6 +50,7 @@ _MODULES = {
     "LoadedModel": "loading",
     "MaskedLanguageModel": "masked_language_model",
     "Model": "model",
+    "QuestionAnswerer": "question_answerer",
     "Tagger": "tagger",
     "TextEncoder": "text_encoder",
     "TrainingRun": "training_run",

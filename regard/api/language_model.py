@@ -34,6 +34,7 @@ class LanguageModel(Model):
     """
 
     stacks = ("decoder",)
+    network: CausalLM
 
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         super().__init__(path, run_config, task, network, device)
@@ -43,12 +44,11 @@ class LanguageModel(Model):
         self.predictor: TextGenerator = task.make_predictor(network, device)
 
     @property
-    def _network(self) -> nn.Module:
-        return self.network
-
-    @property
     def _max_text_tokens(self) -> int:
-        return self.network.config.n_positions - len(self.task.document_tokenizer.make_prompt_ids([1])) + 1
+        tokenizer = self.task.document_tokenizer
+        one_token = [tokenizer.start_id]
+        n_special_tokens = len(tokenizer.make_prompt_ids(one_token)) - len(one_token)
+        return self.network.config.n_positions - n_special_tokens
 
     @property
     def _vocabulary_size(self) -> int:

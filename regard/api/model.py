@@ -51,6 +51,8 @@ class Model(ABC):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     """The stacks of layers; a second stack reads the second texts of pairs."""
 
+    network: nn.Module
+
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         self.path, self.config, self.device = path, run_config, device
         self._validation_metric = task.validation_metric
@@ -62,7 +64,7 @@ class Model(ABC):
 
         Args:
             path: A run directory, as `regard train` writes it, or a Hugging Face model directory.
-            device: "auto" (a GPU where one is available), "cpu", "cuda" or "mps".
+            device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
 
         Example:
             >>> translator = regard.Translator.load("runs/en-fr")
@@ -94,10 +96,6 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def _network(self) -> nn.Module: ...
-
-    @property
-    @abstractmethod
     def _max_text_tokens(self) -> int:
         """The largest number of tokens of a text."""
 
@@ -108,7 +106,7 @@ class Model(ABC):
     @property
     def n_parameters(self) -> int:
         """The number of trained weights."""
-        return sum(weight.numel() for weight in self._network.parameters())
+        return sum(weight.numel() for weight in self.network.parameters())
 
     def info(self) -> dict[str, Any]:
         """Return what this model is and how it was made.
@@ -130,7 +128,7 @@ class Model(ABC):
 
     def _count_frozen_parameters(self) -> dict[str, int]:
         """Return how many parameters were trained and frozen; nothing where all were trained."""
-        counts = count_parameters(self._network, self.config.train.freeze)
+        counts = count_parameters(self.network, self.config.train.freeze)
         return {"trained_parameters": counts.trained, "frozen_parameters": counts.frozen} if counts.frozen else {}
 
     def identify(

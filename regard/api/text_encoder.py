@@ -24,22 +24,20 @@ from regard.text.special_tokens import EncodedInput
 
 
 class TextEncoder(EmbeddingModel):
-    """A trained encoder of any kind: a `MaskedLanguageModel`, a `Classifier` or a `Tagger`.
+    """A trained encoder of any kind: a `MaskedLanguageModel`, a `Classifier`, a `Tagger` or a `QuestionAnswerer`.
 
     Example:
         >>> encoder = regard.TextEncoder.load("runs/bert")
         >>> encoder.embed(["a man is asleep", "somebody sleeps"]).shape
     """
 
+    network: EncoderModel
+
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         super().__init__(path, run_config, task, network, device)
         assert isinstance(task, EncoderTask)
         assert isinstance(network, EncoderModel)
         self.encoder_task, self.network = task, network
-
-    @property
-    def _network(self) -> nn.Module:
-        return self.network
 
     @property
     def _max_text_tokens(self) -> int:

@@ -27,6 +27,7 @@ VERBS = {
     "next": "predict whether one text follows another",
     "classify": "classify or score texts, or pairs of texts",
     "tag": "label the words of texts",
+    "answer": "answer questions by a span of a text",
     "embed": "compute the vectors of texts, words or tokens",
     "match": "compute the similarity of two texts, or search a file for similar texts",
     "cluster": "cluster texts by meaning, and draw a map of them",

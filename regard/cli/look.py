@@ -10,6 +10,10 @@ all numbers. Layers and heads are counted from 0.
     regard look runs/en-fr "I am good" --words --out look.html
     regard look runs/en-fr --corpus test.en --view identifiability --out lengths.png
 
+The start and the end of an answer, for a model that answers questions about a context:
+
+    regard look runs/squad "Where does the plane land?" --pair "The plane lands in Tokyo." --view summary
+
 Encoders also show why two texts match, each read by itself, and one word in several sentences:
 
     regard look runs/bert "a man is asleep" --pair "somebody sleeps" --view match --words
@@ -51,7 +55,9 @@ def look(
     model: ModelArgument,
     text: Annotated[str | None, typer.Argument(help="The text to look at.")] = None,
     target: Annotated[str | None, typer.Option(help="The translation to examine; by default the best one.")] = None,
-    pair: Annotated[str | None, typer.Option(help="A second text, for encoders of pairs.")] = None,
+    pair: Annotated[
+        str | None, typer.Option(help="A second text, for encoders of pairs; the context of a question.")
+    ] = None,
     view: Annotated[str, typer.Option(help=f"{VIEWS} all; for encoders also {' '.join(COMPARISON_VIEWS)}.")] = "",
     kind: Annotated[str | None, typer.Option(help="Only encoder, decoder or cross attention.")] = None,
     layer: Annotated[int | None, typer.Option(help="Only this layer.")] = None,

@@ -54,8 +54,8 @@ def _read_pairs(texts: list[str], file: str) -> tuple[Iterable[list[TextPair]], 
         batches, total = read_texts(texts, file)
         return _split_lines(count_empty(batches)), total
     if len(texts) != 2:
-        found = f"{len(texts)} text{'s' * (len(texts) > 1)} given"
-        raise InputError(f"{found}; give two, or pairs with --file, one a line, tab-separated")
+        given = f"{len(texts)} text{'s' * (len(texts) > 1)} given"
+        raise InputError(f"{given}; give two, or pairs with --file, one a line, tab-separated")
     if not all(text.strip() for text in texts):
         raise InputError("a text is empty; give at least one word")
     return [[(texts[0], texts[1])]], 1
@@ -78,7 +78,7 @@ def _split_lines(batches: Iterable[Sequence[str]]) -> Iterator[list[TextPair]]:
 def _print_prediction(pair: TextPair, prediction: NextSentencePrediction, *, as_json: bool) -> None:
     is_empty = not pair[0]
     if as_json:
-        found = {"probability": prediction.probability, "is_next": prediction.is_next}
-        print_json({"text": pair[0], "pair": pair[1], **(dict.fromkeys(found) if is_empty else found)})
+        values = {"probability": prediction.probability, "is_next": prediction.is_next}
+        print_json({"text": pair[0], "pair": pair[1], **(dict.fromkeys(values) if is_empty else values)})
     else:
         print("" if is_empty else f"{prediction.probability:.4f}", flush=True)

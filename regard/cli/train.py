@@ -10,6 +10,7 @@ and number of steps are chosen from the amount of data and the device, and writt
     regard train pretrain books.txt --out runs/bert                           # BERT: blank lines between documents
     regard train classify reviews.tsv:text,label --from runs/bert --out runs/reviews
     regard train tag train.conllu --column upos --valid dev.conllu --out runs/pos      # from scratch, without --from
+    regard train qa squad.json --from runs/bert --out runs/squad              # questions: docs/qa.md
 
     regard train translate train.en train.fr --architecture rnn --out runs/rnn         # recurrent: docs/recurrent.md
 
@@ -17,7 +18,8 @@ and number of steps are chosen from the amount of data and the device, and writt
     regard train lm books.txt --characters --out runs/letters                 # or of characters
 
 For translation, tables (.tsv .csv .jsonl .parquet) stand alone and plain text files are given in pairs; classifiers are
-trained on tables (text, label or text, pair, label), taggers on CoNLL, CoNLL-U and JSONL; all also as .gz .xz .zst.
+trained on tables (text, label or text, pair, label), taggers on CoNLL, CoNLL-U and JSONL, question answering on SQuAD's
+JSON, JSONL and Parquet (question, context, answers); all also as .gz .xz .zst.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def train(
         bool, typer.Option("--characters", help="Every character is a token (tokenizer.kind = characters).")
     ] = False,
     architecture: Annotated[
-        str, typer.Option(help="transformer, or another family: rnn, and for classify and tag also static.")
+        str, typer.Option(help="transformer, or another family: rnn, and for classify, tag and qa also static.")
     ] = "",
     start: Annotated[str, typer.Option("--from", metavar="MODEL", help="Start from this model: fine-tune it.")] = "",
     source_lang: Annotated[str, typer.Option(help="The source language; recorded, not used.")] = "",

@@ -171,8 +171,9 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     except (MissingExtra, OSError) as error:
         print_message(f"no learning curve: {error}")
     use, score = (f"{program_name()} {verb} {shlex.quote(str(path))}" for verb in (task.verb, "evaluate"))
-    usage = "" if use == score else f'use it: {use} "..."{_device_option(device)}        '
-    print_message(f"{usage}score it: {score} TEST{_device_option(device)}")
+    option = _device_option(device)
+    usage = "" if use == score else f"use it: {use} {task.verb_arguments}{option}        "
+    print_message(f"{usage}score it: {score} TEST{option}")
     print(path, file=sys.stdout)
 
 

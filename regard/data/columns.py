@@ -3,6 +3,7 @@
     TokenColumnSpec    the token ids of a text              NAME.ids       NAME.offsets
     LabelColumnSpec    a label for each token of a text     NAME.values    NAME.offsets
     ScalarColumnSpec   one number for each example          NAME.values
+    BytesColumnSpec    text in UTF-8, for metrics of texts  NAME.bytes     NAME.offsets
 
 Files are flat arrays of one dtype, without a header; the store's manifest says how long they are.
 """
@@ -53,8 +54,18 @@ class ScalarColumnSpec:
     suffixes: ClassVar[tuple[str, ...]] = ("values",)
 
 
-ColumnSpec = TokenColumnSpec | LabelColumnSpec | ScalarColumnSpec
-COLUMN_KINDS = {spec.kind: spec for spec in (TokenColumnSpec, LabelColumnSpec, ScalarColumnSpec)}
+@dataclass(frozen=True)
+class BytesColumnSpec:
+    """A column of text in UTF-8, as bytes, any number of them per example."""
+
+    name: str
+    dtype: ClassVar[str] = "uint8"
+    kind: ClassVar[str] = "bytes"
+    suffixes: ClassVar[tuple[str, ...]] = ("bytes", "offsets")
+
+
+ColumnSpec = TokenColumnSpec | LabelColumnSpec | ScalarColumnSpec | BytesColumnSpec
+COLUMN_KINDS = {spec.kind: spec for spec in (TokenColumnSpec, LabelColumnSpec, ScalarColumnSpec, BytesColumnSpec)}
 
 Scalars = Shaped[np.ndarray, " items"]
 EncodedChunk = Sequence[Sequence[Any]]

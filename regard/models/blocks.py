@@ -38,15 +38,17 @@ EMBEDDING_POSITIONS: dict[str, Callable[[TransformerConfig], Positions]] = {
     "sinusoidal": lambda config: SinusoidalPositions(config.d_model),
     "sinusoidal-halves": lambda config: SinusoidalPositions(config.d_model, halves=True),
     "learned": lambda config: LearnedPositions(config.n_positions, config.d_model, offset=config.first_position),
+    **dict.fromkeys(("relative", "relative-values", "rotary", "none"), lambda config: NoPositions()),
 }
-"""Position schemes of the embedding."""
+"""Position schemes as the embedding sees them."""
 
 ATTENTION_POSITIONS: dict[str, Callable[[int], Positions]] = {
     "relative": RelativePositions,
     "relative-values": lambda width: RelativePositions(width, d_value=width),
     "rotary": RotaryPositions,
+    **dict.fromkeys(("sinusoidal", "sinusoidal-halves", "learned", "none"), lambda width: NoPositions()),
 }
-"""Position schemes of each self-attention, by the width per head."""
+"""Position schemes as each self-attention sees them, by the width per head."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -61,11 +63,10 @@ RESIDUALS: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre":
 
 def build_embedding(config: TransformerConfig, vocabulary_size: int, n_token_types: int = 0) -> TokenEmbedding:
     """Return the input embedding with its position scheme."""
-    scheme = EMBEDDING_POSITIONS[config.positions](config) if config.positions in EMBEDDING_POSITIONS else NoPositions()
     return TokenEmbedding(
         vocabulary_size,
         config.d_model,
-        scheme,
+        EMBEDDING_POSITIONS[config.positions](config),
         dropout=config.dropout,
         scaled=config.embedding == "scaled",
         norm=_build_norm(config) if config.embedding == "normed" else nn.Identity(),
@@ -82,8 +83,7 @@ def build_feed_forward(config: TransformerConfig) -> nn.Module:
 def build_self_attention(config: TransformerConfig) -> MultiHeadAttention:
     """Return a self-attention, with its position scheme if it has one of its own."""
     width = config.d_model // config.n_heads
-    scheme = ATTENTION_POSITIONS[config.positions](width) if config.positions in ATTENTION_POSITIONS else NoPositions()
-    return MultiHeadAttention(config.d_model, config.n_heads, positions=scheme)
+    return MultiHeadAttention(config.d_model, config.n_heads, positions=ATTENTION_POSITIONS[config.positions](width))
 
 
 def build_encoder_layer(config: TransformerConfig) -> EncoderLayer:

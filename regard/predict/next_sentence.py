@@ -75,8 +75,8 @@ class NextSentencePredictor:
             return compute_next_sentence_logits(self.model, hidden, rows, 1)[:, 0].float().softmax(-1)
 
         pad_id = self.template.pad_id
-        found = dict(forward_batches(self.model, inputs, readout, pad_id=pad_id, device=self.device))
-        return [float(found[number][0]) for number in range(len(inputs))]
+        outputs = dict(forward_batches(self.model, inputs, readout, pad_id=pad_id, device=self.device))
+        return [float(outputs[number][0]) for number in range(len(inputs))]
 
 
 def compute_next_sentence_logits(

@@ -3,6 +3,7 @@
 from regard.tasks.classify import ClassificationTask
 from regard.tasks.lm import LanguageModelTask
 from regard.tasks.pretrain import PretrainingTask
+from regard.tasks.qa import QuestionAnsweringTask
 from regard.tasks.tag import TaggingTask
 from regard.tasks.task import Task
 from regard.tasks.translate import TranslationTask
@@ -12,6 +13,7 @@ TASKS: dict[str, type[Task]] = {
     "pretrain": PretrainingTask,
     "classify": ClassificationTask,
     "tag": TaggingTask,
+    "qa": QuestionAnsweringTask,
     "lm": LanguageModelTask,
 }
 

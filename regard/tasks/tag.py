@@ -149,7 +149,7 @@ class TaggingTask(LabelledTask):
 
     @property
     def _no_label(self) -> int | float:
-        """What is stored for a token that has no label."""
+        """The value that is stored for a token without a label."""
         return math.nan if self.is_regression else IGNORE
 
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:

@@ -232,11 +232,13 @@ class ValidationMetrics(ABC):
 class InferenceModel:
     """The part of a task that outlives training: the command for its models, and their exchange with other libraries.
 
-    `verb` is the command that uses the model; `export_problem` says why no other library could use it, if that is so.
+    `verb` is the command that uses the model, and `verb_arguments` the form of its input after the model.
+    `export_problem` says why no other library could use the model, if that is so.
     """
 
     name: ClassVar[str]
     verb: str
+    verb_arguments: ClassVar[str] = '"..."'
     tokenizers: TokenizerPair
     labels: Labels = Labels()
     export_problem: str = ""

@@ -74,14 +74,15 @@ class TextWindow(NamedTuple):
     end: int
 
 
-def split_into_windows(n_tokens: int, max_length: int) -> list[TextWindow]:
-    """Return windows of at most `max_length` tokens that cover a text, each sharing a quarter with the next.
+def split_into_windows(n_tokens: int, max_length: int, stride: int | None = None) -> list[TextWindow]:
+    """Return windows of at most `max_length` tokens that cover a text, each sharing a quarter with the next, or more.
 
-    A shared token is predicted in the window with more context around it: see `max_context_window`.
+    With a `stride`, each starts at most so many tokens after the one before it. A shared token is predicted in the
+    window with more context around it: see `max_context_window`.
     """
     if n_tokens <= max_length:
         return [TextWindow(0, n_tokens)]
-    step = max(1, max_length - max_length // 4)
+    step = max(1, min(max_length - max_length // 4, stride or max_length))
     starts = [*range(0, n_tokens - max_length, step), n_tokens - max_length]
     return [TextWindow(start, start + max_length) for start in starts]
 

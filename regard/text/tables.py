@@ -2,7 +2,8 @@
 
 A column is a name, or a number counted from 1 as in cut and awk. If a TSV or CSV column is given by name, the
 first line is a header; if all are numbers, it is a row like the others. An empty line and a null are rows of empty
-text: `filter_empty_rows` refuses them or leaves them out. Called by pairs.py, labelled.py and, for JSON, tagged.py.
+text: `filter_empty_rows` refuses them or leaves them out. `read_objects` gives rows with values of any type. Called
+by pairs.py, labelled.py and, for JSON, tagged.py and squad.py.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 from regard import progress
 from regard.errors import DataError, did_you_mean
-from regard.text.files import TABLE_SUFFIXES, file_format, open_seekable, read_lines
+from regard.text.files import STDIN, TABLE_SUFFIXES, file_format, open_seekable, read_lines
 
 MAX_CSV_FIELD_CHARACTERS = 1 << 24
 """Characters in one CSV field; the default of the csv module, 131,072, is shorter than a long document."""
@@ -59,6 +60,17 @@ def read_rows(
         case "parquet":
             return _read_parquet(path, columns, numeric_columns)
     raise _not_a_table_error(path)
+
+
+def read_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of JSONL (also from standard input) or Parquet, by name; an empty line is an empty object."""
+    match "jsonl" if str(path) == STDIN else file_format(path):
+        case "jsonl":
+            numbered = enumerate(read_lines(path), start=1)
+            return ((number, parse_json_object(path, number, line) if line else {}) for number, line in numbered)
+        case "parquet":
+            return _read_parquet_objects(path)
+    raise DataError(path, "expected .jsonl or .parquet, whose rows have named values")
 
 
 def read_column_names(path: str | Path) -> list[str]:
@@ -257,7 +269,9 @@ def get_json_value(path: str | Path, line_number: int, entry: dict[str, Any], ke
     return entry[key]
 
 
-def json_value_to_text(path: str | Path, line_number: int, key: str, value: Any, may_be_number: bool = False) -> str:
+def json_value_to_text(
+    path: str | Path, line_number: int | None, key: str, value: Any, may_be_number: bool = False
+) -> str:
     """Return a value as text: null is empty, and a number or boolean is converted where allowed."""
     if value is None:
         return ""
@@ -273,7 +287,7 @@ def json_value_to_text(path: str | Path, line_number: int, key: str, value: Any,
     )
 
 
-def _number_to_text(path: str | Path, line_number: int, key: str, value: float) -> str:
+def _number_to_text(path: str | Path, line_number: int | None, key: str, value: float) -> str:
     """Return 1, 3.8 or true; a non-finite number is an error."""
     try:
         return json.dumps(value, allow_nan=False)
@@ -303,6 +317,12 @@ def _read_parquet(path: str | Path, columns: Sequence[str], numeric_columns: Col
             for values in zip(*texts, strict=True):
                 number += 1
                 yield TableRow(number, tuple([value or "" for value in values]))
+
+
+def _read_parquet_objects(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with _open_parquet(path) as file:
+        rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
+        yield from enumerate(rows, start=1)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tokenizers
 
@@ -45,6 +45,13 @@ SPECIAL_TOKEN_ROLES = {
     "end": ("<eos>", "</s>", "<|endoftext|>"),
 }
 """Roles of special tokens, and the names of each, ours first."""
+
+
+class TokenizedText(NamedTuple):
+    """The ids of a text; token i covers the characters from offsets[i][0] up to but excluding offsets[i][1]."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
 
 
 class Tokenizer:
@@ -102,6 +109,18 @@ class Tokenizer:
         except TypeError:
             refuse_surrogates(texts)
             raise
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[TokenizedText]:
+        """Return the ids of many texts, and the characters of the text that each token covers, without white space."""
+        try:
+            encodings = self._backend.encode_batch(texts, add_special_tokens=False)
+        except TypeError:
+            refuse_surrogates(texts)
+            raise
+        return [
+            TokenizedText(encoding.ids, [_strip_span(text, *offsets) for offsets in encoding.offsets])
+            for text, encoding in zip(texts, encodings, strict=True)
+        ]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word as within a text, between spaces; a word without tokens becomes unknown."""
@@ -248,3 +267,10 @@ def refuse_surrogates(texts: Sequence[str]) -> None:
             if "\ud800" <= character <= "\udfff":
                 problem = f"character {number} of a text is half a character (lone surrogate {character!a})"
                 raise InputError(f"{problem}; leave that character out")
+
+
+def _strip_span(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return a span of a text without the white space at its ends; of nothing but white space, an empty one."""
+    covered = text[start:end]
+    start += len(covered) - len(covered.lstrip())
+    return start, max(start, start + len(covered.strip()))

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -51,15 +51,18 @@ PROGRESS_INTERVAL_SECONDS = 10.0
 """Longest time between two reports of progress, in whole steps."""
 
 
+EventKind = Literal["progress", "log", "valid", "save", "interrupted", "average", "end"]
+
+
 @dataclass(frozen=True)
 class TrainingEvent:
-    """An event at a step: "progress", "log", "valid", "save", "interrupted", "average" or "end".
+    """An event at a step.
 
     "progress" carries the training loss since the last log; it comes after the first steps and then by time, and is
     not written to the log.
     """
 
-    kind: str
+    kind: EventKind
     step: int
     values: dict[str, Any]
 
@@ -254,7 +257,7 @@ class Trainer:
         return better
 
     def _should_stop_early(self) -> bool:
-        """Tell whether the last `train.patience` validations brought no better score (early stopping)."""
+        """Return True if the last `train.patience` validations brought no better score (early stopping)."""
         return bool(self.config.patience) and self.progress.stale >= self.config.patience
 
     def _finish(self) -> Iterator[TrainingEvent]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from regard.config import format_setting
 from regard.data.order import Placement
 from regard.models.freezing import ParameterCounts, count_parameters, freeze_weights
 from regard.models.interfaces import EncoderModel
@@ -82,7 +83,7 @@ class TrainingPlan:
         if self.chosen_settings:
             lines.append(
                 "chosen     "
-                + ", ".join(f"{key} {_format_value(value)}" for key, value in self.chosen_settings.items())
+                + ", ".join(f"{key} {format_setting(value)}" for key, value in self.chosen_settings.items())
             )
             lines.append("           (config.toml in the run directory holds the whole recipe)")
         return lines
@@ -189,7 +190,3 @@ class _SavedTensors:
 
 def _format_bytes(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
-
-
-def _format_value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

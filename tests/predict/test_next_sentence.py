@@ -23,7 +23,7 @@ from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 
 TASK = PretrainingTask(PretrainConfig(objective="masked+next"), vocabulary())
 MODEL = small(TASK, seed=3)
-PAIRS = list(zip(sentences(9), sentences(9, seed=1), strict=True))
+TEXT_PAIRS = list(zip(sentences(9), sentences(9, seed=1), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_probability_is_the_first_class_of_the_pooled_cls() -> None:
     predictor = NextSentencePredictor(MODEL, TASK.tokenizer, CPU)
-    for pair, prediction in zip(PAIRS, predictor.predict(PAIRS), strict=True):
+    for pair, prediction in zip(TEXT_PAIRS, predictor.predict(TEXT_PAIRS), strict=True):
         first, second = (TASK.tokenizer.encode(text) for text in pair)
         cls, sep = TASK.template.cls_id, TASK.template.sep_id
         encoded = TASK.template.wrap(first, second)
@@ -82,27 +82,27 @@ def test_imported_model_gives_the_probability_of_transformers(name: str, tmp_pat
 
 def test_api_takes_one_pair_or_a_list(bert: Path) -> None:
     model = regard.MaskedLanguageModel.load(bert, device="cpu")
-    found = model.next_sentence(PAIRS)
+    found = model.next_sentence(TEXT_PAIRS)
     assert [each.probability for each in found] == pytest.approx(
-        [model.next_sentence(*pair).probability for pair in PAIRS], abs=1e-6
+        [model.next_sentence(*pair).probability for pair in TEXT_PAIRS], abs=1e-6
     )
-    assert list(model.next_sentence_iterable(iter(PAIRS))) == found
+    assert list(model.next_sentence_iterable(iter(TEXT_PAIRS))) == found
     assert math.isnan(model.next_sentence([("", "")])[0].probability)
     with pytest.raises(InputError, match="pair 1, counted from 0: one of its texts is empty; give both"):
-        model.next_sentence([PAIRS[0], ("a cat", " ")])
+        model.next_sentence([TEXT_PAIRS[0], ("a cat", " ")])
     with pytest.raises(InputError, match="only one text; give the one that may follow it too"):
         model.next_sentence("a cat")  # type: ignore[call-overload]
 
 
 def test_long_pairs_are_counted(bert: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = regard.MaskedLanguageModel.load(bert, device="cpu")
-    model.next_sentence([PAIRS[0], ("cat " * 70, "dog")])
+    model.next_sentence([TEXT_PAIRS[0], ("cat " * 70, "dog")])
     assert "1 of 2 pairs are longer than 64 tokens; read where the two texts meet" in capsys.readouterr().err
 
 
 def test_look_at_a_pair_says_the_verdict(bert: Path) -> None:
     model = regard.MaskedLanguageModel.load(bert, device="cpu")
-    text, pair = PAIRS[0]
+    text, pair = TEXT_PAIRS[0]
     seen, prediction = model.look(text, pair), model.next_sentence(text, pair)
     label = "next" if prediction.is_next else "not next"
     probability = prediction.probability if prediction.is_next else 1 - prediction.probability
@@ -123,11 +123,11 @@ def ended(*arguments: object) -> None:
 
 def test_command(bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = regard.MaskedLanguageModel.load(bert, device="cpu")
-    expected = [each.probability for each in model.next_sentence(PAIRS)]
-    ended("next", bert, *PAIRS[0], "--device", "cpu")
+    expected = [each.probability for each in model.next_sentence(TEXT_PAIRS)]
+    ended("next", bert, *TEXT_PAIRS[0], "--device", "cpu")
     assert capsys.readouterr().out == f"{expected[0]:.4f}\n"
     file = tmp_path / "pairs.tsv"
-    file.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS) + "\n")
+    file.write_text("".join(f"{a}\t{b}\n" for a, b in TEXT_PAIRS) + "\n")
     ended("next", bert, "--file", file, "--device", "cpu")
     found = capsys.readouterr()
     assert found.out.splitlines() == [*(f"{each:.4f}" for each in expected), ""]
@@ -135,8 +135,8 @@ def test_command(bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ended("next", bert, "--file", file, "--json", "--device", "cpu")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == {
-        "text": PAIRS[0][0],
-        "pair": PAIRS[0][1],
+        "text": TEXT_PAIRS[0][0],
+        "pair": TEXT_PAIRS[0][1],
         "probability": pytest.approx(expected[0]),
         "is_next": expected[0] >= 0.5,
     }

@@ -84,6 +84,17 @@ def test_cached_features_give_the_losses_of_recomputed_ones(
         assert found == pytest.approx(expected, rel=2e-4), key
 
 
+@pytest.mark.parametrize("layers", ["last", "mix"])
+def test_cached_features_in_bfloat16(tmp_path: Path, layers: str) -> None:
+    """The features are computed in float32 and rounded; validation reads them in float32."""
+    tables = frozen(tmp_path, {"task": {"layers": layers}, "model": {"dropout": 0.0}})
+    trained(tables, tmp_path / "float32")
+    trained(merged(tables, {"train": {"precision": "bfloat16"}}), tmp_path / "bfloat16")
+    for key in ("loss", "valid_loss"):
+        found, expected = (logged(tmp_path / name, key) for name in ("bfloat16", "float32"))
+        assert found == pytest.approx(expected, rel=0.03), key
+
+
 def test_features_are_the_hidden_states_of_each_text_alone(tmp_path: Path) -> None:
     prepared = ready(frozen(tmp_path), tmp_path / "run")
     table = compute_store_features(prepared, prepared.train_store, torch.float32)

@@ -62,7 +62,7 @@ class LookTarget:
     an output per token of the last side, unless `output_labels` names others: then `output_token_weights` gives the
     weight of each token in them, and `output_side` is their side where there is one per word. `hops` are the weights
     of attention pooling, if the model has it. With `is_regression`, the outputs themselves are explained instead of
-    log-probabilities.
+    log-probabilities. `output_unit` says in messages what an output chooses, where it is no token, class or label.
     """
 
     model: nn.Module
@@ -72,6 +72,7 @@ class LookTarget:
     predicted_ids: Int[Tensor, " O"]
     output_labels: tuple[str, ...] = ()
     output_side: str = ""
+    output_unit: str = ""
     output_token_weights: Callable[[], Float[Tensor, "O T"]] | None = None
     hops: Callable[[], Float[Tensor, "R T"]] | None = None
     is_regression: bool = False

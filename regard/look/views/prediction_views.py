@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,6 +17,9 @@ from regard.look.views.view_data import Axis, Focus, ViewArray, ViewData, merge_
 
 N_NAMED_INPUTS, N_NAMED_OUTPUTS = 3, 12
 """Inputs that the summary names for one output, and outputs of which it names the most important input."""
+
+N_DETAILED_OUTPUTS = 2
+"""Outputs, at most, for each of which the summary names as many inputs as for one: the start and end of an answer."""
 
 
 def attribution_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
@@ -59,24 +64,29 @@ def gradients_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     for name in ("gradient_x_input", "integrated_gradients"):
         yield ViewArray("gradients", "", name, (Axis("input", sides), output), getattr(gradients, name))
     yield ViewArray("gradients", "", "gap", (output,), gradients.convergence_delta)
-    predicted = "label" if target.output_side else "class" if target.output_labels else "token"
+    predicted = target.output_unit or ("label" if target.output_side else "class" if target.output_labels else "token")
     explained = "the score" if target.is_regression else f"the log-probability of a {predicted}"
     gap = float(gradients.convergence_delta.abs().max())
     yield f"integrated gradients sum to the change of {explained} from the zero baseline, to within {gap:.2g}"
 
 
 def faithfulness_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
-    """Yield the log-probability lost when the inputs that each view ranks highest are removed."""
+    """Yield the log-probability, or the score, lost when the inputs that each view ranks highest are removed."""
     faithfulness = _measure(analysis, request)
     method = Axis("method", labels=tuple(faithfulness.methods))
     k = Axis("k", labels=tuple(map(str, faithfulness.removal_counts)))
     yield ViewArray("faithfulness", "", "drop", (method, k), faithfulness.drop)
     yield ViewArray("faithfulness", "", "score", (method,), faithfulness.score)
     yield ViewArray("faithfulness", "", "error", (method,), faithfulness.std, "error")
-    yield describe_faithfulness(faithfulness)
+    yield describe_faithfulness(faithfulness, explained_value(analysis))
 
 
-def describe_faithfulness(faithfulness: Faithfulness) -> str:
+def explained_value(analysis: TextAnalysis) -> str:
+    """Return the name of the number that faithfulness is measured by."""
+    return "score" if analysis.look_target.is_regression else "log-probability"
+
+
+def describe_faithfulness(faithfulness: Faithfulness, explained: str = "log-probability") -> str:
     """Say which view to trust for a prediction, and why."""
     if not faithfulness.removal_counts:
         return "there is only one input, and nothing is predicted without it: no view can be tested"
@@ -85,12 +95,12 @@ def describe_faithfulness(faithfulness: Faithfulness) -> str:
     if faithfulness.best is None:
         return (
             "no view is clearly better than chance for this prediction: removing the inputs a view ranks highest "
-            f"lowers its log-probability by {most} at most, removing random inputs by {chance} "
+            f"lowers its {explained} by {most} at most, removing random inputs by {chance} "
             f"(clearly better: more than {MIN_STDS_ABOVE_RANDOM:g} times ± above)"
         )
     best, others = faithfulness.best.replace("_", " "), ", ".join(faithfulness.runners_up).replace("_", " ")
     return (
-        f"trust {best} for this prediction: removing the inputs it ranks highest lowers the log-probability by {most}, "
+        f"trust {best} for this prediction: removing the inputs it ranks highest lowers the {explained} by {most}, "
         f"removing random inputs by {chance}" + (f"; not distinguishable from it: {others}" if others else "")
     )
 
@@ -105,7 +115,7 @@ def summary_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     yield importance
     yield _describe_prediction(analysis)
     yield _describe_importance(analysis, importance, method, request)
-    yield describe_faithfulness(faithfulness)
+    yield describe_faithfulness(faithfulness, explained_value(analysis))
 
 
 def _measure(analysis: TextAnalysis, request: ViewRequest) -> Faithfulness:
@@ -142,12 +152,20 @@ def _describe_importance(analysis: TextAnalysis, importance: ViewArray, method: 
     outputs = data.display_labels(array.axes[1], array.values.shape[1])
     if focus is not None:
         chosen = next(iter(data.focus.tokens.values()), 0)
-        top = array.values[:, chosen].topk(min(N_NAMED_INPUTS, len(inputs))).indices.tolist()
-        named = ", ".join(f"{inputs[i]} ({float(array.values[i, chosen]):.2f})" for i in top)
+        named = _name_top_inputs(array.values[:, chosen], inputs)
         return f"mattered most to {outputs[chosen]}, by {method.replace('_', ' ')}: {named}"
+    if analysis.look_target.output_side and len(outputs) <= N_DETAILED_OUTPUTS:
+        each = (f"{name} ← {_name_top_inputs(array.values[:, i], inputs)}" for i, name in enumerate(outputs))
+        return f"mattered most to each output, by {method.replace('_', ' ')}: {'; '.join(each)}"
     written = [(i, name.rpartition(" → ")[2]) for i, name in enumerate(outputs)]
     content = [(i, name) for i, name in written if not is_special_token(name)][:N_NAMED_OUTPUTS]
     n_candidates = len(data.sides["encoder"]) if {"encoder", "decoder"} <= data.sides.keys() else len(inputs)
     named = "; ".join(f"{name} ← {inputs[int(array.values[:n_candidates, i].argmax())]}" for i, name in content)
     where = "mattered most in the source" if n_candidates < len(inputs) else "mattered most"
     return f"{where} to each output, by {method.replace('_', ' ')}: {named or 'nothing but special tokens'}"
+
+
+def _name_top_inputs(importance: Float[Tensor, " inputs"], inputs: Sequence[str]) -> str:
+    """Return the most important inputs, each with its importance."""
+    top = importance.topk(min(N_NAMED_INPUTS, len(inputs))).indices.tolist()
+    return ", ".join(f"{inputs[i]} ({float(importance[i]):.2f})" for i in top)

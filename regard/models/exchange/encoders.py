@@ -17,6 +17,7 @@ from regard.models.exchange.hf_family import HFModelFamily
 from regard.models.exchange.weight_mapping import ModuleMapping, WeightMapping, map_modules, map_weights
 from regard.models.heads import Pooler
 from regard.models.layer_combination import COMBINATION_NAME
+from regard.models.span_heads import SpanHead
 
 POOLER_MODULES = {"heads.pooler.dense": "pooler.dense"}
 POOLER_WEIGHT = "pooler.dense.weight"
@@ -31,6 +32,7 @@ HEADS_BY_SUFFIX = {
     "ForNextSentencePrediction": ("pooler", "next"),
     "ForSequenceClassification": ("pooler", "label"),
     "ForTokenClassification": ("tags",),
+    "ForQuestionAnswering": ("span",),
 }
 """The heads of each class, by their names in regard; a base model may lack the pooler."""
 
@@ -95,6 +97,8 @@ class HFEncoderFamily(HFModelFamily):
                 raise InputError(
                     f'model.pooler = "{model.config.pooler}": {self.name} has only "{self.pooler_activation}"'
                 )
+        if "span" in model.heads and not isinstance(model.heads["span"], SpanHead):
+            raise InputError(f'task.pooling = "attention": {self.name} has only "none" under a head for questions')
         return super().to_hf_config(model)
 
     def weight_mappings(self, model: TransformerEncoder) -> list[WeightMapping]:

@@ -143,6 +143,8 @@ def _encoder_task(
         labels = _read_labels(hf_config)
         kind, names = ("score", ()) if len(labels) == 1 else ("classes", labels)  # one output is a number, no label
         return {"name": "tag", "kind": kind, "length": length}, names
+    if "span" in heads:
+        return {"name": "qa", "length": length}, ()
     if "label" not in heads:
         embedding = {"pooling": sentence_config.pooling, "normalised": sentence_config.normalised}
         return {"name": "pretrain", "length": length, **embedding}, ()

@@ -19,6 +19,7 @@ from regard.data.order import Placement
 from regard.models.encoder import TransformerEncoder
 from regard.models.language_model import TransformerLM
 from regard.models.seq2seq import TransformerSeq2Seq
+from regard.models.span_heads import PairMask
 from regard.nn import record
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate
 
@@ -134,6 +135,9 @@ def _heads(ours: TransformerEncoder, hidden: Tensor, rows: SegmentedRows, output
         gaps.append(max_difference(by_text(rows, words), theirs))
     if "tags" in ours.heads:
         gaps.append(max_difference(by_text(rows, ours.heads["tags"](hidden)), outputs.logits))
+    if "span" in ours.heads:
+        logits = ours.heads["span"](hidden, rows, PairMask(*[rows.segment > 0] * 3), n_texts)
+        gaps.append(max_difference(by_text(rows, logits), torch.stack((outputs.start_logits, outputs.end_logits), -1)))
     if "pooler" in ours.heads:
         pooled = ours.heads["pooler"](hidden, rows, n_texts)
         top = {"next": "seq_relationship_logits" if "masked" in ours.heads else "logits", "label": "logits"}

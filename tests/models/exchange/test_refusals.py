@@ -49,7 +49,7 @@ def refusal(folder: Path) -> str:
 FAMILIES = "BERT, RoBERTa, XLM-R, DistilBERT, GPT-2, Marian, BART"
 BERTS = (
     "BertModel, BertForPreTraining, BertForMaskedLM, BertForNextSentencePrediction, BertForSequenceClassification, "
-    "BertForTokenClassification"
+    "BertForTokenClassification, BertForQuestionAnswering"
 )
 LABELS = "id2label: expected a label for each number from 0 on"
 ALONE = {"encoder_attention_heads": 3, "decoder_attention_heads": 3}
