@@ -104,6 +104,7 @@ class ClassificationTask(LabelledTask):
     """From labelled texts to a classifier."""
 
     name = verb = "classify"
+    starts_from_language_models = True
     Config = ClassifyConfig
 
     def __init__(self, config: ClassifyConfig, tokenizer: Tokenizer, labels: Labels) -> None:

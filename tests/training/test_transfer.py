@@ -21,7 +21,9 @@ from regard.data.batches import sentences_to_rows
 from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
 from regard.errors import ConfigError, InputError
+from regard.models.config import DirectedEncoderConfig
 from regard.models.freezing import count_layers_above
+from regard.models.interfaces import CausalLM
 from regard.nn import IGNORE
 from regard.predict.perplexity import measure_perplexity
 from regard.runs.import_export import describe_export_problem, export_model
@@ -102,6 +104,7 @@ class TestStart:
         start = models / f"{architecture}-{direction}"
         prepared = ready(recipe(tmp_path, start, name=name), tmp_path / "run")
         run_config, _, lm = open_model(start)
+        assert isinstance(lm, CausalLM)
         ids = prepared.train_store["text"][3].tolist()
         assert ids[0] == ids[-1] == prepared.task.tokenizers.source.special_id("end")  # as the language model has read
         read = ids if direction == "forward" else ids[::-1]
@@ -112,6 +115,7 @@ class TestStart:
                 regard.data.batches.SegmentedRows(single.ids, single.segment, single.position, single.ids * 0)
             )
         torch.testing.assert_close(found[0], expected if direction == "forward" else expected.flip(0))
+        assert isinstance(prepared.config.model, DirectedEncoderConfig)
         assert prepared.config.model.directions == direction
         assert run_config.task.direction == direction
 

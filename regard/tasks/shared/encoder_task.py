@@ -105,7 +105,6 @@ class LabelledTask(EncoderTask):
 
     has_perplexity = False
     has_fixed_inputs = True
-    starts_from_language_models = True
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
