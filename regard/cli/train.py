@@ -16,6 +16,7 @@ and number of steps are chosen from the amount of data and the device, and writt
 
     regard train lm books.txt --out runs/books                                # a language model, of subwords
     regard train lm books.txt --characters --out runs/letters                 # or of characters
+    regard train classify reviews.tsv:text,label --from runs/books --out runs/reviews-gpt      # docs/transfer.md
 
 For translation, tables (.tsv .csv .jsonl .parquet) stand alone and plain text files are given in pairs; classifiers are
 trained on tables (text, label or text, pair, label), taggers on CoNLL, CoNLL-U and JSONL, question answering on SQuAD's
