@@ -35,7 +35,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "rnn-gru": {"cell": "gru"},
 }
 DIRECTIONS: tuple[Directions, Directions] = ("forward", "backward")
-TEXTS = [[3, 5, 7, 9, 11], [4, 6], [8, 2, 1, 10, 12, 13, 14]]
+TOKEN_IDS = [[3, 5, 7, 9, 11], [4, 6], [8, 2, 1, 10, 12, 13, 14]]
 
 
 def language_model(kind: str, seed: int = 1) -> CausalLM:
@@ -81,11 +81,11 @@ def test_hidden_states_are_those_of_the_language_model(kind: str, direction: Dir
     encoder = encoder_of(model, direction)
     assert is_language_model(model.config)
     assert not is_language_model(encoder.config)
-    padded = encoder(segmented(sentences_to_rows(TEXTS, pad_id=0)))
-    row = packed(TEXTS)
+    padded = encoder(segmented(sentences_to_rows(TOKEN_IDS, pad_id=0)))
+    row = packed(TOKEN_IDS)
     full = SegmentedRows(*(part[:, :-2] for part in (row.ids, row.segment, row.position, row.token_type_ids)))
-    unpadded = encoder(full, [len(text) for text in TEXTS])[0].split([len(text) for text in TEXTS])
-    for number, text in enumerate(TEXTS):
+    unpadded = encoder(full, [len(text) for text in TOKEN_IDS])[0].split([len(text) for text in TOKEN_IDS])
+    for number, text in enumerate(TOKEN_IDS):
         expected = lm_states(model, text, direction)
         torch.testing.assert_close(padded[number, : len(text)], expected)
         torch.testing.assert_close(unpadded[number], expected)
@@ -95,9 +95,9 @@ def test_hidden_states_are_those_of_the_language_model(kind: str, direction: Dir
 @torch.no_grad()
 def test_packed_texts_are_read_one_by_one(direction: Directions) -> None:
     model = language_model("transformer")
-    *_, last = encoder_of(model, direction).iter_hidden_states(packed(TEXTS))
-    found = last[0].split([*map(len, TEXTS), 2])
-    for text, states in zip(TEXTS, found, strict=False):
+    *_, last = encoder_of(model, direction).iter_hidden_states(packed(TOKEN_IDS))
+    found = last[0].split([*map(len, TOKEN_IDS), 2])
+    for text, states in zip(TOKEN_IDS, found, strict=False):
         torch.testing.assert_close(states, lm_states(model, text, direction))
 
 
@@ -111,8 +111,8 @@ def test_two_language_models_side_by_side(kind: str) -> None:
     encoder: EncoderModel = ENCODER_MODELS["bilm"].Model(config, N_TOKENS, {})
     merged = merge_weights(*(collect_weights(model) for model in models))
     encoder.double().eval().load_state_dict({name: merged[name] for name in encoder.state_dict()})
-    found = list(encoder.iter_hidden_states(segmented(sentences_to_rows(TEXTS, pad_id=0))))
-    for number, text in enumerate(TEXTS):
+    found = list(encoder.iter_hidden_states(segmented(sentences_to_rows(TOKEN_IDS, pad_id=0))))
+    for number, text in enumerate(TOKEN_IDS):
         sides = [
             list(encoder_of(model, direction).iter_hidden_states(segmented(sentences_to_rows([text], pad_id=0))))
             for model, direction in zip(models, DIRECTIONS, strict=True)
@@ -132,17 +132,17 @@ def test_language_models_of_different_shapes_are_not_read_side_by_side() -> None
 
 @pytest.mark.parametrize(("direction", "final"), [("forward", -1), ("backward", 0)])
 def test_concat_pooling_is_final_max_and_mean(direction: str, final: int) -> None:
-    rows, hidden = packed(TEXTS), torch.randn(1, 16, 4, generator=torch.Generator().manual_seed(0))
+    rows, hidden = packed(TOKEN_IDS), torch.randn(1, 16, 4, generator=torch.Generator().manual_seed(0))
     pooling = Pooling("concat", 4, reads_backward=direction == "backward")
     found = pooling(hidden, rows, 4)[0]
-    for states, vector in zip(hidden[0].split([*map(len, TEXTS), 2]), found[:3], strict=False):
+    for states, vector in zip(hidden[0].split([*map(len, TOKEN_IDS), 2]), found[:3], strict=False):
         torch.testing.assert_close(vector, torch.cat((states[final], states.amax(0), states.mean(0))))
     assert pooling.width == 12
     assert not found[3].any()
 
 
 def test_weights_of_concat_pooling_are_those_of_its_three_vectors() -> None:
-    rows, hidden = packed(TEXTS), torch.randn(1, 16, 4, generator=torch.Generator().manual_seed(0))
+    rows, hidden = packed(TOKEN_IDS), torch.randn(1, 16, 4, generator=torch.Generator().manual_seed(0))
     mask = rows.segment[:, None] == torch.arange(1, 4)[:, None]
     found = Pooling("concat", 4).hop_weights(hidden, rows, mask)[0, 1, :, 5:7]
     largest = (hidden[0, 6] > hidden[0, 5]).float().mean()

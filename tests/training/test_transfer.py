@@ -152,10 +152,11 @@ class TestStart:
 
     def test_from_scratch_in_one_direction(self, tmp_path: Path) -> None:
         shape = {"preset": "tiny", "d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 16, "directions": "forward"}
-        prepared = ready(recipe(tmp_path, "", {"model": shape, "tokenizer": {"vocabulary": 48}}), tmp_path / "run")
-        assert prepared.config.task.pooling == "last"
-        problem = describe_export_problem(prepared.task, prepared.model)
-        assert problem == 'not as Hugging Face BERT: model.directions = "forward": BERT reads both directions'
+        changes: config.Tables = {"model": shape, "tokenizer": {"vocabulary": 48}}
+        assert ready(recipe(tmp_path, "", changes), tmp_path / "classify").config.task.pooling == "last"
+        tagger = ready(recipe(tmp_path, "", changes, name="tag"), tmp_path / "tag")
+        problem = describe_export_problem(tagger.task, tagger.model)
+        assert problem == 'not as Hugging Face BERT: model.directions = "forward": BERT has only "both"'
 
     @pytest.mark.parametrize(
         ("changes", "problem"),

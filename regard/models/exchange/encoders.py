@@ -36,7 +36,13 @@ HEADS_BY_SUFFIX = {
 }
 """The heads of each class, by their names in regard; a base model may lack the pooler."""
 
-CONSTANT_FIELDS = {"architecture": "transformer", "positions": "learned", "norm": "post", "embedding": "normed"}
+CONSTANT_FIELDS = {
+    "architecture": "transformer",
+    "directions": "both",
+    "positions": "learned",
+    "norm": "post",
+    "embedding": "normed",
+}
 IGNORED_TENSORS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
@@ -84,8 +90,6 @@ class HFEncoderFamily(HFModelFamily):
         return self.class_prefix + suffixes[0]
 
     def to_hf_config(self, model: TransformerEncoder) -> dict[str, Any]:
-        if model.config.is_causal:
-            raise InputError(f'model.directions = "{model.config.directions}": {self.name} reads both directions')
         if COMBINATION_NAME in model.heads:
             raise InputError(f'task.layers other than "last": the heads of {self.name} read the last layer only')
         if "pooler" in model.heads:
