@@ -17,8 +17,8 @@ from regard.api.text_encoder import TextEncoder
 from regard.data.batches import SegmentedRows
 from regard.data.buckets import buffered_read
 from regard.errors import InputError
-from regard.look.compute.look_target import LookTarget
-from regard.models.heads import Pooler
+from regard.look.compute.look_target import LookTarget, SentenceAttention
+from regard.models.heads import LEARNED_POOLINGS, Pooler, Pooling
 from regard.predict.classification import Classification, ClassificationPredictor, TextPair, compute_text_logits
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
@@ -137,6 +137,7 @@ class Classifier(TextEncoder):
             text_mask = (rows.segment == 1)[:, None]
             weights = pooler.pooling.token_weights(hidden, rows, text_mask)[0]
             hops = pooler.pooling.hop_weights(hidden, rows, text_mask)[0, 0]
+            levels = _sentence_attention(pooler.pooling, hidden, rows)
         best = int(outputs.argmax())
         name = "score" if is_regression else task.labels.names[best]
         return replace(
@@ -145,9 +146,18 @@ class Classifier(TextEncoder):
             predicted_ids=torch.tensor([best], device=outputs.device),
             output_labels=(name,),
             output_token_weights=lambda: weights,
-            hops=(lambda: hops) if pooler.pooling.kind == "attention" else None,
+            hops=(lambda: hops) if pooler.pooling.kind in LEARNED_POOLINGS else None,
+            levels=None if levels is None else lambda: levels,
             is_regression=is_regression,
         )
+
+
+def _sentence_attention(pooling: Pooling, hidden: Tensor, rows: SegmentedRows) -> SentenceAttention | None:
+    """Return the two levels of hierarchical pooling of one text; None where pooling has one level."""
+    if (found := pooling.level_weights(hidden, rows)) is None:
+        return None
+    layout, weights = found
+    return SentenceAttention(weights.sentences[0, 0], weights.words[0], layout.tokens[0].int().argmax(0))
 
 
 def _as_pair(text: str | TextPair, number: int) -> TextPair:

@@ -3,18 +3,21 @@
 Several texts share a row, so a head of texts returns S vectors per row: column s belongs to the s-th text, and columns
 without a text are zeros. `Pooling` weights the tokens of a text:
 
-    cls         the first token alone (BERT)
-    last        the last token alone
-    mean        all tokens equally (sentence-transformers)
-    attention   ``softmax(h q / sqrt(d))`` with a learned q; several q are several hops (Lin et al. 2017)
-    max         in every dimension the token with the largest value
-    concat      three vectors side by side: the token read last, max and mean (ULMFiT, Howard and Ruder 2018, eq. 4)
+    cls           the first token alone (BERT)
+    last          the last token alone
+    mean          all tokens equally (sentence-transformers)
+    attention     ``softmax(score(q, h))`` with a learned q; several q are several hops (Lin et al. 2017)
+    hierarchical  attention over the words of a sentence, then over sentences (Yang et al. 2016)
+    max           in every dimension the token with the largest value
+    concat        the token read last, max and mean side by side (ULMFiT, Howard and Ruder 2018, eq. 4)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,12 +32,65 @@ from regard.models.config import (
     ModelConfig,
     TransformerEncoderConfig,
 )
-from regard.nn import AttentionPooling, Dropout, Linear, Loss, Tap, linear_cross_entropy
+from regard.models.hierarchical_pooling import HierarchicalPooling, LevelWeights, SentenceLayout, lay_out_sentences
+from regard.nn import (
+    GRU,
+    Attention,
+    AttentionPooling,
+    DotAttention,
+    Dropout,
+    Linear,
+    Loss,
+    RecurrentEncoderLayer,
+    ScaledDotAttention,
+    TanhAttention,
+    Tap,
+    linear_cross_entropy,
+)
 
-POOLINGS = ("cls", "mean", "attention", "max", "last")
+POOLINGS = ("cls", "mean", "attention", "hierarchical", "max", "last")
 """Poolings that give a vector of the width of the hidden states; a classifier may also have "concat"."""
 
 N_CONCATENATED = 3
+LEARNED_POOLINGS = ("attention", "hierarchical")
+"""Poolings with weights of their own."""
+
+PoolingQuery = Literal["learned", "ones"]
+PoolingScore = Literal["scaled", "dot", "additive"]
+
+POOLING_SCORES: dict[str, Callable[[int], Attention]] = {
+    "scaled": lambda width: ScaledDotAttention(),
+    "dot": lambda width: DotAttention(),
+    "additive": lambda width: TanhAttention(width, width),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionPoolingConfig:
+    """The attention of pooling: its hops, queries and score, and whether keys and values are projected.
+
+    The additive score has a layer of its own over the keys, so only its values are projected.
+    """
+
+    n_hops: int = 1
+    query: PoolingQuery = "learned"
+    score: PoolingScore = "scaled"
+    project: bool = False
+
+    def build(self, width: int) -> AttentionPooling:
+        """Return the pooling of vectors of this width."""
+        projects_key = self.project and self.score != "additive"
+        return AttentionPooling(
+            width,
+            n_hops=self.n_hops,
+            learned=self.query == "learned",
+            scorer=POOLING_SCORES[self.score](width),
+            key_projection=Linear(width, width, bias=False) if projects_key else None,
+            value_projection=Linear(width, width, bias=False) if self.project else None,
+        )
+
+
+PLAIN_ATTENTION = AttentionPoolingConfig()
 
 
 def make_text_mask(rows: Rows, n_texts: int) -> Bool[Tensor, "B S T"]:
@@ -46,23 +102,38 @@ def make_text_mask(rows: Rows, n_texts: int) -> Bool[Tensor, "B S T"]:
 class Pooling(nn.Module):
     """The vector of each text: a weighted sum of the hidden states of its tokens; R hops are concatenated.
 
-    The weights of every kind but `max` and `concat` flow through the tap ``weights``. The token read last is the last
-    one, or the first one if the model `reads_backward`.
+    The weights of every kind but `max`, `concat` and `hierarchical` flow through the tap ``weights``; those of
+    `hierarchical` through the taps of its two levels. That one has to know the tokens that close a sentence. The token
+    read last is the last one, or the first one if the model `reads_backward`.
     """
 
-    def __init__(self, kind: str, d_model: int, n_hops: int = 1, *, reads_backward: bool = False) -> None:
+    def __init__(
+        self,
+        kind: str,
+        d_model: int,
+        attention: AttentionPoolingConfig = PLAIN_ATTENTION,
+        closing_tokens: Sequence[bool] = (),
+        *,
+        reads_backward: bool = False,
+    ) -> None:
         super().__init__()
         assert kind in (*POOLINGS, "concat"), kind
-        self.kind, self.width = kind, (N_CONCATENATED if kind == "concat" else n_hops) * d_model
+        self.kind, self.width = kind, (N_CONCATENATED if kind == "concat" else attention.n_hops) * d_model
         self.final_token = "cls" if reads_backward else "last"
         self.weights = Tap()
-        self.attention = AttentionPooling(d_model, n_hops=n_hops) if kind == "attention" else None
+        self.attention = attention.build(d_model) if kind == "attention" else None
         if self.attention is not None:
-            self.attention.weights = self.weights
+            self.weights = self.attention.weights
+        self.hierarchy = _build_hierarchy(d_model, attention) if kind == "hierarchical" else None
+        closing = torch.tensor(closing_tokens, dtype=torch.bool) if self.hierarchy is not None else None
+        self.register_buffer("closing", closing, persistent=False)
 
     def forward(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S RD"]:
         if self.kind == "max":
             return _max_pool(hidden, rows, n_texts)
+        if self.hierarchy is not None:
+            vectors: Tensor = self.hierarchy(hidden, self._lay_out(rows, n_texts))
+            return vectors
         text_mask = make_text_mask(rows, n_texts)
         if self.kind == "concat":
             final, mean = (_average_tokens(kind, rows, text_mask, hidden) for kind in (self.final_token, "mean"))
@@ -72,6 +143,17 @@ class Pooling(nn.Module):
             return pooled.flatten(2)
         weights: Tensor = self.weights(self.hop_weights(hidden, rows, text_mask))
         return weights[:, :, 0] @ hidden
+
+    def level_weights(self, hidden: Float[Tensor, "B T D"], rows: Rows) -> tuple[SentenceLayout, LevelWeights] | None:
+        """Return sentences and weights of both levels of the first text of each row; None without levels."""
+        if self.hierarchy is None:
+            return None
+        layout = self._lay_out(rows, 1)
+        return layout, self.hierarchy.level_weights(hidden, layout)
+
+    def _lay_out(self, rows: Rows, n_texts: int) -> SentenceLayout:
+        assert isinstance(self.closing, Tensor)
+        return lay_out_sentences(rows, n_texts, self.closing)
 
     def text_vectors(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
         """Return one vector per text of the width of the hidden states: the mean over hops."""
@@ -93,6 +175,8 @@ class Pooling(nn.Module):
         if self.kind == "concat":
             final, mean = (_average_tokens(kind, rows, text_mask, hidden) for kind in (self.final_token, "mean"))
             return torch.stack((final, _max_pool_fractions(hidden, text_mask)[:, :, 0], mean), 2)
+        if self.hierarchy is not None:
+            return self.hierarchy.token_weights(hidden, self._lay_out(rows, text_mask.shape[1]))[:, :, None]
         if self.attention is not None:
             return self.attention.hop_weights(hidden, text_mask)
         return _average_tokens(self.kind, rows, text_mask, hidden)[:, :, None]
@@ -114,6 +198,14 @@ def _average_tokens(
     """Return equal weights of the tokens that `cls`, `last` and `mean` average; their sum is 1, or 0 without a text."""
     counted = _pooled_tokens(kind, rows, text_mask).to(hidden.dtype)
     return counted / counted.sum(-1, keepdim=True).clamp(min=1)
+
+
+def _build_hierarchy(d_model: int, attention: AttentionPoolingConfig) -> HierarchicalPooling:
+    """Return both levels of attention and the bidirectional GRU between them (Yang et al. 2016, section 2.2)."""
+    assert d_model % 2 == 0, f"each direction of the sentence encoder has half of the width, found {d_model}"
+    forward_rnn, backward_rnn = GRU(d_model, d_model // 2), GRU(d_model, d_model // 2)
+    encoder = RecurrentEncoderLayer(forward_rnn, backward_rnn, 0.0)
+    return HierarchicalPooling(attention.build(d_model), encoder, attention.build(d_model))
 
 
 def _pooled_tokens(kind: str, rows: Rows, text_mask: Bool[Tensor, "B S T"]) -> Bool[Tensor, "B S T"]:
@@ -147,10 +239,17 @@ class Pooler(nn.Module):
     """
 
     def __init__(
-        self, config: EncoderModelConfig, pooling: str = "cls", n_hops: int = 1, width: int | None = None
+        self,
+        config: EncoderModelConfig,
+        pooling: str = "cls",
+        attention: AttentionPoolingConfig = PLAIN_ATTENTION,
+        closing_tokens: Sequence[bool] = (),
+        width: int | None = None,
     ) -> None:
         super().__init__()
-        self.pooling = Pooling(pooling, width or config.d_model, n_hops, reads_backward=config.reads_backward)
+        self.pooling = Pooling(
+            pooling, width or config.d_model, attention, closing_tokens, reads_backward=config.reads_backward
+        )
         self.dense = Linear(self.pooling.width, config.d_model)
         self.activation = ACTIVATIONS[config.pooler]
         self.dropout = Dropout(config.dropout)

@@ -18,8 +18,10 @@ from regard.nn.attention import (
     BilinearAttention,
     DotAttention,
     InspectableAttention,
+    ProjectedAttention,
     RecurrentCrossAttention,
     ScaledDotAttention,
+    TanhAttention,
     redundancy_penalty,
 )
 from regard.nn.cuda_graph import CudaGraphRunner
@@ -103,6 +105,7 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "PrepackedLinear",
+    "ProjectedAttention",
     "RNNBase",
     "RecurrentCrossAttention",
     "RecurrentDecoderLayer",
@@ -115,6 +118,7 @@ __all__ = [
     "SeparateDirectionsLayer",
     "SinusoidalPositions",
     "StaticKVCache",
+    "TanhAttention",
     "Tap",
     "TokenEmbedding",
     "cross_entropy",

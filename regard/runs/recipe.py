@@ -87,9 +87,16 @@ class RunConfig:
     train: TrainConfig
 
     def __post_init__(self) -> None:
-        if self.train.compiled and not self.model.uses_packing:
-            problem = f"model.architecture = {self.model.architecture} has batches of many shapes"
+        if self.train.compiled and not self.uses_packing:
+            pooling = f'task.pooling = "{getattr(self.task, "pooling", "")}"'
+            cause = pooling if self.model.uses_packing else f"model.architecture = {self.model.architecture}"
+            problem = f"{cause} has batches of many shapes"
             raise ConfigError(f"train.compiled = true, but {problem}; leave it out")
+
+    @property
+    def uses_packing(self) -> bool:
+        """Return True if texts are packed into rows of one shape, as the model and the task allow."""
+        return self.model.uses_packing and TASKS[self.task.name].packs_texts(vars(self.task))
 
     def tables(self) -> config.Tables:
         """Return all values as plain tables, in the order of the recipe."""

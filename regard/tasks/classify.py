@@ -1,8 +1,8 @@
 """Classification of texts and of pairs of texts, into classes, or regression of a score.
 
-The pooled vector of a text ([CLS], mean, or attention over its tokens) goes through one layer and gets a logit for each
-class, or one standardised score. A text longer than the model is split into overlapping windows, each an example. What
-classifies with a trained model is predict/classification.py.
+The pooled vector of a text ([CLS], mean, attention over its tokens, or over words and sentences) goes through one layer
+and gets a logit for each class, or one standardised score. A text longer than the model is split into overlapping
+windows, each an example. What classifies with a trained model is predict/classification.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from regard.data.store import TokenStore
 from regard.errors import ConfigError, DataError
 from regard.metrics import accuracy, f1, macro_f1, matthews, regression_metrics
 from regard.models.config import EncoderModelConfig
-from regard.models.heads import Pooler, make_text_mask
+from regard.models.heads import (
+    LEARNED_POOLINGS,
+    AttentionPoolingConfig,
+    Pooler,
+    PoolingQuery,
+    PoolingScore,
+    make_text_mask,
+)
 from regard.models.interfaces import EncoderModel
 from regard.models.layer_combination import LayerChoice
 from regard.nn import IGNORE, Linear, Loss, redundancy_penalty, squared_error
@@ -49,8 +56,11 @@ from regard.tasks.shared.label_collection import (
 from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
 from regard.text.labelled import LabelledExample, labelled_paths, read_labelled_examples
+from regard.text.sentence_boundaries import find_closing_tokens
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
+
+HIERARCHICAL = "hierarchical"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +69,19 @@ class ClassifyConfig:
 
     `layers` are the layers that are pooled: the last one, or a combination (models/layer_combination.py).
     With attention as `pooling`, several `hops` look at a text side by side, and `penalty` is what it costs where they
-    look at the same tokens (Lin et al. 2017).
+    look at the same tokens (Lin et al. 2017). `query` is trained or fixed to ones, `score` compares it with the keys
+    ("additive" has the tanh layer of Yang et al. 2016 and Lin et al. 2017), and with `project` keys and values are
+    linear projections of the hidden states. Hierarchical pooling attends to the words of each sentence, then to the
+    sentences of a text (Yang et al. 2016).
     """
 
     name: Literal["classify"] = "classify"
     kind: Literal["classes", "score"] = "classes"
     layers: LayerChoice = "last"
-    pooling: Literal["cls", "mean", "attention", "max", "last", "concat"] = "cls"
+    pooling: Literal["cls", "mean", "attention", "hierarchical", "max", "last", "concat"] = "cls"
+    query: PoolingQuery = "learned"
+    score: PoolingScore = "scaled"
+    project: bool = False
     hops: int = 1
     penalty: float = 0.0
     length: int = 512
@@ -79,6 +95,17 @@ class ClassifyConfig:
             raise ConfigError(f"task.penalty = {self.penalty}; expected 0 (off) or more")
         if self.pooling != "attention" and (self.hops > 1 or self.penalty):
             raise ConfigError(f'task.hops and task.penalty go with task.pooling = "attention", not "{self.pooling}"')
+        is_plain = (self.query, self.score, self.project) == ("learned", "scaled", False)
+        if self.pooling not in LEARNED_POOLINGS and not is_plain:
+            kinds = " or ".join(f'"{kind}"' for kind in LEARNED_POOLINGS)
+            raise ConfigError(
+                f'task.query, task.score and task.project go with task.pooling = {kinds}, not "{self.pooling}"'
+            )
+
+    @property
+    def attention(self) -> AttentionPoolingConfig:
+        """The attention of the pooling."""
+        return AttentionPoolingConfig(n_hops=self.hops, query=self.query, score=self.score, project=self.project)
 
 
 class LabelledReader:
@@ -129,6 +156,10 @@ class ClassificationTask(LabelledTask):
         return {"pooling": final_tokens[direction]} if direction in final_tokens else {}
 
     @classmethod
+    def packs_texts(cls, task_table: Table) -> bool:
+        return task_table.get("pooling") != HIERARCHICAL
+
+    @classmethod
     def make_reader(cls, config: ClassifyConfig, data: DataConfig) -> LabelledReader:
         return LabelledReader()
 
@@ -151,8 +182,12 @@ class ClassificationTask(LabelledTask):
 
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
         n_outputs = 1 if self.config.kind == "score" else len(self.labels)
+        hierarchical = self.config.pooling == HIERARCHICAL
+        if hierarchical and config.d_model % 2:
+            raise ConfigError(f"model.d_model = {config.d_model} is odd; hierarchical pooling needs an even width")
+        closing = find_closing_tokens(self.tokenizer) if hierarchical else ()
         combination, width = self.build_layer_combination(config)
-        pooler = Pooler(config, self.config.pooling, self.config.hops, width)
+        pooler = Pooler(config, self.config.pooling, self.config.attention, closing, width)
         return {**combination, "pooler": pooler, "label": Linear(config.d_model, n_outputs)}
 
     @property

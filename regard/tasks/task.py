@@ -115,6 +115,11 @@ class RecipeSchema:
         return {}
 
     @classmethod
+    def packs_texts(cls, task_table: Table) -> bool:
+        """Return True if several texts may share a row; otherwise every text has a row of its own in training."""
+        return True
+
+    @classmethod
     def check_recipe(cls, tables: Tables, where: str) -> None:
         """Raise ConfigError where values of different tables contradict each other."""
         return

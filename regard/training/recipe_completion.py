@@ -152,6 +152,8 @@ def _merge_training_defaults(recipe: PartialRecipe, scale: TrainingScale, device
     """
     task = recipe.task_class.training_defaults(scale, device)
     architecture = _architecture_defaults(recipe.schema, "train")
+    packing = {} if recipe.task_class.packs_texts(recipe.tables["task"]) else {"compiled": False}
     if recipe.pretrained is None:
-        return {**task, **architecture}
-    return {**architecture, **task, **({} if scale.is_frozen else recipe.pretrained.train_defaults)}
+        return {**task, **architecture, **packing}
+    transfer = {} if scale.is_frozen else recipe.pretrained.train_defaults
+    return {**architecture, **task, **transfer, **packing}

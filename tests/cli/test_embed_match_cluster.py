@@ -254,7 +254,7 @@ MISTAKES: list[tuple[list[str], str]] = [
         "layers (): expected one layer number or several, or 'static'",
     ),
     (["embed", "texts.txt", "--out", "v.npy", "--pooling", "sum"], "no pooling is called 'sum'; known: cls, mean, att"),
-    (["embed", "texts.txt", "--out", "v.npy", "--pooling", "attention"], "this model has learned no attention over th"),
+    (["embed", "texts.txt", "--out", "v.npy", "--pooling", "attention"], "this model has learned no attention over it"),
     (["match", "the cat"], "give two texts, or a text and a file with --in"),
     (["match", "the cat", "a dog", "--in", "texts.txt"], "give two texts, or a text and a file with --in"),
     (["match", "the cat", " "], "a text is empty; give at least one word"),

@@ -229,7 +229,7 @@ def test_nothing_gives_nothing() -> None:
         ({"level": "sentence"}, "no level is called 'sentence'; known: text, word, token"),
         ({"layers": (3,)}, "layer 3: this model has 2 layers; 0 is what enters them, -1 the last"),
         ({"layers": (0, -4)}, "layer -4: this model has 2 layers; 0 is what enters them, -1 the last"),
-        ({"pooling": "sum"}, "no pooling is called 'sum'; known: cls, mean, attention, max, last"),
+        ({"pooling": "sum"}, "no pooling is called 'sum'; known: cls, mean, attention, hierarchical, max, last"),
         (
             {"pooling": "attention"},
             "this model has learned no attention over its last hidden states; accepted: cls, mean, max, last",

@@ -30,7 +30,7 @@ from regard.look.views.view_data import ViewArray, ViewData
 
 SCRIPT_FILES = (
     *("data", "dom", "colour", "tokens", "matrix", "lines", "heads", "chart", "map"),
-    *("attention", "layers", "views", "page"),
+    *("attention", "layers", "alternative", "views", "page"),
 )
 """The files of the component in order of dependence; concatenated they are one script."""
 

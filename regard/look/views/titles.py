@@ -6,6 +6,12 @@ from regard.look.views.view_data import ViewArray
 
 ARRAY_DESCRIPTIONS = {
     "summary.importance": "importance of each input to each output, by the most faithful view",
+    "scores.scores": "scores before the mask and the softmax",
+    "scores.masked_scores": "scores before the softmax, masked cells marked",
+    "alternative.weights": "the model's weights",
+    "alternative.alternative": "other weights with the same output",
+    "alternative.distance": "total variation distance from the model's weights",
+    "alternative.output_difference": "norm of the difference of the outputs",
     "norms.norms": "weights times the norm of the values",
     "identifiability.keys": "keys per query, at most",
     "identifiability.rank": "rank of the values",
@@ -26,6 +32,8 @@ ARRAY_DESCRIPTIONS = {
     "faithfulness.drop": "drop of the log-probability without the top k inputs",
     "faithfulness.score": "drop of the log-probability, mean over k",
     "pooling.weights": "weight of each token in the vector of the text",
+    "pooling.sentences": "weight of each sentence in the vector of the text",
+    "pooling.words": "weight of each token in the vector of its sentence",
     "positions.vectors": "added to each token",
     "match.evidence": "contribution of each pair to the cosine",
     "match.of_text": "contribution of the text to the cosine",
@@ -38,7 +46,7 @@ ARRAY_DESCRIPTIONS = {
 """Descriptions of arrays whose name is not enough."""
 
 FRACTION_ARRAYS = {
-    *("identifiability.share", "similarity.mutual"),
+    *("identifiability.share", "similarity.mutual", "alternative.distance"),
     *("attribution.share", "attribution.own_share", "attribution.strayed"),
 }
 """Arrays of fractions, drawn on a scale from 0 to 1."""

@@ -201,7 +201,7 @@ def test_language_model_without_an_equivalent_is_refused(tmp_path: Path) -> None
 
 def test_every_config_field_is_mapped() -> None:
     """In every family, a config field is mapped to a key or must have a constant value."""
-    elsewhere = {"preset", "start", "pooler", "output_bias", "spread"}
+    elsewhere = {"preset", "start", "pooler", "output_bias", "spread", "d_key", "d_value", "sinusoid_base"}
     for family in exchange.HF_FAMILIES:
         mapped = {key.field_name for key in family.config_keys} | set(family.constant_fields)
         assert {field.name for field in fields(family.Config)} - elsewhere == mapped, family.name

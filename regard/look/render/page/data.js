@@ -8,6 +8,7 @@ const SECTION_ARRAYS = {
   summary: { importance: 2 },
   attention: { weights: 4 },
   effective: { weights: 4 },
+  alternative: { weights: 4, alternative: 4, distance: 3, output_difference: 3 },
   identifiability: { keys: 3, rank: 3, null: 3, share: 3 },
   attribution: { share: 3, own_share: 2, strayed: 1, error: 3 },
   similarity: { eigenvalues: 3, mutual: 2, positive: 2 },

@@ -162,7 +162,7 @@ function matrixFigure(ctx, array, name, title) {
     legend: legend.element,
     lines: (row, column, value) => [
       ...(where ? [["at", where]] : []),
-      [array.name.replace(/_/g, " "), formatNumber(value, digits)],
+      [array.name.replace(/_/g, " "), array.view === "scores" && Number.isNaN(value) ? "masked" : formatNumber(value, digits)],
     ],
   });
   const element = make(

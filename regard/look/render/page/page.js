@@ -115,6 +115,7 @@ function build(ctx, views, nav) {
     () => attributionSection(ctx),
     () => rolloutSection(ctx),
     () => identifiabilitySection(ctx),
+    () => alternativeSection(ctx),
     () => similaritySection(ctx),
     () => positionsSection(ctx),
     ...[...generic].map(
@@ -153,7 +154,7 @@ function handleKey(event, ctx, { swapTheme, help }) {
   ) {
     if (event.key.startsWith("Arrow") || event.target.type !== "range") return;
   }
-  const kinds = ctx.kindsOf("attention", "effective", "identifiability", "similarity");
+  const kinds = ctx.kindsOf("attention", "effective", "identifiability", "similarity", "alternative");
   const kind = ctx.kindIn(kinds);
   const heads = viewData.arrays.find((array) => array.kind === kind && array.axis("layer") && array.axis("head"));
   const move = (layer, head) =>

@@ -250,6 +250,10 @@ function positionsSection(ctx) {
 
 // Views without a section of their own: title and explanation.
 const GENERIC_VIEWS = {
+  scores: [
+    "Scores",
+    "The attention scores before the softmax, which turns differences of scores into ratios of weights: a key that scores 1 more than another gets e = 2.7 times its weight. Hatched cells are masked: no query may attend to them, and their weight is 0 whatever they score.",
+  ],
   norms: [
     "Norms",
     "Each weight times the norm of the value it weights: a key with a large weight but a small value fades, and what a head really takes stands out.",
@@ -257,6 +261,7 @@ const GENERIC_VIEWS = {
   pooling: [
     "Pooling",
     "The weight of each token in the vector of the text: the weights of attention pooling, which sum to 1 in every hop.",
+    "With two levels, sentences are weighted in the text, and words in their sentence; the weight of a token in the text is the product.",
   ],
   match: [
     "Why two texts match",
