@@ -13,6 +13,7 @@ from regard.api.inputs import check_text, check_texts, split_data
 from regard.api.model import Model, TokenIds
 from regard.data.batches import sentences_to_rows
 from regard.data.buckets import buffered_read
+from regard.errors import InputError
 from regard.generate import GenerationConfig
 from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
@@ -189,6 +190,7 @@ class LanguageModel(Model):
             batches: Lists of prompts.
             config: The options of `generate`, as a `regard.generate.GenerationConfig`.
         """
+        self._refuse_backward("continue a text")
         return self.predictor.generate_batches(batches, config)
 
     def stream(
@@ -222,6 +224,7 @@ class LanguageModel(Model):
             stop=_split_stop(stop),
             seed=seed,
         )
+        self._refuse_backward("continue a text")
         return self.predictor.stream(prompt, config)
 
     def evaluate(
@@ -271,8 +274,14 @@ class LanguageModel(Model):
         prediction = f"{self.task.tokenizer.display_tokens([int(token_id)])[0]} ({float(probability):.0%})"
         return Inspection(target, {"model": str(self.path), "text": text, "prediction": prediction})
 
+    def _refuse_backward(self, verb: str) -> None:
+        if self.task.reads_backward:
+            problem = f'{self.path}: reads texts backward (task.direction = "backward") and cannot {verb}'
+            raise InputError(f"{problem}; evaluate it, or start a classifier or tagger from it with --from")
+
     def _build_look_target(self, *sides: TokenIds) -> LookTarget:
         """Build the forward pass of a text; the last position predicts its most likely token."""
+        self._refuse_backward("be looked into")
         ids = self.task.document_tokenizer.make_prompt_ids(sides[0])
         network, tokenizer = self.network, self.task.tokenizer
         rows = sentences_to_rows([ids], pad_id=self.task.end_id).to(self.device)

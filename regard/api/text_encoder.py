@@ -82,7 +82,8 @@ class TextEncoder(EmbeddingModel):
         """Build the forward pass up to the hidden vectors, and return it with its batch of one row."""
         tokenizer, network = self.encoder_task.tokenizer, self.network
         rows = inputs_to_rows([encoded], self.encoder_task.template.pad_id).to(self.device)
-        side = Side(tokenizer.display_tokens(encoded.ids), tokenizer.words(encoded.ids), "embedding.out")
+        tokens, words = tokenizer.display_tokens(encoded.ids), tokenizer.words(encoded.ids)
+        side = Side(tokens, words, "embedding.out", directions=getattr(network.config, "directions", "both"))
         no_ids = rows.ids.new_zeros(0).long()
         target = LookTarget(
             network, {"encoder": side}, run_layers=lambda: network.features(rows), head=None, predicted_ids=no_ids

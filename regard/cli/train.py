@@ -16,6 +16,7 @@ and number of steps are chosen from the amount of data and the device, and writt
 
     regard train lm books.txt --out runs/books                                # a language model, of subwords
     regard train lm books.txt --characters --out runs/letters                 # or of characters
+    regard train classify reviews.tsv:text,label --from runs/books --out runs/reviews-gpt      # docs/transfer.md
 
     regard train vectors books.txt --out runs/vectors                         # word vectors: docs/vectors.md
     regard train classify reviews.tsv:text,label --from runs/vectors --out runs/words

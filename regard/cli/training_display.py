@@ -172,8 +172,9 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
         print_message(f"no learning curve: {error}")
     use, score = (f"{program_name()} {verb} {shlex.quote(str(path))}" for verb in (task.verb, "evaluate"))
     option = _device_option(device)
-    scoring = f"        score it: {score} TEST{option}" if task.has_evaluation else ""
-    print_message(f"use it: {use} {task.verb_arguments}{option}{scoring}")
+    usage = "" if use == score else f"use it: {use} {task.verb_arguments}{option}        "
+    scoring = f"score it: {score} TEST{option}" if task.has_evaluation else ""
+    print_message(f"{usage}{scoring}".rstrip())
     print(path, file=sys.stdout)
 
 

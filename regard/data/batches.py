@@ -160,13 +160,19 @@ def build_label_rows(
     return torch.from_numpy(rows)
 
 
-def build_causal_lm_batch(windows: LanguageModelWindows, placement: Placement, *, pad_id: int) -> CausalLMBatch:
-    """Build the batch of the windows of a placement: the label of each token is the next token."""
+def build_causal_lm_batch(
+    windows: LanguageModelWindows, placement: Placement, *, pad_id: int, backward: bool = False
+) -> CausalLMBatch:
+    """Build the batch of the windows of a placement: the label of each token is the next token.
+
+    Of a backward model every window is read from its end, and the label of a token is the one before it in the text.
+    """
     ids, (owner, starts, lengths) = windows.column.ids, windows.segments(placement.items, placement.epoch)
-    rows = _build_rows_from_tokens(
-        ids[concatenate_ranges(starts, lengths)], lengths, placement.split_items(owner), placement.widths[0], pad_id
-    )
-    labels = ids[concatenate_ranges(starts + 1, lengths)]
+    tokens = concatenate_ranges(starts, lengths)
+    if backward:
+        tokens = np.repeat(2 * starts + lengths, lengths) - tokens
+    rows = _build_rows_from_tokens(ids[tokens], lengths, placement.split_items(owner), placement.widths[0], pad_id)
+    labels = ids[tokens - 1 if backward else tokens + 1]
     return CausalLMBatch(rows, _scatter_into_rows(labels, rows.segment.numpy() > 0, IGNORE).long(), len(labels))
 
 

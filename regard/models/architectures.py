@@ -14,7 +14,9 @@ from regard.errors import ConfigError
 from regard.models.config import ModelConfig, TransformerEncoderConfig, TransformerLMConfig, TransformerSeq2SeqConfig
 from regard.models.encoder import TransformerEncoder
 from regard.models.language_model import TransformerLM
+from regard.models.recurrent.bilm import BiLMEncoder
 from regard.models.recurrent.config import (
+    BiLMConfig,
     RecurrentEncoderConfig,
     RecurrentLMConfig,
     RecurrentSeq2SeqConfig,
@@ -49,6 +51,7 @@ ENCODER_MODELS: dict[str, Architecture] = {
     "transformer": Architecture(TransformerEncoderConfig, TransformerEncoder),
     "rnn": Architecture(RecurrentEncoderConfig, RecurrentEncoder),
     "static": Architecture(StaticEncoderConfig, StaticEncoder),
+    "bilm": Architecture(BiLMConfig, BiLMEncoder),
 }
 """`EncoderModel`s, built from the size of the vocabulary and heads."""
 

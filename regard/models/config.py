@@ -18,6 +18,7 @@ PositionScheme = Literal["sinusoidal", "sinusoidal-halves", "learned", "relative
 NormPlacement = Literal["post", "pre"]
 ActivationName = Literal["relu", "gelu", "gelu-tanh", "silu", "gated-gelu", "gated-silu"]
 EmbeddingName = Literal["scaled", "normed", "plain"]
+Directions = Literal["both", "forward", "backward"]
 
 ConfigTable = dict[str, Any]
 
@@ -41,6 +42,8 @@ class ModelConfig:
     """Pack texts into rows of one shape; otherwise every text has a row, and batches hold texts of similar length."""
     recipe_defaults: ClassVar[Mapping[str, ConfigTable]] = {}
     """Defaults of other recipe tables for these models, by table."""
+    transfer_defaults: ClassVar[Mapping[str, ConfigTable]] = {}
+    """Defaults of other recipe tables for classifiers and taggers that start from such a language model, by table."""
 
     preset: str
     start: str = ""
@@ -93,6 +96,35 @@ class EncoderModelConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_at_least("n_parts", 0)
+
+    @property
+    def is_causal(self) -> bool:
+        """True if a token is encoded without the tokens on one side of it."""
+        return False
+
+    @property
+    def reads_backward(self) -> bool:
+        """True if a text is read from its last token to its first, so that the first token has seen all others."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectedEncoderConfig(EncoderModelConfig):
+    """Fields of encoders that may read a text in one direction, as a language model does.
+
+    `directions` are those that a token is encoded from: both, as in BERT; forward, from the tokens before it; or
+    backward, from those after it.
+    """
+
+    directions: Directions = "both"
+
+    @property
+    def is_causal(self) -> bool:
+        return self.directions != "both"
+
+    @property
+    def reads_backward(self) -> bool:
+        return self.directions == "backward"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +243,7 @@ class TransformerSeq2SeqConfig(TransformerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerEncoderConfig(TransformerConfig, EncoderModelConfig):
+class TransformerEncoderConfig(TransformerConfig, DirectedEncoderConfig):
     """An encoder; the presets are the sizes of BERT (Devlin et al. 2019, Turc et al. 2019)."""
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {

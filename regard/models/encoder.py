@@ -1,17 +1,23 @@
-"""The Transformer encoder with heads (BERT, Devlin et al. 2019).
+"""The Transformer encoder with heads (BERT, Devlin et al. 2019; in one direction: GPT, Radford et al. 2018).
 
 One encoder serves every task; a head is a module under `heads`, identified by its name, and an encoder without heads
 gives embeddings. Fine-tuning initialises only the heads that the pretrained model lacks or has in another shape.
+
+    directions = "both"       a token attends to all tokens of its text
+                 "forward"    to itself and those before it: the layers of a language model (models/lm_encoder.py)
+                 "backward"   to itself and those after it; positions are counted from the end of the text
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.data.batches import SegmentedRows
+from regard.data.batches import Rows, SegmentedRows
 from regard.models.blocks import build_embedding, build_encoder_layer, build_final_norm
 from regard.models.config import TransformerEncoderConfig
 from regard.models.interfaces import EncoderModel
@@ -19,7 +25,7 @@ from regard.nn import AttentionMask, EncoderStack, PackedPositions, make_mask
 
 
 class TransformerEncoder(EncoderModel):
-    """A bidirectional encoder: each token attends to all tokens of its text."""
+    """An encoder, bidirectional or of one direction."""
 
     config: TransformerEncoderConfig
 
@@ -33,19 +39,35 @@ class TransformerEncoder(EncoderModel):
 
     def forward(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T D"]:
         """Return the last hidden states; with `lengths`, of one row filled by texts of these lengths."""
-        encoded: Tensor = self.encoder_norm(self.encoder(self.embed(rows), _make_mask(rows, lengths)))
+        rows = self._orient(rows)
+        encoded: Tensor = self.encoder_norm(self.encoder(self.embed(rows), self._make_mask(rows, lengths)))
         return encoded
 
     def iter_hidden_states(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
         """Yield the embeddings, then the output of each layer, the last one after the final norm."""
-        x, attention_mask = self.embed(rows), _make_mask(rows, lengths)
+        rows = self._orient(rows)
+        x, attention_mask = self.embed(rows), self._make_mask(rows, lengths)
         yield x
         for number, layer in enumerate(self.encoder, 1):
             x = layer(x, attention_mask)
             yield x if number < len(self.encoder) else self.encoder_norm(x)
 
+    def _orient(self, rows: SegmentedRows) -> SegmentedRows:
+        """Return the rows with positions counted in the direction of reading."""
+        return replace(rows, position=reverse_positions(rows)) if self.config.reads_backward else rows
 
-def _make_mask(rows: SegmentedRows, lengths: Sequence[int]) -> AttentionMask:
-    if not lengths:
-        return make_mask(PackedPositions(rows.segment, rows.position))
-    return AttentionMask(rows.position, rows.position, lengths=tuple(lengths))
+    def _make_mask(self, rows: SegmentedRows, lengths: Sequence[int]) -> AttentionMask:
+        if self.config.is_causal:
+            mask = make_mask(PackedPositions(rows.segment, rows.position), causal=True)
+            # Kernels rely on ascending positions; without the layout they use the mask itself.
+            return mask._replace(layout=None) if self.config.reads_backward else mask
+        if not lengths:
+            return make_mask(PackedPositions(rows.segment, rows.position))
+        return AttentionMask(rows.position, rows.position, lengths=tuple(lengths))
+
+
+def reverse_positions(rows: Rows) -> Int[Tensor, "B T"]:
+    """Return positions counted from the end of each text; those of padding stay 0."""
+    same_text = rows.segment[:, :, None] == rows.segment[:, None, :]
+    last = torch.where(same_text, rows.position[:, None, :], 0).amax(-1)
+    return torch.where(rows.segment > 0, last - rows.position, 0)

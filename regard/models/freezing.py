@@ -6,10 +6,17 @@
 
 A frozen module is in evaluation mode also while the rest is trained, so that its dropout is off: what it computes for
 a text is always the same, and can be computed once (training/feature_cache.py).
+
+With ``train.unfreeze`` only the heads are trained at first, and then one more layer from the top after every interval,
+the embeddings last (gradual unfreezing, Howard and Ruder 2018, section 3.3). For a model of two layers:
+
+    interval    0       1                 2                     3 and later
+    trained     heads   heads, layer 1    heads, layers 1, 0    all
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
 from torch import nn
@@ -17,6 +24,7 @@ from torch import nn
 from regard.errors import ConfigError
 
 Freeze = Literal["none", "embeddings", "encoder"] | int
+Unfreeze = Literal["none", "epoch"] | int
 
 INPUT_EMBEDDINGS = ("embedding", "source_embedding")
 ALL_EMBEDDINGS = (*INPUT_EMBEDDINGS, "target_embedding")
@@ -61,6 +69,38 @@ def find_frozen_names(model: nn.Module, freeze: Freeze) -> set[str]:
         check_freeze(freeze, len(list(modules[stack].children())))
         prefixes = (*INPUT_EMBEDDINGS, *(f"{stack}.{layer}" for layer in range(freeze)))
     return {name for name, _ in model.named_parameters() if any(name.startswith(f"{prefix}.") for prefix in prefixes)}
+
+
+def count_layers_of(model: nn.Module) -> int:
+    """Return the number of layers in the stack of a model, the longer one if there are two."""
+    return 1 + max((layer_index(name) or 0 for name, _ in model.named_parameters()), default=0)
+
+
+def layer_index(name: str) -> int | None:
+    """Return the index of the layer that a weight belongs to; None outside the layers."""
+    match = re.match(r"(?:encoder|decoder)\.(\d+)\.", name)
+    return int(match[1]) if match else None
+
+
+def count_layers_above(name: str, n_layers: int) -> int:
+    """Return the number of layers above a weight: 0 for the heads, all of them and one more for the embeddings."""
+    layer = layer_index(name)
+    if layer is None:
+        return n_layers + 1 if "embedding" in name.split(".")[0] else 0
+    return n_layers - layer
+
+
+def unfreeze_from_top(model: nn.Module, n_groups: int, freeze: Freeze) -> None:
+    """Train the heads and the first `n_groups` groups below them, but nothing that `freeze` names."""
+    frozen, n_layers = find_frozen_names(model, freeze), count_layers_of(model)
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(name not in frozen and count_layers_above(name, n_layers) <= n_groups)
+
+
+def check_unfreeze(model: nn.Module, unfreeze: Unfreeze) -> None:
+    """Refuse to unfreeze layers gradually under no head: nothing would be trained at first."""
+    if unfreeze != "none" and not any(name.startswith("heads.") for name, _ in model.named_parameters()):
+        raise ConfigError("train.unfreeze: this model has no head to train first; it is for classify and tag")
 
 
 def count_parameters(model: nn.Module, freeze: Freeze) -> ParameterCounts:

@@ -9,6 +9,7 @@ without a text are zeros. `Pooling` weights the tokens of a text:
     attention     ``softmax(score(q, h))`` with a learned q; several q are several hops (Lin et al. 2017)
     hierarchical  attention over the words of a sentence, then over sentences (Yang et al. 2016)
     max           in every dimension the token with the largest value
+    concat        the token read last, max and mean side by side (ULMFiT, Howard and Ruder 2018, eq. 4)
 """
 
 from __future__ import annotations
@@ -23,8 +24,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
+from regard.errors import ConfigError
 from regard.models.blocks import ACTIVATIONS
-from regard.models.config import EncoderModelConfig, TransformerEncoderConfig
+from regard.models.config import (
+    DirectedEncoderConfig,
+    EncoderModelConfig,
+    ModelConfig,
+    TransformerEncoderConfig,
+)
 from regard.models.hierarchical_pooling import HierarchicalPooling, LevelWeights, SentenceLayout, lay_out_sentences
 from regard.nn import (
     GRU,
@@ -42,6 +49,9 @@ from regard.nn import (
 )
 
 POOLINGS = ("cls", "mean", "attention", "hierarchical", "max", "last")
+"""Poolings that give a vector of the width of the hidden states; a classifier may also have "concat"."""
+
+N_CONCATENATED = 3
 LEARNED_POOLINGS = ("attention", "hierarchical")
 """Poolings with weights of their own."""
 
@@ -92,8 +102,9 @@ def make_text_mask(rows: Rows, n_texts: int) -> Bool[Tensor, "B S T"]:
 class Pooling(nn.Module):
     """The vector of each text: a weighted sum of the hidden states of its tokens; R hops are concatenated.
 
-    The weights of every kind but `max` and `hierarchical` flow through the tap ``weights``; those of `hierarchical`
-    through the taps of its two levels. That one has to know the tokens that close a sentence.
+    The weights of every kind but `max`, `concat` and `hierarchical` flow through the tap ``weights``; those of
+    `hierarchical` through the taps of its two levels. That one has to know the tokens that close a sentence. The token
+    read last is the last one, or the first one if the model `reads_backward`.
     """
 
     def __init__(
@@ -102,10 +113,13 @@ class Pooling(nn.Module):
         d_model: int,
         attention: AttentionPoolingConfig = PLAIN_ATTENTION,
         closing_tokens: Sequence[bool] = (),
+        *,
+        reads_backward: bool = False,
     ) -> None:
         super().__init__()
-        assert kind in POOLINGS, kind
-        self.kind, self.width = kind, attention.n_hops * d_model
+        assert kind in (*POOLINGS, "concat"), kind
+        self.kind, self.width = kind, (N_CONCATENATED if kind == "concat" else attention.n_hops) * d_model
+        self.final_token = "cls" if reads_backward else "last"
         self.weights = Tap()
         self.attention = attention.build(d_model) if kind == "attention" else None
         if self.attention is not None:
@@ -121,6 +135,9 @@ class Pooling(nn.Module):
             vectors: Tensor = self.hierarchy(hidden, self._lay_out(rows, n_texts))
             return vectors
         text_mask = make_text_mask(rows, n_texts)
+        if self.kind == "concat":
+            final, mean = (_average_tokens(kind, rows, text_mask, hidden) for kind in (self.final_token, "mean"))
+            return torch.cat((final @ hidden, _max_pool(hidden, rows, n_texts), mean @ hidden), -1)
         if self.attention is not None:
             pooled: Tensor = self.attention(hidden, hidden, text_mask)  # (B, S, R, D)
             return pooled.flatten(2)
@@ -155,12 +172,32 @@ class Pooling(nn.Module):
         """Return the weights of each hop; for `max`, the fraction of dimensions in which a token is largest."""
         if self.kind == "max":
             return _max_pool_fractions(hidden, text_mask)
+        if self.kind == "concat":
+            final, mean = (_average_tokens(kind, rows, text_mask, hidden) for kind in (self.final_token, "mean"))
+            return torch.stack((final, _max_pool_fractions(hidden, text_mask)[:, :, 0], mean), 2)
         if self.hierarchy is not None:
             return self.hierarchy.token_weights(hidden, self._lay_out(rows, text_mask.shape[1]))[:, :, None]
         if self.attention is not None:
             return self.attention.hop_weights(hidden, text_mask)
-        counted = _pooled_tokens(self.kind, rows, text_mask).to(hidden.dtype)
-        return (counted / counted.sum(-1, keepdim=True).clamp(min=1))[:, :, None]
+        return _average_tokens(self.kind, rows, text_mask, hidden)[:, :, None]
+
+
+def check_pooled_token(pooling: str, config: ModelConfig) -> None:
+    """Refuse to pool the one token that has read nothing but itself."""
+    if not isinstance(config, DirectedEncoderConfig) or not config.is_causal:
+        return
+    unread, final = ("last", "cls") if config.reads_backward else ("cls", "last")
+    if pooling == unread:
+        problem = f'that token has read no other, since model.directions = "{config.directions}"'
+        raise ConfigError(f'task.pooling = "{pooling}": {problem}; choose "{final}" or "concat"')
+
+
+def _average_tokens(
+    kind: str, rows: Rows, text_mask: Bool[Tensor, "B S T"], hidden: Float[Tensor, "B T D"]
+) -> Float[Tensor, "B S T"]:
+    """Return equal weights of the tokens that `cls`, `last` and `mean` average; their sum is 1, or 0 without a text."""
+    counted = _pooled_tokens(kind, rows, text_mask).to(hidden.dtype)
+    return counted / counted.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _build_hierarchy(d_model: int, attention: AttentionPoolingConfig) -> HierarchicalPooling:
@@ -210,7 +247,9 @@ class Pooler(nn.Module):
         width: int | None = None,
     ) -> None:
         super().__init__()
-        self.pooling = Pooling(pooling, width or config.d_model, attention, closing_tokens)
+        self.pooling = Pooling(
+            pooling, width or config.d_model, attention, closing_tokens, reads_backward=config.reads_backward
+        )
         self.dense = Linear(self.pooling.width, config.d_model)
         self.activation = ACTIVATIONS[config.pooler]
         self.dropout = Dropout(config.dropout)

@@ -66,6 +66,7 @@ from regard.nn.rnn_layers import (
     RecurrentDecoderStack,
     RecurrentEncoderLayer,
     RecurrentEncoderStack,
+    SeparateDirectionsLayer,
     reverse_sequences,
 )
 from regard.nn.tap import Tap, edit, record, taps
@@ -114,6 +115,7 @@ __all__ = [
     "RelativePositions",
     "RotaryPositions",
     "ScaledDotAttention",
+    "SeparateDirectionsLayer",
     "SinusoidalPositions",
     "StaticKVCache",
     "TanhAttention",

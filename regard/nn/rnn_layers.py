@@ -59,6 +59,18 @@ class RecurrentEncoderLayer(nn.Module):
         return torch.cat((outputs[..., :width].gather(1, end)[:, 0], outputs[:, 0, width:]), -1)
 
 
+class SeparateDirectionsLayer(RecurrentEncoderLayer):
+    """A forward and a backward layer side by side, each on its own half of the input (ELMo, Peters et al. 2018)."""
+
+    def forward(self, x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B T D"]:
+        assert self.forward_rnn is not None
+        assert self.backward_rnn is not None
+        forward_half, backward_half = self.dropout(x).chunk(2, -1)
+        backward = reverse_sequences(self.backward_rnn(reverse_sequences(backward_half, lengths))[0], lengths)
+        result: Tensor = self.out(torch.cat((self.forward_rnn(forward_half)[0], backward), -1))
+        return result
+
+
 class RecurrentEncoderStack(nn.ModuleList):
     """A stack of recurrent encoder layers."""
 

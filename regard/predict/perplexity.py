@@ -103,15 +103,17 @@ def measure_perplexity(
     *,
     window: int,
     stride: int | None = None,
+    backward: bool = False,
 ) -> PerplexityResult:
     """Return the perplexity of documents, read in windows, each `stride` tokens (by default `window`) after the last.
 
-    A warning counts unknown characters.
+    A backward model reads each document from its end. A warning counts unknown characters.
     """
     stride = stride or window
     count, unknown = _LikelihoodAccumulator(model, device), UnknownTokenCounter(document_tokenizer.tokenizer)
     encode_chunks = partial(document_tokenizer.encode_chunks, encode=unknown.encode)
-    for document in track(_encode_documents(encode_chunks, chunks, count), "reading"):
+    for tokens in track(_encode_documents(encode_chunks, chunks, count), "reading"):
+        document = tokens[::-1] if backward else tokens
         for each in sliding_windows(len(document) - 1, window, stride):
             count.add(document[each.start : each.end + 1], each.scored_until - each.start)
     count.flush()

@@ -51,6 +51,8 @@ def export_model(source: Path, out: Path, export_format: str) -> Path:
     run_config, task, model = open_model(source)
     if isinstance(task, WordVectorTask):
         raise InputError(f"{source}: word vectors; pass --to word2vec")
+    if task.export_problem:
+        raise InputError(f"{task.export_problem}, so this model cannot be exported")
     task.prepare_for_export(model)
     task_table = run_config.tables()["task"]
     with convert_write_errors(out, fix="choose another --out"):
@@ -75,6 +77,8 @@ def describe_export_problem(task: Task, model: nn.Module) -> str:
         return ""
     if not (hasattr(task, "tokenizers") and hasattr(model, "config")):  # a task or model defined elsewhere
         return "not as a Hugging Face model: no exporter for this task"
+    if task.export_problem:
+        return f"not as a Hugging Face model: {task.export_problem}"
     try:
         family = exchange.choose_hf_family(model, task.tokenizers)
     except InputError:

@@ -13,7 +13,7 @@ from regard.data.corpus import DataConfig
 from regard.errors import ConfigError, did_you_mean
 from regard.models.architectures import architecture_of
 from regard.models.config import ModelConfig
-from regard.models.freezing import Freeze
+from regard.models.freezing import Freeze, Unfreeze
 from regard.tasks import TASKS, Task
 from regard.text.tokenizer_training import TokenizerConfig
 
@@ -26,7 +26,7 @@ class TrainConfig:
     batch_tokens: int
     accumulate: int = 1
     learning_rate: float
-    schedule: Literal["inverse-sqrt", "linear", "cosine", "constant"] = "inverse-sqrt"
+    schedule: Literal["inverse-sqrt", "linear", "cosine", "slanted-triangular", "constant"] = "inverse-sqrt"
     warmup: int
     weight_decay: float = 0.0
     clip: float = 1.0
@@ -38,6 +38,7 @@ class TrainConfig:
     average: int = 5
     layer_decay: float = 1.0
     freeze: Freeze = "none"
+    unfreeze: Unfreeze = "none"
     precision: Literal["float32", "bfloat16"]
     compiled: bool
 
@@ -55,6 +56,10 @@ class TrainConfig:
             raise ConfigError(f"train.layer_decay = {self.layer_decay}; expected more than 0 and at most 1")
         if isinstance(self.freeze, int) and self.freeze < 1:
             raise ConfigError(f"train.freeze = {self.freeze}; expected 1 layer or more, embeddings, encoder or none")
+        if isinstance(self.unfreeze, int) and self.unfreeze < 1:
+            raise ConfigError(f"train.unfreeze = {self.unfreeze}; expected 1 step or more, epoch or none")
+        if self.unfreeze != "none" and self.freeze == "encoder":
+            raise ConfigError('train.freeze = "encoder" leaves no layer for train.unfreeze; leave one of them out')
 
 
 PLACEHOLDER_TRAIN_CONFIG = TrainConfig(

@@ -78,7 +78,7 @@ class ClassifyConfig:
     name: Literal["classify"] = "classify"
     kind: Literal["classes", "score"] = "classes"
     layers: LayerChoice = "last"
-    pooling: Literal["cls", "mean", "attention", "hierarchical", "max", "last"] = "cls"
+    pooling: Literal["cls", "mean", "attention", "hierarchical", "max", "last", "concat"] = "cls"
     query: PoolingQuery = "learned"
     score: PoolingScore = "scaled"
     project: bool = False
@@ -131,11 +131,14 @@ class ClassificationTask(LabelledTask):
     """From labelled texts to a classifier."""
 
     name = verb = "classify"
+    starts_from_language_models = True
     Config = ClassifyConfig
 
     def __init__(self, config: ClassifyConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
-        self.pooling = config.pooling
+        # Embeddings are pooled hidden states of single layers: neither wider vectors nor attention to a combination.
+        unusable = config.pooling == "concat" or (config.pooling == "attention" and config.layers != "last")
+        self.pooling = "mean" if unusable else config.pooling
         # Plain numbers, for they become part of what is compiled.
         self._class_weights: list[float] = compute_class_weights(config.class_weights, labels).tolist()
 
@@ -144,6 +147,13 @@ class ClassificationTask(LabelledTask):
         if self.config.kind == "score":
             return ValidationMetric("spearman", "Spearman correlation", higher_is_better=True)
         return ValidationMetric("accuracy", "accuracy", higher_is_better=True)
+
+    @classmethod
+    def default_task_config(cls, device: torch.device, model_table: Table) -> dict[str, Any]:
+        """Return the pooling by the token that has read the whole text, where the model reads in one direction."""
+        final_tokens = {"forward": "last", "backward": "cls"}
+        direction = model_table.get("directions")
+        return {"pooling": final_tokens[direction]} if direction in final_tokens else {}
 
     @classmethod
     def packs_texts(cls, task_table: Table) -> bool:

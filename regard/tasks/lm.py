@@ -8,6 +8,7 @@ exactly once in an epoch; later epochs cut at other places (data/lm_windows.py):
     window 1    <|endoftext|>  The  cat  sat                                  predicts  The cat sat on
     window 2                                  on  the  mat                    predicts  the mat <|endoftext|>
 
+With ``direction = "backward"`` windows are cut in the same places, and each is read from its end.
 Prompts are continued by predict/text_generation.py; predict/perplexity.py evaluates.
 """
 
@@ -60,7 +61,8 @@ class LmConfig:
 
     `documents` are separated by blank lines, or each file is one. A prompt is the beginning of a document, or, "bare",
     any part of one, as for GPT-2. `start` and `end` name the tokens before and after documents in vocabularies from
-    elsewhere, where both are not the one that ends texts.
+    elsewhere, where both are not the one that ends texts. In the direction "backward" the model reads a document from
+    its end and predicts the token before each (ELMo, Peters et al. 2018, eq. 2).
     """
 
     name: Literal["lm"] = "lm"
@@ -69,6 +71,7 @@ class LmConfig:
     prompts: Literal["begin", "bare"] = "begin"
     start: str = ""
     end: str = ""
+    direction: Literal["forward", "backward"] = "forward"
 
     def __post_init__(self) -> None:
         check_length(self.length, WINDOW_LENGTHS)
@@ -104,8 +107,12 @@ class LanguageModelTask(SingleTokenizerTask):
     Config = LmConfig
     architectures = CAUSAL_LMS
     special_token_names = LM_SPECIAL_TOKENS
-    inherited_config_keys = ("prompts", "start", "end")
+    inherited_config_keys = ("prompts", "start", "end", "direction")
     validation_metric = ValidationMetric("valid_perplexity", "perplexity", higher_is_better=False)
+
+    def __init__(self, config: LmConfig, tokenizer: Tokenizer) -> None:
+        super().__init__(config, tokenizer)
+        self.verb = "evaluate" if self.reads_backward else "generate"
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
@@ -176,6 +183,16 @@ class LanguageModelTask(SingleTokenizerTask):
         """The token before a document."""
         return self.tokenizer.token_to_id(self.config.start) if self.config.start else self.end_id
 
+    @property
+    def reads_backward(self) -> bool:
+        """True if the model predicts the token before each, not the one after it."""
+        backward: bool = self.config.direction == "backward"
+        return backward
+
+    @property
+    def export_problem(self) -> str:  # type: ignore[override]
+        return 'task.direction = "backward": GPT-2 reads forward' if self.reads_backward else ""
+
     @cached_property
     def document_tokenizer(self) -> DocumentTokenizer:
         """The vocabulary with the tokens around documents, and what a prompt is."""
@@ -212,7 +229,8 @@ class LanguageModelTask(SingleTokenizerTask):
         return max(MIN_ROW_WIDTH, min(self.max_length, int(lengths.sum())))
 
     def make_batch(self, store: TokenStore, placement: Placement) -> CausalLMBatch:
-        return build_causal_lm_batch(cut_windows(store, "text", self.max_length), placement, pad_id=self.end_id)
+        windows = cut_windows(store, "text", self.max_length)
+        return build_causal_lm_batch(windows, placement, pad_id=self.end_id, backward=self.reads_backward)
 
     def build_model(self, config: ModelConfig) -> CausalLM:
         model: CausalLM = self.architectures[config.architecture].Model(config, self.vocabulary_size)
@@ -240,7 +258,8 @@ class LanguageModelTask(SingleTokenizerTask):
         window = min(self.max_length, model.config.n_positions) if window is None else window
         check_window(window, stride, model.config.n_positions)
         documents = read_document_chunks(data, one_document_per_file=self.config.documents == "files")
-        return measure_perplexity(model, self.document_tokenizer, documents, device, window=window, stride=stride)
+        tokenizer, backward = self.document_tokenizer, self.reads_backward
+        return measure_perplexity(model, tokenizer, documents, device, window=window, stride=stride, backward=backward)
 
     def make_predictor(self, model: CausalLM, device: torch.device) -> TextGenerator:
         """Return the predictor that generates text with a trained model."""

@@ -38,7 +38,6 @@ from regard.predict.mask_filling import NO_MASKED_HEAD_MESSAGE, MaskFiller, comp
 from regard.predict.next_sentence import NextSentencePredictor, compute_next_sentence_logits
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
-    REQUIRED_ROLES,
     EncoderTask,
     input_entries,
     max_texts_per_row,
@@ -55,7 +54,7 @@ from regard.tasks.shared.token_masking import MaskedTokens, TokenMasker
 from regard.tasks.task import TrainingScale, ValidationMetric
 from regard.text.documents import document_paths, read_documents
 from regard.text.fingerprints import hash_text
-from regard.text.special_tokens import EncodedInput
+from regard.text.special_tokens import ENCODER_ROLES, EncodedInput
 from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
@@ -159,7 +158,7 @@ class PretrainingTask(EncoderTask):
     def load(cls, config: PretrainConfig, tokenizer_config: TokenizerConfig, directory: Path) -> PretrainingTask:
         masked = "masked" in OBJECTIVES[config.objective]
         return cls(
-            config, Tokenizer.load(directory / TOKENIZER_FILE, (*REQUIRED_ROLES, "mask") if masked else REQUIRED_ROLES)
+            config, Tokenizer.load(directory / TOKENIZER_FILE, (*ENCODER_ROLES, "mask") if masked else ENCODER_ROLES)
         )
 
     @classmethod

@@ -90,6 +90,7 @@ class TaggingTask(LabelledTask):
     """From labelled words to a tagger."""
 
     name = verb = "tag"
+    starts_from_language_models = True
     Config = TagConfig
 
     def __init__(self, config: TagConfig, tokenizer: Tokenizer, labels: Labels) -> None:

@@ -89,7 +89,8 @@ class RecipeSchema:
     """The part of a task that is known before any text is read: its name, its recipe and its defaults.
 
     `Config` is the dataclass of ``[task]``; `inherited_config_keys` are the keys of it that a model passes on to one
-    that is fine-tuned from it. `architectures` are the models that can do the task.
+    that is fine-tuned from it. `architectures` are the models that can do the task; with `starts_from_language_models`
+    it may also start from a language model, whose layers become an encoder (models/lm_encoder.py).
     """
 
     name: ClassVar[str]
@@ -98,6 +99,7 @@ class RecipeSchema:
     default_tokenizer_kind: ClassVar[str] = "bpe"
     special_token_names: ClassVar[tuple[str, ...]] = SEQ2SEQ_SPECIAL_TOKENS
     inherited_config_keys: ClassVar[tuple[str, ...]] = ()
+    starts_from_language_models: ClassVar[bool] = False
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
@@ -241,7 +243,8 @@ class InferenceModel:
     """The part of a task that outlives training: the command for its models, and their exchange with other libraries.
 
     `verb` is the command that uses the model, and `verb_arguments` the form of its input after the model; with
-    `has_evaluation`, `regard evaluate` scores it on test data.
+    `has_evaluation`, `regard evaluate` scores it on test data. `export_problem` says why no other library could use the
+    model, if that is so.
     """
 
     name: ClassVar[str]
@@ -250,6 +253,7 @@ class InferenceModel:
     has_evaluation: ClassVar[bool] = True
     tokenizers: TokenizerPair
     labels: Labels = Labels()
+    export_problem: str = ""
 
     @classmethod
     def from_hf_checkpoint(cls, checkpoint: HFCheckpoint) -> Task:

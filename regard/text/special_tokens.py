@@ -2,6 +2,7 @@
 
     [CLS] a_1 .. a_n [SEP] b_1 .. b_m [SEP]          BERT and ours
     <s> a_1 .. a_n </s> </s> b_1 .. b_m </s>         RoBERTa, XLM-R: one token type for both texts
+    <|endoftext|> a_1 .. a_n <|endoftext|> b_1 .. b_m <|endoftext|>        the vocabulary of a language model
 
 Called by every task on an encoder; long texts are split into overlapping windows here.
 """
@@ -15,6 +16,9 @@ from typing import NamedTuple
 from regard.text.tokenizer import SPECIAL_TOKEN_ROLES, Tokenizer
 
 TokenIds = Sequence[int]
+
+ENCODER_ROLES = ("pad", "cls", "sep")
+"""Special tokens that an encoder needs."""
 
 
 class EncodedInput(NamedTuple):
@@ -37,7 +41,10 @@ class SpecialTokenTemplate:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> SpecialTokenTemplate:
-        """Return the template of a vocabulary, BERT's or RoBERTa's, recognised by its token names."""
+        """Return the template of a vocabulary, BERT's, RoBERTa's or a language model's, by the names of its tokens."""
+        if is_lm_vocabulary(tokenizer):
+            end_id = tokenizer.special_id("end")
+            return cls(end_id, (end_id,), end_id, end_id)
         cls_id, sep_id = tokenizer.special_id("cls"), tokenizer.special_id("sep")
         is_bert = tokenizer.display_tokens([cls_id])[0] == SPECIAL_TOKEN_ROLES["cls"][0]
         return cls(cls_id, (sep_id,) * (1 if is_bert else 2), sep_id, tokenizer.special_id("pad"))
@@ -53,6 +60,11 @@ class SpecialTokenTemplate:
         start = 1 + len(first) + len(self.pair_separator_ids)
         ids = [self.cls_id, *first, *self.pair_separator_ids, *second, self.sep_id]
         return EncodedInput(ids, len(first) + 2 if len(self.pair_separator_ids) == 1 else len(ids), 1, start)
+
+
+def is_lm_vocabulary(tokenizer: Tokenizer) -> bool:
+    """Return True for the vocabulary of a language model: a token ends documents, but none stands for a whole text."""
+    return tokenizer.find_special_id("cls") is None and tokenizer.find_special_id("end") is not None
 
 
 class TextWindow(NamedTuple):

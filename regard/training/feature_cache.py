@@ -87,6 +87,8 @@ def plan_cache(prepared: PreparedRun) -> CachePlan | None:
     All steps of the run count, so that one that is resumed computes as one that never stopped.
     """
     model, task = prepared.model, prepared.task
+    if prepared.config.train.unfreeze != "none":
+        return None
     if not (task.has_fixed_inputs and isinstance(model, EncoderModel) and _is_encoder_frozen(model)):
         return None
     dtype = getattr(torch, prepared.config.train.precision)

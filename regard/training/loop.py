@@ -36,6 +36,7 @@ from regard.training.optimiser import build_optimiser, set_learning_rate
 from regard.training.prepare import PreparedRun
 from regard.training.schedule import SCHEDULES
 from regard.training.step import TrainingStep, read_step_results
+from regard.training.unfreezing import GradualUnfreezing
 from regard.training.validation import validate
 
 MAX_CONSECUTIVE_SKIPPED_STEPS = 10
@@ -78,6 +79,8 @@ class Trainer:
         self.progress = self.checkpoints.restore(self.model, self.optimiser)
         self.progress.data = {store.path.name: store.digest for store in (prepared.train_store, prepared.valid_store)}
         self.checkpoints.truncate_log(self.progress)
+        self._unfreezing = GradualUnfreezing(prepared)
+        self._unfreezing.apply(self.progress.step + 1)
         self.training_step = self._build_step(self.model)
         self._frozen_modules = find_frozen_modules(self.model)
         self._training_view = self._validation_view = prepared
@@ -104,6 +107,13 @@ class Trainer:
             with convert_out_of_memory_errors(self.config):
                 self._training_view, self._validation_view = cache_features(self.prepared)
             self.training_step = self._build_step(self._training_view.model)
+
+    def _rebuild_step(self) -> None:
+        """Build the step anew for other trained weights; a compiled one is compiled again."""
+        if self.config.compiled:
+            torch.compiler.reset()  # otherwise the compiler would count every stage as one recompilation too many
+        self.training_step = self._build_step(self.model)
+        self._frozen_modules = find_frozen_modules(self.model)
 
     def _set_training_mode(self) -> None:
         """Switch the dropout of all that is trained on, and that of frozen modules off."""
@@ -147,6 +157,8 @@ class Trainer:
         progress, config = self.progress, self.config
         micro_batches = list(islice(batches, config.accumulate))
         step = progress.step + 1
+        if self._unfreezing.apply(step):
+            self._rebuild_step()
         torch.manual_seed(_step_seed(config.seed, step))
         rate = config.learning_rate * SCHEDULES[config.schedule](step, config.steps, config.warmup)
         set_learning_rate(self.optimiser, rate)

@@ -5,12 +5,12 @@ The learning rate of a step is schedule.py's.
 
 from __future__ import annotations
 
-import re
 from itertools import groupby
 
 import torch
 from torch import nn
 
+from regard.models.freezing import count_layers_above, count_layers_of
 from regard.training.rowwise_adagrad import RowwiseAdagrad
 
 
@@ -28,12 +28,12 @@ def build_adamw(model: nn.Module, weight_decay: float, layer_decay: float = 1.0)
     With `layer_decay` the learning rate of each layer is that of the layer above times `layer_decay`; the embeddings
     have the lowest.
     """
-    n_layers = 1 + max((_layer_index(name) or 0 for name, _ in model.named_parameters()), default=0)
+    n_layers = count_layers_of(model)
     trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
 
     def group_key(named: tuple[str, nn.Parameter]) -> tuple[int, bool]:
         name, weight = named
-        return _n_layers_above(name, n_layers) if layer_decay < 1 else 0, weight.ndim < 2
+        return count_layers_above(name, n_layers) if layer_decay < 1 else 0, weight.ndim < 2
 
     groups = [
         {
@@ -44,20 +44,6 @@ def build_adamw(model: nn.Module, weight_decay: float, layer_decay: float = 1.0)
         for (n_above, is_vector), members in groupby(sorted(trained, key=group_key), key=group_key)
     ]
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-
-
-def _layer_index(name: str) -> int | None:
-    """Return the index of the layer that a weight belongs to; None outside the layers."""
-    match = re.match(r"(?:encoder|decoder)\.(\d+)\.", name)
-    return int(match[1]) if match else None
-
-
-def _n_layers_above(name: str, n_layers: int) -> int:
-    """Return the number of layers above a weight: 0 for the heads, all of them and one more for the embeddings."""
-    layer = _layer_index(name)
-    if layer is None:
-        return n_layers + 1 if "embedding" in name.split(".")[0] else 0
-    return n_layers - layer
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:

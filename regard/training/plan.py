@@ -26,6 +26,7 @@ from regard.runs.import_export import describe_export_problem
 from regard.training.feature_cache import CachedEncoder, CachePlan, feature_shape, plan_cache
 from regard.training.prepare import PreparedRun
 from regard.training.step import Objective
+from regard.training.unfreezing import GradualUnfreezing
 
 TRAINED_BYTES, FROZEN_BYTES = 16, 4
 """Bytes of a trained parameter, a float32 with its gradient and Adam's two moments, and of a frozen one."""
@@ -56,6 +57,7 @@ class TrainingPlan:
     no_export: str = ""
     scored_sample: str = ""
     frozen: str = ""
+    unfreezing: str = ""
 
     def lines(self) -> list[str]:
         """Return the plan as lines of text."""
@@ -72,6 +74,8 @@ class TrainingPlan:
         ]
         if self.frozen:
             lines.append(f"frozen     {self.frozen}")
+        if self.unfreezing:
+            lines.append(f"unfreezing {self.unfreezing}")
         if self.scored_sample:
             lines.append(f"validation {self.scored_sample}")
         if self.no_export:
@@ -118,6 +122,7 @@ def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
         no_export=describe_export_problem(prepared.task, prepared.model),
         scored_sample=_describe_scored_sample(prepared),
         frozen=_describe_frozen(counts, cache),
+        unfreezing=GradualUnfreezing(prepared).describe(),
     )
 
 

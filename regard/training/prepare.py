@@ -29,7 +29,7 @@ from regard.data.store import TokenStore
 from regard.disk import convert_write_errors
 from regard.errors import CheckpointError, ConfigError, TrainingError
 from regard.models.blocks import initialise_weights
-from regard.models.freezing import freeze_weights
+from regard.models.freezing import check_unfreeze, freeze_weights
 from regard.progress import print_message, warn
 from regard.runs.recipe import RunConfig, build_run_config, get_task_class
 from regard.runs.run_directory import RunDirectory
@@ -136,6 +136,8 @@ def _start_run(tables: config.Tables, run: RunDirectory, device: torch.device, w
         task.warn_about_encoded_data(store)
     if run_config.train.freeze != "none" and not run_config.model.start:
         warn("train.freeze without --from: the frozen part keeps its random weights")
+    if run_config.train.unfreeze != "none" and not run_config.model.start:
+        warn("train.unfreeze without --from: layers keep their random weights until they are trained")
     chosen = collect_chosen_settings(recipe, complete_tables)
     start = recipe.pretrained or recipe.vectors
     prepared = _build_run(run, run_config, limited, (train, valid), device, start, chosen_settings=chosen)
@@ -211,6 +213,7 @@ def _build_run(
     elif isinstance(start, PretrainedVectors):
         start.load_into(model, task, stores[0])
     freeze_weights(model, run_config.train.freeze)
+    check_unfreeze(model, run_config.train.unfreeze)
     train_store, valid_store = stores
     task.collect_training_statistics(train_store)
     train_order = build_order(task, train_store, run_config, seed=run_config.train.seed)

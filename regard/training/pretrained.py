@@ -7,7 +7,7 @@ that were loaded, newly initialised and unused. Called by recipe_completion.py a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,20 +17,32 @@ from torch import Tensor, nn
 from regard import config
 from regard.errors import ConfigError
 from regard.models.config import ModelConfig
+from regard.models.lm_encoder import (
+    describe_difference,
+    is_language_model,
+    make_bilm_config,
+    make_encoder_config,
+    merge_weights,
+    rename_weights,
+)
+from regard.models.recurrent.config import RecurrentLMConfig
 from regard.models.weights import collect_weights
 from regard.progress import print_message
 from regard.runs.model_loading import open_model
+from regard.runs.recipe import RunConfig, TrainConfig
 from regard.tasks import Task
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig
 
-OVERRIDABLE_MODEL_KEYS = ("start", "dropout")
+OVERRIDABLE_MODEL_KEYS = ("start", "start_backward", "dropout")
 """Keys of ``[model]`` that may differ from those of the pretrained model."""
 
 FINE_TUNING_DROPOUT = 0.1
 """Dropout of fine-tuning where the model was pretrained without: there is less data than in pretraining."""
 
 HEAD_PREFIX = "heads."
+
+OpenedModel = tuple[RunConfig, Task, nn.Module]
 
 
 class WeightLoadingReport(NamedTuple):
@@ -57,6 +69,7 @@ class PretrainedModel:
     model_config: ModelConfig
     task_table: Mapping[str, Any]
     weights: Mapping[str, Tensor]
+    train_defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def set_architecture(self, tables: config.Tables) -> config.Tables:
         """Return the recipe with the architecture of this model, unless it names one."""
@@ -81,8 +94,18 @@ class PretrainedModel:
         for key, value in recipe_tables["tokenizer"].items():
             if value != vocabulary[key]:
                 raise ConfigError(f"{where}: tokenizer.{key}: the vocabulary is that of {self.path}; leave it out")
-        task = {**self.task_table, **recipe_tables["task"]}
-        return {**recipe_tables, "model": {**shape, **recipe_tables["model"]}, "task": task, "tokenizer": vocabulary}
+        return {
+            **recipe_tables,
+            "model": {**shape, **recipe_tables["model"]},
+            "task": {**self.task_table, **recipe_tables["task"]},
+            "tokenizer": vocabulary,
+            "train": {**self.fixed_train_settings, **recipe_tables.get("train", {})},
+        }
+
+    @property
+    def fixed_train_settings(self) -> config.Table:
+        """The settings of ``[train]`` that other defaults depend on."""
+        return {key: value for key, value in self.train_defaults.items() if key == "freeze"}
 
     def _check_length(self, requested_length: int, where: str) -> None:
         """Refuse texts longer than the learned positions of the model."""
@@ -113,6 +136,10 @@ class PretrainedModel:
 def load_pretrained(model_table: Mapping[str, Any], task_class: type[Task]) -> PretrainedModel:
     """Return the pretrained model that a ``[model]`` table names."""
     run_config, task, model = open_model(Path(model_table["start"]))
+    if task_class.starts_from_language_models and model_table.get("start_backward"):
+        return _load_bilm(model_table["start_backward"], model_table["start"], (run_config, task, model), task_class)
+    if task_class.starts_from_language_models and is_language_model(run_config.model):
+        return _load_language_model(model_table["start"], run_config, task, model, task_class)
     if type(run_config.model) not in [family.Config for family in task_class.architectures.values()]:
         raise _unusable_pretrained_error(
             f"{model_table['start']}: a model for {run_config.task.name}; {task_class.name} cannot start from it"
@@ -122,18 +149,76 @@ def load_pretrained(model_table: Mapping[str, Any], task_class: type[Task]) -> P
             f"{model_table['start']}: has a vocabulary for each side; training cannot start from it"
         )
     pretrained_table = config.to_tables({"task": run_config.task})["task"]
-    default_table = config.to_tables({"task": task_class.Config()})["task"]
     inherited = {key: pretrained_table[key] for key in task_class.inherited_config_keys if key in pretrained_table}
-    if default_table.get("length", 0) > run_config.model.n_positions:
-        inherited["length"] = run_config.model.n_positions
     return PretrainedModel(
         model_table["start"],
         task.tokenizers.source,
         run_config.tokenizer,
         run_config.model,
-        inherited,
+        {**inherited, **_limit_length(task_class, run_config.model)},
         collect_weights(model),
     )
+
+
+def _load_language_model(
+    path: str, run_config: RunConfig, task: Task, model: nn.Module, task_class: type[Task]
+) -> PretrainedModel:
+    """Return a language model as the encoder that its layers become."""
+    direction = run_config.task.direction
+    return PretrainedModel(
+        path,
+        task.tokenizers.source,
+        run_config.tokenizer,
+        make_encoder_config(run_config.model, direction),
+        {**_transfer_defaults(run_config, "task", task_class.Config), **_limit_length(task_class, run_config.model)},
+        rename_weights(collect_weights(model), direction),
+        _transfer_defaults(run_config, "train", TrainConfig),
+    )
+
+
+def _load_bilm(backward_path: str, path: str, forward: OpenedModel, task_class: type[Task]) -> PretrainedModel:
+    """Return a forward and a backward language model as one encoder, which stays frozen unless a recipe says other."""
+    (run_config, task, model), backward = forward, open_model(Path(backward_path))
+    _check_bilm(path, forward, backward_path, backward)
+    assert isinstance(run_config.model, RecurrentLMConfig)
+    return PretrainedModel(
+        path,
+        task.tokenizers.source,
+        run_config.tokenizer,
+        make_bilm_config(run_config.model, backward_path),
+        _limit_length(task_class, run_config.model),
+        merge_weights(collect_weights(model), collect_weights(backward[2])),
+        {"freeze": "encoder"},
+    )
+
+
+def _check_bilm(
+    path: str,
+    forward: OpenedModel,
+    backward_path: str,
+    backward: OpenedModel,
+) -> None:
+    """Refuse two models that are not a forward and a backward language model of one shape and vocabulary."""
+    for name, (run_config, _, _), direction in ((path, forward, "forward"), (backward_path, backward, "backward")):
+        if getattr(run_config.task, "direction", "") != direction:
+            raise _unusable_pretrained_error(f"{name}: not a {direction} language model")
+    problem = describe_difference(forward[0].model, backward[0].model)
+    if not problem and forward[1].tokenizers.source.fingerprint != backward[1].tokenizers.source.fingerprint:
+        problem = "their vocabularies differ; train both on the same text"
+    if problem:
+        raise _unusable_pretrained_error(f"{path} and {backward_path}: {problem}")
+
+
+def _transfer_defaults(run_config: RunConfig, table: str, table_class: type) -> config.Table:
+    """Return the defaults that come with a language model for one table, restricted to the keys that the table has."""
+    values = run_config.model.transfer_defaults.get(table, {})
+    return {key: value for key, value in values.items() if key in {each.name for each in fields(table_class)}}
+
+
+def _limit_length(task_class: type[Task], model_config: ModelConfig) -> dict[str, int]:
+    """Return ``task.length`` where the default is longer than the model."""
+    default_length = config.to_tables({"task": task_class.Config()})["task"].get("length", 0)
+    return {"length": model_config.n_positions} if default_length > model_config.n_positions else {}
 
 
 def _unusable_pretrained_error(problem: str) -> ConfigError:

@@ -20,6 +20,7 @@ from regard import config
 from regard.data.store import TokenStore
 from regard.models.config import apply_preset
 from regard.models.freezing import check_freeze
+from regard.models.heads import check_pooled_token
 from regard.models.layer_combination import check_layer_choice, count_layers
 from regard.runs.recipe import RunConfig, build_run_config, get_task_class, recipe_schema
 from regard.tasks import Task
@@ -98,6 +99,7 @@ def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> Run
     provisional = build_run_config(tables | guesses, recipe.where)
     if "preset" in tables["model"] or "n_layers" in tables["model"]:
         _check_layers(provisional)
+    check_pooled_token(getattr(provisional.task, "pooling", ""), provisional.model)
     if recipe.pretrained is None:
         provisional.tokenizer.check_vocabulary_size(recipe.task_class.special_token_names)
     return provisional
@@ -149,8 +151,14 @@ def _architecture_defaults(schema: Mapping[str, type], table: str) -> config.Tab
 
 
 def _merge_training_defaults(recipe: PartialRecipe, scale: TrainingScale, device: torch.device) -> config.Table:
-    """Return the ``[train]`` defaults: the task's come first when fine-tuning, else the architecture's."""
+    """Return the ``[train]`` defaults: the task's come first when fine-tuning, else the architecture's.
+
+    Those of a pretrained language model come before both, unless it is frozen.
+    """
     task = recipe.task_class.training_defaults(scale, device)
     architecture = _architecture_defaults(recipe.schema, "train")
     packing = {} if recipe.task_class.packs_texts(recipe.tables["task"]) else {"compiled": False}
-    return {**(architecture | task if scale.is_finetuning else task | architecture), **packing}
+    if recipe.pretrained is None:
+        return {**task, **architecture, **packing}
+    transfer = {} if scale.is_frozen else recipe.pretrained.train_defaults
+    return {**architecture, **task, **transfer, **packing}

@@ -27,6 +27,7 @@ UPDATE_KEYS = (
     "clip",
     "layer_decay",
     "freeze",
+    "unfreeze",
     "precision",
     "compiled",
 )

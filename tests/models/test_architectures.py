@@ -55,7 +55,9 @@ def test_unknown_architectures_are_refused() -> None:
     assert architecture_of(SEQ2SEQ_MODELS, {}, "x") is SEQ2SEQ_MODELS["transformer"]
     with pytest.raises(ConfigError, match=r"^x: model\.architecture = 'rnm'; accepted here: transformer, rnn$"):
         architecture_of(SEQ2SEQ_MODELS, {"architecture": "rnm"}, "x")
-    with pytest.raises(ConfigError, match=r"^x: model\.architecture = 3; accepted here: transformer, rnn, static$"):
+    with pytest.raises(
+        ConfigError, match=r"^x: model\.architecture = 3; accepted here: transformer, rnn, static, bilm$"
+    ):
         architecture_of(ENCODER_MODELS, {"architecture": 3}, "x")
     with pytest.raises(ConfigError, match=r"accepted here: transformer$"):
         architecture_of(MASKED_LMS, {"architecture": "rnn"}, "x")
@@ -65,8 +67,11 @@ def test_unknown_architectures_are_refused() -> None:
     ("table", "message"),
     [
         ({"architecture": "rnn", "n_heads": 4}, "model.n_heads belongs to model.architecture = transformer, not rnn"),
-        ({"cell": "gru"}, "model.cell belongs to model.architecture = rnn, not transformer"),
-        ({"architecture": "static", "n_layers": 4}, "model.n_layers belongs to .* transformer or rnn, not static"),
+        ({"cell": "gru"}, "model.cell belongs to model.architecture = rnn or bilm, not transformer"),
+        (
+            {"architecture": "static", "n_layers": 4},
+            "model.n_layers belongs to .* transformer or rnn or bilm, not static",
+        ),
     ],
 )
 def test_keys_of_another_architecture_are_refused(table: dict[str, Any], message: str) -> None:

@@ -15,7 +15,10 @@ from regard.data.labels import Labels
 from regard.runs.recipe import TrainConfig
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.training.optimiser import build_adamw, set_learning_rate
-from regard.training.schedule import SCHEDULES
+from regard.training.schedule import SCHEDULES, SLANTED_RATIO
+
+LOWEST_FRACTIONS = {"slanted-triangular": 1 / SLANTED_RATIO}
+"""The fraction that warm-up starts from, where it is not 0."""
 
 
 def test_inverse_sqrt_is_the_schedule_of_vaswani_et_al() -> None:
@@ -39,7 +42,9 @@ def test_schedules_stay_between_0_and_1_with_the_peak_after_warmup(name: str, wa
     assert max(fractions) == pytest.approx(1.0, abs=0.021)  # without warm-up, linear has begun to fall at step 1
     if warmup:
         assert fractions[warmup - 1] == 1.0
-        assert fractions[:warmup] == pytest.approx([step / warmup for step in range(1, warmup + 1)])
+        lowest = LOWEST_FRACTIONS.get(name, 0)
+        expected = [lowest + (1 - lowest) * step / warmup for step in range(1, warmup + 1)]
+        assert fractions[:warmup] == pytest.approx(expected)
 
 
 def test_decay_after_warmup() -> None:
@@ -53,7 +58,9 @@ def test_decay_after_warmup() -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_warmup_longer_than_the_run_only_rises(name: str) -> None:
-    assert [SCHEDULES[name](step, 3, 10) for step in (1, 2, 3)] == pytest.approx([0.1, 0.2, 0.3])
+    lowest = LOWEST_FRACTIONS.get(name, 0)
+    expected = [lowest + (1 - lowest) * fraction for fraction in (0.1, 0.2, 0.3)]
+    assert [SCHEDULES[name](step, 3, 10) for step in (1, 2, 3)] == pytest.approx(expected)
 
 
 def test_adamw_equals_its_definition_and_vectors_do_not_decay() -> None:

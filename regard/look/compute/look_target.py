@@ -42,13 +42,15 @@ ATTENTION_KINDS = {
 class Side:
     """One text inside a model: its tokens, their words, and the tap through which its vectors enter the layers.
 
-    Of a decoder, `next_tokens` are the tokens written after reading each of `tokens`.
+    Of a decoder, `next_tokens` are the tokens written after reading each of `tokens`. `directions` are those in which
+    an encoder reads.
     """
 
     tokens: list[str]
     words: list[Word]
     input_tap: str
     next_tokens: tuple[str, ...] = ()
+    directions: str = "both"
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,8 @@ class TextAnalysis:
         _, query, key, causal = ATTENTION_KINDS[kind]
         device = next(self.look_target.model.parameters()).device
         mask = torch.ones(len(self.tokens[query]), len(self.tokens[key]), dtype=torch.bool, device=device)
-        return mask.tril() if causal else mask
+        directions = "forward" if causal else self.look_target.sides[query].directions if query == key else "both"
+        return {"forward": mask.tril(), "backward": mask.triu(), "both": mask}[directions]
 
     def effective_attention(self, kind: str = "encoder", *, keep_row_sums: bool = False) -> Float[Tensor, "L H Q K"]:
         """Return the part of the weights that affects each head's output (look/compute/effective_attention.py)."""

@@ -36,7 +36,13 @@ HEADS_BY_SUFFIX = {
 }
 """The heads of each class, by their names in regard; a base model may lack the pooler."""
 
-CONSTANT_FIELDS = {"architecture": "transformer", "positions": "learned", "norm": "post", "embedding": "normed"}
+CONSTANT_FIELDS = {
+    "architecture": "transformer",
+    "directions": "both",
+    "positions": "learned",
+    "norm": "post",
+    "embedding": "normed",
+}
 IGNORED_TENSORS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 

@@ -32,7 +32,7 @@ from regard.models.exchange.sentence_transformers import (
 from regard.models.exchange.weight_files import CONFIG_FILE, read_weights
 from regard.models.exchange.weight_mapping import HFWeights
 from regard.text.hf_tokenizer import read_hf_tokenizer
-from regard.text.special_tokens import SpecialTokenTemplate
+from regard.text.special_tokens import ENCODER_ROLES, SpecialTokenTemplate
 from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerPair
 
 HF_FAMILIES: tuple[HFModelFamily, ...] = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, GPT2, MARIAN, BART)
@@ -173,6 +173,8 @@ def _read_labels(hf_config: HFConfig) -> tuple[str, ...]:
 def _check_special_tokens(tokenizer: Tokenizer, config: TransformerEncoderConfig, path: Path) -> None:
     """Refuse a tokenizer that lacks the special tokens of an encoder or places them differently."""
     try:
+        for role in ENCODER_ROLES:
+            tokenizer.special_id(role)
         template = SpecialTokenTemplate.from_tokenizer(tokenizer)
     except InputError as error:
         raise CheckpointError(f"{path}: {error}") from None

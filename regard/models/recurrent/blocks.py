@@ -9,8 +9,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.data.batches import Rows
-from regard.models.config import ModelConfig
-from regard.models.recurrent.config import Directions, RecurrentConfig
+from regard.models.config import Directions, ModelConfig
+from regard.models.recurrent.config import RecurrentConfig
 from regard.nn import (
     GRU,
     LSTM,

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from regard.errors import ConfigError
-from regard.models.config import ConfigTable, EncoderModelConfig, ModelConfig
+from regard.models.config import ConfigTable, DirectedEncoderConfig, Directions, EncoderModelConfig, ModelConfig
 
 CellName = Literal["lstm", "gru"]
-Directions = Literal["both", "forward", "backward"]
 AttentionScore = Literal["none", "additive", "dot", "general", "scaled"]
 
 TRAINING_DEFAULTS: dict[str, Any] = {"compiled": False, "precision": "float32"}
@@ -80,7 +79,7 @@ class RecurrentSeq2SeqConfig(RecurrentConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentEncoderConfig(RecurrentConfig, EncoderModelConfig):
+class RecurrentEncoderConfig(RecurrentConfig, DirectedEncoderConfig):
     """A bidirectional encoder for classification and tagging."""
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
@@ -96,11 +95,39 @@ class RecurrentEncoderConfig(RecurrentConfig, EncoderModelConfig):
     }
 
     n_positions: int = 512
-    directions: Directions = "both"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_width(self.d_model, self.directions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiLMConfig(RecurrentConfig, EncoderModelConfig):
+    """The layers of a forward and of a backward language model side by side (ELMo), each of half the width.
+
+    `start_backward` is the run directory of the backward language model, as `start` is that of the forward one.
+    """
+
+    presets: ClassVar[Mapping[str, ConfigTable]] = {
+        "tiny": _recurrent_preset(288, 2),
+        "mini": _recurrent_preset(768, 2),
+        "small": _recurrent_preset(1408, 2),
+        "medium": _recurrent_preset(2304, 2),
+        "base": _recurrent_preset(3584, 3),
+    }
+    recipe_defaults: ClassVar[Mapping[str, ConfigTable]] = {
+        "train": {**TRAINING_DEFAULTS, "learning_rate": 2e-3},
+        "task": {"pooling": "attention", "layers": "mix"},
+    }
+
+    architecture: str = "bilm"
+    n_positions: int = 512
+    n_parts: int = 0
+    start_backward: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_width(self.d_model, "both")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,5 +159,9 @@ class RecurrentLMConfig(RecurrentConfig):
         "base": _recurrent_preset(1792, 3),
     }
     largest_cpu_preset: ClassVar[str] = "tiny"
+    transfer_defaults: ClassVar[Mapping[str, ConfigTable]] = {
+        "task": {"pooling": "concat"},
+        "train": {"learning_rate": 2e-3},
+    }
 
     tied: bool = True

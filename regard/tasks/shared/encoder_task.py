@@ -32,7 +32,7 @@ from regard.predict.embedding import EmbeddingDefaults
 from regard.progress import warn
 from regard.tasks.shared.single_tokenizer import SingleTokenizerTask
 from regard.tasks.task import Task, TrainingScale
-from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate
+from regard.text.special_tokens import ENCODER_ROLES, EncodedInput, SpecialTokenTemplate, is_lm_vocabulary
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig
 
@@ -44,8 +44,6 @@ MIN_EXAMPLES_FOR_LABEL_WARNING = 20
 
 FROZEN_ENCODER_RATE = 5e-3
 """The learning rate of heads on a frozen encoder."""
-
-REQUIRED_ROLES = ("pad", "cls", "sep")
 
 
 class EncoderTask(SingleTokenizerTask):
@@ -119,11 +117,17 @@ class LabelledTask(EncoderTask):
 
     @classmethod
     def load(cls, config: Any, tokenizer_config: TokenizerConfig, directory: Path) -> LabelledTask:
-        return cls(config, Tokenizer.load(directory / TOKENIZER_FILE, REQUIRED_ROLES), Labels.load(directory))
+        return cls(config, load_encoder_tokenizer(directory / TOKENIZER_FILE), Labels.load(directory))
 
     def save(self, directory: Path) -> None:
         super().save(directory)
         self.labels.save(directory)
+
+
+def load_encoder_tokenizer(path: Path) -> Tokenizer:
+    """Return the vocabulary of an encoder, or that of the language model that the encoder was."""
+    tokenizer = Tokenizer.load(path)
+    return tokenizer if is_lm_vocabulary(tokenizer) else Tokenizer.load(path, ENCODER_ROLES)
 
 
 def check_labels(labels: Labels) -> None:
