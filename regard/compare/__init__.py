@@ -4,7 +4,8 @@
     cost.py             layers.py, timing.py, layer_times.py, power_law.py, cost_claims.py
     recall.py           copy_task.py
     distance.py         majority_task.py, distance_claims.py, intervals.py
-    translation.py      flops.py, positions.py: corpora.py, synthetic.py, training_runs.py
+    translation.py      flops.py: corpora.py, synthetic.py, training_runs.py
+    positions.py        position_claims.py, intervals.py: corpora.py, synthetic.py, training_runs.py
     compared_models.py  the models, as ``[model]`` tables                       report.py      charts.py, terminal.py
     comparison.py       `regard.compare_architectures`, the Python interface
 

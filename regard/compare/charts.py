@@ -73,6 +73,7 @@ def _plot_chart(axes: Any, chart: Chart, names: Sequence[str]) -> None:
         elif series.low:
             axes.vlines(series.x, series.low, series.high, color=colour, linewidth=1.2)
     style_axes(axes, chart.title, chart.reference_levels)
+    axes.tick_params(which="minor", labelsize=7)
     axes.xaxis.get_offset_text().set_fontsize(8)
     _set_scales(axes, chart.axis_scales)
     if chart.x_names:

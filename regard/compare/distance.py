@@ -156,28 +156,26 @@ def plot(measurements: Measurements, path: Path) -> Path:
     distances = list(range(1, curves.length + 1))
 
     def series(moment: str, quantity: str) -> dict[str, Series]:
-        intervals = {name: curves.by_distance(name, moment, quantity) for name in curves.names}
-        return {
-            name: Series(distances, *zip(*((x.mean, x.low, x.high) for x in each), strict=True), markers=False)
-            for name, each in intervals.items()
-        }
+        by_name = {}
+        for name in curves.names:
+            means, low, high = zip(*curves.by_distance(name, moment, quantity), strict=True)
+            by_name[name] = Series(distances, means, low, high, markers=False)
+        return by_name
 
     fractions = [
-        Chart(f"fraction of the final vector, {moment}", series(moment, "removal"), {"equal": 1 / curves.length})
+        Chart(f"fraction by removal, {moment} training", series(moment, "removal"), {"equal": 1 / curves.length})
         for moment in ("before", "after")
     ]
     gradients = [
-        Chart(f"gradient, {moment}", series(moment, "gradient_norm"), axis_scales=("linear", "log"))
+        Chart(
+            f"gradient norm (last token: 1), {moment} training",
+            series(moment, "gradient_norm"),
+            axis_scales=("linear", "log"),
+        )
         for moment in ("before", "after")
     ]
-    return plot_charts(
-        [*fractions, *gradients],
-        path,
-        "distance from the end, tokens",
-        "fraction by removal, and norm relative to the last token",
-        columns=2,
-        share_axes=False,
-    )
+    charts = [*fractions, *gradients]
+    return plot_charts(charts, path, "distance from the end, tokens", "", columns=2, share_axes=False)
 
 
 EXPERIMENT = Experiment(

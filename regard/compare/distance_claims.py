@@ -37,7 +37,7 @@ class DistanceCurves:
         self.names = list(self._runs)
         self.length: int = measurements["length"]
         self.n_seeds: int = measurements["seeds"]
-        self.chance = 1 / measurements["symbols"]
+        self.chance: float = 1 / measurements["symbols"]
         self.n_last = max(1, self.length // 4)
         self.equal_fraction = self.n_last / self.length
 
@@ -149,9 +149,9 @@ def _judge_gradient(curves: DistanceCurves, name: str, moment: str, *, vanishes:
     supports, refutes = ratio.is_below(VANISHED_RATIO), ratio.is_above(VANISHED_RATIO)
     note = _undertrained_note(curves, name, moment)
     held = None if note else weigh_evidence(supports, refutes) if vanishes else weigh_evidence(refutes, supports)
-    claim = f"Gradients vanish with distance in the {name}" if vanishes else f"With attention they do not: {name}"
+    claim = "Gradients vanish with distance in the" if vanishes else "With attention gradients do not vanish:"
     return Finding(
-        f"{claim}, {moment} training.",
+        f"{claim} {name}, {moment} training.",
         held,
         f"at the first of {curves.length} tokens the norm is {ratio.mean:.2g} ({ratio.low:.2g} to {ratio.high:.2g}) "
         f"times that at the last, {curves.step_factor(ratio):.3f} per step; below {VANISHED_RATIO:g} counts as "

@@ -149,7 +149,8 @@ def gradient_norms(model: FinalVectorClassifier, batch: MajorityBatch) -> Float[
     with record(model, EMBEDDING_TAP) as recorded:
         loss = nn.functional.cross_entropy(model(batch.ids), batch.labels, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, recorded[EMBEDDING_TAP])
-    return gradient.double().norm(dim=-1)[:, :-1].mean(0)
+    norms: Tensor = gradient.double().norm(dim=-1)
+    return norms[:, :-1].mean(0)
 
 
 def _mean_fractions(sizes: Float[Tensor, "B n"]) -> Float[Tensor, " n"]:

@@ -111,7 +111,7 @@ def _judge_order_matters(scores: TaskScores) -> Finding:
     """Judge whether every scheme is better than none; the worst of them decides."""
     poor = scores.is_poor([*scores.schemes, NO_POSITIONS])
     differences = {name: scores.difference([name], [NO_POSITIONS]) for name in scores.schemes}
-    verdict = combine_verdicts(weigh_evidence(each.is_above(0), each.is_below(0)) for each in differences.values())
+    verdict = combine_verdicts(weigh_evidence(each.is_above(0.0), each.is_below(0.0)) for each in differences.values())
     held, worst = None if poor else verdict, min(differences.values())
     ranked = ", ".join(
         f"{name} {scores.mean(name):.1f}" for name in sorted(scores.schemes, key=lambda n: -scores.mean(n))
@@ -129,7 +129,7 @@ def _judge_sinusoidal(scores: TaskScores) -> Finding:
     difference, allowance = scores.difference([SINUSOIDAL], [LEARNED]), -MIN_DIFFERENCE[scores.task]
     poor, best = scores.is_poor([SINUSOIDAL, LEARNED]), max(scores.schemes, key=scores.mean)
     lowest = difference.mean if scores.n_seeds == 1 else difference.low
-    worse = difference.is_below(0) and difference.mean < allowance
+    worse = difference.is_below(0.0) and difference.mean < allowance
     held = None if poor else weigh_evidence(lowest > allowance, worse)
     return Finding(
         f"In {scores.title}, sinusoidal positions do as well as learned ones.",
@@ -142,7 +142,7 @@ def _judge_sinusoidal(scores: TaskScores) -> Finding:
 def _judge_learned(scores: TaskScores) -> Finding:
     """Judge whether learned positions are better, or worse, than the mean of the others."""
     difference, poor = scores.difference([LEARNED], scores.fixed_schemes), scores.is_poor(scores.schemes)
-    above, below = difference.is_above(0), difference.is_below(0)
+    above, below = difference.is_above(0.0), difference.is_below(0.0)
     better = LEARNED_IS_BETTER[scores.task]
     held = None if poor else weigh_evidence(above, below) if better else weigh_evidence(below, above)
     claim = f"Learned positions are {'better' if better else 'worse'} than fixed and relative ones"

@@ -20,7 +20,7 @@ from regard.compare.charts import Chart, Series, plot_charts
 from regard.compare.compared_models import POSITION_SCHEMES, RecipeTable
 from regard.compare.corpora import CorpusSize, CorpusSplit
 from regard.compare.experiment import ComparisonSettings, Experiment, ExperimentSummary, Measurements, ResultTable
-from regard.compare.intervals import interval_of_mean
+from regard.compare.intervals import MeanInterval, interval_of_mean
 from regard.compare.position_claims import LEARNED, TASK_TITLES, TaskScores, judge_claims, primary_score
 from regard.text.labelled import read_labelled_examples
 
@@ -160,7 +160,11 @@ def _scores_table(task: str, task_measurements: Mapping[str, Any]) -> ResultTabl
 
 
 def _format_scores(scores: list[float]) -> str:
-    return f"{scores[0]:.1f}" if len(scores) == 1 else interval_of_mean(scores).format()
+    """Return the mean with its interval, which ends where scores do: at 0 and 100."""
+    if len(scores) == 1:
+        return f"{scores[0]:.1f}"
+    mean, low, high = interval_of_mean(scores)
+    return MeanInterval(mean, max(0.0, low), min(100.0, high)).format()
 
 
 def plot(measurements: Measurements, path: Path) -> Path:
@@ -197,7 +201,7 @@ def _difference_chart(measurements: Measurements) -> Chart:
         means, low, high = zip(*intervals, strict=True)
         series[name] = Series(x, means, low, high, connected=False)
     names = [scores.title.removeprefix("sequence ") for scores in tasks]
-    return Chart("score minus that of learned positions, by task", series, {"learned": 0.0}, x_names=names)
+    return Chart("score minus that of learned positions, by task", series, {"no difference": 0.0}, x_names=names)
 
 
 EXPERIMENT = Experiment(
