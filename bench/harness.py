@@ -81,7 +81,7 @@ def run_script(main: Callable[[], None]) -> None:
 
 
 def is_installed(package: str) -> bool:
-    """Report whether an optional package is installed, and print that its contender is skipped if not."""
+    """Return True if an optional package is installed, and print that its contender is skipped if not."""
     installed = importlib.util.find_spec(package) is not None
     if not installed:
         print(f"{package}: skipped, not installed")

@@ -27,6 +27,7 @@ from regard.look.inspection import Inspection
 from regard.predict.classification import Classification
 from regard.predict.embedding import NamedVectors
 from regard.predict.mask_filling import MaskPrediction
+from regard.predict.next_sentence import NextSentencePrediction
 from regard.predict.question_answering import Answer, AnswerCandidate
 from regard.predict.tagging import TaggedWord
 from regard.predict.text_generation import Continuation
@@ -41,7 +42,8 @@ MODELS = (
     *(regard.QuestionAnswerer, regard.TextEncoder, EmbeddingModel, regard.Model),
 )
 RESULTS = (
-    *(Translation, ForcedDecoding, Continuation, MaskPrediction, Classification, TaggedWord, Answer, AnswerCandidate),
+    *(Translation, ForcedDecoding, Continuation, MaskPrediction, NextSentencePrediction, Classification, TaggedWord),
+    *(Answer, AnswerCandidate),
     *(NamedVectors, SearchHit),
     *(Inspection, TextAnalysis, MatchEvidence, Clusters, WordSenses, TokenIdentifiability, IdentifiabilitySurvey),
     *(regard.TrainingRun, TrainingEvent, regard.Comparison, Finding, ExperimentResult),

@@ -121,6 +121,8 @@ def _convert(value: Any, expected: Any, where: str) -> Any:
 def _type_name(expected: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list"}
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
+    if origin is typing.Literal:
+        return f"one of {', '.join(map(str, arguments))}"
     if origin is tuple:
         return f"a list of {names.get(arguments[0], 'values')} each"
     if origin in (typing.Union, types.UnionType):
@@ -141,13 +143,17 @@ def dump(tables: Tables) -> str:
     return "\n".join(lines)
 
 
+def format_setting(value: Any) -> str:
+    """Return a value as people read it: whole numbers with thousands separators, others in six digits."""
+    return f"{value:g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+
+
 def _format_toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace(
-            "\x7f", "\\u007f"
-        )  # valid in a JSON string, not in a TOML one
+        # DEL is valid in a JSON string, not in a TOML one.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return f"[{', '.join(_format_toml_value(item) for item in value)}]"
     return repr(value)

@@ -87,6 +87,17 @@ def matthews(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     return _fraction(covariance, math.sqrt(math.prod(variances)))
 
 
+def regression_metrics(gold: Scores, predicted: Scores) -> dict[str, float]:
+    """Return Pearson's and Spearman's correlations and the mean squared error of scores."""
+    return {"pearson": pearson(gold, predicted), "spearman": spearman(gold, predicted), "mse": mse(gold, predicted)}
+
+
+def mse(gold: Scores, predicted: Scores) -> float:
+    """Return the mean squared error; nan without scores."""
+    differences = np.asarray(gold, dtype=np.float64) - np.asarray(predicted, dtype=np.float64)
+    return float(np.mean(differences**2)) if len(differences) else math.nan
+
+
 def pearson(gold: Scores, predicted: Scores) -> float:
     """Return the linear correlation of the scores; nan if one side is constant or not finite."""
     return _correlation(np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64))
@@ -255,7 +266,7 @@ def best_threshold(
     answered, unanswered = (np.asarray(scores, dtype=np.float64)[order] for scores in (score_if_answered, score_if_not))
     totals = unanswered.sum() + np.concatenate(([0.0], np.cumsum(answered - unanswered)))  # of the first k answered
     ends_a_tie = np.concatenate((margin[1:] != margin[:-1], [True]))
-    allowed = np.concatenate(([True], ends_a_tie))  # questions of equal margin are answered all or not at all
-    best = int(np.where(allowed, totals, -np.inf).argmax())
+    is_possible = np.concatenate(([True], ends_a_tie))  # questions of equal margin are answered all or not at all
+    best = int(np.where(is_possible, totals, -np.inf).argmax())
     threshold = margin[best - 1] if best else np.nextafter(margin[0], -np.inf)
     return BestThreshold(float(threshold), float(totals[best] / len(margin)))

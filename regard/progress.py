@@ -61,14 +61,28 @@ def live_display(*columns: ProgressColumn) -> Progress:
     )
 
 
+_is_quiet: ContextVar[bool] = ContextVar("is_quiet", default=False)
+
+
+@contextmanager
+def quiet_progress() -> Iterator[None]:
+    """Show no progress of the block: for the steps of one item of a loop that shows its own."""
+    token = _is_quiet.set(True)
+    try:
+        yield
+    finally:
+        _is_quiet.reset(token)
+
+
 class ProgressBar:
     """A counter of finished items that displays the count, or the percentage of the total."""
 
     def __init__(self, description: str, total: int | None, *, as_percentage: bool = False) -> None:
         self.description, self.total, self.n_done, self.as_percentage = description, total, 0, as_percentage
+        self._is_quiet = _is_quiet.get()
         self._last_logged = time.monotonic()
         self._display: Progress | None = None
-        if console.is_terminal:
+        if console.is_terminal and not self._is_quiet:
             count = TaskProgressColumn() if as_percentage else MofNCompleteColumn()
             columns = (TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn())
             self._display = live_display(*columns, TimeRemainingColumn())
@@ -81,7 +95,7 @@ class ProgressBar:
         self.n_done = n_done
         if self._display is not None:
             self._display.update(self._task, completed=self.n_done)
-        elif time.monotonic() - self._last_logged > LOG_INTERVAL_SECONDS:
+        elif not self._is_quiet and time.monotonic() - self._last_logged > LOG_INTERVAL_SECONDS:
             self._last_logged = time.monotonic()
             print_message(f"{self.description}: {self._format_count()}")
 

@@ -11,8 +11,9 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from importlib import import_module
-from keyword import iskeyword
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,14 @@ from shell import Shell
 
 pytest.importorskip("babel")
 
-from regard.cli import VERBS
+from regard.cli import VERBS, module_name
+from regard.data.corpus import DataConfig
 from regard.demo import cldr_corpus as cldr
+from regard.look.views.registry import VIEWS
+from regard.models.config import TransformerSeq2SeqConfig
+from regard.runs.recipe import TrainConfig
+from regard.tasks.translate import TranslateConfig
+from regard.text.tokenizer_training import TokenizerConfig
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["help", "README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -55,7 +62,7 @@ SENTENCE = "Mr President, I would like to thank the rapporteur for his excellent
 def blocks(page: str) -> list[tuple[str, str]]:
     """Return the language and text of every fenced block of a page; for the help, the indented lines of each verb."""
     if page == "help":
-        helps = [import_module(f"regard.cli.{verb}{'_' * iskeyword(verb)}").__doc__ or "" for verb in VERBS]
+        helps = [import_module(f"regard.cli.{module_name(verb)}").__doc__ or "" for verb in VERBS]
         return [("sh", "\n".join(re.findall(r"^    (.*)$", text, re.MULTILINE))) for text in helps]
     return re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
@@ -65,6 +72,16 @@ def runnable(block: str) -> str:
     for command, (_, replacement) in REPLACED.items():
         block = re.sub(rf"^{re.escape(command)}(?=\s)", replacement, block, flags=re.MULTILINE)
     return block
+
+
+def with_attribute_checks(block: str) -> str:
+    """Return a Python block that also asserts that the attributes in its comments (``# .text .score``) exist."""
+
+    def check(line: re.Match[str]) -> str:
+        names = re.findall(r"(?<!\S)\.([a-z_]+)", line[3])
+        return f"{line[0]}\nfor name in {names}:\n    assert hasattr({line[1] or line[2]}, name), name"
+
+    return re.sub(r"^(?:(\w+) = .*|(\w.*)\.\w+)  # (\..*)$", check, block, flags=re.MULTILINE)
 
 
 def lines(texts: Iterable[str]) -> str:
@@ -133,6 +150,10 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(json.dumps({"data": [article(pairs)]}), encoding="utf-8")
     asked = [{"question": "When?", "context": pair.source} for pair in test]
     (tmp_path / "questions.jsonl").write_text(lines(map(json.dumps, asked)), encoding="utf-8")
+    followed = lines(f"{pair.source}\t{later.source}" for pair, later in pairwise(test))
+    (tmp_path / "pairs.tsv").write_text(followed, encoding="utf-8")
+    timed = "\n".join(lines(f"{word}\t{200 + 20 * len(word)}" for word in pair.source.split()) for pair in train)
+    (tmp_path / "reading-times.conll").write_text(timed, encoding="utf-8")
     (tmp_path / "more.jsonl").write_text(lines(json.dumps(pair._asdict()) for pair in train), encoding="utf-8")
     (tmp_path / "news.en.gz").write_bytes(gzip.compress((tmp_path / "news.en").read_bytes()))
     return tmp_path
@@ -145,7 +166,7 @@ def test_every_block_runs(page: str, folder: Path, shell: Shell) -> None:
     for language, block in [("sh", PREREQUISITES.get(page, "")), ("sh", preceding), *blocks(page)]:
         assert language in ("sh", "python"), f"{page}: a block of '{language}'; this test runs sh and python"
         if language == "python":
-            (folder / "block.py").write_text(block, encoding="utf-8")
+            (folder / "block.py").write_text(with_attribute_checks(block), encoding="utf-8")
         result = shell("python block.py" if language == "python" else runnable(block), folder)
         assert result.returncode == 0, f"{page}\n\n{block}\n{result.stderr}"
 
@@ -167,6 +188,50 @@ def test_glossary_names_existing_files_and_identifiers() -> None:
         sources = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
         identifiers = [code for code in codes if code.isidentifier()]
         assert [name for name in identifiers if name not in sources] == [], line
+
+
+def test_attributes_in_comments_are_checked() -> None:
+    checked = with_attribute_checks("x = 1  # .real (a number) .imag\nx.real  # .nothing\nx.save()  # .png\n")
+    assert "['real', 'imag']" in checked
+    with pytest.raises(AssertionError, match="nothing"):
+        exec(checked.replace("x.save()", ""))
+
+
+def first_column(page: str, header: str) -> list[str]:
+    """Return the names in the first column of the table with this header."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    table = text.partition(f"{header}\n")[2].partition("\n\n")[0]
+    return [name for line in table.splitlines()[1:] for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])]
+
+
+@pytest.mark.parametrize("header", ["| view | question | what it shows |", "| view | kind | name and axes |"])
+def test_every_view_has_a_row(header: str) -> None:
+    assert sorted(first_column("docs/look.md", header)) == sorted(VIEWS)
+
+
+RECIPE_TABLES = {
+    "task": (TranslateConfig, {"start", "first"}),
+    "data": (DataConfig, set()),
+    "tokenizer": (TokenizerConfig, {"lowercase"}),
+    "model": (
+        TransformerSeq2SeqConfig,
+        {"start", "spread", "first_position", "norm_eps", "embedding", "output_bias"},
+    ),
+    "train": (TrainConfig, set()),
+}
+"""The tables of a translation recipe, and the keys that are set by regard, or only for a model from elsewhere."""
+
+
+@pytest.mark.parametrize("table", RECIPE_TABLES)
+def test_every_key_of_a_recipe_is_in_its_row(table: str) -> None:
+    config_class, internal = RECIPE_TABLES[table]
+    row = re.search(rf"^\| `\[{table}\]` \| (.*) \|$", (ROOT / "docs/translate.md").read_text("utf-8"), re.MULTILINE)
+    assert row, f"docs/translate.md: no row for [{table}]"
+    listed = set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)(?=[,; ]|$)", "", row[1])))
+    keys = {field.name for field in fields(config_class)}
+    assert keys - listed - internal == set(), f"add these keys of [{table}] to its row in docs/translate.md"
+    assert listed - keys == set(), f"docs/translate.md: [{table}] has no such keys"
+    assert internal <= keys - listed, "internal keys that are documented, or do not exist"
 
 
 def test_walkthrough_names_existing_files() -> None:

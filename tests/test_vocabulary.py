@@ -31,7 +31,7 @@ COINED_LOCALS = {"share", "pieces", "piece", "room", "visible", "following", "tu
 VAGUE = {"found", "made", "said", "shown", "place", "told", "asked", "blank"}
 """Names that do not say what they hold; tests compare what was found with what was expected."""
 
-QUESTION = re.compile(r"(What|How|Which|Whether|Where|Who|Whose|When)\b")
+QUESTION = re.compile(r"(What|How|Which|Whether|Where|Who|Whose|When|Tell whether|Report whether)\b")
 
 
 def names(tree: ast.AST) -> Iterator[tuple[int, str]]:

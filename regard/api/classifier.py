@@ -17,8 +17,8 @@ from regard.api.text_encoder import TextEncoder
 from regard.data.batches import SegmentedRows
 from regard.data.buckets import buffered_read
 from regard.errors import InputError
-from regard.look.compute.look_target import LookTarget
-from regard.models.heads import Pooler
+from regard.look.compute.look_target import LookTarget, SentenceAttention
+from regard.models.heads import LEARNED_POOLINGS, Pooler, Pooling
 from regard.predict.classification import Classification, ClassificationPredictor, TextPair, compute_text_logits
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
@@ -100,8 +100,8 @@ class Classifier(TextEncoder):
     def _describe_prediction(self, text: str, pair: str | None) -> dict[str, object]:
         prediction = self.classify(text, pair)
         if prediction.score is not None:
-            return {"said": f"{prediction.score:.3f}"}
-        return {"said": f"{prediction.label} ({prediction.probability:.0%})"}
+            return {"prediction": f"{prediction.score:.3f}"}
+        return {"prediction": f"{prediction.label} ({prediction.probability:.0%})"}
 
     def evaluate(
         self, data: str | Sequence[str], *, columns: str | Sequence[str] = (), skip_empty: bool = False
@@ -116,7 +116,7 @@ class Classifier(TextEncoder):
 
         Returns:
             A dict with task, n, accuracy, macro_f1, matthews and, for two classes, f1; for a model that predicts a
-            number, pearson and spearman.
+            number, pearson, spearman and mse.
         """
         names = split_columns(columns) or self.config.data.columns
         return self.task.evaluate(self.network, split_data(data), names, skip_empty, self.device)
@@ -132,11 +132,12 @@ class Classifier(TextEncoder):
             return task.labels.scale.unstandardise(outputs) if is_regression else outputs
 
         with torch.inference_mode():
-            hidden = network(rows)
+            hidden = network.features(rows)
             outputs = head(hidden)[0, 0]
             text_mask = (rows.segment == 1)[:, None]
             weights = pooler.pooling.token_weights(hidden, rows, text_mask)[0]
             hops = pooler.pooling.hop_weights(hidden, rows, text_mask)[0, 0]
+            levels = _sentence_attention(pooler.pooling, hidden, rows)
         best = int(outputs.argmax())
         name = "score" if is_regression else task.labels.names[best]
         return replace(
@@ -145,9 +146,18 @@ class Classifier(TextEncoder):
             predicted_ids=torch.tensor([best], device=outputs.device),
             output_labels=(name,),
             output_token_weights=lambda: weights,
-            hops=(lambda: hops) if pooler.pooling.kind == "attention" else None,
+            hops=(lambda: hops) if pooler.pooling.kind in LEARNED_POOLINGS else None,
+            levels=None if levels is None else lambda: levels,
             is_regression=is_regression,
         )
+
+
+def _sentence_attention(pooling: Pooling, hidden: Tensor, rows: SegmentedRows) -> SentenceAttention | None:
+    """Return the two levels of hierarchical pooling of one text; None where pooling has one level."""
+    if (found := pooling.level_weights(hidden, rows)) is None:
+        return None
+    layout, weights = found
+    return SentenceAttention(weights.sentences[0, 0], weights.words[0], layout.tokens[0].int().argmax(0))
 
 
 def _as_pair(text: str | TextPair, number: int) -> TextPair:

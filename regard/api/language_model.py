@@ -33,6 +33,7 @@ class LanguageModel(Model):
     """
 
     stacks = ("decoder",)
+    network: CausalLM
 
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         super().__init__(path, run_config, task, network, device)
@@ -42,12 +43,11 @@ class LanguageModel(Model):
         self.predictor: TextGenerator = task.make_predictor(network, device)
 
     @property
-    def _network(self) -> nn.Module:
-        return self.network
-
-    @property
     def _max_text_tokens(self) -> int:
-        return self.network.config.n_positions - len(self.task.document_tokenizer.make_prompt_ids([1])) + 1
+        tokenizer = self.task.document_tokenizer
+        one_token = [tokenizer.start_id]
+        n_special_tokens = len(tokenizer.make_prompt_ids(one_token)) - len(one_token)
+        return self.network.config.n_positions - n_special_tokens
 
     @property
     def _vocabulary_size(self) -> int:
@@ -269,7 +269,7 @@ class LanguageModel(Model):
         with torch.inference_mode():
             probability, token_id = target.run()[0, -1].softmax(-1).max(-1)
         prediction = f"{self.task.tokenizer.display_tokens([int(token_id)])[0]} ({float(probability):.0%})"
-        return Inspection(target, {"model": str(self.path), "text": text, "said": prediction})
+        return Inspection(target, {"model": str(self.path), "text": text, "prediction": prediction})
 
     def _build_look_target(self, *sides: TokenIds) -> LookTarget:
         """Build the forward pass of a text; the last position predicts its most likely token."""

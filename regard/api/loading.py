@@ -36,7 +36,7 @@ def load(path: str | Path, *, device: str = "auto") -> LoadedModel:
 
     Args:
         path: A run directory, as `regard train` writes it, or a Hugging Face model directory.
-        device: "auto" (a GPU where one is available), "cpu", "cuda" or "mps".
+        device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
 
     Returns:
         The model, on the device, in evaluation mode.

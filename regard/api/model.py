@@ -15,8 +15,11 @@ from torch import nn
 
 from regard.api.inputs import split_data
 from regard.errors import DataError, InputError, did_you_mean
+from regard.look.compute.faithfulness import N_ESTIMATE_DIRECTIONS
 from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
 from regard.look.compute.probes import PROBE_FITTERS
+from regard.look.corpus.attribution_survey import AttributionSurvey, survey_attribution
+from regard.look.corpus.effective_survey import DEFAULT_N_TEXTS, EffectiveSurvey, survey_effective_attention
 from regard.look.corpus.identify import (
     DEFAULT_N_SENTENCES,
     TokenIdentifiability,
@@ -25,6 +28,7 @@ from regard.look.corpus.identify import (
 )
 from regard.look.corpus.sentences import filter_examples, sample_examples
 from regard.look.corpus.survey import IdentifiabilitySurvey, survey_identifiability
+from regard.models.freezing import count_parameters
 from regard.progress import print_message, warn
 from regard.runs.recipe import RunConfig
 from regard.runs.run_directory import RunDirectory
@@ -50,6 +54,8 @@ class Model(ABC):
     stacks: ClassVar[tuple[str, ...]] = ("encoder",)
     """The stacks of layers; a second stack reads the second texts of pairs."""
 
+    network: nn.Module
+
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         self.path, self.config, self.device = path, run_config, device
         self._validation_metric = task.validation_metric
@@ -61,7 +67,7 @@ class Model(ABC):
 
         Args:
             path: A run directory, as `regard train` writes it, or a Hugging Face model directory.
-            device: "auto" (a GPU where one is available), "cpu", "cuda" or "mps".
+            device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
 
         Example:
             >>> translator = regard.Translator.load("runs/en-fr")
@@ -93,10 +99,6 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def _network(self) -> nn.Module: ...
-
-    @property
-    @abstractmethod
     def _max_text_tokens(self) -> int:
         """The largest number of tokens of a text."""
 
@@ -107,23 +109,30 @@ class Model(ABC):
     @property
     def n_parameters(self) -> int:
         """The number of trained weights."""
-        return sum(weight.numel() for weight in self._network.parameters())
+        return sum(weight.numel() for weight in self.network.parameters())
 
     def info(self) -> dict[str, Any]:
         """Return what this model is and how it was made.
 
         Returns:
-            A dict with the keys task, architecture, parameters, vocabulary, config (the whole recipe) and training
-            (the metrics written at the end of training).
+            A dict with the keys task, architecture, parameters (with train.freeze also trained_parameters and
+            frozen_parameters), vocabulary, config (the whole recipe) and training (the metrics written at the end of
+            training).
         """
         return {
             "task": self.config.task.name,
             "architecture": self.config.model.architecture,
             "parameters": self.n_parameters,
+            **self._count_frozen_parameters(),
             "vocabulary": self._vocabulary_size,
             "config": self.config.known_tables(),
             "training": summarise_training(RunDirectory(self.path), self.config, self._validation_metric),
         }
+
+    def _count_frozen_parameters(self) -> dict[str, int]:
+        """Return how many parameters were trained and frozen; nothing where all were trained."""
+        counts = count_parameters(self.network, self.config.train.freeze)
+        return {"trained_parameters": counts.trained, "frozen_parameters": counts.frozen} if counts.frozen else {}
 
     def identify(
         self,
@@ -183,6 +192,64 @@ class Model(ABC):
             The survey; `summary_lines()` gives it as text, `save(path)` as a figure or numbers.
         """
         files = split_data(data)
+        targets, available, about = self._draw_survey_targets(files, kind, sentences, seed)
+        return survey_identifiability(targets, available, about)
+
+    def survey_attribution(
+        self,
+        data: str | Sequence[str],
+        *,
+        stack: str = "all",
+        sentences: int = DEFAULT_N_SENTENCES,
+        estimate: int | None = N_ESTIMATE_DIRECTIONS,
+        seed: int = 0,
+    ) -> AttributionSurvey:
+        """Measure, layer by layer, how much tokens mix and how many are still identifiable (Brunner et al. 2020).
+
+        Args:
+            data: Files as `identify` takes them.
+            stack: "encoder", "decoder" or "all".
+            sentences: The number of sentences drawn from the data; attribution is of the 15 % that test the probes.
+            estimate: Random directions per token for attribution; None for exact attribution, slow on a CPU.
+            seed: Fixes the sentences drawn and the training of the probes.
+
+        Returns:
+            The survey; `summary_lines()` gives it as text, `save(path)` as a figure or numbers.
+        """
+        files = split_data(data)
+        stacks = self._select_stacks(stack, _has_pairs(files))
+        targets, n_read = self._draw_look_targets(files, sentences, seed)
+        about = {"model": str(self.path), "data": files, "read": n_read, "texts": len(targets)}
+        return survey_attribution(targets, stacks=stacks, seed=seed, device=self.device, about=about, estimate=estimate)
+
+    def survey_effective_attention(
+        self,
+        data: str | Sequence[str],
+        *,
+        kind: str | None = None,
+        sentences: int = DEFAULT_N_TEXTS,
+        seed: int = 0,
+    ) -> EffectiveSurvey:
+        """Correlate raw and effective attention with gradients and removal, by length, and test the difference.
+
+        Args:
+            data: Files as `identify` takes them; for a translator pairs, as its output is that of the decoder.
+            kind: Only "encoder", "decoder" or "cross" attention; all that leads to the output by default.
+            sentences: The number of sentences drawn from the data.
+            seed: Fixes the sentences drawn.
+
+        Returns:
+            The survey; `summary_lines()` gives it as text, `save(path)` as a figure or numbers.
+        """
+        files = split_data(data)
+        targets, available, about = self._draw_survey_targets(files, kind, sentences, seed)
+        n_tokens = sum(len(side.tokens) for target in targets for side in target.sides.values())
+        return survey_effective_attention(targets, available, {**about, "tokens": n_tokens, "seed": seed})
+
+    def _draw_survey_targets(
+        self, files: Sequence[str], kind: str | None, sentences: int, seed: int
+    ) -> tuple[list[LookTarget], list[str], dict[str, Any]]:
+        """Draw sentences; return their forward passes, the kinds of attention asked for, and facts about them."""
         kinds = list(ATTENTION_KINDS) if _has_pairs(files) and len(self.stacks) > 1 else list(self.stacks[:1])
         if kind is not None and kind not in kinds:
             raise InputError(f"{kind} attention cannot be surveyed on {' '.join(files)}; accepted: {', '.join(kinds)}")
@@ -191,7 +258,7 @@ class Model(ABC):
         available = [each for each in kinds if each in targets[0].kinds()] if kind is None else [kind]
         if not available:
             raise InputError(f"this model has no {' or '.join(kinds)} attention; nothing can be surveyed")
-        return survey_identifiability(targets, available, about)
+        return targets, available, about
 
     def _select_stacks(self, requested: str, has_pairs: bool) -> list[str]:
         """Return the stacks to measure; a decoder reads targets, so it is measured on pairs only."""

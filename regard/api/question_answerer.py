@@ -172,8 +172,8 @@ class QuestionAnswerer(TextEncoder):
             raise InputError("a question is looked at with its context; give it with --pair, in Python as pair")
         answer, window, span = self.predictor.locate(check_text(text), pair, self.task.answer_options())
         about = {"model": str(self.path), "text": text, "pair": pair}
-        said = f"{answer.text or 'no answer'} ({answer.score:.0%})"
-        return Inspection(self._build_span_target(window, span), {**about, "said": said})
+        description = f"{answer.text or 'no answer'} ({answer.score:.0%})"
+        return Inspection(self._build_span_target(window, span), {**about, "prediction": description})
 
     def _build_span_target(self, window: ContextWindow, span: WindowSpan | None) -> LookTarget:
         """Build the forward pass that predicts the start and the end; without an answer, both are at [CLS]."""

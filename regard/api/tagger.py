@@ -43,7 +43,7 @@ class Tagger(TextEncoder):
         self.predictor: TaggingPredictor = task.make_predictor(self.network, device)
 
     def _describe(self) -> list[str]:
-        return [f"{len(self.task.labels)} labels"]
+        return ["scores"] if self.task.is_regression else [f"{len(self.task.labels)} labels"]
 
     @overload
     def tag(self, text: str, *, split: bool = False) -> list[TaggedWord]: ...  # type: ignore[overload-overlap]
@@ -60,7 +60,8 @@ class Tagger(TextEncoder):
 
         Returns:
             For one text a list of `TaggedWord`: `word`, `label`, `probability`, `start` and `end` (its characters in
-            the text). For a list of texts, a list of such lists, in the same order.
+            the text), and `score` where the model predicts numbers. For a list of texts, a list of such lists, in the
+            same order.
 
         Example:
             >>> [(each.word, each.label) for each in model.tag("The plane lands in Tokyo.")]
@@ -105,7 +106,7 @@ class Tagger(TextEncoder):
         return super()._encode_look_input(text, pair)
 
     def _describe_prediction(self, text: str, pair: str | None) -> dict[str, object]:
-        return {"said": " ".join(f"{each.word}/{each.label}" for each in self.tag(text))}
+        return {"prediction": " ".join(f"{each.word}/{_format_label(each)}" for each in self.tag(text))}
 
     def evaluate(
         self, data: str | Sequence[str], *, columns: str | Sequence[str] = (), skip_empty: bool = False
@@ -119,24 +120,28 @@ class Tagger(TextEncoder):
 
         Returns:
             A dict with task, n (sentences), words, accuracy and, for entities, strict precision, recall and F1, also
-            of each type of entity.
+            of each type of entity; for a model that predicts numbers, pearson, spearman and mse.
         """
         names = split_columns(columns) or self.config.data.columns
         return self.task.evaluate(self.network, split_data(data), names, skip_empty, self.device)
 
     def _add_prediction(self, target: LookTarget, rows: SegmentedRows, text: str) -> LookTarget:
-        """Predict the most likely label of each word at its first subword."""
+        """Predict the most likely label, or the score, of each word at its first subword."""
         words, n_tokens = _split_words(text), rows.ids.shape[1]
         ((_, encoded),) = encode_word_windows(self.task.tokenizer, self.task.template, [words], n_tokens)
         first = torch.tensor([position for _, position in encoded.word_positions], device=self.device)
 
         def head(hidden: Float[Tensor, "1 T D"]) -> Float[Tensor, "1 O C"]:
             logits: Tensor = self.network.heads["tags"](hidden[:, first])
-            return logits
+            return self.task.labels.scale.unstandardise(logits) if self.task.is_regression else logits
 
         with torch.inference_mode():
-            predicted: Int[Tensor, " O"] = head(self.network(rows))[0].argmax(-1)
-        labels = [self.task.labels.names[label] for label in predicted.tolist()]
+            outputs = head(self.network.features(rows))[0]
+            predicted: Int[Tensor, " O"] = outputs.argmax(-1)
+        if self.task.is_regression:
+            labels = [f"{score:.3g}" for score in outputs[:, 0].tolist()]
+        else:
+            labels = [self.task.labels.names[label] for label in predicted.tolist()]
         return replace(
             target,
             head=head,
@@ -144,7 +149,12 @@ class Tagger(TextEncoder):
             output_labels=tuple(f"{word}/{label}" for word, label in zip(words, labels, strict=True)),
             output_side="tagged",
             output_token_weights=lambda: one_hot(first, n_tokens),
+            is_regression=self.task.is_regression,
         )
+
+
+def _format_label(word: TaggedWord) -> str:
+    return word.label if word.score is None else f"{word.score:.3g}"
 
 
 def _split_words(text: str) -> list[str]:

@@ -31,15 +31,13 @@ class TextEncoder(EmbeddingModel):
         >>> encoder.embed(["a man is asleep", "somebody sleeps"]).shape
     """
 
+    network: EncoderModel
+
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         super().__init__(path, run_config, task, network, device)
         assert isinstance(task, EncoderTask)
         assert isinstance(network, EncoderModel)
         self.encoder_task, self.network = task, network
-
-    @property
-    def _network(self) -> nn.Module:
-        return self.network
 
     @property
     def _max_text_tokens(self) -> int:
@@ -87,7 +85,7 @@ class TextEncoder(EmbeddingModel):
         side = Side(tokenizer.display_tokens(encoded.ids), tokenizer.words(encoded.ids), "embedding.out")
         no_ids = rows.ids.new_zeros(0).long()
         target = LookTarget(
-            network, {"encoder": side}, run_layers=lambda: network(rows), head=None, predicted_ids=no_ids
+            network, {"encoder": side}, run_layers=lambda: network.features(rows), head=None, predicted_ids=no_ids
         )
         return target, rows
 

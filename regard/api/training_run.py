@@ -28,14 +28,14 @@ def train(
             required; vocabulary, model size, batch and steps are chosen from the data and the device.
         out: The run directory to create; by default the next free one of runs/translate-1, runs/translate-2, ...
         overrides: Settings laid over the recipe, as in ["train.steps=1000", "model.preset=small"].
-        device: "auto" (a GPU where one is available), "cpu", "cuda" or "mps".
+        device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
         resume: Continue the run in `out`; the result is that of a run that was never interrupted.
         where: The name of the recipe in error messages, for a dict.
 
     Returns:
-        A `TrainingRun`: iterating over it yields a `TrainingEvent` with `kind` ("log", "valid", "average", "end",
-        "interrupted"), `step` and `values` for everything that happens; `path` is the run directory, for
-        `regard.load`.
+        A `TrainingRun`: iterating over it yields a `TrainingEvent` with `kind` ("progress", "log", "valid", "save",
+        "interrupted", "average", "end"), `step` and `values` for everything that happens; `path` is the run
+        directory, for `regard.load`.
 
     Example:
         >>> run = regard.train(

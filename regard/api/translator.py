@@ -36,6 +36,7 @@ class Translator(Model):
     """
 
     stacks = ("encoder", "decoder")
+    network: Seq2SeqModel
 
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         super().__init__(path, run_config, task, network, device)
@@ -47,10 +48,6 @@ class Translator(Model):
     def _describe(self) -> list[str]:
         config = self.task.config
         return [f"{config.source_lang} -> {config.target_lang}"] if config.source_lang and config.target_lang else []
-
-    @property
-    def _network(self) -> nn.Module:
-        return self.network
 
     @property
     def _max_text_tokens(self) -> int:

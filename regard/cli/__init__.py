@@ -6,6 +6,7 @@ traceback only with ``--debug``. No module here imports torch before its verb ru
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import os
 import sys
@@ -23,6 +24,7 @@ VERBS = {
     "translate": "translate texts, a file, or standard input",
     "generate": "continue a text with a language model",
     "fill": "predict the words that [MASK] stands for",
+    "next": "predict whether one text follows another",
     "classify": "classify or score texts, or pairs of texts",
     "tag": "label the words of texts",
     "answer": "answer questions by a span of a text",
@@ -68,7 +70,7 @@ def _run_verb(verb: str, arguments: list[str], debug: bool) -> int:
 
     usage_error: Any = typer.BadParameter.__bases__[0]  # click's; newer releases of typer carry their own copy
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    name = f"{verb}_" if iskeyword(verb) else verb
+    name = module_name(verb)
     module = importlib.import_module(f"regard.cli.{name}")
     # A "\b" line keeps typer from wrapping the indented examples into a paragraph.
     app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(
@@ -84,6 +86,11 @@ def _run_verb(verb: str, arguments: list[str], debug: bool) -> int:
         if debug:
             raise
         _exit_with_error(f"{error.format_message()} (see: regard {verb} --help)")
+
+
+def module_name(verb: str) -> str:
+    """Return the name of a verb's module and function, which is no keyword and no built-in function."""
+    return f"{verb}_" if iskeyword(verb) or hasattr(builtins, verb) else verb
 
 
 def _ignore_broken_pipe(command: Callable[..., None]) -> Callable[..., None]:

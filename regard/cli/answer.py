@@ -132,8 +132,8 @@ def _read_context(file: str) -> str:
 
 
 def _print_answer(answer: Answer, n_best: int) -> None:
-    found = answer.n_best if n_best > 1 and answer.is_answered else (answer,)
-    for each in found:
+    candidates = answer.n_best if n_best > 1 and answer.is_answered else (answer,)
+    for each in candidates:
         print(f"{' '.join(each.text.split())}\t{each.score:.4f}", flush=True)
 
 
@@ -143,5 +143,5 @@ def _print_json_answer(example: QuestionExample, answer: Answer) -> None:
     n_best = [
         {"answer": each.text, "score": each.score, "start": each.start, "end": each.end} for each in answer.n_best
     ]
-    found = {"answer": answer.text, "score": answer.score, "start": answer.start, "end": answer.end}
-    print_json({**known, "question": example.question, **found, **none, "n_best": n_best})
+    best = {"answer": answer.text, "score": answer.score, "start": answer.start, "end": answer.end}
+    print_json({**known, "question": example.question, **best, **none, "n_best": n_best})

@@ -2,7 +2,7 @@
 
 The suffix of --out sets the format. .npy is one float32 array: row i is line i of FILE; for words and tokens, a .tsv
 beside it names each row (line, place, word). .parquet is a table with the columns line, text (or place and word) and
-vector. Without --out, --json prints the vectors. An empty line has no vector: NaN in .npy, null in .parquet and JSON,
+vector. Without --out, --json prints the vectors. An empty line has no vector: NaN in files, null in JSON,
 and no words or tokens; a warning counts such lines.
 
     regard embed runs/bert news.en --out vectors.npy

@@ -38,7 +38,9 @@ def generate(
     file: Annotated[
         str, typer.Option(help="A file with one prompt per line, also .gz .xz .zst; - is standard input.")
     ] = "",
-    max_tokens: Annotated[int, typer.Option(help="The largest number of tokens of a continuation.")] = 200,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="The largest number of tokens of a continuation. Default: 200.")
+    ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(help="Below 1 is more conservative, above 1 more diverse, 0 is --greedy. Default: 1."),
@@ -71,13 +73,12 @@ def generate(
     if stream and (file or as_json or n > 1):
         raise InputError("--stream prints one text while it is generated; leave out --file, --json and --n")
     config = GenerationConfig(
-        max_tokens=max_tokens,
         top_p=top_p,
         repetition_penalty=repetition_penalty,
         stop=tuple(stop or ()),
         n=n,
         seed=seed,
-        **drop_none(temperature=0.0 if greedy else temperature, top_k=top_k, batch=batch),
+        **drop_none(max_tokens=max_tokens, temperature=0.0 if greedy else temperature, top_k=top_k, batch=batch),
     )
     language_model = load_model(LanguageModel, model, device, "generate")
     if stream:

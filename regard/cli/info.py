@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from regard.cli.options import JsonOption, ModelArgument, print_json
+from regard.config import format_setting
 
 SPARKLINE_LEVELS = "▁▂▃▄▅▆▇█"
 MAX_SPARKLINE_POINTS = 40
@@ -66,8 +67,4 @@ def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 
 def _format_value(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list | tuple):
-        return " ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else format_setting(value)

@@ -9,6 +9,8 @@ all numbers. Layers and heads are counted from 0.
     regard look runs/en-fr "I am good" --view effective --kind cross --layer 1 --head 0
     regard look runs/en-fr "I am good" --words --out look.html
     regard look runs/en-fr --corpus test.en --view identifiability --out lengths.png
+    regard look runs/bert --corpus texts.txt --view attribution --sentences 400 --out mixing.png
+    regard look runs/bert --corpus texts.txt --view effective --sentences 100 --out effective.png
 
 The start and the end of an answer, for a model that answers questions about a context:
 
@@ -22,7 +24,7 @@ Encoders also show why two texts match, each read by itself, and one word in sev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,9 +40,12 @@ if TYPE_CHECKING:
     from regard.look.views.view_data import ViewData
 
 VIEWS = (
-    "summary attention effective norms identifiability attribution similarity rollout gradients faithfulness pooling "
-    "positions"
+    "summary attention scores effective alternative norms identifiability attribution similarity rollout gradients "
+    "faithfulness pooling positions"
 )
+CORPUS_VIEWS = ("identifiability", "attribution", "effective")
+"""Views over the texts of files."""
+
 COMPARISON_VIEWS = ("match", "senses")
 """Views of several texts, for encoders only."""
 
@@ -69,8 +74,12 @@ def look(
     word: Annotated[str | None, typer.Option(help="For senses: the word to find.")] = None,
     corpus: Annotated[
         list[str] | None,
-        typer.Option(help="Instead of TEXT: identifiability by length over files; for senses: more texts."),
+        typer.Option(help=f"Instead of TEXT: {', '.join(CORPUS_VIEWS)} over files; for senses: more texts."),
     ] = None,
+    sentences: Annotated[
+        int | None, typer.Option(help="With --corpus: sentences to sample; 2000 by default, for effective 300.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="With --corpus: seed of the sample and of probes.")] = None,
     beam: BeamOption = None,
     out: Annotated[str, typer.Option(help="A file: .html .png .svg .pdf .json .csv.")] = "",
     device: DeviceOption = "auto",
@@ -88,10 +97,14 @@ def look(
     elif word is not None:
         raise InputError("--word goes with --view senses")
     elif corpus:
-        other_view = None if view in ("", "identifiability") else view
-        not_of_corpora = {**texts, **parts, "--words": words or None, "--beam": beam, "--view": other_view}
-        _refuse_options("--corpus shows identifiability by length, of all heads", not_of_corpora)
-        _survey_corpus(model, corpus, kind, out, device)
+        view = _check_corpus_view(view)
+        others = {"--layer": layer, "--head": head, "--words": words or None, "--beam": beam}
+        others |= {} if view == "attribution" else {"--estimate": estimate}
+        _refuse_options(f"--corpus shows {view} of many texts, of all heads", {**texts, **others})
+        options = {"sentences": sentences, "seed": seed, "estimate": estimate}
+        _survey_corpus(model, corpus, view, out, device, kind=kind, **options)
+    elif sentences is not None or seed is not None:
+        raise InputError("--sentences and --seed go with --corpus")
     elif text is None:
         raise InputError("no text to look at; give a TEXT, or a file with --corpus")
     else:
@@ -104,6 +117,14 @@ def _check_view_name(view: str) -> None:
     known = [*VIEWS.split(), "all", *COMPARISON_VIEWS]
     if view and view not in known:
         raise InputError(f"unknown view '{view}'; {did_you_mean(view, known)}")
+
+
+def _check_corpus_view(view: str) -> str:
+    """Return the view, identifiability if none was named; refuse one that is not of many texts."""
+    view = view or CORPUS_VIEWS[0]
+    if view not in CORPUS_VIEWS:
+        raise InputError(f"--corpus has no view '{view}'; {did_you_mean(view, CORPUS_VIEWS)}")
+    return view
 
 
 def _check_output_path(out: str) -> None:
@@ -221,14 +242,23 @@ def _load_encoder(model: str, device: str, view: str) -> TextEncoder:
     return loaded
 
 
-def _survey_corpus(model: str, corpus: list[str], kind: str | None, out: str, device: str) -> None:
-    """Show identifiability by length over files."""
+def _survey_corpus(
+    model: str, corpus: list[str], view: str, out: str, device: str, *, kind: str | None, **options: int | None
+) -> None:
+    """Show a view over files: identifiability by length, attribution by layer, or effective attention."""
     import regard
     from regard.look.corpus import survey
 
     if out:
         survey.check_survey_path(out)
-    result = regard.load(model, device=device).survey(corpus, **drop_none(kind=kind))
+    loaded = regard.load(model, device=device)
+    surveys: dict[str, Callable[..., Any]] = {
+        "identifiability": loaded.survey,
+        "attribution": loaded.survey_attribution,
+        "effective": loaded.survey_effective_attention,
+    }
+    part = {"stack" if view == "attribution" else "kind": kind}
+    result = surveys[view](corpus, **drop_none(**part, **options))
     print("\n".join(result.summary_lines()))
     if out:
         print_message(f"written: {result.save(out)}")
@@ -238,7 +268,7 @@ def _print_view(view_data: ViewData) -> None:
     """Print the text, its pair or translation, and what the model predicted; then the view."""
     from regard.look.render.save import show_view
 
-    for name in ("text", "pair", "target", "said"):
+    for name in ("text", "pair", "target", "prediction"):
         if name in view_data.about:
             print(f"{name:<8}{view_data.about[name]}")
     print()

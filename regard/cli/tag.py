@@ -1,7 +1,8 @@
 """Label the words of texts given as arguments, the lines of a file, or standard input.
 
-One line for each text, in the same order: its words, each followed by a slash and its label; an empty line for an empty
-text. --json prints one object for each text: text, words, labels, probabilities and offsets (start and end characters).
+One line for each text, in the same order: its words, each followed by a slash and its label, or its score; an empty
+line for an empty text. --json prints one object for each text: text, words, labels, probabilities (or scores) and
+offsets (start and end characters).
 Punctuation is separated from words; with --split, words are separated by white space only.
 
     regard tag runs/pos "The plane lands in Tokyo at 7:30 PM."
@@ -42,18 +43,22 @@ def tag(
     )
     for each, words in track(results, "tagging", total):
         if as_json:
-            _print_words_json(each, words)
+            _print_words_json(each, words, has_scores=tagger.task.is_regression)
         else:
-            print(" ".join(f"{one.word}/{one.label}" for one in words), flush=True)
+            print(" ".join(f"{one.word}/{_format_label(one)}" for one in words), flush=True)
 
 
-def _print_words_json(text: str, words: Sequence[TaggedWord]) -> None:
+def _format_label(word: TaggedWord) -> str:
+    return word.label if word.score is None else f"{word.score:.4f}"
+
+
+def _print_words_json(text: str, words: Sequence[TaggedWord], *, has_scores: bool) -> None:
+    labels = {"labels": [one.label for one in words], "probabilities": [one.probability for one in words]}
     print_json(
         {
             "text": text,
             "words": [one.word for one in words],
-            "labels": [one.label for one in words],
-            "probabilities": [one.probability for one in words],
+            **({"scores": [one.score for one in words]} if has_scores else labels),
             "offsets": [[one.start, one.end] for one in words],
         }
     )

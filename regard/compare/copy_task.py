@@ -25,7 +25,7 @@ SOS = 0
 """Id of the start token; symbols are numbered from 1."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CopyTaskSetup:
     """Lengths and alphabet of the sequences, and the training settings; fields are keys of recall.json."""
 

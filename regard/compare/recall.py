@@ -52,8 +52,28 @@ RECALLED_ACCURACY = 0.95
 
 
 SETUPS = {
-    "quick": CopyTaskSetup(12, (1, 2, 4, 6, 8, 10, 12), 16, 400, 32, 250, 6e-3, 48, 1),
-    "full": CopyTaskSetup(32, (1, 2, 4, 8, 12, 16, 20, 24, 28, 32), 32, 1500, 64, 1000, 3e-3, 64, 2),
+    "quick": CopyTaskSetup(
+        longest=12,
+        distances=(1, 2, 4, 6, 8, 10, 12),
+        tokens=16,
+        steps=400,
+        batch=32,
+        tested=250,
+        rate=6e-3,
+        width=48,
+        layers=1,
+    ),
+    "full": CopyTaskSetup(
+        longest=32,
+        distances=(1, 2, 4, 8, 12, 16, 20, 24, 28, 32),
+        tokens=32,
+        steps=1500,
+        batch=64,
+        tested=1000,
+        rate=3e-3,
+        width=64,
+        layers=2,
+    ),
 }
 
 

@@ -5,7 +5,6 @@ Every run has its recipe and its run directory in the directory of its experimen
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from regard.compare.compared_models import RecipeTable
 from regard.compare.corpora import CorpusSplit
 from regard.progress import progress_bar
 from regard.runs.run_directory import RunDirectory
+from regard.runs.training_summary import read_log
 from regard.training.plan import make_plan
 
 
@@ -87,11 +87,6 @@ def train_model(name: str, recipe: config.Tables, folder: Path, device: str) -> 
         steps=progress.step,
         tokens=progress.tokens,
         seconds=progress.seconds,
-        curve=_read_validations(run.prepared.directory.log_path),
+        curve=[line for line in read_log(run.prepared.directory.log_path) if "valid_loss" in line],
         resolved_recipe=run.prepared.config.tables(),
     )
-
-
-def _read_validations(log: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if "valid_loss" in line]

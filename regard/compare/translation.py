@@ -87,9 +87,8 @@ def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Meas
     models = []
     for trained in _train_models(setup, split, folder, settings):
         hypotheses = translate_greedily(trained.path, sources, settings.device)
-        lines = [
-            f"{' '.join(text.splitlines())}\n" for text in hypotheses
-        ]  # one line each, even if a line break was generated
+        # One line each, even if a line break was generated.
+        lines = [f"{' '.join(text.splitlines())}\n" for text in hypotheses]
         (folder / f"{trained.path.name}.translated").write_text("".join(lines), "utf-8")
         buckets = score_buckets(sources, hypotheses, references, edges)
         models.append({**trained.to_json(), **_score(hypotheses, references), "buckets": buckets})

@@ -149,6 +149,17 @@ def arrange_by_segment(
     return torch.from_numpy(table)
 
 
+def build_label_rows(
+    column: Column, placement: Placement, width: int, fill_value: int | float
+) -> Shaped[Tensor, "B T"]:
+    """Return the label of each token of a placement, in its place; `fill_value` where there is no token."""
+    lengths = column.lengths[placement.items]
+    used = np.bincount(placement.rows, lengths, placement.n_rows)
+    rows = np.full((placement.n_rows, width), fill_value, dtype=column.ids.dtype)
+    rows[np.arange(width) < used[:, None]] = column.ids[concatenate_ranges(column.offsets[placement.items], lengths)]
+    return torch.from_numpy(rows)
+
+
 def build_causal_lm_batch(windows: LanguageModelWindows, placement: Placement, *, pad_id: int) -> CausalLMBatch:
     """Build the batch of the windows of a placement: the label of each token is the next token."""
     ids, (owner, starts, lengths) = windows.column.ids, windows.segments(placement.items, placement.epoch)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int, Integer, Shaped
+from jaxtyping import Int, Shaped
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TokenColumnSpec:
 
 @dataclass(frozen=True)
 class LabelColumnSpec:
-    """A column of labels, one for each token of an example."""
+    """A column of labels, or of scores, one for each token of an example."""
 
     name: str
     dtype: str = "int32"
@@ -76,11 +76,11 @@ EncodedChunk = Sequence[Sequence[Any]]
 class Column:
     """The ids, or labels, of every example laid end to end; `offsets` has one entry more than examples."""
 
-    ids: Integer[np.ndarray, " tokens"]
+    ids: Shaped[np.ndarray, " tokens"]
     offsets: Int[np.ndarray, " ends"]
 
     @classmethod
-    def from_sentences(cls, sentences: Sequence[Sequence[int]], dtype: str = "int32") -> Column:
+    def from_sentences(cls, sentences: Sequence[Sequence[int | float]], dtype: str = "int32") -> Column:
         """Return a column in memory."""
         offsets = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
         return cls(np.fromiter(chain.from_iterable(sentences), dtype, count=int(offsets[-1])), offsets)
@@ -92,7 +92,7 @@ class Column:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, item: int) -> Integer[np.ndarray, " length"]:
+    def __getitem__(self, item: int) -> Shaped[np.ndarray, " length"]:
         return self.ids[self.offsets[item] : self.offsets[item + 1]]
 
 

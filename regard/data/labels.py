@@ -35,7 +35,7 @@ class ScoreScaler(NamedTuple):
         variance = math.fsum((score - mean) ** 2 * times for score, times in counts.items()) / n
         return cls(mean, math.sqrt(variance))
 
-    def standardise(self, scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    def standardise(self, scores: Float[np.ndarray, "*N"]) -> Float[np.ndarray, "*N"]:
         """Return standardised scores."""
         standard: np.ndarray = ((scores.astype(np.float64) - self.mean) / self.deviation).astype(np.float32)
         return standard

@@ -3,7 +3,7 @@
 .npy        one float32 array (vectors, width); for words and tokens a .tsv beside it with one line per vector
 .parquet    a table: the metadata of each vector, and the vector as a list of fixed length
 
-The vector of an empty text is missing: NaN in .npy, null in .parquet.
+The vector of an empty text is NaN in every dimension.
 """
 
 from __future__ import annotations
@@ -122,9 +122,8 @@ class ParquetVectorWriter:
 
     def write(self, metadata: Sequence[VectorMetadata], vectors: Vectors) -> None:
         flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float32).ravel())
-        missing = pa.array(np.isnan(vectors).all(1))
         columns = [pa.array(values) for values in zip(*metadata, strict=True)]
-        lists = pa.FixedSizeListArray.from_arrays(flat, self.width, mask=missing)
+        lists = pa.FixedSizeListArray.from_arrays(flat, self.width)
         if metadata:
             self.parquet_writer.write_table(pa.table([*columns, lists], schema=self.schema))
 

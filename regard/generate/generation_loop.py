@@ -65,23 +65,23 @@ class DecodingLoopOptions:
 
 
 def generate_tokens(
-    step: DecodeStep, state: DecoderStateLike, start_tokens: Int[Tensor, " N"], config: DecodingLoopOptions
+    step: DecodeStep, state: DecoderStateLike, start_tokens: Int[Tensor, " N"], options: DecodingLoopOptions
 ) -> Iterator[GenerationStep]:
     """Yield the next token of every active row, each after its start token, until all rows are finished.
 
     A GPU computes the next step while the tokens are copied to the host and examined, also for rows that turn out to
     be finished.
     """
-    tokens, max_lengths = start_tokens, config.max_lengths.tolist()
+    tokens, max_lengths = start_tokens, options.max_lengths.tolist()
     rows = list(range(len(max_lengths)))  # the input row of each active row
     next_logits: Tensor | None = None
     for length in range(1, max(max_lengths, default=0) + 1):
         logits = step(tokens, state) if next_logits is None else next_logits
-        log_probs = compute_log_probs(logits, config.special_tokens)
-        tokens = config.select_tokens(logits, log_probs, rows)
-        if config.force_eos and any(max_lengths[row] == length for row in rows):
+        log_probs = compute_log_probs(logits, options.special_tokens)
+        tokens = options.select_tokens(logits, log_probs, rows)
+        if options.force_eos and any(max_lengths[row] == length for row in rows):
             at_limit = torch.tensor([max_lengths[row] == length for row in rows], device=tokens.device)
-            tokens = torch.where(at_limit, config.special_tokens.eos_id, tokens)
+            tokens = torch.where(at_limit, options.special_tokens.eos_id, tokens)
         wait_for_copy = _copy_to_host(tokens, log_probs.gather(-1, tokens[:, None]).squeeze(-1))
         continues = any(length < max_lengths[row] for row in rows)
         next_logits = step(tokens, state) if continues and _runs_asynchronously(tokens) else None
@@ -90,7 +90,7 @@ def generate_tokens(
             raise InputError(NAN_SCORES_MESSAGE)
         yield GenerationStep(rows, generated, scores)
         pairs = enumerate(zip(rows, generated, strict=True))
-        active = [i for i, (row, token) in pairs if length < max_lengths[row] and not config.is_finished(row, token)]
+        active = [i for i, (row, token) in pairs if length < max_lengths[row] and not options.is_finished(row, token)]
         if not active:
             return
         if len(active) < len(rows):

@@ -35,18 +35,20 @@ from regard.nn import (
 )
 
 EMBEDDING_POSITIONS: dict[str, Callable[[TransformerConfig], Positions]] = {
-    "sinusoidal": lambda config: SinusoidalPositions(config.d_model),
-    "sinusoidal-halves": lambda config: SinusoidalPositions(config.d_model, halves=True),
+    "sinusoidal": lambda config: SinusoidalPositions(config.d_model, config.sinusoid_base),
+    "sinusoidal-halves": lambda config: SinusoidalPositions(config.d_model, config.sinusoid_base, halves=True),
     "learned": lambda config: LearnedPositions(config.n_positions, config.d_model, offset=config.first_position),
+    **dict.fromkeys(("relative", "relative-values", "rotary", "none"), lambda config: NoPositions()),
 }
-"""Position schemes of the embedding."""
+"""Position schemes as the embedding sees them."""
 
-ATTENTION_POSITIONS: dict[str, Callable[[int], Positions]] = {
-    "relative": RelativePositions,
-    "relative-values": lambda width: RelativePositions(width, d_value=width),
-    "rotary": RotaryPositions,
+ATTENTION_POSITIONS: dict[str, Callable[[TransformerConfig], Positions]] = {
+    "relative": lambda config: RelativePositions(config.key_width),
+    "relative-values": lambda config: RelativePositions(config.key_width, d_value=config.value_width),
+    "rotary": lambda config: RotaryPositions(config.key_width, config.sinusoid_base),
+    **dict.fromkeys(("sinusoidal", "sinusoidal-halves", "learned", "none"), lambda config: NoPositions()),
 }
-"""Position schemes of each self-attention, by the width per head."""
+"""Position schemes as each self-attention sees them."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -61,11 +63,10 @@ RESIDUALS: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre":
 
 def build_embedding(config: TransformerConfig, vocabulary_size: int, n_token_types: int = 0) -> TokenEmbedding:
     """Return the input embedding with its position scheme."""
-    scheme = EMBEDDING_POSITIONS[config.positions](config) if config.positions in EMBEDDING_POSITIONS else NoPositions()
     return TokenEmbedding(
         vocabulary_size,
         config.d_model,
-        scheme,
+        EMBEDDING_POSITIONS[config.positions](config),
         dropout=config.dropout,
         scaled=config.embedding == "scaled",
         norm=_build_norm(config) if config.embedding == "normed" else nn.Identity(),
@@ -81,9 +82,13 @@ def build_feed_forward(config: TransformerConfig) -> nn.Module:
 
 def build_self_attention(config: TransformerConfig) -> MultiHeadAttention:
     """Return a self-attention, with its position scheme if it has one of its own."""
-    width = config.d_model // config.n_heads
-    scheme = ATTENTION_POSITIONS[config.positions](width) if config.positions in ATTENTION_POSITIONS else NoPositions()
-    return MultiHeadAttention(config.d_model, config.n_heads, positions=scheme)
+    return _build_attention(config, ATTENTION_POSITIONS[config.positions](config))
+
+
+def _build_attention(config: TransformerConfig, positions: Positions) -> MultiHeadAttention:
+    return MultiHeadAttention(
+        config.d_model, config.n_heads, d_key=config.key_width, d_value=config.value_width, positions=positions
+    )
 
 
 def build_encoder_layer(config: TransformerConfig) -> EncoderLayer:
@@ -99,7 +104,7 @@ def build_decoder_layer(config: TransformerConfig) -> DecoderLayer:
     """Return one decoder layer with cross-attention."""
     return DecoderLayer(
         build_self_attention(config),
-        MultiHeadAttention(config.d_model, config.n_heads),
+        _build_attention(config, NoPositions()),
         build_feed_forward(config),
         partial(RESIDUALS[config.norm], config.d_model, config.dropout, config.norm_eps),
     )
@@ -122,7 +127,7 @@ def initialise_weights(model: nn.Module, generator: torch.Generator, std: float 
     recurrent matrices      uniform in +- width^-0.5; the forget gates of an LSTM start with a bias of 1
     matrices                uniform in +- sqrt(6 / (fan_in + fan_out)) (Glorot), W_Q, W_K, W_V separately;
                             with `std`, normal with that standard deviation (BERT, GPT-2)
-    pooling queries         normal, standard deviation 1
+    pooling queries         normal, standard deviation 1, or width^-0.5 where the score does not divide by its root
     biases                  0
     norms                   gain 1, shift 0
     """
@@ -144,7 +149,7 @@ def initialise_weights(model: nn.Module, generator: torch.Generator, std: float 
         elif isinstance(module, nn.Linear) and module not in stacked:
             draw(module.weight)
         elif isinstance(module, AttentionPooling) and module.query.requires_grad:
-            module.query.normal_(generator=generator)
+            module.query.normal_(0.0, module.query_std, generator=generator)
         elif isinstance(module, nn.LSTM | nn.GRU):
             _initialise_rnn(module, generator)
     for module in model.modules():

@@ -7,6 +7,7 @@ Names that stand for modules (``positions = "rotary"``) become those modules in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -19,6 +20,9 @@ ActivationName = Literal["relu", "gelu", "gelu-tanh", "silu", "gated-gelu", "gat
 EmbeddingName = Literal["scaled", "normed", "plain"]
 
 ConfigTable = dict[str, Any]
+
+SINUSOID_BASE = 10000.0
+"""The n of sinusoidal positions in Vaswani et al. 2017, section 3.5, and of rotary ones in Su et al. 2021."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +101,18 @@ class TransformerConfig(ModelConfig):
 
     `embedding` is how token embeddings enter the first layer: times ``sqrt(d_model)`` (Vaswani et al. 2017), normed
     together with their positions (BERT), or unchanged (GPT-2). `first_position` is the row of the learned positions
-    that belongs to the first token.
+    that belongs to the first token. `d_key` and `d_value` are the widths of keys and values in each head; 0 means
+    ``d_model / n_heads``. `sinusoid_base` is the n of sinusoidal positions and of the angles of rotary ones.
     """
 
     architecture: str = "transformer"
     n_layers: int
     n_heads: int
+    d_key: int = 0
+    d_value: int = 0
     d_ff: int
     positions: PositionScheme = "sinusoidal"
+    sinusoid_base: float = SINUSOID_BASE
     first_position: int = 0
     norm: NormPlacement
     norm_eps: float = 1e-5
@@ -116,18 +124,46 @@ class TransformerConfig(ModelConfig):
         super().__post_init__()
         for name in ("n_layers", "n_heads", "d_ff"):
             self._check_at_least(name, 1)
-        self._check_at_least("first_position", 0)
-        if self.d_model % self.n_heads:
+        for name in ("first_position", "d_key", "d_value"):
+            self._check_at_least(name, 0)
+        if self.d_model % self.n_heads and not (self.d_key and self.d_value):
             raise ConfigError(
                 f"model.n_heads = {self.n_heads} does not divide model.d_model = {self.d_model}; "
-                "choose a number of heads that does"
+                "choose a number of heads that does, or set model.d_key and model.d_value"
             )
         if not self.norm_eps > 0:
             raise ConfigError(f"model.norm_eps = {self.norm_eps}; expected more than 0")
         if self.positions.startswith("sinusoidal") and self.d_model % 2:
             raise ConfigError(f"model.d_model = {self.d_model} is odd; sinusoidal positions need an even width")
-        if self.positions == "rotary" and self.d_model // self.n_heads % 2:
-            raise ConfigError("model.positions = 'rotary' needs an even width per head; change d_model or n_heads")
+        if self.positions == "rotary" and self.key_width % 2:
+            raise ConfigError(
+                "model.positions = 'rotary' needs an even width per head; change d_model, n_heads or d_key"
+            )
+        self._check_sinusoid_base()
+
+    def _check_sinusoid_base(self) -> None:
+        if not 1 < self.sinusoid_base < math.inf:
+            raise ConfigError(f"model.sinusoid_base = {self.sinusoid_base}; expected more than 1")
+        if self.sinusoid_base != SINUSOID_BASE and not self.has_sinusoids:
+            raise ConfigError(
+                "model.sinusoid_base goes with sinusoidal or rotary positions, "
+                f"not model.positions = '{self.positions}'"
+            )
+
+    @property
+    def has_sinusoids(self) -> bool:
+        """Return True if positions are sines and cosines of `sinusoid_base`."""
+        return self.positions.startswith("sinusoidal") or self.positions == "rotary"
+
+    @property
+    def key_width(self) -> int:
+        """The width of queries and keys in each head."""
+        return self.d_key or self.d_model // self.n_heads
+
+    @property
+    def value_width(self) -> int:
+        """The width of values in each head: the largest rank they can have, which is where identifiability ends."""
+        return self.d_value or self.d_model // self.n_heads
 
     @classmethod
     def fit_to_length(cls, table: ConfigTable, max_length: int) -> ConfigTable:

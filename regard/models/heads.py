@@ -3,17 +3,20 @@
 Several texts share a row, so a head of texts returns S vectors per row: column s belongs to the s-th text, and columns
 without a text are zeros. `Pooling` weights the tokens of a text:
 
-    cls         the first token alone (BERT)
-    last        the last token alone
-    mean        all tokens equally (sentence-transformers)
-    attention   ``softmax(h q / sqrt(d))`` with a learned q; several q are several hops (Lin et al. 2017)
-    max         in every dimension the token with the largest value
+    cls           the first token alone (BERT)
+    last          the last token alone
+    mean          all tokens equally (sentence-transformers)
+    attention     ``softmax(score(q, h))`` with a learned q; several q are several hops (Lin et al. 2017)
+    hierarchical  attention over the words of a sentence, then over sentences (Yang et al. 2016)
+    max           in every dimension the token with the largest value
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,9 +25,62 @@ from torch import Tensor, nn
 from regard.data.batches import Rows
 from regard.models.blocks import ACTIVATIONS
 from regard.models.config import EncoderModelConfig, TransformerEncoderConfig
-from regard.nn import AttentionPooling, Dropout, Linear, Loss, Tap, linear_cross_entropy
+from regard.models.hierarchical_pooling import HierarchicalPooling, LevelWeights, SentenceLayout, lay_out_sentences
+from regard.nn import (
+    GRU,
+    Attention,
+    AttentionPooling,
+    DotAttention,
+    Dropout,
+    Linear,
+    Loss,
+    RecurrentEncoderLayer,
+    ScaledDotAttention,
+    TanhAttention,
+    Tap,
+    linear_cross_entropy,
+)
 
-POOLINGS = ("cls", "mean", "attention", "max", "last")
+POOLINGS = ("cls", "mean", "attention", "hierarchical", "max", "last")
+LEARNED_POOLINGS = ("attention", "hierarchical")
+"""Poolings with weights of their own."""
+
+PoolingQuery = Literal["learned", "ones"]
+PoolingScore = Literal["scaled", "dot", "additive"]
+
+POOLING_SCORES: dict[str, Callable[[int], Attention]] = {
+    "scaled": lambda width: ScaledDotAttention(),
+    "dot": lambda width: DotAttention(),
+    "additive": lambda width: TanhAttention(width, width),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionPoolingConfig:
+    """The attention of pooling: its hops, queries and score, and whether keys and values are projected.
+
+    The additive score has a layer of its own over the keys, so only its values are projected.
+    """
+
+    n_hops: int = 1
+    query: PoolingQuery = "learned"
+    score: PoolingScore = "scaled"
+    project: bool = False
+
+    def build(self, width: int) -> AttentionPooling:
+        """Return the pooling of vectors of this width."""
+        projects_key = self.project and self.score != "additive"
+        return AttentionPooling(
+            width,
+            n_hops=self.n_hops,
+            learned=self.query == "learned",
+            scorer=POOLING_SCORES[self.score](width),
+            key_projection=Linear(width, width, bias=False) if projects_key else None,
+            value_projection=Linear(width, width, bias=False) if self.project else None,
+        )
+
+
+PLAIN_ATTENTION = AttentionPoolingConfig()
 
 
 def make_text_mask(rows: Rows, n_texts: int) -> Bool[Tensor, "B S T"]:
@@ -36,27 +92,51 @@ def make_text_mask(rows: Rows, n_texts: int) -> Bool[Tensor, "B S T"]:
 class Pooling(nn.Module):
     """The vector of each text: a weighted sum of the hidden states of its tokens; R hops are concatenated.
 
-    The weights of every kind but `max` flow through the tap ``weights``.
+    The weights of every kind but `max` and `hierarchical` flow through the tap ``weights``; those of `hierarchical`
+    through the taps of its two levels. That one has to know the tokens that close a sentence.
     """
 
-    def __init__(self, kind: str, d_model: int, n_hops: int = 1) -> None:
+    def __init__(
+        self,
+        kind: str,
+        d_model: int,
+        attention: AttentionPoolingConfig = PLAIN_ATTENTION,
+        closing_tokens: Sequence[bool] = (),
+    ) -> None:
         super().__init__()
         assert kind in POOLINGS, kind
-        self.kind, self.width = kind, n_hops * d_model
+        self.kind, self.width = kind, attention.n_hops * d_model
         self.weights = Tap()
-        self.attention = AttentionPooling(d_model, n_hops=n_hops) if kind == "attention" else None
+        self.attention = attention.build(d_model) if kind == "attention" else None
         if self.attention is not None:
-            self.attention.weights = self.weights
+            self.weights = self.attention.weights
+        self.hierarchy = _build_hierarchy(d_model, attention) if kind == "hierarchical" else None
+        closing = torch.tensor(closing_tokens, dtype=torch.bool) if self.hierarchy is not None else None
+        self.register_buffer("closing", closing, persistent=False)
 
     def forward(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S RD"]:
         if self.kind == "max":
             return _max_pool(hidden, rows, n_texts)
+        if self.hierarchy is not None:
+            vectors: Tensor = self.hierarchy(hidden, self._lay_out(rows, n_texts))
+            return vectors
         text_mask = make_text_mask(rows, n_texts)
         if self.attention is not None:
             pooled: Tensor = self.attention(hidden, hidden, text_mask)  # (B, S, R, D)
             return pooled.flatten(2)
         weights: Tensor = self.weights(self.hop_weights(hidden, rows, text_mask))
         return weights[:, :, 0] @ hidden
+
+    def level_weights(self, hidden: Float[Tensor, "B T D"], rows: Rows) -> tuple[SentenceLayout, LevelWeights] | None:
+        """Return sentences and weights of both levels of the first text of each row; None without levels."""
+        if self.hierarchy is None:
+            return None
+        layout = self._lay_out(rows, 1)
+        return layout, self.hierarchy.level_weights(hidden, layout)
+
+    def _lay_out(self, rows: Rows, n_texts: int) -> SentenceLayout:
+        assert isinstance(self.closing, Tensor)
+        return lay_out_sentences(rows, n_texts, self.closing)
 
     def text_vectors(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
         """Return one vector per text of the width of the hidden states: the mean over hops."""
@@ -75,10 +155,20 @@ class Pooling(nn.Module):
         """Return the weights of each hop; for `max`, the fraction of dimensions in which a token is largest."""
         if self.kind == "max":
             return _max_pool_fractions(hidden, text_mask)
+        if self.hierarchy is not None:
+            return self.hierarchy.token_weights(hidden, self._lay_out(rows, text_mask.shape[1]))[:, :, None]
         if self.attention is not None:
             return self.attention.hop_weights(hidden, text_mask)
         counted = _pooled_tokens(self.kind, rows, text_mask).to(hidden.dtype)
         return (counted / counted.sum(-1, keepdim=True).clamp(min=1))[:, :, None]
+
+
+def _build_hierarchy(d_model: int, attention: AttentionPoolingConfig) -> HierarchicalPooling:
+    """Return both levels of attention and the bidirectional GRU between them (Yang et al. 2016, section 2.2)."""
+    assert d_model % 2 == 0, f"each direction of the sentence encoder has half of the width, found {d_model}"
+    forward_rnn, backward_rnn = GRU(d_model, d_model // 2), GRU(d_model, d_model // 2)
+    encoder = RecurrentEncoderLayer(forward_rnn, backward_rnn, 0.0)
+    return HierarchicalPooling(attention.build(d_model), encoder, attention.build(d_model))
 
 
 def _pooled_tokens(kind: str, rows: Rows, text_mask: Bool[Tensor, "B S T"]) -> Bool[Tensor, "B S T"]:
@@ -106,16 +196,26 @@ def _max_pool_fractions(hidden: Float[Tensor, "B T D"], text_mask: Bool[Tensor, 
 
 
 class Pooler(nn.Module):
-    """Pooling followed by a dense layer, as on BERT's [CLS]: ``activation(pooled W + b)`` (Devlin et al. 2019)."""
+    """Pooling followed by a dense layer, as on BERT's [CLS]: ``activation(pooled W + b)`` (Devlin et al. 2019).
 
-    def __init__(self, config: EncoderModelConfig, pooling: str = "cls", n_hops: int = 1) -> None:
+    `width` is that of the pooled vectors where they are not the hidden states of one layer.
+    """
+
+    def __init__(
+        self,
+        config: EncoderModelConfig,
+        pooling: str = "cls",
+        attention: AttentionPoolingConfig = PLAIN_ATTENTION,
+        closing_tokens: Sequence[bool] = (),
+        width: int | None = None,
+    ) -> None:
         super().__init__()
-        self.pooling = Pooling(pooling, config.d_model, n_hops)
+        self.pooling = Pooling(pooling, width or config.d_model, attention, closing_tokens)
         self.dense = Linear(self.pooling.width, config.d_model)
         self.activation = ACTIVATIONS[config.pooler]
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, hidden: Float[Tensor, "B T D"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
+    def forward(self, hidden: Float[Tensor, "B T W"], rows: Rows, n_texts: int) -> Float[Tensor, "B S D"]:
         pooled: Tensor = self.dropout(self.activation(self.dense(self.pooling(hidden, rows, n_texts))))
         return pooled
 
@@ -148,12 +248,12 @@ class MaskedLMHead(nn.Module):
 
 
 class TokenClassificationHead(nn.Module):
-    """Logits over the labels for every token."""
+    """Logits over the labels for every token; `width` is that of its input where that is not one layer."""
 
-    def __init__(self, config: EncoderModelConfig, n_labels: int) -> None:
+    def __init__(self, config: EncoderModelConfig, n_labels: int, width: int | None = None) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout)
-        self.out = Linear(config.d_model, n_labels)
+        self.out = Linear(width or config.d_model, n_labels)
 
     def forward(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B T C"]:
         logits: Tensor = self.out(self.dropout(hidden))

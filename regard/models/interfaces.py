@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Rows, SegmentedRows
 from regard.models.config import EncoderModelConfig, ModelConfig
+from regard.models.layer_combination import COMBINATION_NAME
 from regard.nn import Loss, TokenEmbedding, linear_cross_entropy
 
 
@@ -72,6 +73,14 @@ class EncoderModel(nn.Module, ABC):
     @abstractmethod
     def iter_hidden_states(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Iterator[Float[Tensor, "B T D"]]:
         """Yield the embeddings, then the output of each layer; the last one equals the result of `forward`."""
+
+    def features(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T W"]:
+        """Return what the heads read: the last hidden states, or a combination of layers if the model has one."""
+        if COMBINATION_NAME not in self.heads:
+            last: Tensor = self(rows, lengths)
+            return last
+        combined: Tensor = self.heads[COMBINATION_NAME](list(self.iter_hidden_states(rows, lengths)))
+        return combined
 
     def embed(self, rows: SegmentedRows) -> Float[Tensor, "B T D"]:
         """Return the input embeddings; a model with fewer than two token types treats all tokens as type 0."""

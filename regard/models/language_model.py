@@ -24,6 +24,9 @@ from regard.models.decoder_state import DecoderState, GraphedDecoderState, unpad
 from regard.models.interfaces import CausalLM
 from regard.nn import EncoderStack, KVCache, KVCacheLike, PackedPositions, PrepackedLinear, make_mask, taps
 
+MASKED_ID = 0
+"""The id after the end of a prompt in its row; it is masked, so any id would do."""
+
 
 class TransformerLM(CausalLM):
     """A causal Transformer; returns the logits of the next token at each position."""
@@ -73,7 +76,7 @@ class TransformerLM(CausalLM):
         return state.output_projection(x[:, 0])
 
     def _prefill(self, texts: Sequence[Sequence[int]], device: torch.device) -> DecoderState:
-        rows, caches = sentences_to_rows(texts, pad_id=0).to(device), [KVCache() for _ in self.decoder]
+        rows, caches = sentences_to_rows(texts, pad_id=MASKED_ID).to(device), [KVCache() for _ in self.decoder]
         if rows.ids.shape[1]:
             self.hidden_states(rows, caches)
         words = PrepackedLinear(self.softmax_embedding.weight)

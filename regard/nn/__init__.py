@@ -18,8 +18,10 @@ from regard.nn.attention import (
     BilinearAttention,
     DotAttention,
     InspectableAttention,
+    ProjectedAttention,
     RecurrentCrossAttention,
     ScaledDotAttention,
+    TanhAttention,
     redundancy_penalty,
 )
 from regard.nn.cuda_graph import CudaGraphRunner
@@ -38,7 +40,14 @@ from regard.nn.layers import (
     TokenEmbedding,
 )
 from regard.nn.linear_layers import Linear, PrepackedLinear
-from regard.nn.loss import IGNORE, Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
+from regard.nn.loss import (
+    IGNORE,
+    Loss,
+    cross_entropy,
+    linear_cross_entropy,
+    squared_error,
+    symmetric_kl_divergence,
+)
 from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.positions import (
@@ -95,6 +104,7 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "PrepackedLinear",
+    "ProjectedAttention",
     "RNNBase",
     "RecurrentCrossAttention",
     "RecurrentDecoderLayer",
@@ -106,6 +116,7 @@ __all__ = [
     "ScaledDotAttention",
     "SinusoidalPositions",
     "StaticKVCache",
+    "TanhAttention",
     "Tap",
     "TokenEmbedding",
     "cross_entropy",
@@ -119,6 +130,7 @@ __all__ = [
     "record",
     "redundancy_penalty",
     "reverse_sequences",
+    "squared_error",
     "symmetric_kl_divergence",
     "taps",
 ]

@@ -1,10 +1,10 @@
 """Single-head attention and attention pooling; multi-head attention is in nn/multihead.py.
 
 The mechanisms that preceded the Transformer: additive (Bahdanau et al. 2015), dot-product and bilinear scores (Luong
-et al. 2015), scaled dot product (Vaswani et al. 2017, eq. 1), pooling by learned queries (Lin et al. 2017). A score
-function is a subclass of `Attention` with two methods. Weights always flow through the tap ``weights``.
-`RecurrentCrossAttention` is the cross-attention of a recurrent decoder; `InspectableAttention` is the interface that
-it shares with multi-head attention and that regard.look relies on.
+et al. 2015), scaled dot product (Vaswani et al. 2017, eq. 1), pooling by learned queries (Yang et al. 2016, Lin et al.
+2017). A score function is a subclass of `Attention` with one to four methods. Scores and weights always flow through
+the taps of `ScoreTaps`. `RecurrentCrossAttention` is the cross-attention of a recurrent decoder; `InspectableAttention`
+is the interface that it shares with multi-head attention and that regard.look relies on.
 """
 
 from __future__ import annotations
@@ -22,27 +22,47 @@ from regard.nn.positions import NoPositions, Positions
 from regard.nn.tap import Tap
 
 
-def masked_softmax(scores: Float[Tensor, "*B Q K"], attention_mask: AttentionMask | None) -> Float[Tensor, "*B Q K"]:
-    """Return the softmax over the keys each query may attend to; zeros for a fully masked query."""
-    if attention_mask is None or attention_mask.mask is None:
-        return scores.softmax(-1)
-    weights = scores.masked_fill(~attention_mask.mask, -math.inf).softmax(-1)
-    return weights if attention_mask.fully_masked is None else weights.masked_fill(attention_mask.fully_masked, 0.0)
+class ScoreTaps(nn.Module):
+    """The steps from scores to weights, with a tap after each: `scores`, `masked_scores`, `weights`.
 
-
-class Attention(nn.Module):
-    """``out = sum_i a_i v_i`` with ``a = softmax_i(score(q, k_i))``; subclasses define the score.
-
-    The score is split in two: `project_key` depends on the keys alone and is computed once for any number of queries;
-    `score_projected` compares queries with projected keys.
+    Masked scores are -inf where a query may not attend to a key. A fully masked query keeps its scores, so that no
+    softmax is over nothing, and its weights are 0.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.weights = Tap()
+        self.scores, self.masked_scores, self.weights = Tap(), Tap(), Tap()
+
+    def softmax(self, scores: Float[Tensor, "B *H Q K"], attention_mask: AttentionMask | None) -> Tensor:
+        """Return the softmax over the keys each query may attend to; zeros for a fully masked query."""
+        mask, fully_masked = (None, None) if attention_mask is None else attention_mask.fit_to(scores.ndim)
+        scores = self.scores(scores)
+        masked = self.masked_scores(scores if mask is None else scores.masked_fill(~mask, -math.inf))
+        weights = masked.softmax(-1)
+        tapped: Tensor = self.weights(weights if fully_masked is None else weights.masked_fill(fully_masked, 0.0))
+        return tapped
+
+    @property
+    def are_active(self) -> bool:
+        """Return True while one of the taps is active, so that weights have to be computed."""
+        return self.scores.active or self.masked_scores.active or self.weights.active
+
+
+class Attention(ScoreTaps):
+    """``out = sum_i a_i v_i`` with ``a = softmax_i(score(q, k_i))``; subclasses define the score.
+
+    The score is split: `project_key` depends on the keys alone and is computed once for any number of queries;
+    `score_projected` compares projected queries with projected keys. `project_value` is what is summed.
+    """
 
     def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
         return key
+
+    def project_query(self, query: Float[Tensor, "B Q Dq"]) -> Float[Tensor, "B Q Dp"]:
+        return query
+
+    def project_value(self, value: Float[Tensor, "B K Dv"]) -> Float[Tensor, "B K Ev"]:
+        return value
 
     def score_projected(
         self, query: Float[Tensor, "B Q Dq"], projected_key: Float[Tensor, "B K Dp"]
@@ -50,7 +70,7 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def score(self, query: Float[Tensor, "B Q Dq"], key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B Q K"]:
-        return self.score_projected(query, self.project_key(key))
+        return self.score_projected(self.project_query(query), self.project_key(key))
 
     def bilinear_factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
         """Return ``F`` and ``G`` if the score is ``(F q) . (G k)``; None if it is not a bilinear form."""
@@ -62,10 +82,9 @@ class Attention(nn.Module):
         key: Float[Tensor, "B K Dk"],
         value: Float[Tensor, "B K Dv"],
         attention_mask: AttentionMask | None = None,
-    ) -> Float[Tensor, "B Q Dv"]:
-        scores = self.score(query, key).unsqueeze(1)  # (B, 1, Q, K), the shape of a mask
-        weights: Tensor = self.weights(masked_softmax(scores, attention_mask).squeeze(1))
-        return weights @ value
+    ) -> Float[Tensor, "B Q Ev"]:
+        weights = self.softmax(self.score(query, key), attention_mask)
+        return weights @ self.project_value(value)
 
 
 class AdditiveAttention(Attention):
@@ -106,6 +125,43 @@ class ScaledDotAttention(DotAttention):
         return super().score_projected(query, projected_key) / math.sqrt(projected_key.shape[-1])
 
 
+class ProjectedAttention(ScaledDotAttention):
+    """``softmax(Q K^T / sqrt(d_k)) V`` with ``Q = q W_Q``, ``K = k W_K``, ``V = v W_V`` (Vaswani et al. 2017, 3.2)."""
+
+    def __init__(self, d_query: int, d_key: int, d_value: int, d_projected: int) -> None:
+        super().__init__()
+        self.query_projection = Linear(d_query, d_projected, bias=False)
+        self.key_projection = Linear(d_key, d_projected, bias=False)
+        self.value_projection = Linear(d_value, d_value, bias=False)
+
+    def project_query(self, query: Float[Tensor, "B Q Dq"]) -> Float[Tensor, "B Q Dp"]:
+        projected: Tensor = self.query_projection(query)
+        return projected
+
+    def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
+        projected: Tensor = self.key_projection(key)
+        return projected
+
+    def project_value(self, value: Float[Tensor, "B K Dv"]) -> Float[Tensor, "B K Ev"]:
+        projected: Tensor = self.value_projection(value)
+        return projected
+
+    def bilinear_factors(self) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]]:
+        return self.query_projection.weight.detach(), self.key_projection.weight.detach()
+
+
+class TanhAttention(DotAttention):
+    """``q . tanh(W k + b)``: the tanh layer of pooling (Yang et al. 2016, eq. 5 and 6; Lin et al. 2017, eq. 6)."""
+
+    def __init__(self, d_key: int, d_hidden: int) -> None:
+        super().__init__()
+        self.hidden = Linear(d_key, d_hidden)
+
+    def project_key(self, key: Float[Tensor, "B K Dk"]) -> Float[Tensor, "B K Dp"]:
+        hidden: Tensor = self.hidden(key)
+        return hidden.tanh()
+
+
 class BilinearAttention(Attention):
     """``q^T M k`` (Luong's "general"); a head of multi-head attention is this with M = W_Q W_K^T."""
 
@@ -127,12 +183,12 @@ class BilinearAttention(Attention):
         return torch.eye(len(matrix)).to(matrix), matrix
 
 
-class InspectableAttention(nn.Module):
+class InspectableAttention(ScoreTaps):
     """Interface of attention with heads, each a weighted sum of values, and one output projection.
 
-    Taps: `query`, `key` and `value` (B, H, tokens, width), `weights` (B, H, Q, K), `mixed` (B, Q, widths of all heads):
-    the concatenated outputs of the heads before the output projection. In head h, key j contributes
-    ``weight_j value_j W_h`` to the output, where W_h is the head's slice of ``output.weight``.
+    Taps: `query`, `key` and `value` (B, H, tokens, width), `scores`, `masked_scores` and `weights` (B, H, Q, K),
+    `mixed` (B, Q, widths of all heads): the concatenated outputs of the heads before the output projection. In head h,
+    key j contributes ``weight_j value_j W_h`` to the output, where W_h is the head's slice of ``output.weight``.
     """
 
     output: nn.Linear
@@ -141,7 +197,7 @@ class InspectableAttention(nn.Module):
     def __init__(self, n_heads: int, d_value: int) -> None:
         super().__init__()
         self.n_heads, self.d_value = n_heads, d_value
-        self.query, self.key, self.value, self.weights, self.mixed = Tap(), Tap(), Tap(), Tap(), Tap()
+        self.query, self.key, self.value, self.mixed = Tap(), Tap(), Tap(), Tap()
 
     def bilinear_factors(self, head: int) -> tuple[Float[Tensor, "E Dq"], Float[Tensor, "E Dk"]] | None:
         """Return ``F`` and ``G`` if a head's score is ``(F q) . (G k)``; None if it is not a bilinear form."""
@@ -149,26 +205,28 @@ class InspectableAttention(nn.Module):
 
 
 class RecurrentCrossAttention(InspectableAttention):
-    """One head without input projections: encoder states are keys and values, decoder states are queries."""
+    """One head: encoder states are keys and values, decoder states are queries, projected where the scorer does so."""
 
     def __init__(self, scorer: Attention, d_state: int, d_out: int) -> None:
         super().__init__(1, d_state)
         self.output = Linear(d_state, d_out, bias=False)
         self.positions = NoPositions()
-        self.weights = scorer.weights
+        self.scores, self.masked_scores, self.weights = scorer.scores, scorer.masked_scores, scorer.weights
         self.scorer = scorer
 
     def project_kv(self, encoded: Float[Tensor, "B K D"]) -> KeyValue:
         """Return the keys and values of encoded texts, computed once for any number of queries."""
-        return KeyValue(self.key(self.scorer.project_key(encoded)[:, None]), self.value(encoded[:, None]))
+        key, value = self.scorer.project_key(encoded), self.scorer.project_value(encoded)
+        return KeyValue(self.key(key[:, None]), self.value(value[:, None]))
 
     def cross_attend(
         self, x: Float[Tensor, "N Q D"], kv: KeyValue, attention_mask: AttentionMask
     ) -> Float[Tensor, "N Q Do"]:
         """Attend to encoded texts; the N query rows may be several consecutive ones (beams) for each text."""
-        query: Tensor = self.query(x.reshape(len(kv.key), 1, -1, x.shape[-1]))
+        projected = self.scorer.project_query(x.reshape(len(kv.key), -1, x.shape[-1]))
+        query: Tensor = self.query(projected[:, None])
         scores = self.scorer.score_projected(query[:, 0], kv.key[:, 0])[:, None]  # (B, 1, Q, K)
-        weights: Tensor = self.weights(masked_softmax(scores, attention_mask))
+        weights = self.softmax(scores, attention_mask)
         context: Tensor = self.output(self.mixed((weights @ kv.value)[:, 0]))
         return context.reshape(*x.shape[:-1], -1)
 
@@ -177,31 +235,50 @@ class RecurrentCrossAttention(InspectableAttention):
 
 
 class AttentionPooling(nn.Module):
-    """One vector per text and hop: ``softmax(K q / sqrt(d))^T V`` with one learned or fixed query per hop.
+    """One vector per text and hop: ``softmax(score(q, K))^T V`` with one learned or fixed query per hop.
 
-    A row may hold S texts; `mask` tells which tokens belong to each. Several hops are Lin et al. 2017, with
-    `redundancy_penalty` of their weights as an optional loss term.
+    The score is `scorer`'s, by default ``K q / sqrt(d)``. Keys and values are the vectors of the tokens, or what
+    `key_projection` and `value_projection` make of them. A row may hold S texts; `mask` tells which tokens belong to
+    each. Several hops are Lin et al. 2017, with `redundancy_penalty` of their weights as an optional loss term.
     """
 
-    def __init__(self, d_key: int, *, n_hops: int = 1, learned: bool = True) -> None:
+    def __init__(
+        self,
+        d_query: int,
+        *,
+        n_hops: int = 1,
+        learned: bool = True,
+        scorer: Attention | None = None,
+        key_projection: nn.Module | None = None,
+        value_projection: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.query = nn.Parameter(torch.ones(n_hops, d_key), requires_grad=learned)
+        self.query = nn.Parameter(torch.ones(n_hops, d_query), requires_grad=learned)
+        scorer = scorer or ScaledDotAttention()
+        self.weights, self.scorer = scorer.weights, scorer
+        self.key_projection, self.value_projection = key_projection or nn.Identity(), value_projection or nn.Identity()
         if learned:
-            nn.init.normal_(self.query)
-        self.weights = Tap()
+            nn.init.normal_(self.query, std=self.query_std)
+
+    @property
+    def query_std(self) -> float:
+        """The standard deviation of initial queries, with which scores of unit keys have a deviation near 1."""
+        width = self.query.shape[-1]
+        return 1.0 if isinstance(self.scorer, ScaledDotAttention) else float(width**-0.5)
 
     def hop_weights(self, key: Float[Tensor, "B T D"], mask: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S R T"]:
         """Return the weights of R hops over the tokens of each text, unseen by the tap; zeros for an empty text."""
-        scores = (key @ self.query.T / math.sqrt(key.shape[-1])).mT[:, None]  # (B, 1, R, T)
+        query = self.query.expand(len(key), -1, -1)
+        scores = self.scorer.score(query, self.key_projection(key))[:, None]  # (B, 1, R, T)
         fully_masked = ~mask.any(-1, keepdim=True)
         scores = scores.masked_fill(~(mask | fully_masked)[:, :, None], -math.inf)
         return scores.softmax(-1).masked_fill(fully_masked[:, :, None], 0.0)
 
     def forward(
         self, key: Float[Tensor, "B T D"], value: Float[Tensor, "B T Dv"], mask: Bool[Tensor, "B S T"]
-    ) -> Float[Tensor, "B S R Dv"]:
+    ) -> Float[Tensor, "B S R Ev"]:
         weights: Tensor = self.weights(self.hop_weights(key, mask))
-        pooled = weights.flatten(1, 2) @ value  # (B, S R, Dv)
+        pooled: Tensor = weights.flatten(1, 2) @ self.value_projection(value)  # (B, S R, Ev)
         return pooled.view(*weights.shape[:3], -1)
 
 

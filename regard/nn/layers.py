@@ -140,7 +140,7 @@ class DecoderLayer(nn.Module):
 
 
 class EncoderStack(nn.ModuleList):
-    """A stack of encoder layers."""
+    """A stack of encoder layers; also of a decoder-only model, where the mask makes attention causal."""
 
     def __init__(self, layers: Iterable[EncoderLayer]) -> None:
         super().__init__(layers)

@@ -58,6 +58,13 @@ def linear_cross_entropy(
     return Loss(total, nll, (target != IGNORE).sum())
 
 
+def squared_error(predicted: Float[Tensor, "*B"], target: Float[Tensor, "*B"]) -> Loss:
+    """Return ``(predicted - target)^2``, summed over the targets that are not NaN."""
+    mask = ~target.isnan()
+    total = torch.where(mask, predicted - target.nan_to_num(), 0.0).square().sum()
+    return Loss(total, total.detach(), mask.sum())
+
+
 def symmetric_kl_divergence(
     logits: Float[Tensor, "B T V"], other_logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]
 ) -> Tensor:

@@ -52,6 +52,12 @@ class AttentionMask(NamedTuple):
     lengths: tuple[int, ...] = ()
     layout: SelfAttentionLayout | None = None
 
+    def fit_to(self, n_dims: int) -> tuple[Tensor | None, Tensor | None]:
+        """Return `mask` and `fully_masked` for scores of so many dimensions: three have no dimension of heads."""
+        parts = (self.mask, self.fully_masked)
+        mask, fully_masked = parts if n_dims == 4 else (part if part is None else part.squeeze(1) for part in parts)
+        return mask, fully_masked
+
 
 def make_mask(query: PackedPositions, key: PackedPositions | None = None, *, causal: bool = False) -> AttentionMask:
     """Return the mask of the tokens at `query` over the tokens at `key`, or over themselves."""

@@ -1,8 +1,8 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2.2): self-attention, causal or not, and cross-attention.
 
-Attention runs fused (nn/kernels/dispatch.py chooses the kernel) unless the tap ``weights`` is active or the position
-scheme needs the weights; then they are computed explicitly. Both paths give the same numbers. There is no dropout on
-the weights, so the weights recorded are those that were trained (docs/LOG.md).
+Attention runs fused (nn/kernels/dispatch.py chooses the kernel) unless a tap of scores or weights is active or the
+position scheme needs the weights; then they are computed explicitly. Both paths give the same numbers. There is no
+dropout on the weights, so the weights recorded are those that were trained (docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.nn.attention import InspectableAttention, masked_softmax
+from regard.nn.attention import InspectableAttention
 from regard.nn.kernels import dispatch
 from regard.nn.kv_cache import KeyValue, KVCacheLike
 from regard.nn.linear_layers import Linear
@@ -95,11 +95,11 @@ class MultiHeadAttention(InspectableAttention):
 
     def _is_plain(self) -> bool:
         """Return True if no tap is active and positions do not act here, so that q, k and v need not be split."""
-        active = any(tap.active for tap in (self.query, self.key, self.value, self.weights))
+        active = self.are_active or any(tap.active for tap in (self.query, self.key, self.value))
         return not active and not self.positions.acts_in_attention and self.d_key == self.d_value
 
     def _attend_heads(self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask) -> Float[Tensor, "B Q HE"]:
-        explicit = self.weights.active or self.positions.needs_weights
+        explicit = self.are_active or self.positions.needs_weights
         attend = self._explicit_attention if explicit else self._fused_attention
         return attend(query, kv, attention_mask).transpose(1, 2).flatten(2)
 
@@ -141,7 +141,7 @@ class MultiHeadAttention(InspectableAttention):
         scores = query @ kv.key.mT  # (B, H, Q, K)
         score_bias = self.positions.score_bias(query, attention_mask)
         scores = (scores if score_bias is None else scores + score_bias) / math.sqrt(self.d_key)
-        weights: Tensor = self.weights(masked_softmax(scores, attention_mask))
+        weights = self.softmax(scores, attention_mask)
         out = weights @ kv.value
         value_bias = self.positions.value_bias(weights, attention_mask)
         return out if value_bias is None else out + value_bias

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from regard.data.batches import SegmentedRows
 from regard.errors import InputError, did_you_mean
-from regard.models.heads import POOLINGS, Pooler, Pooling, make_text_mask
+from regard.models.heads import LEARNED_POOLINGS, POOLINGS, Pooler, Pooling, make_text_mask
 from regard.models.interfaces import EncoderModel
+from regard.models.layer_combination import COMBINATION_NAME
 from regard.predict.encoder_inference import (
     inputs_to_rows,
     make_inference_batches,
@@ -90,16 +91,18 @@ def _resolve_layer(layer: int, n_layers: int) -> int:
 def _check_pooling(model: EncoderModel, name: str) -> str:
     if name not in POOLINGS:
         raise InputError(f"no pooling is called '{name}'; {did_you_mean(name, POOLINGS)}")
-    if name == "attention" and _find_learned_pooling(model) is None:
-        others = ", ".join(other for other in POOLINGS if other != name)
-        raise InputError(f"this model has learned no attention over the tokens of a text; accepted: {others}")
+    if name in LEARNED_POOLINGS and _find_learned_pooling(model, name) is None:
+        others = ", ".join(other for other in POOLINGS if other not in LEARNED_POOLINGS)
+        raise InputError(f"this model has learned no attention over its last hidden states; accepted: {others}")
     return name
 
 
-def _find_learned_pooling(model: EncoderModel) -> Pooling | None:
-    """Return the learned attention pooling of a model, or None."""
+def _find_learned_pooling(model: EncoderModel, kind: str) -> Pooling | None:
+    """Return the attention pooling of a model if it is of this kind and learned on its last layer, or None."""
     pooler = dict(model.heads).get("pooler")
-    return pooler.pooling if isinstance(pooler, Pooler) and pooler.pooling.kind == "attention" else None
+    if not isinstance(pooler, Pooler) or COMBINATION_NAME in model.heads:
+        return None
+    return pooler.pooling if pooler.pooling.kind == kind else None
 
 
 class NamedVectors(NamedTuple):
@@ -133,7 +136,7 @@ class Embedder:
         self.model, self.tokenizer, self.options, self.device = model, tokenizer, options, device
         self.template = SpecialTokenTemplate.from_tokenizer(tokenizer)
         self.max_tokens = options.max_length - self.template.n_special_tokens(is_pair=False)
-        learned = _find_learned_pooling(model) if options.pooling == "attention" else None
+        learned = _find_learned_pooling(model, options.pooling) if options.pooling in LEARNED_POOLINGS else None
         self.pooling = learned or Pooling(options.pooling, model.config.d_model)
 
     def embed_texts(self, texts: Sequence[str]) -> VectorArray:
@@ -167,6 +170,8 @@ class Embedder:
         """Return the hidden states of a text that fits the model and the weights that pool them."""
         if self.options.pooling == "max":
             raise InputError("a vector of largest values is no sum over tokens, so there is no evidence to show")
+        if self.options.pooling == "hierarchical":
+            raise InputError("a vector of sentences is no sum over tokens, so there is no evidence to show")
         ids = self.tokenizer.encode(text)
         check_fits(len(ids), self.max_tokens)
         framed = self.template.wrap(ids)

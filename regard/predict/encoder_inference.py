@@ -30,7 +30,7 @@ ResultT = TypeVar("ResultT")
 def forward_batches(
     model: EncoderModel,
     inputs: Sequence[EncodedInput],
-    readout: Callable[[Float[Tensor, "B T D"], SegmentedRows], Float[Tensor, "B _"]],
+    readout: Callable[[Float[Tensor, "B T W"], SegmentedRows], Float[Tensor, "B _"]],
     *,
     pad_id: int,
     device: torch.device,
@@ -40,7 +40,7 @@ def forward_batches(
     def one(chosen: list[int]) -> Tensor:
         rows = inputs_to_rows([inputs[i] for i in chosen], pad_id).to(device)
         with torch.inference_mode():
-            return readout(compute_hidden_states(model, rows), rows).cpu()
+            return readout(compute_features(model, rows), rows).cpu()
 
     batches = make_inference_batches([len(each.ids) for each in inputs], device)
     for chosen, results in map_batches_in_threads(one, batches, device):
@@ -93,10 +93,10 @@ def unpad_rows(rows: SegmentedRows) -> tuple[SegmentedRows, list[int]]:
     return SegmentedRows(ids, number[None], position, part), lengths.tolist()
 
 
-def compute_hidden_states(model: EncoderModel, rows: SegmentedRows) -> Float[Tensor, "B T D"]:
-    """Return the hidden states of texts of one row each; on a CPU padding is not computed."""
+def compute_features(model: EncoderModel, rows: SegmentedRows) -> Float[Tensor, "B T W"]:
+    """Return what the heads read of texts of one row each; on a CPU padding is not computed."""
     cpu = rows.ids.device.type == "cpu"
-    hidden: Tensor = model(*unpad_rows(rows)) if cpu else model(rows)
+    hidden = model.features(*unpad_rows(rows)) if cpu else model.features(rows)
     if not cpu:
         return hidden
     padded = hidden.new_zeros(*rows.ids.shape, hidden.shape[-1])

@@ -109,13 +109,13 @@ def _select_best(joint: Float[Tensor, " spans"], offsets: Sequence[tuple[int, in
     n_candidates = n_best
     while True:
         top = joint.topk(min(n_candidates, len(joint)))
-        found: dict[tuple[int, int], WindowSpan] = {}
+        distinct: dict[tuple[int, int], WindowSpan] = {}
         for index, log_prob in zip(top.indices.tolist(), top.values.tolist(), strict=True):
             first, last = divmod(index, len(offsets))
             if log_prob > -math.inf:
-                found.setdefault((offsets[first][0], offsets[last][1]), WindowSpan(first, last, log_prob))
-        if len(found) >= n_best or n_candidates >= len(joint):
-            return list(found.values())[:n_best]
+                distinct.setdefault((offsets[first][0], offsets[last][1]), WindowSpan(first, last, log_prob))
+        if len(distinct) >= n_best or n_candidates >= len(joint):
+            return list(distinct.values())[:n_best]
         n_candidates *= 4
 
 
@@ -151,10 +151,12 @@ class QuestionAnsweringPredictor:
 
     def answer(self, questions: Sequence[QuestionPair], options: AnswerOptions) -> list[Answer]:
         """Return the answer to each question about its context."""
-        found: list[list[tuple[ContextWindow, WindowScores]]] = [[] for _ in questions]
+        by_question: list[list[tuple[ContextWindow, WindowScores]]] = [[] for _ in questions]
         for number, window, scores in self._score_windows(questions, options):
-            found[number].append((window, scores))
-        return [combine_windows(context, each, options) for (_, context), each in zip(questions, found, strict=True)]
+            by_question[number].append((window, scores))
+        return [
+            combine_windows(context, each, options) for (_, context), each in zip(questions, by_question, strict=True)
+        ]
 
     def locate(
         self, question: str, context: str, options: AnswerOptions

@@ -75,10 +75,12 @@ class WindowEncoder(NamedTuple):
                 yield number, window
 
     def _split(self, question_ids: list[int], context: TokenizedText, question: str) -> Iterator[ContextWindow]:
-        room = self.max_length - self.template.n_special_tokens(is_pair=True) - len(question_ids)
-        if room < self.max_length // MIN_CONTEXT_FRACTION:
-            most = len(question_ids) + room - self.max_length // MIN_CONTEXT_FRACTION
-            shown = f"the question '{question[:MAX_SHOWN_CHARACTERS]}' has {len(question_ids):,} tokens"
-            raise InputError(f"{shown}; at most {most:,} leave room for its context; shorten it, or raise task.length")
-        for start, end in split_into_windows(len(context.ids), room, self.stride):
+        capacity = self.max_length - self.template.n_special_tokens(is_pair=True) - len(question_ids)
+        if capacity < self.max_length // MIN_CONTEXT_FRACTION:
+            most = len(question_ids) + capacity - self.max_length // MIN_CONTEXT_FRACTION
+            description = f"the question '{question[:MAX_SHOWN_CHARACTERS]}' has {len(question_ids):,} tokens"
+            raise InputError(
+                f"{description}; at most {most:,} leave room for its context; shorten it, or raise task.length"
+            )
+        for start, end in split_into_windows(len(context.ids), capacity, self.stride):
             yield ContextWindow(self.template.wrap(question_ids, context.ids[start:end]), context, start, end)

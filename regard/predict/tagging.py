@@ -1,4 +1,4 @@
-"""Sequence tagging by a trained encoder: the most likely label of every word of a sentence.
+"""Sequence tagging by a trained encoder: the most likely label, or the score, of every word of a sentence.
 
 The label of a word is predicted at its first subword. A sentence longer than the model is read in overlapping windows,
 and each word is tagged in the one that shows most around it. The API calls `TaggingPredictor`; tasks/tag.py encodes its
@@ -7,6 +7,7 @@ training sentences with the same windows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.data.batches import SegmentedRows
 from regard.data.labels import Labels
 from regard.models.interfaces import EncoderModel
 from regard.predict.encoder_inference import forward_batches
@@ -27,13 +29,14 @@ from regard.text.words import WordSplitter, find_words
 
 
 class TaggedWord(NamedTuple):
-    """A word with its label and how probable that is; `start` and `end` are its characters in the text."""
+    """A word with its label and the probability of that, or its score; `start` and `end` are its characters."""
 
     word: str
     label: str
     probability: float
     start: int
     end: int
+    score: float | None = None
 
 
 class TaggingWindow(NamedTuple):
@@ -45,13 +48,14 @@ class TaggingWindow(NamedTuple):
 
 @dataclass(frozen=True)
 class TaggingPredictor:
-    """A tagger with its vocabulary and labels, on a device."""
+    """A tagger, or a regressor of words, with its vocabulary and labels, on a device."""
 
     model: EncoderModel
     tokenizer: Tokenizer
     labels: Labels
     device: torch.device
     max_length: int
+    is_regression: bool = False
 
     @cached_property
     def template(self) -> SpecialTokenTemplate:
@@ -59,45 +63,60 @@ class TaggingPredictor:
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[tuple[str, float]]]:
         """Return the most likely label of every word of every sentence, with its probability."""
+        return [
+            list(zip(self.decode_labels(each), each.amax(-1).tolist(), strict=True)) if len(each) else []
+            for each in self.predict(sentences)
+        ]
+
+    def predict(self, sentences: Sequence[Sequence[str]]) -> list[Float[Tensor, "words C"]]:
+        """Return the outputs for the words of each sentence: probabilities of labels, or a score."""
         max_length = min(self.max_length, self.model.config.n_positions)
         numbered = list(encode_word_windows(self.tokenizer, self.template, sentences, max_length))
-        rows = [torch.zeros(len(words), len(self.labels)) for words in sentences]
+        rows = [torch.zeros(len(words), 1 if self.is_regression else len(self.labels)) for words in sentences]
         said = self.predict_windows([placed for _, placed in numbered])
         for (number, placed), found in zip(numbered, said, strict=True):
             rows[number][[word for word, _ in placed.word_positions]] = found
-        return [
-            list(zip(self.decode_labels(each), each.amax(-1).tolist(), strict=True)) if len(each) else []
-            for each in rows
-        ]
+        return rows
 
     def tag_words(self, sentences: Sequence[Sequence[str]]) -> list[list[TaggedWord]]:
         """Return given words with their labels and offsets, as if joined by single spaces."""
         found = []
-        for words, labels in zip(sentences, self.tag(sentences), strict=True):
+        for words, outputs in zip(sentences, self.predict(sentences), strict=True):
             starts = accumulate((len(word) + 1 for word in words), initial=0)
-            found.append(
-                [TaggedWord(w, *label, s, s + len(w)) for w, label, s in zip(words, labels, starts, strict=False)]
-            )
+            spans = [(start, start + len(word)) for word, start in zip(words, starts, strict=False)]
+            found.append(self._make_tagged_words(words, spans, outputs))
         return found
 
     def tag_texts(self, texts: Sequence[str], split_words: WordSplitter = find_words) -> list[list[TaggedWord]]:
         """Return the words of plain texts with their labels and offsets."""
         spans = [split_words(text) for text in texts]
         found = [[text[start:end] for start, end in each] for text, each in zip(texts, spans, strict=True)]
-        labels = self.tag(found)
-        return [
-            [TaggedWord(word, *label, *span) for word, label, span in zip(*each, strict=True)]
-            for each in zip(found, labels, spans, strict=True)
-        ]
+        return [self._make_tagged_words(*each) for each in zip(found, spans, self.predict(found), strict=True)]
+
+    def _make_tagged_words(
+        self, words: Sequence[str], spans: Sequence[tuple[int, int]], outputs: Float[Tensor, "words C"]
+    ) -> list[TaggedWord]:
+        if not len(words):
+            return []
+        if self.is_regression:
+            scored = zip(words, spans, outputs[:, 0].tolist(), strict=True)
+            return [TaggedWord(word, "", math.nan, *span, score) for word, span, score in scored]
+        labelled = zip(words, self.decode_labels(outputs), outputs.amax(-1).tolist(), spans, strict=True)
+        return [TaggedWord(word, label, probability, *span) for word, label, probability, span in labelled]
 
     def predict_windows(self, windows: Sequence[TaggingWindow]) -> list[Float[Tensor, "words C"]]:
-        """Return the probabilities of labels for the words of each window."""
+        """Return the probabilities of labels, or the score, for the words of each window."""
         head, pad_id = self.model.heads["tags"], self.template.pad_id
+
+        def readout(hidden: Float[Tensor, "B T W"], _: SegmentedRows) -> Float[Tensor, "B T C"]:
+            outputs = head(hidden).float()
+            return self.labels.scale.unstandardise(outputs) if self.is_regression else outputs.softmax(-1)
+
         found = dict(
             forward_batches(
                 self.model,
                 [each.encoded for each in windows],
-                lambda hidden, _: head(hidden).float().softmax(-1),
+                readout,
                 pad_id=pad_id,
                 device=self.device,
             )

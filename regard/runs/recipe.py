@@ -13,6 +13,7 @@ from regard.data.corpus import DataConfig
 from regard.errors import ConfigError, did_you_mean
 from regard.models.architectures import architecture_of
 from regard.models.config import ModelConfig
+from regard.models.freezing import Freeze
 from regard.tasks import TASKS, Task
 from regard.text.tokenizer_training import TokenizerConfig
 
@@ -36,6 +37,7 @@ class TrainConfig:
     patience: int = 10
     average: int = 5
     layer_decay: float = 1.0
+    freeze: Freeze = "none"
     precision: Literal["float32", "bfloat16"]
     compiled: bool
 
@@ -51,6 +53,8 @@ class TrainConfig:
                 raise ConfigError(f"train.{name} = {getattr(self, name)}; expected more than 0")
         if not 0 < self.layer_decay <= 1:
             raise ConfigError(f"train.layer_decay = {self.layer_decay}; expected more than 0 and at most 1")
+        if isinstance(self.freeze, int) and self.freeze < 1:
+            raise ConfigError(f"train.freeze = {self.freeze}; expected 1 layer or more, embeddings, encoder or none")
 
 
 PLACEHOLDER_TRAIN_CONFIG = TrainConfig(
@@ -78,9 +82,16 @@ class RunConfig:
     train: TrainConfig
 
     def __post_init__(self) -> None:
-        if self.train.compiled and not self.model.uses_packing:
-            problem = f"model.architecture = {self.model.architecture} has batches of many shapes"
+        if self.train.compiled and not self.uses_packing:
+            pooling = f'task.pooling = "{getattr(self.task, "pooling", "")}"'
+            cause = pooling if self.model.uses_packing else f"model.architecture = {self.model.architecture}"
+            problem = f"{cause} has batches of many shapes"
             raise ConfigError(f"train.compiled = true, but {problem}; leave it out")
+
+    @property
+    def uses_packing(self) -> bool:
+        """Return True if texts are packed into rows of one shape, as the model and the task allow."""
+        return self.model.uses_packing and TASKS[self.task.name].packs_texts(vars(self.task))
 
     def tables(self) -> config.Tables:
         """Return all values as plain tables, in the order of the recipe."""

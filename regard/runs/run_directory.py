@@ -10,14 +10,13 @@ to the length that the checkpoint stores, and curve.png, which can be drawn agai
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from regard import config
-from regard.disk import write_text
+from regard.disk import read_json_if_exists, write_text
 from regard.errors import CheckpointError
 from regard.models.weights import load_weights
 from regard.runs.recipe import RunConfig, build_run_config
@@ -55,7 +54,7 @@ class RunDirectory:
 
     def read_metrics(self) -> dict[str, Any]:
         """Return the final scores and times; nothing before training has finished."""
-        return read_json(self.metrics_path)
+        return read_json_if_exists(self.metrics_path)
 
     def load(self) -> tuple[RunConfig, Task, nn.Module]:
         """Return the config, the task and the model with its best weights, in eval mode."""
@@ -64,18 +63,3 @@ class RunDirectory:
         model = task.build_model(run_config.model)
         load_weights(model, self.weights_path)
         return run_config, task, model.eval()
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; nothing if there is no such file."""
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise damaged_error(path, error) from None
-    return values
-
-
-def damaged_error(path: Path, error: ValueError) -> CheckpointError:
-    return CheckpointError(f"{path}: damaged ({error}); delete it, or restore it from a copy")

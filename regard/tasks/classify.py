@@ -1,8 +1,8 @@
 """Classification of texts and of pairs of texts, into classes, or regression of a score.
 
-The pooled vector of a text ([CLS], mean, or attention over its tokens) goes through one layer and gets a logit for each
-class, or one standardised score. A text longer than the model is split into overlapping windows, each an example. What
-classifies with a trained model is predict/classification.py.
+The pooled vector of a text ([CLS], mean, attention over its tokens, or over words and sentences) goes through one layer
+and gets a logit for each class, or one standardised score. A text longer than the model is split into overlapping
+windows, each an example. What classifies with a trained model is predict/classification.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.config import Table
 from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example
@@ -25,11 +26,19 @@ from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, DataError
-from regard.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman
+from regard.metrics import accuracy, f1, macro_f1, matthews, regression_metrics
 from regard.models.config import EncoderModelConfig
-from regard.models.heads import Pooler, make_text_mask
+from regard.models.heads import (
+    LEARNED_POOLINGS,
+    AttentionPoolingConfig,
+    Pooler,
+    PoolingQuery,
+    PoolingScore,
+    make_text_mask,
+)
 from regard.models.interfaces import EncoderModel
-from regard.nn import IGNORE, Linear, Loss, redundancy_penalty
+from regard.models.layer_combination import LayerChoice
+from regard.nn import IGNORE, Linear, Loss, redundancy_penalty, squared_error
 from regard.predict.classification import ClassificationPredictor, compute_text_logits, encode_text_windows
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
@@ -38,25 +47,41 @@ from regard.tasks.shared.encoder_task import (
     max_texts_per_row,
     read_stored_inputs,
 )
-from regard.tasks.shared.label_collection import collect_labels, compute_class_weights, describe_invalid_score
+from regard.tasks.shared.label_collection import (
+    collect_labels,
+    compute_class_weights,
+    describe_invalid_score,
+    fold_scale_into,
+)
 from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
 from regard.text.labelled import LabelledExample, labelled_paths, read_labelled_examples
+from regard.text.sentence_boundaries import find_closing_tokens
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
+
+HIERARCHICAL = "hierarchical"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifyConfig:
     """The recipe's ``[task]`` table; `class_weights` is equal, balanced, or as in ``"yes=2,no=1"``.
 
+    `layers` are the layers that are pooled: the last one, or a combination (models/layer_combination.py).
     With attention as `pooling`, several `hops` look at a text side by side, and `penalty` is what it costs where they
-    look at the same tokens (Lin et al. 2017).
+    look at the same tokens (Lin et al. 2017). `query` is trained or fixed to ones, `score` compares it with the keys
+    ("additive" has the tanh layer of Yang et al. 2016 and Lin et al. 2017), and with `project` keys and values are
+    linear projections of the hidden states. Hierarchical pooling attends to the words of each sentence, then to the
+    sentences of a text (Yang et al. 2016).
     """
 
     name: Literal["classify"] = "classify"
     kind: Literal["classes", "score"] = "classes"
-    pooling: Literal["cls", "mean", "attention", "max", "last"] = "cls"
+    layers: LayerChoice = "last"
+    pooling: Literal["cls", "mean", "attention", "hierarchical", "max", "last"] = "cls"
+    query: PoolingQuery = "learned"
+    score: PoolingScore = "scaled"
+    project: bool = False
     hops: int = 1
     penalty: float = 0.0
     length: int = 512
@@ -70,6 +95,17 @@ class ClassifyConfig:
             raise ConfigError(f"task.penalty = {self.penalty}; expected 0 (off) or more")
         if self.pooling != "attention" and (self.hops > 1 or self.penalty):
             raise ConfigError(f'task.hops and task.penalty go with task.pooling = "attention", not "{self.pooling}"')
+        is_plain = (self.query, self.score, self.project) == ("learned", "scaled", False)
+        if self.pooling not in LEARNED_POOLINGS and not is_plain:
+            kinds = " or ".join(f'"{kind}"' for kind in LEARNED_POOLINGS)
+            raise ConfigError(
+                f'task.query, task.score and task.project go with task.pooling = {kinds}, not "{self.pooling}"'
+            )
+
+    @property
+    def attention(self) -> AttentionPoolingConfig:
+        """The attention of the pooling."""
+        return AttentionPoolingConfig(n_hops=self.hops, query=self.query, score=self.score, project=self.project)
 
 
 class LabelledReader:
@@ -110,6 +146,10 @@ class ClassificationTask(LabelledTask):
         return ValidationMetric("accuracy", "accuracy", higher_is_better=True)
 
     @classmethod
+    def packs_texts(cls, task_table: Table) -> bool:
+        return task_table.get("pooling") != HIERARCHICAL
+
+    @classmethod
     def make_reader(cls, config: ClassifyConfig, data: DataConfig) -> LabelledReader:
         return LabelledReader()
 
@@ -132,8 +172,13 @@ class ClassificationTask(LabelledTask):
 
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
         n_outputs = 1 if self.config.kind == "score" else len(self.labels)
-        pooler = Pooler(config, self.config.pooling, self.config.hops)
-        return {"pooler": pooler, "label": Linear(config.d_model, n_outputs)}
+        hierarchical = self.config.pooling == HIERARCHICAL
+        if hierarchical and config.d_model % 2:
+            raise ConfigError(f"model.d_model = {config.d_model} is odd; hierarchical pooling needs an even width")
+        closing = find_closing_tokens(self.tokenizer) if hierarchical else ()
+        combination, width = self.build_layer_combination(config)
+        pooler = Pooler(config, self.config.pooling, self.config.attention, closing, width)
+        return {**combination, "pooler": pooler, "label": Linear(config.d_model, n_outputs)}
 
     @property
     def store_columns(self) -> tuple[ColumnSpec, ...]:
@@ -158,11 +203,12 @@ class ClassificationTask(LabelledTask):
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
         """Return weighted cross-entropy, or squared error of the standardised score, plus the penalty of hops."""
-        hidden = model(batch.rows)
+        hidden = model.features(batch.rows)
         outputs = compute_text_logits(model, hidden, batch.rows, batch.labels.shape[1])
-        loss = (self._classification_loss if self.config.kind == "classes" else self._regression_loss)(
-            outputs, batch.labels
-        )
+        if self.config.kind == "classes":
+            loss = self._classification_loss(outputs, batch.labels)
+        else:
+            loss = squared_error(outputs[..., 0], batch.labels)
         if not self.config.penalty:
             return loss
         return loss._replace(
@@ -178,12 +224,6 @@ class ClassificationTask(LabelledTask):
         redundancy = redundancy_penalty(pooler.pooling.hop_weights(hidden, batch.rows, own).flatten(0, 1))
         return torch.where(own.any(-1).flatten(), redundancy, 0.0).sum()
 
-    @staticmethod
-    def _regression_loss(outputs: Float[Tensor, "B S 1"], labels: Float[Tensor, "B S"]) -> Loss:
-        is_labelled = ~labels.isnan()
-        square = torch.where(is_labelled, outputs[..., 0] - labels.nan_to_num(), 0.0).square().sum()
-        return Loss(square, square.detach(), is_labelled.sum())
-
     def _classification_loss(self, outputs: Float[Tensor, "B S C"], labels: Int[Tensor, "B S"]) -> Loss:
         is_labelled = labels != IGNORE
         log_probs = outputs.float().log_softmax(-1)
@@ -196,9 +236,7 @@ class ClassificationTask(LabelledTask):
         """Fold the mean and deviation of the scores into the last layer."""
         head = model.heads["label"]
         assert isinstance(head, Linear)
-        with torch.no_grad():
-            head.weight.mul_(self.labels.scale.deviation)
-            head.bias.copy_(self.labels.scale.unstandardise(head.bias))
+        fold_scale_into(head, self.labels.scale)
 
     def compute_validation_metrics(
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
@@ -209,8 +247,7 @@ class ClassificationTask(LabelledTask):
     def compute_metrics(self, outputs: Float[Tensor, "N C"], gold_labels: np.ndarray) -> dict[str, float]:
         """Return the metrics of outputs against gold labels; of two classes the second is the positive one."""
         if self.config.kind == "score":
-            scores = outputs[:, 0].double().numpy()
-            return {"pearson": pearson(gold_labels, scores), "spearman": spearman(gold_labels, scores)}
+            return regression_metrics(gold_labels, outputs[:, 0].double().numpy())
         gold, best = gold_labels.tolist(), outputs.argmax(-1).tolist()
         found = {"accuracy": accuracy(gold, best), "macro_f1": macro_f1(gold, best), "matthews": matthews(gold, best)}
         return found | ({"f1": f1(gold, best, 1)} if len(self.labels) == 2 else {})

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from regard.data.batches import EncoderBatch, SegmentedRows, arrange_by_segment
+from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
@@ -35,6 +35,7 @@ from regard.models.interfaces import EncoderModel
 from regard.nn import IGNORE, Linear, Loss, cross_entropy
 from regard.predict.encoder_inference import inputs_to_rows
 from regard.predict.mask_filling import NO_MASKED_HEAD_MESSAGE, MaskFiller, compute_masked_lm_logits
+from regard.predict.next_sentence import NextSentencePredictor, compute_next_sentence_logits
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     REQUIRED_ROLES,
@@ -61,6 +62,7 @@ from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 OBJECTIVES = {
     "masked+next": ("masked", "pooler", "next"),
     "masked": ("masked",),
+    "next": ("pooler", "next"),
     "pooled": ("pooler",),
     "none": (),
 }
@@ -75,7 +77,7 @@ class PretrainConfig:
     """The recipe's ``[task]`` table; `pooling` and `normalised` say how texts become vectors, where nobody asks."""
 
     name: Literal["pretrain"] = "pretrain"
-    objective: Literal["masked+next", "masked", "pooled", "none"] = "masked+next"
+    objective: Literal["masked+next", "masked", "next", "pooled", "none"] = "masked+next"
     length: int = 128
     masked: float = 0.15
     pooling: Literal["cls", "mean"] = "mean"
@@ -130,7 +132,7 @@ class PretrainingTask(EncoderTask):
         self.pooling, self.normalised = config.pooling, config.normalised
         is_masked_lm = "masked" in OBJECTIVES[config.objective]
         self.masker = TokenMasker(tokenizer, tokenizer.special_id("mask") if is_masked_lm else -1, config.masked)
-        self.verb = "fill" if is_masked_lm else "embed"
+        self.verb = "fill" if is_masked_lm else "next" if "next" in OBJECTIVES[config.objective] else "embed"
 
     @classmethod
     def make_reader(cls, config: PretrainConfig, data: DataConfig) -> DocumentReader:
@@ -146,7 +148,7 @@ class PretrainingTask(EncoderTask):
     ) -> PretrainingTask:
         if "masked" not in OBJECTIVES[config.objective]:
             raise ConfigError(
-                f'task.objective = "{config.objective}" learns nothing; accepted: "masked+next", "masked"'
+                f'task.objective = "{config.objective}" is not trained by itself; accepted: "masked+next", "masked"'
             )
         return cls(
             config,
@@ -221,7 +223,7 @@ class PretrainingTask(EncoderTask):
         if "next" not in model.heads:
             return words
         following = cross_entropy(
-            self._next_sentence_logits(model, hidden, batch.rows, batch.labels.shape[1]), batch.labels
+            compute_next_sentence_logits(model, hidden, batch.rows, batch.labels.shape[1]), batch.labels
         )
         mean = following.total / following.n_tokens.clamp(min=1)
         return Loss(words.total + mean * words.n_tokens, words.nll, words.n_tokens)
@@ -231,11 +233,6 @@ class PretrainingTask(EncoderTask):
         head = model.heads["masked"]
         assert isinstance(head, MaskedLMHead)
         return head.loss(hidden.flatten(0, 1)[masked.positions], model.embedding.tokens.weight, masked.labels)
-
-    @staticmethod
-    def _next_sentence_logits(model: EncoderModel, hidden: Tensor, rows: SegmentedRows, n_texts: int) -> Tensor:
-        scores: Tensor = model.heads["next"](model.heads["pooler"](hidden, rows, n_texts))
-        return scores
 
     def compute_validation_metrics(
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
@@ -265,7 +262,7 @@ class PretrainingTask(EncoderTask):
             sums.update(tokens=int(loss.n_tokens), right=int(right), texts=len(rows.ids))
             if "next" in model.heads:
                 wanted = torch.tensor(is_random_next[start : start + SCORING_BATCH_SIZE], device=device)
-                said = self._next_sentence_logits(model, hidden, rows, 1)[:, 0].argmax(-1)
+                said = compute_next_sentence_logits(model, hidden, rows, 1)[:, 0].argmax(-1)
                 sums.update(following=int((said == wanted).sum()))
         found = {"perplexity": perplexity(nll, sums["tokens"]), "masked_accuracy": sums["right"] / sums["tokens"]}
         told_apart = "next" in model.heads and len(set(is_random_next)) > 1  # of one kind alone it would say nothing
@@ -274,6 +271,10 @@ class PretrainingTask(EncoderTask):
     def make_predictor(self, model: EncoderModel, device: torch.device) -> MaskFiller:
         """Return the predictor that predicts masked words with a trained model."""
         return MaskFiller(model, self.tokenizer, device)
+
+    def make_next_sentence_predictor(self, model: EncoderModel, device: torch.device) -> NextSentencePredictor:
+        """Return the predictor of next sentences of a trained model."""
+        return NextSentencePredictor(model, self.tokenizer, device)
 
     @torch.inference_mode()
     def evaluate(self, model: EncoderModel, data: Sequence[str], device: torch.device) -> dict[str, Any]:

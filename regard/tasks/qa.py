@@ -188,12 +188,22 @@ class QuestionAnsweringTask(LabelledTask):
         length = max_length or min(self.config.length, model.config.n_positions)
         return QuestionAnsweringPredictor(model, self._window_encoder(length), device)
 
-    def answer_options(self, **options: Any) -> AnswerOptions:
-        """Return the options of answering: those given, which are not None, and else those of the model."""
+    def answer_options(
+        self,
+        *,
+        n_best: int = 1,
+        no_answer: bool | None = None,
+        threshold: float | None = None,
+        max_answer_length: int | None = None,
+    ) -> AnswerOptions:
+        """Return the options of answering; in place of None, those of the model."""
         config = self.config
-        own = {"max_answer_length": config.max_answer_length, "threshold": config.threshold}
-        given = {name: value for name, value in options.items() if value is not None}
-        return AnswerOptions(**{**own, "no_answer": self.has_no_answer, **given})
+        return AnswerOptions(
+            n_best=n_best,
+            no_answer=self.has_no_answer if no_answer is None else no_answer,
+            threshold=config.threshold if threshold is None else threshold,
+            max_answer_length=config.max_answer_length if max_answer_length is None else max_answer_length,
+        )
 
     def compute_validation_metrics(
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
@@ -219,18 +229,18 @@ class QuestionAnsweringTask(LabelledTask):
         `best_f1` is what `best_threshold` instead of the threshold in use would give (Rajpurkar et al. 2018).
         """
         gold = [[answer.text for answer in each.answers] for each in examples]
-        found = mean_answer_score([each.text for each in answers], gold)._asdict()
+        scores = mean_answer_score([each.text for each in answers], gold)._asdict()
         if not self.has_no_answer or all(gold):
-            return found
+            return scores
         for name, has_answer in (("answerable", True), ("unanswerable", False)):
             chosen = [i for i, references in enumerate(gold) if bool(references) is has_answer]
             of_kind = mean_answer_score([answers[i].text for i in chosen], [gold[i] for i in chosen])
-            found |= {f"{name}_f1": of_kind.f1} if chosen else {}
+            scores |= {f"{name}_f1": of_kind.f1} if chosen else {}
         margins = [_no_answer_margin(each) for each in answers]
         spans = [each.n_best[0].text if each.n_best else "" for each in answers]
         if_answered = [answer_score(span, references).f1 for span, references in zip(spans, gold, strict=True)]
         best = best_threshold(margins, if_answered, [float(not references) for references in gold])
-        return {**found, "best_f1": best.score, "best_threshold": best.threshold}
+        return {**scores, "best_f1": best.score, "best_threshold": best.threshold}
 
     def _window_encoder(self, max_length: int) -> WindowEncoder:
         return WindowEncoder(self.tokenizer, self.template, max_length, self.config.stride)

@@ -1,12 +1,14 @@
-"""Sequence tagging: a label for every word of a sentence (named entities, parts of speech).
+"""Sequence tagging: a label, or a score, for every word of a sentence (named entities, parts of speech, reading times).
 
 The label of a word sits on its first piece; the others are read but say nothing. Labels of the form B-, I-, O are read
-as entities: IOB1 becomes IOB2, and what counts is the F1 of whole entities. A sentence longer than the model is split
-into overlapping windows. What tags with a trained model is predict/tagging.py.
+as entities: IOB1 becomes IOB2, and what counts is the F1 of whole entities. With ``kind = "score"`` labels are
+numbers, and the model predicts them standardised; a word whose label is ``_`` has none. A sentence longer than the
+model is split into overlapping windows. What tags with a trained model is predict/tagging.py.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,28 +18,34 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
-from regard.data.batches import EncoderBatch, build_rows
+from regard.data.batches import EncoderBatch, build_label_rows
 from regard.data.columns import ColumnSpec, LabelColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example, RereadableTexts
 from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
-from regard.metrics import accuracy, entity_scores
+from regard.metrics import accuracy, entity_scores, regression_metrics
 from regard.models.config import EncoderModelConfig
 from regard.models.heads import TokenClassificationHead
 from regard.models.interfaces import EncoderModel
-from regard.nn import IGNORE, Loss, cross_entropy
+from regard.models.layer_combination import LayerChoice
+from regard.nn import IGNORE, Loss, cross_entropy, squared_error
 from regard.predict.tagging import TaggingPredictor, TaggingWindow, encode_word_windows
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     LabelledTask,
-    check_labels,
     input_entries,
     read_stored_inputs,
+)
+from regard.tasks.shared.label_collection import (
+    describe_invalid_score,
+    fold_scale_into,
+    make_class_labels,
+    make_score_labels,
 )
 from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
@@ -48,9 +56,11 @@ from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class TagConfig:
-    """The recipe's ``[task]`` table."""
+    """The recipe's ``[task]`` table; `layers` are those that are read (models/layer_combination.py)."""
 
     name: Literal["tag"] = "tag"
+    kind: Literal["classes", "score"] = "classes"
+    layers: LayerChoice = "last"
     length: int = 512
 
     def __post_init__(self) -> None:
@@ -84,10 +94,13 @@ class TaggingTask(LabelledTask):
 
     def __init__(self, config: TagConfig, tokenizer: Tokenizer, labels: Labels) -> None:
         super().__init__(config, tokenizer, labels)
-        self.has_entities = is_entity_scheme(labels.names)
+        self.is_regression = config.kind == "score"
+        self.has_entities = not self.is_regression and is_entity_scheme(labels.names)
 
     @property
     def validation_metric(self) -> ValidationMetric:  # type: ignore[override]
+        if self.is_regression:
+            return ValidationMetric("spearman", "Spearman correlation", higher_is_better=True)
         return ValidationMetric("f1", "entity F1", higher_is_better=True) if self.has_entities else ACCURACY_METRIC
 
     @classmethod
@@ -102,39 +115,60 @@ class TaggingTask(LabelledTask):
         corpus: Corpus,
         pretrained_tokenizer: Tokenizer | None = None,
     ) -> TaggingTask:
-        labels = _collect_labels(corpus)
+        labels = _collect_labels(corpus, is_regression=config.kind == "score")
         texts = RereadableTexts(lambda: (text.replace("\n", " ") for text in corpus.train_texts(0)))
         return cls(
             config, pretrained_tokenizer or train_tokenizer(texts, tokenizer_config, cls.special_token_names), labels
         )
 
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
-        return {"tags": TokenClassificationHead(config, len(self.labels))}
+        combination, width = self.build_layer_combination(config)
+        n_outputs = 1 if self.is_regression else len(self.labels)
+        return {**combination, "tags": TokenClassificationHead(config, n_outputs, width)}
 
     @property
     def store_columns(self) -> tuple[ColumnSpec, ...]:
-        return *self.input_columns, LabelColumnSpec("label")
+        return *self.input_columns, LabelColumnSpec("label", "float32" if self.is_regression else "int32")
 
     def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
-        """Return every window of every sentence, with the label of each word at its first token, else `IGNORE`."""
+        """Return every window of every sentence, with the label of each word at its first token, else `IGNORE`.
+
+        Scores are NaN where there is none.
+        """
+        parse_label = parse_score if self.is_regression else self.labels.index
         inputs, labels = [], []
         sentences = [words.split("\n") for words, _ in examples]
         for number, window in encode_word_windows(self.tokenizer, self.template, sentences, self.max_length):
             word_labels = examples[number][1].split("\n")
-            token_labels = [IGNORE] * len(window.encoded.ids)
+            token_labels = [self._no_label] * len(window.encoded.ids)
             for word, position in window.word_positions:
-                token_labels[position] = self.labels.index(word_labels[word])
+                token_labels[position] = parse_label(word_labels[word])
             inputs.append(window.encoded)
             labels.append(token_labels)
         return [*input_entries(inputs), labels]
 
+    @property
+    def _no_label(self) -> int | float:
+        """The value that is stored for a token without a label."""
+        return math.nan if self.is_regression else IGNORE
+
     def make_batch(self, store: TokenStore, placement: Placement) -> EncoderBatch:
-        labels = build_rows(store["label"], placement, placement.widths[0], pad_id=IGNORE).ids.long()
-        rows, n_words = self.pack_rows(store, placement), max(1, int((labels != IGNORE).sum()))
-        return EncoderBatch(rows, labels, n_words, int((rows.segment > 0).sum()))
+        values = build_label_rows(store["label"], placement, placement.widths[0], self._no_label)
+        if self.is_regression:
+            labels = torch.from_numpy(self.labels.scale.standardise(values.numpy()))
+            is_labelled = ~labels.isnan()
+        else:
+            labels = values.long()
+            is_labelled = labels != IGNORE
+        rows = self.pack_rows(store, placement)
+        return EncoderBatch(rows, labels, max(1, int(is_labelled.sum())), int((rows.segment > 0).sum()))
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
-        return cross_entropy(model.heads["tags"](model(batch.rows)), batch.labels)
+        """Return the cross-entropy of labels, or the squared error of standardised scores."""
+        outputs = model.heads["tags"](model.features(batch.rows))
+        return (
+            squared_error(outputs[..., 0], batch.labels) if self.is_regression else cross_entropy(outputs, batch.labels)
+        )
 
     def compute_validation_metrics(
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
@@ -142,12 +176,21 @@ class TaggingTask(LabelledTask):
         inputs, gold = [], []
         for item, encoded in zip(items.tolist(), read_stored_inputs(store, items), strict=True):
             labels = store["label"][item]
-            positions = np.flatnonzero(labels != IGNORE).tolist()
+            positions = np.flatnonzero(~np.isnan(labels) if self.is_regression else labels != IGNORE).tolist()
             inputs.append(TaggingWindow(encoded, list(enumerate(positions))))
-            gold.append([self.labels.names[label] for label in labels[positions].tolist()])
+            gold.append(labels[positions].tolist())
         predictor = self.make_predictor(model, device)
-        said = [predictor.decode_labels(rows) for rows in predictor.predict_windows(inputs)]
-        return self.compute_metrics(gold, said)
+        outputs = predictor.predict_windows(inputs)
+        if self.is_regression:
+            return regression_metrics(list(chain(*gold)), torch.cat(outputs)[:, 0].double().numpy())
+        names = [[self.labels.names[label] for label in each] for each in gold]
+        return self.compute_metrics(names, [predictor.decode_labels(rows) for rows in outputs])
+
+    def prepare_for_export(self, model: EncoderModel) -> None:
+        """Fold the mean and deviation of the scores into the last layer."""
+        head = model.heads["tags"]
+        assert isinstance(head, TokenClassificationHead)
+        fold_scale_into(head.out, self.labels.scale)
 
     def compute_metrics(self, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
         """Return the accuracy of words and, with entities, precision, recall and F1."""
@@ -159,27 +202,39 @@ class TaggingTask(LabelledTask):
 
     def make_predictor(self, model: EncoderModel, device: torch.device) -> TaggingPredictor:
         """Return the predictor that tags with a trained model."""
-        return TaggingPredictor(model, self.tokenizer, self.labels, device, self.config.length)
+        return TaggingPredictor(
+            model, self.tokenizer, self.labels, device, self.config.length, is_regression=self.is_regression
+        )
 
     def evaluate(
         self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
         """Return the metrics of the task on labelled words, and the F1 of each entity type."""
-        found = _read_examples(data, columns, skip_empty, _make_label_checker(self.labels))
-        examples = [[part.split("\n") for part in each] for each in found]
-        gold = [labels for _, labels in examples]
-        tagged = self.make_predictor(model, device).tag([words for words, _ in examples])
-        said = [[label for label, _ in each] for each in tagged]
+        validate = _validate_scores if self.is_regression else _make_label_checker(self.labels)
+        examples = [[part.split("\n") for part in each] for each in _read_examples(data, columns, skip_empty, validate)]
+        gold, predictor = [labels for _, labels in examples], self.make_predictor(model, device)
+        outputs = predictor.predict([words for words, _ in examples])
+        scores = self._evaluate_scores if self.is_regression else self._evaluate_labels
+        return {"task": self.name, "n": len(examples), **scores(gold, outputs, predictor)}
+
+    def _evaluate_scores(
+        self, gold: Sequence[Sequence[str]], outputs: Sequence[Float[Tensor, "words 1"]], predictor: TaggingPredictor
+    ) -> dict[str, Any]:
+        scores = np.array([parse_score(label) for labels in gold for label in labels])
+        has_score, predicted = ~np.isnan(scores), torch.cat(list(outputs))[:, 0].double().numpy()
+        return {"words": int(has_score.sum()), **regression_metrics(scores[has_score], predicted[has_score])}
+
+    def _evaluate_labels(
+        self, gold: Sequence[Sequence[str]], outputs: Sequence[Float[Tensor, "words C"]], predictor: TaggingPredictor
+    ) -> dict[str, Any]:
+        said = [predictor.decode_labels(each) for each in outputs]
         types = entity_scores(gold, said).by_type if self.has_entities else {}
         by_type = {f"f1_{name}": score.f1 for name, score in types.items()}
-        return {
-            "task": self.name,
-            "n": len(examples),
-            "words": sum(map(len, gold)),
-            **self.compute_metrics(gold, said),
-            **by_type,
-        }
+        return {"words": sum(map(len, gold)), **self.compute_metrics(gold, said), **by_type}
 
+
+NO_SCORE = "_"
+"""The label of a word without a score, as CoNLL-U writes what is not annotated."""
 
 ACCURACY_METRIC = ValidationMetric("accuracy", "accuracy", higher_is_better=True)
 
@@ -200,17 +255,37 @@ def _normalise_scheme(labels: Sequence[str]) -> Sequence[str]:
     return to_iob2(labels) if is_entity_scheme(labels) else labels
 
 
-def _collect_labels(corpus: Corpus) -> Labels:
+def _collect_labels(corpus: Corpus, *, is_regression: bool) -> Labels:
     """Return the labels of all training files, held-out sentences included; refuse others in validation files."""
     data, counted = corpus.data, Counter[str]()
-    for _, each in _read_examples(data.train, data.columns, data.skip_empty, lambda _: None):
+    for _, each in _read_examples(
+        data.train, data.columns, data.skip_empty, _validate_scores if is_regression else lambda _: None
+    ):
         counted.update(each.split("\n"))
-    labels = Labels.from_occurrences(counted)
-    check_labels(labels)
+    labels = _make_word_scores(counted) if is_regression else make_class_labels(counted)
     if data.valid:
-        for _ in _read_examples(data.valid, data.columns, data.skip_empty, _make_label_checker(labels)):
+        validate = _validate_scores if is_regression else _make_label_checker(labels)
+        for _ in _read_examples(data.valid, data.columns, data.skip_empty, validate):
             pass
     return labels
+
+
+def _make_word_scores(counts: Counter[str]) -> Labels:
+    counts.pop(NO_SCORE, None)
+    if not counts:
+        raise ConfigError(f"no word has a score, every label is {NO_SCORE}; is it the right column?")
+    return make_score_labels(counts)
+
+
+def parse_score(label: str) -> float:
+    """Return the score of a word; NaN where it has none."""
+    return math.nan if label == NO_SCORE else float(label)
+
+
+def _validate_scores(labels: Sequence[str]) -> tuple[int, str] | None:
+    """Describe the first label that is neither a score nor missing."""
+    said = ((place, describe_invalid_score(label)) for place, label in enumerate(labels) if label != NO_SCORE)
+    return next(((place, f"{wrong}, or name another --column") for place, wrong in said if wrong), None)
 
 
 def _make_label_checker(labels: Labels) -> LabelSequenceValidator:

@@ -75,12 +75,13 @@ class ValidationMetric:
 
 @dataclass(frozen=True)
 class TrainingScale:
-    """The size of the training data, the width of the model, and whether it starts from a pre-trained one."""
+    """The size of the training data, the width of the model, if it starts from a pre-trained one, and frozen."""
 
     n_examples: int
     n_tokens: int
     d_model: int
     is_finetuning: bool
+    is_frozen: bool = False
 
 
 class RecipeSchema:
@@ -110,6 +111,11 @@ class RecipeSchema:
     def default_task_config(cls, device: torch.device, model_table: Table) -> dict[str, Any]:
         """Return defaults of ``[task]`` that depend on the device or on ``[model]``."""
         return {}
+
+    @classmethod
+    def packs_texts(cls, task_table: Table) -> bool:
+        """Return True if several texts may share a row; otherwise every text has a row of its own in training."""
+        return True
 
     @classmethod
     def check_recipe(cls, tables: Tables, where: str) -> None:
@@ -186,7 +192,13 @@ class ExampleBatcher(ABC):
 
 
 class TrainingObjective(ABC):
-    """The part of a task that is trained: the model and its loss."""
+    """The part of a task that is trained: the model and its loss.
+
+    With `has_fixed_inputs` the model reads the column "text" of the store, the same in every epoch, so that what a
+    frozen encoder computes for it can be computed once.
+    """
+
+    has_fixed_inputs: ClassVar[bool] = False
 
     @abstractmethod
     def build_model(self, config: Any) -> nn.Module:

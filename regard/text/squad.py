@@ -106,19 +106,17 @@ class _RecordReader(NamedTuple):
         """Return the span of an answer; it must be in the context, and where it is said to be."""
         if not isinstance(text, str):
             raise self.fault(record, f"an answer is {describe_json_type(text)}; expected a text, or a list of texts")
-        shown = f"the answer '{text[:MAX_SHOWN_CHARACTERS]}'"
+        name = f"the answer '{text[:MAX_SHOWN_CHARACTERS]}'"
         if not text.strip():
             raise self.fault(record, "an answer is empty; leave it out, and give [] where there is none")
         if text not in context:
-            raise self.fault(
-                record, f"{shown} is not in its context; an answer must be copied from it letter by letter"
-            )
+            raise self.fault(record, f"{name} is not in its context; an answer must be copied from it letter by letter")
         if start is None:
             return AnswerSpan(text, context.find(text))
         if not isinstance(start, int) or context[max(0, start) : max(0, start) + len(text)] != text:
-            found = f"is not at character {start} of its context, but at {context.find(text)}"
+            position = f"is not at character {start} of its context, but at {context.find(text)}"
             raise self.fault(
-                record, f"{shown} {found}; correct answer_start, or leave it out to take the first occurrence"
+                record, f"{name} {position}; correct answer_start, or leave it out to take the first occurrence"
             )
         return AnswerSpan(text, start)
 

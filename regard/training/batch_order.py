@@ -33,7 +33,7 @@ def build_order(task: Task, store: TokenStore, run_config: RunConfig, *, seed: i
             f"{limit} tokens and are left out (the longest takes {lengths.max():,})"
         )
     batch_tokens = _micro_batch_tokens(run_config)
-    if not run_config.model.uses_packing:
+    if not run_config.uses_packing:
         return BucketOrder(lengths, batch_tokens, seed=seed, shuffle=shuffle, items=fitting)
     capacity = [width] * lengths.shape[1]
     return PackedOrder(lengths, capacity, batch_tokens // width, seed=seed, shuffle=shuffle, items=fitting)

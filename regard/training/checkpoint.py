@@ -148,7 +148,7 @@ def _adam_state(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str,
     state = {}
     for name, weight in model.named_parameters():
         for key in (*ADAM_MOMENTS, "step"):
-            if key in optimiser.state[weight]:
+            if key in optimiser.state.get(weight, {}):
                 state[f"{key}.{name}"] = optimiser.state[weight][key].detach().cpu().contiguous()
     return state
 
@@ -157,6 +157,6 @@ def _load_state(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dic
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(tensors[f"model.{name}"])
-            if f"step.{name}" in tensors:
+            if f"step.{name}" in tensors and weight.requires_grad:  # a resumed run may freeze more than before
                 state = {key: tensors[f"{key}.{name}"].to(weight.device) for key in ADAM_MOMENTS}
                 optimiser.state[weight] = {"step": tensors[f"step.{name}"].to(weight.device), **state}

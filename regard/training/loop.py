@@ -17,18 +17,20 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.order import Cursor
 from regard.data.prefetch import Prefetcher
 from regard.disk import convert_write_errors, fsync_path, json_text, write_json
 from regard.errors import TrainingError
+from regard.models.freezing import find_frozen_modules
 from regard.models.weights import collect_weights, load_weights, write_tensors
 from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
+from regard.training.feature_cache import cache_features, plan_cache
 from regard.training.guards import convert_out_of_memory_errors, stop_on_signals
 from regard.training.optimiser import build_adamw, set_learning_rate
 from regard.training.prepare import PreparedRun
@@ -48,15 +50,18 @@ PROGRESS_INTERVAL_SECONDS = 10.0
 """Longest time between two reports of progress, in whole steps."""
 
 
+EventKind = Literal["progress", "log", "valid", "save", "interrupted", "average", "end"]
+
+
 @dataclass(frozen=True)
 class TrainingEvent:
-    """An event at a step: "progress", "log", "valid", "save", "interrupted", "average" or "end".
+    """An event at a step.
 
     "progress" carries the training loss since the last log; it comes after the first steps and then by time, and is
     not written to the log.
     """
 
-    kind: str
+    kind: EventKind
     step: int
     values: dict[str, Any]
 
@@ -73,19 +78,38 @@ class Trainer:
         self.progress = self.checkpoints.restore(self.model, self.optimiser)
         self.progress.data = {store.path.name: store.digest for store in (prepared.train_store, prepared.valid_store)}
         self.checkpoints.truncate_log(self.progress)
-        self.training_step = TrainingStep(
-            self.model,
-            prepared.task.compute_loss,
-            self.optimiser,
-            dtype=getattr(torch, self.config.precision),
-            clip=self.config.clip,
-            compiled=self.config.compiled,
-        )
+        self.training_step = self._build_step(self.model)
+        self._frozen_modules = find_frozen_modules(self.model)
+        self._training_view = self._validation_view = prepared
         self._pending_results: list[Tensor] = []
         self._stop_requested = False
         early_steps = EARLY_COMPILED_PROGRESS_STEPS if self.config.compiled else EARLY_PROGRESS_STEPS
         self._early_steps = {self.progress.step + n for n in early_steps}
         self._last_report_time = time.monotonic()
+
+    def _build_step(self, model: nn.Module) -> TrainingStep:
+        return TrainingStep(
+            model,
+            self.prepared.task.compute_loss,
+            self.optimiser,
+            dtype=getattr(torch, self.config.precision),
+            clip=self.config.clip,
+            compiled=self.config.compiled,
+        )
+
+    def _cache_frozen_features(self) -> None:
+        """Compute what a frozen encoder says of all texts, if they will be read more than once and fit the memory."""
+        plan = plan_cache(self.prepared)
+        if plan is not None and plan.is_used and self._training_view is self.prepared:
+            with convert_out_of_memory_errors(self.config):
+                self._training_view, self._validation_view = cache_features(self.prepared)
+            self.training_step = self._build_step(self._training_view.model)
+
+    def _set_training_mode(self) -> None:
+        """Switch the dropout of all that is trained on, and that of frozen modules off."""
+        self.model.train()
+        for module in self._frozen_modules:
+            module.eval()
 
     def train(self) -> Iterator[TrainingEvent]:
         """Train to the last step or to an interruption, yielding events."""
@@ -94,6 +118,7 @@ class Trainer:
         self.progress.finished, self.progress.skipped_in_a_row, self._stop_requested = False, 0, False
         with self._convert_write_errors(), stop_on_signals(self.request_stop):
             self._record_changed_settings()
+            self._cache_frozen_features()
             with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
                 steps = iter(batches)
                 while (
@@ -113,8 +138,9 @@ class Trainer:
         self._stop_requested = True
 
     def _iterate_batches(self) -> Iterator[tuple[TrainingBatch, Cursor]]:
-        for placement, cursor in self.prepared.train_order.iterate(self.progress.cursor):
-            yield self.prepared.task.make_batch(self.prepared.train_store, placement), cursor
+        run = self._training_view
+        for placement, cursor in run.train_order.iterate(self.progress.cursor):
+            yield run.task.make_batch(run.train_store, placement), cursor
 
     def _run_step(self, batches: Iterator[tuple[TrainingBatch, Cursor]]) -> Iterator[TrainingEvent]:
         start_time = time.perf_counter()
@@ -125,7 +151,7 @@ class Trainer:
         rate = config.learning_rate * SCHEDULES[config.schedule](step, config.steps, config.warmup)
         set_learning_rate(self.optimiser, rate)
         n_tokens = sum(batch.n_tokens for batch, _ in micro_batches)
-        self.model.train()
+        self._set_training_mode()
         with convert_out_of_memory_errors(config):
             self._pending_results.append(self.training_step([batch for batch, _ in micro_batches], n_tokens))
         progress.step, progress.cursor = step, micro_batches[-1][1]
@@ -194,7 +220,7 @@ class Trainer:
     def _validate(self) -> TrainingEvent:
         progress = self.progress
         with convert_out_of_memory_errors(self.config):
-            values = validate(self.prepared, self.prepared.scored_examples)
+            values = validate(self._validation_view, self.prepared.scored_examples)
         if self.config.average > 1:
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
             self.checkpoints.save_snapshot(progress.step, self.model)
@@ -219,7 +245,7 @@ class Trainer:
         return better
 
     def _should_stop_early(self) -> bool:
-        """Tell whether the last `train.patience` validations brought no better score (early stopping)."""
+        """Return True if the last `train.patience` validations brought no better score (early stopping)."""
         return bool(self.config.patience) and self.progress.stale >= self.config.patience
 
     def _finish(self) -> Iterator[TrainingEvent]:
@@ -228,7 +254,7 @@ class Trainer:
         if self.config.average > 1 and len(progress.snapshots) > 1:
             self.checkpoints.load_averaged_snapshots(progress.snapshots, self.model)
             with convert_out_of_memory_errors(self.config):
-                values = validate(self.prepared, self.prepared.scored_examples)
+                values = validate(self._validation_view, self.prepared.scored_examples)
             better = self._update_best(values)
             if better:
                 progress.best_step, progress.averaged = progress.step, len(progress.snapshots)
@@ -249,7 +275,7 @@ class Trainer:
             return {}
         load_weights(self.model, self.prepared.directory.weights_path)
         with convert_out_of_memory_errors(self.config):
-            values = validate(self.prepared, items)
+            values = validate(self._validation_view, items)
         self.checkpoints.restore(self.model, self.optimiser)
         return {"final": {"examples": len(items), **values}}
 

@@ -12,10 +12,12 @@ from torch import nn
 def build_adamw(model: nn.Module, weight_decay: float, layer_decay: float = 1.0) -> torch.optim.AdamW:
     """Return fused AdamW with the betas of Vaswani et al. 2017; vectors (biases, norms) have no weight decay.
 
+    Frozen weights are left out.
     With `layer_decay` the learning rate of each layer is that of the layer above times `layer_decay`; the embeddings
     have the lowest.
     """
     n_layers = 1 + max((_layer_index(name) or 0 for name, _ in model.named_parameters()), default=0)
+    trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
 
     def group_key(named: tuple[str, nn.Parameter]) -> tuple[int, bool]:
         name, weight = named
@@ -27,7 +29,7 @@ def build_adamw(model: nn.Module, weight_decay: float, layer_decay: float = 1.0)
             "weight_decay": 0.0 if is_vector else weight_decay,
             "lr_scale": layer_decay**n_above,
         }
-        for (n_above, is_vector), members in groupby(sorted(model.named_parameters(), key=group_key), key=group_key)
+        for (n_above, is_vector), members in groupby(sorted(trained, key=group_key), key=group_key)
     ]
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
 

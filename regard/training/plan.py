@@ -16,15 +16,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from regard.config import format_setting
 from regard.data.order import Placement
+from regard.models.freezing import ParameterCounts, count_parameters, freeze_weights
+from regard.models.interfaces import EncoderModel
 from regard.nn.kernels import names_in_use
 from regard.runs.device import available_memory, describe_device
 from regard.runs.import_export import describe_export_problem
+from regard.training.feature_cache import CachedEncoder, CachePlan, feature_shape, plan_cache
 from regard.training.prepare import PreparedRun
 from regard.training.step import Objective
 
-BYTES_PER_PARAMETER = 16
-"""A float32 weight, its gradient and Adam's two moments."""
+TRAINED_BYTES, FROZEN_BYTES = 16, 4
+"""Bytes of a trained parameter, a float32 with its gradient and Adam's two moments, and of a frozen one."""
 
 N_PROFILED_BATCHES = 5
 """Batches whose operations are counted, from narrow to wide, where batches differ in shape."""
@@ -35,6 +39,7 @@ class TrainingPlan:
     """Size and cost of a run from `first_step` on; `no_export` says why it cannot be exported, if it cannot."""
 
     n_parameters: int
+    n_frozen_parameters: int
     n_examples: int
     n_tokens: int
     packing_efficiency: float
@@ -50,6 +55,7 @@ class TrainingPlan:
     kernels: tuple[str, ...] = ()
     no_export: str = ""
     scored_sample: str = ""
+    frozen: str = ""
 
     def lines(self) -> list[str]:
         """Return the plan as lines of text."""
@@ -57,13 +63,15 @@ class TrainingPlan:
         rows = f"rows {self.packing_efficiency:.1%} full"
         free = f"{_format_bytes(self.available_memory_bytes)} free"
         lines = [
-            f"model      {self.n_parameters:,} parameters",
+            f"model      {self.n_parameters:,} parameters" + self._describe_frozen_parameters(),
             f"data       {self.n_examples:,} examples, {self.n_tokens:,} tokens, {rows}",
             f"training   {steps}, {self.batches_per_epoch:,} batches an epoch, {self.epochs:.1f} epochs",
             f"work       {self.flops:.2e} floating-point operations",
             f"memory     about {_format_bytes(self.memory_bytes)} of {free} ({self.device})",
             f"kernels    {', '.join(self.kernels) or 'none'}; plain PyTorch elsewhere",
         ]
+        if self.frozen:
+            lines.append(f"frozen     {self.frozen}")
         if self.scored_sample:
             lines.append(f"validation {self.scored_sample}")
         if self.no_export:
@@ -71,10 +79,14 @@ class TrainingPlan:
         if self.chosen_settings:
             lines.append(
                 "chosen     "
-                + ", ".join(f"{key} {_format_value(value)}" for key, value in self.chosen_settings.items())
+                + ", ".join(f"{key} {format_setting(value)}" for key, value in self.chosen_settings.items())
             )
             lines.append("           (config.toml in the run directory holds the whole recipe)")
         return lines
+
+    def _describe_frozen_parameters(self) -> str:
+        n_trained = self.n_parameters - self.n_frozen_parameters
+        return f": {n_trained:,} trained, {self.n_frozen_parameters:,} frozen" if self.n_frozen_parameters else ""
 
 
 def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
@@ -83,10 +95,13 @@ def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
     n_batches = max(0, train.steps - first_step) * train.accumulate
     estimate = prepared.train_order.estimate()
     lengths = prepared.task.example_lengths(prepared.train_store)
-    flops, activations = _profile_batches(prepared)
-    parameters = sum(weight.numel() for weight in prepared.model.parameters())
+    cache = plan_cache(prepared)
+    flops, activations = _profile_batches(prepared, cache)
+    counts = count_parameters(prepared.model, train.freeze)
+    cache_bytes = cache.n_bytes if cache is not None and cache.is_used else 0
     return TrainingPlan(
-        n_parameters=parameters,
+        n_parameters=sum(counts),
+        n_frozen_parameters=counts.frozen,
         n_examples=len(prepared.train_store),
         n_tokens=int(lengths[:, -1].sum()),
         packing_efficiency=estimate.packing_efficiency[-1],
@@ -95,14 +110,24 @@ def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
         steps=train.steps,
         epochs=n_batches / estimate.n_batches,
         flops=flops * n_batches,
-        memory_bytes=BYTES_PER_PARAMETER * parameters + activations,
+        memory_bytes=TRAINED_BYTES * counts.trained + FROZEN_BYTES * counts.frozen + activations + cache_bytes,
         available_memory_bytes=available_memory(prepared.device),
         device=describe_device(prepared.device),
         chosen_settings=prepared.chosen_settings,
         kernels=tuple(names_in_use(prepared.device, getattr(torch, train.precision))),
         no_export=describe_export_problem(prepared.task, prepared.model),
         scored_sample=_describe_scored_sample(prepared),
+        frozen=_describe_frozen(counts, cache),
     )
+
+
+def _describe_frozen(counts: ParameterCounts, cache: CachePlan | None) -> str:
+    """Return what becomes of the frozen part; nothing where there is none."""
+    if not counts.frozen:
+        return ""
+    computed = "" if cache is None else f"; {cache.problem or 'hidden states are computed once'}"
+    size = f", {_format_bytes(cache.n_bytes)}" if cache is not None and cache.is_used else ""
+    return f"no dropout in the frozen part{computed}{size}"
 
 
 def _describe_scored_sample(prepared: PreparedRun) -> str:
@@ -114,7 +139,7 @@ def _describe_scored_sample(prepared: PreparedRun) -> str:
     return f"{sample}; at the end on all of them"
 
 
-def _profile_batches(prepared: PreparedRun) -> tuple[float, int]:
+def _profile_batches(prepared: PreparedRun, cache: CachePlan | None) -> tuple[float, int]:
     """Return the mean floating-point operations of a batch, and the most bytes saved for its backward pass."""
     batches = sorted(
         prepared.train_order.pool_batches(0, 0), key=lambda each: (max(each.widths), each.n_rows, each.widths)
@@ -122,6 +147,9 @@ def _profile_batches(prepared: PreparedRun) -> tuple[float, int]:
     typical = [batches[(2 * part + 1) * len(batches) // (2 * N_PROFILED_BATCHES)] for part in range(N_PROFILED_BATCHES)]
     with torch.device("meta"):
         model = prepared.task.build_model(prepared.config.model)
+        freeze_weights(model, prepared.config.train.freeze)
+        if cache is not None and cache.is_used and isinstance(model, EncoderModel):
+            model = CachedEncoder(model, torch.empty((1, *feature_shape(model))))
     model = model.to(getattr(torch, prepared.config.train.precision))
     shapes = {(each.n_rows, each.widths): each for each in (*typical, batches[-1])}
     profiles = {shape: _profile_batch(model, prepared, each) for shape, each in shapes.items()}
@@ -157,7 +185,3 @@ class _SavedTensors:
 
 def _format_bytes(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
-
-
-def _format_value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

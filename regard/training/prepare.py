@@ -29,6 +29,7 @@ from regard.data.store import TokenStore
 from regard.disk import convert_write_errors
 from regard.errors import CheckpointError, ConfigError, TrainingError
 from regard.models.blocks import initialise_weights
+from regard.models.freezing import freeze_weights
 from regard.progress import print_message, warn
 from regard.runs.recipe import RunConfig, build_run_config, get_task_class
 from regard.runs.run_directory import RunDirectory
@@ -132,6 +133,8 @@ def _start_run(tables: config.Tables, run: RunDirectory, device: torch.device, w
         train, valid = open_stores(run, corpus, limited)
     for store in (train, valid):
         task.warn_about_encoded_data(store)
+    if run_config.train.freeze != "none" and not run_config.model.start:
+        warn("train.freeze without --from: the frozen part keeps its random weights")
     chosen = collect_chosen_settings(recipe, complete_tables)
     prepared = _build_run(run, run_config, limited, (train, valid), device, recipe.pretrained, chosen_settings=chosen)
     run.write_config(run_config)
@@ -198,6 +201,7 @@ def _build_run(
     initialise_weights(model, torch.Generator().manual_seed(run_config.train.seed), run_config.model.init_std)
     if pretrained is not None:
         pretrained.load_weights_into(model)
+    freeze_weights(model, run_config.train.freeze)
     train_store, valid_store = stores
     train_order = build_order(task, train_store, run_config, seed=run_config.train.seed)
     valid_order = build_order(task, valid_store, run_config, seed=0, shuffle=False)

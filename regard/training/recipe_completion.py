@@ -19,6 +19,8 @@ import torch
 from regard import config
 from regard.data.store import TokenStore
 from regard.models.config import apply_preset
+from regard.models.freezing import check_freeze
+from regard.models.layer_combination import check_layer_choice, count_layers
 from regard.runs.recipe import RunConfig, build_run_config, get_task_class, recipe_schema
 from regard.tasks import Task
 from regard.tasks.task import TrainingScale
@@ -44,6 +46,11 @@ class PartialRecipe:
     tables: config.Tables
     pretrained: PretrainedModel | None
     where: str
+
+    @property
+    def is_frozen(self) -> bool:
+        """True if the whole encoder is frozen."""
+        return self.tables["train"].get("freeze") == "encoder"
 
     def length_limit(self) -> int | None:
         """Return the positions of an example that the recipe allows; None if it sets no limit."""
@@ -71,8 +78,8 @@ def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> Run
     """Return the recipe with guesses for what depends on the data, to refuse values that no data could make right."""
     tables, schema = recipe.tables, recipe.schema
     model = apply_preset({"preset": "tiny", **tables["model"]}, schema["model"])
-    scale = TrainingScale(10_000, 1_000_000, model["d_model"], recipe.pretrained is not None)
-    training_defaults = _merge_training_defaults(recipe.task_class, schema, scale, device)
+    scale = TrainingScale(10_000, 1_000_000, model["d_model"], recipe.pretrained is not None, recipe.is_frozen)
+    training_defaults = _merge_training_defaults(recipe, scale, device)
     guesses: config.Tables = {
         "data": {"train": (), "max_length": defaults.ROW_WIDTHS[0], **tables["data"]},
         "tokenizer": {
@@ -84,9 +91,18 @@ def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> Run
         "train": defaults.complete_train_table(tables["train"], scale, device, training_defaults),
     }
     provisional = build_run_config(tables | guesses, recipe.where)
+    if "preset" in tables["model"] or "n_layers" in tables["model"]:
+        _check_layers(provisional)
     if recipe.pretrained is None:
         provisional.tokenizer.check_vocabulary_size(recipe.task_class.special_token_names)
     return provisional
+
+
+def _check_layers(run_config: RunConfig) -> None:
+    """Refuse to freeze or to combine more layers than the model will have."""
+    n_layers = count_layers(run_config.model)
+    check_freeze(run_config.train.freeze, n_layers)
+    check_layer_choice(getattr(run_config.task, "layers", "last"), n_layers)
 
 
 def complete_recipe(recipe: PartialRecipe, task: Task, train: TokenStore, device: torch.device) -> config.Tables:
@@ -95,8 +111,8 @@ def complete_recipe(recipe: PartialRecipe, task: Task, train: TokenStore, device
     n_tokens = int(lengths[:, -1].sum(dtype=np.int64))
     data = {"max_length": task.row_width(lengths) or defaults.choose_row_width(lengths), **tables["data"]}
     model = defaults.complete_model_table(schema["model"], tables["model"], n_tokens, data["max_length"], device)
-    scale = TrainingScale(len(train), n_tokens, model["d_model"], recipe.pretrained is not None)
-    training_defaults = _merge_training_defaults(recipe.task_class, schema, scale, device)
+    scale = TrainingScale(len(train), n_tokens, model["d_model"], recipe.pretrained is not None, recipe.is_frozen)
+    training_defaults = _merge_training_defaults(recipe, scale, device)
     return {
         "task": tables["task"],
         "data": data,
@@ -127,9 +143,9 @@ def _architecture_defaults(schema: Mapping[str, type], table: str) -> config.Tab
     return {key: value for key, value in values.items() if key in {field.name for field in fields(schema[table])}}
 
 
-def _merge_training_defaults(
-    task_class: type[Task], schema: Mapping[str, type], scale: TrainingScale, device: torch.device
-) -> config.Table:
+def _merge_training_defaults(recipe: PartialRecipe, scale: TrainingScale, device: torch.device) -> config.Table:
     """Return the ``[train]`` defaults: the task's come first when fine-tuning, else the architecture's."""
-    task, architecture = task_class.training_defaults(scale, device), _architecture_defaults(schema, "train")
-    return {**architecture, **task} if scale.is_finetuning else {**task, **architecture}
+    task = recipe.task_class.training_defaults(scale, device)
+    architecture = _architecture_defaults(recipe.schema, "train")
+    packing = {} if recipe.task_class.packs_texts(recipe.tables["task"]) else {"compiled": False}
+    return {**(architecture | task if scale.is_finetuning else task | architecture), **packing}

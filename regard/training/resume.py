@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from regard import config
+from regard.config import format_setting
 from regard.errors import ConfigError
 from regard.runs.recipe import RunConfig, TrainConfig, build_run_config, get_task_class, recipe_schema
 from regard.runs.run_directory import RunDirectory
@@ -25,6 +26,7 @@ UPDATE_KEYS = (
     "weight_decay",
     "clip",
     "layer_decay",
+    "freeze",
     "precision",
     "compiled",
 )
@@ -40,7 +42,7 @@ class ChangedSetting(NamedTuple):
     changes_updates: bool
 
     def __str__(self) -> str:
-        return f"train.{self.key} {_format_value(self.old)} -> {_format_value(self.new)}"
+        return f"train.{self.key} {format_setting(self.old)} -> {format_setting(self.new)}"
 
 
 def read_resumed_config(tables: config.Tables, run: RunDirectory, where: str) -> tuple[RunConfig, list[ChangedSetting]]:
@@ -75,7 +77,3 @@ def _list_changes(before: TrainConfig, after: TrainConfig) -> list[ChangedSettin
         for key, old in vars(before).items()
         if (new := getattr(after, key)) != old
     ]
-
-
-def _format_value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)

@@ -88,9 +88,8 @@ class TrainingStep:
 
     def _compile_and_run(self, batch: Any) -> Loss:
         """Compile the step with the first batch; fall back to eager if that fails (without a C compiler, say)."""
-        logging.getLogger("torch._inductor.select_algorithm").setLevel(
-            logging.ERROR
-        )  # users cannot act on its warnings
+        # Users cannot act on the warnings of this logger.
+        logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)
         try:
             # CUDA graphs ("reduce-overhead") replay the whole step: launch overhead would dominate small models.
             mode = "reduce-overhead" if self._uses_cuda_graphs else None

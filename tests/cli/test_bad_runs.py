@@ -137,7 +137,7 @@ def test_resuming_with_other_data_or_another_shape(fail: Fail, folder: Path) -> 
 
 def test_damaged_metrics(fail: Fail, run: Path) -> None:
     (run / "metrics.json").write_text('{"best": ')
-    assert fail("info", run).startswith(f"{run / 'metrics.json'}: damaged (")
+    assert fail("info", run).startswith(f"{run / 'metrics.json'}: damaged, or not JSON (")
 
 
 def test_checkpoint_without_config_is_refused(fail: Fail, run: Path) -> None:

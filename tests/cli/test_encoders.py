@@ -201,11 +201,11 @@ def test_regression_on_pairs_from_scratch(regard: Regard, fail: Callable[..., st
     assert fail("classify", "scores", "the cat") == f"{alone} or behind a tab"
     assert fail("look", "scores", "the cat") == f"{alone} or behind a tab"
     regard("look", "scores", "the cat", "--pair", "a dog", "--view", "gradients", "--out", "scores.json")
-    assert float(json.loads(Path("scores.json").read_text())["about"]["said"]) == pytest.approx(
+    assert float(json.loads(Path("scores.json").read_text())["about"]["prediction"]) == pytest.approx(
         found["score"], abs=1e-3
     )
     scores = json.loads(regard("evaluate", "scores", "pairs.tsv", "--json")[0])
-    assert set(scores) == {"task", "n", "pearson", "spearman"}
+    assert set(scores) == {"task", "n", "pearson", "spearman", "mse"}
 
 
 def test_tag(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
@@ -344,7 +344,7 @@ def test_look_explains_the_label_of_a_classifier(bert: Path, regard: Regard) -> 
     regard("train", "classify", "labelled.tsv", "--from", bert, "--out", "cats2", *SHORT, "--set", "task.pooling=mean")
     regard("look", "cats2", "the cat sits", "--view", "faithfulness", "--out", "faithful.json")
     found = json.loads(Path("faithful.json").read_text())
-    assert found["about"]["said"].split()[0] in ("yes", "no")
+    assert found["about"]["prediction"].split()[0] in ("yes", "no")
     regard("look", "cats2", "the cat sits", "--view", "gradients", "--words", "--out", "gradients.json")
     arrays = json.loads(Path("gradients.json").read_text())["arrays"]
-    assert arrays[0]["axes"][1]["labels"] == [found["about"]["said"].split()[0]]
+    assert arrays[0]["axes"][1]["labels"] == [found["about"]["prediction"].split()[0]]

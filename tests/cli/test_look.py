@@ -168,6 +168,17 @@ def test_survey_of_a_corpus(suffix: str, done: Done, trained_run: Path) -> None:
     assert out.startswith("cross: values have 8 dimensions")
 
 
+def test_attribution_and_effective_attention_over_a_corpus(done: Done, trained_run: Path) -> None:
+    write_pairs(Path(), "some", digits(8, least=2, most=12))
+    out, _ = done(trained_run, "--corpus", "some.src", "--view", "attribution", "--seed", "1", "--out", "mixing.json")
+    assert out.startswith("8 of 8 texts, seed 1: probes trained on 6\n")
+    both = ("--corpus", "some.src", "--corpus", "some.tgt", "--view", "effective", "--sentences", "5")
+    out, _ = done(trained_run, *both, "--out", "effective.json")
+    assert out.startswith("5 texts, ")
+    assert "cross: values have 8 dimensions; with more keys raw and effective attention differ" in out
+    assert all(Path(f"{name}.json").stat().st_size > 100 for name in ("mixing", "effective"))
+
+
 NOT_THERE: list[tuple[list[str], str]] = [
     ([], "no text to look at; give a TEXT, or a file with --corpus"),
     ([""], "the text is empty; give at least one word"),
@@ -186,9 +197,15 @@ NOT_THERE: list[tuple[list[str], str]] = [
     (["1", "--view", "gradients", "--layer", "0"], "gradients has no layer to choose; leave it out, or look at: "),
     (["--corpus", "nope.src"], "nope.src: no such file"),
     (["--corpus", "empty.src"], "empty.src: no texts; give one per line"),
-    (["--corpus", "train.src", "1 2"], "--corpus shows identifiability by length, of all heads; leave out TEXT"),
-    (["--corpus", "train.src", "--words", "--layer", "0"], "--corpus shows identifiability by length, of all heads; "),
-    (["--corpus", "train.src", "--view", "rollout"], "--corpus shows identifiability by length, of all heads; leave"),
+    (["--corpus", "train.src", "1 2"], "--corpus shows identifiability of many texts, of all heads; leave out TEXT"),
+    (
+        ["--corpus", "train.src", "--words", "--layer", "0"],
+        "--corpus shows identifiability of many texts, of all heads; ",
+    ),
+    (["--corpus", "train.src", "--view", "rollout"], "--corpus has no view 'rollout'; known: identifiability, attribu"),
+    (["--corpus", "train.src", "--estimate", "4"], "--corpus shows identifiability of many texts, of all heads; leave"),
+    (["--corpus", "train.src", "--view", "effective"], "the output is of the decoder; give pairs, as in test.en test"),
+    (["1 2", "--sentences", "9"], "--sentences and --seed go with --corpus"),
     (["--corpus", "train.src", "--kind", "cross"], "cross attention cannot be surveyed on train.src; accepted: encod"),
     (["--corpus", "train.src", "--corpus", "valid.tgt"], "train.src: 24 lines, but valid.tgt has 4; "),
 ]
@@ -220,8 +237,8 @@ def test_user_error_comes_before_any_output(fail: Fail, trained_run: Path) -> No
         (["1", "--out", "folder.csv"], "folder.csv: cannot be written: is a directory; name a file in it"),
         (
             ["1", "--view", "foo"],
-            "unknown view 'foo'; known: summary, attention, effective, norms, identifiability, attribution, "
-            "similarity, rollout, gradients, faithfulness, pooling, positions, all, match, senses",
+            "unknown view 'foo'; known: summary, attention, scores, effective, alternative, norms, identifiability, "
+            "attribution, similarity, rollout, gradients, faithfulness, pooling, positions, all, match, senses",
         ),
         (["--corpus", "train.src", "--out", "x.html"], "x.html: a page shows one text; write .png, .svg, .pdf, "),
         (["--corpus", "train.src", "--out", "no/x.png"], "no/x.png: cannot be written: no directory no; make it first"),

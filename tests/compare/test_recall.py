@@ -25,7 +25,9 @@ from regard.data.batches import Rows
 from regard.models.architectures import CAUSAL_LMS
 
 NAMES = [*RNN_MODELS, *TRANSFORMER_MODELS, *LANGUAGE_MODELS]
-SIZE = CopyTaskSetup(6, (1, 3, 6), 9, 2, 4, 50, 1e-3, 16, 1)
+SIZE = CopyTaskSetup(
+    longest=6, distances=(1, 3, 6), tokens=9, steps=2, batch=4, tested=50, rate=1e-3, width=16, layers=1
+)
 
 
 class Echo(nn.Module):

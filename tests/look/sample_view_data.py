@@ -82,7 +82,11 @@ def of_kind(kind: str, query: Axis, key: Axis, weights: Tensor, width: int, seed
     eigenvalues = torch.randn(n_layers, n_heads, 2 * width, generator=random).sort(-1, descending=True).values
     yield ViewArray("similarity", kind, "eigenvalues", (LAYER, HEAD, Axis("dimension")), eigenvalues)
     yield ViewArray(
-        "similarity", kind, "mutual", (LAYER, HEAD), 0.3 + 0.5 * torch.rand(n_layers, n_heads, generator=random)
+        "similarity",
+        kind,
+        "symmetric_fraction",
+        (LAYER, HEAD),
+        0.3 + 0.5 * torch.rand(n_layers, n_heads, generator=random),
     )
     yield ViewArray("similarity", kind, "positive", (LAYER, HEAD), (eigenvalues[..., -1] > -1.5).float())
 
@@ -93,14 +97,14 @@ def of_stack(stack: str, before: tuple[str, ...], mixed: Tensor, estimate: bool)
     yield ViewArray("rollout", stack, "rollout", (LAYER, out, into), mixed)
     contributions = (mixed + 0.3 * mixed.mean(1, keepdim=True)).mT
     contributions = contributions / contributions.sum(1, keepdim=True)
-    yield ViewArray("attribution", stack, "share", (LAYER, into, out), contributions)
+    yield ViewArray("attribution", stack, "contribution", (LAYER, into, out), contributions)
     n_tokens = contributions.shape[-1]
     n_before = contributions.shape[1] - n_tokens
     yield ViewArray(
-        "attribution", stack, "own_share", (LAYER, out), contributions[:, n_before:].diagonal(dim1=1, dim2=2)
+        "attribution", stack, "self_contribution", (LAYER, out), contributions[:, n_before:].diagonal(dim1=1, dim2=2)
     )
-    strayed = (contributions.argmax(1) != torch.arange(n_tokens) + n_before).double().mean(-1)
-    yield ViewArray("attribution", stack, "strayed", (LAYER,), strayed)
+    dominated_fraction = (contributions.argmax(1) != torch.arange(n_tokens) + n_before).double().mean(-1)
+    yield ViewArray("attribution", stack, "dominated_fraction", (LAYER,), dominated_fraction)
     if estimate:
         yield ViewArray("attribution", stack, "error", (LAYER, into, out), contributions * 0.04)
 
@@ -114,7 +118,7 @@ def of_prediction(sides: dict[str, list[str]], seed: int = 0) -> Iterator[ViewAr
     near = torch.exp(-0.3 * (torch.arange(inputs)[:, None] * (outputs / inputs) - torch.arange(outputs)).abs())
     for name in ("gradient_x_input", "integrated_gradients"):
         yield ViewArray("gradients", "", name, over, near * torch.randn(inputs, outputs, generator=random))
-    yield ViewArray("gradients", "", "gap", over[1:], 0.02 * torch.randn(outputs, generator=random))
+    yield ViewArray("gradients", "", "convergence_delta", over[1:], 0.02 * torch.randn(outputs, generator=random))
     methods = Axis("method", labels=("attention", "effective", "attribution", "integrated_gradients", "random"))
     k = Axis("k", labels=("0", "1", "2", "3", "5"))
     strength = torch.tensor([0.9, 1.1, 1.6, 1.8, 0.6])

@@ -44,7 +44,7 @@ def subject(source: list[int] = SOURCE, **shape: Any) -> LookTarget:
     return LookTarget(model, sides, run_layers=body, head=model.logits, predicted_ids=torch.tensor(WRITTEN))
 
 
-@pytest.mark.parametrize("attention", ["additive", "dot", "general"])
+@pytest.mark.parametrize("attention", ["additive", "dot", "general", "scaled"])
 @pytest.mark.parametrize("feeding", [False, True])
 def test_attention_equals_stepwise_decoding(attention: str, feeding: bool) -> None:
     found = subject(attention=attention, input_feeding=feeding)
@@ -61,9 +61,10 @@ def test_attention_equals_stepwise_decoding(attention: str, feeding: bool) -> No
     assert seen.kinds == ["cross"]
 
 
-def test_effective_attention_keeps_the_output() -> None:
+@pytest.mark.parametrize("attention", ["dot", "scaled"])
+def test_effective_attention_keeps_the_output(attention: str) -> None:
     long = [3, 4, 5, 6, 7, 8, 9, 10, 11, 3, 5, 2]
-    found = subject(long, attention="dot", directions="both", d_model=8)
+    found = subject(long, attention=attention, directions="both", d_model=8)
     seen = Inspection(found)
     (module,) = found.attentions("cross").values()
     with torch.no_grad(), record(found.model, "*.value") as recorded:
@@ -105,7 +106,7 @@ def test_every_available_view_renders(shape: dict[str, Any]) -> None:
     views = {array.view for array in data.arrays}
     assert {"attribution", "gradients", "faithfulness"} <= views
     assert ({"attention", "effective", "norms", "identifiability"} <= views) == (shape["attention"] != "none")
-    assert ("similarity" in views) == (shape["attention"] == "general")
+    assert ("similarity" in views) == (shape["attention"] in ("general", "scaled"))
     assert "rollout" not in views
     assert float(seen.gradients().convergence_delta.max()) < 1e-3
     assert "attribution" in render_text(data, 80)

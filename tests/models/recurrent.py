@@ -23,6 +23,8 @@ SHAPES = [
         *product(("none", "additive"), ("lstm", "gru"), (False, True), ("both",)),
         ("dot", "lstm", False, "forward"),
         ("general", "lstm", True, "backward"),
+        ("scaled", "gru", False, "both"),
+        ("scaled", "lstm", True, "forward"),
     ]
 ]
 

@@ -84,7 +84,7 @@ class ToyConfig(ModelConfig):
     presets: ClassVar[Any] = {"tiny": {"d_model": 16, "dropout": 0.0}}
     largest_cpu_preset: ClassVar[str] = "tiny"
     uses_packing: ClassVar[bool] = False
-    training_defaults: ClassVar[Any] = {"train": {"weight_decay": 0.0}, "task": {"length": 24}}
+    recipe_defaults: ClassVar[Any] = {"train": {"weight_decay": 0.0}, "task": {"length": 24}}
 
     architecture: str = "toy"
     colour: str = "red"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
@@ -18,7 +19,13 @@ from regard.models.blocks import (
     build_feed_forward,
     initialise_weights,
 )
-from regard.models.config import TransformerEncoderConfig, apply_preset
+from regard.models.config import (
+    ActivationName,
+    NormPlacement,
+    PositionScheme,
+    TransformerEncoderConfig,
+    apply_preset,
+)
 from regard.models.encoder import TransformerEncoder
 from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import (
@@ -36,6 +43,25 @@ from regard.nn import (
     RotaryPositions,
     SinusoidalPositions,
 )
+
+
+@pytest.mark.parametrize(
+    ("names", "table"),
+    [
+        (PositionScheme, blocks.EMBEDDING_POSITIONS),
+        (PositionScheme, blocks.ATTENTION_POSITIONS),
+        (NormPlacement, blocks.RESIDUALS),
+    ],
+)
+def test_every_name_of_a_config_has_a_module(names: Any, table: dict[str, Any]) -> None:
+    assert set(get_args(names)) == table.keys()
+
+
+def test_every_activation_of_a_config_has_a_function() -> None:
+    feed_forward = {name.removeprefix("gated-") for name in get_args(ActivationName)}
+    pooler = set(get_args(get_type_hints(TransformerEncoderConfig)["pooler"]))
+    assert feed_forward | pooler == blocks.ACTIVATIONS.keys()
+
 
 BY_NAME = {
     "sinusoidal": (SinusoidalPositions, NoPositions),

@@ -232,13 +232,13 @@ def test_empty_source_gives_zero_cross_attention(active: bool) -> None:
 
 def test_taps_have_the_documented_names() -> None:
     names = list(taps(tiny_model()))
-    for part in ("query", "key", "value", "weights", "mixed"):
+    for part in ("query", "key", "value", "scores", "masked_scores", "weights", "mixed"):
         for layer in (0, 1):
             assert f"encoder.{layer}.attention.{part}" in names
             assert f"decoder.{layer}.attention.{part}" in names
             assert f"decoder.{layer}.cross_attention.{part}" in names
     assert {"source_embedding.out", "target_embedding.out", "encoder.0.out", "decoder.1.out"} <= set(names)
-    assert len(names) == 2 * 5 + 2 * 10 + 4 + 2
+    assert len(names) == 2 * 7 + 2 * 14 + 4 + 2
 
 
 def test_recorded_weights_of_all_three_attentions() -> None:

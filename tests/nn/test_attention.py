@@ -20,7 +20,9 @@ from regard.nn import (
     BilinearAttention,
     DotAttention,
     PackedPositions,
+    ProjectedAttention,
     ScaledDotAttention,
+    TanhAttention,
     make_mask,
     record,
     redundancy_penalty,
@@ -67,9 +69,11 @@ def test_weights_and_outputs_match_the_definition(
     )
     query_positions, key_positions = random_positions(seed, rows, n_queries), random_positions(seed + 50, rows, n_keys)
     allowed_keys = reference_mask(query_positions, key_positions, causal=causal)
-    with record(module, "weights") as recorded:
+    with record(module, "scores", "weights") as recorded:
         out = module(query, key, value, make_mask(query_positions, key_positions, causal=causal))
     for row in range(rows):
+        scores = [[score(array(q), array(k)) for k in key[row]] for q in query[row]]
+        assert_close(array(recorded["scores"][row]), np.array(scores), rtol=1e-12, atol=1e-14)
         weights, expected = reference.attention(
             score, *map(array, (query[row], key[row], value[row])), allowed_keys[row]
         )
@@ -115,6 +119,81 @@ def test_fully_masked_queries_give_zeros_and_zero_gradients(make: Callable, d_qu
     for tensor in (query, key, *module.parameters()):
         assert tensor.grad is not None
         assert (tensor.grad == 0).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_projected_attention_matches_the_definition(causal: bool) -> None:
+    """``softmax((q W_Q) (k W_K)^T / sqrt(d)) v W_V`` (Vaswani et al. 2017, eq. 1), by loops."""
+    torch.manual_seed(1)
+    module, ids = ProjectedAttention(4, 6, 3, d_projected=5).double(), random_positions(2, 2, 6)
+    query, key, value = (torch.randn(2, 6, width, dtype=torch.float64) for width in (4, 6, 3))
+    with record(module, "weights") as recorded:
+        out = module(query, key, value, make_mask(ids, ids, causal=causal))
+    mask = reference_mask(ids, ids, causal=causal)
+    w_q, w_k, w_v = (array(each.weight) for each in module.children() if isinstance(each, nn.Linear))
+    for row in range(2):
+        weights, expected = reference.attention(
+            lambda q, k: float((w_q @ q) @ (w_k @ k)) / math.sqrt(5),
+            array(query[row]),
+            array(key[row]),
+            array(value[row]) @ w_v.T,
+            mask[row],
+        )
+        assert_close(array(recorded["weights"][row]), weights, rtol=1e-12, atol=1e-14)
+        assert_close(array(out[row]), expected, rtol=1e-12, atol=1e-14)
+
+
+def tanh_score(module: TanhAttention) -> Score:
+    w, b = array(module.hidden.weight), array(module.hidden.bias)
+    return lambda q, k: float(q @ np.tanh(w @ k + b))
+
+
+POOLING_SCORES: dict[str, tuple[Callable[[], Attention], Callable[[Attention], Score]]] = {
+    "scaled": (ScaledDotAttention, lambda _: lambda q, k: float(k @ q) / 2.0),
+    "dot": (DotAttention, lambda _: lambda q, k: float(k @ q)),
+    "additive": (lambda: TanhAttention(4, 4), tanh_score),
+}
+
+
+@pytest.mark.parametrize("name", POOLING_SCORES)
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize("projected", [True, False])
+def test_pooling_variants_match_the_definition(name: str, learned: bool, projected: bool) -> None:
+    torch.manual_seed(4)
+    make, define = POOLING_SCORES[name]
+    key_projection, value_projection = (nn.Linear(4, 4, bias=False), nn.Linear(6, 3, bias=False))
+    pooling = AttentionPooling(
+        4,
+        n_hops=2,
+        learned=learned,
+        scorer=make(),
+        key_projection=key_projection if projected else None,
+        value_projection=value_projection if projected else None,
+    ).double()
+    key, value = torch.randn(2, 5, 4, dtype=torch.float64), torch.randn(2, 5, 6, dtype=torch.float64)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0]], dtype=torch.bool)
+    with record(pooling, "weights") as recorded:
+        out = pooling(key, value, mask[:, None])[:, 0]
+    keys, values = (key_projection(key), value_projection(value)) if projected else (key, value)
+    for row in range(2):
+        weights, expected = reference.attention(
+            define(pooling.scorer),
+            array(pooling.query),
+            array(keys[row]),
+            array(values[row]),
+            mask[row].numpy()[None].repeat(2, 0),
+        )
+        assert_close(array(recorded["weights"][row, 0]), weights, rtol=1e-12, atol=1e-14)
+        assert_close(array(out[row]), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", POOLING_SCORES)
+def test_initial_pooling_scores_have_a_deviation_near_one(name: str) -> None:
+    torch.manual_seed(0)
+    scorer = TanhAttention(256, 256) if name == "additive" else POOLING_SCORES[name][0]()
+    pooling = AttentionPooling(256, n_hops=40, scorer=scorer)
+    scores = pooling.scorer.score(pooling.query[None], torch.randn(1, 60, 256))
+    assert 0.2 < float(scores.detach().std()) < 1.2
 
 
 @pytest.mark.parametrize("n_hops", [1, 3])

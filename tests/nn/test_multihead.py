@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import reference
 import torch
@@ -21,6 +23,7 @@ from regard.nn import (
     Positions,
     RelativePositions,
     RotaryPositions,
+    edit,
     make_mask,
     record,
 )
@@ -231,6 +234,43 @@ def test_recorded_causal_weights_are_zero_right_of_the_diagonal() -> None:
     assert torch.equal(weights.triu(1), torch.zeros_like(weights))
     assert (weights.tril().sum(-1) - 1).abs().max() < 1e-14
     assert (weights[..., torch.tril(torch.ones(4, 4, dtype=torch.bool))] > 0).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_scores_are_scaled_dot_products_and_masked_scores_mark_what_no_query_sees(causal: bool) -> None:
+    module, positions, x = build(), random_positions(5, 2, 8), normal(2, 8, D)
+    attention_mask = make_mask(positions, positions, causal=causal)
+    with record(module, "query", "key", "scores", "masked_scores", "weights") as recorded:
+        module(x, attention_mask)
+    query, key, scores = array(recorded["query"]), array(recorded["key"]), recorded["scores"]
+    for row, head, i, j in np.ndindex(2, H, 8, 8):
+        expected = query[row, head, i] @ key[row, head, j] / math.sqrt(D // H)
+        assert abs(array(scores)[row, head, i, j] - expected) < 1e-13
+    assert attention_mask.mask is not None
+    assert attention_mask.fully_masked is not None
+    seen = attention_mask.mask.expand_as(scores)
+    assert (recorded["masked_scores"][~seen] == -torch.inf).all()
+    assert torch.equal(recorded["masked_scores"][seen], scores[seen])
+    assert not seen.all()
+    weights = recorded["masked_scores"].softmax(-1).masked_fill(attention_mask.fully_masked, 0.0)
+    assert torch.equal(recorded["weights"], weights)
+
+
+@pytest.mark.parametrize("name", ["scores", "masked_scores"])
+def test_edited_scores_change_the_output_as_edited_weights_do(name: str) -> None:
+    module, positions, x = build(), one_sentence(1, 5), normal(1, 5, D)
+    mask = make_mask(positions, positions, causal=True)
+    with edit(module, name, lambda scores: scores - 1e4 * torch.eye(5).roll(1, 0)):  # as good as -inf: not the last one
+        by_scores = module(x, mask)
+    with edit(module, "weights", without_previous):
+        by_weights = module(x, mask)
+    assert_close(by_scores, by_weights, rtol=1e-12, atol=1e-13)
+    assert not torch.allclose(by_scores, module(x, mask))
+
+
+def without_previous(weights: Tensor) -> Tensor:
+    rest = weights * (1 - torch.eye(5).roll(1, 0))
+    return rest / rest.sum(-1, keepdim=True)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

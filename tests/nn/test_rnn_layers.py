@@ -21,6 +21,7 @@ from regard.nn import (
     DotAttention,
     InputFeedingDecoderStack,
     KeyValue,
+    ProjectedAttention,
     RecurrentCrossAttention,
     RecurrentDecoderLayer,
     RecurrentEncoderLayer,
@@ -78,6 +79,7 @@ SCORERS = {
     "additive": lambda: AdditiveAttention(H, H, 4),
     "dot": DotAttention,
     "general": lambda: BilinearAttention(H, H),
+    "scaled": lambda: ProjectedAttention(H, H, H, 5),
 }
 
 
@@ -97,9 +99,10 @@ def test_recurrent_cross_attention_equals_its_scorer_and_projection(name: str) -
     one_by_one = [module.cross_attend(query[:, i : i + 1], kv, attention_mask) for i in range(2)]
     assert_close(result, torch.cat(one_by_one, 1))
     factors = module.bilinear_factors(0)
-    if name == "general":
+    if name in ("general", "scaled"):
         expected = query @ (factors[0].T @ factors[1]) @ source.mT
-        assert_close(module.scorer.score(query, source), expected)
+        scale = len(factors[0]) ** -0.5 if name == "scaled" else 1.0
+        assert_close(module.scorer.score(query, source), scale * expected)
     else:
         assert factors is None
 

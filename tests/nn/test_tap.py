@@ -56,7 +56,8 @@ def active_taps(model: nn.Module) -> list[str]:
 
 
 def test_tap_names_are_module_paths_in_model_order(model: Model) -> None:
-    parts = ["attention.query", "attention.key", "attention.value", "attention.weights", "attention.mixed", "out"]
+    names = ("scores", "masked_scores", "weights", "query", "key", "value", "mixed")
+    parts = [*(f"attention.{name}" for name in names), "out"]
     assert list(taps(model)) == [f"encoder.{i}.{part}" for i in (0, 1) for part in parts]
     assert list(taps(model, "encoder.*.attention.weights")) == [
         "encoder.0.attention.weights",
@@ -85,7 +86,7 @@ def test_record_keeps_the_latest_activation(model: Model, x: Tensor) -> None:
 def test_several_patterns_may_overlap(model: Model, x: Tensor) -> None:
     with record(model, "encoder.0.*", "*.weights") as recorded:
         model(x)
-    assert len(recorded) == 7
+    assert len(recorded) == 9
     assert {"encoder.0.attention.weights", "encoder.1.attention.weights"} <= set(recorded)
 
 
@@ -150,7 +151,7 @@ def test_nested_edits_apply_outer_first(model: Model, x: Tensor) -> None:
 
 def test_unknown_pattern_lists_the_taps(model: Model) -> None:
     with pytest.raises(
-        LookupError, match=r"no tap matches 'enc\.\*'; this model has: encoder\.0\.attention\.query, "
+        LookupError, match=r"no tap matches 'enc\.\*'; this model has: encoder\.0\.attention\.scores, "
     ) as error:
         taps(model, "enc.*")
     assert "encoder.1.out" in str(error.value)
@@ -172,7 +173,7 @@ def test_unknown_pattern_leaves_no_hooks(model: Model) -> None:
 @pytest.mark.parametrize("context", [lambda m: record(m, "*"), lambda m: edit(m, "*", torch.zeros_like)])
 def test_exception_leaves_no_hooks(model: Model, context: object) -> None:
     def fail() -> None:
-        assert len(active_taps(model)) == 12
+        assert len(active_taps(model)) == 16
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), context(model):

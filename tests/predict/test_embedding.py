@@ -17,7 +17,7 @@ from regard.models.encoder import TransformerEncoder
 from regard.nn import record
 from regard.predict import encoder_inference as inference
 from regard.predict.embedding import STATIC_LAYERS, Embedder, resolve_embedding_options
-from regard.predict.encoder_inference import compute_hidden_states, inputs_to_rows, unpad_rows
+from regard.predict.encoder_inference import compute_features, inputs_to_rows, unpad_rows
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 from regard.tasks.shared.encoder_task import EncoderTask
@@ -184,7 +184,7 @@ def test_texts_end_to_end_are_read_as_those_with_padding() -> None:
     assert torch.equal(packed.position[0], rows.position[present])
     assert packed.segment[0].tolist() == [n for n, length in enumerate(lengths, 1) for _ in range(length)]
     with torch.no_grad():
-        masked, unpadded = MODEL(rows), compute_hidden_states(MODEL, rows)
+        masked, unpadded = MODEL(rows), compute_features(MODEL, rows)
         *_, last = MODEL.iter_hidden_states(packed, lengths)
     torch.testing.assert_close(unpadded[present], masked[present], atol=2e-6, rtol=0)
     torch.testing.assert_close(last[0], masked[present], atol=2e-6, rtol=0)
@@ -229,10 +229,10 @@ def test_nothing_gives_nothing() -> None:
         ({"level": "sentence"}, "no level is called 'sentence'; known: text, word, token"),
         ({"layers": (3,)}, "layer 3: this model has 2 layers; 0 is what enters them, -1 the last"),
         ({"layers": (0, -4)}, "layer -4: this model has 2 layers; 0 is what enters them, -1 the last"),
-        ({"pooling": "sum"}, "no pooling is called 'sum'; known: cls, mean, attention, max, last"),
+        ({"pooling": "sum"}, "no pooling is called 'sum'; known: cls, mean, attention, hierarchical, max, last"),
         (
             {"pooling": "attention"},
-            "this model has learned no attention over the tokens of a text; accepted: cls, mean, max, last",
+            "this model has learned no attention over its last hidden states; accepted: cls, mean, max, last",
         ),
         (
             {"pooling": "mean", "level": "word"},

@@ -17,7 +17,12 @@ CORPUS = CorpusSize(120, 4, 10, 2)
 
 TINY: list[tuple[Any, Any]] = [
     (cost, cost.TimingSetup((8, 16), (2, 4, 8, 16), 0.0)),
-    (recall, CopyTaskSetup(4, (1, 2, 4), 4, 2, 4, 5, 1e-3, 16, 1)),
+    (
+        recall,
+        CopyTaskSetup(
+            longest=4, distances=(1, 2, 4), tokens=4, steps=2, batch=4, tested=5, rate=1e-3, width=16, layers=1
+        ),
+    ),
     (
         translation,
         translation.TranslationSetup(

@@ -212,7 +212,7 @@ def test_it_learns_what_only_both_texts_tell(tmp_path: Path) -> None:
             {},
             "different numbers as labels; for a scale pass --set task.kind",
         ),
-        ([("cat", "1")] * 30, {"kind": "score"}, "every text has the score 1: nothing to tell apart; the right column"),
+        ([("cat", "1")] * 30, {"kind": "score"}, "every score is 1: nothing to tell apart; is it the right column"),
         ([("cat", "a"), ("dog", "b")] * 20, {"class_weights": "c=1"}, "task.class_weights: 'c=1'; accepted: equal"),
     ],
 )

@@ -17,6 +17,7 @@ from regard.data.order import PackedOrder
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.data.labels import Labels
 from regard.tasks.pretrain import PretrainingTask, PretrainConfig
+from regard.tasks.qa import QuestionAnsweringConfig, QuestionAnsweringTask
 from regard.tasks.tag import TaggingTask, TagConfig
 from regard.text.documents import DocumentChunk
 from language_models import LETTERS, small as small_writer, task as writer
@@ -28,6 +29,7 @@ labelled = [(text, texts[-1 - i] if i % 2 else "", "abc"[i % 3]) for i, text in 
 scores = [(text, "", str(i / 7)) for i, text in enumerate(texts)]
 tagged = [(text.replace(" ", "\\n"), "\\n".join("abc"[i % 3] for i, _ in enumerate(text.split()))) for text in texts]
 plain = [(text,) for text in documents(30)]
+asked = [(text, texts[-1 - i], f'[["{text.split()[1]}", {len(text.split()[0]) + 1}]]') for i, text in enumerate(texts)]
 tasks = [
     (PretrainingTask(PretrainConfig(length=32), words), plain),
     (PretrainingTask(PretrainConfig(length=32, objective="masked"), words), plain),
@@ -35,6 +37,9 @@ tasks = [
     (ClassificationTask(ClassifyConfig(pooling="attention"), words, labels), labelled),
     (ClassificationTask(ClassifyConfig(kind="score", pooling="mean"), words, Labels(())), scores),
     (TaggingTask(TagConfig(), words, labels), tagged),
+    (QuestionAnsweringTask(QuestionAnsweringConfig(), words, labels), asked),
+    (QuestionAnsweringTask(QuestionAnsweringConfig(pooling="attention"), words, labels), asked),
+    (TaggingTask(TagConfig(layers="mix"), words, labels), tagged),
 ]
 tasks.append((writer(LETTERS), [DocumentChunk(text) for text, in plain]))
 for number, (task, examples) in enumerate(tasks):
@@ -60,4 +65,4 @@ def test_every_step_is_one_graph() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, env={"PYTHONPATH": ":".join(path)}
     )
-    assert ended.stdout.splitlines() == [f"compiled {n}" for n in range(7)], ended.stderr[-2000:]
+    assert ended.stdout.splitlines() == [f"compiled {n}" for n in range(10)], ended.stderr[-2000:]

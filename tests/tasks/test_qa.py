@@ -20,7 +20,8 @@ import regard
 from regard.data.corpus import write_store
 from regard.data.labels import Labels
 from regard.data.order import PackedOrder
-from regard.errors import ConfigError
+from regard.errors import ConfigError, InputError
+from regard.models.exchange import write_hf_directory
 from regard.nn import IGNORE
 from regard.predict.encoder_inference import inputs_to_rows
 from regard.runs.run_directory import RunDirectory
@@ -250,4 +251,12 @@ def test_look_explains_the_start_and_the_end_in_the_window_of_the_answer(squad2:
     assert seen.attribution().shape == (len(seen.tokens["encoder"]),) * 2
     nothing = model.look("which city", "There is A Fox.")
     assert nothing.look_target.output_labels == ("start: [CLS]", "end: [CLS]")
-    assert str(nothing.about["said"]).startswith("no answer (")
+    assert str(nothing.about["prediction"]).startswith("no answer (")
+
+
+def test_a_pooled_question_has_no_equivalent_elsewhere(tmp_path: Path) -> None:
+    task = make_task(pooling="attention")
+    model = random_model(task, norm="post", positions="learned", embedding="normed")
+    with pytest.raises(InputError, match=r'task.pooling = "attention": BERT has only "none" under a head'):
+        write_hf_directory(tmp_path / "out", model, {"name": "qa"}, task.tokenizers)
+    assert not (tmp_path / "out").exists()

@@ -19,7 +19,7 @@ from regard.cli import main
 from regard.data.batches import Rows
 from regard.data.order import BucketOrder, PackedOrder
 from regard.errors import ConfigError, InputError
-from regard.models.heads import Pooling, make_text_mask
+from regard.models.heads import AttentionPoolingConfig, Pooling, make_text_mask
 from regard.nn import edit, record, redundancy_penalty, taps
 from regard.tasks.classify import ClassifyConfig
 from regard.training.loop import Trainer
@@ -168,10 +168,14 @@ def packed() -> tuple[Tensor, Rows]:
     return hidden, Rows(torch.zeros_like(segment), segment, position)
 
 
+def pooling_of(kind: str) -> Pooling:
+    return Pooling(kind, 4, AttentionPoolingConfig(n_hops=2 if kind == "attention" else 1)).double()
+
+
 @pytest.mark.parametrize("kind", ["cls", "last", "mean", "max", "attention"])
 @pytest.mark.parametrize("n_texts", [3, 1])
 def test_pools_are_their_definitions(kind: str, n_texts: int) -> None:
-    (hidden, rows), pooling = packed(), Pooling(kind, 4, 2 if kind == "attention" else 1).double()
+    (hidden, rows), pooling = packed(), pooling_of(kind)
     found, own = pooling(hidden, rows, n_texts), make_text_mask(rows, n_texts)
     weights, hops = pooling.token_weights(hidden, rows, own), pooling.hop_weights(hidden, rows, own)
     for row, text, tokens in [(0, 0, slice(0, 3)), (0, 1, slice(3, 5)), (1, 0, slice(0, 2))]:
@@ -194,7 +198,7 @@ def test_pools_are_their_definitions(kind: str, n_texts: int) -> None:
 
 @pytest.mark.parametrize("kind", ["cls", "last", "mean", "attention"])
 def test_pooling_weights_flow_through_one_tap(kind: str) -> None:
-    (hidden, rows), pooling = packed(), Pooling(kind, 4, 2 if kind == "attention" else 1).double()
+    (hidden, rows), pooling = packed(), pooling_of(kind)
     assert list(taps(pooling)) == ["weights"]
     with record(pooling, "weights") as recorded:
         pooling(hidden, rows, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.data.labels import Labels
+from regard.runs.recipe import TrainConfig
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.training.optimiser import build_adamw, set_learning_rate
 from regard.training.schedule import SCHEDULES
@@ -23,6 +25,10 @@ def test_inverse_sqrt_is_the_schedule_of_vaswani_et_al() -> None:
     for step in (1, 10, 3999, 4000, 4001, 50_000):
         expected = d**-0.5 * min(step**-0.5, step * warmup**-1.5)
         assert peak * SCHEDULES["inverse-sqrt"](step, 100_000, warmup) == pytest.approx(expected, rel=1e-12)
+
+
+def test_every_schedule_of_a_recipe_has_a_function() -> None:
+    assert set(get_args(get_type_hints(TrainConfig)["schedule"])) == SCHEDULES.keys()
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -138,7 +138,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     message = fails([*train, "--set", "model.cell=gru"], capsys)
     assert "model.cell belongs to model.architecture = rnn, not transformer; leave it out" in message
     message = fails([*train, "--architecture", "rnn", "--set", "model.attention=bahdanau"], capsys)
-    assert "model.attention = 'bahdanau'; accepted: none, additive, dot, general" in message
+    assert "model.attention = 'bahdanau'; accepted: none, additive, dot, general, scaled" in message
     message = fails([*train, "--architecture", "rnn", "--set", "train.compiled=true"], capsys)
     assert "train.compiled = true, but model.architecture = rnn has batches of many shapes; leave it out" in message
     message = fails(["train", "pretrain", files[0], "--architecture", "rnn", "--out", str(tmp_path / "x")], capsys)

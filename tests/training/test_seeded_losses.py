@@ -50,6 +50,7 @@ STEPS = {
 }
 WORDS = ("the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "tree", "quickly")
 WORDS += ("slowly", "and", "it", "was", "red", "blue")
+DROPPED = ("preset", "d_model", "d_ff", "start")
 KEPT = ("schedule", "learning_rate", "weight_decay", "layer_decay", "clip")
 
 
@@ -75,6 +76,12 @@ def write_data(folder: Path, task: str, *, score: bool) -> list[str]:
         rows = [f"{line}\t{label}" for line, label in zip(lines, labels, strict=True)]
         (folder / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
         return [str(folder / "train.tsv")]
+    if task == "qa":
+        rows = [
+            json.dumps({"question": "what comes last", "context": line, "answers": line.split()[-1]}) for line in lines
+        ]
+        (folder / "train.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        return [str(folder / "train.jsonl")]
     tagged = ["\n".join(f"{word}\t{word[0].upper()}" for word in line.split()) for line in lines]
     (folder / "train.conll").write_text("\n\n".join(tagged) + "\n", encoding="utf-8")
     return [str(folder / "train.conll")]
@@ -82,7 +89,7 @@ def write_data(folder: Path, task: str, *, score: bool) -> list[str]:
 
 def shrunk(tables: config.Tables, data: list[str]) -> config.Tables:
     """Return the recipe at a size that trains in a second."""
-    model = {key: value for key, value in tables.get("model", {}).items() if key not in ("preset", "d_model", "d_ff")}
+    model = {key: value for key, value in tables.get("model", {}).items() if key not in DROPPED}
     recurrent = model.get("architecture", "transformer") != "transformer"
     tokenizer = {key: value for key, value in tables.get("tokenizer", {}).items() if key != "vocabulary"}
     task: dict[str, Any] = dict(tables["task"])

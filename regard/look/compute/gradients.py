@@ -69,6 +69,14 @@ def compute_gradients(look_target: LookTarget, n_steps: int | None = None) -> Gr
     return GradientAttribution(local, integral, (integral.sum(0) - (text - baseline)).abs())
 
 
+def compute_local_gradients(look_target: LookTarget) -> Float[Tensor, "inputs T"]:
+    """Compute gradient x input alone, without the path from the baseline."""
+    inputs, log_probs = record_inputs(look_target), build_log_probs_function(look_target)
+    one = torch.ones_like(next(iter(inputs.values()))[0, 0, 0])
+    with freeze_parameters(look_target.model), torch.enable_grad():
+        return _gradient_x_input(log_probs, inputs, one, max_parallel_passes(look_target))
+
+
 def build_log_probs_function(look_target: LookTarget) -> LogProbsFunction:
     """Return the log-probabilities of the predicted tokens as a function of the input vectors."""
 

@@ -151,7 +151,7 @@ class LinearisedAttention:
         key: Float[Tensor, "K N HE"] | None,
         value: Float[Tensor, "K N HE2"] | None,
     ) -> Float[Tensor, "Q N HE2"]:
-        """``do = (p ds) v - (sum of p ds) o + p dv``, p the weights: see kernels/plain.py.
+        """Return ``do = (p ds) v - (sum of p ds) o + p dv``, p the weights: see kernels/plain.py.
 
         Keys and values that are None do not move.
         """
@@ -175,7 +175,7 @@ class LinearisedAttention:
 
     @property
     def widths(self) -> list[int]:
-        """Push tangents of the queries, keys and values of all heads."""
+        """Return the total widths of queries, keys and values over all heads."""
         return [len(part) * part.shape[-1] for part in (self.query, self.key, self.value)]
 
     def to(self, dtype: torch.dtype) -> LinearisedAttention:
@@ -188,8 +188,8 @@ class LinearisedLayer:
     """One linearised layer: its attentions, and per token the Jacobians that lead to them and to the output.
 
     Attention i, and last of all the output, take the sum of what comes by a matrix from the layer's input and from
-    each attention before: ``matrices[i]`` are those. An attention that looks at another side has in `memory` the
-    matrices from the end of that side to its keys and values.
+    each attention before: ``matrices[i]`` are those. An attention that looks at another side has in
+    `memory_matrices` those from the end of that side to its keys and values.
     """
 
     attentions: Sequence[LinearisedAttention]

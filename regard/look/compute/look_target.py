@@ -52,6 +52,18 @@ class Side:
 
 
 @dataclass(frozen=True)
+class SentenceAttention:
+    """Attention over the sentences of a text, and within each over its tokens (Yang et al. 2016).
+
+    `words` is the weight of each token in its sentence, `owner` the number of that sentence, from 0.
+    """
+
+    sentences: Float[Tensor, " N"]
+    words: Float[Tensor, " T"]
+    owner: Int[Tensor, " T"]
+
+
+@dataclass(frozen=True)
 class LookTarget:
     """A model and one text, alone in its row.
 
@@ -59,8 +71,9 @@ class LookTarget:
     vectors has no head. `predicted_ids` are the ids whose log-probability the views explain, one per output. There is
     an output per token of the last side, unless `output_labels` names others: then `output_token_weights` gives the
     weight of each token in them, and `output_side` is their side where there is one per word. `hops` are the weights
-    of attention pooling, if the model has it. With `is_regression`, the outputs themselves are explained instead of
-    log-probabilities. `output_unit` says in messages what an output chooses, where it is no token, class or label.
+    of attention pooling, if the model has it, and `levels` those of its two levels if it is hierarchical. With
+    `is_regression`, the outputs themselves are explained instead of log-probabilities. `output_unit` says in messages
+    what an output chooses, where it is no token, class or label.
     """
 
     model: nn.Module
@@ -73,6 +86,7 @@ class LookTarget:
     output_unit: str = ""
     output_token_weights: Callable[[], Float[Tensor, "O T"]] | None = None
     hops: Callable[[], Float[Tensor, "R T"]] | None = None
+    levels: Callable[[], SentenceAttention] | None = None
     is_regression: bool = False
 
     def run(self) -> Float[Tensor, "1 O V"]:

@@ -156,7 +156,7 @@ class Probe(nn.Module):
     """A linear map plus a hidden layer whose output starts at 0.
 
     Inside, every dimension of h has mean 0 and variance 1, and what comes out is about 1 in size before it is
-    multiplied by `size`: so one learning rate suits every layer of every model.
+    multiplied by `output_scale`: so one learning rate suits every layer of every model.
     """
 
     mean: Tensor

@@ -7,13 +7,15 @@ look/views/registry.py turns the results into view data; look/inspection.py is t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from contextlib import ExitStack
+from functools import cached_property, partial
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.look.compute.alternative_attention import AlternativeAttention, find_alternative_attention
 from regard.look.compute.attribution import TokenAttribution, compute_attribution, self_contribution_summary
 from regard.look.compute.effective_attention import AttentionIdentifiability, compact_head_values, effective_attention
 from regard.look.compute.faithfulness import (
@@ -27,7 +29,7 @@ from regard.look.compute.jvp import record_inputs
 from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
 from regard.look.compute.rollout import attention_flow, attention_rollout, decoder_rollout
 from regard.look.compute.similarity import HeadSimilarity, compute_similarity
-from regard.nn import AttentionMask, InspectableAttention, Positions, record
+from regard.nn import AttentionMask, InspectableAttention, Positions, edit, record
 
 
 class TextAnalysis:
@@ -38,6 +40,7 @@ class TextAnalysis:
         self._metadata = dict(about or {})
         self._attributions: dict[tuple[str, int | None], TokenAttribution] = {}
         self._faithfulness: dict[tuple[bool, int | None], Faithfulness] = {}
+        self._alternatives: dict[tuple[str, int | None, int | None], AlternativeAttention] = {}
         self._effective: dict[tuple[str, bool], tuple[Tensor, AttentionIdentifiability]] = {}
 
     @property
@@ -57,7 +60,8 @@ class TextAnalysis:
 
     @cached_property
     def _recorded(self) -> tuple[dict[str, Tensor], Tensor]:
-        with torch.no_grad(), record(self.look_target.model, "*.weights", "*.value", required=False) as recorded:
+        taps = ("*.scores", "*.weights", "*.value")
+        with torch.no_grad(), record(self.look_target.model, *taps, required=False) as recorded:
             logits = self.look_target.run()
         return recorded, logits
 
@@ -75,6 +79,12 @@ class TextAnalysis:
         recorded, _ = self._recorded
         return torch.stack([recorded[f"{name}.weights"][0] for name in self.look_target.attentions(kind)])
 
+    def scores(self, kind: str = "encoder", *, masked: bool = True) -> Float[Tensor, "L H Q K"]:
+        """Return the attention scores before the softmax; where `masked`, NaN for keys a query may not attend to."""
+        recorded, _ = self._recorded
+        scores = torch.stack([recorded[f"{name}.scores"][0] for name in self.look_target.attentions(kind)])
+        return scores.masked_fill(~self.attention_mask(kind), torch.nan) if masked else scores
+
     def attention_mask(self, kind: str = "encoder") -> Bool[Tensor, "Q K"]:
         """Return the mask of keys that each query may attend to."""
         _, query, key, causal = ATTENTION_KINDS[kind]
@@ -89,6 +99,41 @@ class TextAnalysis:
     def identifiability(self, kind: str = "encoder") -> AttentionIdentifiability:
         """Return keys, rank, null-space dimensions and null-space fraction of the norm, per head and query."""
         return self.effective_with_identifiability(kind)[1]
+
+    def alternative_attention(
+        self, kind: str = "encoder", *, layer: int | None = None, head: int | None = None
+    ) -> AlternativeAttention:
+        """Return other weights that give each head the same output (look/compute/alternative_attention.py).
+
+        With `layer` or `head` only that one is searched; the axes of layers and heads stay.
+        """
+        if (kind, layer, head) not in self._alternatives:
+            weights, values = self.attention(kind), self._transformed_values(kind, False)
+            layers, heads = self._select(layer, weights.shape[0], "layer"), self._select(head, weights.shape[1], "head")
+            chosen, theirs = (part[layers][:, heads].flatten(0, 1) for part in (weights, values))
+            found = find_alternative_attention(chosen, theirs, self.attention_mask(kind))
+            shape = (len(weights[layers]), len(weights[0, heads]))
+            self._alternatives[kind, layer, head] = AlternativeAttention(*(part.unflatten(0, shape) for part in found))
+        return self._alternatives[kind, layer, head]
+
+    def output_change_with(
+        self, kind: str, weights: Float[Tensor, "L H Q K"], *, layer: int | None = None, head: int | None = None
+    ) -> float:
+        """Return the largest change of the model's output with these weights in place of its own."""
+        names = list(self.look_target.attentions(kind))
+        layers = range(len(names))[self._select(layer, len(names), "layer")]
+
+        def replace_in(own: Tensor, new: Float[Tensor, "H Q K"]) -> Tensor:
+            changed = own.clone()
+            changed[0, self._select(head, own.shape[1], "head")] = new.to(own)
+            return changed
+
+        with torch.no_grad(), ExitStack() as edits:
+            for number, new in zip(layers, weights, strict=True):
+                edits.enter_context(
+                    edit(self.look_target.model, f"{names[number]}.weights", partial(replace_in, new=new))
+                )
+            return float((self.look_target.run() - self._recorded[1]).abs().max())
 
     def norms(self, kind: str = "encoder") -> Float[Tensor, "L H Q K"]:
         """Return weights times the norm of the transformed values, ``a_ij |f(x_j)|`` (Kobayashi et al. 2020)."""
@@ -260,6 +305,14 @@ class TextAnalysis:
         """Return the number of input tokens on the sides before this one."""
         sides = list(self.look_target.sides)
         return sum(len(self.look_target.sides[name].tokens) for name in sides[: sides.index(stack)])
+
+    @classmethod
+    def _select(cls, number: int | None, count: int, name: str) -> slice:
+        """Return a slice of all layers or heads, or of one of them."""
+        if number is None:
+            return slice(None)
+        index = cls._check_index(number, count, name)
+        return slice(index, index + 1)
 
     @staticmethod
     def _check_index(number: int, count: int, name: str) -> int:

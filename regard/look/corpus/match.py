@@ -84,7 +84,7 @@ class MatchEvidence(RenderableView):
             about={
                 **self.about,
                 "score": self.score,
-                "said": f"cosine {self.score:.4f}",
+                "prediction": f"cosine {self.score:.4f}",
                 "merged": "words" if words else "tokens",
             },
         )

@@ -28,6 +28,31 @@ MAX_BINS = 12
 """Length bins of a curve, at most."""
 
 
+def length_bins(keys: Int[Tensor, " N"]) -> Iterator[Int[Tensor, " n"]]:
+    """Yield the texts of each length bin, shortest first; bins are equally wide, so that long texts count."""
+    step = int(keys.max() - keys.min()) // MAX_BINS + 1
+    place = (keys - keys.min()) // step
+    return ((place == number).nonzero()[:, 0] for number in place.unique())
+
+
+def format_span(keys: Int[Tensor, " n"]) -> str:
+    """Return the shortest and the longest length of a bin."""
+    return "-".join(str(int(end)) for end in keys.unique()[[0, -1]].unique())
+
+
+def curve_by_length(keys: Int[Tensor, " N"], by_text: Float[Tensor, " N"], limits: tuple[float, float]) -> Curve:
+    """Return the mean over the texts of each bin, with its 95 % interval cut at `limits`."""
+    x, y, spread = [], [], []
+    for texts in length_bins(keys):
+        values = by_text[texts].double()
+        x.append(float(keys[texts].double().mean()))
+        y.append(float(values.mean()))
+        spread.append(1.96 * float(values.std()) / len(texts) ** 0.5 if len(texts) > 1 else 0.0)
+    pairs = list(zip(y, spread, strict=True))
+    low, high = ([min(limits[1], max(limits[0], a + sign * b)) for a, b in pairs] for sign in (-1, 1))
+    return Curve(x, y, low, high)
+
+
 @dataclass(frozen=True)
 class KindSurvey:
     """One kind of attention, text by text: the most keys of a query, and two numbers per head."""
@@ -38,21 +63,12 @@ class KindSurvey:
     null_fraction: Float[Tensor, "N L H"]
 
     def length_bins(self) -> Iterator[Int[Tensor, " n"]]:
-        """Yield the texts of each length bin, shortest first; bins are equally wide, so that long texts count."""
-        step = int(self.keys.max() - self.keys.min()) // MAX_BINS + 1
-        bin_index = (self.keys - self.keys.min()) // step
-        return ((bin_index == number).nonzero()[:, 0] for number in bin_index.unique())
+        """Yield the texts of each length bin, shortest first."""
+        return length_bins(self.keys)
 
     def build_curve(self, values: Float[Tensor, "N L H"]) -> Curve:
         """Return the mean over heads and texts of each bin, with the 95 % interval of the mean over texts."""
-        x, y, spread = [], [], []
-        for texts in self.length_bins():
-            by_text = values[texts].mean((1, 2)).double()
-            x.append(float(self.keys[texts].double().mean()))
-            y.append(float(by_text.mean()))
-            spread.append(1.96 * float(by_text.std()) / len(texts) ** 0.5 if len(texts) > 1 else 0.0)
-        low, high = ([min(1.0, max(0.0, a + sign * b)) for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
-        return Curve(x, y, low, high)
+        return curve_by_length(self.keys, values.mean((1, 2)), (0.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -69,9 +85,8 @@ class IdentifiabilitySurvey:
             yield f"{'keys':>8}{'texts':>8}{'correlation':>14}{'no effect':>12}"
             for texts in kind.length_bins():
                 keys, correlation = kind.keys[texts], kind.correlation[texts].mean()
-                span = "-".join(str(int(end)) for end in keys.unique()[[0, -1]].unique())
-                null_fraction = kind.null_fraction[texts].mean()
-                yield f"{span:>8}{len(texts):>8}{float(correlation):>14.4f}{float(null_fraction):>12.1%}"
+                null_fraction = float(kind.null_fraction[texts].mean())
+                yield f"{format_span(keys):>8}{len(texts):>8}{float(correlation):>14.4f}{null_fraction:>12.1%}"
 
     def view_data(self) -> ViewData:
         """Return all numbers, for JSON and CSV."""
@@ -80,7 +95,7 @@ class IdentifiabilitySurvey:
             text, heads = Axis("text"), (Axis("layer"), Axis("head"))
             arrays.append(ViewArray("identifiability", name, "keys", (text,), kind.keys))
             arrays.append(ViewArray("identifiability", name, "correlation", (text, *heads), kind.correlation))
-            arrays.append(ViewArray("identifiability", name, "share", (text, *heads), kind.null_fraction))
+            arrays.append(ViewArray("identifiability", name, "null_fraction", (text, *heads), kind.null_fraction))
         return ViewData({}, arrays, {"identifiability": list(self.summary_lines())}, self.about)
 
     def save(self, path: str | Path) -> Path:

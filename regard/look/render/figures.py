@@ -40,8 +40,7 @@ def draw_heat_map(
     axes.tick_params(length=0)
     figure.suptitle(*escape_math([title]), fontsize=9)
     figure.colorbar(image, ax=axes, shrink=0.8, label=label)
-    figure.savefig(path, dpi=150)
-    return path
+    return save_figure(figure, path, dpi=150)
 
 
 def draw_position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path, title: str = "") -> Path:
@@ -57,8 +56,7 @@ def draw_position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path
     axes.locator_params(integer=True)
     axes.set_title(title or f"position vectors: {n_positions} positions, {d_model} dimensions", fontsize=9)
     figure.colorbar(image, ax=axes, label="value (blue above zero, orange below)")
-    figure.savefig(path, dpi=300)
-    return Path(path)
+    return save_figure(figure, Path(path))
 
 
 AxisLimits = tuple[float, float | None]
@@ -141,8 +139,7 @@ def draw_panels(
     _legend_below(figure, names)
     if title:
         figure.suptitle(*escape_math([title]), fontsize=9)
-    write_atomically(path, lambda aside: figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=dpi))
-    return path
+    return save_figure(figure, path, dpi=dpi)
 
 
 def _legend_below(figure: Any, names: Sequence[str]) -> None:
@@ -212,3 +209,10 @@ def new_figure(width: float, height: float) -> Any:
     except ImportError:
         raise MissingExtra("a figure", "plot") from None
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Any, path: Path, *, dpi: int = 300) -> Path:
+    """Write a figure, whole or not at all; the suffix of the path sets the format."""
+    form = path.suffix.removeprefix(".")
+    write_atomically(path, lambda temporary_path: figure.savefig(temporary_path, format=form, dpi=dpi))
+    return path

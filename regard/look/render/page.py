@@ -1,7 +1,7 @@
 """The page of `look`: view data as one HTML file that needs no network, framework or other file.
 
-`data` is what the page draws, ready for JSON; the files in page/ draw it. The component, which any page mounts with
-``regardLook(element, data)``, is apart from the document around it, so that a server can send `style` and `script`.
+`build_page_data` returns what the page draws, ready for JSON; the files in page/ draw it. Any other page can mount the
+component with ``regardLook(element, data)``, given the texts of `read_stylesheet` and `bundle_script`.
 Large arrays are kept on a square-root scale, matrices over tokens to 8 bits and others to 16, in one compressed block
 a layer, opened when it is first drawn:
 
@@ -30,7 +30,7 @@ from regard.look.views.view_data import ViewArray, ViewData
 
 SCRIPT_FILES = (
     *("data", "dom", "colour", "tokens", "matrix", "lines", "heads", "chart", "map"),
-    *("attention", "layers", "views", "page"),
+    *("attention", "layers", "alternative", "views", "page"),
 )
 """The files of the component in order of dependence; concatenated they are one script."""
 
@@ -62,9 +62,8 @@ class Quantizer:
         high = max(0.0, *(float(some.max(initial=0.0)) for some in finite_values))
         limit = max(low, high) or 1.0
         below, above = math.sqrt(low / limit), math.sqrt(high / limit)
-        levels = int(
-            ((1 << bits) - 3) / max(below + above, 1.0)
-        )  # one code is 0, one is NaN, rounding may need one more
+        # One code is 0, one is NaN, and rounding may need one more.
+        levels = int(((1 << bits) - 3) / max(below + above, 1.0))
         return Quantizer(limit, levels, round(below * levels), bits)
 
     @property
@@ -95,13 +94,13 @@ class Quantizer:
 def render_page(view_data: ViewData) -> str:
     """Render the page as one HTML text."""
     template, about = _read_asset("page.html"), str(view_data.about.get("text", ""))
+    data = json_text(build_page_data(view_data))
     parts = {
         "title": html.escape(f"look: {about[:80]}" if about else "look"),
         "style": read_stylesheet(),
         "script": bundle_script(),
-        "data": json_text(build_page_data(view_data)).replace(
-            "<", "\\u003c"
-        ),  # otherwise a token could close the script element
+        # Unescaped, a token could close the script element.
+        "data": data.replace("<", "\\u003c"),
     }
     parts["bytes"] = str(len(template) + sum(len(part.encode()) for part in parts.values()))
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)

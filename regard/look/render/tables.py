@@ -21,7 +21,7 @@ from typing import Any
 from regard.disk import json_text
 from regard.look.views.view_data import ViewArray, ViewData
 
-JSON_VERSION = 1
+JSON_VERSION = 2
 """Version of the JSON format, raised when the meaning of a key changes."""
 
 

@@ -5,6 +5,7 @@ One map per array: heads are averaged, and of values that accumulate over layers
 
 from __future__ import annotations
 
+import math
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from regard.look.views.titles import array_title, bar_limit
 from regard.look.views.view_data import Axis, ViewArray, ViewData
 
 SHADES = " ░▒▓█"
+MASKED_CELL = " ··"
 CELL_WIDTH = 3
 INDENT = "  "
 NUMBER_WIDTH = 8
@@ -132,7 +134,7 @@ def _render_heat_map(
     label_width: int = MAX_TOKEN_WIDTH,
 ) -> Iterator[str]:
     """Render rows of shaded cells under upright column names; in several blocks where it is too wide."""
-    limit = float(values.abs().max()) or 1.0
+    limit = float(values.abs().nan_to_num().max()) or 1.0
     margin = max(_display_width(_truncate(row, label_width)) for row in row_labels) + 1
     fitting = max(1, (terminal_width - margin) // CELL_WIDTH)
     headings = _column_headings(column_labels)
@@ -150,7 +152,8 @@ def _render_heat_map(
             ).rstrip()
         if len(row_labels) > MAX_MAP_ROWS:
             yield f"... {len(row_labels) - MAX_MAP_ROWS} more rows; --out F.html shows all"[:terminal_width]
-    yield from textwrap.wrap(_shade_legend(limit, signed=bool((values < 0).any())), terminal_width)
+    legend = _shade_legend(limit, signed=bool((values < 0).any()), masked=bool(values.isnan().any()))
+    yield from textwrap.wrap(legend, terminal_width)
 
 
 def _column_headings(names: Sequence[str]) -> list[list[str]]:
@@ -162,13 +165,19 @@ def _column_headings(names: Sequence[str]) -> list[list[str]]:
 
 
 def _shade_cell(fraction: float) -> str:
+    if math.isnan(fraction):
+        return MASKED_CELL
     shade = SHADES[min(len(SHADES) - 1, int(abs(fraction) * len(SHADES)))]
     return f"{'-' if fraction < 0 and shade != ' ' else ' '}{shade * 2}"
 
 
-def _shade_legend(limit: float, *, signed: bool) -> str:
+def _shade_legend(limit: float, *, signed: bool, masked: bool = False) -> str:
     steps = [f"{shade * 2} {limit * step / len(SHADES):.2g}" for step, shade in enumerate(SHADES) if step]
-    return f"{'  '.join(steps)} to {limit:.2g}" + (", - below zero" if signed else "")
+    return (
+        f"{'  '.join(steps)} to {limit:.2g}"
+        + (", - below zero" if signed else "")
+        + (f", {MASKED_CELL.strip()} masked" if masked else "")
+    )
 
 
 def _render_sampled_map(

@@ -1,11 +1,18 @@
-"""Views of attention: weights, effective weights, identifiability, similarity, rollout; pooling and positions."""
+"""Views of attention: scores, weights, effective weights, identifiability, similarity, rollout; pooling, positions."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.look.compute.effective_attention import AttentionIdentifiability
+from regard.look.compute.look_target import SentenceAttention
 from regard.look.compute.text_analysis import TextAnalysis
+from regard.look.views.focus import is_special_token
 from regard.look.views.request import (
     HEAD_AXIS,
     LAYER_AXIS,
@@ -17,12 +24,40 @@ from regard.look.views.request import (
     single_entry_axis,
 )
 from regard.look.views.view_data import Axis, ValueKind, ViewArray
+from regard.text.subwords import Word
+
+N_NAMED_SENTENCES, N_NAMED_WORDS = 3, 4
+"""Sentences that the view of pooling names, and words of each."""
 
 
 def attention_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     """Yield the attention weights."""
     for kind in requested_kinds(analysis, request):
         yield ViewArray("attention", kind, "weights", attention_axes(kind), analysis.attention(kind))
+
+
+def scores_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
+    """Yield the attention scores before the softmax; if some keys are masked, again with these marked by NaN."""
+    for kind in requested_kinds(analysis, request):
+        masked = analysis.scores(kind)
+        yield ViewArray("scores", kind, "scores", attention_axes(kind), analysis.scores(kind, masked=False), "score")
+        if bool(masked.isnan().any()):
+            yield ViewArray("scores", kind, "masked_scores", attention_axes(kind), masked, "score")
+        yield describe_scores(kind, masked)
+
+
+def describe_scores(kind: str, masked: Float[Tensor, "L H Q K"]) -> str:
+    """Summarise the scores in a sentence: their range, the spread within a row, and the masked cells."""
+    is_visible = ~masked.isnan()
+    visible, n_masked = masked[is_visible], int((~is_visible[0, 0]).sum())
+    low, high = (masked.where(is_visible, limit) for limit in (torch.inf, -torch.inf))
+    spread = float((high.amax(-1) - low.amin(-1)).mean())
+    masks = f"{n_masked} of {is_visible[0, 0].numel()} cells are masked" if n_masked else "no cell is masked"
+    return (
+        f"{kind}: scores from {float(visible.min()):.3g} to {float(visible.max()):.3g}; on average the largest of a "
+        f"query is {spread:.3g} above its smallest, so its weight is {math.exp(min(spread, 700)):.3g} times as large; "
+        f"{masks}"
+    )
 
 
 def effective_attention_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
@@ -43,7 +78,7 @@ def identifiability_view(analysis: TextAnalysis, request: ViewRequest) -> ViewIt
         identifiability = analysis.identifiability(kind)
         yield describe_identifiability(kind, identifiability)
         for name, values in identifiability._asdict().items():
-            value_kind: ValueKind = "amount" if name == "share" else "count"
+            value_kind: ValueKind = "amount" if name == "null_fraction" else "count"
             yield ViewArray("identifiability", kind, name, attention_axes(kind)[:3], values, value_kind)
 
 
@@ -73,7 +108,7 @@ def similarity_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
         eigenvalues = torch.stack([torch.stack([head.eigenvalues for head in layer]) for layer in heads])
         yield ViewArray("similarity", kind, "eigenvalues", (LAYER_AXIS, HEAD_AXIS, Axis("dimension")), eigenvalues)
         symmetric = torch.tensor([[head.symmetric_fraction for head in layer] for layer in heads], dtype=torch.float64)
-        yield ViewArray("similarity", kind, "mutual", (LAYER_AXIS, HEAD_AXIS), symmetric)
+        yield ViewArray("similarity", kind, "symmetric_fraction", (LAYER_AXIS, HEAD_AXIS), symmetric)
         positive = torch.tensor([[int(head.is_positive_semidefinite) for head in layer] for layer in heads])
         yield ViewArray("similarity", kind, "positive", (LAYER_AXIS, HEAD_AXIS), positive)
         yield (
@@ -107,11 +142,38 @@ def rollout_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
 
 
 def pooling_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
-    """Yield the weights of attention pooling, one column per hop."""
+    """Yield the weights of attention pooling, one column per hop; of two levels, the weights of each."""
     assert analysis.look_target.hops is not None
+    if analysis.look_target.levels is not None:
+        yield from _sentence_items(analysis, analysis.look_target.levels())
     weights = analysis.look_target.hops()
     hops = Axis("hop", labels=tuple(map(str, range(len(weights)))))
     yield ViewArray("pooling", "", "weights", (Axis("input", tuple(analysis.tokens)), hops), weights.T)
+
+
+def _sentence_items(analysis: TextAnalysis, levels: SentenceAttention) -> ViewItems:
+    """Yield the weights of sentences, those of words in their sentences, and a line for each sentence that counts."""
+    ((side_name, side),) = analysis.look_target.sides.items()
+    first_tokens = [levels.owner[word.token_indices[0]] for word in side.words]
+    by_sentence = [
+        [word for word, owner in zip(side.words, first_tokens, strict=True) if int(owner) == number]
+        for number in range(len(levels.sentences))
+    ]
+    names = tuple(
+        f"{number}: {' '.join(word.text for word in words if not is_special_token(word.text))}"
+        for number, words in enumerate(by_sentence, 1)
+    )
+    yield ViewArray("pooling", "", "sentences", (Axis("sentence", labels=names),), levels.sentences)
+    yield ViewArray("pooling", "", "words", (Axis("input", (side_name,)),), levels.words)
+    for number in levels.sentences.topk(min(N_NAMED_SENTENCES, len(names))).indices.tolist():
+        yield _describe_sentence(names[number], float(levels.sentences[number]), by_sentence[number], levels.words)
+
+
+def _describe_sentence(name: str, weight: float, words: Sequence[Word], weights: Float[Tensor, " T"]) -> str:
+    """Say how much a sentence counts, and which of its words count most in it."""
+    by_word = [(float(weights[list(word.token_indices)].sum()), word.text) for word in words]
+    named = ", ".join(f"{text} ({value:.2f})" for value, text in sorted(by_word, reverse=True)[:N_NAMED_WORDS])
+    return f"sentence {name} (weight {weight:.2f}); in it: {named}"
 
 
 def positions_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:

@@ -30,7 +30,7 @@ def attribution_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
         output = Axis("output", (stack,), predicts_next=stack == "decoder" and not request.words)
         axes = (LAYER_AXIS, Axis("input", over), output)
         attribution = analysis.contributions(stack, request.estimate)
-        contributions = ViewArray("attribution", stack, "share", axes, attribution.contribution)
+        contributions = ViewArray("attribution", stack, "contribution", axes, attribution.contribution)
         yield contributions
         if attribution.error is not None:
             yield ViewArray("attribution", stack, "error", axes, attribution.error, "error")
@@ -43,8 +43,8 @@ def attribution_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
         )
         sizes = [len(word.token_indices) for word in words[stack]] if request.words else [1] * own.shape[-1]
         by_subword = own.repeat_interleave(torch.tensor(sizes).to(own.device), -1)  # merged, the words' values again
-        yield ViewArray("attribution", stack, "own_share", (LAYER_AXIS, output), by_subword)
-        yield ViewArray("attribution", stack, "strayed", (LAYER_AXIS,), dominated)
+        yield ViewArray("attribution", stack, "self_contribution", (LAYER_AXIS, output), by_subword)
+        yield ViewArray("attribution", stack, "dominated_fraction", (LAYER_AXIS,), dominated)
         yield describe_self_contribution(stack, own[-1], float(dominated[-1]), "word" if request.words else "token")
 
 
@@ -63,7 +63,7 @@ def gradients_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     target, output = analysis.look_target, output_axis(analysis.look_target)
     for name in ("gradient_x_input", "integrated_gradients"):
         yield ViewArray("gradients", "", name, (Axis("input", sides), output), getattr(gradients, name))
-    yield ViewArray("gradients", "", "gap", (output,), gradients.convergence_delta)
+    yield ViewArray("gradients", "", "convergence_delta", (output,), gradients.convergence_delta)
     predicted = target.output_unit or ("label" if target.output_side else "class" if target.output_labels else "token")
     explained = "the score" if target.is_regression else f"the log-probability of a {predicted}"
     gap = float(gradients.convergence_delta.abs().max())
@@ -71,17 +71,22 @@ def gradients_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
 
 
 def faithfulness_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
-    """Yield the log-probability lost when the inputs that each view ranks highest are removed."""
+    """Yield the log-probability, or the score, lost when the inputs that each view ranks highest are removed."""
     faithfulness = _measure(analysis, request)
     method = Axis("method", labels=tuple(faithfulness.methods))
     k = Axis("k", labels=tuple(map(str, faithfulness.removal_counts)))
     yield ViewArray("faithfulness", "", "drop", (method, k), faithfulness.drop)
     yield ViewArray("faithfulness", "", "score", (method,), faithfulness.score)
     yield ViewArray("faithfulness", "", "error", (method,), faithfulness.std, "error")
-    yield describe_faithfulness(faithfulness)
+    yield describe_faithfulness(faithfulness, explained_value(analysis))
 
 
-def describe_faithfulness(faithfulness: Faithfulness) -> str:
+def explained_value(analysis: TextAnalysis) -> str:
+    """Return the name of the number that faithfulness is measured by."""
+    return "score" if analysis.look_target.is_regression else "log-probability"
+
+
+def describe_faithfulness(faithfulness: Faithfulness, explained: str = "log-probability") -> str:
     """Say which view to trust for a prediction, and why."""
     if not faithfulness.removal_counts:
         return "there is only one input, and nothing is predicted without it: no view can be tested"
@@ -90,12 +95,12 @@ def describe_faithfulness(faithfulness: Faithfulness) -> str:
     if faithfulness.best is None:
         return (
             "no view is clearly better than chance for this prediction: removing the inputs a view ranks highest "
-            f"lowers its log-probability by {most} at most, removing random inputs by {chance} "
+            f"lowers its {explained} by {most} at most, removing random inputs by {chance} "
             f"(clearly better: more than {MIN_STDS_ABOVE_RANDOM:g} times ± above)"
         )
     best, others = faithfulness.best.replace("_", " "), ", ".join(faithfulness.runners_up).replace("_", " ")
     return (
-        f"trust {best} for this prediction: removing the inputs it ranks highest lowers the log-probability by {most}, "
+        f"trust {best} for this prediction: removing the inputs it ranks highest lowers the {explained} by {most}, "
         f"removing random inputs by {chance}" + (f"; not distinguishable from it: {others}" if others else "")
     )
 
@@ -110,7 +115,7 @@ def summary_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     yield importance
     yield _describe_prediction(analysis)
     yield _describe_importance(analysis, importance, method, request)
-    yield describe_faithfulness(faithfulness)
+    yield describe_faithfulness(faithfulness, explained_value(analysis))
 
 
 def _measure(analysis: TextAnalysis, request: ViewRequest) -> Faithfulness:
@@ -121,8 +126,10 @@ def _describe_prediction(analysis: TextAnalysis) -> str:
     target, about = analysis.look_target, analysis.about
     with torch.no_grad():
         outputs = target.explained_outputs()
-    if target.is_regression:
+    if target.is_regression and not target.output_side:
         return f"predicted: a score of {float(outputs[0]):.3g}"
+    if target.is_regression:
+        return f"predicted: {about.get('said')} (mean score {float(outputs.mean()):.3g})"
     if target.output_labels and not target.output_side:
         return f"predicted: {target.output_labels[0]} (probability {float(outputs[0].exp()):.0%})"
     probability = f"mean probability per output {float(outputs.mean().exp()):.0%}"

@@ -14,6 +14,7 @@ import torch
 
 from regard.errors import InputError, did_you_mean
 from regard.look.compute.text_analysis import TextAnalysis
+from regard.look.views.alternative_view import alternative_view
 from regard.look.views.attention_views import (
     attention_view,
     effective_attention_view,
@@ -22,6 +23,7 @@ from regard.look.views.attention_views import (
     pooling_view,
     positions_view,
     rollout_view,
+    scores_view,
     similarity_view,
     value_norms_view,
 )
@@ -72,7 +74,9 @@ class View(NamedTuple):
 VIEWS = {
     "summary": View(summary_view, HAS_PREDICTION, ("estimate",)),
     "attention": View(attention_view, HAS_ATTENTION, ("kind", "layer", "head")),
+    "scores": View(scores_view, HAS_ATTENTION, ("kind", "layer", "head")),
     "effective": View(effective_attention_view, HAS_ATTENTION, ("kind", "layer", "head")),
+    "alternative": View(alternative_view, HAS_ATTENTION, ("kind", "layer", "head")),
     "norms": View(value_norms_view, HAS_ATTENTION, ("kind", "layer", "head")),
     "identifiability": View(identifiability_view, HAS_ATTENTION, ("kind", "layer", "head")),
     "attribution": View(attribution_view, HAS_LAYERS, ("kind", "layer", "estimate")),

@@ -37,9 +37,10 @@ class Axis:
     predicts_next: bool = False
 
 
-ValueKind = Literal["amount", "count", "error", "label"]
+ValueKind = Literal["amount", "score", "count", "error", "label"]
 """The way several numbers are merged into one: amounts are summed or averaged, errors likewise by their squares, as
-independent errors are; of counts the largest is taken. Labels are group numbers: the colours of a scatter plot."""
+independent errors are; scores are averaged; of counts the largest is taken. Labels are group numbers: the colours of a
+scatter plot. NaN marks what does not exist: a masked score."""
 
 
 @dataclass(frozen=True)
@@ -170,5 +171,7 @@ def _merge_subword_values(values: Tensor, dim: int, axis: Axis, value_kind: Valu
     """Merge the values of the subwords of one word along an axis."""
     if value_kind == "count":
         return values.amax(dim)
+    if value_kind == "score":
+        return values.nanmean(dim)
     total = values.sum(dim) if value_kind == "amount" else values.square().sum(dim).sqrt()
     return total if axis.name in SUMMED_AXES else total / values.shape[dim]

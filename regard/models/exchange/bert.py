@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import Any
 
 from regard.models.exchange.encoders import (
     CONSTANT_FIELDS,
@@ -54,6 +55,18 @@ HEAD_MODULES = {
 }
 
 
+BERT_LIKE_FIELDS: dict[str, Any] = {
+    "required_values": {"position_embedding_type": "absolute"},
+    "extra_config_values": {"attention_probs_dropout_prob": 0.0, "position_embedding_type": "absolute"},
+    "embedding_modules": EMBEDDING,
+    "layers_name": "encoder.layer",
+    "layer_modules": LAYER,
+    "ignored_tensors": IGNORED_TENSORS,
+    "unused_tensors": ("pooler.dense.*",),
+}
+"""Fields of BERT and of the families that store their layers as BERT does."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BertFamily(HFEncoderFamily):
     """BERT; bert-base names BertForMaskedLM as its class but holds all tensors of BertForPreTraining."""
@@ -73,14 +86,8 @@ BERT = BertFamily(
     heads_by_suffix=HEADS_BY_SUFFIX,
     config_keys=(*KEYS, ConfigKey("max_position_embeddings", "n_positions", 512)),
     constant_fields={**CONSTANT_FIELDS, "first_position": 0},
-    required_values={"position_embedding_type": "absolute"},
-    extra_config_values={"attention_probs_dropout_prob": 0.0, "position_embedding_type": "absolute"},
-    embedding_modules=EMBEDDING,
-    layers_name="encoder.layer",
-    layer_modules=LAYER,
     head_modules=HEAD_MODULES,
     decoder_name="cls.predictions.decoder",
     bias_name="cls.predictions.bias",
-    ignored_tensors=IGNORED_TENSORS,
-    unused_tensors=("pooler.dense.*",),
+    **BERT_LIKE_FIELDS,
 )

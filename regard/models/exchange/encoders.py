@@ -16,6 +16,8 @@ from regard.models.exchange.hf_config import HFConfig
 from regard.models.exchange.hf_family import HFModelFamily
 from regard.models.exchange.weight_mapping import ModuleMapping, WeightMapping, map_modules, map_weights
 from regard.models.heads import Pooler
+from regard.models.layer_combination import COMBINATION_NAME
+from regard.models.span_heads import SpanHead
 
 POOLER_MODULES = {"heads.pooler.dense": "pooler.dense"}
 POOLER_WEIGHT = "pooler.dense.weight"
@@ -27,6 +29,7 @@ HEADS_BY_SUFFIX = {
     BASE_MODEL_SUFFIX: ("pooler",),
     "ForPreTraining": ("masked", "pooler", "next"),
     "ForMaskedLM": ("masked",),
+    "ForNextSentencePrediction": ("pooler", "next"),
     "ForSequenceClassification": ("pooler", "label"),
     "ForTokenClassification": ("tags",),
     "ForQuestionAnswering": ("span",),
@@ -81,6 +84,8 @@ class HFEncoderFamily(HFModelFamily):
         return self.class_prefix + suffixes[0]
 
     def to_hf_config(self, model: TransformerEncoder) -> dict[str, Any]:
+        if COMBINATION_NAME in model.heads:
+            raise InputError(f'task.layers other than "last": the heads of {self.name} read the last layer only')
         if "pooler" in model.heads:
             pooler = model.heads["pooler"]
             assert isinstance(pooler, Pooler)
@@ -90,6 +95,8 @@ class HFEncoderFamily(HFModelFamily):
                 raise InputError(
                     f'model.pooler = "{model.config.pooler}": {self.name} has only "{self.pooler_activation}"'
                 )
+        if "span" in model.heads and not isinstance(model.heads["span"], SpanHead):
+            raise InputError(f'task.pooling = "attention": {self.name} has only "none" under a head for questions')
         return super().to_hf_config(model)
 
     def weight_mappings(self, model: TransformerEncoder) -> list[WeightMapping]:

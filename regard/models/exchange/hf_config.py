@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from regard.errors import CheckpointError, InputError
-from regard.models.config import TransformerConfig
+from regard.models.config import SINUSOID_BASE, TransformerConfig
 
 HF_ACTIVATIONS = {
     "gelu": "gelu",
@@ -108,12 +108,24 @@ def values_to_hf(
     for name, constant in constant_fields.items():
         if getattr(config, name) != constant:
             raise _no_equivalent_error(name, config, family, f"only {json.dumps(constant)}")
+    _check_built_in_values(config, family)
     values = {}
     for key in keys:
         values[key.hf_key] = value = key.to_hf(getattr(config, key.field_name), config)
         if value is None:
             raise _no_equivalent_error(key.field_name, config, family, "no such value")
     return values
+
+
+def _check_built_in_values(config: TransformerConfig, family: str) -> None:
+    """Refuse widths of heads and a base of sinusoids that no family can express."""
+    for name, width in (("d_key", config.key_width), ("d_value", config.value_width)):
+        if width * config.n_heads != config.d_model:
+            raise _no_equivalent_error(
+                name, config, family, f"only d_model / n_heads = {config.d_model} / {config.n_heads}"
+            )
+    if config.has_sinusoids and config.sinusoid_base != SINUSOID_BASE:
+        raise _no_equivalent_error("sinusoid_base", config, family, f"only {json.dumps(SINUSOID_BASE)}")
 
 
 def _no_equivalent_error(name: str, config: TransformerConfig, family: str, supported: str) -> InputError:

@@ -140,7 +140,9 @@ def _encoder_task(
     """Return the ``[task]`` table that suits the heads of an encoder, and its labels."""
     length = min(max(sentence_config.max_seq_length or config.n_positions, MIN_TEXT_LENGTH), MAX_TEXT_LENGTH)
     if "tags" in heads:
-        return {"name": "tag", "length": length}, _read_labels(hf_config)
+        labels = _read_labels(hf_config)
+        kind, names = ("score", ()) if len(labels) == 1 else ("classes", labels)  # one output is a number, no label
+        return {"name": "tag", "kind": kind, "length": length}, names
     if "span" in heads:
         return {"name": "qa", "length": length}, ()
     if "label" not in heads:

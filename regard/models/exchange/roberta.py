@@ -8,8 +8,8 @@ from typing import Any
 
 from regard.errors import InputError
 from regard.models.encoder import TransformerEncoder
-from regard.models.exchange.bert import EMBEDDING, KEYS, LAYER
-from regard.models.exchange.encoders import CONSTANT_FIELDS, HEADS_BY_SUFFIX, IGNORED_TENSORS, HFEncoderFamily
+from regard.models.exchange.bert import BERT_LIKE_FIELDS, KEYS
+from regard.models.exchange.encoders import CONSTANT_FIELDS, HEADS_BY_SUFFIX, HFEncoderFamily
 from regard.models.exchange.hf_config import ConfigKey, HFConfig
 
 DEFAULT_PAD_ID = 1
@@ -60,16 +60,10 @@ def _roberta_family(name: str, model_type: str, class_prefix: str) -> RobertaFam
         heads_by_suffix={suffix: heads for suffix, heads in HEADS_BY_SUFFIX.items() if "next" not in heads},
         config_keys=(*KEYS, *POSITION_KEYS),
         constant_fields=CONSTANT_FIELDS,
-        required_values={"position_embedding_type": "absolute"},
-        extra_config_values={"attention_probs_dropout_prob": 0.0, "position_embedding_type": "absolute"},
-        embedding_modules=EMBEDDING,
-        layers_name="encoder.layer",
-        layer_modules=LAYER,
         head_modules=HEAD_MODULES,
         decoder_name="lm_head.decoder",
         bias_name="lm_head.bias",
-        ignored_tensors=IGNORED_TENSORS,
-        unused_tensors=("pooler.dense.*",),
+        **BERT_LIKE_FIELDS,
     )
 
 

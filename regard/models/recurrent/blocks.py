@@ -20,6 +20,7 @@ from regard.nn import (
     BilinearAttention,
     DotAttention,
     NoPositions,
+    ProjectedAttention,
     RecurrentEncoderLayer,
     RecurrentEncoderStack,
     RNNBase,
@@ -32,6 +33,7 @@ ATTENTION_SCORES: dict[str, Callable[[int], Attention]] = {
     "additive": lambda width: AdditiveAttention(width, width, width),
     "dot": lambda width: DotAttention(),
     "general": lambda width: BilinearAttention(width, width),
+    "scaled": lambda width: ProjectedAttention(width, width, width, width),
 }
 
 

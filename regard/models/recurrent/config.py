@@ -11,7 +11,7 @@ from regard.models.config import ConfigTable, EncoderModelConfig, ModelConfig
 
 CellName = Literal["lstm", "gru"]
 Directions = Literal["both", "forward", "backward"]
-AttentionScore = Literal["none", "additive", "dot", "general"]
+AttentionScore = Literal["none", "additive", "dot", "general", "scaled"]
 
 TRAINING_DEFAULTS: dict[str, Any] = {"compiled": False, "precision": "float32"}
 """No compilation because batches differ in shape; float32 because a state accumulates over many steps."""
@@ -54,8 +54,9 @@ class RecurrentSeq2SeqConfig(RecurrentConfig):
     """An encoder-decoder.
 
     `attention` is the score function of the cross-attention: "none" (one fixed vector, Sutskever et al. 2014),
-    "additive" (Bahdanau et al. 2015), "dot" or "general" (Luong et al. 2015). With `input_feeding` the output at one
-    token is an input at the next (Luong et al. 2015, section 3.3). `tied` shares input and output embeddings.
+    "additive" (Bahdanau et al. 2015), "dot" or "general" (Luong et al. 2015), or "scaled" with projected queries, keys
+    and values (Vaswani et al. 2017, eq. 1). With `input_feeding` the output at one token is an input at the next (Luong
+    et al. 2015, section 3.3). `tied` shares input and output embeddings.
     """
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {

@@ -22,14 +22,14 @@ LIMITS = f"heads of at most {MAX_D_HEAD}"
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the kernel runs on this device in this precision, within its limits."""
+    """Return True if the kernel runs on this device in this precision, within its limits."""
     return dtype == torch.float16 and runs_on(device)
 
 
 def supports(
     dq: Tensor, dk: Tensor | None, dv: Tensor | None, q: Tensor, k: Tensor, v: Tensor, p: Tensor, o: Tensor
 ) -> bool:
-    """Tell whether the kernel takes directions like these."""
+    """Return True if the kernel takes directions like these."""
     fits = max(q.shape[-1], v.shape[-1]) <= MAX_D_HEAD and all(x.is_contiguous() for x in (q, k, v, p, o))
     return fits and available(dq.device, dq.dtype)
 

@@ -18,12 +18,12 @@ LIMITS = "training"
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the kernel runs on this device in this precision."""
+    """Return True if the kernel runs on this device in this precision."""
     return dtype in HALF_PRECISION and runs_on(device)
 
 
 def supports(logits: Tensor, target: Tensor, smoothing: float, n_classes: int, ignore_index: int) -> bool:
-    """Tell whether the kernel takes logits like these."""
+    """Return True if the kernel takes logits like these."""
     return available(logits.device, logits.dtype)
 
 

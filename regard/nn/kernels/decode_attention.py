@@ -19,12 +19,12 @@ LIMITS = f"one query in each row, without gradients, heads of at most {MAX_D_HEA
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the kernel runs on this device in this precision, within its limits."""
+    """Return True if the kernel runs on this device in this precision, within its limits."""
     return dtype in (torch.float32, *HALF_PRECISION) and runs_on(device)
 
 
 def supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
-    """Tell whether the kernel takes queries and a cache like these; it has no backward pass."""
+    """Return True if the kernel takes queries and a cache like these; it has no backward pass."""
     if mask is None or mask.dtype != torch.bool or torch.is_grad_enabled():
         return False
     n_rows, n_heads, n_keys, d_head = k.shape

@@ -29,12 +29,12 @@ LIMITS = "compiled graphs"
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the kernel runs on this device in this precision, within its limits."""
+    """Return True if the kernel runs on this device in this precision, within its limits."""
     return dtype in HALF_PRECISION and runs_on(device)
 
 
 def supports(x: Tensor) -> bool:
-    """Tell whether the kernel pays for this tensor: half of a gate is better left to the compiler."""
+    """Return True if the kernel pays for this tensor: half of a gate is better left to the compiler."""
     return torch.compiler.is_compiling() and x.is_contiguous() and available(x.device, x.dtype)
 
 

@@ -18,12 +18,12 @@ LIMITS = "compiled graphs"
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the formula pays on this device in this precision, within its limits."""
+    """Return True if the formula pays on this device in this precision, within its limits."""
     return dtype in HALF_PRECISION and device.type == "cuda"
 
 
 def supports(x: Tensor) -> bool:
-    """Tell whether x is in a graph that is being compiled for a GPU."""
+    """Return True if x is in a graph that is being compiled for a GPU."""
     return torch.compiler.is_compiling() and available(x.device, x.dtype)
 
 

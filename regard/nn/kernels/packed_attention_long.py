@@ -59,12 +59,12 @@ BACKWARD_DKV = {64: Blocks(64, 64, 4, 3, 168), 128: Blocks(64, 128, 8, 2)}
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the kernels run on this device in this precision, within their limits."""
+    """Return True if the kernels run on this device in this precision, within their limits."""
     return dtype in HALF_PRECISION and runs_on(device, CAPABILITIES)
 
 
 def supports(qkv: Tensor, mask: AttentionMask, n_heads: int) -> bool:
-    """Tell whether the kernels take rows and heads like these."""
+    """Return True if the kernels take rows and heads like these."""
     d_head = qkv.shape[2] // (3 * n_heads)
     fits = MIN_TOKENS <= qkv.shape[1] <= MAX_TOKENS and d_head <= MAX_D_HEAD and d_head % 8 == 0
     return fits and available(qkv.device, qkv.dtype)

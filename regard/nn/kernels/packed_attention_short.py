@@ -24,12 +24,12 @@ LIMITS = f"rows of at most {MAX_TOKENS} tokens, heads of at most {MAX_D_HEAD}"
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the kernel runs on this device in this precision, within its limits."""
+    """Return True if the kernel runs on this device in this precision, within its limits."""
     return dtype in HALF_PRECISION and runs_on(device)
 
 
 def supports(qkv: Tensor, mask: AttentionMask, n_heads: int) -> bool:
-    """Tell whether the kernel takes rows and heads like these."""
+    """Return True if the kernel takes rows and heads like these."""
     d_head = qkv.shape[2] // (3 * n_heads)
     fits = qkv.shape[1] <= MAX_TOKENS and d_head <= MAX_D_HEAD and d_head % 8 == 0
     return fits and available(qkv.device, qkv.dtype)

@@ -19,12 +19,12 @@ LIMITS = f"vocabularies, at least {MIN_ROWS} rows, without gradients"
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether oneDNN is there and this precision is its."""
+    """Return True if oneDNN is there and this precision is its."""
     return device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
 def supports(x: Tensor, weight: Tensor, bias: Tensor | None, packed: PackedWeight) -> bool:
-    """Tell whether a packed copy pays for so many rows."""
+    """Return True if a packed copy pays for so many rows."""
     return len(x) >= MIN_ROWS and not torch.is_grad_enabled() and available(weight.device, weight.dtype)
 
 

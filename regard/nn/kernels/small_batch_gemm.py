@@ -29,12 +29,12 @@ LIMITS = f"{ROWS.start} to {ROWS.stop - 1} rows, without gradients, weights of a
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the kernel runs on this device in this precision, within its limits."""
+    """Return True if the kernel runs on this device in this precision, within its limits."""
     return dtype == torch.float32 and runs_on(device)
 
 
 def supports(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Tell whether the kernel takes such rows and weights; it has no backward pass."""
+    """Return True if the kernel takes such rows and weights; it has no backward pass."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or weight.numel() < MIN_WEIGHTS:
         return False
     few = x.shape[:-1].numel() in ROWS and x.shape[-1] == weight.shape[1] and x.shape[-1] % BLOCK_K == 0

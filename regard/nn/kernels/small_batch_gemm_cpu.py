@@ -20,12 +20,12 @@ LIMITS = f"at most {MAX_ROWS} rows, without gradients"
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether it pays on this device, within its limits."""
+    """Return True if it pays on this device, within its limits."""
     return device.type == "cpu"
 
 
 def supports(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Tell whether blocks pay for so many rows and outputs."""
+    """Return True if blocks pay for so many rows and outputs."""
     if torch.is_grad_enabled() or not available(x.device, x.dtype):
         return False
     n_rows, vocabulary = x.numel() // x.shape[-1], len(weight) > VOCABULARY

@@ -77,7 +77,7 @@ def tile_size(n: int) -> int:
 
 
 def runs_on(device: torch.device, capabilities: Container[int] = CAPABILITIES) -> bool:
-    """Tell whether kernels for these compute capabilities can be launched on a device: the current GPU alone."""
+    """Return True if kernels for these compute capabilities can be launched on a device: the current GPU alone."""
     return INTERPRETED or (COMPILES and device.type == "cuda" and capability(device) in capabilities)
 
 

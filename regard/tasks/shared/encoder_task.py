@@ -27,6 +27,7 @@ from regard.models.architectures import ENCODER_MODELS
 from regard.models.config import EncoderModelConfig
 from regard.models.exchange import HFCheckpoint
 from regard.models.interfaces import EncoderModel
+from regard.models.layer_combination import COMBINATION_NAME, build_layer_combination
 from regard.predict.embedding import EmbeddingDefaults
 from regard.progress import warn
 from regard.tasks.shared.single_tokenizer import SingleTokenizerTask
@@ -40,6 +41,9 @@ INPUT_LENGTHS = range(16, 1 << 15)
 
 MIN_EXAMPLES_FOR_LABEL_WARNING = 20
 """Examples from which on labels that are hardly ever the same look like another column."""
+
+FROZEN_ENCODER_RATE = 5e-3
+"""The learning rate of heads on a frozen encoder."""
 
 REQUIRED_ROLES = ("pad", "cls", "sep")
 
@@ -102,10 +106,16 @@ class LabelledTask(EncoderTask):
     """A task that learns labels: few examples, or as many as somebody could label."""
 
     has_perplexity = False
+    has_fixed_inputs = True
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
         return fine_tuning_defaults(scale)
+
+    def build_layer_combination(self, config: EncoderModelConfig) -> tuple[dict[str, nn.Module], int]:
+        """Return the module that combines ``task.layers``, if it is not the last alone, and the width of the result."""
+        combination = build_layer_combination(self.config.layers, config)
+        return ({}, config.d_model) if combination is None else ({COMBINATION_NAME: combination}, combination.width)
 
     @classmethod
     def load(cls, config: Any, tokenizer_config: TokenizerConfig, directory: Path) -> LabelledTask:
@@ -146,12 +156,13 @@ def input_entries(inputs: Sequence[EncodedInput]) -> list[list[Any]]:
 def fine_tuning_defaults(scale: TrainingScale) -> dict[str, Any]:
     """Return training defaults: few epochs at a low rate from a pre-trained model, many from scratch.
 
-    About 32 texts a step; narrow models bear higher rates, and small data needs more passes to be stable.
+    About 32 texts a step; narrow models bear higher rates, and small data needs more passes to be stable. Heads on a
+    frozen encoder bear the rate of a model from scratch, and need as many passes.
     """
     mean = scale.n_tokens / max(1, scale.n_examples)
     batch_tokens = 512 * max(1, round(32 * mean / 512))
-    epochs, rate = 20, min(1e-3, 0.1 / scale.d_model)
-    if scale.is_finetuning:
+    epochs, rate = 20, FROZEN_ENCODER_RATE if scale.is_frozen else min(1e-3, 0.1 / scale.d_model)
+    if scale.is_finetuning and not scale.is_frozen:
         epochs, rate = 10 if scale.n_examples < 10_000 else 4, 0.023 / scale.d_model
     return {
         "batch_tokens": batch_tokens,

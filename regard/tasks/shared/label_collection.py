@@ -1,6 +1,6 @@
 """Labels collected from the training files: classes with their weights, or the scale of scores.
 
-classify.py collects them before training; labels.py saves them with the run.
+classify.py and tag.py collect them before training; data/labels.py saves them with the run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.data.corpus import Corpus
 from regard.data.labels import Labels, ScoreScaler
 from regard.errors import ConfigError
+from regard.nn import Linear
 from regard.tasks.shared.encoder_task import check_labels
 from regard.text.labelled import LabelledExample, LabelValidator, read_labelled_examples
 
@@ -38,14 +39,15 @@ def collect_labels(corpus: Corpus, *, is_regression: bool) -> Labels:
     for each in read(corpus.data.train, describe_invalid_score if is_regression else lambda _: ""):
         counted[each.label] += 1
         paired = bool(each.pair)
-    labels = _make_score_labels(counted, paired) if is_regression else _make_class_labels(counted, paired)
+    labels = make_score_labels(counted, paired) if is_regression else make_class_labels(counted, paired)
     if corpus.data.valid:
         for _ in read(corpus.data.valid, describe_invalid_score if is_regression else labels.describe_unknown):
             pass
     return labels
 
 
-def _make_class_labels(counts: Counter[str], paired: bool) -> Labels:
+def make_class_labels(counts: Counter[str], paired: bool | None = None) -> Labels:
+    """Return the classes that occur; refuse what looks like a scale, or like another column."""
     labels = Labels.from_occurrences(counts, paired=paired)
     if len(labels) > MAX_NUMERIC_CLASSES and all(map(_is_number, labels.names)):
         raise ConfigError(f"{len(labels)} different numbers as labels; for a scale pass --set task.kind=score")
@@ -53,13 +55,14 @@ def _make_class_labels(counts: Counter[str], paired: bool) -> Labels:
     return labels
 
 
-def _make_score_labels(counts: Counter[str], paired: bool) -> Labels:
+def make_score_labels(counts: Counter[str], paired: bool | None = None) -> Labels:
+    """Return the scale of the scores that occur; refuse scores that are all the same."""
     scores = Counter[float]()
     for label, times in counts.items():
         scores[float(label)] += times
     scale = ScoreScaler.from_counts(scores)
     if scale.deviation == 0:
-        raise ConfigError(f"every text has the score {next(iter(counts))}: nothing to tell apart; the right column?")
+        raise ConfigError(f"every score is {next(iter(counts))}: nothing to tell apart; is it the right column?")
     return Labels(paired=paired, scale=scale)
 
 
@@ -75,6 +78,13 @@ def _is_number(label: str) -> bool:
         return abs(float(label)) <= MAX_SCORE
     except ValueError:
         return False
+
+
+def fold_scale_into(layer: Linear, scale: ScoreScaler) -> None:
+    """Make a layer that predicts standardised scores predict scores, for libraries that know no scale."""
+    with torch.no_grad():
+        layer.weight.mul_(scale.deviation)
+        layer.bias.copy_(scale.unstandardise(layer.bias))
 
 
 def compute_class_weights(scheme: str, labels: Labels) -> Float[Tensor, " C"]:

@@ -426,7 +426,7 @@ def test_curves_keep_their_colours_bands_and_levels(tmp_path: Path, monkeypatch:
     one, two = Curve([0, 1, 2], [3, 2, 1], [2, 1, 0], [4, 3, 2]), Curve([0, 1], [1, 2])
     panels = [CurvePanel("left", {"a": one, "b": two}, {"chance": 0.5}), CurvePanel("right", {"b": two})]
     for suffix, start in ((".pdf", b"%PDF"), (".svg", b"<?xml")):
-        path = draw_curves(panels, tmp_path / f"curves{suffix}", xlabel="layer", ylabel="share", limits=(0.0, 5.0))
+        path = draw_curves(panels, tmp_path / f"curves{suffix}", xlabel="layer", ylabel="fraction", limits=(0.0, 5.0))
         assert path.read_bytes().startswith(start)
     left, right = saved[0].axes
     assert [line.get_label() for line in left.lines] == ["a", "b", "chance"]

@@ -48,7 +48,7 @@ def test_evidence_sums_to_the_cosine(table: dict[str, Any], tmp_path: Path) -> N
     for words in (False, True):
         data = found.view_data(words=words)
         assert data.about["score"] == found.score
-        assert data.about["said"] == f"cosine {found.score:.4f}"
+        assert data.about["prediction"] == f"cosine {found.score:.4f}"
         for array in data.arrays:
             assert float(array.values.sum()) == pytest.approx(found.score, abs=1e-12)
             assert list(array.values.shape) == [len(data.sides[axis.over[0]]) for axis in array.axes]

@@ -116,8 +116,7 @@ def test_all_numbers_are_saved(found: IdentifiabilitySurvey, tmp_path: Path) -> 
     written = json.loads(found.save(tmp_path / "lengths.json").read_text(encoding="utf-8"))
     assert written["about"] == {"model": "m"}
     for array in written["arrays"]:
-        field = "null_fraction" if array["name"] == "share" else array["name"]
-        expected = getattr(found.kinds[array["kind"]], field)
+        expected = getattr(found.kinds[array["kind"]], array["name"])
         assert torch.equal(torch.tensor(array["values"], dtype=expected.dtype), expected)
     numbers = sum(6 + 2 * 6 * 2 * 2 for _ in found.kinds)
     assert len(found.save(tmp_path / "lengths.csv").read_text(encoding="utf-8").splitlines()) == 1 + numbers

@@ -1,6 +1,6 @@
 """The page as a file: numbers that come back from their bytes, and one text that asks for nothing.
 
-In a browser it is used in test_page_use.py; test_page_sheets.py draws sheets of every kind.
+In a browser it is used in test_page_interaction.py; test_page_views.py draws every view.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def test_the_slider_goes_through_the_layers(mount: Mount, whole: ViewData) -> No
     opened = mount(whole)
     panel = '[data-panel=attribution][data-stack="decoder"]'
     opened.tab.locator(panel).scroll_into_view_if_needed()
-    contributions = array(whole, "attribution", "decoder", "share")
+    contributions = array(whole, "attribution", "decoder", "contribution")
     slider = opened.tab.locator("[data-view=attribution] input[type=range]:visible")
     for key, layer in (("End", 2), ("Home", 0), ("ArrowRight", 1)):
         slider.press(key)

@@ -100,7 +100,11 @@ def test_names_are_cut_under_bars_alone(mount: Mount) -> None:
 @pytest.mark.parametrize(
     ("about", "texts", "facts"),
     [
-        ({"text": "one", "pair": "two", "score": 0.6145, "said": "cosine 0.6145"}, ["one", "two", "cosine 0.6145"], []),
+        (
+            {"text": "one", "pair": "two", "score": 0.6145, "prediction": "cosine 0.6145"},
+            ["one", "two", "cosine 0.6145"],
+            [],
+        ),
         ({"text": "one", "target": "un", "score": -0.4172}, ["one", "un"], ["score"]),
         ({"model": "demo/run", "word": "bank", "occurrences": 6}, [], ["model", "word", "occurrences"]),
     ],

@@ -171,14 +171,14 @@ def test_bars_go_both_ways_from_zero_and_their_numbers_have_the_sign() -> None:
 
 def test_the_largest_bar_is_full_and_fractions_are_of_1() -> None:
     assert [line.count("█") for line in bars([0.02, 0.01, 0.04])] == [10, 5, 20]
-    assert [line.count("█") for line in bars([0.25, 0.5], "strayed", view="attribution")] == [5, 10]
+    assert [line.count("█") for line in bars([0.25, 0.5], "dominated_fraction", view="attribution")] == [5, 10]
     assert [line.count("█") for line in bars([0.0, 0.0])] == [0, 0]
     assert bars([0.003])[0].count("█") == 0, "one number alone is compared with nothing"
 
 
 def test_fraction_scale_does_not_depend_on_the_title(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ARRAY_DESCRIPTIONS, "attribution.strayed", "tokens of which another input has more")
-    assert [line.count("█") for line in bars([0.25, 0.5], "strayed", view="attribution")] == [5, 10]
+    monkeypatch.setitem(ARRAY_DESCRIPTIONS, "attribution.dominated_fraction", "tokens of which another input has more")
+    assert [line.count("█") for line in bars([0.25, 0.5], "dominated_fraction", view="attribution")] == [5, 10]
     assert [line.count("█") for line in bars([0.25, 0.5], view="shared")] == [10, 20]
 
 
@@ -205,9 +205,9 @@ def test_map_is_the_mean_over_heads_or_the_last_layer() -> None:
     assert "x     ██\ny  ██\n" in text
     assert "to 0.25" in text
     axes = (Axis("layer"), Axis("input", ("encoder",)), Axis("output", ("encoder",)))
-    text = render_text(ViewData(sides, [ViewArray("attribution", "encoder", "share", axes, weights[0])]), 80)
+    text = render_text(ViewData(sides, [ViewArray("attribution", "encoder", "contribution", axes, weights[0])]), 80)
     assert "x\ny\n" in text  # layer 1 is empty
-    text = render_text(ViewData(sides, [ViewArray("attribution", "encoder", "share", axes, weights[:, 0])]), 80)
+    text = render_text(ViewData(sides, [ViewArray("attribution", "encoder", "contribution", axes, weights[:, 0])]), 80)
     assert "x     ██\ny\n" in text  # input 1 of layer 1 gave to output 0: outputs are rows
 
 
@@ -237,7 +237,9 @@ def test_a_form_is_shown_in_part() -> None:
 
 def test_many_heads_go_on_below() -> None:
     values = torch.arange(40).reshape(2, 20)
-    data = ViewData({}, [ViewArray("similarity", "encoder", "mutual", (Axis("layer"), Axis("head")), values)])
+    data = ViewData(
+        {}, [ViewArray("similarity", "encoder", "symmetric_fraction", (Axis("layer"), Axis("head")), values)]
+    )
     lines = render_text(data, 60).splitlines()
     for layer in range(2):
         numbers = [number for line in lines if line.startswith(f"layer {layer}") for number in line.split()[2:]]
@@ -254,9 +256,9 @@ def test_every_view_of_every_model_is_drawn_with_what_it_says() -> None:
 
 def test_bars_of_a_small_convergence_delta_are_short() -> None:
     output = Axis("output", labels=("positive", "negative"))
-    delta = ViewArray("gradients", "", "gap", (output,), torch.tensor([0.0032, 0.0021]))
+    delta = ViewArray("gradients", "", "convergence_delta", (output,), torch.tensor([0.0032, 0.0021]))
     assert "█" not in render_text(ViewData({}, [delta]), 80), "0.0032 is small against a log-probability of 1"
-    large = ViewArray("gradients", "", "gap", (output,), torch.tensor([2.0, 1.0]))
+    large = ViewArray("gradients", "", "convergence_delta", (output,), torch.tensor([2.0, 1.0]))
     bars = [line.count("█") for line in render_text(ViewData({}, [large]), 80).splitlines() if "█" in line]
     assert bars == [20, 10]
 

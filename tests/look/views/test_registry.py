@@ -62,13 +62,13 @@ def test_all_views_of_every_model(seen: Inspection, words: bool) -> None:
     for array in found.arrays:
         for axis, size in zip(array.axes, array.values.shape, strict=True):
             assert len(found.labels(axis, size)) == size, array.qualified_name
-        assert array.values.isfinite().all(), array.qualified_name
+        assert array.values.isfinite().all() or array.name == "masked_scores", array.qualified_name
     sides = seen.look_target.sides
     assert found.sides == {name: [w.text for w in side.words] if words else side.tokens for name, side in sides.items()}
     for array in found.arrays_of("attention"):
         assert_close(array.values.sum(-1), torch.ones_like(array.values[..., 0]))
     for array in found.arrays_of("attribution"):
-        if array.name == "share":
+        if array.name == "contribution":
             assert_close(array.values.sum(1), torch.ones_like(array.values[:, 0]))
 
 
@@ -84,28 +84,30 @@ def test_fractions_are_between_0_and_1(seen: Inspection) -> None:
 def test_self_contribution_and_dominated_fraction_follow_from_contributions(seen: Inspection, words: bool) -> None:
     found = seen.view_data("attribution", words=words)
     for stack in seen.tokens:
-        contributions, own = (find(found, "attribution", stack, name).values for name in ("share", "own_share"))
+        contributions, own = (
+            find(found, "attribution", stack, name).values for name in ("contribution", "self_contribution")
+        )
         n_layers, n_inputs, n_outputs = contributions.shape
         before = n_inputs - n_outputs
-        strayed = torch.zeros(n_layers, dtype=torch.float64)
+        dominated_fraction = torch.zeros(n_layers, dtype=torch.float64)
         for layer in range(n_layers):
             for output in range(n_outputs):
                 column = contributions[layer, :, output].tolist()
                 assert math.isclose(own[layer, output], column[before + output], rel_tol=1e-9)
-                strayed[layer] += any(other > column[before + output] for other in column) / n_outputs
-        assert_close(find(found, "attribution", stack, "strayed").values, strayed)
+                dominated_fraction[layer] += any(other > column[before + output] for other in column) / n_outputs
+        assert_close(find(found, "attribution", stack, "dominated_fraction").values, dominated_fraction)
         said = next(note for note in found.notes["attribution"] if note.startswith(stack))
-        token, others = "word" if words else "token", {0.0: "none", 1.0: "all"}
+        token, dominated = "word" if words else "token", float(dominated_fraction[-1])
+        others = {0.0: "none", 1.0: "all"}.get(dominated, f"{dominated:.0%}")
         assert said == (
             f"{stack}: after the last layer, a {token}'s own input contributes {own[-1].mean():.0%} of its output on "
-            f"average; for {others.get(float(strayed[-1]), f'{strayed[-1]:.0%}')} of them another input "
-            "contributes more"
+            f"average; for {others} of them another input contributes more"
         )
 
 
 def test_an_estimate_comes_with_its_error() -> None:
     found = Inspection(translator(5, 4)).view_data("attribution", estimate=4, kind="encoder")
-    contributions, error = (find(found, "attribution", "encoder", name).values for name in ("share", "error"))
+    contributions, error = (find(found, "attribution", "encoder", name).values for name in ("contribution", "error"))
     relative = (error / contributions)[contributions > 0.01].mean()
     assert found.notes["attribution"][0] == (
         f"encoder: estimated from 4 directions per token; standard error about {relative:.1%}"
@@ -136,7 +138,9 @@ def test_similarity_counts_metrics() -> None:
     found = seen.view_data("similarity", kind="encoder")
     assert find(found, "similarity", "encoder", "positive").values.tolist() == [[1, 0], [1, 0]]
     assert found.notes["similarity"][0].startswith("encoder: 2 of 4 heads learned a metric")
-    assert_close(find(found, "similarity", "encoder", "mutual").values[:, 0], torch.ones(2, dtype=torch.float64))
+    assert_close(
+        find(found, "similarity", "encoder", "symmetric_fraction").values[:, 0], torch.ones(2, dtype=torch.float64)
+    )
 
 
 def test_identifiability_in_words_counts_heads() -> None:
@@ -203,7 +207,7 @@ def test_positions_that_are_not_added() -> None:
         ("all", {"head": -3}, "head -3: encoder attention has 2, counted from 0"),
         ("effective", {"kind": "cross", "head": 9}, "head 9: cross attention has 2, counted from 0"),
         ("rollout", {"kind": "top"}, "unknown kind of attention 'top'; known: encoder, decoder, cross"),
-        ("rollout", {"head": 0}, "rollout has no head to choose; leave it out, or look at: attention, effective, "),
+        ("rollout", {"head": 0}, "rollout has no head to choose; leave it out, or look at: attention, scores, "),
         ("gradients", {"layer": 0}, "gradients has no layer to choose; leave it out, or look at: attention, "),
         ("faithfulness", {"kind": "cross"}, "faithfulness has no kind to choose; leave it out, or look at: "),
         (

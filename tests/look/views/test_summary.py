@@ -15,7 +15,7 @@ from regard.text.subwords import Word
 
 
 def test_summary_names_the_prediction_the_decisive_input_and_the_view() -> None:
-    data = Inspection(only_one(6, decisive=4), {"said": "an answer"}).view_data("summary")
+    data = Inspection(only_one(6, decisive=4), {"prediction": "an answer"}).view_data("summary")
     (importance,) = data.arrays
     predicted, mattered, trusted = data.notes["summary"]
     assert predicted.startswith("predicted: an answer (mean probability per output ")

@@ -86,7 +86,11 @@ def test_merged_rows_still_sum_to_1(sizes: Sizes) -> None:
             attention,
         ),
         ViewArray(
-            "attribution", "decoder", "share", (AXES[0], Axis("input", ("encoder", "decoder")), AXES[4]), contributions
+            "attribution",
+            "decoder",
+            "contribution",
+            (AXES[0], Axis("input", ("encoder", "decoder")), AXES[4]),
+            contributions,
         ),
     ]
     sides = {side: ["t"] * sum(counts) for side, counts in sizes.items()}
@@ -100,7 +104,15 @@ def test_outputs_that_predict_next_are_merged_by_the_word_written() -> None:
     """After ``<sos>`` a word of two pieces, one of three, and the end."""
     data = ViewData(
         {"decoder": list("sabcde")},
-        [ViewArray("gradients", "", "gap", (Axis("output", ("decoder",), predicts_next=True),), torch.arange(6.0))],
+        [
+            ViewArray(
+                "gradients",
+                "",
+                "convergence_delta",
+                (Axis("output", ("decoder",), predicts_next=True),),
+                torch.arange(6.0),
+            )
+        ],
     )
     found = merge_subwords(data, {"decoder": words_of([1, 2, 3])})
     assert found.arrays[0].values.tolist() == [(0 + 1) / 2, (2 + 3 + 4) / 3, 5.0]

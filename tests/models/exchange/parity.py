@@ -140,7 +140,7 @@ def _heads(ours: TransformerEncoder, hidden: Tensor, rows: SegmentedRows, output
         gaps.append(max_difference(by_text(rows, logits), torch.stack((outputs.start_logits, outputs.end_logits), -1)))
     if "pooler" in ours.heads:
         pooled = ours.heads["pooler"](hidden, rows, n_texts)
-        top = {"next": "seq_relationship_logits", "label": "logits"}
+        top = {"next": "seq_relationship_logits" if "masked" in ours.heads else "logits", "label": "logits"}
         for head in top.keys() & ours.heads.keys():
             gaps.append(max_difference(of_texts(ours.heads[head](pooled)), getattr(outputs, top[head])[:, None]))
         if set(ours.heads) == {"pooler"}:

@@ -54,7 +54,13 @@ def randomise(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 @pytest.mark.parametrize(
-    ("objective", "name"), [("masked+next", "BertForPreTraining"), ("masked", "BertForMaskedLM"), ("none", "BertModel")]
+    ("objective", "name"),
+    [
+        ("masked+next", "BertForPreTraining"),
+        ("masked", "BertForMaskedLM"),
+        ("next", "BertForNextSentencePrediction"),
+        ("none", "BertModel"),
+    ],
 )
 def test_exported_bert_equals_transformers(kind: str, objective: Any, name: str, tmp_path: Path) -> None:
     tokenizers = vocabulary(kind)
@@ -195,7 +201,7 @@ def test_language_model_without_an_equivalent_is_refused(tmp_path: Path) -> None
 
 def test_every_config_field_is_mapped() -> None:
     """In every family, a config field is mapped to a key or must have a constant value."""
-    elsewhere = {"preset", "start", "pooler", "output_bias", "spread"}
+    elsewhere = {"preset", "start", "pooler", "output_bias", "spread", "d_key", "d_value", "sinusoid_base"}
     for family in exchange.HF_FAMILIES:
         mapped = {key.field_name for key in family.config_keys} | set(family.constant_fields)
         assert {field.name for field in fields(family.Config)} - elsewhere == mapped, family.name

@@ -47,7 +47,10 @@ def refusal(folder: Path) -> str:
 
 
 FAMILIES = "BERT, RoBERTa, XLM-R, DistilBERT, GPT-2, Marian, BART"
-BERTS = "BertModel, BertForPreTraining, BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification"
+BERTS = (
+    "BertModel, BertForPreTraining, BertForMaskedLM, BertForNextSentencePrediction, BertForSequenceClassification, "
+    "BertForTokenClassification, BertForQuestionAnswering"
+)
 LABELS = "id2label: expected a label for each number from 0 on"
 ALONE = {"encoder_attention_heads": 3, "decoder_attention_heads": 3}
 ACTIVATIONS = '"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"'
@@ -79,7 +82,8 @@ ACTIVATIONS = '"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"'
         ({"pad_token_id": 7}, "pad_token_id: expected 0, found 7"),
         (
             {"num_attention_heads": 4},
-            "model.n_heads = 4 does not divide model.d_model = 30; choose a number of heads that does",
+            "model.n_heads = 4 does not divide model.d_model = 30; choose a number of heads that does, or set "
+            "model.d_key and model.d_value",
         ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

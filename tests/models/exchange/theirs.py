@@ -65,6 +65,7 @@ CASES = [
     Case("BERT body", "BertModel", BODY, "words"),
     Case("BERT body, no pooler", "BertModel", SMALL | ONE_PART, "words", NO_POOLER),
     Case("BERT pre-trained", "BertForPreTraining", BODY | {"num_hidden_layers": 3, "hidden_act": "gelu_new"}, "words"),
+    Case("BERT next sentence", "BertForNextSentencePrediction", BODY | EPS, "words"),
     Case("BERT words", "BertForMaskedLM", BODY | EPS | {"hidden_act": "relu"}, "words"),
     Case("BERT words, untied", "BertForMaskedLM", SMALL | UNTIED, "words"),
     Case("BERT words of bytes", "BertForMaskedLM", BODY | {"hidden_act": "silu", "pad_token_id": 1}, "bytes"),

@@ -210,7 +210,7 @@ async function nonIdentifiableHeads(ctx, kind) {
 
 // The identifiability of one head, in words.
 async function describeHead(ctx, kind, layer, head) {
-  const [keys, rank, none, share] = ["keys", "rank", "null", "share"].map((name) =>
+  const [keys, rank, none, share] = ["keys", "rank", "null", "null_fraction"].map((name) =>
     ctx.viewData.find("identifiability", kind, name),
   );
   if (!keys || !rank || !none) return "";

@@ -13,7 +13,7 @@ function attributionSection(ctx) {
       "The contribution of each input token to each output of a layer: how strongly the output responds to a small change of the input, through the whole model, not attention alone. Each row sums to 1. It measures how much, not in which direction.",
     ],
     [
-      ["share", "Contribution of each input"],
+      ["contribution", "Contribution of each input"],
       ["error", "Standard error of the estimate"],
     ],
   );
@@ -162,7 +162,7 @@ function matrixFigure(ctx, array, name, title) {
     legend: legend.element,
     lines: (row, column, value) => [
       ...(where ? [["at", where]] : []),
-      [array.name.replace(/_/g, " "), formatNumber(value, digits)],
+      [array.name.replace(/_/g, " "), array.view === "scores" && Number.isNaN(value) ? "masked" : formatNumber(value, digits)],
     ],
   });
   const element = make(
@@ -182,8 +182,8 @@ function matrixFigure(ctx, array, name, title) {
 
 // The contribution of each token to its own output, layer by layer, and the fraction of tokens dominated by another.
 function selfContributionChart(ctx, stack, layerAxis, depthOf) {
-  const [own, strayed] = ["own_share", "strayed"].map((name) => ctx.viewData.find("attribution", stack, name));
-  if (!own && !strayed) return null;
+  const [own, dominated_fraction] = ["self_contribution", "dominated_fraction"].map((name) => ctx.viewData.find("attribution", stack, name));
+  if (!own && !dominated_fraction) return null;
   const plot = chart(ctx, {
     label: "Contribution of a token to its own output",
     name: `own-${stack}`,
@@ -195,7 +195,7 @@ function selfContributionChart(ctx, stack, layerAxis, depthOf) {
   let read = null;
   const showLatest = keepLatest(ctx.failed);
   function show(state) {
-    if (!read) read = Promise.all([own ? own.read() : null, strayed ? strayed.read() : null]);
+    if (!read) read = Promise.all([own ? own.read() : null, dominated_fraction ? dominated_fraction.read() : null]);
     showLatest(read, ([shares, dominated]) => {
       const series = [];
       if (shares) {
@@ -227,7 +227,7 @@ function selfContributionChart(ctx, stack, layerAxis, depthOf) {
 }
 
 function convergenceNote(ctx, view) {
-  const gap = view === "gradients" ? ctx.viewData.find("gradients", "", "gap") : null;
+  const gap = view === "gradients" ? ctx.viewData.find("gradients", "", "convergence_delta") : null;
   const element = make("p", { class: "explained" });
   const showLatest = keepLatest(ctx.failed);
   function show(output) {

@@ -115,6 +115,7 @@ function build(ctx, views, nav) {
     () => attributionSection(ctx),
     () => rolloutSection(ctx),
     () => identifiabilitySection(ctx),
+    () => alternativeSection(ctx),
     () => similaritySection(ctx),
     () => positionsSection(ctx),
     ...[...generic].map(
@@ -153,7 +154,7 @@ function handleKey(event, ctx, { swapTheme, help }) {
   ) {
     if (event.key.startsWith("Arrow") || event.target.type !== "range") return;
   }
-  const kinds = ctx.kindsOf("attention", "effective", "identifiability", "similarity");
+  const kinds = ctx.kindsOf("attention", "effective", "identifiability", "similarity", "alternative");
   const kind = ctx.kindIn(kinds);
   const heads = viewData.arrays.find((array) => array.kind === kind && array.axis("layer") && array.axis("head"));
   const move = (layer, head) =>
@@ -184,13 +185,13 @@ function handleKey(event, ctx, { swapTheme, help }) {
 }
 
 // The texts and the prediction, above single facts.
-const TEXT_FACTS = ["text", "pair", "target", "said"];
+const TEXT_FACTS = ["text", "pair", "target", "prediction"];
 
 function pageHeader({ about }, { swapTheme, help }) {
   const texts = TEXT_FACTS
     .filter((name) => about[name])
     .map((name) => make("p", { class: `about-${name}`, dir: "auto", text: String(about[name]) }));
-  const elsewhere = [...TEXT_FACTS, "difference", "merged", "map_share", about.said ? "score" : null]; // the prediction in words includes the score
+  const elsewhere = [...TEXT_FACTS, "difference", "merged", "map_share", about.prediction ? "score" : null]; // the prediction in words includes the score
   const facts = Object.entries(about).filter(([name]) => !elsewhere.includes(name));
   const line = facts.map(([name, value]) =>
     make(

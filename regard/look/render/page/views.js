@@ -16,7 +16,7 @@ function identifiabilitySection(ctx) {
   });
   const shares = chart(ctx, {
     label: "Fraction of the weights without effect, by query",
-    name: "share",
+    name: "null_fraction",
     widest: 640,
     height: 150,
     named: 60,
@@ -26,13 +26,13 @@ function identifiabilitySection(ctx) {
   const array = (name) => ctx.viewData.find("identifiability", ctx.kindIn(kinds), name);
 
   function showHead({ layer, head }) {
-    const some = array("keys") || array("rank") || array("share");
+    const some = array("keys") || array("rank") || array("null_fraction");
     if (!some) return;
     const [l, h] = [clamp(layer, some.shape[0]), clamp(head, some.shape[1])];
     heading.textContent = `${ctx.kindIn(kinds)} · ${headLabel(some, l, h)}`;
     const axis = some.axes[2];
     const x = axis.entries.map((entry) => String(entry.index));
-    const read = ["keys", "rank", "share"].map((name) => (array(name) ? array(name).read(l, h) : null));
+    const read = ["keys", "rank", "null_fraction"].map((name) => (array(name) ? array(name).read(l, h) : null));
     showLatest(Promise.all(read), ([keys, rank, share]) => {
       const lines = [
         [keys, "keys", "series-2"],
@@ -54,7 +54,7 @@ function identifiabilitySection(ctx) {
           axis,
           low: 0,
           high: 1,
-          series: [{ name: "share", values: share, look: "series-1" }],
+          series: [{ name: "null_fraction", values: share, look: "series-1" }],
         });
     });
   }
@@ -65,10 +65,10 @@ function identifiabilitySection(ctx) {
   const grid = () =>
     fractionGrid(ctx, {
       label: "fraction of the weights without effect",
-      name: "share",
+      name: "null_fraction",
       describe: (value) => `${percent(value)} without effect`,
       caption: "Fraction of the norm of the weights that has no effect on the output, mean over queries.",
-      fractions: () => array("share"),
+      fractions: () => array("null_fraction"),
       read: meansByHead,
       chosen: [heading, counts.element, shares.element],
       showHead,
@@ -134,12 +134,12 @@ function similaritySection(ctx) {
   const showLatest = keepLatest(ctx.failed);
 
   function showHead({ layer, head }) {
-    const some = array("eigenvalues") || array("mutual") || array("positive");
+    const some = array("eigenvalues") || array("symmetric_fraction") || array("positive");
     const [l, h] = [clamp(layer, some.shape[0]), clamp(head, some.shape[1])];
     heading.textContent = `${ctx.kindIn(kinds)} · ${headLabel(some, l, h)}`;
     const read = [
       array("eigenvalues") && array("eigenvalues").read(l, h),
-      array("mutual") && array("mutual").read(l),
+      array("symmetric_fraction") && array("symmetric_fraction").read(l),
       array("positive") && array("positive").read(l),
     ];
     showLatest(Promise.all(read), ([eigenvalues, mutual, positive]) => {
@@ -159,10 +159,10 @@ function similaritySection(ctx) {
   built.main.append(
     fractionGrid(ctx, {
       label: "symmetric fraction of each head",
-      name: "mutual",
+      name: "symmetric_fraction",
       describe: (value) => `${percent(value)} symmetric`,
       caption: "Symmetric fraction.",
-      fractions: () => array("mutual"),
+      fractions: () => array("symmetric_fraction"),
       read: (mutual) => mutual.read(),
       chosen: [heading, summary, plot.element],
       showHead,
@@ -250,6 +250,10 @@ function positionsSection(ctx) {
 
 // Views without a section of their own: title and explanation.
 const GENERIC_VIEWS = {
+  scores: [
+    "Scores",
+    "The attention scores before the softmax, which turns differences of scores into ratios of weights: a key that scores 1 more than another gets e = 2.7 times its weight. Hatched cells are masked: no query may attend to them, and their weight is 0 whatever they score.",
+  ],
   norms: [
     "Norms",
     "Each weight times the norm of the value it weights: a key with a large weight but a small value fades, and what a head really takes stands out.",
@@ -257,6 +261,7 @@ const GENERIC_VIEWS = {
   pooling: [
     "Pooling",
     "The weight of each token in the vector of the text: the weights of attention pooling, which sum to 1 in every hop.",
+    "With two levels, sentences are weighted in the text, and words in their sentence; the weight of a token in the text is the product.",
   ],
   match: [
     "Why two texts match",

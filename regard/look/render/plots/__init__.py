@@ -1,9 +1,8 @@
 """View data as a figure: one view, a row of panels per kind of attention. Needs the extra `plot`.
 
-    panel.py     what panels share: size, names, headings        maps.py     numbers over two axes, in colours
-    caption.py   what was looked at, over the figure             lines.py    curves and bars
-                                                                 points.py   maps of points and their legend
-                                                                 labels.py   where the names of points go
+    panel.py        what panels share: size, names, headings    lines.py             curves and bars
+    caption.py      what was looked at, over the figure         scatter.py           maps of points and their legend
+    heat_maps.py    numbers over two axes, in colours           label_placement.py   where the names of points go
 
 Arrays over two texts are maps (small multiples by layer and head, one large map where one is chosen), numbers of
 heads a map of heads, what changes with the layer a curve. Standard errors are drawn where they belong to bars only.
@@ -17,12 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from regard.disk import write_atomically
 from regard.errors import InputError
-from regard.look.render.figures import new_figure
-from regard.look.render.plots import heat_maps as maps
-from regard.look.render.plots import lines
-from regard.look.render.plots import scatter as points
+from regard.look.render.figures import new_figure, save_figure
+from regard.look.render.plots import heat_maps, lines, scatter
 from regard.look.render.plots.caption import CAPTION_LINE_HEIGHT, build_caption
 from regard.look.render.plots.panel import ArrayPanel, panel_heading
 from regard.look.views.view_data import ViewArray, ViewData
@@ -56,8 +52,7 @@ def plot_view(view_data: ViewData, path: Path) -> Path:
         parts = figure.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, row in zip(parts, rows, strict=True):
             _draw_row(part, row, width, view_data)
-        write_atomically(path, lambda aside: figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=300))
-    return path
+        return save_figure(figure, path)
 
 
 def single_view_message(path: Path, views: Sequence[str]) -> str:
@@ -84,9 +79,8 @@ def _draw_row(subfigure: Any, row: Sequence[ArrayPanel], width: float, view_data
     headings = [panel_heading(panel.array, panel.width) for panel in row]
     n_lines = max(heading.count("\n") for heading in headings)
     for cell, panel, heading in zip(cells, row, headings, strict=False):
-        cell.suptitle(
-            heading + "\n" * (n_lines - heading.count("\n")), fontsize=8
-        )  # pad the headings so that panels begin at one height
+        # Headings are padded, so that panels begin at one height.
+        cell.suptitle(heading + "\n" * (n_lines - heading.count("\n")), fontsize=8)
         panel.draw(cell, view_data, panel.array)
 
 
@@ -113,21 +107,21 @@ def _choose_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel | None:
     if array.value_kind in ("error", "label") or not array.values.numel():
         return None
     if names[-1] == "coordinate":
-        return points.scatter_panel(view_data, array)
+        return scatter.scatter_panel(view_data, array)
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
-        return maps.token_map_panel(view_data, array)
+        return heat_maps.token_map_panel(view_data, array)
     if names[-2:] == ["row", "column"]:
-        return maps.vector_map_panel(array, 3.6)
+        return heat_maps.vector_map_panel(array, 3.6)
     if names == ["position", "dimension"]:
-        return maps.vector_map_panel(array, 6.5)
+        return heat_maps.vector_map_panel(array, 6.5)
     if names == ["layer", "head", "dimension"]:
         return lines.eigenvalue_panel(array)
     if names[:2] == ["layer", "head"]:
-        return maps.head_map_panel(array)
+        return heat_maps.head_map_panel(array)
     if names == ["method", "k"]:
         return lines.faithfulness_panel(array)
     if names[0] == "layer":
         return lines.layer_curve_panel(array)
     if len(names) == 2 and shape[1] > 1:
-        return maps.large_map_panel(view_data, array)
+        return heat_maps.large_map_panel(view_data, array)
     return lines.bar_panel(array)

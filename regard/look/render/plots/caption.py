@@ -27,7 +27,7 @@ CAPTION_TEMPLATES = {
     ("text",): "{}",
     ("pair",): "/ {}",
     ("target",): "→ {}",
-    ("said",): "→ {}",
+    ("prediction",): "→ {}",
     ("word", "occurrences"): "“{}” occurs {:,} times",
     ("texts", "k"): "{:,} texts in {:,} clusters",
     ("map_share",): "the map shows {:.0%} of the variance",

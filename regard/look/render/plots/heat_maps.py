@@ -58,6 +58,7 @@ def _draw_large_map(subfigure: Any, view_data: ViewData, array: ViewArray) -> No
     values, down, across = _orient_maps(array)
     axes = subfigure.add_subplot()
     image = axes.imshow(values[0], aspect="auto", interpolation="nearest", **_colour_scale(array))
+    _hatch_masked_cells(axes, array)
     rows, columns = axis_labels(view_data, down), axis_labels(view_data, across)
     every = -(-len(columns) // MAX_LABELLED_TOKENS)
     upright = {"rotation": 60, "ha": "left", "va": "center", "rotation_mode": "anchor"}
@@ -108,6 +109,7 @@ def _draw_small_maps(subfigure: Any, view_data: ViewData, array: ViewArray) -> N
     layers, *heads = (view_data.labels(axis, size) for axis, size in labelled)
     for axes, one in zip(grid.flat, values, strict=False):
         image = axes.imshow(one, aspect="auto", interpolation="nearest", **_colour_scale(array))
+        _hatch_masked_cells(axes, array)
         _draw_side_boundaries(axes, view_data, across)
         axes.set(xticks=[], yticks=[])
         axes.tick_params(length=0, pad=1, labelsize=5)
@@ -135,9 +137,16 @@ def _draw_side_boundaries(axes: Any, view_data: ViewData, column_axis: Axis) -> 
         axes.axvline(boundary - 0.5, color=GREY, linewidth=0.6)
 
 
+def _hatch_masked_cells(axes: Any, array: ViewArray) -> None:
+    """Hatch the background, which is visible only through cells without a value."""
+    if bool(array.values.isnan().any()):
+        axes.patch.set(facecolor="#EEEEEE", hatch="/////", edgecolor="#BBBBBB", linewidth=0.0)
+
+
 def _colourbar_label(array: ViewArray, name: str) -> str:
-    """Return the label of a colour bar."""
-    return "\n".join(filter(None, (name.replace("_", " "), describe_signs(array))))
+    """Return the label of a colour bar, which also explains hatched cells."""
+    hatched = "hatched: masked" if bool(array.values.isnan().any()) else ""
+    return "\n".join(filter(None, (name.replace("_", " "), describe_signs(array), hatched)))
 
 
 def _sign_label_inches(array: ViewArray) -> float:
@@ -157,7 +166,7 @@ def _orient_maps(array: ViewArray) -> tuple[Float[np.ndarray, "N R C"], Axis, Ax
 
 def _colour_scale(array: ViewArray) -> dict[str, Any]:
     """Return a colour scale from white to blue, or for signed values from orange to blue."""
-    limit = float(array.values.abs().max()) or 1.0
+    limit = float(array.values.abs().nan_to_num().max()) or 1.0
     if bool((array.values < 0).any()):
         return {"cmap": diverging_colormap(), "vmin": -limit, "vmax": limit}
     return {"cmap": "Blues", "vmin": 0.0, "vmax": limit}

@@ -70,7 +70,7 @@ def _draw_layer_curve(subfigure: Any, view_data: ViewData, array: ViewArray) -> 
     """Draw a curve over the layers; of values per token, all of them pale and their mean."""
     values = array.values.double().numpy()
     layers, labels = range(len(values)), view_data.labels(array.axes[0], len(values))
-    axes = subfigure.add_subplot(xlabel="layer", ylabel="share" if is_fraction(array) else "")
+    axes = subfigure.add_subplot(xlabel="layer", ylabel="fraction" if is_fraction(array) else "")
     if values.ndim == 2:
         axes.plot(layers, values, color="#999999", linewidth=0.5, alpha=0.6, marker=".", markersize=2)
         values = values.mean(-1)

@@ -18,8 +18,8 @@ from regard.look.views.view_data import ViewData
     ("about", "said"),
     [
         ({"text": "I am good", "target": "je vais bien", "score": -0.4}, ["I am good", "→ je vais bien"]),
-        ({"text": "a great film", "said": "positive (98%)"}, ["a great film", "→ positive (98%)"]),
-        ({"text": "one", "pair": "two", "said": "cosine 0.6145"}, ["one", "/ two", "→ cosine 0.6145"]),
+        ({"text": "a great film", "prediction": "positive (98%)"}, ["a great film", "→ positive (98%)"]),
+        ({"text": "one", "pair": "two", "prediction": "cosine 0.6145"}, ["one", "/ two", "→ cosine 0.6145"]),
         ({"word": "bank", "occurrences": 6}, ["“bank” occurs 6 times"]),
         ({"texts": 1200, "k": 3, "seed": 0}, ["1,200 texts in 3 clusters"]),
         ({"model": "demo/run", "difference": 1e-6}, []),
@@ -33,7 +33,7 @@ def test_caption_of_view_data(about: dict[str, object], said: list[str]) -> None
 
 @pytest.mark.parametrize("text", ["word " * 200, "w" * 900, "日本語" * 300], ids=["words", "one word", "Chinese"])
 def test_a_long_text_is_cut_and_that_is_seen(text: str) -> None:
-    lines = build_caption({"text": text, "said": "positive (98%)"}, 4.0)
+    lines = build_caption({"text": text, "prediction": "positive (98%)"}, 4.0)
     assert len(lines) == MAX_TEXT_LINES + 1
     assert lines[MAX_TEXT_LINES - 1].endswith(" …")
     assert 0.9 * len(lines[0]) < len(lines[MAX_TEXT_LINES - 1]) <= len(lines[0]), "the last line is used as well"
@@ -44,7 +44,7 @@ def test_a_long_text_is_cut_and_that_is_seen(text: str) -> None:
 def test_the_caption_is_over_the_figure_and_covers_nothing(kind: str, drawn: Callable[[ViewData], Any]) -> None:
     data = make_view_data(("encoder", "decoder", "cross"), n_layers=1, n_heads=1)
     arrays = [array for array in data.arrays_of("attention") if array.kind == kind]
-    about = {"text": "the pilot " * 90, "target": "$x$ le pilote", "said": "so"}
+    about = {"text": "the pilot " * 90, "target": "$x$ le pilote", "prediction": "so"}
     figure = drawn(replace(data, arrays=arrays, about=about))
     assert within(figure)
     above = figure._suptitle.get_window_extent()

@@ -71,24 +71,25 @@ def test_attribution_is_a_map_for_every_layer_and_curves(drawn: Callable[[ViewDa
         assert axes.get_title() == f"layer {layer}"
         assert_close(torch.tensor(axes.images[0].get_array().data), seen.attribution(layer, "decoder").T)
         assert axes.lines[0].get_xdata()[0] == 4.5  # where the source ends and the target begins
-    own, strayed = curves
+    own, dominated_fraction = curves
     *tokens, mean = own.lines
     assert len(tokens) == 4
     np.testing.assert_allclose([line.get_ydata() for line in tokens], seen.self_contribution("decoder").T)
     np.testing.assert_allclose(mean.get_ydata(), seen.self_contribution("decoder").mean(-1))
-    np.testing.assert_allclose(strayed.lines[0].get_ydata(), seen.dominated_fraction("decoder"))
+    np.testing.assert_allclose(dominated_fraction.lines[0].get_ydata(), seen.dominated_fraction("decoder"))
 
 
 @pytest.mark.parametrize(
-    ("view", "name", "is_fraction"), [("attribution", "strayed", True), ("shared", "strayed", False)]
+    ("view", "name", "is_fraction"),
+    [("attribution", "dominated_fraction", True), ("shared", "dominated_fraction", False)],
 )
 def test_the_axis_of_a_fraction_ends_at_1(
     view: str, name: str, is_fraction: bool, drawn: Callable[[ViewData], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ARRAY_DESCRIPTIONS, "attribution.strayed", "tokens of which another input has more")
+    monkeypatch.setitem(ARRAY_DESCRIPTIONS, "attribution.dominated_fraction", "tokens of which another input has more")
     array = ViewArray(view, "encoder", name, (Axis("layer"),), torch.tensor([0.2, 0.4]))
     (axes,) = drawn(ViewData({}, [array])).axes
-    assert axes.get_ylabel() == ("share" if is_fraction else "")
+    assert axes.get_ylabel() == ("fraction" if is_fraction else "")
     assert (axes.get_ylim() == (-0.02, 1.02)) == is_fraction
 
 
@@ -223,14 +224,18 @@ def test_one_output_is_bars_and_several_are_a_map(drawn: Callable[[ViewData], An
 
 
 def test_tokens_that_are_the_same_have_a_bar_each(drawn: Callable[[ViewData], Any]) -> None:
-    array = ViewArray("gradients", "", "gap", (Axis("output", ("decoder",)),), torch.tensor([1.0, 2.0, 3.0]))
+    array = ViewArray(
+        "gradients", "", "convergence_delta", (Axis("output", ("decoder",)),), torch.tensor([1.0, 2.0, 3.0])
+    )
     (axes,) = drawn(ViewData({"decoder": ["the", "a", "the"]}, [array])).axes
     assert [bar.get_width() for bar in axes.patches] == [1.0, 2.0, 3.0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["the", "a", "the"]
 
 
 def test_bars_of_both_signs_have_two_colours(drawn: Callable[[ViewData], Any]) -> None:
-    array = ViewArray("gradients", "", "gap", (Axis("output", ("decoder",)),), torch.tensor([1.0, -2.0, 3.0] * 20))
+    array = ViewArray(
+        "gradients", "", "convergence_delta", (Axis("output", ("decoder",)),), torch.tensor([1.0, -2.0, 3.0] * 20)
+    )
     (axes,) = drawn(ViewData({"decoder": ["a", "b", "c"] * 20}, [array])).axes
     above, below, *_ = (bar.get_facecolor() for bar in axes.patches)
     assert [bar.get_facecolor() for bar in axes.patches] == [above, below, above] * 20
@@ -297,6 +302,8 @@ def test_small_panels_leave_few_cells_empty() -> None:
 
 
 def test_a_bar_of_a_small_convergence_delta_is_short(drawn: Callable[[ViewData], Any]) -> None:
-    delta = ViewArray("gradients", "", "gap", (Axis("output", labels=("positive",)),), torch.tensor([0.0032]))
+    delta = ViewArray(
+        "gradients", "", "convergence_delta", (Axis("output", labels=("positive",)),), torch.tensor([0.0032])
+    )
     (axes,) = (axes for axes in drawn(ViewData({}, [delta])).axes if axes.patches)
     assert axes.get_xlim()[1] >= 1.0
