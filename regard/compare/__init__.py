@@ -3,7 +3,9 @@
     experiment.py       an experiment: measurements, and findings from them     directory.py   experiments on disk
     cost.py             layers.py, timing.py, layer_times.py, power_law.py, cost_claims.py
     recall.py           copy_task.py
-    translation.py      flops.py, positions.py: corpora.py, synthetic.py, training_runs.py
+    distance.py         majority_task.py, distance_claims.py, intervals.py
+    translation.py      flops.py: corpora.py, synthetic.py, training_runs.py
+    positions.py        position_claims.py, intervals.py: corpora.py, synthetic.py, training_runs.py
     compared_models.py  the models, as ``[model]`` tables                       report.py      charts.py, terminal.py
     comparison.py       `regard.compare_architectures`, the Python interface
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from regard.compare import corpora, cost, flops, positions, recall, translation
+from regard.compare import corpora, cost, distance, flops, positions, recall, translation
 from regard.compare.directory import ComparisonDirectory, ExperimentResult
 from regard.compare.environment import collect_environment
 from regard.compare.experiment import ComparisonSettings, Experiment
@@ -26,12 +28,13 @@ from regard.runs.device import select_device
 EXPERIMENTS: dict[str, Experiment] = {
     "cost": cost.EXPERIMENT,
     "recall": recall.EXPERIMENT,
+    "distance": distance.EXPERIMENT,
     "translation": translation.EXPERIMENT,
     "flops": flops.EXPERIMENT,
     "positions": positions.EXPERIMENT,
 }
 
-DEFAULT_EXPERIMENTS = ("cost", "recall", "translation", "flops")
+DEFAULT_EXPERIMENTS = ("cost", "recall", "distance", "translation", "flops")
 """The experiments that run by default."""
 
 

@@ -18,21 +18,28 @@ DPI = 200
 
 
 class Series(NamedTuple):
-    """Points, connected by a line unless `connected` is False."""
+    """Points, connected by a line unless `connected` is False; `low` and `high` are the ends of their intervals."""
 
     x: Sequence[float]
     y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
     connected: bool = True
+    markers: bool = True
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Series by name; `reference_levels` are dotted horizontal lines, scales may be "log" or "log2"."""
+    """Series by name; `reference_levels` are dotted horizontal lines, scales may be "log" or "log2".
+
+    With `x_names`, x counts categories from 0, and these are their names.
+    """
 
     title: str
     series: Mapping[str, Series]
     reference_levels: Mapping[str, float] = field(default_factory=dict)
     axis_scales: tuple[str, str] = ("linear", "linear")
+    x_names: Sequence[str] = ()
 
 
 def plot_charts(
@@ -58,15 +65,28 @@ def plot_charts(
 
 
 def _plot_chart(axes: Any, chart: Chart, names: Sequence[str]) -> None:
-    for name, (x, y, connected) in chart.series.items():
+    for name, series in chart.series.items():
         colour, marker = LINE_STYLES[names.index(name) % len(LINE_STYLES)]
-        line = "none" if not connected else "--" if name.startswith(("RNN", "recurrent", "LSTM")) else "-"
-        size = 5.5 if connected else 8
-        style = {"linestyle": line, "marker": marker, "markersize": size + 3 * (marker == "*")}
-        axes.plot(x, y, color=colour, label=name, linewidth=1.6, markeredgecolor="white", markeredgewidth=0.4, **style)
+        axes.plot(series.x, series.y, color=colour, label=name, **_line_style(name, series, marker))
+        if series.low and series.connected:
+            axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.2, linewidth=0)
+        elif series.low:
+            axes.vlines(series.x, series.low, series.high, color=colour, linewidth=1.2)
     style_axes(axes, chart.title, chart.reference_levels)
+    axes.tick_params(which="minor", labelsize=7)
     axes.xaxis.get_offset_text().set_fontsize(8)
     _set_scales(axes, chart.axis_scales)
+    if chart.x_names:
+        axes.set_xticks(range(len(chart.x_names)), chart.x_names, fontsize=7)
+
+
+def _line_style(name: str, series: Series, marker: str) -> dict[str, Any]:
+    """Return the style of a line and its markers: recurrent models are dashed."""
+    recurrent = name.startswith(("RNN", "recurrent", "LSTM", "GRU"))
+    line = "none" if not series.connected else "--" if recurrent else "-"
+    size = (5.5 if series.connected else 8) + 3 * (marker == "*")
+    edge = {"markeredgecolor": "white", "markeredgewidth": 0.4}
+    return {"linestyle": line, "marker": marker if series.markers else "", "markersize": size, "linewidth": 1.6, **edge}
 
 
 def _set_scales(axes: Any, scales: tuple[str, str]) -> None:

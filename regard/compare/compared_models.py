@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from regard import config
-from regard.models.architectures import CAUSAL_LMS, SEQ2SEQ_MODELS, Architectures
+from regard.models.architectures import CAUSAL_LMS, ENCODER_MODELS, SEQ2SEQ_MODELS, Architectures
 from regard.models.config import apply_preset
 
 RecipeTable = dict[str, Any]
@@ -44,6 +44,21 @@ LANGUAGE_MODELS: dict[str, RecipeTable] = {
     RNN_LM: {"architecture": "rnn"},
 }
 
+LSTM_ENCODER, GRU_ENCODER, LSTM_POOLING, TRANSFORMER_ENCODER = (
+    "LSTM",
+    "GRU",
+    "LSTM, attention pooling",
+    "Transformer",
+)
+
+FINAL_VECTOR_MODELS: dict[str, tuple[RecipeTable, str]] = {
+    LSTM_ENCODER: ({"architecture": "rnn", "cell": "lstm", "directions": "forward"}, "last"),
+    GRU_ENCODER: ({"architecture": "rnn", "cell": "gru", "directions": "forward"}, "last"),
+    LSTM_POOLING: ({"architecture": "rnn", "cell": "lstm", "directions": "forward"}, "attention"),
+    TRANSFORMER_ENCODER: ({"architecture": "transformer"}, "last"),
+}
+"""Encoders, each with the pooling that makes one vector of its hidden states."""
+
 CANDIDATE_WIDTHS = range(16, 1025, 4)
 """Widths tried when a model is matched to a number of parameters."""
 
@@ -54,6 +69,8 @@ def build_model(architectures: Architectures, model_table: RecipeTable, vocabula
     complete = config.build(family.Config, apply_preset({"preset": "tiny", **model_table}, family.Config))
     if architectures is SEQ2SEQ_MODELS:
         return family.Model(complete, vocabulary_size, vocabulary_size, joint=True)
+    if architectures is ENCODER_MODELS:
+        return family.Model(complete, vocabulary_size, heads={})
     return family.Model(complete, vocabulary_size)
 
 

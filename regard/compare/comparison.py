@@ -67,6 +67,8 @@ def compare_architectures(
     quick: bool = False,
     data: Sequence[str] = (),
     tagged: str = "",
+    labelled: str = "",
+    questions: str = "",
     seed: int = 0,
     device: str = "auto",
 ) -> Comparison:
@@ -74,11 +76,13 @@ def compare_architectures(
 
     Args:
         out: The directory to create, or to resume: finished experiments in it are not measured again.
-        only: The experiment or experiments to run, of "cost", "recall", "translation", "flops" and "positions"; by
-            default all but "positions".
+        only: The experiment or experiments to run, of "cost", "recall", "distance", "translation", "flops" and
+            "positions"; by default all but "positions".
         quick: Train smaller models on fewer examples for fewer steps.
         data: Two parallel files to translate; by default synthetic text.
         tagged: A file of tagged words for "positions"; by default synthetic text.
+        labelled: A table of labelled texts for "positions"; by default synthetic text.
+        questions: A file of questions with answers for "positions", as SQuAD's; by default synthetic text.
         seed: Fixes synthetic text, initial weights and the order of examples.
         device: "auto" (a GPU where one is available), "cpu", "cuda" or "mps".
 
@@ -93,6 +97,8 @@ def compare_architectures(
     if isinstance(data, str) or len(data) not in (0, 2):
         raise InputError(f"data {data!r}: expected two parallel files, as in ['train.en', 'train.fr']")
     files = tuple(map(str, data))
-    settings = ComparisonSettings(Path(out), "quick" if quick else "full", seed, device, files, str(tagged))
+    settings = ComparisonSettings(
+        Path(out), "quick" if quick else "full", seed, device, files, str(tagged), str(labelled), str(questions)
+    )
     names = [only] if isinstance(only, str) else list(only)
     return Comparison(settings.out, dict(run_comparison(settings, names, command="regard.compare_architectures")))

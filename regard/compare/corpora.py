@@ -6,7 +6,7 @@ unchanged, line breaks included.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -15,13 +15,15 @@ from regard.compare.experiment import ComparisonSettings
 from regard.disk import json_text
 from regard.errors import DataError
 from regard.text.fingerprints import digest_files
+from regard.text.labelled import LabelledExample, labelled_paths, read_labelled_examples
 from regard.text.pairs import Pair, pair_paths, read_pairs
+from regard.text.squad import QuestionExample, question_paths, read_questions
 from regard.text.tagged import TaggedSentence, read_tagged_sentences
 
 MIN_EXAMPLES = 100
 """Smallest number of examples that can be split."""
 
-Example = TypeVar("Example", Pair, TaggedSentence)
+Example = TypeVar("Example", Pair, TaggedSentence, LabelledExample, QuestionExample)
 
 
 class CorpusSize(NamedTuple):
@@ -47,17 +49,31 @@ class CorpusSplit(NamedTuple):
 
 def hash_data_files(settings: ComparisonSettings) -> str:
     """Return a hash of the user's files, so that measurements on other text are not mixed with these."""
-    return digest_files([*pair_paths(settings.data), *([Path(settings.tagged)] if settings.tagged else [])])
+    tagged = [Path(settings.tagged)] if settings.tagged else []
+    labelled = labelled_paths([settings.labelled]) if settings.labelled else []
+    questions = question_paths([settings.questions]) if settings.questions else []
+    return digest_files([*pair_paths(settings.data), *tagged, *labelled, *questions])
+
+
+def has_user_data(settings: ComparisonSettings, task: str) -> bool:
+    """Return True if the user has given text for a task."""
+    given = {
+        "translate": settings.data,
+        "tag": settings.tagged,
+        "classify": settings.labelled,
+        "qa": settings.questions,
+    }
+    return bool(given[task])
 
 
 def check_data_files(settings: ComparisonSettings, experiments: Sequence[str]) -> None:
     """Read the user's files once, so that an error in them is reported before minutes of work, not after."""
-    translates, tags = "translation" in experiments or "positions" in experiments, "positions" in experiments
-    if translates and settings.data:
-        _read_user_pairs(settings)
-    if tags and settings.tagged:
-        _read_user_tagged(settings)
-    if (translates and not settings.data) or (tags and not settings.tagged):
+    tasks = {"translate"} if "translation" in experiments else set()
+    tasks |= set(USER_DATA_READERS) if "positions" in experiments else set()
+    for task in USER_DATA_READERS:
+        if task in tasks and has_user_data(settings, task):
+            USER_DATA_READERS[task](settings)
+    if not all(has_user_data(settings, task) for task in tasks):
         import regard.compare.synthetic  # noqa: F401  raises MissingExtra without babel
 
 
@@ -83,12 +99,54 @@ def prepare_tagged(settings: ComparisonSettings, corpus_size: CorpusSize, folder
     return _write_split(sentences, f"{len(sentences):,} {kind}", settings, corpus_size, folder)
 
 
+def prepare_labelled(settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path) -> CorpusSplit:
+    """Write the split of a corpus of labelled texts."""
+    if settings.labelled:
+        return _write_split(*_read_user_labelled(settings), settings, corpus_size, folder)
+    from regard.compare import synthetic
+
+    kind = f"synthetic lists of two to {corpus_size.max_facts} facts, by the order of the date and the amount in them"
+    texts = synthetic.generate_labelled(corpus_size.n_examples, corpus_size.max_facts, settings.seed)
+    return _write_split(texts, f"{len(texts):,} {kind}", settings, corpus_size, folder)
+
+
+def prepare_questions(settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path) -> CorpusSplit:
+    """Write the split of a corpus of questions with answers."""
+    if settings.questions:
+        return _write_split(*_read_user_questions(settings), settings, corpus_size, folder)
+    from regard.compare import synthetic
+
+    kind = f"synthetic lists of two to {corpus_size.max_facts} facts, each with a question for the fact of one kind"
+    questions = synthetic.generate_questions(corpus_size.n_examples, corpus_size.max_facts, settings.seed)
+    return _write_split(questions, f"{len(questions):,} {kind}", settings, corpus_size, folder)
+
+
 def _read_user_pairs(settings: ComparisonSettings) -> tuple[list[Pair], str]:
     return _deduplicate(read_pairs(settings.data, skip_empty=True), settings.data, "pairs")
 
 
 def _read_user_tagged(settings: ComparisonSettings) -> tuple[list[TaggedSentence], str]:
     return _deduplicate(read_tagged_sentences([settings.tagged]), [settings.tagged], "sentences")
+
+
+def _read_user_labelled(settings: ComparisonSettings) -> tuple[list[LabelledExample], str]:
+    return _deduplicate(
+        read_labelled_examples([settings.labelled], skip_empty=True), [settings.labelled], "labelled texts"
+    )
+
+
+def _read_user_questions(settings: ComparisonSettings) -> tuple[list[QuestionExample], str]:
+    """Return one question of each context, so that no context is in two parts."""
+    return _deduplicate(read_questions([settings.questions], skip_empty=True), [settings.questions], "questions")
+
+
+USER_DATA_READERS: dict[str, Callable[[ComparisonSettings], object]] = {
+    "translate": _read_user_pairs,
+    "tag": _read_user_tagged,
+    "classify": _read_user_labelled,
+    "qa": _read_user_questions,
+}
+"""Readers of the user's files by task."""
 
 
 def _deduplicate(examples: Iterable[Example], data: Sequence[str], unit: str) -> tuple[list[Example], str]:
@@ -99,13 +157,20 @@ def _deduplicate(examples: Iterable[Example], data: Sequence[str], unit: str) ->
     all_examples = list(examples)
     unique: dict[Any, Example] = {}
     for each in all_examples:
-        unique.setdefault(each[0], each)
+        unique.setdefault(_source(each), each)
     repeated = len(all_examples) - len(unique)
     if len(unique) < MIN_EXAMPLES:
         more = f" and {repeated:,} repetitions" if repeated else ""
         raise DataError(" ".join(data), f"{len(unique)} examples{more}; a comparison needs {MIN_EXAMPLES} at least")
     dropped = f" ({repeated:,} more repeat a source and are left out)" if repeated else ""
     return list(unique.values()), f"{' and '.join(data)}, {len(unique):,} {unit}{dropped}"
+
+
+def _source(example: Example) -> object:
+    """Return what must not be trained on and tested: the context of a question, both texts of a pair, or the text."""
+    if isinstance(example, QuestionExample):
+        return example.context
+    return example[:2] if isinstance(example, LabelledExample) else example[0]
 
 
 def _write_split(
@@ -122,6 +187,17 @@ def _write_split(
 
 
 def _write_jsonl(path: Path, examples: Sequence[Example]) -> str:
-    lines = [f"{json_text(each._asdict())}\n" for each in examples]
+    lines = [f"{json_text(_to_json(each))}\n" for each in examples]
     path.write_text("".join(lines), encoding="utf-8", newline="\n")
     return str(path)
+
+
+def _to_json(example: Example) -> dict[str, Any]:
+    """Return an example in the form in which its reader expects a line of JSONL."""
+    values = example._asdict()
+    if isinstance(example, QuestionExample):
+        del values["question_id"]
+        values["answers"] = [{"text": each.text, "answer_start": each.start} for each in example.answers]
+    elif isinstance(example, LabelledExample) and not example.pair:
+        del values["pair"]
+    return values

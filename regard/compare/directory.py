@@ -48,11 +48,12 @@ class ComparisonDirectory:
 
     def _check_same_settings(self, previous: dict[str, Any]) -> None:
         """Refuse to resume with other settings or other text."""
-        for name, value in self._requested.items():
-            if previous.get(name) != value:
-                problem = f"holds a comparison with {name} {previous.get(name)!r}, not {value!r}"
+        for name in dict.fromkeys((*self._requested, *previous)):
+            before, value = previous.get(name), self._requested.get(name)
+            if before != value:
+                problem = f"holds a comparison with {name} {before!r}, not {value!r}"
                 if name == "content":
-                    problem = "holds a comparison on other contents of the files of --data and --tagged"
+                    problem = "holds a comparison on other contents of the data files"
                 raise InputError(f"{self.path}: {problem}; choose another --out, or delete it")
 
     def create(self) -> None:

@@ -28,6 +28,8 @@ class ComparisonSettings:
     device: str = "auto"
     data: tuple[str, ...] = ()
     tagged: str = ""
+    labelled: str = ""
+    questions: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings that must be equal for finished experiments to be reused."""
@@ -37,6 +39,7 @@ class ComparisonSettings:
             "device": self.device,
             "data": list(self.data),
             "tagged": self.tagged,
+            **{name: path for name, path in (("labelled", self.labelled), ("questions", self.questions)) if path},
         }
 
     @property

@@ -1,13 +1,16 @@
-"""Position schemes of the Transformer, compared on a translation and a tagging task.
+"""Position schemes of the Transformer, compared on translation, tagging, classification and span extraction.
 
-A sweep of recipes that differ in ``model.positions`` alone; each is written to disk, trained and evaluated.
+A sweep of recipes that differ in ``model.positions`` and the seed alone; each is written to disk, trained and
+evaluated. Every seed has a corpus, or a split of the user's corpus, of its own. The verdicts are in position_claims.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from regard import api
@@ -16,196 +19,197 @@ from regard.compare import training_runs as runs
 from regard.compare.charts import Chart, Series, plot_charts
 from regard.compare.compared_models import POSITION_SCHEMES, RecipeTable
 from regard.compare.corpora import CorpusSize, CorpusSplit
-from regard.compare.experiment import (
-    ComparisonSettings,
-    Experiment,
-    ExperimentSummary,
-    Finding,
-    Measurements,
-    ResultTable,
-    weigh_evidence,
-)
-from regard.compare.translation import POOR_SCORE, min_significant_difference, undecided_note
-
-NO_POSITIONS = "none"
-
-MIN_DIFFERENCE = {"translate": 2.0, "tag": 1.0}
-"""Smallest difference of scores (0 to 100) that counts, for any number of sentences."""
-
-TASK_TITLES = {"translate": "translation", "tag": "tagging"}
-"""Names of the tasks in titles."""
+from regard.compare.experiment import ComparisonSettings, Experiment, ExperimentSummary, Measurements, ResultTable
+from regard.compare.intervals import MeanInterval, interval_of_mean
+from regard.compare.position_claims import LEARNED, TASK_TITLES, TaskScores, judge_claims, primary_score
+from regard.text.labelled import read_labelled_examples
 
 
 @dataclass(frozen=True)
-class PositionSweepSetup:
-    """Corpus sizes, model tables, tokenizer and training settings."""
+class TaskSetup:
+    """Corpus size, model table, tokenizer and training settings of a task, and the number of seeds."""
 
-    corpus_sizes: dict[str, CorpusSize]
-    models: dict[str, RecipeTable]
+    corpus_size: CorpusSize
+    model: RecipeTable
     tokenizer: dict[str, Any]
     train: dict[str, Any]
+    n_seeds: int
 
 
 SMALL_MODEL = {"preset": "tiny", "d_model": 64, "d_ff": 256, "n_layers": 2, "dropout": 0.0}
+SMALLEST_MODEL = {"preset": "tiny", "d_model": 32, "n_heads": 2, "d_ff": 64, "n_layers": 2, "dropout": 0.0}
+TINY_MODEL = {"preset": "tiny", "dropout": 0.0}
 
-SETUPS = {
-    "quick": PositionSweepSetup(
-        {"translate": CorpusSize(6_000, 60, 200, 3), "tag": CorpusSize(3_000, 60, 300, 3)},
-        {"translate": {**SMALL_MODEL, "n_decoder_layers": 1}, "tag": SMALL_MODEL},
-        {"vocabulary": 512},
-        {"steps": 300, "batch_tokens": 768, "learning_rate": 5e-3, "warmup": 30},
-    ),
-    "full": PositionSweepSetup(
-        {"translate": CorpusSize(40_000, 200, 1000, 4), "tag": CorpusSize(10_000, 200, 1000, 4)},
-        {"translate": {"preset": "tiny", "dropout": 0.0}, "tag": {"preset": "tiny", "dropout": 0.0}},
-        {"vocabulary": 1024},
-        {"steps": 1500, "batch_tokens": 1024, "learning_rate": 3e-3, "warmup": 150},
-    ),
+QUICK_TRANSLATION = {"steps": 300, "batch_tokens": 768, "learning_rate": 5e-3, "warmup": 30}
+QUICK_ENCODER = {"steps": 100, "batch_tokens": 512, "learning_rate": 1e-2, "warmup": 10}
+FULL_TRAINING = {"steps": 1500, "batch_tokens": 1024, "learning_rate": 3e-3, "warmup": 150}
+
+SETUPS: dict[str, dict[str, TaskSetup]] = {
+    "quick": {
+        "translate": TaskSetup(
+            CorpusSize(6_000, 60, 200, 3),
+            {**SMALL_MODEL, "n_decoder_layers": 1},
+            {"vocabulary": 512},
+            QUICK_TRANSLATION,
+            1,
+        ),
+        "tag": TaskSetup(CorpusSize(2_000, 60, 200, 3), SMALLEST_MODEL, {}, QUICK_ENCODER, 3),
+        "classify": TaskSetup(CorpusSize(2_000, 60, 200, 3), SMALLEST_MODEL, {"vocabulary": 512}, QUICK_ENCODER, 3),
+        "qa": TaskSetup(CorpusSize(2_000, 60, 200, 3), SMALLEST_MODEL, {"vocabulary": 512}, QUICK_ENCODER, 3),
+    },
+    "full": {
+        "translate": TaskSetup(CorpusSize(40_000, 200, 1000, 4), TINY_MODEL, {"vocabulary": 1024}, FULL_TRAINING, 1),
+        "tag": TaskSetup(CorpusSize(10_000, 200, 1000, 4), TINY_MODEL, {}, FULL_TRAINING, 5),
+        "classify": TaskSetup(CorpusSize(10_000, 200, 1000, 4), TINY_MODEL, {"vocabulary": 1024}, FULL_TRAINING, 5),
+        "qa": TaskSetup(CorpusSize(10_000, 200, 1000, 4), TINY_MODEL, {"vocabulary": 1024}, FULL_TRAINING, 5),
+    },
+}
+
+CorpusPreparer = Callable[[ComparisonSettings, CorpusSize, Path], CorpusSplit]
+
+CORPUS_PREPARERS: dict[str, CorpusPreparer] = {
+    "translate": corpora.prepare_pairs,
+    "tag": corpora.prepare_tagged,
+    "classify": corpora.prepare_labelled,
+    "qa": corpora.prepare_questions,
 }
 
 
 def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Measurements:
-    """Train a model for each task and scheme."""
-    translate = _train_all_schemes(
-        "translate", corpora.prepare_pairs, settings, {} if settings.data else SETUPS[settings.pace].tokenizer
-    )
-    return {"translate": translate, "tag": _train_all_schemes("tag", corpora.prepare_tagged, settings, {})}
+    """Train a model for each task, seed and scheme."""
+    return {task: _measure_task(task, setup, settings) for task, setup in SETUPS[settings.pace].items()}
+
+
+def _measure_task(task: str, setup: TaskSetup, settings: ComparisonSettings) -> Measurements:
+    """Train and evaluate one task with each seed and scheme; the schemes of a seed have the same text."""
+    models, baselines = [], []
+    for seed in range(settings.seed, settings.seed + setup.n_seeds):
+        folder = settings.out / "positions" / task / f"seed-{seed}"
+        split = CORPUS_PREPARERS[task](replace(settings, seed=seed), setup.corpus_size, folder)
+        models += list(_train_all_schemes(task, setup, split, replace(settings, seed=seed), folder))
+        baselines.append(100 * _majority_fraction(split) if task == "classify" else 0.0)
+    about = {"origin": split.origin, "n_train": split.n_train, "n_test": split.n_test}
+    return {**about, "baseline": fmean(baselines), "models": models}
 
 
 def _train_all_schemes(
-    task: str,
-    prepare_corpus: Callable[[ComparisonSettings, CorpusSize, Path], CorpusSplit],
-    settings: ComparisonSettings,
-    tokenizer: RecipeTable,
-) -> Measurements:
-    """Train and evaluate one task with each scheme on the same text."""
-    size, folder = SETUPS[settings.pace], settings.out / "positions" / task
-    split, search = (
-        prepare_corpus(settings, size.corpus_sizes[task], folder),
-        {"beam": 1} if task == "translate" else {},
-    )
-    train, models = {**size.train, "seed": settings.seed}, []
+    task: str, setup: TaskSetup, split: CorpusSplit, settings: ComparisonSettings, folder: Path
+) -> Iterator[dict[str, Any]]:
+    """Train and evaluate each scheme on the same text with the same seed."""
+    tokenizer = {} if corpora.has_user_data(settings, task) else setup.tokenizer
+    search = {"beam": 1} if task == "translate" else {}
     for scheme in POSITION_SCHEMES:
-        model = {**size.models[task], "positions": scheme}
-        recipe = runs.build_recipe(task, split, model, tokenizer, train)
+        model = {**setup.model, "positions": scheme}
+        recipe = runs.build_recipe(task, split, model, tokenizer, {**setup.train, "seed": settings.seed})
         trained = runs.train_model(scheme, recipe, folder, settings.device)
         scores = api.load(trained.path, device=settings.device).evaluate(list(split.test), **search)  # type: ignore[arg-type, union-attr]
-        models.append({**trained.to_json(), "scores": scores})
-    return {"origin": split.origin, "n_train": split.n_train, "n_test": split.n_test, "models": models}
+        yield {**trained.to_json(), "seed": settings.seed, "scores": scores}
 
 
-def primary_score(task: str, scores: Mapping[str, Any]) -> tuple[str, float]:
-    """Return the name and value (0 to 100) of a task's main metric: BLEU, entity F1, or else accuracy."""
-    if task == "translate":
-        return "BLEU", scores["bleu"]
-    return ("entity F1", 100 * scores["f1"]) if "f1" in scores else ("accuracy", 100 * scores["accuracy"])
-
-
-def judge_claims(measurements: Measurements) -> list[Finding]:
-    """Return the verdicts on the benefit of positions and on sinusoidal ones."""
-    return [finding for task, about in measurements.items() for finding in _judge_task(task, about)]
-
-
-def _judge_task(task: str, task_measurements: Mapping[str, Any]) -> list[Finding]:
-    label, _ = primary_score(task, task_measurements["models"][0]["scores"])
-    scores = {each["name"]: primary_score(task, each["scores"])[1] for each in task_measurements["models"]}
-    without = scores.pop(NO_POSITIONS)
-    difference = min_significant_difference(task_measurements["n_test"], MIN_DIFFERENCE[task])
-    return [
-        _judge_order_matters(task, label, scores, without, difference),
-        _judge_sinusoidal(task, label, scores, difference),
-    ]
-
-
-def _judge_order_matters(
-    task: str, label: str, scores: dict[str, float], score_without_positions: float, min_difference: float
-) -> Finding:
-    """Judge whether every scheme is better than none; the worst of them decides."""
-    ahead, poor = (
-        min(scores.values()) - score_without_positions,
-        max(*scores.values(), score_without_positions) < POOR_SCORE,
-    )
-    held = None if poor else weigh_evidence(ahead > min_difference, ahead < -min_difference)
-    ranked = ", ".join(f"{name} {scores[name]:.1f}" for name in sorted(scores, key=lambda name: -scores[name]))
-    return Finding(
-        f"Order matters in {TASK_TITLES[task]}: every scheme is better than none.",
-        held,
-        f"{label}: {ranked}, none {score_without_positions:.1f}{undecided_note(held, min_difference, is_poor=poor)}.",
-    )
-
-
-def _judge_sinusoidal(task: str, label: str, scores: dict[str, float], min_difference: float) -> Finding:
-    """Judge whether sinusoidal positions do as well as learned ones: worse means by `min_difference` at least."""
-    own, learned = scores["sinusoidal"], scores["learned"]
-    poor, best = max(own, learned) < POOR_SCORE, max(scores, key=lambda name: scores[name])
-    held = None if poor else weigh_evidence(own > learned - MIN_DIFFERENCE[task], own < learned - min_difference)
-    return Finding(
-        f"In {TASK_TITLES[task]}, sinusoidal positions do as well as learned ones.",
-        held,
-        f"{label} {own:.1f} against {learned:.1f}{undecided_note(held, min_difference, is_poor=poor)}; the best here "
-        f"was {best}, {scores[best]:.1f}.",
-    )
+def _majority_fraction(split: CorpusSplit) -> float:
+    """Return the fraction of test examples that have the most frequent class."""
+    counts = Counter(example.label for example in read_labelled_examples(split.test))
+    return counts.most_common(1)[0][1] / counts.total()
 
 
 def summarise(measurements: Measurements) -> ExperimentSummary:
     """Return tables and findings."""
-    about = [
-        f"{TASK_TITLES[task].capitalize()}: {each['origin']}; {each['n_train']:,} to train on, {each['n_test']:,} "
-        "to test on"
-        for task, each in measurements.items()
-    ]
-    steps = measurements["translate"]["models"][0]["steps"]
+    about = []
+    for task, each in measurements.items():
+        n_seeds, steps = TaskScores(task, each).n_seeds, each["models"][0]["steps"]
+        seeds = "one seed" if n_seeds == 1 else f"{n_seeds} seeds, each with a split of its own"
+        about.append(
+            f"{TASK_TITLES[task].capitalize()}: {each['origin']}; {each['n_train']:,} to train on, "
+            f"{each['n_test']:,} to test on; {steps:,} steps; {seeds}"
+        )
     method = (
-        f"{'. '.join(about)}. Recipes that differ in model.positions alone, in positions/; {steps:,} steps, one seed. "
-        "One run each: small differences may be chance."
+        f"{'. '.join(about)}. Recipes that differ in model.positions and the seed alone, in positions/. Schemes are "
+        "compared seed by seed; intervals are 95 % of the mean over seeds (Student's t). Of one run each, small "
+        "differences may be chance."
     )
     return ExperimentSummary(
         method, judge_claims(measurements), [_scores_table(task, about) for task, about in measurements.items()]
     )
 
 
+SECOND_SCORES = {"translate": "exact", "tag": "accuracy", "classify": "macro_f1", "qa": "exact_match"}
+"""The second score of each task in its table."""
+
+
 def _scores_table(task: str, task_measurements: Mapping[str, Any]) -> ResultTable:
     label = primary_score(task, task_measurements["models"][0]["scores"])[0]
-    second = "exact" if task == "translate" else "accuracy"
+    second = SECOND_SCORES[task]
     more = [second] if second != label.lower() else []
+    by_scheme: dict[str, list[Mapping[str, Any]]] = {}
+    for each in task_measurements["models"]:
+        by_scheme.setdefault(each["name"], []).append(each)
     rows = [
         [
-            each["name"],
-            f"{each['parameters']:,}",
-            f"{primary_score(task, each['scores'])[1]:.1f}",
-            *(f"{100 * each['scores'][name]:.1f}" for name in more),
-            f"{each['curve'][-1]['valid_loss']:.3f}",
-            f"{each['seconds']:.0f}",
+            name,
+            f"{each[0]['parameters']:,}",
+            _format_scores([primary_score(task, run["scores"])[1] for run in each]),
+            *(f"{fmean(100 * run['scores'][name] for run in each):.1f}" for name in more),
+            f"{fmean(run['curve'][-1]['valid_loss'] for run in each):.3f}",
+            f"{fmean(run['seconds'] for run in each):.0f}",
         ]
-        for each in task_measurements["models"]
+        for name, each in by_scheme.items()
     ]
-    others = [f"{name} %" for name in more]
+    others = [f"{name.replace('_', ' ')} %" for name in more]
     columns = ["positions", "parameters", f"{label} (test)", *others, "loss (validation)", "seconds"]
     return ResultTable(TASK_TITLES[task].capitalize(), columns, rows)
 
 
+def _format_scores(scores: list[float]) -> str:
+    """Return the mean with its interval, which ends where scores do: at 0 and 100."""
+    if len(scores) == 1:
+        return f"{scores[0]:.1f}"
+    mean, low, high = interval_of_mean(scores)
+    return MeanInterval(mean, max(0.0, low), min(100.0, high)).format()
+
+
 def plot(measurements: Measurements, path: Path) -> Path:
-    """Plot the validation loss of each scheme during training."""
+    """Plot the validation loss of each scheme during training, and its score minus that of learned positions."""
     charts = [
-        Chart(
-            TASK_TITLES[task],
-            {
-                each["name"]: Series(
-                    [line["step"] for line in each["curve"]], [line["valid_loss"] for line in each["curve"]]
-                )
-                for each in about["models"]
-            },
-        )
+        Chart(f"{TASK_TITLES[task]}: validation loss by step", _loss_curves(about["models"]))
         for task, about in measurements.items()
     ]
-    return plot_charts(charts, path, "steps", "loss (validation)", columns=2, share_axes=False)
+    return plot_charts([*charts, _difference_chart(measurements)], path, "", "", columns=3, share_axes=False)
+
+
+def _loss_curves(models: list[dict[str, Any]]) -> dict[str, Series]:
+    """Return the mean over seeds of the validation loss of each scheme."""
+    curves: dict[str, list[list[dict[str, Any]]]] = {}
+    for each in models:
+        curves.setdefault(each["name"], []).append(each["curve"])
+    return {
+        name: Series(
+            [line["step"] for line in runs_of_scheme[0]],
+            [fmean(line["valid_loss"] for line in lines) for lines in zip(*runs_of_scheme, strict=True)],
+        )
+        for name, runs_of_scheme in curves.items()
+    }
+
+
+def _difference_chart(measurements: Measurements) -> Chart:
+    """Return the score of each scheme minus that of learned positions, by task, with intervals."""
+    tasks = [TaskScores(task, about) for task, about in measurements.items()]
+    others = [name for name in POSITION_SCHEMES if name != LEARNED]
+    series = {}
+    for number, name in enumerate(others):
+        intervals = [scores.difference([name], [LEARNED]) for scores in tasks]
+        x = [index + 0.15 * (number - (len(others) - 1) / 2) for index in range(len(tasks))]
+        means, low, high = zip(*intervals, strict=True)
+        series[name] = Series(x, means, low, high, connected=False)
+    names = [scores.title.removeprefix("sequence ") for scores in tasks]
+    return Chart("score minus that of learned positions, by task", series, {"no difference": 0.0}, x_names=names)
 
 
 EXPERIMENT = Experiment(
     title="Positions",
     claim="Attention alone sees a bag of tokens, so a Transformer must be told their order; sinusoidal positions do "
-    "as well as learned ones.",
-    source="Vaswani et al. 2017, section 3.5 and table 3, row E",
+    "as well as learned ones. Learned positions are better for sequence classification, fixed and relative ones for "
+    "token classification and span extraction.",
+    source="Vaswani et al. 2017, section 3.5 and table 3, row E; Wang et al. 2021",
     measure=measure,
     summarise=summarise,
     plot=plot,

@@ -1,7 +1,9 @@
 """Synthetic corpora: short and long lists of dates, times, amounts and quantities (demo/cldr_corpus.py).
 
 A list of k facts is about k times as long as one fact, so long texts are as correct as short ones. For tagging, every
-word is labelled with the kind of its fact in the BIO scheme; only context says which fact a number belongs to.
+word is labelled with the kind of its fact in the BIO scheme; only context says which fact a number belongs to. The
+class of a list is the order of its date and its amount; a question names a kind, and the fact of that kind is the
+answer.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from itertools import islice
 from random import Random
 
 from regard.demo import cldr_corpus as cldr
+from regard.text.labelled import LabelledExample
 from regard.text.pairs import Pair
+from regard.text.squad import AnswerSpan, QuestionExample
 from regard.text.tagged import TaggedSentence
 
 FACT_SEPARATORS = Pair("; ", " ; ")
@@ -37,6 +41,9 @@ FACT_TAGS = {
     cldr.percentage: "percentage",
 }
 """Tags of the kinds of facts; sentences, which combine other facts, have none."""
+
+ORDERED_KINDS, OTHER_KINDS = ("date", "money"), "other"
+"""The two kinds whose order is the class of a list, and the name of all others."""
 
 
 def generate_pairs(count: int, max_facts: int, seed: int) -> list[Pair]:
@@ -64,11 +71,56 @@ def generate_tagged(count: int, max_facts: int, seed: int) -> list[TaggedSentenc
     return [TaggedSentence(*item) for item in labels.items()]
 
 
+def generate_labelled(count: int, max_facts: int, seed: int) -> list[LabelledExample]:
+    """Return `count` different lists of two to `max_facts` facts, a date and an amount of money among them.
+
+    The label is the kind of the earlier of these two: only order tells, wherever in the list they are.
+    """
+    rng = Random(seed)
+    facts: dict[str, list[str]] = {**{kind: [] for kind in ORDERED_KINDS}, OTHER_KINDS: []}
+    stream = _generate_facts(rng)
+    labels: dict[str, str] = {}
+    while len(labels) < count:
+        n_others = rng.randint(0, max_facts - len(ORDERED_KINDS))
+        chosen = rng.sample(kinds := [*ORDERED_KINDS, *[OTHER_KINDS] * n_others], len(kinds))
+        while any(len(facts[kind]) < chosen.count(kind) for kind in facts):
+            kind, text = next(stream)
+            facts[kind if kind in ORDERED_KINDS else OTHER_KINDS].append(text)
+        text = FACT_SEPARATORS.source.join(facts[kind].pop() for kind in chosen)
+        labels[text] = min(ORDERED_KINDS, key=chosen.index)
+    return [LabelledExample(text, "", label) for text, label in labels.items()]
+
+
+def generate_questions(count: int, max_facts: int, seed: int) -> list[QuestionExample]:
+    """Return `count` different lists of two to `max_facts` facts of different kinds, each with a question for one."""
+    rng = Random(seed)
+    facts = _generate_facts(rng)
+    questions: dict[str, QuestionExample] = {}
+    while len(questions) < count:
+        by_kind = dict(islice(facts, rng.randint(2, max_facts)))
+        if len(by_kind) > 1:
+            context, (kind, answer) = FACT_SEPARATORS.source.join(by_kind.values()), rng.choice(list(by_kind.items()))
+            start = _start_of_fact(list(by_kind), kind, by_kind)
+            questions[context] = QuestionExample(f"which {kind}?", context, (AnswerSpan(answer, start),))
+    return list(questions.values())
+
+
+def _start_of_fact(kinds: list[str], kind: str, by_kind: dict[str, str]) -> int:
+    """Return the character at which the fact of a kind starts in the list."""
+    before = kinds[: kinds.index(kind)]
+    return sum(len(by_kind[each]) + len(FACT_SEPARATORS.source) for each in before)
+
+
 def _generate_tagged_facts(rng: Random) -> Iterator[TaggedSentence]:
     """Yield English facts with tagged words, without end."""
+    for kind, text in _generate_facts(rng):
+        words = tuple(text.split())
+        yield TaggedSentence(words, (f"B-{kind}", *[f"I-{kind}"] * (len(words) - 1)))
+
+
+def _generate_facts(rng: Random) -> Iterator[tuple[str, str]]:
+    """Yield kinds of facts and English facts of them, without end."""
     while True:
-        kind, pair = cldr.sample_pair(rng)
-        if kind in FACT_TAGS:
-            words = tuple(pair.source.split())
-            name = FACT_TAGS[kind]
-            yield TaggedSentence(words, (f"B-{name}", *[f"I-{name}"] * (len(words) - 1)))
+        generator, pair = cldr.sample_pair(rng)
+        if generator in FACT_TAGS:
+            yield FACT_TAGS[generator], pair.source

@@ -21,7 +21,13 @@ import regard.compare as comparing
 from regard import config
 from regard.cli import main
 from regard.compare import EXPERIMENTS
-from regard.compare.compared_models import LANGUAGE_MODELS, POSITION_SCHEMES, RNN_MODELS, TRANSFORMER_MODELS
+from regard.compare.compared_models import (
+    FINAL_VECTOR_MODELS,
+    LANGUAGE_MODELS,
+    POSITION_SCHEMES,
+    RNN_MODELS,
+    TRANSFORMER_MODELS,
+)
 from regard.compare.experiment import ComparisonSettings, Experiment, Measurements
 from regard.demo import cldr_corpus as cldr
 from regard.errors import InputError
@@ -41,7 +47,7 @@ class Finished(NamedTuple):
 
 @pytest.fixture(scope="module")
 def finished(tiny_sizes: None, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Run the four default experiments once for all tests that read them or resume from a copy."""
+    """Run the five default experiments once for all tests that read them or resume from a copy."""
     folder = tmp_path_factory.mktemp("finished")
     out, err = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
@@ -238,23 +244,54 @@ def test_positions_and_flops_on_user_files(capsys: pytest.CaptureFixture[str]) -
     sentences = [[*words[4 * number : 4 * number + 4], str(number)] for number in range(100)]
     lines = [[f"{word} {'B-N' if word[0].isdigit() else 'O'}" for word in sentence] for sentence in sentences]
     Path("mine.conll").write_text("\n\n".join("\n".join(each) for each in lines), encoding="utf-8")
+    _write_labelled_and_questions(words)
     own = ("--data", "train.en", "train.fr", "--tagged", "mine.conll", "--out", "own")
+    own += ("--labelled", "mine.tsv", "--questions", "mine.jsonl")
     compare("--only", "positions,flops", *own)
     out = capsys.readouterr().out
-    for title in ("Training cost", "Translation", "Tagging"):
+    for title in ("Training cost", "Translation", "Tagging", "Sequence classification", "Span extraction"):
         assert f"\n{title}\n" in out
     page = Path("own/report.html").read_text(encoding="utf-8")
     assert "120 pairs" in page
     assert "100 sentences" in page
+    assert "110 labelled texts" in page
+    assert "100 questions (10 more repeat a source and are left out)" in page
     _whole_page(page, ("translation", "flops", "positions"))
     measurements = json.loads(Path("own/positions.json").read_text(encoding="utf-8"))["found"]
-    for task in ("translate", "tag"):
-        assert [each["name"] for each in measurements[task]["models"]] == list(POSITION_SCHEMES)
-        schemes = {config.read(path)["model"]["positions"] for path in Path(f"own/positions/{task}").glob("*.toml")}
-        assert schemes == set(POSITION_SCHEMES)
+    for task, n_seeds in (("translate", 1), ("tag", 1), ("classify", 1), ("qa", 2)):
+        assert [each["name"] for each in measurements[task]["models"]] == [*POSITION_SCHEMES] * n_seeds
+        recipes = [config.read(path) for path in Path(f"own/positions/{task}").glob("seed-*/*.toml")]
+        trained = {(recipe["model"]["positions"], recipe["train"]["seed"]) for recipe in recipes}
+        assert trained == {(scheme, seed) for scheme in POSITION_SCHEMES for seed in range(n_seeds)}
     with Path("train.fr").open("a", encoding="utf-8") as file:
         file.write("\n")
-    assert "own: holds a comparison on other contents of the files of --data and --tagged" in refused(capsys, *own)
+    assert "own: holds a comparison on other contents of the data files" in refused(capsys, *own)
+
+
+def _write_labelled_and_questions(words: list[str]) -> None:
+    """Write 110 labelled texts, and 110 questions of which ten ask about a context again."""
+    texts = [f"{words[number]} {number}" for number in range(110)]
+    rows = [f"{text}\t{'even' if number % 2 else 'odd'}" for number, text in enumerate(texts)]
+    Path("mine.tsv").write_text("\n".join(("text\tlabel", *rows)), encoding="utf-8")
+    contexts = [*texts[:100], *texts[:10]]
+    questions = [{"question": "how many?", "context": text, "answers": [text.split()[-1]]} for text in contexts]
+    Path("mine.jsonl").write_text("\n".join(map(json.dumps, questions)), encoding="utf-8")
+
+
+def test_comparisons_of_before_are_resumed(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their settings have neither labelled texts nor questions, so these must not be given to resume them."""
+    assert {"labelled", "questions"} & json.loads((copied / "compare.json").read_text(encoding="utf-8")).keys() == set()
+    Path("mine.tsv").write_text("text\tlabel\na\tb\n", encoding="utf-8")
+    assert "with labelled None, not 'mine.tsv'" in refused(capsys, "--quick", "--labelled", "mine.tsv")
+
+
+def test_every_final_vector_is_measured_and_reported(finished: Finished) -> None:
+    numbers = finished.read_measurements("distance")
+    assert [each["name"] for each in numbers["models"]] == list(FINAL_VECTOR_MODELS)
+    assert all(len(each["runs"]) == 2 for each in numbers["models"])
+    shown = EXPERIMENTS["distance"].summarise(numbers)
+    assert [len(table.rows) for table in shown.tables] == [4, 4]
+    assert all(len(row) == len(table.columns) for table in shown.tables for row in table.rows)
 
 
 def test_unknown_experiments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,9 @@ pytest.importorskip("babel")
 from regard.compare import synthetic as made_up
 from regard.text.tagged import is_entity_scheme
 
+SPREAD = (-0.2, 0.0, 0.2)
+"""Deviations of the scores of three seeds from their mean, the same for all schemes."""
+
 
 def make_measurements(**scores: float) -> Measurements:
     def models(key: str, divide: float) -> list[dict[str, object]]:
@@ -106,3 +109,96 @@ def test_table_shows_each_score_once(score: str, columns: list[str]) -> None:
     table = positions._scores_table("tag", {"models": [model]})
     assert table.columns[2:-2] == columns
     assert table.rows == [["none", "1", *["90.0"] * len(columns), "1.000", "1"]]
+
+
+def make_seeded(task: str, key: str, **scores: list[float]) -> Measurements:
+    """Return scores of three seeds around 50, or as given."""
+    models = [
+        {"name": name, "seed": seed, "scores": {key: score / 100}}
+        for name in POSITION_SCHEMES
+        for seed, score in enumerate(scores.get(name, [50 + each for each in SPREAD]))
+    ]
+    return {task: {"n_test": 10, "baseline": 10.0 if task == "classify" else 0.0, "models": models}}
+
+
+def make_tasks(classify: float, tag: float, qa: float, spread: tuple[float, ...] = SPREAD) -> Measurements:
+    """Return measurements in which learned positions are better by so much in each task, with a spread over seeds."""
+    return {
+        **make_seeded("tag", "f1", learned=[50 + tag + each for each in spread]),
+        **make_seeded("classify", "accuracy", learned=[50 + classify + each for each in spread]),
+        **make_seeded("qa", "f1", learned=[50 + qa + each for each in spread]),
+    }
+
+
+def judge_tasks(measurements: Measurements) -> list[bool | None]:
+    """Return the verdicts on learned positions: tagging, classification, spans, and all of them."""
+    return [each.held for each in positions.judge_claims(measurements)][-4:]
+
+
+def test_learned_for_sequences_and_fixed_for_tokens_supports_the_claim() -> None:
+    assert judge_tasks(make_tasks(classify=3, tag=-3, qa=-3)) == [True, True, True, True]
+    overall = positions.judge_claims(make_tasks(classify=3, tag=-3, qa=-3))[-1]
+    assert "sequence classification +3.0 (+3.0 to +3.0) (held)" in overall.evidence
+
+
+def test_one_task_refutes_the_claim() -> None:
+    assert judge_tasks(make_tasks(classify=3, tag=3, qa=-3)) == [False, True, True, False]
+    assert judge_tasks(make_tasks(classify=-3, tag=-3, qa=-3)) == [True, False, True, False]
+
+
+def test_interval_over_seeds_decides() -> None:
+    """Differences of -2, +3 and +5 between paired seeds: 2 +- 4.303 * 3.606 / sqrt(3) has both signs."""
+    uncertain = make_tasks(classify=2, tag=-3, qa=-3, spread=(-4.2, 1.0, 3.2))
+    assert judge_tasks(uncertain)[1] is None
+    assert judge_tasks(uncertain)[-1] is None or False in judge_tasks(uncertain)
+    finding = positions.judge_claims(uncertain)[-3]
+    assert "minus the mean of the others +2.0 (-7.0 to +11.0)" in finding.evidence
+
+
+def test_equal_scores_decide_nothing() -> None:
+    assert judge_tasks(make_tasks(classify=0, tag=0, qa=0)) == [None, None, None, None]
+
+
+def test_classifiers_no_better_than_the_most_frequent_class_decide_nothing() -> None:
+    measurements = make_tasks(classify=3, tag=-3, qa=-3)
+    measurements["classify"]["baseline"] = 49.0
+    assert judge_tasks(measurements) == [True, None, True, None]
+    finding = positions.judge_claims(measurements)[-3]
+    assert "too little was learned to tell" in finding.evidence
+    assert "49.0 of the most frequent class" in finding.evidence
+
+
+def test_seeds_decide_on_sinusoids_and_on_order() -> None:
+    clear = make_seeded("tag", "f1", none=[10.0, 11.0, 12.0], sinusoidal=[49.6, 49.9, 50.0])
+    assert [each.held for each in positions.judge_claims(clear)] == [True, True]
+    unclear = make_seeded("tag", "f1", none=[10.0, 90.0, 40.0], sinusoidal=[30.0, 60.0, 50.0])
+    order, sinusoidal = positions.judge_claims(unclear)
+    assert (order.held, sinusoidal.held) == (None, None)
+    assert "; the interval of the difference is -" in order.evidence
+    worse = make_seeded("tag", "f1", none=[10.0, 11.0, 12.0], sinusoidal=[40.0, 41.0, 40.5])
+    assert positions.judge_claims(worse)[1].held is False
+
+
+def test_class_of_a_list_is_the_order_of_two_facts() -> None:
+    texts = made_up.generate_labelled(300, 4, seed=3)
+    assert len({each.text for each in texts}) == 300
+    assert {each.label for each in texts} == {"date", "money"}
+    assert 0.4 < sum(each.label == "date" for each in texts) / 300 < 0.6
+    assert {each.text.count("; ") + 1 for each in texts} == {2, 3, 4}
+    currency = [each for each in texts if "$" in each.text.split("; ")[0]]
+    assert currency
+    assert {each.label for each in currency} == {"money"}
+    assert texts == made_up.generate_labelled(300, 4, seed=3)
+
+
+def test_answer_is_the_fact_of_the_kind_in_the_question() -> None:
+    examples = made_up.generate_questions(300, 4, seed=4)
+    assert len({each.context for each in examples}) == 300
+    for question, context, ((text, start),), _ in examples:
+        assert context[start : start + len(text)] == text
+        assert text in context.split("; ")
+        assert question.removeprefix("which ").removesuffix("?") in made_up.FACT_TAGS.values()
+    percentages = [each.answers[0].text for each in examples if each.question == "which percentage?"]
+    assert percentages
+    assert all("%" in text or "percent" in text for text in percentages)
+    assert {each.answers[0].start == 0 for each in examples} == {True, False}

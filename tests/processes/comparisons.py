@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.compare import cost, positions, recall, translation
+from regard.compare import cost, distance, positions, recall, translation
 from regard.compare.copy_task import CopyTaskSetup
 from regard.compare.corpora import CorpusSize
+from regard.compare.majority_task import MajorityTaskSetup
+from regard.compare.positions import TaskSetup
 
 MODEL = {"preset": "tiny", "d_model": 16, "d_ff": 16, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
 TRAIN = {"steps": 2, "batch_tokens": 256, "learning_rate": 1e-3, "warmup": 1}
@@ -31,14 +33,15 @@ TINY: list[tuple[Any, Any]] = [
             TRAIN,
         ),
     ),
+    (distance, MajorityTaskSetup(4, 3, 2, 4, 5, 1e-3, 16, 2)),
     (
         positions,
-        positions.PositionSweepSetup(
-            {"translate": CORPUS, "tag": CORPUS},
-            {"translate": {**MODEL, "n_decoder_layers": 1}, "tag": MODEL},
-            TOKENIZER,
-            TRAIN,
-        ),
+        {
+            "translate": TaskSetup(CORPUS, {**MODEL, "n_decoder_layers": 1}, TOKENIZER, TRAIN, 1),
+            "tag": TaskSetup(CORPUS, MODEL, {}, TRAIN, 1),
+            "classify": TaskSetup(CORPUS, MODEL, TOKENIZER, TRAIN, 1),
+            "qa": TaskSetup(CORPUS, MODEL, TOKENIZER, TRAIN, 2),
+        },
     ),
 ]
 """Modules with setups, each with its tiny one."""
