@@ -94,7 +94,7 @@ def describe_attention(model: Any, texts: Sequence[str], min_count: int) -> tupl
         spreads.append(float((-(weights * weights.clamp(min=1e-12).log()).sum()).exp()))
         for word, weight in words:
             by_word[word].append(weight)
-    means = {word: statistics.mean(found) for word, found in by_word.items() if len(found) >= min_count}
+    means = {word: statistics.mean(values) for word, values in by_word.items() if len(values) >= min_count}
     return statistics.mean(spreads), sorted(means, key=means.__getitem__, reverse=True)[:N_NAMED]
 
 

@@ -154,9 +154,9 @@ class Classifier(TextEncoder):
 
 def _sentence_attention(pooling: Pooling, hidden: Tensor, rows: SegmentedRows) -> SentenceAttention | None:
     """Return the two levels of hierarchical pooling of one text; None where pooling has one level."""
-    if (found := pooling.level_weights(hidden, rows)) is None:
+    if (levels := pooling.level_weights(hidden, rows)) is None:
         return None
-    layout, weights = found
+    layout, weights = levels
     return SentenceAttention(weights.sentences[0, 0], weights.words[0], layout.tokens[0].int().argmax(0))
 
 

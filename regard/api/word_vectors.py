@@ -62,8 +62,8 @@ class WordVectors:
 
         model = load(path, device="cpu")
         if not isinstance(model, cls):
-            found = type(model).__name__
-            raise InputError(f"{path}: a {found}, not {cls.__name__}; load it with regard.{found}.load")
+            class_name = type(model).__name__
+            raise InputError(f"{path}: a {class_name}, not {cls.__name__}; load it with regard.{class_name}.load")
         return model
 
     def __repr__(self) -> str:
@@ -95,8 +95,8 @@ class WordVectors:
             words: A word, or words; one that has no vector as it is written is looked up in lower case.
         """
         rows = [self._find(word) for word in ([words] if isinstance(words, str) else words)]
-        found: np.ndarray = self.vectors[rows[0] if isinstance(words, str) else rows]
-        return found
+        vectors: np.ndarray = self.vectors[rows[0] if isinstance(words, str) else rows]
+        return vectors
 
     def match(self, first: str, second: str) -> float:
         """Return the similarity of two words or expressions: the cosine of their vectors, from -1 to 1.

@@ -109,9 +109,9 @@ class SkipGramSampler:
         def in_blocks(values: Int[np.ndarray, " words"]) -> Int[Tensor, "blocks centres"]:
             return torch.from_numpy(fill(values).reshape(n_blocks, -1))
 
-        around = np.lib.stride_tricks.sliding_window_view(fill(ids, self.window), CENTRES_PER_BLOCK + 2 * self.window)
+        windows = np.lib.stride_tricks.sliding_window_view(fill(ids, self.window), CENTRES_PER_BLOCK + 2 * self.window)
         drawn = np.searchsorted(self.negative_cdf, generator.random((n_blocks, NEGATIVES_PER_BLOCK)), side="right")
-        columns = np.concatenate((around[::CENTRES_PER_BLOCK], np.minimum(drawn, len(self.negative_cdf) - 1)), 1)
+        columns = np.concatenate((windows[::CENTRES_PER_BLOCK], np.minimum(drawn, len(self.negative_cdf) - 1)), 1)
         return SkipGramBatch(
             in_blocks(ids),
             torch.from_numpy(columns),

@@ -53,8 +53,8 @@ def lay_out_sentences(rows: Rows, n_texts: int, closing: Bool[Tensor, " V"]) -> 
     text = (rows.segment[:, None] * tokens).amax(-1)  # (B, M): the text of each sentence
     own = text[:, None] == _count_up(n_texts, text)[:, None]  # (B, S, M)
     counts, first = own.sum(-1, keepdim=True), own.int().argmax(-1, keepdim=True)  # (B, S, 1)
-    place = _count_up(_largest(counts, tokens.shape[1]), counts) - 1
-    return SentenceLayout(tokens, (first + place).clamp(max=tokens.shape[1] - 1), place < counts)
+    index = _count_up(_largest(counts, tokens.shape[1]), counts) - 1
+    return SentenceLayout(tokens, (first + index).clamp(max=tokens.shape[1] - 1), index < counts)
 
 
 def _count_up(count: int, like: Int[Tensor, ...]) -> Int[Tensor, " N"]:

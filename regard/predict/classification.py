@@ -76,16 +76,16 @@ class ClassificationPredictor:
             return compute_text_logits(self.model, hidden, rows, 1)[:, 0]
 
         pad_id = self.template.pad_id
-        found = dict(forward_batches(self.model, inputs, readout, pad_id=pad_id, device=self.device))
-        outputs = torch.stack([found[number] for number in range(len(inputs))]).float()
+        logits_by_window = dict(forward_batches(self.model, inputs, readout, pad_id=pad_id, device=self.device))
+        outputs = torch.stack([logits_by_window[number] for number in range(len(inputs))]).float()
         return self.labels.scale.unstandardise(outputs) if self.is_regression else outputs.softmax(-1)
 
     def check_paired(self, text: str, pair: str) -> None:
         """Refuse one text where the model was trained on pairs, and a pair where it was trained on single texts."""
         if expected := self.labels.describe_pair_mismatch(pair):
-            found = f"'{text[:40]}' {'has a pair' if pair else 'stands alone'}"
+            example = f"'{text[:40]}' {'has a pair' if pair else 'stands alone'}"
             fix = "leave it out" if pair else "give the second one too, with --pair or behind a tab"
-            raise InputError(f"{found}, but this model was trained on {expected}; {fix}")
+            raise InputError(f"{example}, but this model was trained on {expected}; {fix}")
 
     def _make_classification(self, outputs: Float[Tensor, " C"]) -> Classification:
         if self.is_regression:

@@ -47,9 +47,9 @@ class DocumentTokenizer:
     def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
         """Return the tokens of texts; warn about characters that are not in the vocabulary."""
         unknown = UnknownTokenCounter(self.tokenizer)
-        found = unknown.encode(texts)
+        encoded = unknown.encode(texts)
         unknown.warn()
-        return found
+        return encoded
 
     def make_prompt_ids(self, ids: Ids) -> Ids:
         """Return the tokens of a prompt, after the document start token where prompts begin documents."""

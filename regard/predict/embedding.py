@@ -142,29 +142,29 @@ class Embedder:
     def embed_texts(self, texts: Sequence[str]) -> VectorArray:
         """Return the vector of each text."""
         encoded = self.tokenizer.encode_batch(texts)
-        pieces, share = _split_into_windows(encoded, self.max_tokens)
-        found = torch.zeros(len(texts), self.model.config.d_model)
+        windows, fraction = _split_into_windows(encoded, self.max_tokens)
+        text_vectors = torch.zeros(len(texts), self.model.config.d_model)
 
         def pool(hidden: Float[Tensor, "B T D"], rows: SegmentedRows) -> Float[Tensor, "texts D"]:
             return self.pooling.text_vectors(hidden, rows, int(rows.segment.amax())).flatten(0, 1)
 
-        for chosen, vectors in self._forward_windows(encoded, pieces, pool):
-            owner = torch.tensor([pieces[number].text_index for number in chosen])
-            found.index_add_(0, owner, vectors * share[chosen, None])
-        return self._finalise_vectors(found)
+        for chosen, vectors in self._forward_windows(encoded, windows, pool):
+            owner = torch.tensor([windows[number].text_index for number in chosen])
+            text_vectors.index_add_(0, owner, vectors * fraction[chosen, None])
+        return self._finalise_vectors(text_vectors)
 
     def embed_words_or_tokens(self, texts: Sequence[str]) -> list[NamedVectors]:
         """Return the vectors of the words or tokens of each text, without special tokens."""
         encoded = self.tokenizer.encode_batch(texts)
-        pieces, _ = _split_into_windows(encoded, self.max_tokens)
-        found = [torch.zeros(len(ids), self.model.config.d_model) for ids in encoded]
-        taken, extra = _assign_tokens(pieces), self.template.n_special_tokens(is_pair=False)
-        for chosen, tokens in self._forward_windows(encoded, pieces, lambda hidden, rows: hidden[rows.segment > 0]):
-            lengths = [end - start + extra for _, (start, end) in (pieces[number] for number in chosen)]
+        windows, _ = _split_into_windows(encoded, self.max_tokens)
+        token_vectors = [torch.zeros(len(ids), self.model.config.d_model) for ids in encoded]
+        taken, extra = _assign_tokens(windows), self.template.n_special_tokens(is_pair=False)
+        for chosen, tokens in self._forward_windows(encoded, windows, lambda hidden, rows: hidden[rows.segment > 0]):
+            lengths = [end - start + extra for _, (start, end) in (windows[number] for number in chosen)]
             for number, vectors in zip(chosen, tokens.split(lengths), strict=True):
-                text, (start, _) = pieces[number]
-                found[text][taken[number]] = vectors[1 + taken[number] - start]
-        return [self._name_vectors(ids, vectors) for ids, vectors in zip(encoded, found, strict=True)]
+                text, (start, _) = windows[number]
+                token_vectors[text][taken[number]] = vectors[1 + taken[number] - start]
+        return [self._name_vectors(ids, vectors) for ids, vectors in zip(encoded, token_vectors, strict=True)]
 
     def weigh_tokens(self, text: str) -> WeightedTokens:
         """Return the hidden states of a text that fits the model and the weights that pool them."""
@@ -185,8 +185,8 @@ class Embedder:
         """Return static embeddings, the layers' input and each layer's output for a text that fits the model."""
         rows = inputs_to_rows([self.template.wrap(ids)], self.template.pad_id).to(self.device)
         with torch.inference_mode():
-            found = [self._embed_statically(rows), *self.model.iter_hidden_states(rows)]
-        return torch.cat(found)[:, 1:-1].double().cpu()
+            states = [self._embed_statically(rows), *self.model.iter_hidden_states(rows)]
+        return torch.cat(states)[:, 1:-1].double().cpu()
 
     def _forward_windows(
         self,
@@ -220,8 +220,8 @@ class Embedder:
 
     def _embed_statically(self, rows: SegmentedRows) -> Float[Tensor, "B T D"]:
         embedding = self.model.embedding
-        found: Tensor = embedding.tokens(rows.ids) * embedding.scale
-        return found
+        vectors: Tensor = embedding.tokens(rows.ids) * embedding.scale
+        return vectors
 
     def _name_vectors(self, ids: Ids, vectors: Float[Tensor, "T D"]) -> NamedVectors:
         if self.options.level == "token":
@@ -233,33 +233,33 @@ class Embedder:
         )
 
     def _finalise_vectors(self, vectors: Float[Tensor, "N D"]) -> VectorArray:
-        made = torch.nn.functional.normalize(vectors, dim=-1) if self.options.normalised else vectors
-        found: np.ndarray = made.numpy()
-        return found
+        scaled = torch.nn.functional.normalize(vectors, dim=-1) if self.options.normalised else vectors
+        array: np.ndarray = scaled.numpy()
+        return array
 
 
 def _split_into_windows(
     encoded: Sequence[Ids], max_tokens: int
 ) -> tuple[list[IndexedWindow], Float[Tensor, " pieces"]]:
     """Return the windows of all texts, and the fraction of its text's tokens in each."""
-    pieces = [
+    windows = [
         IndexedWindow(text, window)
         for text, ids in enumerate(encoded)
         for window in split_into_windows(len(ids), max_tokens)
     ]
-    lengths = torch.tensor([float(max(1, end - start)) for _, (start, end) in pieces])
-    owner = torch.tensor([piece.text_index for piece in pieces], dtype=torch.long)
-    return pieces, lengths / torch.zeros(len(encoded)).index_add(0, owner, lengths)[owner]
+    lengths = torch.tensor([float(max(1, end - start)) for _, (start, end) in windows])
+    owner = torch.tensor([text_window.text_index for text_window in windows], dtype=torch.long)
+    return windows, lengths / torch.zeros(len(encoded)).index_add(0, owner, lengths)[owner]
 
 
 def _assign_tokens(text_windows: Sequence[IndexedWindow]) -> list[Int[Tensor, " tokens"]]:
     """Return the tokens that count in each window: all, where it is the only one of its text."""
     by_text: dict[int, list[int]] = {}
-    for number, piece in enumerate(text_windows):
-        by_text.setdefault(piece.text_index, []).append(number)
+    for number, text_window in enumerate(text_windows):
+        by_text.setdefault(text_window.text_index, []).append(number)
     taken: list[list[int]] = [[] for _ in text_windows]
     for numbers in by_text.values():
-        found = [text_windows[number].window for number in numbers]
-        for token in range(found[-1].end):
-            taken[numbers[max_context_window(found, token) if len(found) > 1 else 0]].append(token)
+        windows = [text_windows[number].window for number in numbers]
+        for token in range(windows[-1].end):
+            taken[numbers[max_context_window(windows, token) if len(windows) > 1 else 0]].append(token)
     return [torch.tensor(tokens, dtype=torch.long) for tokens in taken]

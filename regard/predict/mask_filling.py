@@ -51,18 +51,18 @@ class MaskFiller:
         framed = self.encode_masked(text)
         check_fits(len(framed.ids), self.model.config.n_positions, fix="leave out what is far from the mask")
         rows = inputs_to_rows([framed], self.template.pad_id).to(self.device)
-        places = [place for place, index in enumerate(framed.ids) if index == self.mask_id]
+        places = [position for position, index in enumerate(framed.ids) if index == self.mask_id]
         with torch.inference_mode():
             logits = compute_masked_lm_logits(self.model, self.model(rows)[0, places])
             probabilities = logits.float().softmax(-1).cpu()
         likely = probabilities.topk(min(k, probabilities.shape[-1]))
-        parts, found = self._split_at_masks(text), []
+        parts, predictions = self._split_at_masks(text), []
         for number, (shares, indices) in enumerate(zip(*likely, strict=True)):
             before, after = "".join(parts[: 2 * number + 1]), "".join(parts[2 * number + 2 :])
             texts = [self._append_token(before, index) + after for index in indices.tolist()]
-            words = [piece.lstrip(SPACE_MARKER) for piece in self.tokenizer.display_tokens(indices.tolist())]
-            found.append([MaskPrediction(*each) for each in zip(words, shares.tolist(), texts, strict=True)])
-        return found
+            words = [token.lstrip(SPACE_MARKER) for token in self.tokenizer.display_tokens(indices.tolist())]
+            predictions.append([MaskPrediction(*each) for each in zip(words, shares.tolist(), texts, strict=True)])
+        return predictions
 
     def has_mask(self, text: str) -> bool:
         """Return True if a text has a mask, and the model a head for it."""

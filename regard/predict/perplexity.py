@@ -175,10 +175,10 @@ class _LikelihoodAccumulator:
         for chosen in batch_by_tokens([len(ids) - 1 for ids, _ in self._pending], most):
             windows = [self._pending[i] for i in chosen]
             rows = sentences_to_rows([ids[:-1] for ids, _ in windows], pad_id=0)
-            following = torch.full(rows.ids.shape, IGNORE)
-            for row, (ids, known) in zip(following, windows, strict=True):
+            labels = torch.full(rows.ids.shape, IGNORE)
+            for row, (ids, known) in zip(labels, windows, strict=True):
                 row[known : len(ids) - 1] = torch.tensor(ids[known + 1 :])
-            loss = self.model.loss(rows.to(self.device), following.to(self.device))
+            loss = self.model.loss(rows.to(self.device), labels.to(self.device))
             self.nll += float(loss.nll)
             self.n_tokens += int(loss.n_tokens)
         self._pending.clear()

@@ -73,25 +73,25 @@ class TaggingPredictor:
         max_length = min(self.max_length, self.model.config.n_positions)
         numbered = list(encode_word_windows(self.tokenizer, self.template, sentences, max_length))
         rows = [torch.zeros(len(words), 1 if self.is_regression else len(self.labels)) for words in sentences]
-        said = self.predict_windows([placed for _, placed in numbered])
-        for (number, placed), found in zip(numbered, said, strict=True):
-            rows[number][[word for word, _ in placed.word_positions]] = found
+        predictions = self.predict_windows([placed for _, placed in numbered])
+        for (number, placed), labels in zip(numbered, predictions, strict=True):
+            rows[number][[word for word, _ in placed.word_positions]] = labels
         return rows
 
     def tag_words(self, sentences: Sequence[Sequence[str]]) -> list[list[TaggedWord]]:
         """Return given words with their labels and offsets, as if joined by single spaces."""
-        found = []
+        tagged = []
         for words, outputs in zip(sentences, self.predict(sentences), strict=True):
             starts = accumulate((len(word) + 1 for word in words), initial=0)
             spans = [(start, start + len(word)) for word, start in zip(words, starts, strict=False)]
-            found.append(self._make_tagged_words(words, spans, outputs))
-        return found
+            tagged.append(self._make_tagged_words(words, spans, outputs))
+        return tagged
 
     def tag_texts(self, texts: Sequence[str], split_words: WordSplitter = find_words) -> list[list[TaggedWord]]:
         """Return the words of plain texts with their labels and offsets."""
         spans = [split_words(text) for text in texts]
-        found = [[text[start:end] for start, end in each] for text, each in zip(texts, spans, strict=True)]
-        return [self._make_tagged_words(*each) for each in zip(found, spans, self.predict(found), strict=True)]
+        words = [[text[start:end] for start, end in each] for text, each in zip(texts, spans, strict=True)]
+        return [self._make_tagged_words(*each) for each in zip(words, spans, self.predict(words), strict=True)]
 
     def _make_tagged_words(
         self, words: Sequence[str], spans: Sequence[tuple[int, int]], outputs: Float[Tensor, "words C"]
@@ -112,7 +112,7 @@ class TaggingPredictor:
             outputs = head(hidden).float()
             return self.labels.scale.unstandardise(outputs) if self.is_regression else outputs.softmax(-1)
 
-        found = dict(
+        outputs_by_window = dict(
             forward_batches(
                 self.model,
                 [each.encoded for each in windows],
@@ -121,7 +121,10 @@ class TaggingPredictor:
                 device=self.device,
             )
         )
-        return [found[number][[place for _, place in each.word_positions]] for number, each in enumerate(windows)]
+        return [
+            outputs_by_window[number][[position for _, position in each.word_positions]]
+            for number, each in enumerate(windows)
+        ]
 
     def decode_labels(self, probabilities: Float[Tensor, "words C"]) -> list[str]:
         """Return the most likely labels; I- labels without a B- become B- (IOB2)."""

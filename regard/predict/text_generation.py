@@ -59,7 +59,7 @@ class TextGenerator:
 
     def generate(self, texts: Sequence[str], sampling: GenerationConfig) -> list[list[Continuation]]:
         """Return the `sampling.n` continuations of each text."""
-        return [found for _, found in self.generate_batches([texts], sampling)]
+        return [continuations for _, continuations in self.generate_batches([texts], sampling)]
 
     def generate_batches(
         self, text_batches: Iterable[Sequence[str]], sampling: GenerationConfig
@@ -73,8 +73,8 @@ class TextGenerator:
             begun = [self.document_tokenizer.make_prompt_ids(ids) for ids in unknown.encode(buffer)]
             numbered = enumerate(begun, n_texts)
             prompts = [Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(sampling.n)]
-            found = iter(self._continue_prompts(prompts, sampling))
-            yield from ((text, [next(found) for _ in range(sampling.n)]) for text in buffer)
+            continuations = iter(self._continue_prompts(prompts, sampling))
+            yield from ((text, [next(continuations) for _ in range(sampling.n)]) for text in buffer)
             n_texts, n_long = n_texts + len(buffer), n_long + self._count_truncated(begun)
         unknown.warn()
         self._warn_about_truncated(n_long, n_texts)

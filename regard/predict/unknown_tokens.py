@@ -24,13 +24,13 @@ class UnknownTokenCounter:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of texts."""
-        found = self.tokenizer.encode_batch(texts)
-        self.n_tokens += sum(map(len, found))
-        for text, ids in zip(texts, found, strict=True):
+        encoded = self.tokenizer.encode_batch(texts)
+        self.n_tokens += sum(map(len, encoded))
+        for text, ids in zip(texts, encoded, strict=True):
             if self.unknown_id is not None and (count := ids.count(self.unknown_id)):
                 self.n_unknown += count
                 self._collect_characters(text, ids)
-        return found
+        return encoded
 
     def _collect_characters(self, text: str, ids: Sequence[int]) -> None:
         if len(ids) == len(text) and len(self.characters) <= MAX_NAMED_CHARACTERS:

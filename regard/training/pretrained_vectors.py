@@ -52,8 +52,8 @@ class PretrainedVectors:
             named = f"a {architecture}" if architecture else "a model"
             raise ConfigError(f"{where}: {task_class.name} cannot start {named} from word vectors; {accepted}")
         if model.get("d_model", self.table.width) != self.table.width:
-            found = f"the vectors of {self.path} have {self.table.width} numbers"
-            problem = f"model.d_model = {model['d_model']}, but {found}"
+            description = f"the vectors of {self.path} have {self.table.width} numbers"
+            problem = f"model.d_model = {model['d_model']}, but {description}"
             raise ConfigError(f"{where}: {problem}; leave it out")
         width = {"architecture": architecture, "d_model": self.table.width}
         return {**tables, "model": {**model, **width}, "tokenizer": {**self._word_tokenizer(task_class), **tokenizer}}

@@ -56,8 +56,8 @@ def test_columns_of_a_block_are_its_words_with_margins_and_negatives() -> None:
     words = np.concatenate([sentence[:-1] for sentence in sentences])
     padded = np.pad(words, (3, 3 + CENTRES_PER_BLOCK))
     for number, columns in enumerate(batch.columns.numpy()):
-        around = padded[number * CENTRES_PER_BLOCK :][: CENTRES_PER_BLOCK + 6]
-        assert columns[: len(around)].tolist() == around.tolist()
+        window = padded[number * CENTRES_PER_BLOCK :][: CENTRES_PER_BLOCK + 6]
+        assert columns[: len(window)].tolist() == window.tolist()
         assert len(columns) == CENTRES_PER_BLOCK + 6 + NEGATIVES_PER_BLOCK
 
 

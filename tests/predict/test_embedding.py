@@ -148,7 +148,7 @@ def test_a_long_text_is_read_in_windows() -> None:
     assert len(found) > 2
     states = [layers_of(TASK, MODEL, ids[start:end])[-1] for start, end in found]
     shares = np.array([end - start for start, end in found], dtype=float)
-    expected = sum(share * mean_of(state) for share, state in zip(shares / shares.sum(), states, strict=True))
+    expected = sum(fraction * mean_of(state) for fraction, state in zip(shares / shares.sum(), states, strict=True))
     np.testing.assert_allclose(made().embed_texts([LONG])[0], expected, atol=2e-6)
     tokens = made(level="token").embed_words_or_tokens([LONG])[0]
     assert len(tokens.names) == len(ids)

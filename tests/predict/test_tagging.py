@@ -23,9 +23,9 @@ def task(labels: Labels = NAMES, **settings: object) -> TaggingTask:
 @pytest.mark.parametrize("most", [16, 20, 40])
 def test_every_word_of_a_long_sentence_is_tagged_in_one_window(most: int) -> None:
     one, words = TaggingTask(TagConfig(), distinct_words(60), NAMES), DISTINCT[:60]
-    pieces = one.tokenizer.encode_words(words)
-    assert len({tuple(ids) for ids in pieces}) == 60
-    starts, flat = [0, *accumulate(map(len, pieces))], [index for ids in pieces for index in ids]
+    subwords = one.tokenizer.encode_words(words)
+    assert len({tuple(ids) for ids in subwords}) == 60
+    starts, flat = [0, *accumulate(map(len, subwords))], [index for ids in subwords for index in ids]
     assert len(flat) > 80
     found = [placed for _, placed in encode_word_windows(one.tokenizer, one.template, [words], most)]
     assert sorted(word for placed in found for word, _ in placed.word_positions) == list(range(len(words)))

@@ -83,10 +83,10 @@ class TestWhatIsWritten:
             model = small(of)
             for seed, stop in enumerate(((), ("a",), ("th", " r"))):
                 manner = GenerationConfig(max_tokens=25, seed=seed, stop=stop)
-                pieces = list(of.make_predictor(model, CPU).stream("the cat", manner))
+                chunks = list(of.make_predictor(model, CPU).stream("the cat", manner))
                 ((whole,),) = of.make_predictor(model, CPU).generate(["the cat"], manner)
-                assert "".join(pieces) == whole.text
-                assert all(pieces)
+                assert "".join(chunks) == whole.text
+                assert all(chunks)
 
     def test_why_a_text_ended(self) -> None:
         of = task(LETTERS)

@@ -143,7 +143,7 @@ def test_the_attention_of_a_translation_is_that_of_the_very_tokens_that_were_wri
     ]:
         assert best.source_tokens == source.display_tokens([*source.encode(text), EOS])
         by_name = {target.display_tokens([i])[0]: i for i in range(len(target))}
-        ids = [by_name[piece] for piece in best.tokens]
+        ids = [by_name[token] for token in best.tokens]
         forced = next(knowing.predictor.force_decode([(source.encode(text), ids[:-1])]))
         assert_close(best.attention, forced.attention, rtol=0, atol=1e-5)
         assert forced.hypothesis.token_scores == pytest.approx(best.token_scores, abs=1e-4)

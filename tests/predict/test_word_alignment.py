@@ -36,13 +36,13 @@ def test_a_word_that_everybody_looks_at_says_nothing() -> None:
 
 
 def test_the_upper_half_of_the_layers_and_all_heads_are_averaged() -> None:
-    turned = WEIGHTS.clone()
-    turned[:, [0, 1]] = turned[:, [1, 0]]
-    heads = torch.stack([WEIGHTS, 0.2 * turned])
+    scaled = WEIGHTS.clone()
+    scaled[:, [0, 1]] = scaled[:, [1, 0]]
+    heads = torch.stack([WEIGHTS, 0.2 * scaled])
     one = align_words(heads.mean(0)[None, None], TARGET, SOURCE)
-    assert one != align_words(turned[None, None], TARGET, SOURCE)
-    assert align_words(torch.stack([turned.expand(2, -1, -1), heads]), TARGET, SOURCE) == one
-    assert align_words(torch.stack([turned.expand(2, -1, -1), heads, heads]), TARGET, SOURCE) == one
+    assert one != align_words(scaled[None, None], TARGET, SOURCE)
+    assert align_words(torch.stack([scaled.expand(2, -1, -1), heads]), TARGET, SOURCE) == one
+    assert align_words(torch.stack([scaled.expand(2, -1, -1), heads, heads]), TARGET, SOURCE) == one
 
 
 def test_an_empty_side_is_aligned_to_nothing() -> None:

@@ -9,12 +9,12 @@ from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, choose_vocabulary_size, train_tokenizer
 from regard.text.word_tokenizer import add_words
 
-TEXTS = ["The cat, the cat's mat - don't!", "the Cat sat. the mat's 3.5", "don't sat The café the cat's mat café"]
+SENTENCES = ["The cat, the cat's mat - don't!", "the Cat sat. the mat's 3.5", "don't sat The café the cat's mat café"]
 
 
 def trained(vocabulary: int = 40, lowercase: bool = False) -> Tokenizer:
     config = TokenizerConfig(kind="words", vocabulary=vocabulary, lowercase=lowercase)
-    return train_tokenizer(TEXTS, config, ENCODER_SPECIAL_TOKENS)
+    return train_tokenizer(SENTENCES, config, ENCODER_SPECIAL_TOKENS)
 
 
 def words_of(tokenizer: Tokenizer) -> list[str]:

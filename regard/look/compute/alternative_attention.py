@@ -62,7 +62,7 @@ def find_alternative_attention(
     exact = weights.double() * mask
     exact = exact / exact.sum(-1, keepdim=True).clamp(min=1e-300)  # of float32 weights the sum is 1 to rounding only
     by_query = transformed_values.double() if transformed_values.ndim == 4 else transformed_values.double()[:, None]
-    found, rank = exact.clone(), torch.zeros(weights.shape[:2], dtype=torch.long, device=weights.device)
+    alternative, rank = exact.clone(), torch.zeros(weights.shape[:2], dtype=torch.long, device=weights.device)
     generator = torch.Generator().manual_seed(seed)
     patterns, pattern_of_row = mask.unique(dim=0, return_inverse=True)
     for number, pattern in enumerate(track(patterns, "alternative attention", len(patterns))):
@@ -70,12 +70,12 @@ def find_alternative_attention(
         if len(keys):
             theirs = by_query[:, rows[:, None], keys] if by_query.shape[1] > 1 else by_query[:, :, keys]
             moved, ranks = _find_farthest(exact[:, rows[:, None], keys], theirs, generator)
-            found[:, rows[:, None], keys], rank[:, rows] = moved, ranks
-    difference = ((found - exact)[:, :, None] @ by_query)[:, :, 0].norm(dim=-1)
+            alternative[:, rows[:, None], keys], rank[:, rows] = moved, ranks
+    difference = ((alternative - exact)[:, :, None] @ by_query)[:, :, 0].norm(dim=-1)
     valid = difference <= MAX_OUTPUT_DIFFERENCE
-    found, difference = torch.where(valid[..., None], found, exact), torch.where(valid, difference, 0.0)
+    alternative, difference = torch.where(valid[..., None], alternative, exact), torch.where(valid, difference, 0.0)
     keys = mask.sum(-1).expand_as(rank)
-    return AlternativeAttention(found, total_variation(found, exact), difference, keys, rank)
+    return AlternativeAttention(alternative, total_variation(alternative, exact), difference, keys, rank)
 
 
 def search_size(n_rows: int, keys: Int[Tensor, " Q"], d_value: int) -> int:
@@ -96,13 +96,13 @@ def _find_farthest(
     basis, rank = _constraint_basis(values)
     basis = basis.expand(-1, weights.shape[1], -1, -1).flatten(0, 1)  # (H R, r, K)
     rank = rank.expand(-1, weights.shape[1])
-    flat, found = weights.flatten(0, 1), weights.flatten(0, 1).clone()
+    flat, alternative = weights.flatten(0, 1), weights.flatten(0, 1).clone()
     for n_constraints in rank.unique().tolist():
         if n_constraints < weights.shape[-1]:
             rows = (rank.flatten() == n_constraints).nonzero()[:, 0]
             for chunk in rows.split(max(1, CHUNK_ELEMENTS // (n_constraints * weights.shape[-1]))):
-                found[chunk] = _search_vertices(basis[chunk, :n_constraints], flat[chunk], generator)
-    return found.view_as(weights), rank
+                alternative[chunk] = _search_vertices(basis[chunk, :n_constraints], flat[chunk], generator)
+    return alternative.view_as(weights), rank
 
 
 def _constraint_basis(values: Float[Tensor, "*B K F"]) -> tuple[Float[Tensor, "*B r K"], Int[Tensor, "*B"]]:
@@ -124,9 +124,9 @@ def _search_vertices(
     best, farthest, tableau = weights.clone(), weights.new_zeros(len(weights)), SimplexTableau(constraints, weights)
     for start in range(N_STARTS):
         random = torch.randn(weights.shape, generator=generator, dtype=torch.float64).to(weights)
-        found = _climb(tableau, -weights if start == 0 else random, weights)
-        distance = total_variation(found, weights)
-        best = torch.where((distance > farthest)[:, None], found, best)
+        vertex = _climb(tableau, -weights if start == 0 else random, weights)
+        distance = total_variation(vertex, weights)
+        best = torch.where((distance > farthest)[:, None], vertex, best)
         farthest = torch.maximum(distance, farthest)
     return best
 
@@ -135,10 +135,10 @@ def _climb(
     tableau: SimplexTableau, objective: Float[Tensor, "N K"], weights: Float[Tensor, "N K"]
 ) -> Float[Tensor, "N K"]:
     """Solve linear programmes until no row gets farther from its weights."""
-    found = tableau.maximise(objective)
+    vertex = tableau.maximise(objective)
     for _ in range(MAX_ROUNDS):
-        before = total_variation(found, weights)
-        found = tableau.maximise((found - weights).sign())
-        if bool((total_variation(found, weights) <= before + 1e-12).all()):
+        before = total_variation(vertex, weights)
+        vertex = tableau.maximise((vertex - weights).sign())
+        if bool((total_variation(vertex, weights) <= before + 1e-12).all()):
             break
-    return found
+    return vertex

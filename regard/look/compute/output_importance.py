@@ -43,8 +43,8 @@ def removal_importance(look_target: LookTarget) -> Float[Tensor, "inputs O"]:
 
     # Nothing needs a gradient, but with gradients enabled `regard.nn.Linear` takes the path that supports vmap.
     with freeze_parameters(look_target.model), torch.enable_grad():
-        found = vmap(without, chunk_size=max_parallel_passes(look_target))(nothing_and_each).detach()
-    change: Tensor = (found[1:] - found[0]).norm(dim=-1)
+        outputs = vmap(without, chunk_size=max_parallel_passes(look_target))(nothing_and_each).detach()
+    change: Tensor = (outputs[1:] - outputs[0]).norm(dim=-1)
     return change
 
 

@@ -112,9 +112,11 @@ class TextAnalysis:
             weights, values = self.attention(kind), self._transformed_values(kind, False)
             layers, heads = self._select(layer, weights.shape[0], "layer"), self._select(head, weights.shape[1], "head")
             chosen, theirs = (part[layers][:, heads].flatten(0, 1) for part in (weights, values))
-            found = find_alternative_attention(chosen, theirs, self.attention_mask(kind))
+            alternative = find_alternative_attention(chosen, theirs, self.attention_mask(kind))
             shape = (len(weights[layers]), len(weights[0, heads]))
-            self._alternatives[kind, layer, head] = AlternativeAttention(*(part.unflatten(0, shape) for part in found))
+            self._alternatives[kind, layer, head] = AlternativeAttention(
+                *(part.unflatten(0, shape) for part in alternative)
+            )
         return self._alternatives[kind, layer, head]
 
     def output_change_with(

@@ -64,17 +64,19 @@ class AttributionSurvey:
         used = f"{sum(parts.values()):,} of {about['read']:,} texts, seed {about['seed']}"
         yield f"{used}: probes trained on {parts['train']:,}"
         yield f"attribution and recovery of the {parts['test']:,} test texts; attribution from {directions}"
-        for stack, found in self.stacks.items():
+        for stack, contributions in self.stacks.items():
             facts = self.identifiability.stacks[stack]
-            yield f"{stack}: {found.own.shape[1]:,} test tokens; chance of recovery {facts['chance']:.1%}"
+            yield f"{stack}: {contributions.own.shape[1]:,} test tokens; chance of recovery {facts['chance']:.1%}"
             yield f"{'':>7}{'own contribution':^27}{'another':>10}{'recovered (cosine)':>22}"
             heads = "".join(f"{name:>11}" for name in self.identifiability.settings["maps"])
             yield f"{'layer':>7}{'quartile':>9}{'median':>9}{'quartile':>9}{'dominates':>10}{heads}"
-            for layer, (quartiles, dominated) in enumerate(zip(found.quartiles, found.dominated, strict=True)):
+            for layer, (quartiles, dominated) in enumerate(
+                zip(contributions.quartiles, contributions.dominated, strict=True)
+            ):
                 shares = "".join(f"{float(each):>9.1%}" for each in quartiles)
                 recovered = "".join(f"{self._recovered(stack, layer, name):>11.1%}" for name in self._maps)
                 yield f"{layer:>7}{shares}{float(dominated):>10.1%}{recovered}"
-            yield self._describe(stack, found)
+            yield self._describe(stack, contributions)
 
     @property
     def _maps(self) -> list[str]:
@@ -84,45 +86,49 @@ class AttributionSurvey:
         spec = (stack, layer, name, "cosine")
         return next(each.accuracy for each in self.identifiability.results if each.spec == spec)
 
-    def _describe(self, stack: str, found: StackContributions) -> str:
-        last = len(found.dominated) - 1
+    def _describe(self, stack: str, contributions: StackContributions) -> str:
+        last = len(contributions.dominated) - 1
         best = max(self._maps, key=lambda name: self._recovered(stack, last, name))
-        recovered, median = self._recovered(stack, last, best), float(found.quartiles[-1, 1])
+        recovered, median = self._recovered(stack, last, best), float(contributions.quartiles[-1, 1])
         return (
             f"{stack}: after the last layer a token's own input contributes {median:.0%} (median) "
-            f"and another more for {float(found.dominated[-1]):.0%} of the tokens; {recovered:.0%} "
+            f"and another more for {float(contributions.dominated[-1]):.0%} of the tokens; {recovered:.0%} "
             f"are still recovered ({best})"
         )
 
     def view_data(self) -> ViewData:
         """Return all numbers, for JSON and CSV."""
         arrays = []
-        for stack, found in self.stacks.items():
+        for stack, contributions in self.stacks.items():
             layer, quartile = Axis("layer"), Axis("quartile", labels=tuple(map(str, QUARTILES)))
-            arrays.append(ViewArray("attribution", stack, "self_contribution", (layer, Axis("token")), found.own))
-            arrays.append(ViewArray("attribution", stack, "own_quartiles", (layer, quartile), found.quartiles))
-            arrays.append(ViewArray("attribution", stack, "dominated_fraction", (layer,), found.dominated))
+            arrays.append(
+                ViewArray("attribution", stack, "self_contribution", (layer, Axis("token")), contributions.own)
+            )
+            arrays.append(ViewArray("attribution", stack, "own_quartiles", (layer, quartile), contributions.quartiles))
+            arrays.append(ViewArray("attribution", stack, "dominated_fraction", (layer,), contributions.dominated))
             measured = [each for each in self.identifiability.results if each.spec.stack == stack]
             for name in ("accuracy", "low", "high"):
                 values = torch.tensor([getattr(each, name) for each in measured], dtype=torch.float64)
                 axes = (layer, Axis("map", labels=tuple(self._maps)), Axis("distance", labels=("cosine", "l2")))
-                shape = (len(found.dominated), len(self._maps), 2)
+                shape = (len(contributions.dominated), len(self._maps), 2)
                 arrays.append(ViewArray("attribution", stack, f"recovered_{name}", axes, values.view(shape)))
         return ViewData({}, arrays, {"attribution": list(self.summary_lines())}, self.about)
 
     def save(self, path: str | Path) -> Path:
         """Write all numbers (.json, .csv) or a figure (.png, .svg, .pdf)."""
-        return save_view(self.view_data, check_survey_path(path), write_figure=lambda _, place: self.draw(place))
+        return save_view(
+            self.view_data, check_survey_path(path), write_figure=lambda _, figure_path: self.draw(figure_path)
+        )
 
     def draw(self, path: Path) -> Path:
         """Draw own contribution beside recovered tokens by layer, two panels a stack."""
         panels = []
-        for stack, found in self.stacks.items():
-            layers = list(range(len(found.dominated)))
-            low, median, high = (100 * found.quartiles.T).tolist()
+        for stack, contributions in self.stacks.items():
+            layers = list(range(len(contributions.dominated)))
+            low, median, high = (100 * contributions.quartiles.T).tolist()
             shares = {
                 "own contribution (median, quartiles)": Curve(layers, median, low, high),
-                "tokens dominated by another": Curve(layers, (100 * found.dominated).tolist()),
+                "tokens dominated by another": Curve(layers, (100 * contributions.dominated).tolist()),
             }
             panels.append(CurvePanel(f"{stack}: mixing (attribution)", shares))
             facts = self.identifiability.stacks[stack]
@@ -134,15 +140,17 @@ class AttributionSurvey:
         )
 
     def _caption(self) -> str:
-        n_tokens = sum(found.own.shape[1] for found in self.stacks.values())
+        n_tokens = sum(contributions.own.shape[1] for contributions in self.stacks.values())
         return (
             f"{Path(self.about['model']).name}: {self.identifiability.sentences['test']:,} texts, {n_tokens:,} tokens"
         )
 
     def _recovery_curve(self, stack: str, name: str) -> Curve:
-        found = [each for each in self.identifiability.results if each.spec == (stack, each.spec.layer, name, "cosine")]
-        values = ([100 * value for value in column] for column in zip(*(each[1:] for each in found), strict=True))
-        return Curve([each.spec.layer for each in found], *values)
+        results = [
+            each for each in self.identifiability.results if each.spec == (stack, each.spec.layer, name, "cosine")
+        ]
+        values = ([100 * value for value in column] for column in zip(*(each[1:] for each in results), strict=True))
+        return Curve([each.spec.layer for each in results], *values)
 
 
 def survey_attribution(
@@ -162,13 +170,13 @@ def survey_attribution(
     tested = sentences.look_targets[-sentences.split_sizes["test"] :]
     width = next(iter(record_inputs(tested[0]).values())).shape[-1]
     directions = None if estimate is None or estimate >= width else estimate
-    found: dict[str, list[tuple[Tensor, Tensor]]] = {stack: [] for stack in stacks}
+    by_stack: dict[str, list[tuple[Tensor, Tensor]]] = {stack: [] for stack in stacks}
     for target in track(tested, "attribution", len(tested)):
         with quiet_progress():
             for stack in stacks:
-                found[stack].append(_measure_text(target, stack, directions))
+                by_stack[stack].append(_measure_text(target, stack, directions))
     facts = {**about, "seed": seed, "estimate": directions}
-    return AttributionSurvey({stack: _join(texts) for stack, texts in found.items()}, identified, facts)
+    return AttributionSurvey({stack: _join(texts) for stack, texts in by_stack.items()}, identified, facts)
 
 
 def _measure_text(

@@ -89,7 +89,9 @@ class EffectiveSurvey:
 
     def save(self, path: str | Path) -> Path:
         """Write all numbers (.json, .csv) or a figure (.png, .svg, .pdf)."""
-        return save_view(self.view_data, check_survey_path(path), write_figure=lambda _, place: self.draw(place))
+        return save_view(
+            self.view_data, check_survey_path(path), write_figure=lambda _, figure_path: self.draw(figure_path)
+        )
 
     def draw(self, path: Path) -> Path:
         """Draw both correlations over the number of keys, a panel per kind of attention and measure."""
@@ -128,12 +130,12 @@ def survey_effective_attention(
     usable = [kind for kind in kinds if ATTENTION_KINDS[kind].query_side == last]
     if not usable:
         raise InputError(f"the output is of the {last}; give pairs, as in test.en test.fr, to compare its attention")
-    found: dict[str, list[tuple[int, dict[str, Tensor], dict[str, Tensor]]]] = {kind: [] for kind in usable}
+    by_kind: dict[str, list[tuple[int, dict[str, Tensor], dict[str, Tensor]]]] = {kind: [] for kind in usable}
     for target in track(look_targets, "looking", len(look_targets)):
         with quiet_progress():
             for kind, row in _correlate_text(target, usable).items():
-                found[kind].append(row)
-    return EffectiveSurvey({kind: _collect(look_targets[0], kind, rows) for kind, rows in found.items()}, about)
+                by_kind[kind].append(row)
+    return EffectiveSurvey({kind: _collect(look_targets[0], kind, rows) for kind, rows in by_kind.items()}, about)
 
 
 def _correlate_text(
@@ -143,7 +145,7 @@ def _correlate_text(
     analysis = TextAnalysis(look_target)
     sizes = {name: len(side.tokens) for name, side in look_target.sides.items()}
     importance = {name: measure(look_target) for name, measure in OUTPUT_MEASURES.items()}
-    found = {}
+    correlations = {}
     for kind in kinds:
         by_side = {name: values.split(list(sizes.values())) for name, values in importance.items()}
         side = list(sizes).index(ATTENTION_KINDS[kind].key_side)
@@ -155,8 +157,8 @@ def _correlate_text(
             {name: _mean_tau(weights, parts[side].T, mask) for name, parts in by_side.items()}
             for weights in (raw, effective)
         ]
-        found[kind] = (int(mask.sum(-1).max()), taus[0], taus[1])
-    return found
+        correlations[kind] = (int(mask.sum(-1).max()), taus[0], taus[1])
+    return correlations
 
 
 def _collect(

@@ -31,8 +31,8 @@ MAX_BINS = 12
 def length_bins(keys: Int[Tensor, " N"]) -> Iterator[Int[Tensor, " n"]]:
     """Yield the texts of each length bin, shortest first; bins are equally wide, so that long texts count."""
     step = int(keys.max() - keys.min()) // MAX_BINS + 1
-    place = (keys - keys.min()) // step
-    return ((place == number).nonzero()[:, 0] for number in place.unique())
+    bin_index = (keys - keys.min()) // step
+    return ((bin_index == number).nonzero()[:, 0] for number in bin_index.unique())
 
 
 def format_span(keys: Int[Tensor, " n"]) -> str:

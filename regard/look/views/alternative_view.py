@@ -18,7 +18,7 @@ def alternative_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     """Yield the model's weights, other valid weights as far from them as was found, and the distances."""
     for kind in requested_kinds(analysis, request):
         layer, head, reason = _choose_heads(analysis, kind, request)
-        found = analysis.alternative_attention(kind, layer=layer, head=head)
+        alternative = analysis.alternative_attention(kind, layer=layer, head=head)
         n_layers, n_heads, *_ = analysis.attention(kind).shape
         axes = list(attention_axes(kind))
         axes[0] = axes[0] if layer is None else single_entry_axis("layer", layer, n_layers)
@@ -26,15 +26,17 @@ def alternative_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
         layers, heads = ([int(label) for label in axis.labels] or slice(None) for axis in axes[:2])
         own = analysis.attention(kind)[layers][:, heads]
         yield ViewArray("alternative", kind, "weights", tuple(axes), own)
-        yield ViewArray("alternative", kind, "alternative", tuple(axes), found.weights)
-        yield ViewArray("alternative", kind, "distance", tuple(axes[:3]), found.distance)
-        yield ViewArray("alternative", kind, "output_difference", tuple(axes[:3]), found.output_difference, "error")
-        yield describe_alternative(kind, found) + reason
-        if bool((found.distance > 0).any()):
-            change = analysis.output_change_with(kind, found.weights, layer=layer, head=head)
+        yield ViewArray("alternative", kind, "alternative", tuple(axes), alternative.weights)
+        yield ViewArray("alternative", kind, "distance", tuple(axes[:3]), alternative.distance)
+        yield ViewArray(
+            "alternative", kind, "output_difference", tuple(axes[:3]), alternative.output_difference, "error"
+        )
+        yield describe_alternative(kind, alternative) + reason
+        if bool((alternative.distance > 0).any()):
+            change = analysis.output_change_with(kind, alternative.weights, layer=layer, head=head)
             yield f"{kind}: with these in place of its weights, the output of the model changes by {change:.1e} at most"
-            if layer is None and head is None and found.distance[..., 0].numel() > 1:
-                yield _name_farthest(kind, found)
+            if layer is None and head is None and alternative.distance[..., 0].numel() > 1:
+                yield _name_farthest(kind, alternative)
 
 
 def _choose_heads(analysis: TextAnalysis, kind: str, request: ViewRequest) -> tuple[int | None, int | None, str]:
@@ -51,11 +53,11 @@ def _choose_heads(analysis: TextAnalysis, kind: str, request: ViewRequest) -> tu
     return layer, head, f"; only this head is searched ({named}), as all {rows} would take long: choose others likewise"
 
 
-def describe_alternative(kind: str, found: AlternativeAttention) -> str:
+def describe_alternative(kind: str, alternative: AlternativeAttention) -> str:
     """Say for how many heads other weights are valid, how far they are, and how exactly the output is the same."""
-    n_keys, ranks = int(found.keys.max()), found.rank.amax(-1)
+    n_keys, ranks = int(alternative.keys.max()), alternative.rank.amax(-1)
     rank = f"{int(ranks.min())}" + (f" to {int(ranks.max())}" if ranks.min() < ranks.max() else "")
-    moved = found.distance > 0
+    moved = alternative.distance > 0
     n_heads, n_moved = ranks.numel(), int(moved.any(-1).sum())
     counted = f"{n_keys} key{'s' if n_keys > 1 else ''}, rank of [T 1] {rank}"
     if not n_moved:
@@ -63,14 +65,14 @@ def describe_alternative(kind: str, found: AlternativeAttention) -> str:
     rows = f" ({int(moved.sum())} of {moved.numel()} rows)" if not bool(moved.all()) else ""
     return (
         f"{kind}: {n_moved} of {n_heads} heads have other valid weights ({counted}){rows}: their total variation "
-        f"distance from the model's is {float(found.distance[moved].mean()):.2f} on average and "
-        f"{float(found.distance.max()):.2f} at most, and the outputs of the heads are the same to "
-        f"{max(float(found.output_difference.max()), torch.finfo(torch.float64).eps):.0e}"
+        f"distance from the model's is {float(alternative.distance[moved].mean()):.2f} on average and "
+        f"{float(alternative.distance.max()):.2f} at most, and the outputs of the heads are the same to "
+        f"{max(float(alternative.output_difference.max()), torch.finfo(torch.float64).eps):.0e}"
     )
 
 
-def _name_farthest(kind: str, found: AlternativeAttention) -> str:
-    by_head = found.distance.mean(-1)
+def _name_farthest(kind: str, alternative: AlternativeAttention) -> str:
+    by_head = alternative.distance.mean(-1)
     layer, head = divmod(int(by_head.argmax()), by_head.shape[1])
     distance = float(by_head[layer, head])
     return f"{kind}: farthest on average is layer {layer}, head {head} ({distance:.2f}): --layer {layer} --head {head}"

@@ -49,12 +49,12 @@ def scores_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
 def describe_scores(kind: str, masked: Float[Tensor, "L H Q K"]) -> str:
     """Summarise the scores in a sentence: their range, the spread within a row, and the masked cells."""
     is_visible = ~masked.isnan()
-    visible, n_masked = masked[is_visible], int((~is_visible[0, 0]).sum())
+    unmasked, n_masked = masked[is_visible], int((~is_visible[0, 0]).sum())
     low, high = (masked.where(is_visible, limit) for limit in (torch.inf, -torch.inf))
     spread = float((high.amax(-1) - low.amin(-1)).mean())
     masks = f"{n_masked} of {is_visible[0, 0].numel()} cells are masked" if n_masked else "no cell is masked"
     return (
-        f"{kind}: scores from {float(visible.min()):.3g} to {float(visible.max()):.3g}; on average the largest of a "
+        f"{kind}: scores from {float(unmasked.min()):.3g} to {float(unmasked.max()):.3g}; on average the largest of a "
         f"query is {spread:.3g} above its smallest, so its weight is {math.exp(min(spread, 700)):.3g} times as large; "
         f"{masks}"
     )

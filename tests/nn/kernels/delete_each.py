@@ -17,32 +17,32 @@ import pytest
 import torch
 
 
-def check(file: str, room: Path) -> None:
+def check(file: str, folder: Path) -> None:
     """Run the tests of all operations and of the table; the kernel's own are skipped as soon as they are imported."""
-    table = room / "dispatch.py"
+    table = folder / "dispatch.py"
     lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
     left = [line for line in lines if f'"{file}", "c' not in line]
     assert len(left) == len(lines) - 1, f"{file} has no line of its own"
     table.write_text("".join(left), encoding="utf-8")
-    (room / f"{file}.py").unlink()
+    (folder / f"{file}.py").unlink()
     tests = import_module("test_dispatch")
-    assert tests.kernels.__file__ == str(room / "__init__.py")
+    assert tests.kernels.__file__ == str(folder / "__init__.py")
     assert file not in tests.FILES
     tests.test_the_table_names_every_kernel_file_and_every_line_an_operation()
     for operation in tests.dispatch.OPERATIONS:
         tests.test_every_operation_gives_what_plain_pytorch_gives(operation)
-    if (room.parents[2] / f"tests/nn/kernels/test_{file}.py").exists():
+    if (folder.parents[2] / f"tests/nn/kernels/test_{file}.py").exists():
         with suppress(pytest.skip.Exception):
             import_module(f"test_{file}")
 
 
-def passes(file: str, room: Path) -> bool:
+def passes(file: str, folder: Path) -> bool:
     """Check in a fork of this process, which ends with it."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] == 0
     try:
-        check(file, room)
+        check(file, folder)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
@@ -57,14 +57,14 @@ def main(project: Path) -> None:
     import_module("jaxtyping")  # nothing of regard: every fork imports the kernels anew
     with suppress(ImportError):
         import_module("triton.language")
-    room = project / "regard/nn/kernels"
+    folder = project / "regard/nn/kernels"
     rows = [
-        line.split('"')[1::2] for line in (room / "dispatch.py").read_text().splitlines() if line.startswith('    ("')
+        line.split('"')[1::2] for line in (folder / "dispatch.py").read_text().splitlines() if line.startswith('    ("')
     ]
     files = [row[1] for row in rows if len(row) == 3]
     for file in files:
-        kept = {path: path.read_text(encoding="utf-8") for path in (room / "dispatch.py", room / f"{file}.py")}
-        if not passes(file, room):
+        kept = {path: path.read_text(encoding="utf-8") for path in (folder / "dispatch.py", folder / f"{file}.py")}
+        if not passes(file, folder):
             sys.exit(f"without {file} tests fail")
         for path, text in kept.items():
             path.write_text(text, encoding="utf-8")
