@@ -59,12 +59,12 @@ def rows_of(*rows: list[list[int]]) -> Rows:
     return Rows(ids, segment, position)
 
 
-TEXTS = [[0, 1, 2, 8, 3, 4, 9, 8, 5], [1, 8], [2, 3, 4], [0, 8, 1, 9], [7, 6, 8, 5, 5, 8, 4, 8, 3, 9]]
-ROWS = ([TEXTS[0], TEXTS[1], TEXTS[2]], [TEXTS[3]], [TEXTS[4], TEXTS[2]])
+TOKEN_IDS = [[0, 1, 2, 8, 3, 4, 9, 8, 5], [1, 8], [2, 3, 4], [0, 8, 1, 9], [7, 6, 8, 5, 5, 8, 4, 8, 3, 9]]
+ROWS = ([TOKEN_IDS[0], TOKEN_IDS[1], TOKEN_IDS[2]], [TOKEN_IDS[3]], [TOKEN_IDS[4], TOKEN_IDS[2]])
 
 
 def test_sentences_are_numbered_by_the_rule() -> None:
-    assert sentence_numbers(TEXTS[0]) == [1, 1, 1, 1, 2, 2, 2, 2, 3]
+    assert sentence_numbers(TOKEN_IDS[0]) == [1, 1, 1, 1, 2, 2, 2, 2, 3]
     rows = rows_of(*ROWS)
     found = number_sentences(rows, torch.tensor(CLOSING))
     for row, texts in enumerate(ROWS):
@@ -141,7 +141,7 @@ def test_pooling_equals_loops_in_packed_rows(changes: dict[str, Any]) -> None:
 
 
 def test_both_levels_are_taps() -> None:
-    pooling, rows = hierarchical(), rows_of([TEXTS[0]])
+    pooling, rows = hierarchical(), rows_of([TOKEN_IDS[0]])
     hidden = torch.randn(*rows.ids.shape, 6, dtype=torch.float64)
     assert {"hierarchy.words.weights", "hierarchy.sentences.weights"} <= set(taps(pooling))
     with record(pooling, "*.weights") as recorded:
@@ -201,8 +201,8 @@ def test_it_learns_and_loads(run_directory: Path) -> None:
     model = regard.load(run_directory, device="cpu")
     assert model.evaluate(str(run_directory.parent / "documents.tsv"))["accuracy"] > 0.95
     alone = [model.classify(text).probability for text in (TEXT, "yy ab .")]
-    together = [each.probability for each in model.classify([TEXT, "yy ab ."])]
-    assert alone == pytest.approx(together, abs=1e-5)
+    batched = [each.probability for each in model.classify([TEXT, "yy ab ."])]
+    assert alone == pytest.approx(batched, abs=1e-5)
     assert model.classify(TEXT).label == "xx"
 
 
@@ -257,9 +257,9 @@ def test_the_page_and_json_hold_both_levels(run_directory: Path, tmp_path: Path)
 def test_vectors_of_documents(run_directory: Path) -> None:
     model = regard.load(run_directory, device="cpu")
     texts = [TEXT, "yy ab .", "ab . cd . ef . gh ."]
-    together = model.embed(texts)
-    assert together.shape == (3, 16)
-    assert np.abs(together - np.stack([model.embed(text) for text in texts])).max() < 1e-5
+    batched = model.embed(texts)
+    assert batched.shape == (3, 16)
+    assert np.abs(batched - np.stack([model.embed(text) for text in texts])).max() < 1e-5
     with pytest.raises(InputError, match="a vector of sentences is no sum over tokens"):
         model.explain_match(TEXT, "yy ab .")
     assert -1 <= model.match(TEXT, "yy ab .") <= 1
