@@ -267,19 +267,32 @@ class AttentionPooling(nn.Module):
         return 1.0 if isinstance(self.scorer, ScaledDotAttention) else float(width**-0.5)
 
     def hop_weights(self, key: Float[Tensor, "B T D"], mask: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S R T"]:
-        """Return the weights of R hops over the tokens of each text, unseen by the tap; zeros for an empty text."""
-        query = self.query.expand(len(key), -1, -1)
-        scores = self.scorer.score(query, self.key_projection(key))[:, None]  # (B, 1, R, T)
-        fully_masked = ~mask.any(-1, keepdim=True)
-        scores = scores.masked_fill(~(mask | fully_masked)[:, :, None], -math.inf)
-        return scores.softmax(-1).masked_fill(fully_masked[:, :, None], 0.0)
+        """Return the weights of R hops over the tokens of each text, unseen by the taps; zeros for an empty text."""
+        return _softmax_over_text(_mask_other_texts(self._score(key), mask), mask)
 
     def forward(
         self, key: Float[Tensor, "B T D"], value: Float[Tensor, "B T Dv"], mask: Bool[Tensor, "B S T"]
     ) -> Float[Tensor, "B S R Ev"]:
-        weights: Tensor = self.weights(self.hop_weights(key, mask))
+        scores = self.scorer.scores(self._score(key))
+        masked_scores = self.scorer.masked_scores(_mask_other_texts(scores, mask))
+        weights: Tensor = self.weights(_softmax_over_text(masked_scores, mask))
         pooled: Tensor = weights.flatten(1, 2) @ self.value_projection(value)  # (B, S R, Ev)
         return pooled.view(*weights.shape[:3], -1)
+
+    def _score(self, key: Float[Tensor, "B T D"]) -> Float[Tensor, "B 1 R T"]:
+        query = self.query.expand(len(key), -1, -1)
+        return self.scorer.score(query, self.key_projection(key))[:, None]
+
+
+def _mask_other_texts(scores: Float[Tensor, "B 1 R T"], mask: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S R T"]:
+    """Return the scores of each text, -inf at the tokens of others; those of an empty text are left."""
+    is_kept = mask | ~mask.any(-1, keepdim=True)
+    return scores.masked_fill(~is_kept[:, :, None], -math.inf)
+
+
+def _softmax_over_text(scores: Float[Tensor, "B S R T"], mask: Bool[Tensor, "B S T"]) -> Float[Tensor, "B S R T"]:
+    fully_masked = ~mask.any(-1, keepdim=True)
+    return scores.softmax(-1).masked_fill(fully_masked[:, :, None], 0.0)
 
 
 def redundancy_penalty(weights: Float[Tensor, "B R T"]) -> Float[Tensor, " B"]:

@@ -199,9 +199,11 @@ def test_pools_are_their_definitions(kind: str, n_texts: int) -> None:
 @pytest.mark.parametrize("kind", ["cls", "last", "mean", "attention"])
 def test_pooling_weights_flow_through_one_tap(kind: str) -> None:
     (hidden, rows), pooling = packed(), pooling_of(kind)
-    assert list(taps(pooling)) == ["weights"]
-    with record(pooling, "weights") as recorded:
+    scores = ["attention.scorer.scores", "attention.scorer.masked_scores"] if kind == "attention" else []
+    assert list(taps(pooling)) == ["weights", *scores]
+    with record(pooling, "*") as recorded:
         pooling(hidden, rows, 3)
+    assert list(recorded) == [*scores, "weights"], "every tap fires"
     assert_close(recorded["weights"], pooling.hop_weights(hidden, rows, make_text_mask(rows, 3)))
     with edit(pooling, "weights", torch.zeros_like):
         assert not pooling(hidden, rows, 3).any()
