@@ -9,8 +9,8 @@ all numbers. Layers and heads are counted from 0.
     regard look runs/en-fr "I am good" --view effective --kind cross --layer 1 --head 0
     regard look runs/en-fr "I am good" --words --out look.html
     regard look runs/en-fr --corpus test.en --view identifiability --out lengths.png
-    regard look runs/bert --corpus texts.txt --view attribution --sentences 400 --out mixing.png
-    regard look runs/bert --corpus texts.txt --view effective --sentences 100 --out effective.png
+    regard look runs/bert --corpus news.en --view attribution --sentences 400 --out mixing.png
+    regard look runs/bert --corpus news.en --view effective --sentences 100 --out effective.png
 
 The start and the end of an answer, for a model that answers questions about a context:
 
@@ -267,6 +267,6 @@ def _print_view(view_data: ViewData) -> None:
 
     for name in ("text", "pair", "target", "prediction"):
         if name in view_data.about:
-            print(f"{name:<8}{view_data.about[name]}")
+            print(f"{name:<12}{view_data.about[name]}")
     print()
     show_view(view_data)

@@ -91,9 +91,9 @@ def test_evaluate(model: Path, regard: Regard) -> None:
 
 def test_look_explains_start_and_end(model: Path, regard: Regard) -> None:
     out, _ = regard("look", model, QUESTION, "--pair", CONTEXT, "--view", "summary", "--words")
-    said = " ".join(out.split())
-    assert f"text {QUESTION} pair {CONTEXT} said " in said
-    assert re.search(r"mattered most to each output, by [a-z ]+: start: \S+ ← .*; end: \S+ ← .*\)", said)
+    printed = " ".join(out.split())
+    assert f"text {QUESTION} pair {CONTEXT} prediction " in printed
+    assert re.search(r"mattered most to each output, by [a-z ]+: start: \S+ ← .*; end: \S+ ← .*\)", printed)
     regard("look", model, QUESTION, "--pair", CONTEXT, "--view", "gradients", "--out", "look.json")
     saved = json.loads(Path("look.json").read_text())
     assert "log-probability of a position" in json.dumps(saved)

@@ -80,7 +80,10 @@ def test_invalid_recipes(fail: Fail, folder: Path) -> None:
         ("[train]\nsteps = 1.5\n", "train.steps = 1.5; expected a whole number, found a number"),
         ('[model]\nnorm = "middle"\n', "model.norm = 'middle'; accepted: post, pre"),
         ("[modle]\nd_model = 1\n", "unknown table 'modle'; did you mean 'model'?"),
-        ('[task]\nname = "sing"\n', "task.name = 'sing' is unknown; known: translate, pretrain, classify, tag, lm"),
+        (
+            '[task]\nname = "sing"\n',
+            "task.name = 'sing' is unknown; known: translate, pretrain, classify, tag, qa, lm, vectors",
+        ),
     ):
         task = "" if "[task]" in text else '[task]\nname = "translate"\n'
         assert fail("train", write("r.toml", task + text)) == f"r.toml: {message}"

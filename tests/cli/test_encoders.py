@@ -320,7 +320,7 @@ def test_invalid_fine_tuning(bert: Path, regard: Regard, fail: Callable[..., str
 
 def test_look_into_encoders(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     out, _ = regard("look", bert, "the [MASK] sits", "--view", "gradients")
-    assert re.search(r"^said +\S+ \(\d+%\)$", out, re.MULTILINE)
+    assert re.search(r"^prediction +\S+ \(\d+%\)$", out, re.MULTILINE)
     regard("look", bert, "the cat sits", "--pair", "a dog", "--out", "look.json")
     found = json.loads(Path("look.json").read_text())
     assert found["sides"]["encoder"][0] == "[CLS]"

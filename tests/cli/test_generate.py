@@ -209,7 +209,7 @@ def test_text_shorter_than_the_context(regard: Regard) -> None:
 def test_look_into_language_model(model: Path, regard: Regard, fail: Callable[..., str]) -> None:
     out, _ = regard("look", model, "the cat")
     assert "decoder attention" in out
-    assert out.splitlines()[1].startswith("said    ")
+    assert out.splitlines()[1].startswith("prediction  ")
     regard("look", model, "the cat sits", "--view", "all", "--out", "look.json")
     found = json.loads(Path("look.json").read_text())
     assert found["notes"]["gradients"][0].startswith("integrated gradients sum to the change of the log-probability")

@@ -69,7 +69,7 @@ def test_errors(fail: Fail, run: Path) -> None:
     taken = "already exists and is not empty; choose another --out"
     assert fail("import", "theirs", "--out", "run") == f"run: {taken}"
     assert fail("export", "theirs", "--out", "run") == f"run: {taken}"
-    assert fail("export", "theirs", "--to", "onnx", "--out", "x") == "--to onnx: accepted: hf"
+    assert fail("export", "theirs", "--to", "onnx", "--out", "x") == "--to onnx: accepted: hf, word2vec"
     assert fail("export", "nowhere", "--out", "x") == "nowhere: no such run directory; `regard train` makes one"
     Path("file").write_text("")
     assert fail("import", "theirs", "--out", "file") == f"file: {taken}"

@@ -21,6 +21,7 @@ from regard.models.architectures import (
     ENCODER_MODELS,
     MASKED_LMS,
     SEQ2SEQ_MODELS,
+    WORD_VECTOR_MODELS,
     Architecture,
     Architectures,
     architecture_of,
@@ -47,7 +48,7 @@ def test_every_model_implements_the_interface_of_its_table() -> None:
             assert isinstance(Model(config, *arguments, **options), interface)
             assert {"tiny", "mini", "small", "medium", "base"} <= Config.presets.keys()
     assert {id(task.architectures) for task in TASKS.values()} == {
-        id(each) for each in (SEQ2SEQ_MODELS, ENCODER_MODELS, MASKED_LMS, CAUSAL_LMS)
+        id(each) for each in (SEQ2SEQ_MODELS, ENCODER_MODELS, MASKED_LMS, CAUSAL_LMS, WORD_VECTOR_MODELS)
     }
 
 

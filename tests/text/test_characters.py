@@ -77,7 +77,7 @@ class TestCharacters:
             train_tokenizer(["ab\ud83d"], TokenizerConfig(kind="characters", vocabulary=300), LM_SPECIAL_TOKENS)
 
     def test_error_names_the_accepted_kinds(self) -> None:
-        with pytest.raises(ConfigError, match="accepted: bpe, unigram, wordpiece, characters"):
+        with pytest.raises(ConfigError, match="accepted: bpe, unigram, wordpiece, words, characters"):
             train_tokenizer(SAMPLE_TEXTS, TokenizerConfig(kind="ready", vocabulary=300))
 
 

@@ -86,7 +86,7 @@ def test_single_words_are_encoded_as_in_a_text() -> None:
     ("settings", "message"),
     [
         ({"kind": "wordpiece", "vocabulary": 20}, "tokenizer.vocabulary = 20; the least is 32"),
-        ({"kind": "bpe", "vocabulary": 400, "lowercase": True}, 'only kind = "wordpiece" may drop case'),
+        ({"kind": "bpe", "vocabulary": 400, "lowercase": True}, 'only kinds "wordpiece" and "words" may drop case'),
     ],
 )
 def test_bad_settings(settings: dict[str, object], message: str) -> None:

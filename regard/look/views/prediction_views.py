@@ -129,11 +129,11 @@ def _describe_prediction(analysis: TextAnalysis) -> str:
     if target.is_regression and not target.output_side:
         return f"predicted: a score of {float(outputs[0]):.3g}"
     if target.is_regression:
-        return f"predicted: {about.get('said')} (mean score {float(outputs.mean()):.3g})"
+        return f"predicted: {about.get('prediction')} (mean score {float(outputs.mean()):.3g})"
     if target.output_labels and not target.output_side:
         return f"predicted: {target.output_labels[0]} (probability {float(outputs[0].exp()):.0%})"
     probability = f"mean probability per output {float(outputs.mean().exp()):.0%}"
-    return f"predicted: {about.get('target') or about.get('said') or 'each token'} ({probability})"
+    return f"predicted: {about.get('target') or about.get('prediction') or 'each token'} ({probability})"
 
 
 def _describe_importance(analysis: TextAnalysis, importance: ViewArray, method: str, request: ViewRequest) -> str:

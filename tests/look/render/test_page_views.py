@@ -76,7 +76,7 @@ def test_views_without_a_drawing_of_their_own_are_explained(mount: Mount) -> Non
     for view in ("norms", "match", "senses", "pooling", "clusters"):
         made = opened.tab.locator(f"[data-view={view}]")
         assert made.locator("h2").inner_text()[0].isupper()
-        assert made.locator("p.explained").inner_text().endswith(".")
+        assert made.locator("p.explained").first.inner_text().endswith(".")
     assert opened.marked("[data-view=odd] p.explained") == 0
     opened.tab.locator("[data-view=pooling]").scroll_into_view_if_needed()
     opened.tab.wait_for_selector("[data-view=pooling] rect")

@@ -34,7 +34,7 @@ def awkward() -> ViewData:
 
 def test_json_holds_every_number_and_what_lies_along_the_axes(data: ViewData) -> None:
     found = json.loads(to_json(data))
-    assert (found["format"], found["version"]) == ("regard look", 1)
+    assert (found["format"], found["version"]) == ("regard look", 2)
     assert found["sides"] == data.sides
     assert found["notes"] == data.notes
     assert found["about"] == data.about

@@ -180,5 +180,6 @@ def test_training_can_start_from_an_imported_model(tmp_path: Path) -> None:
     save(LANGUAGE[0], tmp_path)
     start = load_pretrained({"start": str(tmp_path)}, LanguageModelTask)
     tables = start.complete_recipe({"model": {"start": str(tmp_path)}, "tokenizer": {}, "task": {"name": "lm"}}, "test")
-    assert tables["task"] == {"name": "lm", "prompts": "bare", "start": "", "end": "", "length": 43}
+    inherited = {"prompts": "bare", "start": "", "end": "", "direction": "forward"}
+    assert tables["task"] == {"name": "lm", "length": 43, **inherited}
     assert tables["tokenizer"]["kind"] == "ready"
