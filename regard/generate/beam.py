@@ -8,7 +8,8 @@ ones never run short when up to W of those end:
                  ...                                            the best W others: the next beams
 
 A sentence is done when it has W finished hypotheses and no live one scores above the worst of them as it stands,
-or at its limit, where ``<eos>`` is forced. Done sentences leave the batch and cost nothing more.
+or at its limit, where ``<eos>`` is forced. Done sentences leave the batch and cost nothing more. Scores have the length
+penalty of hypothesis.py.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class SkipGramConfig(ModelConfig):
         name: {"d_model": width, "dropout": 0.0}
         for name, width in (("tiny", 50), ("mini", 100), ("small", 100), ("medium", 200), ("base", 300))
     }
-    training_defaults: ClassVar[Mapping[str, ConfigTable]] = {"train": {"compiled": False, "precision": "float32"}}
+    recipe_defaults: ClassVar[Mapping[str, ConfigTable]] = {"train": {"compiled": False, "precision": "float32"}}
 
     architecture: str = "skip-gram"
     n_positions: int = 1 << 15

@@ -1,4 +1,7 @@
-"""CUDA graphs: a function captured on a GPU once and then replayed with one launch."""
+"""CUDA graphs: a function captured on a GPU once and then replayed with one launch.
+
+models/decoder_state.py generates the tokens of language models so.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@
     snapshots/          the weights at the last validations, for averaging
 
 Random states need no saving: every step seeds its generator by (seed, step), and the order of batches is a function of
-(seed, epoch, position). A log longer than the checkpoint says is truncated when resuming.
+(seed, epoch, position). A log longer than the checkpoint says is truncated when resuming. loop.py saves and
+restores; resume.py compares the settings of the two sessions.
 """
 
 from __future__ import annotations

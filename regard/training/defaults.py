@@ -1,7 +1,8 @@
 """Rules for the keys that a recipe leaves out, by the amount of data and the device.
 
 Values that the recipe gives are kept. The numbers are rules of thumb; the plan printed before the first step names
-each value chosen. Called by recipe_completion.py.
+each value chosen. Called by recipe_completion.py, which merges them with a task's `training_defaults` and an
+architecture's `recipe_defaults`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tiny_runs import contents, merged, ready
 
 import regard
@@ -17,6 +18,7 @@ from regard.cli import main
 from regard.data.word_vectors import read_word_vectors
 from regard.errors import ConfigError, InputError
 from regard.training.loop import Trainer
+from regard.training.recipe_completion import build_provisional_config, parse_recipe
 
 GROUPS = {
     "fruit": ["apple", "pear", "plum", "cherry"],
@@ -47,6 +49,13 @@ def recipe(folder: Path, **train: int) -> config.Tables:
         "model": {"d_model": 16},
         "train": {"steps": 60, "batch_tokens": 1024, "learning_rate": 0.2, "validate_every": 30, **train},
     }
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_sparse_gradients_are_neither_compiled_nor_rounded_by_default(tmp_path: Path, device: str) -> None:
+    chosen = torch.device(device)
+    train = build_provisional_config(parse_recipe(recipe(tmp_path), chosen, "test"), chosen).train
+    assert (train.precision, train.compiled) == ("float32", False)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
 """The registry of views: each builds arrays (look/views/view_data.py) from an analysis and sentences about them.
 
 A new view is a function in attention_views.py or prediction_views.py, registered in `VIEWS` with its requirement and
-its options; every renderer serves it. look/views/titles.py has the titles.
+its options; every renderer serves it. look/views/titles.py has the titles of arrays, `GENERIC_VIEWS` in
+render/page/views.js the title and explanation on the page.
 """
 
 from __future__ import annotations

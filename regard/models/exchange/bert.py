@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019), and models stored as one, such as MiniLM."""
+"""BERT (Devlin et al. 2019), and models stored as one, such as MiniLM: tables that weight_mapping.py converts by."""
 
 from __future__ import annotations
 
