@@ -41,7 +41,7 @@ def test_default_view_is_cross_attention(done: Done, trained_run: Path, monkeypa
     out, err = done(trained_run, SOURCE)
     text, target, gap, title, *_ = out.splitlines()
     best = regard.load(trained_run, device="cpu").translate(SOURCE)[0]
-    assert (text, target, gap) == (f"text    {SOURCE}", f"target  {best.text}", "")
+    assert (text, target, gap) == (f"text        {SOURCE}", f"target      {best.text}", "")
     assert title == "cross attention: weights, layer 0, mean of 2 heads"
     assert err == ""
     names = [line.split()[0] for line in out.splitlines()[4:] if line and line[0] not in " ░"]
