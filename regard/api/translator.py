@@ -305,8 +305,9 @@ class Translator(Model):
         names = split_columns(columns) or self.config.data.columns
         pairs = list(read_pairs(split_data(data), names, skip_empty=skip_empty))
         sources, references = zip(*pairs, strict=True)
-        ids = list(zip(*self.task.encode(pairs), strict=True))
-        nll, n_tokens = self.predictor.compute_nll(ids)
+        tokenizers = self.task.tokenizers
+        sides = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(references)
+        nll, n_tokens = self.predictor.compute_nll(list(zip(*sides, strict=True)))
         config = DecodingConfig(beam=beam, alpha=alpha, batch=batch)
         batches = self.translate_batches(buffered_read(sources), config, aligned=False)
         hypotheses = [best[0].text for _, best in track(batches, "translating", len(pairs))]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 
 import torch
@@ -17,10 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.batches import SegmentedRows
-from regard.data.labels import Labels
 from regard.errors import InputError
 from regard.models.interfaces import EncoderModel
-from regard.predict.encoder_inference import forward_batches
+from regard.predict.encoder_inference import LabelPredictor, forward_batches
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate, split_into_windows
 from regard.text.tokenizer import Tokenizer
 
@@ -39,19 +37,8 @@ class Classification:
 
 
 @dataclass(frozen=True)
-class ClassificationPredictor:
+class ClassificationPredictor(LabelPredictor):
     """A classifier, or a regressor, with its vocabulary and labels, on a device."""
-
-    model: EncoderModel
-    tokenizer: Tokenizer
-    labels: Labels
-    device: torch.device
-    max_length: int
-    is_regression: bool = False
-
-    @cached_property
-    def template(self) -> SpecialTokenTemplate:
-        return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
 
     def classify(self, texts: Sequence[TextPair]) -> list[Classification]:
         """Return the prediction for each text, or pair of texts."""

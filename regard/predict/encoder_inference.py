@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -17,14 +19,32 @@ from torch import Tensor
 from regard.data.batches import SegmentedRows, build_segmented_rows
 from regard.data.buckets import batch_by_tokens
 from regard.data.columns import Column
+from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.models.interfaces import EncoderModel
-from regard.text.special_tokens import EncodedInput
+from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate
+from regard.text.tokenizer import Tokenizer
 
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = (1 << 8, 1 << 10), 1 << 14
 """Positions that are read at once outside of training: few on a CPU, where what a layer makes of them stays near."""
 
 ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class LabelPredictor:
+    """A model of labels, or of scores, with its vocabulary on a device: the base of classification and tagging."""
+
+    model: EncoderModel
+    tokenizer: Tokenizer
+    labels: Labels
+    device: torch.device
+    max_length: int
+    is_regression: bool = False
+
+    @cached_property
+    def template(self) -> SpecialTokenTemplate:
+        return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
 
 
 def forward_batches(

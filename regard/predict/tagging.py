@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -19,9 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.batches import SegmentedRows
-from regard.data.labels import Labels
-from regard.models.interfaces import EncoderModel
-from regard.predict.encoder_inference import forward_batches
+from regard.predict.encoder_inference import LabelPredictor, forward_batches
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate, max_context_window, split_into_windows
 from regard.text.tagged import is_entity_scheme, to_iob2
 from regard.text.tokenizer import Tokenizer
@@ -47,19 +44,8 @@ class TaggingWindow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TaggingPredictor:
+class TaggingPredictor(LabelPredictor):
     """A tagger, or a regressor of words, with its vocabulary and labels, on a device."""
-
-    model: EncoderModel
-    tokenizer: Tokenizer
-    labels: Labels
-    device: torch.device
-    max_length: int
-    is_regression: bool = False
-
-    @cached_property
-    def template(self) -> SpecialTokenTemplate:
-        return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[tuple[str, float]]]:
         """Return the most likely label of every word of every sentence, with its probability."""

@@ -10,6 +10,7 @@ import torch
 from parity import padded, sentences
 from theirs import CASES, Case, save
 
+import regard
 from regard.errors import ConfigError
 from regard.generate import DecodingConfig
 from regard.models.seq2seq import TransformerSeq2Seq
@@ -75,6 +76,19 @@ def test_loss_equals_transformers(case: Case, tmp_path: Path) -> None:
         expected = theirs(ids, attention_mask=mask, labels=labels).loss
     nll, n_tokens = task.make_predictor(ours, CPU).compute_nll(pairs)
     assert nll / n_tokens == pytest.approx(float(expected), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["Marian", "BART"])
+def test_perplexity_equals_transformers(name: str, tmp_path: Path) -> None:
+    theirs, task, _ = opened(next(case for case in CASES if case.name == name), tmp_path / "model")
+    source, target = task.tokenizers.source.encode("the cat"), task.tokenizers.target.encode("a cat")
+    ids, labels = task.special_tokens.wrap_source(source), task.special_tokens.wrap_target_out(target)
+    with torch.no_grad():
+        expected = theirs(torch.tensor([ids]), labels=torch.tensor([labels])).loss.exp()
+    (tmp_path / "pairs.tsv").write_text("the cat\ta cat\n", encoding="utf-8")
+    scores = regard.Translator.load(tmp_path / "model", device="cpu").evaluate(str(tmp_path / "pairs.tsv"), beam=1)
+    assert scores["tokens"] == len(labels)
+    assert scores["perplexity"] == pytest.approx(float(expected), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["Marian", "BART"])
