@@ -1,6 +1,6 @@
 """Fine-tuning against features of a frozen encoder, on named entities (Devlin et al. 2019, table 7).
 
-    python bench/features.py MODEL eng.train eng.testa [--seeds 3] [--device cuda]
+    python bench/features.py MODEL eng.train eng.testa [--seeds 3] [--device cuda] [--arms 4 5 "fine-tuned"]
 
 Trains a tagger from MODEL for each arm and seed, and prints the entity F1 on the second file (mean, and the lowest and
 highest of the seeds), the parameters that are trained, and the seconds of training. Heads are linear; Devlin et al. put
@@ -13,7 +13,8 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -61,35 +62,37 @@ def train_arm(options: Any, settings: Settings, seed: int, out: Path) -> Trained
     return TrainedArm(f1, info.get("trained_parameters", info["parameters"]), seconds)
 
 
-def print_arm(name: str, runs: Sequence[TrainedArm]) -> None:
-    """Print the line of one arm."""
-    scores = [100 * each.f1 for each in runs]
-    spread = f"{min(scores):.2f} to {max(scores):.2f}" if len(scores) > 1 else ""
+def train_seeds(options: Any, name: str, settings: Settings, out: Path) -> None:
+    """Train one arm with every seed and print its line."""
+    runs = [train_arm(options, settings, seed, out / str(seed)) for seed in range(1, options.seeds + 1)]
     seconds = statistics.median(each.seconds for each in runs)
-    print(
-        f"{name:<44}{statistics.fmean(scores):>8.2f}  {spread:<16}{runs[0].n_trained:>12,}{seconds:>10.1f}", flush=True
-    )
+    scores = harness.format_scores([each.f1 for each in runs], digits=2)
+    print(f"{name:<44}{scores}{runs[0].n_trained:>12,}{seconds:>10.1f}", flush=True)
 
 
-def compare_arms(options: Any, folder: Path) -> None:
-    """Train all arms and print the table."""
-    print(f"{'':<44}{'F1':>8}  {'seeds':<16}{'trained':>12}{'seconds':>10}")
-    for number, (name, settings) in enumerate(ARMS.items()):
-        for recompute in (False, True) if options.recompute and name.startswith("frozen,") else (False,):
-            fraction = feature_cache.MEMORY_FRACTION
-            feature_cache.MEMORY_FRACTION = 0.0 if recompute else fraction
-            try:
-                runs = [
-                    train_arm(options, settings, seed, folder / f"{number}-{seed}-{recompute}")
-                    for seed in range(1, options.seeds + 1)
-                ]
-            finally:
-                feature_cache.MEMORY_FRACTION = fraction
-            print_arm(f"{name}, recomputed" if recompute else name, runs)
+def compare_arms(options: Any, arms: Mapping[int, tuple[str, Settings]], folder: Path) -> None:
+    """Train the arms and print the table, each line as its arm ends."""
+    print(f"{'':<44}{'F1':>9}  {'seeds':<16}{'trained':>12}{'seconds':>10}", flush=True)
+    for number, (name, settings) in arms.items():
+        train_seeds(options, name, settings, folder / str(number))
+        if options.recompute and name.startswith("frozen,"):
+            with features_recomputed():
+                train_seeds(options, f"{name}, recomputed", settings, folder / f"{number}-recomputed")
+
+
+@contextmanager
+def features_recomputed() -> Iterator[None]:
+    """Leave no memory to the cache of features."""
+    fraction = feature_cache.MEMORY_FRACTION
+    feature_cache.MEMORY_FRACTION = 0.0
+    try:
+        yield
+    finally:
+        feature_cache.MEMORY_FRACTION = fraction
 
 
 def write_smoke_model(folder: Path) -> list[str]:
-    """Pretrain a tiny encoder for one step and write tagged sentences; return the arguments that read them."""
+    """Pretrain a tiny encoder for one step and write tagged sentences; return the model and the two files."""
     rng = random.Random(0)
     words = ["cat", "dog", "tokyo", "lands", "the", "red", "plane", "in"]
     texts = [rng.choices(words, k=6) for _ in range(40)]
@@ -107,21 +110,19 @@ def write_smoke_model(folder: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = harness.Parser(__doc__, smoke={"seeds": 1, "recompute": True, "set": ["train.steps=3"]})
+    parser = harness.ArmsParser(__doc__, smoke={"recompute": True, "set": ["train.steps=3"]})
     parser.add_argument("model", nargs="?", help="run directory or Hugging Face directory of an encoder")
     parser.add_argument("train", nargs="?", help="tagged words to train on")
     parser.add_argument("valid", nargs="?", help="tagged words to score")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--set", action="append", default=[], help="settings for every arm, as train.steps=1000")
     parser.add_argument("--recompute", action="store_true", help="the frozen arms also without cached features")
     options = parser.parse(arguments)
+    arms = parser.select_arms(ARMS, options.arms)
     with TemporaryDirectory() as folder:
         if options.smoke and options.model is None:
-            options = parser.parse(["--smoke", *write_smoke_model(Path(folder))])
+            options.model, options.train, options.valid = write_smoke_model(Path(folder))
         if options.valid is None:
             parser.error("give a model and two files of tagged words, or --smoke")
-        compare_arms(options, Path(folder))
+        compare_arms(options, arms, Path(folder))
 
 
 if __name__ == "__main__":

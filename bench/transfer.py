@@ -5,7 +5,8 @@
 
 Trains a classifier for each arm and seed, with validation texts held out of the first file, and prints its accuracy on
 the second file: the mean, the lowest and the highest of the seeds, and the median of the seconds of training. --lm may
-be given several times. The model from scratch has the shape of the first language model and a vocabulary of its own.
+be given several times. --arms selects arms by number or by how their names begin, so that each can have a process of
+its own. The model from scratch has the shape of the first language model and a vocabulary of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ ULMFIT: config.Table = {"schedule": "slanted-triangular", "layer_decay": 1 / 2.6
 """The options of Howard and Ruder 2018 for the classifier: sections 3.2 and 3.3."""
 
 SCRATCH_KEYS = ("architecture", "d_model", "n_layers", "n_heads", "d_ff", "cell", "directions", "dropout", "norm")
-"""What the model from scratch shares with the language model."""
+"""Settings that the model from scratch shares with the language model."""
 
 
 class TrainedArm(NamedTuple):
@@ -84,20 +85,19 @@ def train_arm(options: Any, arm: config.Tables, seed: int, out: Path) -> Trained
     return TrainedArm(model.evaluate(test)["accuracy"], seconds)
 
 
-def compare_arms(options: Any, folder: Path) -> None:
-    """Train all arms and print the table."""
-    print(f"{'':<44}{'accuracy':>9}  {'seeds':<16}{'seconds':>8}")
-    for number, (name, arm) in enumerate(list_arms(options).items()):
+def compare_arms(options: Any, arms: Mapping[int, tuple[str, config.Tables]], folder: Path) -> None:
+    """Train the arms and print the table, each line as its arm ends."""
+    print(f"{'':<44}{'accuracy':>9}  {'seeds':<16}{'seconds':>8}", flush=True)
+    for number, (name, arm) in arms.items():
         seeds = range(1, options.seeds + 1)
         runs = [train_arm(options, arm, seed, folder / f"{number}-{seed}") for seed in seeds]
-        scores = [100 * each.accuracy for each in runs]
-        spread = f"{min(scores):.1f} to {max(scores):.1f}" if len(scores) > 1 else ""
+        scores = harness.format_scores([each.accuracy for each in runs], digits=1)
         seconds = statistics.median(each.seconds for each in runs)
-        print(f"{name:<44}{statistics.fmean(scores):>9.1f}  {spread:<16}{seconds:>8.1f}", flush=True)
+        print(f"{name:<44}{scores}{seconds:>8.1f}", flush=True)
 
 
-def write_smoke_models(folder: Path) -> list[str]:
-    """Train two tiny language models for one step and write labelled texts; return the arguments that read them."""
+def write_smoke_models(folder: Path) -> tuple[str, str, str]:
+    """Train two tiny language models for one step and write labelled texts; return the texts and both models."""
     rng = random.Random(0)
     words = ["cat", "dog", "bird", "sees", "the", "red", "old", "and"]
     texts = [" ".join(rng.choices(words, k=6)) for _ in range(40)]
@@ -113,27 +113,24 @@ def write_smoke_models(folder: Path) -> list[str]:
         }
         for _ in regard.train(recipe, out=folder / direction, device="cpu"):
             pass
-    table, lms = str(folder / "labelled.tsv"), (str(folder / "forward"), str(folder / "backward"))
-    return ["--data", table, table, "--lm", lms[0], "--backward-lm", lms[1]]
+    return str(folder / "labelled.tsv"), str(folder / "forward"), str(folder / "backward")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = harness.Parser(__doc__, smoke={"seeds": 1, "set": ["train.steps=2"]})
+    parser = harness.ArmsParser(__doc__, smoke={"set": ["train.steps=2"]})
     parser.add_argument("--data", nargs=2, metavar=("TRAIN", "TEST"), help="labelled texts to train on, and to score")
     parser.add_argument("--columns", default="", help="the columns of both files, as text,label")
     parser.add_argument("--lm", action="append", default=[], help="run directory of a language model")
     parser.add_argument("--backward-lm", help="run directory of a backward one, beside the first --lm")
     parser.add_argument("--bert", help="run directory or Hugging Face directory of an encoder")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--set", action="append", default=[], help="settings for every arm, as train.steps=1000")
     options = parser.parse(arguments)
     with TemporaryDirectory() as folder:
         if options.smoke and options.data is None:
-            options = parser.parse(["--smoke", *write_smoke_models(Path(folder))])
+            table, forward, options.backward_lm = write_smoke_models(Path(folder))
+            options.data, options.lm = [table, table], [forward]
         if options.data is None or not options.lm:
             parser.error("give --data and --lm, or --smoke")
-        compare_arms(options, Path(folder))
+        compare_arms(options, parser.select_arms(list_arms(options), options.arms), Path(folder))
 
 
 if __name__ == "__main__":
