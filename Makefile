@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/
 TRITON := 3.9.0
 
-.PHONY: setup demo test lint format docs bench
+.PHONY: setup demo test lint format docs bench mutants
 
 # Editable by path ("compat"): a script beside the clone must not take the folder itself for the package.
 setup: $(VENV)/.done
@@ -35,9 +35,10 @@ format: setup
 	$(RUN)ruff check --fix .
 	$(RUN)ruff format .
 
-# docs/api.md, from the docstrings of the public interface.
+# docs/api.md, from the docstrings of the public interface, and docs/defaults.md, from all defaults.
 docs: setup
 	$(RUN)python docs/build_api.py
+	$(RUN)python docs/build_defaults.py
 
 # The benchmarks that a CPU finishes in minutes; each says with --help what it needs otherwise.
 bench: setup
@@ -49,3 +50,12 @@ bench: setup
 	$(RUN)python bench/generate.py --batch-sizes 1 8 --tokens 64
 	$(RUN)python bench/look.py
 	$(RUN)python bench/transformers_parity.py
+
+# Changes of regard, drawn at random, that no test notices: NUMBER=20 SEED=7 PATHS=regard/nn make mutants
+NUMBER ?= 100
+SEED ?=
+JOBS ?= 1
+PATHS ?= regard
+
+mutants: setup
+	$(RUN)python tests/mutation/mutants.py --number $(NUMBER) --jobs $(JOBS) $(addprefix --seed ,$(SEED)) $(PATHS)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from regard.nn.kernels import packed_attention_long, packed_attention_short
 from regard.nn.kernels.packed_attention_long import Blocks
+from regard.nn.kernels.packed_row_blocks import segment_bounds
 
 H, E = 12, 64
 
@@ -67,7 +68,7 @@ class KernelInputs(NamedTuple):
         torch.manual_seed(0)
         cuts = torch.randint(length, (n_rows, n_texts - 1)).sort(1).values
         segment = (torch.arange(length)[None, :, None] >= cuts[:, None, :]).sum(-1).int().cuda() + 1
-        begin, end = packed_attention_long.segment_bounds(segment)
+        begin, end = segment_bounds(segment)
         n_keys = (torch.arange(1, length + 1, device="cuda") if causal else end) - begin
         qkv = torch.randn(n_rows, length, 3 * H * E, device="cuda", dtype=torch.bfloat16)
         grad_out = torch.randn(n_rows, length, H * E, device="cuda", dtype=torch.bfloat16)

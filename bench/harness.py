@@ -15,9 +15,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+
+Arm = TypeVar("Arm")
 
 Contender = Callable[[], int]
 """Runs one round and returns the number of tokens, or other units, it processed."""
@@ -52,6 +54,30 @@ class Parser(argparse.ArgumentParser):
         return options
 
 
+class ArmsParser(Parser):
+    """The parser of benchmarks that train arms with several seeds: ``--arms``, ``--seeds``, ``--device``, ``--set``."""
+
+    def __init__(self, description: str | None, *, smoke: Mapping[str, Any]) -> None:
+        super().__init__(description, smoke={"seeds": 1, **smoke})
+        self.add_argument("--arms", nargs="+", metavar="ARM", help="arms by number, or by how their names begin")
+        self.add_argument("--seeds", type=int, default=3)
+        self.add_argument("--device", default="cpu")
+        self.add_argument("--set", action="append", default=[], help="settings for every arm, as train.steps=1000")
+
+    def select_arms(self, arms: Mapping[str, Arm], selectors: Sequence[str] | None) -> dict[int, tuple[str, Arm]]:
+        """Return number, name and value of the arms that ``--arms`` selects, in their order; of all without it."""
+        numbered = dict(enumerate(arms.items(), 1))
+        selected: set[int] = set(numbered if selectors is None else ())
+        for selector in selectors or ():
+            matches = {n for n, (name, _) in numbered.items() if selector == str(n) or name.startswith(selector)}
+            if not matches:
+                self.error(
+                    f"--arms: no arm {selector!r}; arms: {'; '.join(f'{n} {name}' for n, name in enumerate(arms, 1))}"
+                )
+            selected |= matches
+        return {n: arm for n, arm in numbered.items() if n in selected}
+
+
 class SpeedParser(Parser):
     """The parser of benchmarks that time rounds: ``--device`` and ``--rounds`` too."""
 
@@ -69,6 +95,13 @@ class SpeedParser(Parser):
         self.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="compiled peers too")
         self.add_argument("--compile-backend", default="inductor", help="backend of torch.compile for the peers")
         self.smoke = {"steps": 1, "max_warm": 1, "layers": 1, "compile_backend": "eager", **self.smoke}
+
+
+def format_scores(scores: Sequence[float], digits: int) -> str:
+    """Return the columns mean, and lowest to highest, of the scores of several seeds in percent."""
+    percents = [100 * score for score in scores]
+    spread = f"{min(percents):.{digits}f} to {max(percents):.{digits}f}" if len(percents) > 1 else ""
+    return f"{statistics.fmean(percents):>9.{digits}f}  {spread:<16}"
 
 
 def run_script(main: Callable[[], None]) -> None:

@@ -3,7 +3,8 @@
     python bench/loader.py [--pairs 400000] [--batch-tokens 32768] [--width 128] [--batches 400]
 
 Pairs have random tokens and synthetic lengths. Prints target tokens per second, the packing efficiency of both sides
-(the fraction of positions that hold a token), and the fraction of time each part takes.
+(the fraction of positions that hold a token), and the fraction of time each part takes; also the speed of verifying the
+store, as a resumed run does.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from regard.data.order import Cursor, Order, PackedOrder
 from regard.data.packing import pack
 from regard.data.prefetch import Prefetcher
 from regard.data.store import TokenStore
+from regard.data.verification import find_damage
 from regard.text.tokenizer import EOS, PAD, SEQ2SEQ_SPECIAL_TOKENS, SOS
 
 VOCABULARY_SIZE, CHUNK_SIZE = 32_000, 4096
@@ -87,6 +89,16 @@ def write_store(folder: Path, lengths: np.ndarray) -> TokenStore:
     return store
 
 
+def bench_verification(store: TokenStore, rounds: int) -> None:
+    """Time the comparison of all bytes of the store with its digest."""
+    n_bytes = sum(file.stat().st_size for file in store.path.iterdir())
+    specs = [TokenColumnSpec(side, VOCABULARY_SIZE) for side in SIDES]
+    assert not find_damage(store, specs)
+    seconds = min(timeit.repeat(partial(find_damage, store, specs), number=1, repeat=rounds))
+    speed = n_bytes / seconds / 1e9
+    print(f"verify {n_bytes / 1e6:>6,.1f} MB    {speed:>13.2f} GB/s       files in the page cache")
+
+
 def bench_loading(store: TokenStore, order: Order, n_batches: int) -> None:
     """Time the batches of an epoch, in this thread and through the prefetcher."""
     stopwatch = Stopwatch()
@@ -119,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     bench_packing(options.pool_sizes, options.width, options.rounds)
     with TemporaryDirectory() as folder:
         store = write_store(Path(folder) / "store", sample_pair_lengths(options.pairs, seed=0))
+        bench_verification(store, options.rounds)
         lengths = store.lengths(*SIDES, n_special_tokens=1)
         order = PackedOrder(lengths, (options.width,) * 2, options.batch_tokens // options.width, seed=1)
         estimate = order.estimate()

@@ -26,12 +26,12 @@ from torch.func import jacrev
 
 from regard.look.compute.attribution import TokenAttribution, compute_attribution
 from regard.look.compute.effective_attention import compact_head_values, effective_attention
-from regard.look.compute.jvp import freeze_parameters, linearised_pushforward, record_inputs, replace_inputs
+from regard.look.compute.jvp import linearised_pushforward, record_inputs, replace_inputs
 from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
 from regard.models.blocks import build_embedding, build_encoder_layer, initialise_weights
 from regard.models.config import TransformerSeq2SeqConfig, apply_preset
-from regard.nn import EncoderStack, PackedPositions, make_mask, record
+from regard.nn import EncoderStack, PackedPositions, make_mask
 from regard.text.subwords import Word
 
 
@@ -58,7 +58,7 @@ def build_look_target(n_layers: int, d_model: int, n_tokens: int, device: str) -
     )
     model = BareEncoder(config)
     initialise_weights(model, torch.Generator().manual_seed(0))
-    model.eval().to(device)
+    model.eval().requires_grad_(False).to(device)
     ids = torch.randint(1000, (1, n_tokens), generator=torch.Generator().manual_seed(1)).to(device)
     names = [str(position) for position in range(n_tokens)]
     side = Side(names, [Word(name, (position,)) for position, name in enumerate(names)], "embedding.out")
@@ -81,7 +81,7 @@ def build_last_layer(target: LookTarget) -> tuple[Callable[[Tensor], Tensor], Te
     x = record_inputs(target)["encoder"]
 
     def run(inputs: Tensor) -> Tensor:
-        with replace_inputs(target, {"encoder": inputs}), record(target.model, "*.weights"):
+        with replace_inputs(target, {"encoder": inputs}):
             return target.run_layers()[0]
 
     return run, x
@@ -170,14 +170,13 @@ def print_estimate(
 def print_peer_times(target: LookTarget, fraction: float, n_outputs: int, device: str) -> None:
     """Print the time of each peer for all outputs of the last layer, scaled up from a fraction of them."""
     n_measured = max(1, round(fraction * n_outputs))
-    with freeze_parameters(target.model):
-        for name, (package, attribute) in PEERS.items():
-            if not harness.is_installed(package):
-                continue
-            attribute(target, 1)  # warm-up
-            n_timed = n_measured if attribute is attribute_by_jacrev else max(1, n_measured // 8)
-            seconds = measure_seconds(partial(attribute, target, n_timed), device) * n_outputs / n_timed
-            print(f"  {name + ', last layer':<42}{seconds:9.1f} s   from {n_timed} of {n_outputs} outputs", flush=True)
+    for name, (package, attribute) in PEERS.items():
+        if not harness.is_installed(package):
+            continue
+        attribute(target, 1)  # warm-up
+        n_timed = n_measured if attribute is attribute_by_jacrev else max(1, n_measured // 8)
+        seconds = measure_seconds(partial(attribute, target, n_timed), device) * n_outputs / n_timed
+        print(f"  {name + ', last layer':<42}{seconds:9.1f} s   from {n_timed} of {n_outputs} outputs", flush=True)
 
 
 def effective_attention_by_svd(weights: Tensor, transformed_values: Tensor) -> Tensor:

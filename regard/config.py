@@ -17,10 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regard.errors import ConfigError, did_you_mean
+from regard.ranges import check_key, show_value
 
 T = TypeVar("T")
 Table = dict[str, Any]
 Tables = dict[str, Table]
+
+UNREADABLE_TOML = (ValueError, RecursionError)
+"""Raised beside `TOMLDecodeError`: no UTF-8, a NUL in the path, numbers of thousands of digits, deep nesting."""
 
 
 def read(path: Path) -> Tables:
@@ -29,10 +33,12 @@ def read(path: Path) -> Tables:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such recipe; without one: regard train TASK DATA") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as a recipe: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    except UNREADABLE_TOML as error:
+        raise ConfigError(f"{path}: cannot be read as a recipe: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read as a recipe: {error.strerror or error}") from None
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: '{name}' is outside a table; write it under one, as in [train]")
@@ -47,19 +53,21 @@ def override(tables: Tables, settings: list[str]) -> Tables:
         table, dot, key = name.strip().partition(".")
         if not (equals and dot and table and key):
             raise ConfigError(f"--set {setting}: expected table.key=value, as in train.steps=1000")
-        result.setdefault(table, {})[key] = _parse_toml_value(text.strip())
+        result.setdefault(table, {})[key] = _parse_toml_value(text.strip(), f"--set {name.strip()}")
     return result
 
 
-def _parse_toml_value(text: str) -> Any:
+def _parse_toml_value(text: str, where: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except UNREADABLE_TOML as error:
+        raise ConfigError(f"{where}: not a value: {error}") from None
 
 
 def check(tables: Tables, schema: Mapping[str, type], where: str) -> Tables:
-    """Return the tables with every value converted to its field's type; unknown tables, keys and types are errors."""
+    """Return the tables with every value converted to its field's type; unknown keys, types and ranges are errors."""
     for name in tables:
         if name not in schema:
             raise ConfigError(f"{where}: unknown table '{name}'; {did_you_mean(name, schema)}")
@@ -72,7 +80,10 @@ def _check_table(table: Table, cls: type, name: str, where: str) -> Table:
     for key in table:
         if key not in known:
             raise ConfigError(f"{where}: unknown key '{name}.{key}'; {did_you_mean(key, known, f'{name}.')}")
-    return {key: _convert(value, hints[key], f"{where}: {name}.{key}") for key, value in table.items()}
+    converted = {key: _convert(value, hints[key], f"{where}: {name}.{key}") for key, value in table.items()}
+    for key, value in converted.items():
+        check_key(cls, key, value, f"{where}: {name}.{key}")
+    return converted
 
 
 def missing_keys(cls: type, table: Table) -> list[str]:
@@ -106,16 +117,26 @@ def _convert(value: Any, expected: Any, where: str) -> Any:
     elif origin is typing.Literal:
         if value in arguments:
             return value
-        raise ConfigError(f"{where} = {value!r}; accepted: {', '.join(map(str, arguments))}")
+        raise ConfigError(f"{where} = {show_value(value)}; accepted: {', '.join(map(str, arguments))}")
     elif origin is tuple and isinstance(value, list | tuple):
         return tuple(_convert(item, arguments[0], where) for item in value)
     elif origin is tuple and isinstance(value, str):
         return (_convert(value, arguments[0], where),)
     elif expected is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return _convert_to_float(value, where)
+    elif expected is str and isinstance(value, str) and "\0" in value:
+        raise ConfigError(f"{where} = {show_value(value)}: holds a NUL character; leave it out")
     elif isinstance(expected, type) and type(value) is expected:
         return value
-    raise ConfigError(f"{where} = {value!r}; expected {_type_name(expected)}, found {_type_name(type(value))}")
+    mismatch = f"expected {_type_name(expected)}, found {_type_name(type(value))}"
+    raise ConfigError(f"{where} = {show_value(value)}; {mismatch}")
+
+
+def _convert_to_float(value: int, where: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ConfigError(f"{where} = {show_value(value)}; expected less than 1e308") from None
 
 
 def _type_name(expected: Any) -> str:

@@ -4,6 +4,7 @@
     ├── ConfigError      a recipe, a --set or an option that does not fit
     ├── DataError        a data file that cannot be read as requested (path, line)
     ├── InputError       a text or argument given to a command or a function
+    │   └── NonFiniteError   a model whose outputs are NaN or infinite
     ├── CheckpointError  a run directory that is missing, foreign or damaged
     ├── TrainingError    training that cannot continue (memory, disk, non-finite numbers)
     └── MissingExtra     a library that is not installed (names the command that installs it)
@@ -33,11 +34,18 @@ class DataError(RegardError):
 
     def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
         where = str(path) if line is None else f"{path}:{line}"
-        super().__init__(f"{where}: {problem}")
+        super().__init__(escape_unprintable(f"{where}: {problem}"))
 
 
 class InputError(RegardError):
     pass
+
+
+class NonFiniteError(InputError):
+    """A model whose outputs are NaN or infinite, which are no result."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's scores are not numbers; its weights are damaged, or its training went wrong")
 
 
 class CheckpointError(RegardError):
@@ -53,6 +61,13 @@ class MissingExtra(RegardError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs the extra '{extra}'; run: pip install 'regard[{extra}]'")
+
+
+def escape_unprintable(message: str) -> str:
+    """Return a message in one line: what a file holds may be line ends, half characters or commands to a terminal."""
+    if message.isprintable():
+        return message
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in message)
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:

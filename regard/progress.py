@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TypeVar
@@ -33,9 +33,10 @@ LOG_INTERVAL_SECONDS = 10.0
 """Time between two plain lines, without a terminal to draw a bar in."""
 
 
-def print_message(message: str) -> None:
-    """Print one line on stderr."""
-    console.print(message, soft_wrap=True, markup=False)
+def print_message(message: str, style: str | None = None) -> None:
+    """Print one line on stderr; on a full device it is lost, for the work must not end because of it."""
+    with suppress(OSError):
+        console.print(message, style=style, soft_wrap=True, markup=False)
 
 
 _warned: set[str] = set()
@@ -46,7 +47,7 @@ def warn(message: str) -> None:
     if message in _warned:
         return
     _warned.add(message)
-    console.print(f"warning: {message}", style="yellow", soft_wrap=True, markup=False)
+    print_message(f"warning: {message}", style="yellow")
 
 
 def live_display(*columns: ProgressColumn) -> Progress:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import shapes
 import torch
+from commands import skip_flushing
+from forks import Forks
 from hypothesis import settings
 from shell import Shell
 
@@ -26,6 +28,7 @@ def interpret_kernels() -> None:
 
 
 shapes.install()
+skip_flushing()
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     interpret_kernels()
@@ -60,6 +63,14 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     seen, save = [], figure.savefig
     monkeypatch.setattr(figure, "savefig", lambda self, *rest, **more: (seen.append(self), save(self, *rest, **more)))
     return seen
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Commands as processes that start quickly, for tests that kill them."""
+    opened = Forks(tmp_path_factory.mktemp("forks"))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -157,3 +157,39 @@ def test_dataclass_toml_round_trip() -> None:
     oven = Oven(degrees=3, hours=1e-9, dishes=("a", 'b"\\\n'), note="\x07é")
     tables = config.check(tomllib.loads(config.dump(config.to_tables({"oven": oven}))), SCHEMA, "")
     assert config.build(Oven, tables["oven"]) == oven
+
+
+DEEP = "[" * 5000 + "]" * 5000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (DEEP, "--set oven.hours: not a value: maximum recursion depth exceeded"),
+        ("9" * 5000, "--set oven.hours: not a value: Exceeds the limit (4300 digits)"),
+        ("9" * 401, "r.toml: oven.hours = a number of about 401 digits; expected less than 1e308"),
+        ("0x" + "f" * 9000, "r.toml: oven.hours = a number of about 10837 digits; expected less than 1e308"),
+        (
+            "{" + "a={" * 90 + "}" * 91,
+            "r.toml: oven.hours = {'a': {'a': {'a': {'a': {'a': {'a': {...}}}}}}}; expected a num",
+        ),
+        ('"\\u0000"', "r.toml: oven.hours = '\\x00'; expected a number, found a text"),
+    ],
+    ids=["deep", "digits", "float", "hexadecimal", "tables", "NUL"],
+)
+def test_hostile_settings_are_one_line(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config.check(config.override({}, [f"oven.hours={text}"]), SCHEMA, "r.toml")
+    assert str(refused.value).startswith(message)
+    assert len(str(refused.value)) < 200
+
+
+def test_hostile_recipes_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(f"[oven]\nhours = {DEEP}\n")
+    with pytest.raises(ConfigError, match=r"r\.toml: cannot be read as a recipe: maximum recursion depth exceeded"):
+        config.read(path)
+    for name, problem in (("a\0b.toml", "embedded null byte"), ("x" * 300 + ".toml", "File name too long")):
+        with pytest.raises(ConfigError, match=f": cannot be read as a recipe: {problem}$"):
+            config.read(tmp_path / name)
+    assert fault(dishes=["a\0"]) == "r.toml: oven.dishes = 'a\\x00': holds a NUL character; leave it out"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from regard.disk import convert_write_errors
+from regard.disk import convert_write_errors, write_atomically
 from regard.errors import InputError, TrainingError
 
 
@@ -27,3 +28,23 @@ def test_write_error_has_the_given_type_and_fix() -> None:
 def test_other_errors_pass_through() -> None:
     with pytest.raises(ValueError, match="other"), convert_write_errors(Path("out")):
         raise ValueError("other")
+
+
+def test_file_and_then_its_name_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
+    write_atomically(tmp_path / "file", lambda path: path.write_text("text"))
+    assert flushed == [path.stat().st_ino for path in (tmp_path / "file", tmp_path)]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_error_of_the_writer_is_passed_on_and_leaves_the_old_file(tmp_path: Path, begun: bool) -> None:
+    def write(path: Path) -> None:
+        if begun:
+            path.write_text("half of ")
+        raise KeyboardInterrupt
+
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", write)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"file": "old"}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(path for folder in ("regard", "bench", "tests") for path in (ROOT / folder).rglob("*.py"))
@@ -25,7 +23,7 @@ COINED = {
 # fmt: on
 """Names of 0.1 that are renamed or forbidden; "memory" and "turn" are words of the field too."""
 
-COINED_LOCALS = {"share", "pieces", "piece", "room", "visible", "following", "turned", "allowed", "live"}
+COINED_LOCALS = {"share", "shares", "pieces", "piece", "room", "visible", "following", "turned", "allowed", "live"}
 """Names for what the field calls fraction, subwords, capacity, mask, labels, rotated and active."""
 
 VAGUE = {"found", "made", "said", "shown", "place", "told", "asked", "blank"}
@@ -34,9 +32,9 @@ VAGUE = {"found", "made", "said", "shown", "place", "told", "asked", "blank"}
 QUESTION = re.compile(r"(What|How|Which|Whether|Where|Who|Whose|When|Tell whether|Report whether)\b")
 
 
-def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def names(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield every name that a file defines, with its line."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
@@ -45,31 +43,49 @@ def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
 
 
-def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def docstrings(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yield the docstrings of modules, classes, functions and constants, with their lines."""
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
+            yield from ((each.lineno, text) for each in node.body if (text := string_statement(each)))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_coined_name_is_left(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert [(line, name) for line, name in names(tree) if name in COINED] == []
+def string_statement(node: ast.stmt) -> str:
+    """Return the text of a string that stands alone, such as a docstring."""
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return node.value.value if is_text else ""  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if "tasks" not in p.parts], ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_coined_name_of_a_local_is_left(path: Path) -> None:
-    forbidden = COINED_LOCALS if path.is_relative_to(ROOT / "tests") else COINED_LOCALS | VAGUE
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert [(line, name) for line, name in names(tree) if name in forbidden] == []
+def forbidden_names(path: Path) -> set[str]:
+    """Return the names that a file may not define: coined ones, and vague ones outside of tests."""
+    return COINED | COINED_LOCALS | (set() if path.is_relative_to(ROOT / "tests") else VAGUE)
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if "tests" not in p.parts], ids=lambda p: str(p.relative_to(ROOT)))
-def test_docstrings_say_what_is_returned_or_done(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert [(line, text[:60]) for line, text in docstrings(tree) if QUESTION.match(text)] == []
+def test_names_and_docstrings() -> None:
+    """All files in one test, each parsed once: a test for each of them took longer than many others together."""
+    problems = []
+    for path in FILES:
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        forbidden = forbidden_names(path)
+        problems += [f"{path}:{line}: coined name {name}" for line, name in names(nodes) if name in forbidden]
+        if not path.is_relative_to(ROOT / "tests"):
+            asked = [(line, text[:60]) for line, text in docstrings(nodes) if QUESTION.match(text)]
+            problems += [f"{path}:{line}: say what is returned or done: {text}" for line, text in asked]
+    assert len(FILES) > 400
+    assert problems == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_papers_are_cited_not_our_specification(path: Path) -> None:
-    assert path == Path(__file__) or not re.search(r"\bSPEC \d", path.read_text(encoding="utf-8"))
+def test_coined_names_and_questions_are_noticed() -> None:
+    nodes = list(
+        ast.walk(ast.parse('def usual(told: int) -> None:\n    """Whether."""\n    self.room, found = 1, 2\n'))
+    )
+    assert {name for _, name in names(nodes)} == {"usual", "told", "room", "found"}
+    assert [text for _, text in docstrings(nodes) if QUESTION.match(text)] == ["Whether."]
+    assert {"room", "usual"} <= forbidden_names(ROOT / "tests/test_x.py")
+    assert "found" not in forbidden_names(ROOT / "tests/test_x.py")
+    assert "found" in forbidden_names(ROOT / "regard/x.py")
+
+
+def test_papers_are_cited_not_our_specification() -> None:
+    cited = [path for path in FILES if re.search(r"\bSPEC \d", path.read_text(encoding="utf-8"))]
+    assert cited == []

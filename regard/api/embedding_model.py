@@ -27,6 +27,7 @@ from regard.predict.embedding import (
     resolve_embedding_options,
 )
 from regard.progress import track, warn
+from regard.ranges import COUNT_RANGE, SEED_RANGE, check_option
 from regard.tasks.shared.encoder_task import EncoderTask
 
 LayerSelection = int | Sequence[int] | str
@@ -196,6 +197,7 @@ class EmbeddingModel(Model):
             batches: Lists of (number, text).
             top: The number of texts to return.
         """
+        check_option("top", top, COUNT_RANGE)
         query_vector, embedder = _l2_normalise(self.embed([check_text(query)]))[0], self.make_embedder()
         best: list[SearchHit] = []
         n_texts = n_empty = 0
@@ -221,6 +223,7 @@ class EmbeddingModel(Model):
             A `Clusters`: `labels` (the cluster of each text, a numpy array; 0 is the largest cluster), `centres`,
             `coordinates` (the texts on a plane); `show()` in a notebook or terminal, `save("map.html")` anywhere.
         """
+        check_option("seed", seed, SEED_RANGE)
         n_texts = len(non_empty_indices(list(check_texts(texts))))
         check_n_clusters(k, n_texts)
         vectors = list(track(self.embed_iterable(texts), "embedding", len(texts)))
@@ -265,6 +268,8 @@ class EmbeddingModel(Model):
             A `WordSenses`: `occurrences`, `distances` and `projections` (torch tensors, layer by layer); `show()` in a
             notebook or terminal, `save("senses.html")` anywhere.
         """
+        if max_occurrences is not None:
+            check_option("max_occurrences", max_occurrences, COUNT_RANGE)
         embedder, spelling = self.make_embedder(), _check_word(word)
         matches = (each for text in check_texts(texts) for each in self._find_occurrences(embedder, spelling, text))
         occurrences = list(islice(matches, max_occurrences))

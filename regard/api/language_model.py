@@ -193,6 +193,18 @@ class LanguageModel(Model):
         self._refuse_backward("continue a text")
         return self.predictor.generate_batches(batches, config)
 
+    def generate_each(
+        self, batches: Iterable[Sequence[str]], config: GenerationConfig
+    ) -> Iterator[tuple[str, Continuation]]:
+        """Continue batches of prompts; yield every prompt with one continuation after another, as they are generated.
+
+        Args:
+            batches: Lists of prompts.
+            config: The options of `generate`, as a `regard.generate.GenerationConfig`.
+        """
+        self._refuse_backward("continue a text")
+        return self.predictor.generate_each(batches, config)
+
     def stream(
         self,
         prompt: str = "",

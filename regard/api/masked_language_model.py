@@ -29,6 +29,7 @@ from regard.predict.next_sentence import (
     compute_next_sentence_logits,
 )
 from regard.progress import warn
+from regard.ranges import COUNT_RANGE, check_option
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.pretrain import PretrainingTask
@@ -90,8 +91,8 @@ class MaskedLanguageModel(TextEncoder):
         return self._fill_texts(check_texts(texts), k)
 
     def _fill_texts(self, texts: Iterable[str], k: int) -> Iterator[list[list[MaskPrediction]]]:
-        for text in texts:
-            yield self.predictor.fill(text, k) if text.strip() else []
+        check_option("k", k, COUNT_RANGE)
+        return (self.predictor.fill(text, k) if text.strip() else [] for text in texts)
 
     @overload
     def next_sentence(self, text: str, pair: str) -> NextSentencePrediction: ...

@@ -30,6 +30,7 @@ from regard.look.corpus.sentences import filter_examples, sample_examples
 from regard.look.corpus.survey import IdentifiabilitySurvey, survey_identifiability
 from regard.models.freezing import count_parameters
 from regard.progress import print_message, warn
+from regard.ranges import SEED_RANGE, check_option
 from regard.runs.recipe import RunConfig
 from regard.runs.run_directory import RunDirectory
 from regard.runs.training_summary import summarise_training
@@ -271,6 +272,7 @@ class Model(ABC):
 
     def _draw_look_targets(self, data: Sequence[str], n_sentences: int, seed: int) -> tuple[list[LookTarget], int]:
         """Draw sentences from files; return their forward passes to look at and the number of sentences read."""
+        check_option("seed", seed, SEED_RANGE)
         examples = read_pairs(data, skip_empty=True) if _has_pairs(data) else _read_texts(data[0])
         drawn = sample_examples(examples, n_sentences, seed)
         fitting = filter_examples([self._encode_texts(example) for example in drawn.examples], self._max_text_tokens)

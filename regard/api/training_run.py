@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -68,21 +68,27 @@ class TrainingRun:
     def __init__(self, prepared: PreparedRun) -> None:
         self.prepared = prepared
         self.trainer = Trainer(prepared)
-        self._started = False
+        self._events: Generator[TrainingEvent, None, None] | None = None
 
     def __repr__(self) -> str:
         config, step = self.prepared.config, self.trainer.progress.step
         facts = f"{config.task.name}, step {step:,} of {config.train.steps:,}"
         return f"TrainingRun({str(self.prepared.directory.path)!r}, {facts})"
 
-    def __iter__(self) -> Iterator[TrainingEvent]:
-        self._started = True
-        return self.trainer.train()
+    def __iter__(self) -> Generator[TrainingEvent, None, None]:
+        self._events = events = self.trainer.train()
+        return events
+
+    def close(self) -> None:
+        """Give the run up where it is, so that it can be resumed elsewhere from its last checkpoint."""
+        if self._events is not None:
+            self._events.close()
+        self.prepared.directory.lock.release()
 
     @property
     def path(self) -> Path:
         """The run directory; reading it trains to the end if the run was never iterated over."""
-        if not self._started:
+        if self._events is None:
             for _ in self:
                 pass
         return self.prepared.directory.path

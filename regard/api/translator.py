@@ -14,12 +14,14 @@ from regard.api.inputs import check_text, check_texts, refuse_given, split_colum
 from regard.api.model import Model, TokenIds
 from regard.data.buckets import buffered_read
 from regard.generate import DecodingConfig
+from regard.generate.config import LENGTH_PENALTIES
 from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
 from regard.metrics import perplexity, translation_score
 from regard.models.interfaces import Seq2SeqModel
 from regard.predict.translation import ForcedDecoding, Translation, TranslationPredictor
 from regard.progress import track
+from regard.ranges import check_option
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.translate import TranslationTask
@@ -226,6 +228,7 @@ class Translator(Model):
             A `ForcedDecoding`: `hypothesis` with `score` and `token_scores`, and `attention`, a torch tensor of
             cross-attention weights (layers, heads, target tokens, source tokens).
         """
+        check_option("alpha", alpha, LENGTH_PENALTIES)
         ids = self.task.tokenizers.source.encode(source), self.task.tokenizers.target.encode(target)
         return next(self.predictor.force_decode([ids], alpha))
 

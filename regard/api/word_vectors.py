@@ -10,8 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from regard.api.inputs import check_texts
 from regard.data.word_vectors import WordVectorTable, write_word_vectors
 from regard.errors import InputError, did_you_mean
+from regard.ranges import COUNT_RANGE, check_option
 from regard.runs.recipe import RunConfig
 from regard.runs.run_directory import RunDirectory
 from regard.runs.training_summary import summarise_training
@@ -94,7 +96,7 @@ class WordVectors:
         Args:
             words: A word, or words; one that has no vector as it is written is looked up in lower case.
         """
-        rows = [self._find(word) for word in ([words] if isinstance(words, str) else words)]
+        rows = [self._find(word) for word in check_texts([words] if isinstance(words, str) else words)]
         vectors: np.ndarray = self.vectors[rows[0] if isinstance(words, str) else rows]
         return vectors
 
@@ -119,6 +121,7 @@ class WordVectors:
         Returns:
             A list of `WordHit`, best first: `score` (cosine) and `word`.
         """
+        check_option("top", top, COUNT_RANGE)
         vector, rows = self._query(query)
         scores = self._unit_vectors @ vector
         scores[rows] = -np.inf

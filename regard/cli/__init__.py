@@ -11,7 +11,9 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
+from io import UnsupportedOperation
 from keyword import iskeyword
 from typing import Any, NoReturn
 
@@ -54,14 +56,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
-    if not given or given[0] in ("-h", "--help", "help"):
-        print(USAGE.format(verbs="\n".join(f"    {verb:<12}{line}" for verb, line in VERBS.items())))
-    elif given[0] == "--version":
-        print(__version__)
-    elif given[0] not in VERBS:
-        _exit_with_error(f"unknown verb '{given[0]}'; {did_you_mean(given[0], VERBS)}")
-    else:
-        sys.exit(_run_verb(given[0], given[1:], debug))
+    try:
+        if not given or given[0] in ("-h", "--help", "help"):
+            print(USAGE.format(verbs="\n".join(f"    {verb:<12}{line}" for verb, line in VERBS.items())), flush=True)
+        elif given[0] == "--version":
+            print(__version__, flush=True)
+        elif given[0] not in VERBS:
+            _exit_with_error(f"unknown verb '{given[0]}'; {did_you_mean(given[0], VERBS)}")
+        else:
+            sys.exit(_run_verb(given[0], given[1:], debug))
+    except BrokenPipeError:
+        _discard_output()
+    except OSError as error:
+        _discard_output()
+        if debug:
+            raise
+        _exit_with_error(_describe_os_error(error))
 
 
 def _run_verb(verb: str, arguments: list[str], debug: bool) -> int:
@@ -86,6 +96,10 @@ def _run_verb(verb: str, arguments: list[str], debug: bool) -> int:
         if debug:
             raise
         _exit_with_error(f"{error.format_message()} (see: regard {verb} --help)")
+    except OSError as error:
+        if debug or error.filename is None:
+            raise
+        _exit_with_error(f"{os.fsdecode(error.filename)}: {error.strerror}; give another path")
 
 
 def module_name(verb: str) -> str:
@@ -102,11 +116,28 @@ def _ignore_broken_pipe(command: Callable[..., None]) -> Callable[..., None]:
             command(*arguments, **options)
             sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
+            _discard_output()
 
     return run
 
 
+def _describe_os_error(error: OSError) -> str:
+    """Return one line about an error of the operating system; it names no file if that is stdout."""
+    cause = error.strerror or str(error)
+    if error.filename is None:
+        return f"standard output: cannot be written ({cause}); make room, or send it elsewhere"
+    return f"{error.filename}: {cause}; correct the path, or make room (--debug shows more)"
+
+
+def _discard_output() -> None:
+    """Discard what is still buffered for stdout, which would fail once more at exit."""
+    with suppress(UnsupportedOperation):  # a stream in memory
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _exit_with_error(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+    """Print one line, whatever characters an argument in it has, and exit with status 2."""
+    line = "".join(each if each.isprintable() or each == "\t" else ascii(each)[1:-1] for each in message)
+    with suppress(OSError):  # nothing can be said on a full device; the exit status remains
+        print(f"error: {line}", file=sys.stderr)
     sys.exit(2)

@@ -122,13 +122,13 @@ def _read_examples(
 
 
 def _read_context(file: str) -> str:
-    from regard.text.files import read_lines
+    from regard.text.files import read_text
 
     if file != "-" and Path(file).suffix.lower() in (".json", ".jsonl", ".parquet"):
         raise InputError(
             f"--file {file}: the context of --question is a text file; leave --question out to answer all its questions"
         )
-    return "\n".join(read_lines(file))
+    return read_text(file)
 
 
 def _print_answer(answer: Answer, n_best: int) -> None:

@@ -22,6 +22,7 @@ from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOpti
 from regard.cli.text_inputs import read_texts, warn_empty
 from regard.errors import InputError
 from regard.progress import print_message
+from regard.ranges import COUNT_RANGE, SEED_RANGE, check_option
 
 if TYPE_CHECKING:
     from regard.look.corpus.clusters import Clusters
@@ -39,8 +40,8 @@ def cluster(
     from regard.api import TextEncoder
     from regard.look.render.save import check_output_path
 
-    if k < 1:
-        raise InputError(f"--k {k}: expected at least 1 cluster")
+    check_option("--k", k, COUNT_RANGE)
+    check_option("--seed", seed, SEED_RANGE)
     if out:
         check_output_path(out)
     texts = [text for batch in read_texts([], file)[0] for text in batch]

@@ -67,7 +67,7 @@ def compare(
             experiment = EXPERIMENTS[name]
             for line in format_experiment(experiment, experiment.summarise(result.measurements)):
                 print(line, flush=True)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # the latter on SIGTERM
         print_message(f"interrupted; finished parts are in {out}; the same command resumes")
         raise
     print_message(f"report: {shlex.quote(str(settings.report_path))}        more: {program_name()} compare --help")

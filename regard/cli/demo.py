@@ -15,6 +15,7 @@ import typer
 
 from regard.cli.options import DeviceOption
 from regard.cli.program_name import program_name
+from regard.disk import convert_write_errors
 from regard.errors import ConfigError
 from regard.progress import console, print_message
 
@@ -57,7 +58,8 @@ def demo(
         raise ConfigError(
             f"{folder / 'run'}: already holds a demo; delete the folder {folder}, or choose another --out"
         )
-    recipe = _write_corpus_and_recipe(folder, pairs, steps)
+    with convert_write_errors(folder):
+        recipe = _write_corpus_and_recipe(folder, pairs, steps)
     run, where = shlex.quote(str(folder / "run")), "" if device == "auto" else f" --device {device}"
     print_message(f"2. training, the same as: {program_name()} train {shlex.quote(str(recipe))} --out {run}{where}")
     train_and_display(regard.train(recipe, out=folder / "run", device=device), device)
@@ -120,9 +122,9 @@ def _draw_clearest_alignment(model: Translator, sources: list[str], folder: Path
         maps.append((normalise_word_attention(best.attention, *words), words, f"{source}\n{best.text}"))
     weights, words, title = max(maps, key=lambda each: _alignment_confidence(each[0]))
     rows, columns = ([word.text for word in side] for side in words)
-    return draw_heat_map(
-        weights, rows, columns, title=title, label="fraction of each source word", path=folder / "alignment.png"
-    )
+    path = folder / "alignment.png"
+    with convert_write_errors(path):
+        return draw_heat_map(weights, rows, columns, title=title, label="fraction of each source word", path=path)
 
 
 def _alignment_confidence(weights: Tensor) -> float:

@@ -20,6 +20,7 @@ from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_mod
 from regard.cli.text_inputs import FileOption, TextArguments, count_empty, read_texts
 from regard.errors import InputError
 from regard.progress import track
+from regard.ranges import COUNT_RANGE, check_option
 
 if TYPE_CHECKING:
     from regard.api import MaskedLanguageModel
@@ -36,8 +37,7 @@ def fill(
 ) -> None:
     from regard.api import MaskedLanguageModel
 
-    if top < 1:
-        raise InputError(f"--top {top}: expected at least 1")
+    check_option("--top", top, COUNT_RANGE)
     batches, total = read_texts(text or [], file)
     filler = load_model(MaskedLanguageModel, model, device, "fill")
     texts = chain.from_iterable(count_empty(batches))

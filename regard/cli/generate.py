@@ -85,9 +85,9 @@ def generate(
         _print_stream(language_model, prompt, config)
         return
     batches, total = read_texts([], file) if file else ([[prompt]], 1)
-    for text, continuations in track(language_model.generate_batches(batches, config), "generating", total):
-        for each in continuations:
-            _print_continuation(text, each, as_json=as_json, is_single=not file and n == 1)
+    results = language_model.generate_each(batches, config)
+    for text, continuation in track(results, "generating", None if total is None else total * n):
+        _print_continuation(text, continuation, as_json=as_json, is_single=not file and n == 1)
 
 
 def _print_stream(model: LanguageModel, prompt: str, config: GenerationConfig) -> None:

@@ -28,6 +28,7 @@ from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_mod
 from regard.cli.text_inputs import read_texts
 from regard.errors import InputError
 from regard.progress import progress_bar
+from regard.ranges import COUNT_RANGE, check_option
 
 if TYPE_CHECKING:
     from regard.api import TextEncoder, WordVectors
@@ -49,8 +50,10 @@ def match(
         raise InputError("a text is empty; give at least one word")
     if other is not None and search_file:
         raise InputError("give two texts, or a text and a file with --in")
-    if top is not None and (top < 1 or other is not None):
-        raise InputError(f"--top {top}: expected at least 1, and a file with --in, or one word for word vectors")
+    if top is not None:
+        check_option("--top", top, COUNT_RANGE)
+        if other is not None:
+            raise InputError("--top goes with a file, given with --in, or with one word for word vectors")
     if search_file:
         _search_file(model, text, search_file, top or DEFAULT_TOP, device, as_json=as_json)
         return

@@ -15,8 +15,10 @@ from regard.api import TrainingRun
 from regard.cli.program_name import program_name
 from regard.errors import MissingExtra
 from regard.progress import LOG_INTERVAL_SECONDS, console, live_display, print_message, warn
+from regard.training.guards import raise_interruption
 from regard.training.learning_curve import draw_learning_curve
 from regard.training.loop import EARLY_COMPILED_PROGRESS_STEPS, EARLY_PROGRESS_STEPS, TrainingEvent
+from regard.training.memory import check_batch_fits
 from regard.training.plan import make_plan
 
 N_RECENT_INTERVALS = 10
@@ -28,15 +30,21 @@ def train_and_display(run: TrainingRun, device: str = "auto") -> None:
     plan = make_plan(run.prepared, run.trainer.progress.step)
     for line in plan.lines():
         print_message(line)
+    check_batch_fits(plan.memory_bytes, run.prepared.config, run.prepared.device)
     if plan.memory_bytes > plan.available_memory_bytes:
         warn("that may not fit; begin again with a larger train.accumulate or a smaller train.batch_tokens")
+    with run.prepared.directory.lock:
+        _train_and_display(run, device)
+
+
+def _train_and_display(run: TrainingRun, device: str) -> None:
     with TrainingDisplay(run) as display:
         for event in run:
             display.show_event(event)
     if display.last_event.kind == "interrupted":
         command = resume_command(run.prepared.directory.path, device)
         print_message(f"saved at step {display.last_event.step:,}; to go on: {command}")
-        raise KeyboardInterrupt  # so that nothing that was to follow the training runs, here or in a script
+        raise_interruption(display.last_event.values["signal"])  # nothing that was to follow the training may run
     _print_summary(run, display.last_event, device)
 
 

@@ -21,9 +21,12 @@ from regard.compare import corpora, cost, distance, flops, positions, recall, tr
 from regard.compare.directory import ComparisonDirectory, ExperimentResult
 from regard.compare.environment import collect_environment
 from regard.compare.experiment import ComparisonSettings, Experiment
+from regard.disk import convert_write_errors
 from regard.errors import InputError, MissingExtra, did_you_mean
 from regard.progress import print_message
+from regard.ranges import SEED_RANGE, check_option
 from regard.runs.device import select_device
+from regard.runs.directory_lock import DirectoryLock
 
 EXPERIMENTS: dict[str, Experiment] = {
     "cost": cost.EXPERIMENT,
@@ -54,11 +57,17 @@ def run_comparison(
     """Run experiments and yield each as it ends; results already in the directory are reused."""
     chosen = resolve_experiments(names)
     select_device(settings.device)
-    if settings.seed < 0:
-        raise InputError(f"seed {settings.seed}; expected 0 or more")
-    folder = ComparisonDirectory(settings)
-    corpora.check_data_files(settings, [name for name in chosen if not folder.has_result(name)])
-    folder.create()
+    check_option("seed", settings.seed, SEED_RANGE)
+    with DirectoryLock(settings.out):
+        folder = ComparisonDirectory(settings)
+        corpora.check_data_files(settings, [name for name in chosen if not folder.has_result(name)])
+        folder.write_settings()
+        yield from _run_experiments(settings, chosen, folder, command)
+
+
+def _run_experiments(
+    settings: ComparisonSettings, chosen: Sequence[str], folder: ComparisonDirectory, command: str
+) -> Iterator[tuple[str, ExperimentResult]]:
     for number, name in enumerate(chosen, 1):
         experiment = EXPERIMENTS[name]
         if folder.has_result(name):
@@ -66,7 +75,8 @@ def run_comparison(
         else:
             print_message(f"{number}/{len(chosen)} {experiment.title.lower()}")
             began = time.perf_counter()
-            measurements = experiment.measure(settings, folder.read_measurements())
+            with convert_write_errors(folder.path):  # files that cannot be read raise a DataError of their own
+                measurements = experiment.measure(settings, folder.read_measurements())
             seconds = time.perf_counter() - began
             environment = collect_environment(settings.device)
             folder.write_result(name, ExperimentResult(measurements, environment, seconds, command))
@@ -79,7 +89,8 @@ def _write_figure_and_report(directory: ComparisonDirectory, name: str) -> None:
     from regard.compare.report import render_report
 
     try:
-        EXPERIMENTS[name].plot(directory.read_result(name).measurements, directory.figure_path(name))
+        with convert_write_errors(directory.path):
+            EXPERIMENTS[name].plot(directory.read_result(name).measurements, directory.figure_path(name))
     except MissingExtra as error:
         print_message(f"no figure: {error}")
     results = {each: directory.read_result(each) for each in EXPERIMENTS if directory.has_result(each)}

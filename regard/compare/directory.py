@@ -3,7 +3,8 @@
     compare.json    the settings                   PART.json   all measurements of an experiment, with the machine
     report.html     everything on one page         PART.png    its figure
 
-A comparison is resumed with the same settings and the same text; any other existing directory is refused.
+A comparison is resumed with the same settings and the same text; any other existing directory is refused. The lock of
+the directory is held by whoever uses this.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from regard.compare.corpora import hash_data_files
 from regard.compare.experiment import ComparisonSettings, Measurements
 from regard.disk import convert_write_errors, read_json, write_json, write_text
 from regard.errors import CheckpointError, InputError
+from regard.runs.directory_lock import is_empty_directory
 
 MEASUREMENTS_KEY = "found"
 """Key of the measurements in the file of an experiment; the other keys are the fields of `ExperimentResult`."""
@@ -38,10 +40,8 @@ class ComparisonDirectory:
         self.path, self.settings = settings.out, settings
         self._requested = {**settings.to_json(), "content": hash_data_files(settings)}
         self._settings_path = self.path / "compare.json"
-        if not self.path.exists():
-            return
         if not self._settings_path.exists():
-            if not self.path.is_dir() or any(self.path.iterdir()):
+            if not is_empty_directory(self.path):
                 raise InputError(f"{self.path}: exists and is not a comparison; choose another --out, or delete it")
             return
         self._check_same_settings(read_json(self._settings_path))
@@ -56,10 +56,9 @@ class ComparisonDirectory:
                     problem = "holds a comparison on other contents of the data files"
                 raise InputError(f"{self.path}: {problem}; choose another --out, or delete it")
 
-    def create(self) -> None:
-        """Create the directory and write the settings."""
+    def write_settings(self) -> None:
+        """Write the settings."""
         with convert_write_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
             write_json(self._settings_path, self._requested)
 
     def has_result(self, name: str) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from regard.nn import LSTM, AttentionMask, EncoderLayer, FeedForward, MultiHeadAttention, PostNorm, force_unfused_rnn
+from regard.nn import LSTM, AttentionMask, EncoderLayer, FeedForward, MultiHeadAttention, PostNorm, force_unfused
 
 WIDTH_PER_HEAD = 64
 
@@ -113,7 +113,7 @@ def count_sequential_matmuls(layer: str, length: int, width: int = 8) -> int:
     """Return the number of sequential matrix multiplications of an unrolled forward pass."""
     module = LAYERS[layer](width)
     x = torch.zeros(1, length, width, requires_grad=True)
-    with sdpa_kernel(SDPBackend.MATH), force_unfused_rnn(module):
+    with sdpa_kernel(SDPBackend.MATH), force_unfused(module):
         return _longest_matmul_chain(module(x).grad_fn)
 
 

@@ -114,17 +114,17 @@ def _majority_fraction(split: CorpusSplit) -> float:
 
 def summarise(measurements: Measurements) -> ExperimentSummary:
     """Return tables and findings."""
-    about = []
+    descriptions = []
     for task, each in measurements.items():
         n_seeds, steps = TaskScores(task, each).n_seeds, each["models"][0]["steps"]
         seeds = "one seed" if n_seeds == 1 else f"{n_seeds} seeds, each with a split of its own"
-        about.append(
+        descriptions.append(
             f"{TASK_TITLES[task].capitalize()}: {each['origin']}; {each['n_train']:,} to train on, "
             f"{each['n_test']:,} to test on; {steps:,} steps; {seeds}"
         )
     method = (
-        f"{'. '.join(about)}. Recipes that differ in model.positions and the seed alone, in positions/. Schemes are "
-        "compared seed by seed; intervals are 95 % of the mean over seeds (Student's t). Of one run each, small "
+        f"{'. '.join(descriptions)}. Recipes that differ in model.positions and the seed alone, in positions/. Schemes "
+        "are compared seed by seed; intervals are 95 % of the mean over seeds (Student's t). Of one run each, small "
         "differences may be chance."
     )
     return ExperimentSummary(

@@ -15,6 +15,7 @@ from regard.compare.corpora import CorpusSplit
 from regard.progress import progress_bar
 from regard.runs.run_directory import RunDirectory
 from regard.runs.training_summary import read_log
+from regard.training.guards import raise_interruption
 from regard.training.plan import make_plan
 
 
@@ -78,7 +79,7 @@ def train_model(name: str, recipe: config.Tables, folder: Path, device: str) -> 
         for event in run:
             bar.advance(event.step - bar.n_done)
             if event.kind == "interrupted":
-                raise KeyboardInterrupt
+                raise_interruption(event.values["signal"])
     return TrainedModel(
         name=name,
         path=out,
@@ -87,6 +88,6 @@ def train_model(name: str, recipe: config.Tables, folder: Path, device: str) -> 
         steps=progress.step,
         tokens=progress.tokens,
         seconds=progress.seconds,
-        curve=[line for line in read_log(run.prepared.directory.log_path) if "valid_loss" in line],
+        curve=[line for line in read_log(run.prepared.directory) if "valid_loss" in line],
         resolved_recipe=run.prepared.config.tables(),
     )

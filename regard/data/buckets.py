@@ -5,23 +5,67 @@ Decoding, scoring and embedding read any number of texts through this and return
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from queue import Queue
-from threading import Thread
+from threading import Condition, Thread
 from typing import TypeVar
 
 TextT = TypeVar("TextT")
 
 BUFFER_SIZE = 1024
 """Texts read ahead to be sorted by length."""
+MAX_BUFFER_CHARACTERS = 1 << 24
+"""Characters of the texts read ahead: a buffer with so many is full."""
+
+
+def count_characters(text: object) -> int:
+    """Return the characters of a text, or of the texts of a tuple."""
+    if isinstance(text, str):
+        return len(text)
+    return sum(map(count_characters, text)) if isinstance(text, tuple) else 0
 
 
 def buffered_read(texts: Iterable[TextT]) -> Iterator[list[TextT]]:
-    """Yield the texts in buffers of `BUFFER_SIZE`, to be sorted by length."""
-    source = iter(texts)
-    while buffer := list(islice(source, BUFFER_SIZE)):
+    """Yield the texts in buffers of `BUFFER_SIZE`, or of fewer long ones, to be sorted by length."""
+    buffer: list[TextT] = []
+    n_characters = 0
+    for text in texts:
+        buffer.append(text)
+        n_characters += count_characters(text)
+        if len(buffer) >= BUFFER_SIZE or n_characters >= MAX_BUFFER_CHARACTERS:
+            yield buffer
+            buffer, n_characters = [], 0
+    if buffer:
         yield buffer
+
+
+class _TextQueue:
+    """A queue between two threads that blocks while it holds a buffer full of texts; None or an error ends it."""
+
+    def __init__(self) -> None:
+        self._texts: deque[str | BaseException | None] = deque()
+        self._n_characters = 0
+        self._changed = Condition()
+
+    def put(self, text: str | BaseException | None) -> None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: len(self._texts) < BUFFER_SIZE and self._n_characters < MAX_BUFFER_CHARACTERS
+            )
+            self._texts.append(text)
+            self._n_characters += count_characters(text)
+            self._changed.notify_all()
+
+    def get(self) -> str | BaseException | None:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._texts) > 0)
+            text = self._texts.popleft()
+            self._n_characters -= count_characters(text)
+            self._changed.notify_all()
+            return text
+
+    def is_empty(self) -> bool:
+        return not self._texts
 
 
 def buffered_read_stream(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -29,7 +73,7 @@ def buffered_read_stream(texts: Iterable[str]) -> Iterator[list[str]]:
 
     A fast source is read at most one buffer ahead.
     """
-    queue: Queue[str | BaseException | None] = Queue(BUFFER_SIZE)
+    queue = _TextQueue()
 
     def read() -> None:
         try:
@@ -42,7 +86,10 @@ def buffered_read_stream(texts: Iterable[str]) -> Iterator[list[str]]:
     Thread(target=read, name="regard-read", daemon=True).start()
     while True:
         buffer: list[str] = []
-        while not buffer or (not queue.empty() and len(buffer) < BUFFER_SIZE):
+        n_characters = 0
+        while not buffer or not (
+            queue.is_empty() or len(buffer) >= BUFFER_SIZE or n_characters >= MAX_BUFFER_CHARACTERS
+        ):
             text = queue.get()
             if not isinstance(text, str):
                 if buffer:
@@ -51,6 +98,7 @@ def buffered_read_stream(texts: Iterable[str]) -> Iterator[list[str]]:
                     raise text
                 return
             buffer.append(text)
+            n_characters += len(text)
         yield buffer
 
 

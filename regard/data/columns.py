@@ -11,6 +11,7 @@ Files are flat arrays of one dtype, without a header; the store's manifest says 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -67,6 +68,12 @@ class BytesColumnSpec:
 ColumnSpec = TokenColumnSpec | LabelColumnSpec | ScalarColumnSpec | BytesColumnSpec
 COLUMN_KINDS = {spec.kind: spec for spec in (TokenColumnSpec, LabelColumnSpec, ScalarColumnSpec, BytesColumnSpec)}
 
+DIGEST_BYTES = 16
+BLOCK_VALUES = 1 << 20
+"""Values of a column that are read at a time where all of them are."""
+FIRST_OFFSET_BYTES = 8
+"""The first offset is 0, and no digest includes it."""
+
 Scalars = Shaped[np.ndarray, " items"]
 EncodedChunk = Sequence[Sequence[Any]]
 """Some consecutive examples: for each column one entry per example, a list of ids or labels, or one number."""
@@ -87,7 +94,18 @@ class Column:
 
     @cached_property
     def lengths(self) -> Int[np.ndarray, " items"]:
-        return np.diff(self.offsets).astype(np.int32)
+        lengths: Int[np.ndarray, " items"] = np.subtract(
+            self.offsets[1:], self.offsets[:-1], dtype=np.int32, casting="unsafe"
+        )
+        return lengths
+
+    def count_ids(self, n_ids: int) -> Int[np.ndarray, " V"]:
+        """Return how often each id below `n_ids` occurs."""
+        counts = np.zeros(n_ids, dtype=np.int64)
+        for start in range(0, len(self.ids), BLOCK_VALUES):
+            counts += np.bincount(self.ids[start : start + BLOCK_VALUES], minlength=n_ids)
+            release_pages(self.ids)
+        return counts
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -102,17 +120,31 @@ def choose_token_dtype(specs: Sequence[ColumnSpec]) -> str:
     return "uint16" if largest <= 1 << 16 else "uint32"
 
 
+def column_dtype(spec: ColumnSpec, token_dtype: str) -> str:
+    """Return the dtype of a column's values."""
+    return token_dtype if isinstance(spec, TokenColumnSpec) else spec.dtype
+
+
+def release_pages(values: np.ndarray) -> None:
+    """Take the pages of a memory-mapped array out of this process; the operating system may still hold the file."""
+    owner: Any = values
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED)
+
+
 class ColumnWriter:
     """The files of one column being written, chunk by chunk."""
 
     def __init__(self, directory: Path, spec: ColumnSpec, token_dtype: str, stack: ExitStack) -> None:
         self.spec = spec
-        self.dtype = token_dtype if isinstance(spec, TokenColumnSpec) else spec.dtype
+        self.dtype = column_dtype(spec, token_dtype)
         self.n_examples = self.n_values = 0
-        self._files = [stack.enter_context(path.open("wb")) for path in _column_paths(directory, spec.name, spec.kind)]
-        self._hashes = [hashlib.blake2b(digest_size=16) for _ in self._files]
+        self._files = [stack.enter_context(path.open("wb")) for path in column_paths(directory, spec.name, spec.kind)]
+        self._hashes = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in self._files]
         if len(self._files) > 1:
-            self._files[1].write(np.zeros(1, dtype=np.int64).data)  # every digest leaves out this first offset
+            self._files[1].write(bytes(FIRST_OFFSET_BYTES))
 
     def write(self, entries: Sequence[Any]) -> None:
         """Append the entries of some examples."""
@@ -150,7 +182,7 @@ class ColumnWriter:
 
 def map_column(directory: Path, name: str, n_examples: int, entry: dict[str, Any]) -> Column | Scalars:
     """Return a column of a store, memory-mapped; ValueError where its files are not what the manifest says."""
-    paths = _column_paths(directory, name, entry["kind"])
+    paths = column_paths(directory, name, entry["kind"])
     values = _memory_map(paths[0], entry["values"], entry["dtype"])
     if len(paths) == 1:
         if len(values) != n_examples:
@@ -162,7 +194,8 @@ def map_column(directory: Path, name: str, n_examples: int, entry: dict[str, Any
     return column
 
 
-def _column_paths(directory: Path, name: str, kind: str) -> list[Path]:
+def column_paths(directory: Path, name: str, kind: str) -> list[Path]:
+    """Return the files of a column: its values and, of sequences, where each ends."""
     return [directory / f"{name}.{suffix}" for suffix in COLUMN_KINDS[kind].suffixes]
 
 

@@ -1,48 +1,50 @@
-"""The corpus of a recipe: statistics, validation split, source weights, and encoding into token stores.
+"""The corpus of a recipe: validation split, source weights, text for tokenizers, and encoding into token stores.
 
 An example is a tuple of texts, one per column; the meaning of the columns is the task's. `training/prepare.py`
-makes a `Corpus` and passes it to the task; readers are in text/, the files on disk in data/store.py.
+makes a `Corpus` and passes it to the task; readers are in text/, the files on disk in data/store.py. Text is streamed:
+no memory grows with it.
 """
 
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import filterfalse, islice
+from itertools import filterfalse
 from pathlib import Path
-from typing import Protocol, runtime_checkable
-
-import numpy as np
-from jaxtyping import Integer
+from typing import Annotated, Protocol, runtime_checkable
 
 from regard.data.columns import ColumnSpec, EncodedChunk
+from regard.data.corpus_statistics import (
+    HELD_OUT_RATIO,
+    MAX_HELD_OUT,
+    CorpusStatistics,
+    collect_statistics,
+    count_bytes,
+    make_held_out_filter,
+)
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
-from regard.progress import track, track_file_reading, warn
+from regard.progress import print_message, track, warn
+from regard.ranges import Range, check_table
 from regard.text.files import STDIN, check_readable, file_format
-from regard.text.fingerprints import fingerprint_files, hash_text
+from regard.text.fingerprints import fingerprint_files
 
 Example = tuple[str, ...]
 """The texts of one example, one for each column of the task."""
 
 ENCODING_CHUNK_SIZE = 4096
-"""Examples encoded at once."""
+"""Examples encoded at once, at most."""
 
-MAX_HELD_OUT = 1000
-"""Examples held out for validation if no validation files are given, at most; never more than one in twenty."""
-
-HELD_OUT_RATIO = 20
-"""One in so many examples, or lines, is held out for validation."""
+ENCODING_CHUNK_BYTES = 1 << 21
+"""Bytes of the examples encoded at once, from which on no more are added; their ids take several times as much."""
 
 MIN_ROW_WIDTH = 8
 """Positions of the narrowest rows."""
 
-MAX_TOKENIZER_EXAMPLES = 1_000_000
-"""Examples that a tokenizer is trained on, at most."""
+MAX_TOKENIZER_BYTES = 1 << 26
+"""Bytes of text that a tokenizer is trained on; of more text, examples spread evenly over it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,45 +55,11 @@ class DataConfig:
     valid: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     skip_empty: bool = False
-    weights: tuple[int, ...] = ()
-    max_length: int
+    weights: Annotated[tuple[int, ...], Range(1, 10_000)] = ()
+    max_length: Annotated[int, Range(MIN_ROW_WIDTH, 1 << 20)]
 
     def __post_init__(self) -> None:
-        if any(weight < 1 for weight in self.weights):
-            raise ConfigError(f"data.weights = {list(self.weights)}; expected whole numbers of at least 1")
-        if self.max_length < MIN_ROW_WIDTH:
-            raise ConfigError(f"data.max_length = {self.max_length}; expected at least {MIN_ROW_WIDTH} tokens")
-
-
-@dataclass(frozen=True)
-class CorpusStatistics:
-    """The number of examples, of words in all columns (split at white space), and a hash of each first text."""
-
-    n_examples: int
-    n_words: int
-    hashes: Integer[np.ndarray, " N"]
-
-
-def collect_statistics(examples: Iterable[Example], file_sizes: Mapping[Path, int] | None = None) -> CorpusStatistics:
-    """Read all examples once, from files of these sizes; this also raises every error in them before any work."""
-    hashes = array("Q")
-    n_words = 0
-    with track_file_reading("reading", file_sizes) if file_sizes else nullcontext():
-        for example in examples if file_sizes else track(examples, "reading"):
-            hashes.append(hash_text(example[0]))
-            n_words += sum(len(text.split()) for text in example)
-    return CorpusStatistics(len(hashes), n_words, np.frombuffer(hashes, dtype=np.uint64))
-
-
-def make_held_out_filter(statistics: CorpusStatistics, unit: str = "examples") -> Callable[[Example], bool]:
-    """Return a predicate for the held-out examples: by the hash of the first text, so equal sources stay together."""
-    n_held_out = min(MAX_HELD_OUT, statistics.n_examples // HELD_OUT_RATIO)
-    if n_held_out == 0:
-        raise ConfigError(
-            f"{unit}: only {statistics.n_examples}, too few to hold some out for validation; pass --valid with files"
-        )
-    limit = int(np.partition(statistics.hashes, n_held_out - 1)[n_held_out - 1])
-    return lambda example: hash_text(example[0]) <= limit
+        check_table(self, "data")
 
 
 def slice_lines(examples: Iterable[Example], start: int, stop: int | None = None) -> Iterator[Example]:
@@ -103,6 +71,17 @@ def slice_lines(examples: Iterable[Example], start: int, stop: int | None = None
         if kept := lines[max(0, start - n_before) : end]:
             yield ("\n".join(kept),)
         n_before += len(lines)
+
+
+def sample_evenly(examples: Iterable[Example], fraction: float) -> Iterator[Example]:
+    """Yield so many of the examples, evenly spread, that they have this fraction of the bytes read so far."""
+    n_bytes = n_sampled = 0
+    for example in examples:
+        is_sampled = n_sampled <= fraction * n_bytes
+        size = count_bytes(example) if fraction < 1 else 0
+        n_bytes, n_sampled = n_bytes + size, n_sampled + size * is_sampled
+        if is_sampled:
+            yield example
 
 
 @dataclass(frozen=True)
@@ -130,7 +109,9 @@ class ExampleReader(Protocol):
 
     def paths(self, data: Sequence[str]) -> list[Path]: ...
 
-    def group_sources(self, data: Sequence[str]) -> list[list[str]]: ...
+    def group_sources(self, data: Sequence[str]) -> list[list[str]]:
+        """Return the entries of each source of examples: by default every entry is one."""
+        return [[entry] for entry in data]
 
     def read_examples(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]: ...
 
@@ -175,15 +156,24 @@ class Corpus:
         return filter(self._is_held_out, self._read_sources())
 
     def train_texts(self, *columns: int) -> RereadableTexts:
-        """Return the training texts of these columns, of at most `MAX_TOKENIZER_EXAMPLES` examples spread evenly."""
-        every = max(1, math.ceil(self.statistics.n_examples / MAX_TOKENIZER_EXAMPLES))
+        """Return the training texts of these columns, of a sample of at most about `MAX_TOKENIZER_BYTES`."""
+        fraction = self._sampled_fraction
         return RereadableTexts(
             lambda: (
                 example[i]
-                for example in islice(self._exclude_held_out(self._read_sources()), 0, None, every)
+                for example in sample_evenly(self._exclude_held_out(self._read_sources()), fraction)
                 for i in columns
             )
         )
+
+    @cached_property
+    def _sampled_fraction(self) -> float:
+        """The fraction of the text that vocabularies are learned from; a message says so where it is not all."""
+        n_bytes = self.statistics.n_bytes
+        if n_bytes > MAX_TOKENIZER_BYTES:
+            sizes = f"{MAX_TOKENIZER_BYTES / 1e6:,.0f} of {n_bytes / 1e6:,.0f} MB of text"
+            print_message(f"the vocabulary is learned from {sizes}, spread evenly")
+        return min(1.0, MAX_TOKENIZER_BYTES / max(1, n_bytes))
 
     def fingerprint(self, *parts: str) -> str:
         """Return a fingerprint of the files, the settings to read them with, and the parts."""
@@ -255,9 +245,10 @@ def write_store(
     fingerprint: str,
     expected_digest: str = "",
     total: int | None = None,
+    chunk_bytes: int = ENCODING_CHUNK_BYTES,
 ) -> TokenStore:
-    """Encode the examples into a store; if a digest is expected, the ids must have it."""
-    encoded = (encoder.encode(chunk) for chunk in chunk_examples(track(examples, "encoding", total)))
+    """Encode the examples into a store, `chunk_bytes` at a time; if a digest is expected, the ids must have it."""
+    encoded = (encoder.encode(chunk) for chunk in chunk_examples(track(examples, "encoding", total), chunk_bytes))
     return TokenStore.write(
         path,
         encoder.store_columns,
@@ -267,8 +258,15 @@ def write_store(
     )
 
 
-def chunk_examples(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Yield the examples in lists of a few thousand."""
-    source = iter(examples)
-    while chunk := list(islice(source, ENCODING_CHUNK_SIZE)):
+def chunk_examples(examples: Iterable[Example], chunk_bytes: int = ENCODING_CHUNK_BYTES) -> Iterator[list[Example]]:
+    """Yield the examples in lists of a few thousand, or of fewer that have so many bytes."""
+    chunk: list[Example] = []
+    n_bytes = 0
+    for example in examples:
+        chunk.append(example)
+        n_bytes += count_bytes(example)
+        if len(chunk) >= ENCODING_CHUNK_SIZE or n_bytes >= chunk_bytes:
+            yield chunk
+            chunk, n_bytes = [], 0
+    if chunk:
         yield chunk

@@ -20,7 +20,6 @@ import numpy as np
 from jaxtyping import Int
 
 from regard.data.columns import Column
-from regard.data.packing import concatenate_ranges
 from regard.data.store import TokenStore
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2
@@ -44,26 +43,25 @@ def cut_windows(store: TokenStore, column: str, length: int) -> LanguageModelWin
 
 
 class LanguageModelWindows:
-    """All windows of a column of texts, text by text.
-
-    Of each window: how many tokens it predicts (`lengths`), how many its text has to predict (`text_lengths`), where
-    the text begins in the column (`text_offsets`), and where the window begins in the text in epoch 0 (`starts`).
-    """
+    """All windows of a column of texts, text by text; `lengths` says how many tokens each predicts."""
 
     def __init__(self, column: Column, length: int) -> None:
-        self.column = column
-        to_predict = column.lengths.astype(np.int64) - 1
+        self.column, self.length = column, length
+        to_predict = column.lengths - 1
         n_windows = -(-to_predict // length)
-        self.text_lengths = np.repeat(to_predict, n_windows)
-        self.starts = concatenate_ranges(np.zeros_like(n_windows), n_windows) * length
-        self.lengths = np.minimum(length, self.text_lengths - self.starts)
-        self.text_offsets = np.repeat(column.offsets[:-1], n_windows)
+        self._first_windows = np.cumsum(n_windows, dtype=np.int64) - n_windows
+        self.lengths = np.full(int(n_windows.sum()), length, dtype=np.int32)
+        has_windows = n_windows > 0
+        last = (self._first_windows + n_windows - 1)[has_windows]
+        self.lengths[last] = (to_predict - (n_windows - 1) * length)[has_windows]
 
     def segments(self, windows: Int[np.ndarray, " windows"], epoch: int) -> WindowSegments:
         """Return one segment of each window, or two if it continues with the beginning of its text."""
-        n_text, n_window, offset = self.text_lengths[windows], self.lengths[windows], self.text_offsets[windows]
+        texts = np.searchsorted(self._first_windows, windows, side="right") - 1
+        n_text, n_window = self.column.lengths[texts].astype(np.int64) - 1, self.lengths[windows].astype(np.int64)
+        starts, offset = (windows - self._first_windows[texts]) * self.length, self.column.offsets[texts]
         rotation = (epoch * GOLDEN_RATIO % 1 * n_text).astype(np.int64)
-        begin = np.where(n_window < n_text, (self.starts[windows] + rotation) % n_text, 0)
+        begin = np.where(n_window < n_text, (starts + rotation) % n_text, 0)
         n_first = np.minimum(n_window, n_text - begin)
         starts = np.stack((offset + begin, offset), 1).ravel()
         lengths = np.stack((n_first, n_window - n_first), 1).ravel()

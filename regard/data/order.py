@@ -117,9 +117,9 @@ class PooledOrder(Order):
     items: Int[np.ndarray, " chosen"] | None = None
 
     def __post_init__(self) -> None:
-        self._selected_items = np.arange(len(self.lengths)) if self.items is None else self.items
-        assert len(self._selected_items) > 0, "no items to put in order"
-        self.n_pools = max(1, len(self._selected_items) // (self.pool_size or self._default_pool_size()))
+        self._n_items = len(self.lengths) if self.items is None else len(self.items)
+        assert self._n_items > 0, "no items to put in order"
+        self.n_pools = max(1, self._n_items // (self.pool_size or self._default_pool_size()))
         self._cached_permutation: tuple[int, Integer[np.ndarray, " items"]] | None = None
 
     @abstractmethod
@@ -131,17 +131,18 @@ class PooledOrder(Order):
         batches, lengths = self.pool_batches(0, 0), self.lengths[self._pool_items(0, 0)]
         n_positions = sum(batch.n_rows * np.array(batch.widths, dtype=np.int64) for batch in batches)
         efficiency = lengths.sum(axis=0, dtype=np.int64) / n_positions
-        n_batches = round(len(batches) * len(self._selected_items) / len(lengths))
+        n_batches = round(len(batches) * self._n_items / len(lengths))
         return EpochEstimate(n_batches, tuple(efficiency.tolist()))
 
     def _pool_items(self, epoch: int, pool: int) -> Int[np.ndarray, " items"]:
-        first, last = (len(self._selected_items) * index // self.n_pools for index in (pool, pool + 1))
+        first, last = (self._n_items * index // self.n_pools for index in (pool, pool + 1))
         return self._permutation(epoch)[first:last].astype(np.int64)
 
     def _permutation(self, epoch: int) -> Integer[np.ndarray, " items"]:
         """Return all items in the order of that epoch, cached for its next pools."""
         if self._cached_permutation is None or self._cached_permutation[0] != epoch:
-            items = self._selected_items.astype(np.min_scalar_type(len(self.lengths)))
+            dtype = np.min_scalar_type(len(self.lengths))
+            items = np.arange(self._n_items, dtype=dtype) if self.items is None else self.items.astype(dtype)
             if self.shuffle:
                 _make_generator(self.seed, epoch).shuffle(items)
             self._cached_permutation = epoch, items

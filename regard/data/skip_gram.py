@@ -103,13 +103,13 @@ class SkipGramSampler:
         n_blocks = max(1, -(-len(ids) // CENTRES_PER_BLOCK))
         size, n_pairs = n_blocks * CENTRES_PER_BLOCK, int(n_before.sum() + n_after.sum())
 
-        def fill(values: Int[np.ndarray, " words"], margin: int = 0) -> Int[np.ndarray, " size"]:
+        def pad(values: Int[np.ndarray, " words"], margin: int = 0) -> Int[np.ndarray, " size"]:
             return np.pad(values, (margin, size - len(values) + margin))
 
         def in_blocks(values: Int[np.ndarray, " words"]) -> Int[Tensor, "blocks centres"]:
-            return torch.from_numpy(fill(values).reshape(n_blocks, -1))
+            return torch.from_numpy(pad(values).reshape(n_blocks, -1))
 
-        windows = np.lib.stride_tricks.sliding_window_view(fill(ids, self.window), CENTRES_PER_BLOCK + 2 * self.window)
+        windows = np.lib.stride_tricks.sliding_window_view(pad(ids, self.window), CENTRES_PER_BLOCK + 2 * self.window)
         drawn = np.searchsorted(self.negative_cdf, generator.random((n_blocks, NEGATIVES_PER_BLOCK)), side="right")
         columns = np.concatenate((windows[::CENTRES_PER_BLOCK], np.minimum(drawn, len(self.negative_cdf) - 1)), 1)
         return SkipGramBatch(

@@ -4,6 +4,7 @@ A store is a directory: the files of its columns (columns.py) and a manifest tha
 only: no text, no special tokens. Tasks write it from tokenized examples and read it through `order.py` (the lengths)
 and `batches.py` (the ids). A store that is damaged, of another format or made from other files counts as absent:
 `TokenStore.open` returns None and the caller writes it anew; the digest tells whether the new one holds the same.
+verification.py compares all bytes with the digest, before they are trained on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from jaxtyping import Int
 
 from regard.data.columns import (
+    DIGEST_BYTES,
     Column,
     ColumnSpec,
     ColumnWriter,
@@ -147,9 +149,14 @@ def _write_columns(directory: Path, specs: Sequence[ColumnSpec], chunks: Iterabl
             assert len(set(counts)) == 1, f"columns of unequal length: {counts}"
         for writer in writers:
             writer.close()
-    digest = hashlib.blake2b(b"".join(writer.digest for writer in writers), digest_size=16).hexdigest()
+    digest = combine_digests(writer.digest for writer in writers)
     columns = {writer.spec.name: writer.describe() for writer in writers}
     return {"examples": writers[0].n_examples, "columns": columns, "digest": digest}
+
+
+def combine_digests(digests: Iterable[bytes]) -> str:
+    """Return the digest of a store from those of its files."""
+    return hashlib.blake2b(b"".join(digests), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def _make_temporary_directory(path: Path) -> Path:

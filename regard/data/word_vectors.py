@@ -22,10 +22,15 @@ from jaxtyping import Float
 from regard.disk import write_atomically
 from regard.errors import DataError, InputError
 from regard.progress import track
-from regard.text.files import check_readable, open_seekable, read_lines
+from regard.text.files import check_readable, is_compressed, read_decompressed, read_lines
+from regard.text.limits import max_line_bytes, too_large_error
+from regard.text.table_columns import MAX_SHOWN_CHARACTERS
 
 BINARY_SUFFIX = ".bin"
 """The suffix of binary files, behind which that of a compression may stand."""
+MAX_HEADER_DIGITS = 12
+"""Digits of a number in a header."""
+MAX_HEADER_BYTES = 100
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,9 @@ def read_word_vectors(path: str | Path) -> WordVectorTable:
         raise DataError(path, "no vectors; is it the right file?")
     if not np.isfinite(table.vectors).all():
         word = table.words[int(np.flatnonzero(~np.isfinite(table.vectors).all(axis=1))[0])]
-        raise DataError(path, f"the vector of '{word}' has a number that is not finite; leave the word out")
+        raise DataError(
+            path, f"the vector of '{word[:MAX_SHOWN_CHARACTERS]}' has a number that is not finite; leave the word out"
+        )
     return table
 
 
@@ -89,21 +96,23 @@ def _read_text(path: str | Path) -> WordVectorTable:
         raise DataError(path, f"expected a word and its numbers, found '{first_row[1][:40]}'", max(1, first_row[0]))
     expected = "the header says" if header else "the first line has"
     seen: dict[str, int] = {}
-    vectors = []
+    vectors = bytearray()
     for number, line in track(chain([first_row] if first_row[0] else [], lines), "reading vectors"):
         word, vector = _parse_line(path, number, line, width, expected)
         _check_new(path, word, seen, number, line=number)
-        vectors.append(vector)
-    if header and header[0] != len(vectors):
-        raise DataError(path, f"the header says {header[0]:,} words, but {len(vectors):,} follow; is it whole?", 1)
-    return WordVectorTable(list(seen), np.array(vectors, dtype=np.float32).reshape(-1, width))
+        vectors += vector.data
+    if header and header[0] != len(seen):
+        raise DataError(path, f"the header says {header[0]:,} words, but {len(seen):,} follow; is it whole?", 1)
+    return WordVectorTable(list(seen), np.frombuffer(vectors, np.float32).reshape(-1, width))
 
 
 def _parse_header(line: str) -> tuple[int, int] | None:
     """Return the number of words and their width, if the line is a header."""
     fields = line.split()
-    is_header = len(fields) == 2 and all(field.isascii() and field.isdigit() for field in fields)
-    return (int(fields[0]), int(fields[1])) if is_header else None
+    is_header = len(fields) == 2 and all(
+        field.isascii() and field.isdigit() and len(field) <= MAX_HEADER_DIGITS for field in fields
+    )
+    return (int(fields[0]), int(fields[1])) if is_header and int(fields[1]) else None
 
 
 def _parse_line(
@@ -113,11 +122,12 @@ def _parse_line(
     word, *fields = line.rstrip().rsplit(" ", width)
     n_more = len(fields) - width + sum(map(_is_number, word.split(" ")[1:]))
     if n_more:
-        raise DataError(path, f"{width + n_more} numbers for '{word.split(' ')[0]}', but {expected} {width}", number)
+        name = word.split(" ")[0][:MAX_SHOWN_CHARACTERS]
+        raise DataError(path, f"{width + n_more} numbers for '{name}', but {expected} {width}", number)
     try:
         return word, np.array(fields, dtype=np.float32)
     except ValueError:
-        wrong = next(field for field in fields if not _is_number(field))
+        wrong = next(field for field in fields if not _is_number(field))[:MAX_SHOWN_CHARACTERS]
         raise DataError(path, f"'{wrong}' is no number; expected a word and {width} numbers", number) from None
 
 
@@ -133,34 +143,67 @@ def _check_new(path: str | Path, word: str, seen: dict[str, int], number: int, l
     """Record the word; refuse one that was there before."""
     if word in seen:
         unit = "vector" if line is None else "line"
-        raise DataError(path, f"'{word}' again, which {unit} {seen[word]:,} has already; keep one of them", line)
+        name = word[:MAX_SHOWN_CHARACTERS]
+        raise DataError(path, f"'{name}' again, which {unit} {seen[word]:,} has already; keep one of them", line)
     seen[word] = number
 
 
+class _ByteStream:
+    """The bytes of a file, read as they are asked for."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path, self._blocks = path, read_decompressed(path)
+        self._buffer, self._start = b"", 0
+
+    def take(self, n_bytes: int) -> bytes:
+        """Return the next bytes; fewer at the end."""
+        while len(self._buffer) - self._start < n_bytes and self._read_more():
+            pass
+        self._start += n_bytes
+        return self._buffer[self._start - n_bytes : self._start]
+
+    def take_until(self, separator: bytes, max_bytes: int) -> bytes:
+        """Return the bytes up to and including a separator; without it where there is none so soon, or at all."""
+        while (end := self._buffer.find(separator, self._start)) < 0:
+            if len(self._buffer) - self._start > max_bytes or not self._read_more():
+                return self.take(max_bytes)
+        return self.take(end + 1 - self._start)
+
+    def _read_more(self) -> bool:
+        block = next(self._blocks, None)
+        self._buffer, self._start = self._buffer[self._start :] + (block or b""), 0
+        return block is not None
+
+
 def _read_binary(path: str | Path) -> WordVectorTable:
-    with open_seekable(path) as file:
-        line = file.readline(100)
-        header = _parse_header(line.decode("latin-1"))
-        if header is None or not line.endswith(b"\n"):
-            raise DataError(path, "no word2vec binary file: the first line is not 'words width'; is it a text file?")
-        data = file.read()
-    (n_words, width), start = header, 0
+    stream = _ByteStream(path)
+    line = stream.take_until(b"\n", MAX_HEADER_BYTES)
+    header = _parse_header(line.decode("latin-1"))
+    if header is None or not line.endswith(b"\n"):
+        raise DataError(path, "no word2vec binary file: the first line is not 'words width'; is it a text file?")
+    n_words, width = header
+    if 4 * width > max_line_bytes():
+        raise too_large_error(path, f"a vector of {width:,} numbers,", "correct the header")
+    if not is_compressed(path):
+        _check_size(path, *header, Path(path).stat().st_size - len(line))
     seen: dict[str, int] = {}
-    if n_words * (4 * width + 2) > len(data):
-        least = f"the header says {n_words:,} vectors of {width:,} numbers"
-        raise DataError(path, f"{least}, but {len(data):,} bytes follow, too few; is it cut short?")
-    vectors = np.empty((n_words, width), dtype=np.float32)
+    vectors = bytearray()
     for number in track(range(1, n_words + 1), "reading vectors", n_words):
-        space = data.find(b" ", start)
-        end = space + 1 + 4 * width
-        if space < 0 or end > len(data):
+        word, vector = stream.take_until(b" ", max_line_bytes()), stream.take(4 * width)
+        if not word.endswith(b" ") or len(vector) < 4 * width:
             raise DataError(path, f"cut short in vector {number:,} of {n_words:,}; copy or download it again")
-        _check_new(path, _decode_word(path, data[start:space].lstrip(b"\n"), number), seen, number)
-        vectors[number - 1] = np.frombuffer(data, "<f4", width, space + 1)
-        start = end
-    if data[start:].strip(b"\n"):
-        raise DataError(path, f"the header says {n_words:,} vectors, but {len(data) - start:,} more bytes follow")
-    return WordVectorTable(list(seen), vectors)
+        _check_new(path, _decode_word(path, word[:-1].lstrip(b"\n"), number), seen, number)
+        vectors += vector
+    if stream.take(MAX_HEADER_BYTES).strip(b"\n"):
+        raise DataError(path, f"the header says {n_words:,} vectors, but more bytes follow; is the header right?")
+    return WordVectorTable(list(seen), np.frombuffer(vectors, "<f4").reshape(-1, width))
+
+
+def _check_size(path: str | Path, n_words: int, width: int, n_bytes: int) -> None:
+    """Refuse a file with fewer bytes than its header needs."""
+    if n_words * (4 * width + 2) > n_bytes:
+        least = f"the header says {n_words:,} vectors of {width:,} numbers"
+        raise DataError(path, f"{least}, but {n_bytes:,} bytes follow, too few; is it cut short?")
 
 
 def _decode_word(path: str | Path, word: bytes, number: int) -> str:

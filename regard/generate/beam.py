@@ -14,12 +14,14 @@ penalty of hypothesis.py.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.errors import NonFiniteError
 from regard.generate.hypothesis import (
     DecoderStateLike,
     DecodeStep,
@@ -158,6 +160,8 @@ def _find_unfinished(
     for b, (sentence, limit, total) in enumerate(
         zip(beams.sentence_index.tolist(), beams.max_length.tolist(), best_cum_log_probs.tolist(), strict=True)
     ):
+        if math.isnan(total):  # topk puts NaN first, so it is here if anywhere
+            raise NonFiniteError
         kept = finished[sentence]
         beaten = len(kept) == beam_width and total / length_penalty(length, alpha) <= kept[-1].score
         if length < limit and total > -torch.inf and not beaten:

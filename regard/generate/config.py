@@ -6,18 +6,25 @@ of a translator: beam search, greedy decoding or sampling, behind one call.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import InputError
+from regard.errors import InputError, NonFiniteError
 from regard.generate.beam import beam_search
-from regard.generate.generation_loop import NAN_SCORES_MESSAGE, generate
+from regard.generate.generation_loop import generate
 from regard.generate.hypothesis import DecoderStateLike, DecodeStep, Hypothesis, SpecialTokens
 from regard.generate.sampling import Sampler, make_random_sampler, make_row_random_source, select_greedy_tokens
+from regard.ranges import MAX_VOCABULARY, SEED_RANGE, Range, check_options
+
+BEAM_WIDTHS = Range(1, 1000)
+LENGTH_PENALTIES = Range(0.0, 10.0, zero="no length penalty")
+BATCH_SIZES = Range(1, 1 << 16)
+LEAST_TEMPERATURE = 1e-6
+"""Smaller ones would overflow: log-probabilities are divided by the temperature."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +35,15 @@ class SamplingConfig:
     alone, however rows are batched.
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    seed: int = 0
+    temperature: Annotated[float, Range(0.0, 1000.0, zero="the most likely token each time")] = 1.0
+    top_k: Annotated[int | None, Range(0, MAX_VOCABULARY, zero="no limit")] = None
+    top_p: Annotated[float, Range(0.0, 1.0, excludes="least")] = 1.0
+    seed: Annotated[int, SEED_RANGE] = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
-            raise InputError(f"temperature {self.temperature}: expected 0 (the most likely token each time) or more")
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"top-p {self.top_p}: expected more than 0 and at most 1")
-        if self.top_k is not None and self.top_k < 0:
-            raise InputError(f"top-k {self.top_k}: expected 0 (no limit) or more")
+        check_options(self)
+        if 0 < self.temperature < LEAST_TEMPERATURE:
+            raise InputError(f"temperature {self.temperature}: expected 0, or {LEAST_TEMPERATURE:g} or more")
         if self.is_greedy and self.cuts_distribution:
             raise InputError("top-k and top-p belong to sampling; at temperature 0 nothing is drawn; leave them out")
 
@@ -68,19 +72,14 @@ class GenerationConfig(SamplingConfig):
     A text ends where the model ends it, before a `stop` string, or after `max_tokens`.
     """
 
-    max_tokens: int = 200
-    repetition_penalty: float = 1.0
+    max_tokens: Annotated[int, Range(1, 10**6)] = 200
+    repetition_penalty: Annotated[float, Range(0.01, 100.0)] = 1.0
     stop: tuple[str, ...] = ()
-    n: int = 1
-    batch: int = 16
+    n: Annotated[int, Range(1, 10**9)] = 1
+    batch: Annotated[int, BATCH_SIZES] = 16
 
     def __post_init__(self) -> None:
-        for name, value in (("max-tokens", self.max_tokens), ("n", self.n), ("batch", self.batch)):
-            if value < 1:
-                raise InputError(f"{name} {value}: expected at least 1")
         super().__post_init__()
-        if not 0 < self.repetition_penalty < math.inf:
-            raise InputError(f"repetition-penalty {self.repetition_penalty}: expected more than 0; 1 is none")
         if not all(self.stop):
             raise InputError("stop: an empty string stops nothing; leave it out")
         if self.is_greedy and self.n > 1:
@@ -94,23 +93,18 @@ class DecodingConfig(SamplingConfig):
     Where `beam` is not given, it is 4, or as wide as `n_best` needs. `alpha` is the exponent of the length penalty.
     """
 
-    beam: int | None = None
-    alpha: float = 0.6
-    n_best: int = 1
+    beam: Annotated[int | None, BEAM_WIDTHS] = None
+    alpha: Annotated[float, LENGTH_PENALTIES] = 0.6
+    n_best: Annotated[int, BEAM_WIDTHS] = 1
     sample: bool = False
-    batch: int = 32
+    batch: Annotated[int, BATCH_SIZES] = 32
 
     def __post_init__(self) -> None:
-        for name, value in (("beam", self.beam_width), ("n-best", self.n_best), ("batch", self.batch)):
-            if value < 1:
-                raise InputError(f"{name} {value}: expected at least 1")
-        if self.alpha < 0:
-            raise InputError(f"alpha {self.alpha}: expected 0 (no length penalty) or more")
-        if not 0 < self.temperature < math.inf:
+        super().__post_init__()
+        if self.is_greedy:
             raise InputError(
                 f"temperature {self.temperature}: expected more than 0; for the most likely token use greedy"
             )
-        super().__post_init__()
         if not self.sample and (self.temperature != 1 or self.cuts_distribution):
             raise InputError("temperature, top-k and top-p belong to sampling; pass --sample as well")
         if self.sample and self.beam is not None:
@@ -151,5 +145,5 @@ class DecodingConfig(SamplingConfig):
             greedy = generate(step, state, select_greedy_tokens, max_lengths, special_tokens, alpha=self.alpha)
             hypotheses = [[each] for each in greedy]
         if not all(hypotheses):
-            raise InputError(NAN_SCORES_MESSAGE)
+            raise NonFiniteError
         return [each[: self.n_best] for each in hypotheses]

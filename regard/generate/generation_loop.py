@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.errors import InputError
+from regard.errors import NonFiniteError
 from regard.generate.hypothesis import (
     DecoderStateLike,
     DecodeStep,
@@ -25,8 +25,6 @@ from regard.generate.hypothesis import (
     make_hypothesis,
 )
 from regard.generate.sampling import LogitsProcessor, Sampler
-
-NAN_SCORES_MESSAGE = "the model's scores are not numbers; its weights are damaged, or its training went wrong"
 
 
 class GenerationStep(NamedTuple):
@@ -87,7 +85,7 @@ def generate_tokens(
         next_logits = step(tokens, state) if continues and _runs_asynchronously(tokens) else None
         generated, scores = wait_for_copy()
         if any(map(math.isnan, scores)):
-            raise InputError(NAN_SCORES_MESSAGE)
+            raise NonFiniteError
         yield GenerationStep(rows, generated, scores)
         pairs = enumerate(zip(rows, generated, strict=True))
         active = [i for i, (row, token) in pairs if length < max_lengths[row] and not options.is_finished(row, token)]

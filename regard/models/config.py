@@ -7,18 +7,28 @@ Names that stand for modules (``positions = "rotary"``) become those modules in 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from regard.errors import ConfigError, did_you_mean
+from regard.ranges import Range, check_table
 
 PositionScheme = Literal["sinusoidal", "sinusoidal-halves", "learned", "relative", "relative-values", "rotary", "none"]
 NormPlacement = Literal["post", "pre"]
 ActivationName = Literal["relu", "gelu", "gelu-tanh", "silu", "gated-gelu", "gated-silu"]
 EmbeddingName = Literal["scaled", "normed", "plain"]
 Directions = Literal["both", "forward", "backward"]
+
+Width = Annotated[int, Range(1, 1 << 16)]
+HeadWidth = Annotated[int, Range(0, 1 << 16, zero="d_model / n_heads")]
+FeedForwardWidth = Annotated[int, Range(1, 1 << 20)]
+LayerCount = Annotated[int, Range(1, 1000)]
+PositionCount = Annotated[int, Range(1, 1 << 20)]
+TokenTypeCount = Annotated[int, Range(0, 1 << 10)]
+Dropout = Annotated[float, Range(0.0, 1.0, excludes="most")]
+Spread = Annotated[float, Range(0.0, 2.0)]
+NormEps = Annotated[float, Range(0.0, 1.0, excludes="least")]
 
 ConfigTable = dict[str, Any]
 
@@ -48,10 +58,10 @@ class ModelConfig:
     preset: str
     start: str = ""
     architecture: str
-    d_model: int
-    dropout: float
-    n_positions: int = 1024
-    spread: float = 0.0
+    d_model: Width
+    dropout: Dropout
+    n_positions: PositionCount = 1024
+    spread: Spread = 0.0
 
     @property
     def init_std(self) -> float:
@@ -60,12 +70,7 @@ class ModelConfig:
         return std
 
     def __post_init__(self) -> None:
-        self._check_at_least("d_model", 1)
-        self._check_at_least("n_positions", 1)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"model.dropout = {self.dropout}; expected 0 or more and less than 1")
-        if not 0 <= self.spread <= 2:
-            raise ConfigError(f"model.spread = {self.spread}; expected 0 to 2")
+        check_table(self, "model")
 
     @classmethod
     def fit_to_length(cls, table: ConfigTable, max_length: int) -> ConfigTable:
@@ -77,10 +82,6 @@ class ModelConfig:
         """Return True if a text longer than `n_positions` is impossible, for lack of weights for its positions."""
         return False
 
-    def _check_at_least(self, name: str, least: int) -> None:
-        if getattr(self, name) < least:
-            raise ConfigError(f"model.{name} = {getattr(self, name)}; expected at least {least}")
-
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderModelConfig(ModelConfig):
@@ -90,12 +91,8 @@ class EncoderModelConfig(ModelConfig):
     distinguished. `pooler` is the activation of the pooler.
     """
 
-    n_parts: int = 2
+    n_parts: TokenTypeCount = 2
     pooler: Literal["tanh", "relu"] = "tanh"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_at_least("n_parts", 0)
 
     @property
     def is_causal(self) -> bool:
@@ -138,33 +135,27 @@ class TransformerConfig(ModelConfig):
     """
 
     architecture: str = "transformer"
-    n_layers: int
-    n_heads: int
-    d_key: int = 0
-    d_value: int = 0
-    d_ff: int
+    n_layers: LayerCount
+    n_heads: Width
+    d_key: HeadWidth = 0
+    d_value: HeadWidth = 0
+    d_ff: FeedForwardWidth
     positions: PositionScheme = "sinusoidal"
-    sinusoid_base: float = SINUSOID_BASE
-    first_position: int = 0
+    sinusoid_base: Annotated[float, Range(1.0, 1e12, excludes="least")] = SINUSOID_BASE
+    first_position: Annotated[int, Range(0, 1 << 10)] = 0
     norm: NormPlacement
-    norm_eps: float = 1e-5
+    norm_eps: NormEps = 1e-5
     activation: ActivationName = "relu"
     embedding: EmbeddingName = "scaled"
     tied: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("n_layers", "n_heads", "d_ff"):
-            self._check_at_least(name, 1)
-        for name in ("first_position", "d_key", "d_value"):
-            self._check_at_least(name, 0)
         if self.d_model % self.n_heads and not (self.d_key and self.d_value):
             raise ConfigError(
                 f"model.n_heads = {self.n_heads} does not divide model.d_model = {self.d_model}; "
                 "choose a number of heads that does, or set model.d_key and model.d_value"
             )
-        if not self.norm_eps > 0:
-            raise ConfigError(f"model.norm_eps = {self.norm_eps}; expected more than 0")
         if self.positions.startswith("sinusoidal") and self.d_model % 2:
             raise ConfigError(f"model.d_model = {self.d_model} is odd; sinusoidal positions need an even width")
         if self.positions == "rotary" and self.key_width % 2:
@@ -174,8 +165,6 @@ class TransformerConfig(ModelConfig):
         self._check_sinusoid_base()
 
     def _check_sinusoid_base(self) -> None:
-        if not 1 < self.sinusoid_base < math.inf:
-            raise ConfigError(f"model.sinusoid_base = {self.sinusoid_base}; expected more than 1")
         if self.sinusoid_base != SINUSOID_BASE and not self.has_sinusoids:
             raise ConfigError(
                 "model.sinusoid_base goes with sinusoidal or rotary positions, "
@@ -234,12 +223,8 @@ class TransformerSeq2SeqConfig(TransformerConfig):
         "deep-base": _seq2seq_preset(512, (12, 2), 8, 2048, 0.1, "pre"),
     }
 
-    n_decoder_layers: int
+    n_decoder_layers: LayerCount
     output_bias: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_at_least("n_decoder_layers", 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,12 +240,12 @@ class TransformerEncoderConfig(TransformerConfig, DirectedEncoderConfig):
     }
 
     positions: PositionScheme = "learned"
-    n_positions: int = 512
+    n_positions: PositionCount = 512
     norm: NormPlacement = "post"
-    norm_eps: float = 1e-12
+    norm_eps: NormEps = 1e-12
     activation: ActivationName = "gelu"
     embedding: EmbeddingName = "normed"
-    spread: float = 0.55
+    spread: Spread = 0.55
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +266,7 @@ class TransformerLMConfig(TransformerConfig):
     norm: NormPlacement = "pre"
     activation: ActivationName = "gelu-tanh"
     embedding: EmbeddingName = "plain"
-    spread: float = 0.55
+    spread: Spread = 0.55
 
 
 def apply_preset(table: ConfigTable, config_class: type[ModelConfig] = TransformerSeq2SeqConfig) -> ConfigTable:

@@ -38,8 +38,12 @@ class ParameterCounts(NamedTuple):
     frozen: int
 
 
-def check_freeze(freeze: Freeze, n_layers: int) -> None:
-    """Refuse to freeze more layers than a model has."""
+def check_freeze(freeze: Freeze, n_layers: int, *, has_encoder: bool) -> None:
+    """Refuse to freeze more layers than a model has, or an encoder that it has not."""
+    if freeze == "encoder" and not has_encoder:
+        raise ConfigError(
+            'train.freeze = "encoder": this model has no encoder; accepted: embeddings, or a number of layers'
+        )
     if isinstance(freeze, int) and freeze > n_layers:
         raise ConfigError(f"train.freeze = {freeze}: this model has {n_layers} layers; freeze at most so many")
 
@@ -59,14 +63,11 @@ def find_frozen_names(model: nn.Module, freeze: Freeze) -> set[str]:
     if freeze == "none":
         return set()
     modules = dict(model.named_children())
-    if freeze == "encoder" and "encoder" not in modules:
-        raise ConfigError(
-            'train.freeze = "encoder": this model has no encoder; accepted: embeddings, or a number of layers'
-        )
+    stack = "encoder" if "encoder" in modules else "decoder"
+    n_layers = len(list(modules[stack].children())) if stack in modules else 0
+    check_freeze(freeze, n_layers, has_encoder="encoder" in modules)
     prefixes: tuple[str, ...] = ALL_EMBEDDINGS if freeze == "embeddings" else ENCODER_MODULES
     if isinstance(freeze, int):
-        stack = "encoder" if "encoder" in modules else "decoder"
-        check_freeze(freeze, len(list(modules[stack].children())))
         prefixes = (*INPUT_EMBEDDINGS, *(f"{stack}.{layer}" for layer in range(freeze)))
     return {name for name, _ in model.named_parameters() if any(name.startswith(f"{prefix}.") for prefix in prefixes)}
 
@@ -100,7 +101,7 @@ def unfreeze_from_top(model: nn.Module, n_groups: int, freeze: Freeze) -> None:
 def check_unfreeze(model: nn.Module, unfreeze: Unfreeze) -> None:
     """Refuse to unfreeze layers gradually under no head: nothing would be trained at first."""
     if unfreeze != "none" and not any(name.startswith("heads.") for name, _ in model.named_parameters()):
-        raise ConfigError("train.unfreeze: this model has no head to train first; it is for classify and tag")
+        raise ConfigError("train.unfreeze: this model has no head to train first; it is for classify, tag and qa")
 
 
 def count_parameters(model: nn.Module, freeze: Freeze) -> ParameterCounts:

@@ -23,6 +23,7 @@ from regard.models.config import TransformerLMConfig
 from regard.models.decoder_state import DecoderState, GraphedDecoderState, unpad
 from regard.models.interfaces import CausalLM
 from regard.nn import EncoderStack, KVCache, KVCacheLike, PackedPositions, PrepackedLinear, make_mask, taps
+from regard.nn.tap import any_active
 
 MASKED_ID = 0
 """The id after the end of a prompt in its row; it is masked, so any id would do."""
@@ -84,7 +85,7 @@ class TransformerLM(CausalLM):
 
     def _has_active_taps(self) -> bool:
         """Return True if a tap is active, which a replayed CUDA graph would not trigger."""
-        return any(tap.active for tap in taps(self).values())
+        return any_active(*taps(self).values())
 
     def _slide_window(self, state: DecoderState | GraphedDecoderState) -> None:
         """Encode again the last half of every full text, and all of the others."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 from torch import nn
 
 from regard.data.skip_gram import SkipGramBatch
-from regard.models.config import ConfigTable, ModelConfig
+from regard.models.config import ConfigTable, ModelConfig, PositionCount, Spread
 from regard.nn import Loss
 from regard.nn.skip_gram import skip_gram_loss
 
@@ -29,8 +29,8 @@ class SkipGramConfig(ModelConfig):
     recipe_defaults: ClassVar[Mapping[str, ConfigTable]] = {"train": {"compiled": False, "precision": "float32"}}
 
     architecture: str = "skip-gram"
-    n_positions: int = 1 << 15
-    spread: float = 0.05
+    n_positions: PositionCount = 1 << 15
+    spread: Spread = 0.05
 
 
 class SkipGramModel(nn.Module):

@@ -58,7 +58,7 @@ from regard.nn.positions import (
     RotaryPositions,
     SinusoidalPositions,
 )
-from regard.nn.rnn import GRU, LSTM, RNNBase, force_unfused_rnn
+from regard.nn.rnn import GRU, LSTM, RNNBase
 from regard.nn.rnn_layers import (
     AttentionalDecoderLayer,
     InputFeedingDecoderStack,
@@ -70,6 +70,7 @@ from regard.nn.rnn_layers import (
     reverse_sequences,
 )
 from regard.nn.tap import Tap, edit, record, taps
+from regard.nn.unfused import force_unfused
 
 __all__ = [
     "GRU",
@@ -123,7 +124,7 @@ __all__ = [
     "TokenEmbedding",
     "cross_entropy",
     "edit",
-    "force_unfused_rnn",
+    "force_unfused",
     "gelu",
     "gelu_tanh",
     "linear",

@@ -19,7 +19,7 @@ from regard.nn.kv_cache import KeyValue
 from regard.nn.linear_layers import Linear
 from regard.nn.mask import AttentionMask
 from regard.nn.positions import NoPositions, Positions
-from regard.nn.tap import Tap
+from regard.nn.tap import Tap, any_active
 
 
 class ScoreTaps(nn.Module):
@@ -45,7 +45,7 @@ class ScoreTaps(nn.Module):
     @property
     def are_active(self) -> bool:
         """Return True while one of the taps is active, so that weights have to be computed."""
-        return self.scores.active or self.masked_scores.active or self.weights.active
+        return any_active(self.scores, self.masked_scores, self.weights)
 
 
 class Attention(ScoreTaps):

@@ -20,6 +20,7 @@ from regard.nn.kv_cache import KeyValue, KVCacheLike
 from regard.nn.linear_layers import Linear
 from regard.nn.mask import AttentionMask
 from regard.nn.positions import NoPositions, Positions
+from regard.nn.tap import any_active
 
 
 class MultiHeadAttention(InspectableAttention):
@@ -95,7 +96,7 @@ class MultiHeadAttention(InspectableAttention):
 
     def _is_plain(self) -> bool:
         """Return True if no tap is active and positions do not act here, so that q, k and v need not be split."""
-        active = self.are_active or any(tap.active for tap in (self.query, self.key, self.value))
+        active = self.are_active or any_active(self.query, self.key, self.value)
         return not active and not self.positions.acts_in_attention and self.d_key == self.d_value
 
     def _attend_heads(self, query: Tensor, kv: KeyValue, attention_mask: AttentionMask) -> Float[Tensor, "B Q HE"]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import ClassVar
 
 import torch
@@ -45,7 +45,7 @@ class RNNBase(nn.Module):
             return self._forward_meta(x, state)
         if self.drive.active:
             return self._explicit(x, state)
-        with _ignore_contiguity_warning() if x.is_cuda else nullcontext():
+        with _ignore_contiguity_warning() if x.is_cuda and torch.is_grad_enabled() else nullcontext():
             return self._fused(x, state)
 
     @abstractmethod
@@ -116,21 +116,10 @@ class GRU(RNNBase):
 
 @contextmanager
 def _ignore_contiguity_warning() -> Iterator[None]:
-    """Ignore cuDNN's warning that it gathers the weights: in half precision each step runs on a copy of them."""
+    """Ignore cuDNN's warning that it gathers the weights: in half precision each step runs on a copy of them.
+
+    Only training does, in one thread: filters of warnings belong to the process.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
         yield
-
-
-@contextmanager
-def force_unfused_rnn(model: nn.Module) -> Iterator[None]:
-    """Run every RNN of a model step by step, which supports derivatives of every kind."""
-    with ExitStack() as hooks:
-        for module in model.modules():
-            if isinstance(module, RNNBase):
-                hooks.enter_context(module.drive.register_forward_hook(noop_hook))
-        yield
-
-
-def noop_hook(_tap: nn.Module, _inputs: object, _output: Tensor) -> None:
-    """Do nothing: makes a tap count as active."""

@@ -10,9 +10,7 @@ nn/rnn.py holds the LSTM and GRU themselves.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 
 import torch
 from jaxtyping import Float, Int
@@ -23,8 +21,8 @@ from regard.nn.dropout import Dropout
 from regard.nn.kv_cache import KeyValue
 from regard.nn.linear_layers import Linear
 from regard.nn.mask import AttentionMask
-from regard.nn.rnn import RNNBase, RNNState, noop_hook
-from regard.nn.tap import Tap
+from regard.nn.rnn import RNNBase, RNNState
+from regard.nn.tap import Tap, mute_taps, watch_edits
 
 
 def reverse_sequences(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B T D"]:
@@ -190,11 +188,11 @@ class InputFeedingDecoderStack(RecurrentDecoderStack):
         if not active:
             outputs, new_states = self._decode_stepwise(x, states, cross_kv, cross_attention_mask)
             return torch.cat(outputs, 1), new_states
-        with _mute_taps(active):
+        with mute_taps(active):
             outputs, _ = self._decode_stepwise(x[:, :-1], states, cross_kv, cross_attention_mask)
         (*layer_states, (first,)), (*_, top) = states, self._layers()
         fed = torch.cat((first[:, None], *outputs), 1)
-        with _watch_edits([tap for tap in active if tap is not top.out]) as edited:
+        with watch_edits([tap for tap in active if tap is not top.out]) as edited:
             for _ in range(x.shape[1]):
                 edited.clear()
                 output, out, new_states = self._forward_layers(
@@ -240,31 +238,3 @@ class InputFeedingDecoderStack(RecurrentDecoderStack):
         for layer in self:
             assert isinstance(layer, RecurrentDecoderLayer)
             yield layer
-
-
-@contextmanager
-def _mute_taps(taps: Sequence[Tap]) -> Iterator[None]:
-    """Suspend the hooks of these taps; they still count as active, so the same code paths run."""
-    hooks = [tap._forward_hooks for tap in taps]
-    for tap in taps:
-        tap._forward_hooks = OrderedDict({0: noop_hook})
-    try:
-        yield
-    finally:
-        for tap, tap_hooks in zip(taps, hooks, strict=True):
-            tap._forward_hooks = tap_hooks
-
-
-@contextmanager
-def _watch_edits(taps: Sequence[Tap]) -> Iterator[set[nn.Module]]:
-    """Collect the taps whose output is not their input."""
-    edited: set[nn.Module] = set()
-
-    def compare(tap: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        if output is not inputs[0]:
-            edited.add(tap)
-
-    with ExitStack() as hooks:
-        for tap in taps:
-            hooks.enter_context(tap.register_forward_hook(compare))
-        yield edited

@@ -78,8 +78,8 @@ class ClassificationPredictor(LabelPredictor):
         if self.is_regression:
             return Classification("", math.nan, {}, float(outputs[0]))
         best = int(outputs.argmax())
-        every = dict(zip(self.labels.names, outputs.tolist(), strict=True))
-        return Classification(self.labels.names[best], float(outputs[best]), every)
+        probabilities = dict(zip(self.labels.names, outputs.tolist(), strict=True))
+        return Classification(self.labels.names[best], float(outputs[best]), probabilities)
 
 
 def compute_text_logits(

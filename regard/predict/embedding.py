@@ -3,7 +3,7 @@
 A layer is counted as in `identify`: 0 is what enters the layers, l what leaves the l-th; several give their mean.
 `STATIC` are the vectors of tokens before anything is added to them, the same wherever a token stands. A text longer
 than the model is read in overlapping windows: its vector is their mean, each by its tokens, and a token or word counts
-where most of the text is around it. A word is the mean of its pieces.
+where most of the text is around it. A word is the mean of its subwords.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from regard.data.batches import SegmentedRows
 from regard.errors import InputError, did_you_mean
+from regard.models.finite_outputs import check_finite
 from regard.models.heads import LEARNED_POOLINGS, POOLINGS, Pooler, Pooling, make_text_mask
 from regard.models.interfaces import EncoderModel
 from regard.models.layer_combination import COMBINATION_NAME
@@ -174,19 +175,19 @@ class Embedder:
             raise InputError("a vector of sentences is no sum over tokens, so there is no evidence to show")
         ids = self.tokenizer.encode(text)
         check_fits(len(ids), self.max_tokens)
-        framed = self.template.wrap(ids)
-        rows = inputs_to_rows([framed], self.template.pad_id).to(self.device)
+        encoded = self.template.wrap(ids)
+        rows = inputs_to_rows([encoded], self.template.pad_id).to(self.device)
         with torch.inference_mode():
-            hidden = self._average_layers(rows, [])
+            hidden = check_finite(self._average_layers(rows, []))
             weights = self.pooling.token_weights(hidden, rows, make_text_mask(rows, 1))
-        return WeightedTokens(framed.ids, hidden[0].double().cpu(), weights[0, 0].double().cpu())
+        return WeightedTokens(encoded.ids, hidden[0].double().cpu(), weights[0, 0].double().cpu())
 
     def hidden_states(self, ids: Ids) -> Float[Tensor, "L T D"]:
         """Return static embeddings, the layers' input and each layer's output for a text that fits the model."""
         rows = inputs_to_rows([self.template.wrap(ids)], self.template.pad_id).to(self.device)
         with torch.inference_mode():
             states = [self._embed_statically(rows), *self.model.iter_hidden_states(rows)]
-        return torch.cat(states)[:, 1:-1].double().cpu()
+        return check_finite(torch.cat(states)[:, 1:-1].double().cpu())
 
     def _forward_windows(
         self,
@@ -203,7 +204,7 @@ class Embedder:
             if self.device.type == "cpu":
                 rows, lengths = unpad_rows(rows)
             with torch.inference_mode():
-                return readout(self._average_layers(rows, lengths), rows).float().cpu()
+                return check_finite(readout(self._average_layers(rows, lengths), rows).float().cpu())
 
         return map_batches_in_threads(
             one, make_inference_batches([len(each.ids) for each in inputs], self.device), self.device
@@ -240,7 +241,7 @@ class Embedder:
 
 def _split_into_windows(
     encoded: Sequence[Ids], max_tokens: int
-) -> tuple[list[IndexedWindow], Float[Tensor, " pieces"]]:
+) -> tuple[list[IndexedWindow], Float[Tensor, " windows"]]:
     """Return the windows of all texts, and the fraction of its text's tokens in each."""
     windows = [
         IndexedWindow(text, window)

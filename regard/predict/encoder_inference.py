@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Barrier
 from typing import TypeVar
 
 import numpy as np
@@ -21,12 +23,13 @@ from regard.data.buckets import batch_by_tokens
 from regard.data.columns import Column
 from regard.data.labels import Labels
 from regard.data.order import Placement
+from regard.models.finite_outputs import check_finite
 from regard.models.interfaces import EncoderModel
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate
 from regard.text.tokenizer import Tokenizer
 
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = (1 << 8, 1 << 10), 1 << 14
-"""Positions that are read at once outside of training: few on a CPU, where what a layer makes of them stays near."""
+"""Positions of a batch in inference: few on a CPU, so that the activations of a layer stay in its caches."""
 
 ResultT = TypeVar("ResultT")
 
@@ -60,7 +63,7 @@ def forward_batches(
     def one(chosen: list[int]) -> Tensor:
         rows = inputs_to_rows([inputs[i] for i in chosen], pad_id).to(device)
         with torch.inference_mode():
-            return readout(compute_features(model, rows), rows).cpu()
+            return check_finite(readout(compute_features(model, rows), rows).cpu())
 
     batches = make_inference_batches([len(each.ids) for each in inputs], device)
     for chosen, results in map_batches_in_threads(one, batches, device):
@@ -92,16 +95,29 @@ def map_batches_in_threads(
 
     Otherwise the cores would split each matrix multiplication and synchronise after it, which is slower.
     """
-    every, n_threads = list(batches), torch.get_num_threads()
-    n_workers = min(n_threads, len(every)) if device.type == "cpu" else 1
+    listed = list(batches)
+    n_workers = min(torch.get_num_threads(), len(listed)) if device.type == "cpu" else 1
     if n_workers <= 1:
-        yield from ((batch, function(batch)) for batch in every)
+        yield from ((batch, function(batch)) for batch in listed)
         return
-    try:
-        with ThreadPoolExecutor(n_workers, "regard-read", torch.set_num_threads, (1,)) as pool:
-            yield from zip(every, pool.map(function, every), strict=True)
-    finally:
-        torch.set_num_threads(n_threads)  # the workers set theirs, but new threads would start with it
+    with _start_workers(n_workers) as pool:
+        contexts = [copy_context() for _ in listed]  # who records what the model computes, records it here too
+        results = pool.map(lambda context, batch: context.run(function, batch), contexts, listed)
+        yield from zip(listed, results, strict=True)
+
+
+def _start_workers(n_workers: int) -> ThreadPoolExecutor:
+    """Return threads that compute on one core each; the count of the caller, and of threads to come, stays."""
+    n_threads, pool, ready = torch.get_num_threads(), ThreadPoolExecutor(n_workers, "regard-read"), Barrier(n_workers)
+
+    def begin(_: int) -> None:
+        torch.get_num_threads()  # sets the count of a new thread to that of the process, which must come first
+        torch.set_num_threads(1)
+        ready.wait()
+
+    list(pool.map(begin, range(n_workers)))
+    torch.set_num_threads(n_threads)  # the workers set theirs, but new threads would start with it
+    return pool
 
 
 def unpad_rows(rows: SegmentedRows) -> tuple[SegmentedRows, list[int]]:

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.models.finite_outputs import check_finite
 from regard.models.interfaces import EncoderModel
 from regard.predict.encoder_inference import inputs_to_rows
 from regard.predict.input_length import check_fits
@@ -22,7 +23,7 @@ from regard.text.tokenizer import Tokenizer
 
 MASK_TEXT = "[MASK]"
 SPACE_MARKER = "▁"
-"""How pieces show a space."""
+"""The character that stands for a space in a token."""
 
 NO_MASKED_HEAD_MESSAGE = "this model has no head for masked words; it gives vectors: use embed, match or look"
 
@@ -48,20 +49,21 @@ class MaskFiller:
 
     def fill(self, text: str, k: int) -> list[list[MaskPrediction]]:
         """Return the k most likely tokens for each mask of a text, each with the text in which it fills the mask."""
-        framed = self.encode_masked(text)
-        check_fits(len(framed.ids), self.model.config.n_positions, fix="leave out what is far from the mask")
-        rows = inputs_to_rows([framed], self.template.pad_id).to(self.device)
-        places = [position for position, index in enumerate(framed.ids) if index == self.mask_id]
+        encoded = self.encode_masked(text)
+        check_fits(len(encoded.ids), self.model.config.n_positions, fix="leave out what is far from the mask")
+        rows = inputs_to_rows([encoded], self.template.pad_id).to(self.device)
+        mask_positions = [position for position, index in enumerate(encoded.ids) if index == self.mask_id]
         with torch.inference_mode():
-            logits = compute_masked_lm_logits(self.model, self.model(rows)[0, places])
-            probabilities = logits.float().softmax(-1).cpu()
+            logits = compute_masked_lm_logits(self.model, self.model(rows)[0, mask_positions])
+            probabilities = check_finite(logits.float().cpu()).softmax(-1)
         likely = probabilities.topk(min(k, probabilities.shape[-1]))
         parts, predictions = self._split_at_masks(text), []
-        for number, (shares, indices) in enumerate(zip(*likely, strict=True)):
+        for number, (top_probabilities, indices) in enumerate(zip(*likely, strict=True)):
             before, after = "".join(parts[: 2 * number + 1]), "".join(parts[2 * number + 2 :])
             texts = [self._append_token(before, index) + after for index in indices.tolist()]
             words = [token.lstrip(SPACE_MARKER) for token in self.tokenizer.display_tokens(indices.tolist())]
-            predictions.append([MaskPrediction(*each) for each in zip(words, shares.tolist(), texts, strict=True)])
+            filled = zip(words, top_probabilities.tolist(), texts, strict=True)
+            predictions.append([MaskPrediction(*each) for each in filled])
         return predictions
 
     def has_mask(self, text: str) -> bool:

@@ -1,7 +1,7 @@
 """Perplexity of a language model per token and per word, and bits per character.
 
     perplexity           exp(-log p(text) / tokens)         bits per character   -log2 p(text) / characters
-    word perplexity      exp(-log p(text) / words)          words are parted by white space
+    word perplexity      exp(-log p(text) / words)          words are separated by white space
 
 `log p(text)` is the sum over all tokens of all documents, the one that ends each document included, every one counted
 once. A document is read in windows, each `stride` tokens after the one before; in a window after the first only the
@@ -28,6 +28,7 @@ from regard.data.batches import sentences_to_rows
 from regard.data.buckets import batch_by_tokens
 from regard.errors import InputError
 from regard.metrics import perplexity
+from regard.models.finite_outputs import check_finite
 from regard.models.interfaces import CausalLM
 from regard.nn import IGNORE
 from regard.predict.document_tokenizer import DocumentTokenizer
@@ -39,13 +40,13 @@ BATCH_TOKENS = {"cpu": 1 << 11, "cuda": 1 << 15}
 """Positions read at once."""
 
 BUFFERED_WINDOWS = 512
-"""Windows of which those of like length are read together."""
+"""Windows that are sorted by length into batches."""
 
 UNKNOWN_TOKENS_NOTE = "; one token stands for all of these, so perplexity and bits are lower than they should be"
 
 
 class ScoringWindow(NamedTuple):
-    """Tokens from `start` to before `end` are read; of the tokens after each, those behind `done` count."""
+    """Tokens from `start` up to `end` are read; of the tokens that they predict, those after `scored_until` count."""
 
     start: int
     end: int
@@ -92,7 +93,7 @@ class PerplexityResult:
 
 
 ChunkEncoder = Callable[[Sequence[DocumentChunk]], list[list[int]]]
-"""The tokens of stretches, each behind the one before it."""
+"""The tokens of chunks, each after the last token of the one before it."""
 
 
 def measure_perplexity(
@@ -138,11 +139,11 @@ def _encode_documents(
     parts: list[np.ndarray] = []
     source = iter(chunks)
     while some := list(islice(source, 16)):
-        for stretch, ids in zip(some, encode_chunks(some), strict=True):
+        for chunk, ids in zip(some, encode_chunks(some), strict=True):
             parts.append(np.array(ids[1:] if parts else ids, dtype=np.int32))
-            accumulator.n_words += _count_words(stretch)
-            accumulator.n_characters += len(stretch.text)
-            if not stretch.continues:
+            accumulator.n_words += _count_words(chunk)
+            accumulator.n_characters += len(chunk.text)
+            if not chunk.continues:
                 accumulator.n_documents += 1
                 yield np.concatenate(parts)
                 parts = []
@@ -155,7 +156,7 @@ def _count_words(chunk: DocumentChunk) -> int:
 
 
 class _LikelihoodAccumulator:
-    """Sums over windows, which are read together with others of like length."""
+    """Sums over windows, which are read in batches of similar length."""
 
     def __init__(self, model: CausalLM, device: torch.device) -> None:
         self.model, self.device = model, device
@@ -179,6 +180,6 @@ class _LikelihoodAccumulator:
             for row, (ids, known) in zip(labels, windows, strict=True):
                 row[known : len(ids) - 1] = torch.tensor(ids[known + 1 :])
             loss = self.model.loss(rows.to(self.device), labels.to(self.device))
-            self.nll += float(loss.nll)
+            self.nll += float(check_finite(loss.nll))
             self.n_tokens += int(loss.n_tokens)
         self._pending.clear()

@@ -11,18 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.batches import SegmentedRows
-from regard.errors import InputError
 from regard.models.interfaces import EncoderModel
 from regard.models.span_heads import locate_pair, span_logits
 from regard.predict.encoder_inference import forward_batches
 from regard.predict.question_windows import ContextWindow, QuestionPair, WindowEncoder
+from regard.ranges import Range, check_options
+
+MAX_ANSWER_LENGTHS = Range(1, (1 << 15) - 1)
+THRESHOLDS = Range(-1e9, 1e9)
+"""Differences of log-probabilities."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +67,13 @@ class AnswerOptions:
     With `no_answer`, a question has none where its log-probability exceeds that of the best span by `threshold`.
     """
 
-    n_best: int = 1
-    max_answer_length: int = 30
+    n_best: Annotated[int, Range(1, 1000)] = 1
+    max_answer_length: Annotated[int, MAX_ANSWER_LENGTHS] = 30
     no_answer: bool = False
-    threshold: float = 0.0
+    threshold: Annotated[float, THRESHOLDS] = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("n_best", "max_answer_length"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
-        if math.isnan(self.threshold):
-            raise InputError("threshold nan: expected a number")
+        check_options(self)
 
 
 class WindowSpan(NamedTuple):

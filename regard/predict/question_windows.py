@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from regard.errors import InputError
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate, split_into_windows
-from regard.text.tables import MAX_SHOWN_CHARACTERS
+from regard.text.table_columns import MAX_SHOWN_CHARACTERS
 from regard.text.tokenizer import TokenizedText, Tokenizer
 
 MIN_CONTEXT_FRACTION = 4

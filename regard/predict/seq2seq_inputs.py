@@ -25,7 +25,7 @@ class Seq2SeqSpecialTokens(NamedTuple):
         target in    start first* text
         target out   first* text end
 
-    Only BART has a `first`. Writing begins behind it; Marian and BART start from a token that has another role too.
+    Only BART has a `first`. Generation begins after it; Marian and BART start from a token that has another role too.
     """
 
     pad_id: int = PAD

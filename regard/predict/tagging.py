@@ -37,7 +37,7 @@ class TaggedWord(NamedTuple):
 
 
 class TaggingWindow(NamedTuple):
-    """A window of a sentence as it enters the model, and its words: number, and the position of the first piece."""
+    """A window of a sentence as it enters the model, and its words: number, and the position of the first subword."""
 
     encoded: EncodedInput
     word_positions: list[tuple[int, int]]

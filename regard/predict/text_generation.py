@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -64,7 +65,15 @@ class TextGenerator:
     def generate_batches(
         self, text_batches: Iterable[Sequence[str]], sampling: GenerationConfig
     ) -> Iterator[tuple[str, list[Continuation]]]:
-        """Yield each text with its `sampling.n` continuations, in input order; an empty text begins a document.
+        """Yield each text with its `sampling.n` continuations, in input order; an empty text begins a document."""
+        continuations = self.generate_each(text_batches, sampling)
+        while group := list(islice(continuations, sampling.n)):
+            yield group[0][0], [continuation for _, continuation in group]
+
+    def generate_each(
+        self, text_batches: Iterable[Sequence[str]], sampling: GenerationConfig
+    ) -> Iterator[tuple[str, Continuation]]:
+        """Yield each text with one continuation after another, as soon as their batch is generated.
 
         At the end, warnings count unknown characters and truncated prompts.
         """
@@ -72,9 +81,9 @@ class TextGenerator:
         for buffer in text_batches:
             begun = [self.document_tokenizer.make_prompt_ids(ids) for ids in unknown.encode(buffer)]
             numbered = enumerate(begun, n_texts)
-            prompts = [Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(sampling.n)]
-            continuations = iter(self._continue_prompts(prompts, sampling))
-            yield from ((text, [next(continuations) for _ in range(sampling.n)]) for text in buffer)
+            prompts = (Prompt(ids, f"{number} {time}") for number, ids in numbered for time in range(sampling.n))
+            texts = (text for text in buffer for _ in range(sampling.n))
+            yield from zip(texts, self._continue_prompts(prompts, sampling), strict=True)
             n_texts, n_long = n_texts + len(buffer), n_long + self._count_truncated(begun)
         unknown.warn()
         self._warn_about_truncated(n_long, n_texts)
@@ -93,15 +102,13 @@ class TextGenerator:
         if rest := row.detokenizer.end():
             yield rest
 
-    def _continue_prompts(self, prompts: Sequence[Prompt], sampling: GenerationConfig) -> list[Continuation]:
-        """Return the continuation of each prompt, generated in batches."""
-        rows: list[_GenerationRow] = []
-        for start in range(0, len(prompts), sampling.batch):
-            part = prompts[start : start + sampling.batch]
-            rows += (written := [self._make_row(each, sampling, incremental=bool(sampling.stop)) for each in part])
-            for _ in self._generate_rows(part, written, sampling):
+    def _continue_prompts(self, prompts: Iterator[Prompt], sampling: GenerationConfig) -> Iterator[Continuation]:
+        """Yield the continuation of each prompt; batch after batch is generated."""
+        while batch := list(islice(prompts, sampling.batch)):
+            rows = [self._make_row(each, sampling, incremental=bool(sampling.stop)) for each in batch]
+            for _ in self._generate_rows(batch, rows, sampling):
                 pass
-        return [row.make_continuation() for row in rows]
+            yield from (row.make_continuation() for row in rows)
 
     def _make_row(self, prompt: Prompt, sampling: GenerationConfig, *, incremental: bool) -> _GenerationRow:
         tokenizer = self.document_tokenizer.tokenizer

@@ -19,6 +19,7 @@ from regard.data.batches import Seq2SeqBatch, sentences_to_rows
 from regard.data.buckets import batch_by_length
 from regard.errors import InputError
 from regard.generate import DecodingConfig, Hypothesis, make_hypothesis
+from regard.models.finite_outputs import check_finite
 from regard.models.interfaces import Seq2SeqModel
 from regard.nn import linear_cross_entropy, record
 from regard.predict.input_length import check_fits
@@ -154,7 +155,7 @@ class TranslationPredictor:
         model, batch, before = self.model, self.make_batch(pairs), len(self.special_tokens.prefix_ids)
         with torch.inference_mode(), record(model, "decoder.*.cross_attention.weights", required=False) as recorded:
             log_probs = model(batch.source, batch.target_in).float().log_softmax(-1)
-        scores = log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu()
+        scores = check_finite(log_probs.gather(-1, batch.target_out.clamp(min=0)[..., None]).squeeze(-1).cpu())
         nothing = scores.new_zeros(len(pairs), 0, 0, *scores.shape[1:], batch.source.ids.shape[1])
         attention = torch.stack(list(recorded.values()), 1).cpu() if recorded else nothing  # (B, L, H, T, S)
         for row, (source, target) in enumerate(pairs):
@@ -172,7 +173,7 @@ class TranslationPredictor:
             with torch.inference_mode():
                 decoded = self.model.hidden_states(batch.source, batch.target_in)
                 loss = linear_cross_entropy(decoded, words, batch.target_out, bias=bias)
-            nll, n_tokens = nll + loss.nll.item(), n_tokens + int(loss.n_tokens)
+            nll, n_tokens = nll + check_finite(loss.nll).item(), n_tokens + int(loss.n_tokens)
         return nll, n_tokens
 
     def make_batch(self, pairs: Sequence[tuple[Ids, Ids]]) -> Seq2SeqBatch:

@@ -1,8 +1,8 @@
 """Word alignment of a translation, derived from cross-attention.
 
-    weights of the upper half of the layers, all heads, averaged                         (T, S) pieces
-    -> added up over the pieces of a source word, averaged over those of a target word   (target, source) words
-    -> each source word's weights divided by their sum: a full stop that everybody looks at says nothing
+    weights of the upper half of the layers, all heads, averaged                         (T, S) subwords
+    -> added up over the subwords of a source word, averaged over those of a target word (target, source) words
+    -> each source word's weights divided by their sum: a full stop that every word attends to says nothing
     -> each target word is aligned to its largest
 
 Measured against other readings of the same weights in docs/LOG.md. ``<eos>`` takes no part.
@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.text.subwords import Word
 
 SMOOTHING = 1e-3
-"""Added to each sum, so that a word that hardly anybody looks at is not made much of."""
+"""Added to each sum, so that a word with hardly any attention does not get the largest weight."""
 
 
 def aggregate_word_attention(

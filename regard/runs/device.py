@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import resource
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -11,6 +14,8 @@ from regard.errors import InputError
 
 DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
 """Values of ``--device``; N is the index of a GPU, counted from 0."""
+
+CGROUP_MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def select_device(name: str) -> torch.device:
@@ -48,6 +53,22 @@ def available_memory(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0])
     pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
     return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def total_memory(device: torch.device) -> int:
+    """Return the bytes of all memory of the device; of a CPU, as much as this process may use."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [resource.getrlimit(resource.RLIMIT_AS)[0], _cgroup_limit()]
+    return min([installed, *(limit for limit in limits if limit > 0)])
+
+
+def _cgroup_limit() -> int:
+    """Return the memory limit of the container; 0 if there is none."""
+    with suppress(OSError, ValueError):  # no Linux, an older kernel, or "max"
+        return int(CGROUP_MEMORY_LIMIT.read_text())
+    return 0
 
 
 def describe_device(device: torch.device) -> str:

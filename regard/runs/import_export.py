@@ -15,6 +15,7 @@ from regard.disk import convert_write_errors
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.models.weights import collect_weights, write_tensors
+from regard.runs.directory_lock import DirectoryLock, is_empty_directory
 from regard.runs.model_loading import open_hf_model, open_model, open_word_vectors
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import Task
@@ -30,14 +31,14 @@ def import_model(source: Path, out: Path) -> Path:
         raise InputError(f"{source}: already a run directory; use it as it is")
     if not source.is_dir():
         raise CheckpointError(f"{source}: no such directory; name one with config.json and model.safetensors")
-    _check_output_directory(out)
-    run_config, task, model = open_hf_model(source)
     run = RunDirectory(out)
-    with convert_write_errors(out, fix="choose another --out"):
-        run.path.mkdir(parents=True, exist_ok=True)
-        task.save(run.path)
-        write_tensors(run.weights_path, collect_weights(model))
-        run.write_config(run_config)
+    with run.lock:
+        _check_output_directory(out)
+        run_config, task, model = open_hf_model(source)
+        with convert_write_errors(out, fix="choose another --out"):
+            task.save(run.path)
+            write_tensors(run.weights_path, collect_weights(model))
+            run.write_config(run_config)
     return out
 
 
@@ -47,7 +48,13 @@ def export_model(source: Path, out: Path, export_format: str) -> Path:
         raise InputError(f"--to {export_format}: accepted: {', '.join(EXPORT_FORMATS)}")
     if export_format == "word2vec":
         return _export_word_vectors(source, out)
-    _check_output_directory(out)
+    with DirectoryLock(out):
+        _check_output_directory(out)
+        _export_hf_directory(source, out)
+    return out
+
+
+def _export_hf_directory(source: Path, out: Path) -> None:
     run_config, task, model = open_model(source)
     if isinstance(task, WordVectorTask):
         raise InputError(f"{source}: word vectors; pass --to word2vec")
@@ -57,7 +64,6 @@ def export_model(source: Path, out: Path, export_format: str) -> Path:
     task_table = run_config.tables()["task"]
     with convert_write_errors(out, fix="choose another --out"):
         exchange.write_hf_directory(out, model, task_table, task.tokenizers, task.labels.names)
-    return out
 
 
 def _export_word_vectors(source: Path, out: Path) -> Path:
@@ -91,5 +97,5 @@ def describe_export_problem(task: Task, model: nn.Module) -> str:
 
 
 def _check_output_directory(out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not is_empty_directory(out):
         raise InputError(f"{out}: already exists and is not empty; choose another --out")

@@ -5,8 +5,9 @@ Used by training and inference alike; training/recipe_completion.py chooses the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from regard import config
 from regard.data.corpus import DataConfig
@@ -14,50 +15,47 @@ from regard.errors import ConfigError, did_you_mean
 from regard.models.architectures import architecture_of
 from regard.models.config import ModelConfig
 from regard.models.freezing import Freeze, Unfreeze
+from regard.ranges import SEED_RANGE, Range, check_table
 from regard.tasks import TASKS, Task
 from regard.text.tokenizer_training import TokenizerConfig
+
+MAX_THREADS = 1024
+"""Threads of a training step, at most: more than machines have cores."""
+
+StepCount = Annotated[int, Range(1, 10**9)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """The recipe's ``[train]`` table."""
+    """The recipe's ``[train]`` table.
 
-    steps: int
-    batch_tokens: int
-    accumulate: int = 1
-    learning_rate: float
+    `threads` compute a step on a CPU. They share its sums, so other bits come from another number of them; it is chosen
+    when a run begins and kept when it is resumed. Runs of 0.1 have 0, for as many as the process takes.
+    """
+
+    steps: StepCount
+    batch_tokens: Annotated[int, Range(1, 10**8)]
+    accumulate: Annotated[int, Range(1, 10**6)] = 1
+    learning_rate: Annotated[float, Range(0.0, 1000.0, excludes="least")]
     schedule: Literal["inverse-sqrt", "linear", "cosine", "slanted-triangular", "constant"] = "inverse-sqrt"
-    warmup: int
-    weight_decay: float = 0.0
-    clip: float = 1.0
-    seed: int = 1
-    log_every: int
-    validate_every: int
-    save_every: int
-    patience: int = 10
-    average: int = 5
-    layer_decay: float = 1.0
-    freeze: Freeze = "none"
-    unfreeze: Unfreeze = "none"
+    warmup: Annotated[int, Range(0, 10**9)]
+    weight_decay: Annotated[float, Range(0.0, 1000.0)] = 0.0
+    clip: Annotated[float, Range(0.0, math.inf, excludes="least")] = 1.0
+    seed: Annotated[int, SEED_RANGE] = 1
+    log_every: StepCount
+    validate_every: StepCount
+    save_every: StepCount
+    patience: Annotated[int, Range(0, 10**9)] = 10
+    average: Annotated[int, Range(1, 1000)] = 5
+    layer_decay: Annotated[float, Range(0.0, 1.0, excludes="least")] = 1.0
+    freeze: Annotated[Freeze, Range(1, 1000)] = "none"
+    unfreeze: Annotated[Unfreeze, Range(1, 10**9)] = "none"
     precision: Literal["float32", "bfloat16"]
     compiled: bool
+    threads: Annotated[int, Range(0, MAX_THREADS, zero="as many as torch takes")] = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_tokens", "accumulate", "log_every", "validate_every", "save_every", "average"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"train.{name} = {getattr(self, name)}; expected at least 1")
-        for name in ("warmup", "patience", "seed", "weight_decay"):
-            if not 0 <= getattr(self, name) < 2**63:
-                raise ConfigError(f"train.{name} = {getattr(self, name)}; expected 0 or more")
-        for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"train.{name} = {getattr(self, name)}; expected more than 0")
-        if not 0 < self.layer_decay <= 1:
-            raise ConfigError(f"train.layer_decay = {self.layer_decay}; expected more than 0 and at most 1")
-        if isinstance(self.freeze, int) and self.freeze < 1:
-            raise ConfigError(f"train.freeze = {self.freeze}; expected 1 layer or more, embeddings, encoder or none")
-        if isinstance(self.unfreeze, int) and self.unfreeze < 1:
-            raise ConfigError(f"train.unfreeze = {self.unfreeze}; expected 1 step or more, epoch or none")
+        check_table(self, "train")
         if self.unfreeze != "none" and self.freeze == "encoder":
             raise ConfigError('train.freeze = "encoder" leaves no layer for train.unfreeze; leave one of them out')
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regard.config import Table
 from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
-from regard.data.corpus import Corpus, DataConfig, Example
+from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
 from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -40,6 +40,7 @@ from regard.models.interfaces import EncoderModel
 from regard.models.layer_combination import LayerChoice
 from regard.nn import IGNORE, Linear, Loss, redundancy_penalty, squared_error
 from regard.predict.classification import ClassificationPredictor, compute_text_logits, encode_text_windows
+from regard.ranges import Range, check_table
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     LabelledTask,
@@ -53,7 +54,6 @@ from regard.tasks.shared.label_collection import (
     describe_invalid_score,
     fold_scale_into,
 )
-from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
 from regard.text.labelled import LabelledExample, labelled_paths, read_labelled_examples
 from regard.text.sentence_boundaries import find_closing_tokens
@@ -82,17 +82,13 @@ class ClassifyConfig:
     query: PoolingQuery = "learned"
     score: PoolingScore = "scaled"
     project: bool = False
-    hops: int = 1
-    penalty: float = 0.0
-    length: int = 512
+    hops: Annotated[int, Range(1, 1024)] = 1
+    penalty: Annotated[float, Range(0.0, 1e6, zero="off")] = 0.0
+    length: Annotated[int, INPUT_LENGTHS] = 512
     class_weights: str = "equal"
 
     def __post_init__(self) -> None:
-        check_length(self.length, INPUT_LENGTHS)
-        if self.hops < 1:
-            raise ConfigError(f"task.hops = {self.hops}; expected at least 1")
-        if not 0 <= self.penalty < math.inf:
-            raise ConfigError(f"task.penalty = {self.penalty}; expected 0 (off) or more")
+        check_table(self, "task")
         if self.pooling != "attention" and (self.hops > 1 or self.penalty):
             raise ConfigError(f'task.hops and task.penalty go with task.pooling = "attention", not "{self.pooling}"')
         is_plain = (self.query, self.score, self.project) == ("learned", "scaled", False)
@@ -108,7 +104,7 @@ class ClassifyConfig:
         return AttentionPoolingConfig(n_hops=self.hops, query=self.query, score=self.score, project=self.project)
 
 
-class LabelledReader:
+class LabelledReader(ExampleReader):
     """Reader of labelled texts and pairs of texts."""
 
     unit = "examples"
@@ -117,10 +113,6 @@ class LabelledReader:
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return labelled_paths(data)
-
-    @staticmethod
-    def group_sources(data: Sequence[str]) -> list[list[str]]:
-        return [[entry] for entry in data]
 
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
@@ -139,6 +131,8 @@ class ClassificationTask(LabelledTask):
         # Embeddings are pooled hidden states of single layers: neither wider vectors nor attention to a combination.
         unusable = config.pooling == "concat" or (config.pooling == "attention" and config.layers != "last")
         self.pooling = "mean" if unusable else config.pooling
+        # Sentences are told apart by the ids of their tokens.
+        self.has_cacheable_features = config.pooling != HIERARCHICAL
         # Plain numbers, for they become part of what is compiled.
         self._class_weights: list[float] = compute_class_weights(config.class_weights, labels).tolist()
 
@@ -172,7 +166,7 @@ class ClassificationTask(LabelledTask):
         pretrained_tokenizer: Tokenizer | None = None,
     ) -> ClassificationTask:
         labels = collect_labels(corpus, is_regression=config.kind == "score")
-        compute_class_weights(config.class_weights, labels)  # a mistake there is outputs before the work
+        compute_class_weights(config.class_weights, labels)  # refuses a mistake before the work
         return cls(
             config,
             pretrained_tokenizer
@@ -259,8 +253,8 @@ class ClassificationTask(LabelledTask):
         if self.config.kind == "score":
             return regression_metrics(gold_labels, outputs[:, 0].double().numpy())
         gold, best = gold_labels.tolist(), outputs.argmax(-1).tolist()
-        found = {"accuracy": accuracy(gold, best), "macro_f1": macro_f1(gold, best), "matthews": matthews(gold, best)}
-        return found | ({"f1": f1(gold, best, 1)} if len(self.labels) == 2 else {})
+        metrics = {"accuracy": accuracy(gold, best), "macro_f1": macro_f1(gold, best), "matthews": matthews(gold, best)}
+        return metrics | ({"f1": f1(gold, best, 1)} if len(self.labels) == 2 else {})
 
     def make_predictor(self, model: EncoderModel, device: torch.device) -> ClassificationPredictor:
         """Return the predictor that classifies with a trained model."""
@@ -283,6 +277,6 @@ class ClassificationTask(LabelledTask):
     def _check_table_paired(self, path: Path, first: LabelledExample) -> None:
         """Refuse a table of pairs for a model of single texts, and the reverse; its first example tells."""
         if expected := self.labels.describe_pair_mismatch(first.pair):
-            found, columns = ("two texts", "TEXT,LABEL") if first.pair else ("one text", "TEXT,PAIR,LABEL")
+            content, columns = ("two texts", "TEXT,LABEL") if first.pair else ("one text", "TEXT,PAIR,LABEL")
             fix = f"ask for the columns {columns}"
-            raise DataError(path, f"{found} a line, but this model was trained on {expected}; {fix}")
+            raise DataError(path, f"{content} a line, but this model was trained on {expected}; {fix}")

@@ -14,11 +14,11 @@ Prompts are continued by predict/text_generation.py; predict/perplexity.py evalu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -26,9 +26,7 @@ from jaxtyping import Int
 
 from regard.config import Table, Tables
 from regard.data.batches import CausalLMBatch, build_causal_lm_batch
-from regard.data.columns import TokenColumnSpec
-from regard.data.corpus import MIN_ROW_WIDTH, Corpus, DataConfig, Example
-from regard.data.lm_windows import cut_windows
+from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
@@ -42,14 +40,12 @@ from regard.predict.perplexity import PerplexityResult, check_window, measure_pe
 from regard.predict.text_generation import TextGenerator
 from regard.predict.unknown_tokens import warn_about_unknown_tokens
 from regard.progress import warn
-from regard.tasks.shared.single_tokenizer import SingleTokenizerTask, check_length, refuse_columns
+from regard.ranges import check_table
+from regard.tasks.shared.windowed_text import WINDOW_LENGTHS, DocumentChunkReader, WindowedTextTask
 from regard.tasks.task import TrainingScale, ValidationMetric
-from regard.text.documents import DocumentChunk, document_paths, read_document_chunks
+from regard.text.documents import DocumentChunk, read_document_chunks
 from regard.text.tokenizer import LM_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
-
-WINDOW_LENGTHS = range(MIN_ROW_WIDTH, 1 << 15)
-"""What ``task.length`` may be."""
 
 CPU_WINDOW_LENGTH, CPU_BATCH_TOKENS, CPU_TRAINING_TOKENS = 64, 1024, 4_000_000
 """Training on a CPU: tokens of a window, of a step, and of all steps."""
@@ -66,7 +62,7 @@ class LmConfig:
     """
 
     name: Literal["lm"] = "lm"
-    length: int = 256
+    length: Annotated[int, WINDOW_LENGTHS] = 256
     documents: Literal["parted", "files"] = "parted"
     prompts: Literal["begin", "bare"] = "begin"
     start: str = ""
@@ -74,32 +70,10 @@ class LmConfig:
     direction: Literal["forward", "backward"] = "forward"
 
     def __post_init__(self) -> None:
-        check_length(self.length, WINDOW_LENGTHS)
+        check_table(self, "task")
 
 
-@dataclass(frozen=True)
-class DocumentChunkReader:
-    """The documents of files; of little text in parts so short that some can be held out."""
-
-    unit = "documents, and parts of long ones"
-    examples_have_lines = False
-    one_per_file: bool = False
-    split_if_few: bool = True
-
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        return document_paths(data)
-
-    @staticmethod
-    def group_sources(data: Sequence[str]) -> list[list[str]]:
-        return [[entry] for entry in data]
-
-    def read_examples(self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        refuse_columns(columns)
-        return read_document_chunks(data, one_document_per_file=self.one_per_file, ensure_min_chunks=self.split_if_few)
-
-
-class LanguageModelTask(SingleTokenizerTask):
+class LanguageModelTask(WindowedTextTask):
     """Causal language modelling of plain text."""
 
     name = "lm"
@@ -129,17 +103,17 @@ class LanguageModelTask(SingleTokenizerTask):
         shape = apply_preset(
             {"preset": "", **model_table}, architecture_of(cls.architectures, model_table, where).Config
         )
-        most: int = shape.get("n_positions", WINDOW_LENGTHS[-1])
-        return most
+        n_positions: int = shape.get("n_positions", WINDOW_LENGTHS.most)
+        return n_positions
 
     @classmethod
     def check_recipe(cls, tables: Tables, where: str) -> None:
-        length, most = tables["task"].get("length", 0), cls._max_positions(tables["model"], where)
-        # Who asks for rows that are no wider than that knows it: so says what was written down of a run on little text.
-        if min(length, tables["data"].get("max_length", length)) > most:
+        length, n_positions = tables["task"].get("length", 0), cls._max_positions(tables["model"], where)
+        # A data.max_length that fits is enough: the resolved recipe of a run on little text has one.
+        if min(length, tables["data"].get("max_length", length)) > n_positions:
             raise ConfigError(
-                f"{where}: task.length = {length}, but model.n_positions = {most}; "
-                f"give task.length={most} or less, or more positions"
+                f"{where}: task.length = {length}, but model.n_positions = {n_positions}; "
+                f"give task.length={n_positions} or less, or more positions"
             )
 
     @classmethod
@@ -198,47 +172,35 @@ class LanguageModelTask(SingleTokenizerTask):
         """The vocabulary with the tokens around documents, and what a prompt is."""
         return DocumentTokenizer(self.tokenizer, self.start_id, self.end_id, self.config.prompts == "begin")
 
-    @property
-    def store_columns(self) -> tuple[TokenColumnSpec]:
-        return (TokenColumnSpec("text", self.vocabulary_size),)
-
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [self.document_tokenizer.encode_chunks([DocumentChunk(*example) for example in examples])]
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
         """Say if windows cannot be filled, and count what the vocabulary does not know.
 
-        A stretch begins with a token that another one predicts.
+        A chunk begins with a token that the one before it predicts.
         """
         unknown, column = self.tokenizer.find_special_id("unknown"), store["text"]
-        first = column.ids[column.offsets[:-1]]
-        n_tokens = len(column.ids) - len(first)
+        n_tokens = len(column.ids) - len(column)
         if n_tokens < self.max_length:
             warn(f"{n_tokens:,} tokens to {store.purpose} on do not fill one window of task.length = {self.max_length}")
         if unknown is not None:
-            n_unknown = np.count_nonzero(column.ids == unknown) - np.count_nonzero(first == unknown)
+            first = column.ids[column.offsets[:-1]]
+            n_unknown = column.count_ids(self.vocabulary_size)[unknown] - np.count_nonzero(first == unknown)
             warn_about_unknown_tokens(int(n_unknown), n_tokens, scope=f" to {store.purpose} on")
 
-    def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
-        """Return the lengths of the windows."""
-        spans: Int[np.ndarray, "N 1"] = cut_windows(store, "text", self.max_length).lengths[:, None]
-        return spans
-
-    def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
-        """Return the length of windows, or that of all text where it is shorter."""
-        return max(MIN_ROW_WIDTH, min(self.max_length, int(lengths.sum())))
-
     def make_batch(self, store: TokenStore, placement: Placement) -> CausalLMBatch:
-        windows = cut_windows(store, "text", self.max_length)
-        return build_causal_lm_batch(windows, placement, pad_id=self.end_id, backward=self.reads_backward)
+        return build_causal_lm_batch(
+            self.cut_windows(store), placement, pad_id=self.end_id, backward=self.reads_backward
+        )
 
     def build_model(self, config: ModelConfig) -> CausalLM:
         model: CausalLM = self.architectures[config.architecture].Model(config, self.vocabulary_size)
         return model
 
     def compute_loss(self, model: Any, batch: CausalLMBatch) -> Loss:
-        found: Loss = model.loss(batch.rows, batch.labels)
-        return found
+        loss: Loss = model.loss(batch.rows, batch.labels)
+        return loss
 
     def compute_validation_metrics(
         self, model: Any, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device

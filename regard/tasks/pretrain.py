@@ -1,7 +1,7 @@
 """Pre-training of an encoder: masked language modelling and next-sentence prediction (Devlin 2019, Liu 2019).
 
-Documents are cut into pieces of text. With "masked+next" an input is a pair of pieces, half of them adjacent
-in their document, half with a second piece from another one; with "masked" it is one longer piece. Pairs are drawn
+Documents are cut into blocks of text. With "masked+next" an input is a pair of blocks, half of them adjacent
+in their document, half with a second block from another one; with "masked" it is one longer block. Pairs are drawn
 once, when the text is encoded; which tokens are masked is drawn anew for every batch of every epoch
 (shared/token_masking.py), and the softmax over the vocabulary is computed at these alone. What fills masks with a
 trained model is predict/mask_filling.py.
@@ -9,11 +9,13 @@ trained model is predict/mask_filling.py.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -22,7 +24,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
-from regard.data.corpus import Corpus, DataConfig, Example
+from regard.data.corpus import ENCODING_CHUNK_BYTES, MAX_TOKENIZER_BYTES, Corpus, DataConfig, Example, ExampleReader
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, InputError
@@ -30,26 +32,29 @@ from regard.metrics import perplexity
 from regard.models.architectures import MASKED_LMS
 from regard.models.config import EncoderModelConfig, TransformerEncoderConfig
 from regard.models.exchange import HFCheckpoint
+from regard.models.finite_outputs import check_finite
 from regard.models.heads import POOLINGS, MaskedLMHead, Pooler
 from regard.models.interfaces import EncoderModel
 from regard.nn import IGNORE, Linear, Loss, cross_entropy
 from regard.predict.encoder_inference import inputs_to_rows
 from regard.predict.mask_filling import NO_MASKED_HEAD_MESSAGE, MaskFiller, compute_masked_lm_logits
 from regard.predict.next_sentence import NextSentencePredictor, compute_next_sentence_logits
+from regard.ranges import Range, check_table
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     EncoderTask,
-    input_entries,
     max_texts_per_row,
     read_stored_inputs,
 )
 from regard.tasks.shared.next_sentence_prediction import (
+    ID_TYPE,
+    Ids,
     pair_adjacent_blocks,
     sample_next_sentence_pairs,
     split_into_blocks,
     warn_about_few_negatives,
 )
-from regard.tasks.shared.single_tokenizer import check_length, refuse_columns
+from regard.tasks.shared.single_tokenizer import refuse_columns
 from regard.tasks.shared.token_masking import MaskedTokens, TokenMasker
 from regard.tasks.task import TrainingScale, ValidationMetric
 from regard.text.documents import document_paths, read_documents
@@ -65,31 +70,32 @@ OBJECTIVES = {
     "pooled": ("pooler",),
     "none": (),
 }
-"""What is learned, and the heads for it; a body from elsewhere may have none that can be trained."""
+"""The heads of each objective; an imported encoder may have none that can be trained."""
+
+PAIRING_CHUNK_BYTES = MAX_TOKENIZER_BYTES
+"""Bytes of the documents that next-sentence pairs are drawn from at a time; the documents are in memory."""
 
 SCORING_BATCH_SIZE = 32
-"""Texts whose masked words are found at once."""
+"""Texts of a batch in validation and evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
-    """The recipe's ``[task]`` table; `pooling` and `normalised` say how texts become vectors, where nobody asks."""
+    """The recipe's ``[task]`` table; `pooling` and `normalised` are the defaults of embedding texts."""
 
     name: Literal["pretrain"] = "pretrain"
     objective: Literal["masked+next", "masked", "next", "pooled", "none"] = "masked+next"
-    length: int = 128
-    masked: float = 0.15
+    length: Annotated[int, INPUT_LENGTHS] = 128
+    masked: Annotated[float, Range(0.01, 0.9)] = 0.15
     pooling: Literal["cls", "mean"] = "mean"
     normalised: bool = False
 
     def __post_init__(self) -> None:
-        check_length(self.length, INPUT_LENGTHS)
-        if not 0.01 <= self.masked <= 0.9:
-            raise ConfigError(f"task.masked = {self.masked}; expected a share of the tokens, from 0.01 to 0.9")
+        check_table(self, "task")
         assert self.pooling in POOLINGS, self.pooling
 
 
-class DocumentReader:
+class DocumentReader(ExampleReader):
     """Reader of documents as lines without surrounding spaces."""
 
     unit = "documents (with blank lines between them)"
@@ -98,10 +104,6 @@ class DocumentReader:
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return document_paths(data)
-
-    @staticmethod
-    def group_sources(data: Sequence[str]) -> list[list[str]]:
-        return [[entry] for entry in data]
 
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
@@ -179,24 +181,31 @@ class PretrainingTask(EncoderTask):
     def store_columns(self) -> tuple[ColumnSpec, ...]:
         return *self.input_columns, ScalarColumnSpec("is_random_next", "uint8")
 
+    @property
+    def encoding_chunk_bytes(self) -> int:
+        return PAIRING_CHUNK_BYTES if "next" in OBJECTIVES[self.config.objective] else ENCODING_CHUNK_BYTES
+
     def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
         """Return the inputs made of these documents: pairs of blocks, or single blocks."""
-        documents = [text.split("\n") for (text,) in examples]
-        encoded = iter(self.tokenizer.encode_batch([line for document in documents for line in document]))
-        lines = [[next(encoded) for _ in document] for document in documents]
         if "next" in OBJECTIVES[self.config.objective]:
-            most = (self.max_length - self.template.n_special_tokens(is_pair=True)) // 2
+            block_size = (self.max_length - self.template.n_special_tokens(is_pair=True)) // 2
             rng = np.random.default_rng(_make_pairing_seed(examples))
-            drawn = sample_next_sentence_pairs(
-                [pair_adjacent_blocks(split_into_blocks(document, most), rng) for document in lines], rng
+            pairs = sample_next_sentence_pairs(
+                [pair_adjacent_blocks(blocks, rng) for blocks in self._encode_documents(examples, block_size)], rng
             )
-            inputs = [self.template.wrap(one.first, one.second) for one in drawn]
-            is_random_next = [int(not one.is_next) for one in drawn]  # 1 is a random second block, as in BERT
-        else:
-            most = self.max_length - self.template.n_special_tokens(is_pair=False)
-            inputs = [self.template.wrap(piece) for document in lines for piece in split_into_blocks(document, most)]
-            is_random_next = [0] * len(inputs)
-        return [*input_entries(inputs), is_random_next]
+            inputs = (self.template.wrap(pair.first, pair.second) for pair in pairs)
+            is_random_next = [int(not pair.is_next) for pair in pairs]  # 1 is a random second block, as in BERT
+            return [*_compact_entries(inputs), is_random_next]
+        block_size = self.max_length - self.template.n_special_tokens(is_pair=False)
+        blocks = chain.from_iterable(self._encode_documents(examples, block_size))
+        ids, boundaries = _compact_entries(self.template.wrap(block) for block in blocks)
+        return [ids, boundaries, [0] * len(ids)]
+
+    def _encode_documents(self, examples: Sequence[Example], block_size: int) -> Iterator[list[Ids]]:
+        """Yield the tokens of each document in blocks."""
+        encoded = self.tokenizer.encode_stream(line for (text,) in examples for line in text.split("\n"))
+        for (text,) in examples:
+            yield split_into_blocks(islice(encoded, text.count("\n") + 1), block_size)
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
         if "next" in OBJECTIVES[self.config.objective]:
@@ -216,16 +225,16 @@ class PretrainingTask(EncoderTask):
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
         """Return the masked-token loss and, where it is learned, the next-sentence loss, each averaged by itself."""
-        chosen = self.masker.mask_tokens(batch.rows)
-        hidden = model(replace(batch.rows, ids=chosen.input_ids))
-        words = self._masked_lm_loss(model, hidden, chosen)
+        masked = self.masker.mask_tokens(batch.rows)
+        hidden = model(replace(batch.rows, ids=masked.input_ids))
+        token_loss = self._masked_lm_loss(model, hidden, masked)
         if "next" not in model.heads:
-            return words
-        following = cross_entropy(
+            return token_loss
+        next_loss = cross_entropy(
             compute_next_sentence_logits(model, hidden, batch.rows, batch.labels.shape[1]), batch.labels
         )
-        mean = following.total / following.n_tokens.clamp(min=1)
-        return Loss(words.total + mean * words.n_tokens, words.nll, words.n_tokens)
+        mean = next_loss.total / next_loss.n_tokens.clamp(min=1)
+        return Loss(token_loss.total + mean * token_loss.n_tokens, token_loss.nll, token_loss.n_tokens)
 
     @staticmethod
     def _masked_lm_loss(model: EncoderModel, hidden: Tensor, masked: MaskedTokens) -> Loss:
@@ -253,19 +262,22 @@ class PretrainingTask(EncoderTask):
         nll, sums = 0.0, Counter[str]()
         for start in range(0, len(texts), SCORING_BATCH_SIZE):
             rows = inputs_to_rows(texts[start : start + SCORING_BATCH_SIZE], self.template.pad_id).to(device)
-            chosen = self.masker.mask_tokens(rows, generator=generator)
-            hidden = model(replace(rows, ids=chosen.input_ids))
-            logits = compute_masked_lm_logits(model, hidden.flatten(0, 1)[chosen.positions])
-            loss, right = cross_entropy(logits, chosen.labels), (logits.argmax(-1) == chosen.labels).sum()
-            nll += float(loss.nll)
-            sums.update(tokens=int(loss.n_tokens), right=int(right), texts=len(rows.ids))
+            masked = self.masker.mask_tokens(rows, generator=generator)
+            hidden = model(replace(rows, ids=masked.input_ids))
+            logits = compute_masked_lm_logits(model, hidden.flatten(0, 1)[masked.positions])
+            loss, n_correct = cross_entropy(logits, masked.labels), (logits.argmax(-1) == masked.labels).sum()
+            nll += float(check_finite(loss.nll))
+            sums.update(tokens=int(loss.n_tokens), correct_tokens=int(n_correct), texts=len(rows.ids))
             if "next" in model.heads:
-                wanted = torch.tensor(is_random_next[start : start + SCORING_BATCH_SIZE], device=device)
-                said = compute_next_sentence_logits(model, hidden, rows, 1)[:, 0].argmax(-1)
-                sums.update(following=int((said == wanted).sum()))
-        found = {"perplexity": perplexity(nll, sums["tokens"]), "masked_accuracy": sums["right"] / sums["tokens"]}
-        told_apart = "next" in model.heads and len(set(is_random_next)) > 1  # of one kind alone it would say nothing
-        return found | ({"next_accuracy": sums["following"] / sums["texts"]} if told_apart else {})
+                labels = torch.tensor(is_random_next[start : start + SCORING_BATCH_SIZE], device=device)
+                predicted = compute_next_sentence_logits(model, hidden, rows, 1)[:, 0].argmax(-1)
+                sums.update(correct_pairs=int((predicted == labels).sum()))
+        metrics = {
+            "perplexity": perplexity(nll, sums["tokens"]),
+            "masked_accuracy": sums["correct_tokens"] / sums["tokens"],
+        }
+        has_both_kinds = "next" in model.heads and len(set(is_random_next)) > 1  # accuracy on one says nothing
+        return metrics | ({"next_accuracy": sums["correct_pairs"] / sums["texts"]} if has_both_kinds else {})
 
     def make_predictor(self, model: EncoderModel, device: torch.device) -> MaskFiller:
         """Return the predictor that predicts masked words with a trained model."""
@@ -288,6 +300,16 @@ class PretrainingTask(EncoderTask):
             warn_about_few_negatives(sum(is_random_next), len(is_random_next), advice)
         metrics = self._compute_metrics(model, inputs, is_random_next, device)
         return {"task": self.name, "n": len(inputs), **metrics}
+
+
+def _compact_entries(inputs: Iterable[EncodedInput]) -> tuple[list[Ids], list[int]]:
+    """Return the entries of the columns of inputs; arrays of ids take a tenth of the memory of lists."""
+    ids: list[Ids] = []
+    boundaries: list[int] = []
+    for each in inputs:
+        ids.append(array(ID_TYPE, each.ids))
+        boundaries.append(each.token_type_boundary)
+    return ids, boundaries
 
 
 def _make_pairing_seed(examples: Sequence[Example]) -> int:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import SegmentedRows, TensorDataclass, arrange_by_segment
 from regard.data.columns import BytesColumnSpec, ColumnSpec, ScalarColumnSpec
-from regard.data.corpus import Corpus, DataConfig, Example
+from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
 from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -33,11 +33,17 @@ from regard.models.config import EncoderModelConfig
 from regard.models.interfaces import EncoderModel
 from regard.models.span_heads import SPAN_HEADS, locate_pair, span_logits
 from regard.nn import IGNORE, Loss
-from regard.predict.question_answering import Answer, AnswerOptions, QuestionAnsweringPredictor
+from regard.predict.question_answering import (
+    MAX_ANSWER_LENGTHS,
+    THRESHOLDS,
+    Answer,
+    AnswerOptions,
+    QuestionAnsweringPredictor,
+)
 from regard.predict.question_windows import ContextWindow, WindowEncoder, find_tokens
 from regard.progress import warn
+from regard.ranges import Range, check_table
 from regard.tasks.shared.encoder_task import INPUT_LENGTHS, LabelledTask, input_entries, max_texts_per_row
-from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
 from regard.text.squad import AnswerSpan, QuestionExample, question_paths, read_questions
 from regard.text.tokenizer import Tokenizer
@@ -57,18 +63,13 @@ class QuestionAnsweringConfig:
 
     name: Literal["qa"] = "qa"
     pooling: Literal["none", "attention"] = "none"
-    length: int = 384
-    stride: int = 128
-    max_answer_length: int = 30
-    threshold: float = 0.0
+    length: Annotated[int, INPUT_LENGTHS] = 384
+    stride: Annotated[int, Range(1, (1 << 15) - 1)] = 128
+    max_answer_length: Annotated[int, MAX_ANSWER_LENGTHS] = 30
+    threshold: Annotated[float, THRESHOLDS] = 0.0
 
     def __post_init__(self) -> None:
-        check_length(self.length, INPUT_LENGTHS)
-        for key in ("stride", "max_answer_length"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"task.{key} = {getattr(self, key)}; expected at least 1")
-        if math.isnan(self.threshold):
-            raise ConfigError("task.threshold = nan; expected a number")
+        check_table(self, "task")
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class SpanBatch(TensorDataclass):
     n_input_tokens: int
 
 
-class QuestionReader:
+class QuestionReader(ExampleReader):
     """Reader of questions as (context, question, answers): held out by context, so that none is in both parts."""
 
     unit = "questions"
@@ -93,10 +94,6 @@ class QuestionReader:
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return question_paths(data)
-
-    @staticmethod
-    def group_sources(data: Sequence[str]) -> list[list[str]]:
-        return [[entry] for entry in data]
 
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
@@ -112,6 +109,7 @@ class QuestionAnsweringTask(LabelledTask):
     verb_arguments = '--question "..." --context "..."'
     Config = QuestionAnsweringConfig
     example_unit = "questions"
+    has_cacheable_features = False  # separators are found by their ids, and validation answers questions in text
     validation_metric = ValidationMetric("f1", "F1", higher_is_better=True)
 
     @property

@@ -1,7 +1,7 @@
 """Sequence tagging: a label, or a score, for every word of a sentence (named entities, parts of speech, reading times).
 
-The label of a word sits on its first piece; the others are read but say nothing. Labels of the form B-, I-, O are read
-as entities: IOB1 becomes IOB2, and what counts is the F1 of whole entities. With ``kind = "score"`` labels are
+The label of a word is that of its first subword; the others are read, and predict nothing. Labels of the form B-, I-, O
+are read as entities: IOB1 becomes IOB2, and the metric is the F1 of whole entities. With ``kind = "score"`` labels are
 numbers, and the model predicts them standardised; a word whose label is ``_`` has none. A sentence longer than the
 model is split into overlapping windows. What tags with a trained model is predict/tagging.py.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import EncoderBatch, build_label_rows
 from regard.data.columns import ColumnSpec, LabelColumnSpec
-from regard.data.corpus import Corpus, DataConfig, Example, RereadableTexts
+from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader, RereadableTexts
 from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.store import TokenStore
@@ -35,6 +35,7 @@ from regard.models.interfaces import EncoderModel
 from regard.models.layer_combination import LayerChoice
 from regard.nn import IGNORE, Loss, cross_entropy, squared_error
 from regard.predict.tagging import TaggingPredictor, TaggingWindow, encode_word_windows
+from regard.ranges import check_table
 from regard.tasks.shared.encoder_task import (
     INPUT_LENGTHS,
     LabelledTask,
@@ -47,7 +48,6 @@ from regard.tasks.shared.label_collection import (
     make_class_labels,
     make_score_labels,
 )
-from regard.tasks.shared.single_tokenizer import check_length
 from regard.tasks.task import ValidationMetric
 from regard.text.tagged import LabelSequenceValidator, is_entity_scheme, read_tagged_sentences, tagged_paths, to_iob2
 from regard.text.tokenizer import Tokenizer
@@ -61,13 +61,13 @@ class TagConfig:
     name: Literal["tag"] = "tag"
     kind: Literal["classes", "score"] = "classes"
     layers: LayerChoice = "last"
-    length: int = 512
+    length: Annotated[int, INPUT_LENGTHS] = 512
 
     def __post_init__(self) -> None:
-        check_length(self.length, INPUT_LENGTHS)
+        check_table(self, "task")
 
 
-class TaggedReader:
+class TaggedReader(ExampleReader):
     """Reader of sentences with a label for each word."""
 
     unit = "sentences (one word and its label a line, an empty line after each sentence)"
@@ -76,10 +76,6 @@ class TaggedReader:
     @staticmethod
     def paths(data: Sequence[str]) -> list[Path]:
         return tagged_paths(data)
-
-    @staticmethod
-    def group_sources(data: Sequence[str]) -> list[list[str]]:
-        return [[entry] for entry in data]
 
     @staticmethod
     def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
@@ -198,8 +194,8 @@ class TaggingTask(LabelledTask):
         by_word = {"accuracy": accuracy(list(chain(*gold)), list(chain(*predicted)))}
         if not self.has_entities:
             return by_word
-        found = entity_scores(gold, predicted).micro
-        return {"precision": found.precision, "recall": found.recall, "f1": found.f1, **by_word}
+        entities = entity_scores(gold, predicted).micro
+        return {"precision": entities.precision, "recall": entities.recall, "f1": entities.f1, **by_word}
 
     def make_predictor(self, model: EncoderModel, device: torch.device) -> TaggingPredictor:
         """Return the predictor that tags with a trained model."""
@@ -228,10 +224,10 @@ class TaggingTask(LabelledTask):
     def _evaluate_labels(
         self, gold: Sequence[Sequence[str]], outputs: Sequence[Float[Tensor, "words C"]], predictor: TaggingPredictor
     ) -> dict[str, Any]:
-        said = [predictor.decode_labels(each) for each in outputs]
-        types = entity_scores(gold, said).by_type if self.has_entities else {}
+        predicted = [predictor.decode_labels(each) for each in outputs]
+        types = entity_scores(gold, predicted).by_type if self.has_entities else {}
         by_type = {f"f1_{name}": score.f1 for name, score in types.items()}
-        return {"words": sum(map(len, gold)), **self.compute_metrics(gold, said), **by_type}
+        return {"words": sum(map(len, gold)), **self.compute_metrics(gold, predicted), **by_type}
 
 
 NO_SCORE = "_"
@@ -285,15 +281,19 @@ def parse_score(label: str) -> float:
 
 def _validate_scores(labels: Sequence[str]) -> tuple[int, str] | None:
     """Describe the first label that is neither a score nor missing."""
-    said = ((place, describe_invalid_score(label)) for place, label in enumerate(labels) if label != NO_SCORE)
-    return next(((place, f"{wrong}, or name another --column") for place, wrong in said if wrong), None)
+    return _first_problem("" if label == NO_SCORE else describe_invalid_score(label) for label in labels)
 
 
 def _make_label_checker(labels: Labels) -> LabelSequenceValidator:
     """Return a validator that describes labels absent from training."""
 
-    def problem(found: Sequence[str]) -> tuple[int, str] | None:
-        said = ((place, labels.describe_unknown(label)) for place, label in enumerate(_normalise_scheme(found)))
-        return next(((place, f"{wrong}, or name another --column") for place, wrong in said if wrong), None)
+    def validate(word_labels: Sequence[str]) -> tuple[int, str] | None:
+        return _first_problem(map(labels.describe_unknown, _normalise_scheme(word_labels)))
 
-    return problem
+    return validate
+
+
+def _first_problem(problems: Iterable[str]) -> tuple[int, str] | None:
+    """Return the index and the description of the first label with a problem, if any has one."""
+    described = ((index, f"{problem}, or name another --column") for index, problem in enumerate(problems) if problem)
+    return next(described, None)

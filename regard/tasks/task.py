@@ -32,7 +32,7 @@ from torch import nn
 
 from regard.config import Table, Tables
 from regard.data.columns import ColumnSpec, EncodedChunk
-from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
+from regard.data.corpus import ENCODING_CHUNK_BYTES, Corpus, DataConfig, Example, ExampleReader
 from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
@@ -177,6 +177,11 @@ class ExampleBatcher(ABC):
     def encode(self, examples: Sequence[Example]) -> EncodedChunk:
         """Return the entries of each column of the store for these examples."""
 
+    @property
+    def encoding_chunk_bytes(self) -> int:
+        """The bytes of text that `encode` is given at a time."""
+        return ENCODING_CHUNK_BYTES
+
     def warn_about_encoded_data(self, store: TokenStore) -> None:
         """Warn about anomalies of the whole store; `encode` sees one chunk at a time."""
         return
@@ -201,11 +206,11 @@ class ExampleBatcher(ABC):
 class TrainingObjective(ABC):
     """The part of a task that is trained: the model and its loss.
 
-    With `has_fixed_inputs` the model reads the column "text" of the store, the same in every epoch, so that what a
-    frozen encoder computes for it can be computed once.
+    With `has_cacheable_features` the model reads the column "text" of the store, the same in every epoch, and its heads
+    and metrics read hidden states without the ids, so that those of a frozen encoder can be computed once.
     """
 
-    has_fixed_inputs: ClassVar[bool] = False
+    has_cacheable_features: bool = False
 
     @abstractmethod
     def build_model(self, config: Any) -> nn.Module:

@@ -5,12 +5,11 @@ Pairs are packed into rows. The loop calls all of this; what translates with a t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -18,10 +17,9 @@ from jaxtyping import Int
 
 from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch
 from regard.data.columns import TokenColumnSpec
-from regard.data.corpus import Corpus, DataConfig, Example
+from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
 from regard.data.order import Placement
 from regard.data.store import TokenStore
-from regard.errors import ConfigError
 from regard.generate import DecodingConfig
 from regard.metrics import translation_score
 from regard.models.architectures import SEQ2SEQ_MODELS
@@ -31,6 +29,7 @@ from regard.models.interfaces import Seq2SeqModel
 from regard.nn import Loss, cross_entropy, linear_cross_entropy, symmetric_kl_divergence
 from regard.predict.seq2seq_inputs import Seq2SeqSpecialTokens
 from regard.predict.translation import TranslationPredictor
+from regard.ranges import Range, check_table
 from regard.tasks.task import Task, ValidationMetric
 from regard.text.pairs import group_pair_files, pair_paths, read_pairs
 from regard.text.tokenizer import Tokenizer, TokenizerPair
@@ -50,17 +49,14 @@ class TranslateConfig:
     target_lang: str = ""
     start: str = ""
     first: str = ""
-    label_smoothing: float = 0.1
-    r_drop: float = 0.0
+    label_smoothing: Annotated[float, Range(0.0, 1.0, excludes="most")] = 0.1
+    r_drop: Annotated[float, Range(0.0, 1e6, zero="off")] = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise ConfigError(f"task.label_smoothing = {self.label_smoothing}; expected 0 or more and less than 1")
-        if not 0 <= self.r_drop < math.inf:
-            raise ConfigError(f"task.r_drop = {self.r_drop}; expected 0 (off) or more")
+        check_table(self, "task")
 
 
-class PairReader:
+class PairReader(ExampleReader):
     """Reader of parallel texts."""
 
     unit = "pairs"
@@ -70,8 +66,7 @@ class PairReader:
     def paths(data: Sequence[str]) -> list[Path]:
         return pair_paths(data)
 
-    @staticmethod
-    def group_sources(data: Sequence[str]) -> list[list[str]]:
+    def group_sources(self, data: Sequence[str]) -> list[list[str]]:
         """Return tables alone and files of lines in pairs."""
         return group_pair_files(data)
 

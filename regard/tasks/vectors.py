@@ -10,27 +10,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
 from regard.config import Tables
-from regard.data.columns import TokenColumnSpec
-from regard.data.corpus import MIN_ROW_WIDTH, Corpus, DataConfig, Example
-from regard.data.lm_windows import cut_windows
+from regard.data.corpus import Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.skip_gram import SkipGramBatch, SkipGramSampler
 from regard.data.store import TokenStore
 from regard.data.word_vectors import WordVectorTable
 from regard.errors import ConfigError
 from regard.models.architectures import WORD_VECTOR_MODELS
+from regard.models.finite_outputs import check_finite
 from regard.models.skip_gram import SkipGramConfig, SkipGramModel
 from regard.nn import Loss
 from regard.progress import warn
-from regard.tasks.lm import WINDOW_LENGTHS, DocumentChunkReader
-from regard.tasks.shared.single_tokenizer import SingleTokenizerTask, check_length
+from regard.ranges import Range, check_table
+from regard.tasks.shared.windowed_text import WINDOW_LENGTHS, DocumentChunkReader, WindowedTextTask
 from regard.tasks.task import TrainingScale, ValidationMetric
 from regard.text.tokenizer import TOKENIZER_FILE, WORD_VECTOR_SPECIAL_TOKENS, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
@@ -54,21 +53,16 @@ class WordVectorConfig:
     """
 
     name: Literal["vectors"] = "vectors"
-    window: int = 5
-    negatives: int = 5
-    subsample: float = 1e-3
-    length: int = 512
+    window: Annotated[int, Range(1, 64)] = 5
+    negatives: Annotated[int, Range(1, 64)] = 5
+    subsample: Annotated[float, Range(0.0, 1.0, zero="keep all words")] = 1e-3
+    length: Annotated[int, WINDOW_LENGTHS] = 512
 
     def __post_init__(self) -> None:
-        check_length(self.length, WINDOW_LENGTHS)
-        for name in ("window", "negatives"):
-            if not 1 <= getattr(self, name) <= 64:
-                raise ConfigError(f"task.{name} = {getattr(self, name)}; expected 1 to 64")
-        if not 0 <= self.subsample <= 1:
-            raise ConfigError(f"task.subsample = {self.subsample}; expected 0 (keep all words) to 1")
+        check_table(self, "task")
 
 
-class WordVectorTask(SingleTokenizerTask):
+class WordVectorTask(WindowedTextTask):
     """Skip-gram word vectors of plain text."""
 
     name = "vectors"
@@ -100,7 +94,7 @@ class WordVectorTask(SingleTokenizerTask):
     def check_recipe(cls, tables: Tables, where: str) -> None:
         if tables["tokenizer"].get("kind", "words") != "words":
             raise ConfigError(f'{where}: tokenizer.kind = "{tables["tokenizer"]["kind"]}"; vectors are of "words"')
-        for key, accepted in (("precision", "float32"), ("compiled", False), ("accumulate", 1)):
+        for key, accepted in (("precision", "float32"), ("compiled", False), ("accumulate", 1), ("freeze", "none")):
             if tables["train"].get(key, accepted) != accepted:
                 raise ConfigError(f"{where}: train.{key} = {tables['train'][key]}; word vectors take {accepted} only")
 
@@ -124,10 +118,6 @@ class WordVectorTask(SingleTokenizerTask):
     def load(cls, config: WordVectorConfig, tokenizer_config: TokenizerConfig, directory: Path) -> WordVectorTask:
         return cls(config, Tokenizer.load(directory / TOKENIZER_FILE, ("unknown",)))
 
-    @property
-    def store_columns(self) -> tuple[TokenColumnSpec]:
-        return (TokenColumnSpec("text", self.vocabulary_size),)
-
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         """Return the words of each text, and an unknown one that ends it: windows leave out their last word."""
         end = self.tokenizer.special_id("unknown")
@@ -135,14 +125,15 @@ class WordVectorTask(SingleTokenizerTask):
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
         """Say if many words are outside the vocabulary."""
-        ids, n_ends = store["text"].ids, len(store)
-        n_unknown = int(np.count_nonzero(ids == self.tokenizer.special_id("unknown"))) - n_ends
-        if n_unknown > MAX_UNKNOWN_FRACTION * (len(ids) - n_ends):
-            found = f"{n_unknown:,} of {len(ids) - n_ends:,} words to {store.purpose} on"
-            warn(f"{found} are outside the vocabulary and left out; raise tokenizer.vocabulary, or give more text")
+        column, n_ends = store["text"], len(store)
+        n_words = len(column.ids) - n_ends
+        n_unknown = int(column.count_ids(self.vocabulary_size)[self.tokenizer.special_id("unknown")]) - n_ends
+        if n_unknown > MAX_UNKNOWN_FRACTION * n_words:
+            fraction = f"{n_unknown:,} of {n_words:,} words to {store.purpose} on"
+            warn(f"{fraction} are outside the vocabulary and left out; raise tokenizer.vocabulary, or give more text")
 
     def collect_training_statistics(self, store: TokenStore) -> None:
-        counts = np.bincount(store["text"].ids, minlength=self.vocabulary_size)
+        counts = store["text"].count_ids(self.vocabulary_size)
         self.sampler = SkipGramSampler.from_counts(
             counts,
             subsample=self.config.subsample,
@@ -150,23 +141,16 @@ class WordVectorTask(SingleTokenizerTask):
             excluded_ids=[self.tokenizer.special_id("unknown")],
         )
 
-    def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
-        spans: Int[np.ndarray, "N 1"] = cut_windows(store, "text", self.max_length).lengths[:, None]
-        return spans
-
-    def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
-        return max(MIN_ROW_WIDTH, min(self.max_length, int(lengths.sum())))
-
     def make_batch(self, store: TokenStore, placement: Placement) -> SkipGramBatch:
-        return self.sampler.make_batch(cut_windows(store, "text", self.max_length), placement)
+        return self.sampler.make_batch(self.cut_windows(store), placement)
 
     def build_model(self, config: SkipGramConfig) -> SkipGramModel:
         model: SkipGramModel = self.architectures[config.architecture].Model(config, self.vocabulary_size)
         return model
 
     def compute_loss(self, model: Any, batch: SkipGramBatch) -> Loss:
-        found: Loss = model.loss(batch, window=self.config.window, negatives=self.config.negatives)
-        return found
+        loss: Loss = model.loss(batch, window=self.config.window, negatives=self.config.negatives)
+        return loss
 
     def compute_validation_metrics(
         self, model: Any, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
@@ -177,5 +161,5 @@ class WordVectorTask(SingleTokenizerTask):
     def word_vectors(self, model: Any) -> WordVectorTable:
         """Return the words of the vocabulary, the most frequent first, and their vectors."""
         ids = [index for index in range(self.vocabulary_size) if index not in self.tokenizer.special_ids]
-        vectors = model.embedding.weight.detach().float().cpu().numpy()[ids]
+        vectors = check_finite(model.embedding.weight.detach().float().cpu()).numpy()[ids]
         return WordVectorTable([self.tokenizer.id_to_token(index) for index in ids], vectors)

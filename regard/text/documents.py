@@ -17,6 +17,9 @@ from regard.text.files import TABLE_SUFFIXES, check_readable, file_format, read_
 MAX_DOCUMENT_LINES = 1000
 """Lines of a document at most: a longer one counts as several."""
 
+MAX_DOCUMENT_CHARACTERS = 1 << 26
+"""Characters of a document at most: it ends with the line that reaches them."""
+
 MAX_CHUNK_CHARACTERS = 1 << 15
 """Characters of a chunk at most."""
 
@@ -122,12 +125,15 @@ def _read_documents(data: Sequence[str]) -> Iterator[tuple[str]]:
     for path in data:
         has_text = False
         lines: list[str] = []
+        n_characters = 0
         for line in read_lines(path):
-            if line.strip():
-                lines.append(line.strip())
-            if lines and (not line.strip() or len(lines) == MAX_DOCUMENT_LINES):
+            if stripped := line.strip():
+                lines.append(stripped)
+                n_characters += len(stripped)
+            is_full = len(lines) == MAX_DOCUMENT_LINES or n_characters >= MAX_DOCUMENT_CHARACTERS
+            if lines and (not stripped or is_full):
                 yield ("\n".join(lines),)
-                lines, has_text = [], True
+                lines, n_characters, has_text = [], 0, True
         if lines:
             yield ("\n".join(lines),)
         elif not has_text:

@@ -1,7 +1,8 @@
 """Files of lines: UTF-8 text, plain or compressed, streamed in blocks.
 
 A line ends at "\\n" and nowhere else, so line numbers agree with wc, sed and the editor, and the two files of a
-pair stay aligned whatever characters they contain. Not tables: tables.py and pairs.py read their lines here.
+pair stay aligned whatever characters they contain. No line is longer than limits.py allows. Not tables: tables.py and
+pairs.py read their lines here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import IO, Any, Literal, cast
 
 from regard.errors import DataError, did_you_mean
 from regard.progress import report_bytes_read
+from regard.text.limits import BLOCK_FACTOR, DEFAULT_MAX_LINE_BYTES, max_line_bytes, too_large_error
 
 STDIN = "-"
 BLOCK_BYTES = 1 << 20
@@ -57,6 +59,30 @@ def read_lines(path: str | Path) -> Iterator[str]:
         yield from (line.removesuffix("\r") for line in lines) if b"\r" in block else lines
 
 
+def read_text(path: str | Path) -> str:
+    """Return the lines of a file as one text, which is no longer than a line may be."""
+    lines: list[str] = []
+    limit, n_characters = max_line_bytes(), 0
+    for line in read_lines(path):
+        lines.append(line)
+        n_characters += len(line) + 1
+        if n_characters > limit:
+            raise too_large_error(path, "a text", "give a shorter one")
+    return "\n".join(lines)
+
+
+def read_text_blocks(path: str | Path) -> Iterator[str]:
+    """Yield the text of a file in blocks of about a megabyte, which end anywhere."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for chunk in read_decompressed(path):
+            yield decoder.decode(chunk)
+        yield decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise DataError(path, f"byte 0x{byte:02x} is not UTF-8; convert it: iconv -f latin-1 -t utf-8") from None
+
+
 def check_readable(path: str | Path) -> None:
     """Raise the error that opening the file would raise, if any, before anything is read."""
     if str(path) != STDIN:
@@ -76,10 +102,11 @@ def open_seekable(path: str | Path) -> IO[bytes]:
     raw = open_bytes(path)
     if not is_compressed(path):
         return raw
-    whole = io.BytesIO()
+    whole, limit = io.BytesIO(), BLOCK_FACTOR * max_line_bytes()
     with raw, _decompress(raw, path) as stream:
         while chunk := _read_block(stream, BLOCK_BYTES, path):
-            whole.write(chunk)
+            if whole.write(chunk) and whole.tell() > limit:
+                raise too_large_error(path, "a compressed file", "decompress it", factor=BLOCK_FACTOR)
     whole.seek(0)
     return whole
 
@@ -101,27 +128,51 @@ def _os_errors_as_data_errors(path: str | Path) -> Iterator[None]:
 def _missing_file_error(path: str | Path) -> DataError:
     """Return the error for a missing file; names the most similar one of its directory."""
     folder, name = Path(path).parent, Path(path).name
+    if Path(path).is_symlink():
+        return DataError(path, f"a link to {Path(path).readlink()}, which does not exist; correct the link")
     try:
-        close = difflib.get_close_matches(name, [entry.name for entry in folder.iterdir()], n=1, cutoff=0.75)
+        close = difflib.get_close_matches(
+            name, [entry.name for entry in folder.iterdir() if entry.exists()], n=1, cutoff=0.75
+        )
     except OSError:
         return DataError(path, f"no such file, nor a directory {folder} to look into")
     return DataError(path, f"no such file; {did_you_mean(name, close)}" if close else "no such file")
 
 
 def _read_line_blocks(path: str | Path) -> Iterator[bytes]:
-    """Yield whole lines in blocks of about a megabyte, each without its last line end."""
+    """Yield whole lines in blocks of about a megabyte, each without its last line end; refuse a line over the limit."""
+    limit, n_lines = max_line_bytes(), 0
     rest: list[bytes] = []
-    for chunk in _read_decompressed(path):
+    n_rest = 0
+    for chunk in read_decompressed(path):
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
-            yield b"".join((*rest, head))
-            rest = []
+            block = b"".join((*rest, head))
+            _check_line_lengths(block, path, n_lines, limit)
+            n_lines += block.count(b"\n") + 1
+            yield block
+            rest, n_rest = [], 0
         rest.append(tail)
+        n_rest += len(tail)
+        if n_rest > limit:
+            raise _long_line_error(path, n_lines + 1)
     if last := b"".join(rest):
         yield last
 
 
-def _read_decompressed(path: str | Path) -> Iterator[bytes]:
+def _check_line_lengths(block: bytes, path: str | Path, n_lines_before: int, limit: int) -> None:
+    """Refuse a block with a line over the limit; few blocks are that long."""
+    if len(block) > limit:
+        for number, line in enumerate(block.split(b"\n"), start=n_lines_before + 1):
+            if len(line) > limit:
+                raise _long_line_error(path, number)
+
+
+def _long_line_error(path: str | Path, line: int) -> DataError:
+    return too_large_error(path, "a line", "split it, as with fold -s", line=line)
+
+
+def read_decompressed(path: str | Path) -> Iterator[bytes]:
     """Yield the decompressed bytes of a file, without a byte order mark."""
     with _open_raw(path) as raw, _decompress(raw, path) as stream:
         start = _read_block(stream, len(codecs.BOM_UTF8), path)
@@ -143,12 +194,51 @@ def _decompress(raw: IO[bytes], path: str | Path) -> AbstractContextManager[Any]
     if suffix == ".gz":
         return gzip.GzipFile(fileobj=raw)
     if suffix == ".xz":
-        return lzma.LZMAFile(raw)
+        return contextlib.nullcontext(_XzStream(raw, path))
     if suffix == ".zst":
         import pyarrow  # slow to import, and used here only
 
         return cast(AbstractContextManager[Any], pyarrow.CompressedInputStream(raw, "zstd"))
     return contextlib.nullcontext(raw)
+
+
+class _XzStream:
+    """A stream of .xz, also of several concatenated ones; `lzma.LZMAFile` allocates any dictionary a file asks for."""
+
+    def __init__(self, raw: IO[bytes], path: str | Path) -> None:
+        self._raw, self._path = raw, path
+        self._decoder = self._make_decoder()
+
+    def _make_decoder(self) -> lzma.LZMADecompressor:
+        return lzma.LZMADecompressor(memlimit=BLOCK_FACTOR * max(max_line_bytes(), DEFAULT_MAX_LINE_BYTES))
+
+    def read(self, size: int) -> bytes:
+        """Return some decompressed bytes, at most `size`; none at the end."""
+        data = b""
+        while not data:
+            if self._decoder.eof:
+                if not (block := self._decoder.unused_data or self._raw.read(BLOCK_BYTES)):
+                    return b""
+                self._decoder = self._make_decoder()
+                try:
+                    data = self._decode(block, size)
+                except lzma.LZMAError:
+                    return b""  # padding after the last stream
+            else:
+                block = self._raw.read(BLOCK_BYTES) if self._decoder.needs_input else b""
+                if not block and self._decoder.needs_input:
+                    raise EOFError("compressed file ended before the end-of-stream marker was reached")
+                data = self._decode(block, size)
+        return data
+
+    def _decode(self, block: bytes, size: int) -> bytes:
+        try:
+            return self._decoder.decompress(block, size)
+        except lzma.LZMAError as error:
+            if "memory usage limit" in str(error).lower():
+                fix = "compress it with xz -9 or less"
+                raise too_large_error(self._path, "a dictionary", fix, factor=BLOCK_FACTOR) from None
+            raise
 
 
 def _read_block(stream: Any, size: int, path: str | Path) -> bytes:

@@ -13,14 +13,8 @@ from typing import NamedTuple
 
 from regard.errors import ConfigError, DataError
 from regard.text.files import check_readable, file_format
-from regard.text.tables import (
-    TableRow,
-    filter_empty_rows,
-    quote_names,
-    read_column_names,
-    read_rows,
-    split_path_and_columns,
-)
+from regard.text.table_columns import TableRow, quote_names
+from regard.text.tables import filter_empty_rows, read_column_names, read_rows, split_path_and_columns
 
 EXPECTED_COLUMNS = "text and label, or text, pair and label"
 COLUMN_COUNTS = (2, 3)

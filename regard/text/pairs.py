@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from regard.errors import ConfigError, DataError
 from regard.text.files import TABLE_SUFFIXES, check_readable, file_format, read_lines
-from regard.text.tables import TableRow, filter_empty_rows, read_rows, split_path_and_columns
+from regard.text.table_columns import TableRow
+from regard.text.tables import filter_empty_rows, read_rows, split_path_and_columns
 
 
 class Pair(NamedTuple):

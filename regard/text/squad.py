@@ -10,22 +10,17 @@ question (SQuAD 2.0). Reads, checks and counts; called by the question answering
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard import progress
 from regard.errors import ConfigError, DataError
-from regard.text.files import STDIN, check_readable, file_format, is_compressed, read_lines
-from regard.text.tables import (
-    MAX_SHOWN_CHARACTERS,
-    describe_json_type,
-    json_value_to_text,
-    quote_names,
-    read_objects,
-    split_path_and_columns,
-)
+from regard.text.files import STDIN, check_readable, file_format, is_compressed
+from regard.text.json_entries import read_json_entries
+from regard.text.json_values import describe_json_type, json_value_to_text
+from regard.text.table_columns import MAX_SHOWN_CHARACTERS, quote_names
+from regard.text.tables import read_objects, split_path_and_columns
 
 COLUMNS = ("question", "context", "answers")
 EXPECTED_COLUMNS = "question, context and answers"
@@ -113,7 +108,7 @@ class _RecordReader(NamedTuple):
             raise self.fault(record, f"{name} is not in its context; an answer must be copied from it letter by letter")
         if start is None:
             return AnswerSpan(text, context.find(text))
-        if not isinstance(start, int) or context[max(0, start) : max(0, start) + len(text)] != text:
+        if type(start) is not int or start < 0 or not context.startswith(text, start):
             position = f"is not at character {start} of its context, but at {context.find(text)}"
             raise self.fault(
                 record, f"{name} {position}; correct answer_start, or leave it out to take the first occurrence"
@@ -182,15 +177,8 @@ def _read_records(path: str) -> Iterator[_Record]:
 
 def _read_squad(path: str) -> Iterator[_Record]:
     """Yield the records of a JSON file: those of SQuAD, or a list of rows."""
-    try:
-        content = json.loads("\n".join(read_lines(path)))
-    except (ValueError, RecursionError) as error:
-        fix = "one object a line is JSONL: name the file .jsonl"
-        raise DataError(path, f"not JSON: {str(error).lower()}; {fix}") from None
-    entries = content.get("data") if isinstance(content, dict) else content
-    if not isinstance(entries, list):
-        raise DataError(path, 'not SQuAD: expected {"data": [{"paragraphs": [...]}]}, or a list of questions')
-    for number, entry in enumerate(entries, start=1):
+    expected = 'not SQuAD: expected {"data": [{"paragraphs": [...]}]}, or a list of questions'
+    for number, entry in enumerate(read_json_entries(path, "data", expected), start=1):
         if not isinstance(entry, dict):
             raise DataError(path, f"entry {number} is {describe_json_type(entry)}; expected an object")
         if "paragraphs" in entry:
@@ -201,6 +189,9 @@ def _read_squad(path: str) -> Iterator[_Record]:
 
 def _flatten_article(path: str, number: int, article: dict[str, Any]) -> Iterator[_Record]:
     """Yield the questions of an article, each with its context."""
+    if not isinstance(article["paragraphs"], list):
+        kind = describe_json_type(article["paragraphs"])
+        raise DataError(path, f"article {number}: 'paragraphs' is {kind}; expected a list")
     for paragraph in article["paragraphs"]:
         if not isinstance(paragraph, dict) or not isinstance(paragraph.get("qas"), list):
             raise DataError(path, f"article {number}: a paragraph without a list of questions, 'qas'")
@@ -208,4 +199,5 @@ def _flatten_article(path: str, number: int, article: dict[str, Any]) -> Iterato
             if not isinstance(question, dict):
                 raise DataError(path, f"article {number}: a question is {describe_json_type(question)}, not an object")
             context = {"context": paragraph["context"]} if "context" in paragraph else {}
-            yield _Record({**question, **context}, None, f"question '{question.get('id', number)}': ")
+            name = str(question.get("id", number))[:MAX_SHOWN_CHARACTERS]
+            yield _Record({**question, **context}, None, f"question '{name}': ")

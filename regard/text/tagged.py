@@ -17,14 +17,9 @@ from typing import Any, Literal, NamedTuple
 from regard import progress
 from regard.errors import ConfigError, DataError, did_you_mean
 from regard.text.files import check_readable, file_format, is_compressed, read_lines
-from regard.text.tables import (
-    MAX_SHOWN_CHARACTERS,
-    describe_json_type,
-    get_json_value,
-    json_value_to_text,
-    parse_json_object,
-    quote_names,
-)
+from regard.text.json_values import describe_json_type, get_json_value, json_value_to_text, parse_json_object
+from regard.text.limits import max_line_bytes, too_large_error
+from regard.text.table_columns import MAX_SHOWN_CHARACTERS, quote_names
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 ANNOTATION_COLUMNS = ("upos", "xpos", "head", "deprel")
@@ -58,6 +53,10 @@ EXPECTED_FORMAT = (
 )
 MIN_PROSE_WORDS = 4
 """Words in the first column: if most lines of a sentence have as many, they are whole texts, not words."""
+
+MAX_SENTENCE_WORDS = 1 << 18
+"""Words of a sentence: more are a file without empty lines."""
+SENTENCE_END = "put an empty line after each sentence"
 
 LabelSequenceValidator = Callable[[Sequence[str]], tuple[int, str] | None]
 """Returns the index of the first invalid label of a sentence and its fix, or None if all are valid."""
@@ -193,12 +192,19 @@ def _detect_format(path: str) -> Literal["conllu", "jsonl", "conll"]:
 def _read_sentence_blocks(path: str) -> Iterator[list[tuple[int, str]]]:
     """Yield the numbered lines of each sentence, which ends at an empty line or the start of a document."""
     block: list[tuple[int, str]] = []
+    limit, n_characters = max_line_bytes(), 0
     for number, line in enumerate(read_lines(path), start=1):
         if line.strip() and not line.startswith(DOCSTART):
             block.append((number, line))
+            n_characters += len(line)
+            if n_characters > limit:
+                raise too_large_error(path, "a sentence", SENTENCE_END, line=block[0][0])
+            if len(block) > MAX_SENTENCE_WORDS:
+                problem = f"a sentence of more than {MAX_SENTENCE_WORDS:,} words"
+                raise DataError(path, f"{problem}; {SENTENCE_END}", block[0][0])
         elif block:
             yield block
-            block = []
+            block, n_characters = [], 0
     if block:
         yield block
 
@@ -291,7 +297,9 @@ def _split_conllu_fields(path: str, line_number: int, line: str) -> list[str]:
         raise DataError(path, f"{_describe_column_count(fields)}; {fix}", line_number)
     if not (WORD_ID.fullmatch(fields[0]) or RANGE_OR_EMPTY_NODE_ID.fullmatch(fields[0])):
         raise DataError(
-            path, f"id '{fields[0]}'; expected a number, a range as in 1-2 or an empty node as 1.1", line_number
+            path,
+            f"id '{fields[0][:MAX_SHOWN_CHARACTERS]}'; expected a number, a range as in 1-2 or an empty node as 1.1",
+            line_number,
         )
     return fields
 

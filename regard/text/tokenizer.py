@@ -8,7 +8,7 @@ text/tokenizer_training.py trains tokenizers, text/subwords.py displays their to
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,9 @@ WORD_VECTOR_SPECIAL_TOKENS = (UNKNOWN_TOKEN,)
 
 LM_SPECIAL_TOKENS = ("<|endoftext|>",)
 """Special tokens of language models trained here: a document separator."""
+
+MAX_BATCH_CHARACTERS = 1 << 20
+"""Characters of the texts that are encoded at once, from which on no more are added."""
 
 SPECIAL_TOKEN_ROLES = {
     "pad": ("<pad>", "[PAD]"),
@@ -105,25 +108,32 @@ class Tokenizer:
         """Return the ids of a text, without special tokens; none for the empty text."""
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """Return the ids of many texts, encoded on all cores."""
-        try:
-            return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
-        except TypeError:
-            refuse_surrogates(texts)
-            raise
+        return list(self.encode_stream(texts))
+
+    def encode_stream(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        """Yield the ids of any number of texts, encoded on all cores, a limited number of bytes at a time."""
+        for _, encoding in self._encode(texts, self._backend.encode_batch_fast):
+            yield encoding.ids
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[TokenizedText]:
         """Return the ids of many texts, and the characters of the text that each token covers, without white space."""
-        try:
-            encodings = self._backend.encode_batch(texts, add_special_tokens=False)
-        except TypeError:
-            refuse_surrogates(texts)
-            raise
         return [
             TokenizedText(encoding.ids, [_strip_span(text, *offsets) for offsets in encoding.offsets])
-            for text, encoding in zip(texts, encodings, strict=True)
+            for text, encoding in self._encode(texts, self._backend.encode_batch)
         ]
+
+    @staticmethod
+    def _encode(texts: Iterable[str], encode_batch: Callable[..., list[Any]]) -> Iterator[tuple[str, Any]]:
+        """Yield texts with their encodings, each of which takes thirty times as much memory as its text."""
+        for batch in _batch_texts(texts):
+            try:
+                encodings = encode_batch(batch, add_special_tokens=False)
+            except TypeError:
+                refuse_surrogates(batch)
+                raise
+            yield from zip(batch, encodings, strict=True)
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word as within a text, between spaces; a word without tokens becomes unknown."""
@@ -269,13 +279,28 @@ class TokenizerPair:
         return cls(source, source if is_joint else Tokenizer.load(directory / cls.TARGET_FILE, required_roles))
 
 
+def _batch_texts(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the texts in batches of about `MAX_BATCH_CHARACTERS`."""
+    batch: list[str] = []
+    n_characters = 0
+    for text in texts:
+        batch.append(text)
+        n_characters += len(text)
+        if n_characters >= MAX_BATCH_CHARACTERS:
+            yield batch
+            batch, n_characters = [], 0
+    if batch:
+        yield batch
+
+
 def refuse_surrogates(texts: Sequence[str]) -> None:
     """Raise an error that names the first lone surrogate, which UTF-8 cannot encode."""
     for text in texts:
-        for number, character in enumerate(text, start=1):
-            if "\ud800" <= character <= "\udfff":
-                problem = f"character {number} of a text is half a character (lone surrogate {character!a})"
-                raise InputError(f"{problem}; leave that character out")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = f"half a character (lone surrogate {text[error.start]!a})"
+            raise InputError(f"character {error.start + 1} of a text is {half}; leave that character out") from None
 
 
 def _strip_span(text: str, start: int, end: int) -> tuple[int, int]:

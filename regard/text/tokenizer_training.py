@@ -13,13 +13,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard import progress
 from regard.errors import ConfigError
+from regard.ranges import MAX_VOCABULARY, Range, check_table
 from regard.text.subwords import N_BYTES, bytes_to_unicode
 from regard.text.tokenizer import (
     ENCODER_SPECIAL_TOKENS,
@@ -54,11 +55,12 @@ class TokenizerConfig:
     """The recipe's [tokenizer] table; a "ready" tokenizer was trained elsewhere."""
 
     kind: Literal["bpe", "unigram", "wordpiece", "words", "characters", "ready"] = "bpe"
-    vocabulary: int
+    vocabulary: Annotated[int, Range(1, MAX_VOCABULARY)]
     joint: bool = True
     lowercase: bool = False
 
     def __post_init__(self) -> None:
+        check_table(self, "tokenizer")
         if self.lowercase and self.kind not in ("wordpiece", "words"):
             raise ConfigError('tokenizer.lowercase: only kinds "wordpiece" and "words" may drop case; leave it out')
 

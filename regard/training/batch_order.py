@@ -11,6 +11,9 @@ from regard.progress import warn
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 
+MAX_EMPTY_BATCH_TOKENS = 1 << 20
+"""Tokens of a batch that may be more than all examples have: rows without examples take memory as well."""
+
 
 def max_positions(run_config: RunConfig) -> int:
     """Return the positions that an example may take: the row width, or fewer if the model has fewer."""
@@ -22,17 +25,23 @@ def build_order(task: Task, store: TokenStore, run_config: RunConfig, *, seed: i
     lengths = task.example_lengths(store)
     width, longest = run_config.data.max_length, max_positions(run_config)
     limit = f"data.max_length = {width}" if longest == width else f"model.n_positions = {longest}"
-    fitting = np.flatnonzero((lengths <= longest).all(axis=1))
-    if len(fitting) == 0:
+    is_fitting = (lengths <= longest).all(axis=1)
+    if not is_fitting.any():
         raise ConfigError(
             f"{limit}: not one example to {store.purpose} on is that short; the longest takes {lengths.max():,}"
         )
-    if len(fitting) < len(lengths):
+    fitting = None if is_fitting.all() else np.flatnonzero(is_fitting)
+    if fitting is not None:
         warn(
             f"{len(lengths) - len(fitting):,} of {len(lengths):,} examples to {store.purpose} on are longer than "
             f"{limit} tokens and are left out (the longest takes {lengths.max():,})"
         )
     batch_tokens = _micro_batch_tokens(run_config)
+    n_tokens = int(lengths[:, -1].sum(dtype=np.int64))
+    if store.purpose == "train" and batch_tokens > max(n_tokens, MAX_EMPTY_BATCH_TOKENS):
+        raise ConfigError(
+            f"train.batch_tokens = {run_config.train.batch_tokens}, but all examples have {n_tokens:,} tokens; lower it"
+        )
     if not run_config.uses_packing:
         return BucketOrder(lengths, batch_tokens, seed=seed, shuffle=shuffle, items=fitting)
     capacity = [width] * lengths.shape[1]

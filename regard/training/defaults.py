@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Int
 
 from regard.models.config import ModelConfig, apply_preset
+from regard.runs.recipe import MAX_THREADS
 from regard.tasks.task import TrainingScale
 
 ROW_WIDTHS = (64, 128, 256, 512, 1024)
@@ -96,6 +97,7 @@ def complete_train_table(
     table.setdefault("save_every", min(table["steps"], table["validate_every"]))
     table.setdefault("precision", "bfloat16" if device.type == "cuda" else "float32")
     table.setdefault("compiled", device.type == "cuda")
+    table.setdefault("threads", min(torch.get_num_threads(), MAX_THREADS) if device.type == "cpu" else 0)
     return table
 
 

@@ -1,7 +1,8 @@
 """The features of a frozen encoder, computed once per run instead of at every step.
 
 Where all weights but those of the heads are frozen, and the inputs of a text are the same in every epoch, so are its
-hidden states. They are computed before the first step, one row for each token of a store, and training reads them:
+hidden states (`has_cacheable_features` of a task). They are computed before the first step, one row for each token of
+a store, and training reads them:
 
     TokenStore "text"   17  5  2 | 40  2  |  ...          the ids of each example
     indexed store        0  1  2 |  3  4  |  ...          the row of each token in the table of features
@@ -89,7 +90,7 @@ def plan_cache(prepared: PreparedRun) -> CachePlan | None:
     model, task = prepared.model, prepared.task
     if prepared.config.train.unfreeze != "none":
         return None
-    if not (task.has_fixed_inputs and isinstance(model, EncoderModel) and _is_encoder_frozen(model)):
+    if not (task.has_cacheable_features and isinstance(model, EncoderModel) and _is_encoder_frozen(model)):
         return None
     dtype = getattr(torch, prepared.config.train.precision)
     width = int(np.prod(feature_shape(model)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import torch
 
@@ -28,12 +29,15 @@ def convert_out_of_memory_errors(config: TrainConfig) -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
-    """Call `request_stop` on Ctrl-C and SIGTERM; a second signal interrupts at once."""
+def stop_on_signals(request_stop: Callable[[int], None]) -> Iterator[None]:
+    """Call `request_stop` with the number of the signal on Ctrl-C and SIGTERM; a second one interrupts at once."""
 
     def handle(number: int, _frame: object) -> None:
-        request_stop()
-        signal.signal(number, signal.default_int_handler)
+        request_stop(number)
+        signal.signal(number, interrupt)
+
+    def interrupt(number: int, _frame: object) -> None:
+        raise_interruption(number)
 
     try:
         previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -44,3 +48,8 @@ def stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def raise_interruption(signal_number: int) -> NoReturn:
+    """End what runs now as the signal would: KeyboardInterrupt on Ctrl-C, else the exit status that shells report."""
+    raise KeyboardInterrupt if signal_number == signal.SIGINT else SystemExit(128 + signal_number)

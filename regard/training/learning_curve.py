@@ -19,7 +19,7 @@ def draw_learning_curve(run: RunDirectory, validation_metric: ValidationMetric) 
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("the learning curve", "plot") from None
-    lines = read_log(run.log_path)
+    lines = read_log(run)
     is_likelihood = any("valid_perplexity" in line for line in lines)
     figure = Figure(figsize=(7, 4), layout="constrained")
     losses = figure.add_subplot(xlabel="step", ylabel="loss (nats)" if is_likelihood else "loss")

@@ -12,8 +12,9 @@ of the recipe and the data alone, so it is the same after any interruption; time
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
@@ -24,10 +25,11 @@ from torch import Tensor, nn
 
 from regard.data.order import Cursor
 from regard.data.prefetch import Prefetcher
-from regard.disk import convert_write_errors, fsync_path, json_text, write_json
-from regard.errors import TrainingError
+from regard.disk import convert_write_errors, fsync_path, write_json_with_checksum
+from regard.errors import CheckpointError, TrainingError
 from regard.models.freezing import find_frozen_modules
 from regard.models.weights import collect_weights, load_weights, write_tensors
+from regard.progress import warn
 from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
 from regard.training.feature_cache import cache_features, plan_cache
@@ -36,6 +38,7 @@ from regard.training.optimiser import build_optimiser, set_learning_rate
 from regard.training.prepare import PreparedRun
 from regard.training.schedule import SCHEDULES
 from regard.training.step import TrainingStep, read_step_results
+from regard.training.thread_count import use_threads
 from regard.training.unfreezing import GradualUnfreezing
 from regard.training.validation import validate
 
@@ -68,9 +71,10 @@ class TrainingEvent:
 
 
 class Trainer:
-    """Trains a prepared run."""
+    """Trains a prepared run; holds the lock of its directory until `train` has ended."""
 
     def __init__(self, prepared: PreparedRun) -> None:
+        prepared.directory.acquire_lock()
         self.prepared = prepared
         self.config = prepared.config.train
         self.model = prepared.model
@@ -78,17 +82,30 @@ class Trainer:
         self.optimiser = build_optimiser(self.model, self.config.weight_decay, self.config.layer_decay)
         self.progress = self.checkpoints.restore(self.model, self.optimiser)
         self.progress.data = {store.path.name: store.digest for store in (prepared.train_store, prepared.valid_store)}
-        self.checkpoints.truncate_log(self.progress)
+        with self._convert_write_errors():
+            self.checkpoints.truncate_log(self.progress)
+            if self.progress.step and not prepared.directory.weights_path.exists():
+                self._replace_missing_weights()
         self._unfreezing = GradualUnfreezing(prepared)
         self._unfreezing.apply(self.progress.step + 1)
         self.training_step = self._build_step(self.model)
         self._frozen_modules = find_frozen_modules(self.model)
         self._training_view = self._validation_view = prepared
         self._pending_results: list[Tensor] = []
-        self._stop_requested = False
+        self._stop_signal = 0
         early_steps = EARLY_COMPILED_PROGRESS_STEPS if self.config.compiled else EARLY_PROGRESS_STEPS
         self._early_steps = {self.progress.step + n for n in early_steps}
         self._last_report_time = time.monotonic()
+
+    def _replace_missing_weights(self) -> None:
+        """Keep the best weights from the last checkpoint on, whose own take the place of those that are missing."""
+        progress, path = self.progress, self.prepared.directory.weights_path
+        warn(f"{path}: missing; the weights of step {progress.step:,} replace it, until there are better ones")
+        progress.best = progress.best_loss = None
+        progress.best_step = progress.averaged = 0
+        progress.finished = False
+        write_tensors(path, collect_weights(self.model))
+        self.checkpoints.save(progress, self.model, self.optimiser)
 
     def _build_step(self, model: nn.Module) -> TrainingStep:
         return TrainingStep(
@@ -121,31 +138,40 @@ class Trainer:
         for module in self._frozen_modules:
             module.eval()
 
-    def train(self) -> Iterator[TrainingEvent]:
+    def train(self) -> Generator[TrainingEvent, None, None]:
         """Train to the last step or to an interruption, yielding events."""
-        if self.progress.finished and (self.progress.step >= self.config.steps or self._should_stop_early()):
-            return
-        self.progress.finished, self.progress.skipped_in_a_row, self._stop_requested = False, 0, False
-        with self._convert_write_errors(), stop_on_signals(self.request_stop):
+        with self.prepared.directory.lock:
+            self._check_unchanged()
+            if self.progress.finished and (self.progress.step >= self.config.steps or self._should_stop_early()):
+                return
+            yield from self._train()
+
+    def _check_unchanged(self) -> None:
+        """Refuse to go on if another process took the lock between two calls of `train` and trained further."""
+        if not self.checkpoints.is_last_checkpoint():
+            path = self.prepared.directory.path
+            raise CheckpointError(f"{path}: trained further by another process meanwhile; resume the run anew")
+
+    def _train(self) -> Iterator[TrainingEvent]:
+        self.progress.finished, self.progress.skipped_in_a_row, self._stop_signal = False, 0, 0
+        with self._convert_write_errors(), stop_on_signals(self.request_stop), use_threads(self.config.threads):
             self._record_changed_settings()
             self._cache_frozen_features()
             with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
                 steps = iter(batches)
                 while (
-                    self.progress.step < self.config.steps
-                    and not self._stop_requested
-                    and not self._should_stop_early()
+                    self.progress.step < self.config.steps and not self._stop_signal and not self._should_stop_early()
                 ):
                     yield from self._run_step(steps)
-            if self._stop_requested:
+            if self._stop_signal:
                 self._save_checkpoint()
-                yield TrainingEvent("interrupted", self.progress.step, {})
+                yield TrainingEvent("interrupted", self.progress.step, {"signal": self._stop_signal})
             else:
                 yield from self._finish()
 
-    def request_stop(self) -> None:
-        """Save a checkpoint after the current step, and end."""
-        self._stop_requested = True
+    def request_stop(self, signal_number: int = signal.SIGINT) -> None:
+        """Save a checkpoint after the current step, and end, as on this signal."""
+        self._stop_signal = signal_number
 
     def _iterate_batches(self) -> Iterator[tuple[TrainingBatch, Cursor]]:
         run = self._training_view
@@ -226,7 +252,7 @@ class Trainer:
     def _log(self, learning_rate: float) -> TrainingEvent:
         values = self._training_values(learning_rate)
         self.progress.nll_since_log, self.progress.tokens_since_log = 0.0, 0
-        self._write_log(values)
+        self.checkpoints.append_to_log(self.progress, values)
         return TrainingEvent("log", self.progress.step, values)
 
     def _validate(self) -> TrainingEvent:
@@ -240,7 +266,7 @@ class Trainer:
         if self._update_best(values):
             progress.best_step, progress.averaged, progress.stale = progress.step, 0, 0
             write_tensors(self.prepared.directory.weights_path, collect_weights(self.model))
-        self._write_log(values)
+        self.checkpoints.append_to_log(self.progress, values)
         return TrainingEvent("valid", progress.step, values | {"best": progress.best_step == progress.step})
 
     def _update_best(self, values: dict[str, float]) -> bool:
@@ -263,20 +289,21 @@ class Trainer:
     def _finish(self) -> Iterator[TrainingEvent]:
         """Average the last snapshots, keep the better weights, and write metrics.json."""
         progress, metric, run = self.progress, self.prepared.task.validation_metric, self.prepared.directory
-        if self.config.average > 1 and len(progress.snapshots) > 1:
-            self.checkpoints.load_averaged_snapshots(progress.snapshots, self.model)
+        steps = progress.snapshots[-self.config.average :]
+        if len(steps) > 1:
+            self.checkpoints.load_averaged_snapshots(steps, self.model)
             with convert_out_of_memory_errors(self.config):
                 values = validate(self._validation_view, self.prepared.scored_examples)
             better = self._update_best(values)
             if better:
-                progress.best_step, progress.averaged = progress.step, len(progress.snapshots)
+                progress.best_step, progress.averaged = progress.step, len(steps)
                 write_tensors(run.weights_path, collect_weights(self.model))
-            yield TrainingEvent("average", progress.step, values | {"of": len(progress.snapshots), "best": better})
+            yield TrainingEvent("average", progress.step, values | {"of": len(steps), "best": better})
             self.checkpoints.restore(self.model, self.optimiser)
         final = {"step": progress.best_step, "averaged": progress.averaged}
         on_all = self._score_all_examples()
         progress.finished = True
-        write_json(run.metrics_path, self._summary(final) | on_all)
+        write_json_with_checksum(run.metrics_path, self._summary(final) | on_all)
         self._save_checkpoint()
         yield TrainingEvent("end", progress.step, final | {metric.key: progress.best} | on_all)
 
@@ -309,19 +336,19 @@ class Trainer:
             return
         updates = {f"train.{each.key}": [each.old, each.new] for each in changes if each.changes_updates}
         if updates and self.progress.step:
-            self._write_log({"changed": updates})
+            self.checkpoints.append_to_log(self.progress, {"changed": updates})
             self._save_checkpoint()
         self.prepared.directory.write_config(self.prepared.config)
         self.prepared.changed_settings = []
 
-    def _write_log(self, values: dict[str, Any]) -> None:
-        with self.prepared.directory.log_path.open("a", encoding="utf-8") as log:
-            log.write(json_text({"step": self.progress.step, **values}) + "\n")
-            self.progress.log_bytes = log.tell()
-
     def _convert_write_errors(self) -> AbstractContextManager[None]:
-        fix = "the previous checkpoint is intact: make room, then go on with --resume"
-        return convert_write_errors(self.prepared.directory.path, fix=fix, error_type=TrainingError)
+        def describe_fix() -> str:
+            saved = (
+                "the previous checkpoint is intact" if self.checkpoints.exists() else "no checkpoint was written yet"
+            )
+            return f"{saved}: make room, then go on with --resume"
+
+        return convert_write_errors(self.prepared.directory.path, fix=describe_fix, error_type=TrainingError)
 
     def _save_checkpoint(self) -> None:
         self._collect_results()

@@ -24,12 +24,10 @@ from regard.nn.kernels import names_in_use
 from regard.runs.device import available_memory, describe_device
 from regard.runs.import_export import describe_export_problem
 from regard.training.feature_cache import CachedEncoder, CachePlan, feature_shape, plan_cache
+from regard.training.memory import FROZEN_BYTES, TRAINED_BYTES, format_bytes
 from regard.training.prepare import PreparedRun
 from regard.training.step import Objective
 from regard.training.unfreezing import GradualUnfreezing
-
-TRAINED_BYTES, FROZEN_BYTES = 16, 4
-"""Bytes of a trained parameter, a float32 with its gradient and Adam's two moments, and of a frozen one."""
 
 N_PROFILED_BATCHES = 5
 """Batches whose operations are counted, from narrow to wide, where batches differ in shape."""
@@ -63,13 +61,13 @@ class TrainingPlan:
         """Return the plan as lines of text."""
         steps = f"from step {self.first_step:,} to {self.steps:,}" if self.first_step else f"{self.steps:,} steps"
         rows = f"rows {self.packing_efficiency:.1%} full"
-        free = f"{_format_bytes(self.available_memory_bytes)} free"
+        free = f"{format_bytes(self.available_memory_bytes)} free"
         lines = [
             f"model      {self.n_parameters:,} parameters" + self._describe_frozen_parameters(),
             f"data       {self.n_examples:,} examples, {self.n_tokens:,} tokens, {rows}",
             f"training   {steps}, {self.batches_per_epoch:,} batches an epoch, {self.epochs:.1f} epochs",
             f"work       {self.flops:.2e} floating-point operations",
-            f"memory     about {_format_bytes(self.memory_bytes)} of {free} ({self.device})",
+            f"memory     about {format_bytes(self.memory_bytes)} of {free} ({self.device})",
             f"kernels    {', '.join(self.kernels) or 'none'}; plain PyTorch elsewhere",
         ]
         if self.frozen:
@@ -131,7 +129,7 @@ def _describe_frozen(counts: ParameterCounts, cache: CachePlan | None) -> str:
     if not counts.frozen:
         return ""
     computed = "" if cache is None else f"; {cache.problem or 'hidden states are computed once'}"
-    size = f", {_format_bytes(cache.n_bytes)}" if cache is not None and cache.is_used else ""
+    size = f", {format_bytes(cache.n_bytes)}" if cache is not None and cache.is_used else ""
     return f"no dropout in the frozen part{computed}{size}"
 
 
@@ -186,7 +184,3 @@ class _SavedTensors:
         """Return the bytes of all storages but those of the weights."""
         weights = {weight.untyped_storage()._cdata for weight in model.parameters()}
         return sum(size for storage, size in self._storage_bytes.items() if storage not in weights)
-
-
-def _format_bytes(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"

@@ -10,7 +10,7 @@ directory with a config holds a run that can be resumed. Called by `regard.train
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,7 @@ from regard.tasks.shared.validation_sample import select_scored_examples
 from regard.text.tokenizer_training import TokenizerConfig, choose_vocabulary_size
 from regard.training.batch_order import build_order, max_positions
 from regard.training.checkpoint import CheckpointManager
+from regard.training.memory import check_model_fits
 from regard.training.pretrained import PretrainedModel, load_pretrained
 from regard.training.pretrained_vectors import PretrainedVectors, load_pretrained_vectors
 from regard.training.recipe_completion import (
@@ -48,6 +49,7 @@ from regard.training.recipe_completion import (
     parse_recipe,
 )
 from regard.training.resume import ChangedSetting, describe_changes, read_resumed_config
+from regard.training.thread_count import report_kept_threads
 from regard.training.token_stores import open_stores
 
 
@@ -82,39 +84,44 @@ class PreparedRun:
 def prepare_run(
     tables: config.Tables, out: Path, device: torch.device, *, where: str, resume: bool = False
 ) -> PreparedRun:
-    """Begin a run in `out`, or resume the one it holds."""
+    """Begin a run in `out`, or resume the one it holds; its lock is held from here until training ends."""
     run = RunDirectory(out)
-    if run.exists() and not resume:
-        raise ConfigError(f"{out}: already holds a run; pass --resume to go on with it, or choose another --out")
-    if not run.exists() and CheckpointManager(run).checkpoint_path.exists():
-        raise CheckpointError(f"{out}: holds a checkpoint but no config.toml; restore it, or choose another --out")
-    if resume and not run.exists():
-        warn(f"{out}: no run to resume; a new one begins")
     # Files that cannot be read have raised a DataError of their own by then.
     with convert_write_errors(out, fix="make room, or choose another --out", error_type=TrainingError):
-        if run.exists():
-            return _resume_run(tables, run, device, where)
-        with _clean_up_on_failure(run):
-            return _start_run(tables, run, device, where)
+        run.acquire_lock()
+        try:
+            _check_directory(run, resume=resume)
+            if run.exists():
+                return _resume_run(tables, run, device, where)
+            with _clean_up_on_failure(run):
+                return _start_run(tables, run, device, where)
+        except BaseException:
+            run.lock.release()
+            raise
+
+
+def _check_directory(run: RunDirectory, *, resume: bool) -> None:
+    if run.exists() and not resume:
+        raise ConfigError(f"{run.path}: already holds a run; pass --resume to go on with it, or choose another --out")
+    if not run.exists() and run.checkpoint_path.exists():
+        raise CheckpointError(f"{run.path}: holds a checkpoint but no config.toml; restore it, or choose another --out")
+    if resume and not run.exists():
+        warn(f"{run.path}: no run to resume; a new one begins")
 
 
 @contextmanager
 def _clean_up_on_failure(run: RunDirectory) -> Iterator[None]:
     """Delete what was written for a run that could not begin; keep what the directory held before."""
-    new_directories = [each for each in (run.path, *run.path.parents) if not each.exists()]
-    before = set() if new_directories else set(run.path.iterdir())
+    before = set(run.path.iterdir())
     try:
         yield
     except BaseException:
-        if run.path.is_dir() and not run.exists():
+        if not run.exists():
             for each in set(run.path.iterdir()) - before:
                 if each.is_dir():
                     rmtree(each, ignore_errors=True)
                 else:
                     each.unlink(missing_ok=True)
-        with suppress(OSError):  # not created yet, or in use by another process
-            for each in new_directories:
-                each.rmdir()
         raise
 
 
@@ -148,16 +155,18 @@ def _start_run(tables: config.Tables, run: RunDirectory, device: torch.device, w
 def _resume_run(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> PreparedRun:
     """Resume the run in a directory; the loop writes changed settings to config.toml once they are recorded."""
     run_config, changes = read_resumed_config(tables, run, where)
-    progress = CheckpointManager(run).read_progress()
+    progress = CheckpointManager(run).verify(run_config.train.average)
     task_class = get_task_class(run_config.tables(), where)
     corpus = Corpus(task_class.make_reader(run_config.task, run_config.data), run_config.data, where)
     task = task_class.load(run_config.task, run_config.tokenizer, run.path).with_max_length(max_positions(run_config))
     stores = open_stores(run, corpus, task, progress)
-    untrained = run_config.model.start and not CheckpointManager(run).checkpoint_path.exists()
+    untrained = run_config.model.start and not run.checkpoint_path.exists()
     start = _load_start(run_config, task_class) if untrained else None
     prepared = _build_run(run, run_config, task, stores, device, start, changed_settings=changes)
     if changes:
         print_message(describe_changes(changes, progress.step))
+    if "threads" not in (change.key for change in changes):
+        report_kept_threads(run_config.train.threads)
     return prepared
 
 
@@ -206,6 +215,7 @@ def _build_run(
     changed_settings: list[ChangedSetting] | None = None,
 ) -> PreparedRun:
     """Build the model and the order of batches."""
+    check_model_fits(task, run_config, device)
     model = task.build_model(run_config.model)
     initialise_weights(model, torch.Generator().manual_seed(run_config.train.seed), run_config.model.init_std)
     if isinstance(start, PretrainedModel):

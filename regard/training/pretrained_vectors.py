@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import config
+from regard.data.columns import Column
 from regard.data.store import TokenStore
 from regard.data.word_vectors import WordVectorTable
 from regard.errors import ConfigError
@@ -84,7 +85,7 @@ class PretrainedVectors:
         for name, tokenizer in embeddings.items():
             covered = self._copy_vectors(modules[name], tokenizer)
         column = next(iter(train_store.columns))
-        print_message(f"{self.path}: {describe_coverage(covered, train_store[column].ids, tokenizer)}")
+        print_message(f"{self.path}: {describe_coverage(covered, train_store[column], tokenizer)}")
 
     @torch.no_grad()
     def _copy_vectors(self, embedding: Any, tokenizer: Tokenizer) -> np.ndarray:
@@ -113,9 +114,9 @@ def _root_mean_square(values: Tensor) -> float:
     return max(1e-12, float(values.double().square().mean().sqrt()))
 
 
-def describe_coverage(covered: np.ndarray, ids: np.ndarray, tokenizer: Tokenizer) -> str:
+def describe_coverage(covered: np.ndarray, column: Column, tokenizer: Tokenizer) -> str:
     """Return how many tokens of the vocabulary have a vector, and how many of the text's, special ones left out."""
-    counts = np.bincount(ids, minlength=len(covered))
+    counts = column.count_ids(len(covered))
     unknown = tokenizer.find_special_id("unknown")
     counts[[index for index in tokenizer.special_ids if index != unknown]] = 0
     n_tokens = len(covered) - len(tokenizer.special_ids)

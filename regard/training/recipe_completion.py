@@ -22,6 +22,7 @@ from regard.models.config import apply_preset
 from regard.models.freezing import check_freeze
 from regard.models.heads import check_pooled_token
 from regard.models.layer_combination import check_layer_choice, count_layers
+from regard.models.lm_encoder import is_language_model
 from regard.runs.recipe import RunConfig, build_run_config, get_task_class, recipe_schema
 from regard.tasks import Task
 from regard.tasks.task import TrainingScale
@@ -108,7 +109,7 @@ def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> Run
 def _check_layers(run_config: RunConfig) -> None:
     """Refuse to freeze or to combine more layers than the model will have."""
     n_layers = count_layers(run_config.model)
-    check_freeze(run_config.train.freeze, n_layers)
+    check_freeze(run_config.train.freeze, n_layers, has_encoder=not is_language_model(run_config.model))
     check_layer_choice(getattr(run_config.task, "layers", "last"), n_layers)
 
 

@@ -30,6 +30,7 @@ UPDATE_KEYS = (
     "unfreeze",
     "precision",
     "compiled",
+    "threads",
 )
 """Keys of ``[train]`` that change the updates of the weights from the next step on."""
 

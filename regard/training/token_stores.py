@@ -1,7 +1,8 @@
 """The token stores of a run: training and validation examples as token ids on disk.
 
-A fresh run encodes its text. A resumed run opens the stores on disk and reads no text if the files are unchanged. If
-they changed, or a store is missing or damaged, it encodes the text again, which must give the same ids.
+A fresh run encodes its text. A resumed run opens the stores on disk, compares their bytes with their digests, and reads
+no text if the files are unchanged. If they changed, or a store is missing or damaged, it encodes the text again, which
+must give the same ids.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from pathlib import Path
 
 from regard.data.corpus import Corpus, Example, write_store
 from regard.data.store import DigestMismatchError, TokenStore
+from regard.data.verification import find_damage
 from regard.errors import CheckpointError, ConfigError
+from regard.progress import print_message
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import Task
 from regard.training.checkpoint import TrainingProgress
@@ -26,7 +29,7 @@ def open_stores(
     def open_store(name: str, examples: Callable[[], Iterator[Example]], total: int | None = None) -> TokenStore:
         path = run.stores_path / name
         expected = "" if progress is None else _expected_digest(path, fingerprint, progress.data.get(name, ""))
-        store = None if progress is None else TokenStore.open(path, fingerprint)
+        store = None if progress is None else _open_undamaged(path, fingerprint, task, expected)
         return _check_or_write_store(path, store, examples, task, fingerprint, expected, total)
 
     total = corpus.statistics.n_examples if progress is None and not corpus.data.weights else None
@@ -42,6 +45,22 @@ def _expected_digest(path: Path, fingerprint: str, trained_digest: str) -> str:
     if not manifest:
         raise CheckpointError(f"{path}: damaged; delete it, and the text will be encoded again")
     raise _data_changed_error(path)
+
+
+def _open_undamaged(path: Path, fingerprint: str, task: Task, expected_digest: str) -> TokenStore | None:
+    """Return the store on disk; None if there is none for this text, or if it is damaged, which a message says."""
+    if TokenStore.read_manifest(path).get("fingerprint") != fingerprint:
+        return None
+    store = TokenStore.open(path, fingerprint)
+    damage = (
+        "its files are not those of its manifest"
+        if store is None
+        else find_damage(store, task.store_columns, expected_digest)
+    )
+    if not damage:
+        return store
+    print_message(f"{path}: damaged ({damage}); its text is encoded again")
+    return None
 
 
 def _check_or_write_store(
@@ -65,6 +84,7 @@ def _check_or_write_store(
                 fingerprint=fingerprint,
                 expected_digest=expected_digest,
                 total=n_examples,
+                chunk_bytes=task.encoding_chunk_bytes,
             )
         except DigestMismatchError:
             raise _data_changed_error(path) from None

@@ -33,6 +33,23 @@ def test_smoke_sets_defaults_that_options_override(harness: Any) -> None:
     }  # fmt: skip
 
 
+def test_arms_are_selected_by_number_and_by_how_their_names_begin(
+    harness: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser, arms = harness.ArmsParser("", smoke={}), {"frozen, last": "a", "tuned": "b", "frozen, mix": "c"}
+    assert parser.select_arms(arms, None) == {1: ("frozen, last", "a"), 2: ("tuned", "b"), 3: ("frozen, mix", "c")}
+    assert list(parser.select_arms(arms, ["frozen"])) == list(parser.select_arms(arms, ["3", "frozen, l"])) == [1, 3]
+    with pytest.raises(SystemExit) as ended:
+        parser.select_arms(arms, ["2", "4"])
+    assert ended.value.code == 2
+    assert "--arms: no arm '4'; arms: 1 frozen, last; 2 tuned; 3 frozen, mix" in capsys.readouterr().err
+
+
+def test_scores_of_seeds_are_mean_lowest_and_highest(harness: Any) -> None:
+    assert harness.format_scores([0.5, 0.25, 0.3], digits=1).split() == ["35.0", "25.0", "to", "50.0"]
+    assert harness.format_scores([0.5], digits=2).split() == ["50.00"]
+
+
 def test_interrupted_script_ends_with_one_line(harness: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -45,7 +62,7 @@ def test_interrupted_script_ends_with_one_line(harness: Any, capsys: pytest.Capt
 @pytest.mark.parametrize("path", sorted(BENCH.glob("*.py")), ids=lambda path: path.name)
 def test_every_script_ends_cleanly_on_an_interrupt(path: Path) -> None:
     _, has_main, start = path.read_text(encoding="utf-8").partition('if __name__ == "__main__":\n')
-    assert not has_main or start.strip() == "harness.run_script(main)"
+    assert start.strip() == ("harness.run_script(main)" if has_main else "")
 
 
 def test_warm_up_continues_while_graphs_are_recompiled(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,15 @@ def test_one_question(model: Path, regard: Regard) -> None:
     assert re.fullmatch(r"\t0\.\d{4}\n", out)
 
 
+@pytest.mark.parametrize("question", ["which city?", "Which city", "?", "\u2603"])
+def test_question_without_a_mark_or_without_known_words(model: Path, regard: Regard, question: str) -> None:
+    out, err = regard("answer", model, "--question", question, "--context", CONTEXT, "--always-answer")
+    answer, _, score = out.rstrip("\n").partition("\t")
+    assert answer in CONTEXT
+    assert 0 < float(score) <= 1
+    assert err == ""
+
+
 def test_json_has_the_characters(model: Path, regard: Regard) -> None:
     found = json.loads(regard("answer", model, *ONE, "--json", "--n-best", 2, "--always-answer")[0])
     assert list(found) == ["question", "answer", "score", "start", "end", "n_best"]
@@ -125,7 +134,7 @@ def test_mistakes(model: Path, fail: Fail) -> None:
         fail("answer", model, "--file", "x.jsonl")
         == "x.jsonl:1: empty question; drop the question or pass --skip-empty"
     )
-    assert fail("answer", model, *ONE, "--n-best", 0) == "n-best 0: expected at least 1"
+    assert fail("answer", model, *ONE, "--n-best", 0) == "n-best 0: expected at least 1 and at most 1,000"
     assert fail("answer", model, "--file", "x.jsonl", "--columns", "a") == (
         "--columns a: expected two, those of the questions and of their contexts"
     )

@@ -88,7 +88,7 @@ def test_fill(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     assert [each.split("\t")[0].split()[0] for each in both] == [words[0]["word"] for words in found["masks"]]
     missing = "no [MASK] in 'the cat'; put it where a word is to be found"
     assert fail("fill", bert, "the cat") == f"text 1: {missing}"
-    assert fail("fill", bert, "[MASK]", "--top", 0) == "--top 0: expected at least 1"
+    assert fail("fill", bert, "[MASK]", "--top", 0) == "--top 0: expected at least 1 and at most 1,000,000,000"
     Path("empty.txt").touch()
     assert fail("fill", bert, "--file", "empty.txt") == "empty.txt: no texts; give one per line"
 

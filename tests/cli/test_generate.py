@@ -152,12 +152,15 @@ def test_warning_names_unknown_characters(model: Path, regard: Regard) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--temperature", -1], "temperature -1.0: expected 0 (the most likely token each time) or more"),
+        (
+            ["--temperature", -1],
+            "temperature -1.0: expected 0 (the most likely token each time) or more and at most 1,000",
+        ),
         (["--top-p", 0], "top-p 0.0: expected more than 0 and at most 1"),
         (["--top-p", 1.5], "top-p 1.5: expected more than 0 and at most 1"),
-        (["--top-k", -1], "top-k -1: expected 0 (no limit) or more"),
-        (["--repetition-penalty", 0], "repetition-penalty 0.0: expected more than 0; 1 is none"),
-        (["--max-tokens", 0], "max-tokens 0: expected at least 1"),
+        (["--top-k", -1], "top-k -1: expected 0 (no limit) or more and at most 10,000,000"),
+        (["--repetition-penalty", 0], "repetition-penalty 0.0: expected at least 0.01 and at most 100"),
+        (["--max-tokens", 0], "max-tokens 0: expected at least 1 and at most 1,000,000"),
         (["--stop", ""], "stop: an empty string stops nothing; leave it out"),
         (["--n", 2, "--greedy"], "n 2 at temperature 0: all would be the same; leave one of them out"),
         (

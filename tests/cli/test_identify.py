@@ -15,6 +15,7 @@ from tiny_runs import digits, write_pairs
 from regard.cli import main
 from regard.look.compute import probes
 from regard.look.corpus import identify as module
+from regard.models.weights import read_tensors, write_tensors
 
 Fail = Callable[..., str]
 Done = Callable[..., tuple[str, str]]
@@ -163,7 +164,8 @@ def test_out_directory_of_another_measurement(fail: Fail, done: Done, undrawn: N
     done(*pairs, "--stack", "encoder")
     assert fail(*pairs) == f"pairs/identify.json: found with stacks encoder, not encoder,decoder{again}"
     weights = Path("run/model.safetensors").read_bytes()
-    Path("run/model.safetensors").write_bytes(weights[:-4] + b"\0\0\0\0")
+    tensors, metadata = read_tensors(Path("run/model.safetensors"))
+    write_tensors(Path("run/model.safetensors"), {name: -each for name, each in tensors.items()}, metadata)
     assert fail(*command) == f"out/identify.json: found of another model{again}"
     Path("run/model.safetensors").write_bytes(weights)
     assert Path("out/identify.json").read_bytes() == kept
@@ -179,13 +181,14 @@ def test_out_directory_of_another_measurement(fail: Fail, done: Done, undrawn: N
 
 def test_unwritable_out_directories(fail: Fail, run: Path) -> None:
     write("file", "")
-    end = "; make room, or choose another path"
-    assert fail("identify", run, "train.src", "--out", "file", *FAST) == f"file: cannot be written (File exists){end}"
+    fix = "make room, or choose another"
+    assert fail("identify", run, "train.src", "--out", "file", *FAST) == "file: not a directory; choose another --out"
     assert fail("identify", run, "train.src", "--out", "file/deep", *FAST) == (
-        f"file/deep: cannot be written (Not a directory){end}"
+        f"file/deep: cannot be written (Not a directory); {fix} --out"
     )
     Path("out/identify.json").mkdir(parents=True)
-    assert fail("identify", run, "train.src", "--out", "out", *FAST) == f"out: cannot be written (Is a directory){end}"
+    blocked = fail("identify", run, "train.src", "--out", "out", *FAST)
+    assert blocked == f"out: cannot be written (Is a directory); {fix} path"
 
 
 @pytest.mark.parametrize(

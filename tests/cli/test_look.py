@@ -189,7 +189,7 @@ NOT_THERE: list[tuple[list[str], str]] = [
     (["1", "--head", "99", "--view", "all"], "head 99: encoder attention has 2, counted from 0"),
     (["1", "--layer", "-2", "--view", "attribution"], "layer -2: encoder attention has 1, counted from 0"),
     (["1", "--kind", "self"], "unknown kind of attention 'self'; known: encoder, decoder, cross"),
-    (["1", "--estimate", "1", "--view", "attribution"], "an estimate from 1 directions has no error to report; "),
+    (["1", "--estimate", "1", "--view", "attribution"], "estimate 1: expected at least 2"),
     (
         ["1", "--estimate", "4", "--view", "attention"],
         "attention has no estimate to choose; leave it out, or look at: summary, attribution",

@@ -225,7 +225,7 @@ def test_existing_directories_with_other_content_are_refused(copied: Path, capsy
     Path("mine").mkdir()
     Path("mine/letter.txt").write_text("dear", encoding="utf-8")
     assert "mine: exists and is not a comparison" in refused(capsys, "--out", "mine")
-    assert "mine/letter.txt: exists and is not a comparison" in refused(capsys, "--out", "mine/letter.txt")
+    assert "mine/letter.txt: not a directory; choose another --out" in refused(capsys, "--out", "mine/letter.txt")
     assert "holds a comparison with seed 0, not 1" in refused(capsys, "--quick", "--seed", "1")
     assert "holds a comparison with pace 'quick', not 'full'" in refused(capsys)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
 
+from regard.compare import timing
 from regard.compare.cost_claims import describe_faster_lengths, judge_claims
 from regard.compare.experiment import Measurements
 from regard.compare.layer_times import LayerTimes
 from regard.compare.layers import LAYERS, count_operations
-from regard.compare.timing import PASSES
+from regard.compare.timing import PASSES, TimingCase, time_cases
 
 WIDTHS, LENGTHS = [64, 256], [16, 32, 64, 128, 256, 512, 1024]
 Seconds = Callable[[str, int, int], float]
@@ -175,3 +177,35 @@ def test_recurrence_in_constant_steps_would_refute_the_claim() -> None:
     waits = judge_claims(numbers)[-1]
     assert waits.held is False
     assert "4, 4, 4 in self-attention and 4, 4, 4 in an LSTM, for n = 4, 8, 16" in waits.evidence
+
+
+class Clock:
+    """Time that passes only while a layer is called: a millisecond per token of its input."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.calls = 0.0, 0
+        clock = self
+
+        def run_once(case: timing._PreparedCase) -> None:
+            clock.now += case.x.shape[1] / 1000
+            clock.calls += 1
+
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: clock.now)
+        monkeypatch.setattr(timing._PreparedCase, "_run_once", run_once)
+
+
+def test_times_are_those_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that is faster than the shortest interval is called several times in it."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(timing, "MIN_TIMED_SECONDS", 0.008)
+    cases = [TimingCase("self-attention", PASSES[0], 64, length) for length in (2, 32)]
+    times = time_cases(cases, 0.0, torch.device("cpu"), 0)
+    assert times == {cases[0]: [pytest.approx(0.002)] * 3, cases[1]: [pytest.approx(0.032)] * 3}
+    assert clock.calls == 2 * 2 + 3 * (4 + 1), "warmed up, measured, and timed in three rounds"
+
+
+@pytest.mark.parametrize(("budget", "rounds"), [(0.0, 3), (0.31, 4), (1000.0, 25)])
+def test_rounds_fill_the_time(monkeypatch: pytest.MonkeyPatch, budget: float, rounds: int) -> None:
+    Clock(monkeypatch)
+    (times,) = time_cases([TimingCase("LSTM", PASSES[1], 8, 100)], budget, torch.device("cpu"), 0).values()
+    assert len(times) == rounds

@@ -102,3 +102,31 @@ def test_batches_by_tokens_are_limited(most: int) -> None:
         assert len(batch) == 1 or len(batch) * longest <= most
         assert after is None or (len(batch) + 1) * longest > most
     assert list(batch_by_tokens([], most)) == []
+
+
+def test_buffers_are_bounded_by_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "MAX_BUFFER_CHARACTERS", 5)
+    texts = ["abc", "def", "g", "a long one", "h", "i", "j", "k", "l"]
+    expected = [["abc", "def"], ["g", "a long one"], ["h", "i", "j", "k"], ["l"]]
+    assert list(buffered_read(texts)) == expected
+    assert [[text for _, text in buffer] for buffer in buffered_read(enumerate(texts))] == expected
+    buffers = list(buffered_read_stream(iter(texts)))
+    assert [text for buffer in buffers for text in buffer] == texts
+    assert all(len("".join(buffer[:-1])) < 5 for buffer in buffers)
+
+
+def test_source_of_long_texts_is_read_a_few_characters_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "MAX_BUFFER_CHARACTERS", 10)
+    monkeypatch.setattr(buckets, "BUFFER_SIZE", 1000)
+    read_so_far: list[int] = []
+
+    def fast() -> Iterator[str]:
+        for i in range(1000):
+            read_so_far.append(i)
+            yield "a" * 10
+
+    came = buffered_read_stream(fast())
+    for given in range(1, 6):
+        assert len(next(came)) == 1
+        time.sleep(0.02)  # time enough to read all of them
+        assert len(read_so_far) <= given + 2

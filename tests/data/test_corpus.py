@@ -1,11 +1,11 @@
-"""Statistics of a corpus, its validation split, source weights, and encoding."""
+"""A corpus: its validation split, source weights, text for tokenizers, and encoding."""
 
 from __future__ import annotations
 
 import gzip
 import lzma
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,7 @@ from regard.data.corpus import (
     DataConfig,
     Example,
     chunk_examples,
-    collect_statistics,
-    make_held_out_filter,
+    sample_evenly,
     slice_lines,
     write_store,
 )
@@ -34,47 +33,6 @@ def examples(n: int) -> list[Example]:
     return [(f"text {i}", f"texte {i} !") for i in range(n)]
 
 
-def test_statistics_count_examples_and_words() -> None:
-    counted = collect_statistics(examples(7))
-    assert (counted.n_examples, counted.n_words) == (7, 7 * 5)
-    assert len(set(counted.hashes.tolist())) == 7
-
-
-@pytest.mark.parametrize(("n", "n_held_out"), [(20, 1), (39, 1), (40, 2), (1000, 50)])
-def test_one_in_twenty_is_held_out(n: int, n_held_out: int) -> None:
-    held = make_held_out_filter(collect_statistics(examples(n)))
-    assert sum(map(held, examples(n))) == n_held_out
-
-
-def test_no_more_than_a_thousand_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "MAX_HELD_OUT", 10)
-    assert sum(map(make_held_out_filter(collect_statistics(examples(1000))), examples(1000))) == 10
-
-
-def test_held_out_examples_depend_on_the_texts_only() -> None:
-    held, again = (
-        make_held_out_filter(collect_statistics(examples(100))),
-        make_held_out_filter(collect_statistics(reversed(examples(100)))),
-    )
-    assert [held(e) for e in examples(100)] == [again(e) for e in examples(100)]
-
-
-def test_equal_sources_are_in_the_same_split() -> None:
-    every = [(f"text {i % 30}", f"texte {i}") for i in range(90)]
-    held = make_held_out_filter(collect_statistics(every))
-    held_out = {source for source, target in every if held((source, target))}
-    learned = {source for source, target in every if not held((source, target))}
-    assert held_out
-    assert learned
-    assert not held_out & learned
-
-
-@pytest.mark.parametrize("n", [0, 1, 19])
-def test_too_few_to_hold_some_out(n: int) -> None:
-    with pytest.raises(ConfigError, match=rf"^examples: only {n}, .* pass --valid with files$"):
-        make_held_out_filter(collect_statistics(examples(n)))
-
-
 @pytest.mark.parametrize("boundary", range(8))
 def test_lines_before_and_after_a_boundary_are_all_lines(boundary: int) -> None:
     documents = [("a\nb\nc",), ("d",), ("e\nf\ng",)]
@@ -83,38 +41,52 @@ def test_lines_before_and_after_a_boundary_are_all_lines(boundary: int) -> None:
     assert sum(text.count("\n") + 1 for (text,) in slice_lines(documents, 0, boundary)) == min(boundary, 7)
 
 
-@pytest.mark.parametrize(("n", "every"), [(4, 1), (5, 2), (7, 2), (8, 2), (9, 3)])
-def test_tokenizer_is_trained_on_a_limited_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, every: int
+def test_whole_text_is_sampled_below_the_limit() -> None:
+    assert list(sample_evenly(iter(examples(9)), 1.0)) == examples(9)
+
+
+@pytest.mark.parametrize("sizes", [[5] * 100, [1, 50] * 50, [50, 1] * 50, [400, *[1] * 400]])
+@pytest.mark.parametrize("fraction", [0.05, 0.3, 0.9])
+def test_sample_has_its_fraction_of_every_part_of_the_text(sizes: list[int], fraction: float) -> None:
+    """Whatever the order of long and short texts: after each, the fraction, give or take one text."""
+    every = [("x" * size, str(number)) for number, size in enumerate(sizes)]
+    sample = list(sample_evenly(every, fraction))
+    chosen = {number for _, number in sample}
+    assert [example for example in every if example[1] in chosen] == sample
+    n_read = n_sampled = 0
+    for text, number in every:
+        size = len(text) + len(number)
+        n_read, n_sampled = n_read + size, n_sampled + size * (number in chosen)
+        assert abs(n_sampled - fraction * n_read) <= max(sizes) + len(number)
+
+
+def test_tokenizer_is_trained_on_a_sample_of_stated_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    class Lines:
-        unit = "lines"
-        examples_have_lines = False
-
-        @staticmethod
-        def paths(data: Sequence[str]) -> list[Path]:
-            return [tmp_path / "file"]
-
-        @staticmethod
-        def group_sources(data: Sequence[str]) -> list[list[str]]:
-            return [list(data)]
-
-        @staticmethod
-        def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-            return iter(examples(n))
-
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(corpus, "MAX_TOKENIZER_EXAMPLES", 4)
-    lines_corpus = Corpus(Lines(), DataConfig(train=("file",), valid=("file",), max_length=8), "test")
-    sample = examples(n)[::every]
-    assert len(sample) <= 4
-    assert list(lines_corpus.train_texts(0, 1)) == [text for example in sample for text in example]
+    for name, side in (("a.en", 0), ("a.fr", 1)):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in examples(400)))
+    files = tuple(str(tmp_path / name) for name in ("a.en", "a.fr"))
+    data = DataConfig(train=files, valid=files, max_length=8)
+    whole = list(Corpus(PairReader(), data, "test").train_texts(0, 1))
+    assert whole == [text for example in examples(400) for text in example]
+    assert "vocabulary" not in capfd.readouterr().err
+    monkeypatch.setattr(corpus, "MAX_TOKENIZER_BYTES", 2000)
+    sampled = Corpus(PairReader(), data, "test")
+    sample = list(sampled.train_texts(0, 1))
+    assert sample == list(sampled.train_texts(0, 1))
+    assert 1900 < sum(map(len, sample)) < 2100
+    assert capfd.readouterr().err.count("the vocabulary is learned from 0 of 0 MB of text, spread evenly") == 1
 
 
 def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "ENCODING_CHUNK_SIZE", 3)
     assert [len(chunk) for chunk in chunk_examples(examples(7))] == [3, 3, 1]
     assert list(chunk_examples([])) == []
+
+
+def test_chunks_are_bounded_by_bytes() -> None:
+    every = [("é" * size,) for size in (3, 3, 3, 30, 1, 1)]
+    assert [len(chunk) for chunk in chunk_examples(every, 12)] == [2, 2, 2]
 
 
 class Letters:
@@ -184,12 +156,12 @@ def test_weights_of_another_number_than_sources_are_refused(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("weights", [(0, 1), (1, -2)])
 def test_weights_below_one_are_refused(weights: tuple[int, ...], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^data.weights = \[.*\]; expected whole numbers of at least 1$"):
+    with pytest.raises(ConfigError, match=r"^data.weights = .*; expected at least 1 and at most 10,000$"):
         weighted_corpus(tmp_path, weights)
 
 
 def test_too_narrow_rows_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^data.max_length = 7; expected at least 8 tokens$"):
+    with pytest.raises(ConfigError, match=r"^data.max_length = 7; expected at least 8 and at most 1,048,576$"):
         DataConfig(train=("a", "b"), max_length=7)
 
 

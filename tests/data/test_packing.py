@@ -25,7 +25,7 @@ def loads(lengths: np.ndarray, packed: Packing) -> np.ndarray:
     return np.stack([np.bincount(packed.rows, side, packed.n_rows) for side in lengths.T], axis=1)
 
 
-def fill(lengths: np.ndarray, packed: Packing, capacity: Sequence[int]) -> np.ndarray:
+def packing_efficiency(lengths: np.ndarray, packed: Packing, capacity: Sequence[int]) -> np.ndarray:
     """Return the packing efficiency, per side."""
     return lengths.sum(axis=0) / (packed.n_rows * np.array(capacity))
 
@@ -45,30 +45,30 @@ def test_exactly_fitting_items_leave_no_padding() -> None:
     lengths = np.array([[7], [3], [5], [5], [10], [4], [6]])
     packed = pack(lengths, [10])
     assert packed.n_rows == 4
-    assert fill(lengths, packed, [10]) == [1.0]
+    assert packing_efficiency(lengths, packed, [10]) == [1.0]
 
 
 def test_news_pairs_fill_both_sides() -> None:
     lengths = pairs(8000)
     packed = pack(lengths, (128, 128))
-    assert min(fill(lengths, packed, (128, 128))) > 0.985
+    assert min(packing_efficiency(lengths, packed, (128, 128))) > 0.985
 
 
 @pytest.mark.parametrize("ratio", [0.6, 1.6])
 def test_the_longer_side_is_filled(ratio: float) -> None:
     lengths = pairs(4000, ratio=ratio)
-    assert max(fill(lengths, pack(lengths, (128, 128)), (128, 128))) > 0.985
+    assert max(packing_efficiency(lengths, pack(lengths, (128, 128)), (128, 128))) > 0.985
 
 
 def test_sides_of_unequal_capacity_weigh_the_same() -> None:
     lengths = pairs(4000) * [3, 1]
     capacity = (384, 128)
-    assert min(fill(lengths, pack(lengths, capacity), capacity)) > 0.97
+    assert min(packing_efficiency(lengths, pack(lengths, capacity), capacity)) > 0.97
 
 
 def test_one_side_is_filled_almost_perfectly() -> None:
     lengths = np.random.default_rng(3).integers(1, 257, (3000, 1))
-    assert fill(lengths, pack(lengths, [256]), [256])[0] > 0.99
+    assert packing_efficiency(lengths, pack(lengths, [256]), [256])[0] > 0.99
 
 
 def test_the_same_lengths_give_the_same_rows() -> None:
@@ -87,7 +87,7 @@ def test_too_many_kinds_are_packed_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     packed = pack(lengths, (128, 128))
     assert (loads(lengths, packed) <= 128).all()
     assert set(packed.rows.tolist()) == set(range(packed.n_rows))
-    assert min(fill(lengths, packed, (128, 128))) > 0.9
+    assert min(packing_efficiency(lengths, packed, (128, 128))) > 0.9
 
 
 def test_no_items() -> None:

@@ -170,6 +170,15 @@ def test_full_disk_raises_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_every_file_is_flushed_before_the_store_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
+    write(tmp_path / "store")
+    files = {path.stat().st_ino for path in (tmp_path / "store").iterdir()}
+    assert files <= set(flushed)
+    assert flushed[-1] == tmp_path.stat().st_ino
+
+
 def test_stale_temporary_directories_are_removed(tmp_path: Path) -> None:
     for name, age in (("dead", 7200), ("alive", 5)):
         partial = tmp_path / f".store.{name}.partial"

@@ -103,8 +103,8 @@ def test_half_precision_logits_can_be_drawn_from() -> None:
     ("options", "message"),
     [
         ({"temperature": 0.0}, r"temperature 0\.0: expected more than 0; for the most likely token use greedy"),
-        ({"temperature": -1.0}, r"temperature -1\.0: expected more than 0"),
-        ({"temperature": math.nan}, "temperature nan: expected more than 0"),
+        ({"temperature": -1.0}, r"temperature -1\.0: expected 0 .* or more and at most 1,000"),
+        ({"temperature": math.nan}, "temperature nan: expected 0 .* or more and at most 1,000"),
         ({"top_p": 0.0}, r"top-p 0\.0: expected more than 0 and at most 1"),
         ({"top_p": 1.5}, r"top-p 1\.5: expected more than 0 and at most 1"),
         ({"top_k": -1}, r"top-k -1: expected 0 \(no limit\) or more"),

@@ -14,7 +14,7 @@ from regard.models.seq2seq import TransformerSeq2Seq
 @pytest.mark.parametrize("name", ["d_model", "n_layers", "n_decoder_layers", "n_heads", "d_ff", "n_positions"])
 @pytest.mark.parametrize("value", [0, -2])
 def test_sizes_are_at_least_one(name: str, value: int) -> None:
-    with pytest.raises(ConfigError, match=rf"^model\.{name} = {value}; expected at least 1$"):
+    with pytest.raises(ConfigError, match=rf"^model\.{name} = {value}; expected at least 1 and at most "):
         tiny_config(**{name: value})
 
 

@@ -173,10 +173,10 @@ def test_defaults_are_the_width_of_the_model_by_heads() -> None:
     [
         ({"n_heads": 3, "d_key": 4}, "model.n_heads = 3 does not divide model.d_model = 16; choose a number of heads "
          "that does, or set model.d_key and model.d_value"),
-        ({"d_key": -1}, "model.d_key = -1; expected at least 0"),
+        ({"d_key": -1}, "model.d_key = -1; expected 0 (d_model / n_heads) or more and at most 65,536"),
         ({"positions": "rotary", "d_key": 3}, "model.positions = 'rotary' needs an even width per head; change "
          "d_model, n_heads or d_key"),
-        ({"sinusoid_base": 1.0}, "model.sinusoid_base = 1.0; expected more than 1"),
+        ({"sinusoid_base": 1.0}, "model.sinusoid_base = 1.0; expected more than 1 and at most 1,000,000,000,000"),
         ({"sinusoid_base": 500.0, "positions": "learned"}, "model.sinusoid_base goes with sinusoidal or rotary "
          "positions, not model.positions = 'learned'"),
     ],

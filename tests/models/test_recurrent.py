@@ -112,14 +112,15 @@ def test_initialisation_is_seeded_and_forget_gate_bias_is_one() -> None:
     for model in models:
         initialise_weights(model, torch.Generator().manual_seed(3))
     assert all(map(torch.equal, models[0].parameters(), models[1].parameters()))
-    for module in models[0].modules():
-        if isinstance(module, LSTM):
-            of_input, of_state, bias, other = module.cell.all_weights[0]
-            width = module.cell.hidden_size
-            assert max(of_input.abs().max(), of_state.abs().max()) <= width**-0.5
-            assert of_input.std() > 0.4 * width**-0.5
-            assert bias.tolist() == [0.0] * width + [1.0] * width + [0.0] * 2 * width
-            assert not other.any()
+    lstms = [module for module in models[0].modules() if isinstance(module, LSTM)]
+    assert len(lstms) == 6
+    for module in lstms:
+        of_input, of_state, bias, other = module.cell.all_weights[0]
+        width = module.cell.hidden_size
+        assert max(of_input.abs().max(), of_state.abs().max()) <= width**-0.5
+        assert of_input.std() > 0.4 * width**-0.5
+        assert bias.tolist() == [0.0] * width + [1.0] * width + [0.0] * 2 * width
+        assert not other.any()
 
 
 def text_rows(*texts: Sequence[int]) -> SegmentedRows:
@@ -229,8 +230,8 @@ def test_compared_recipes_have_equal_sizes() -> None:
     ("changes", "message"),
     [
         ({"d_model": 9}, r"model\.d_model = 9 is odd; each of two directions has half of it"),
-        ({"n_layers": 0}, r"model\.n_layers = 0; expected at least 1"),
-        ({"n_decoder_layers": 0}, r"model\.n_decoder_layers = 0; expected at least 1"),
+        ({"n_layers": 0}, r"model\.n_layers = 0; expected at least 1 and at most 1,000"),
+        ({"n_decoder_layers": 0}, r"model\.n_decoder_layers = 0; expected at least 1 and at most 1,000"),
         ({"dropout": 1.0}, r"model\.dropout = 1\.0; expected 0 or more and less than 1"),
     ],
 )

@@ -320,6 +320,11 @@ for positions, norm in (("sinusoidal", "post"), ("relative-values", "pre"), ("ro
     close(recorded, expected)
     with edit(model, "decoder.0.out", torch.zeros_like):
         assert not torch.allclose(compiled(source, target), eager)
+    outer, inner = record(model, "*.weights"), record(model, "*.weights")
+    outer.__enter__(), (last := inner.__enter__()), outer.__exit__(None, None, None)  # as two threads may
+    compiled(source, target)
+    assert len(last) == 3
+    inner.__exit__(None, None, None)
     close(compiled(source, target), eager)
     compiled(source, target).sum().backward()
 """

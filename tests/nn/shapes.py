@@ -35,14 +35,20 @@ def begin() -> None:
 
 
 def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function in a check that disables all checks when the limit of a test is reached."""
-    from beartype import beartype
+    """Wrap a function in a check that disables all checks when the limit of a test is reached.
 
-    check = beartype(function)
+    The check is generated when it is first needed: most functions are not called by the tests of one file.
+    """
+    check: Callable[..., Any] | None = None
 
     @wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
         global _left
+        nonlocal check
+        if check is None:
+            from beartype import beartype
+
+            check = beartype(function)
         _left -= 1
         if _left == 0:
             config.update("jaxtyping_disable", True)

@@ -12,7 +12,7 @@ from torch.func import functional_call, jvp, vmap
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.nn import LSTM, RecurrentEncoderLayer, RNNBase, force_unfused_rnn
+from regard.nn import LSTM, RecurrentEncoderLayer, RNNBase, force_unfused
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -23,7 +23,7 @@ def test_fused_equals_stepwise_with_gradients(cell: type[RNNBase]) -> None:
     results = []
     for unfused in (False, True):
         if unfused:
-            with force_unfused_rnn(rnn):
+            with force_unfused(rnn):
                 outputs, state = rnn(x, initial)
         else:
             outputs, state = rnn(x, initial)
@@ -47,7 +47,7 @@ def test_continuing_from_a_state_equals_one_pass(cell: type[RNNBase]) -> None:
 def test_stepwise_supports_batched_forward_mode_derivatives(cell: type[RNNBase]) -> None:
     layer, x = randomise_weights(RecurrentEncoderLayer(cell(D, H), cell(D, H), 0.0)), random_tensor(1, T, D)
     directions, length = random_tensor(7, 1, T, D, seed=3), torch.tensor([4])
-    with force_unfused_rnn(layer), torch.enable_grad():
+    with force_unfused(layer), torch.enable_grad():
         results = vmap(lambda d: jvp(lambda x: layer(x, length), (x,), (d,))[1])(directions)
     near = [(layer(x + 1e-6 * d, length) - layer(x - 1e-6 * d, length)) / 2e-6 for d in directions]
     assert_close(results, torch.stack(near), rtol=1e-5, atol=1e-7)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +27,7 @@ from regard.nn import (
     record,
     taps,
 )
+from regard.nn.kernels import dispatch
 
 D, H = 8, 2
 
@@ -211,3 +216,65 @@ def test_recorded_weights_of_fully_masked_queries_are_zero(model: Model) -> None
 def test_a_tap_is_the_identity(x: Tensor) -> None:
     assert Tap()(x) is x
     assert not Tap().active
+
+
+def in_other_thread(function: Callable[..., Any], *arguments: object) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def test_another_thread_is_neither_recorded_nor_edited(model: Model, x: Tensor) -> None:
+    plain = model(x)
+    with record(model, "*") as recorded, edit(model, "encoder.0.out", torch.zeros_like):
+        assert torch.equal(in_other_thread(model, x), plain)
+        assert in_other_thread(active_taps, model) == []
+        assert recorded == {}
+        assert not torch.equal(model(x), plain)
+
+
+def test_attention_stays_fused_while_another_thread_records(
+    model: Model, x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_fused: list[int] = []
+    fused = dispatch.scaled_dot_product_attention
+    monkeypatch.setattr(
+        dispatch, "scaled_dot_product_attention", lambda *inputs: (n_fused.append(1), fused(*inputs))[1]
+    )
+    with record(model, "*.weights"):
+        model(x)
+        assert n_fused == []
+        in_other_thread(model, x)
+    assert n_fused == [1, 1]
+
+
+def test_a_copied_context_is_recorded(model: Model, x: Tensor) -> None:
+    with record(model, "encoder.1.out") as recorded:
+        context = copy_context()
+        out = in_other_thread(context.run, model, x)
+    assert torch.equal(recorded["encoder.1.out"], out)
+    assert context.run(active_taps, model) == []
+
+
+def recordings(model: Model, x: Tensor) -> Iterator[dict[str, Tensor]]:
+    """Record in a generator, whose ``with`` stays open between its items."""
+    with record(model, "encoder.1.out") as recorded:
+        while True:
+            recorded.clear()
+            model(x)
+            yield dict(recorded)
+
+
+def test_recordings_may_close_in_any_order(model: Model, x: Tensor) -> None:
+    first, second = recordings(model, x), recordings(model, 2 * x)
+    next(first), next(second)
+    first.close()
+    assert torch.equal(next(second)["encoder.1.out"], model(2 * x))
+    second.close()
+    assert active_taps(model) == []
+
+
+def test_a_recording_may_close_in_another_thread(model: Model, x: Tensor) -> None:
+    opened = recordings(model, x)
+    next(opened)
+    in_other_thread(opened.close)
+    assert active_taps(model) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -147,8 +148,8 @@ def test_a_long_text_is_read_in_windows() -> None:
     found = split_into_windows(len(ids), LENGTH - 2)
     assert len(found) > 2
     states = [layers_of(TASK, MODEL, ids[start:end])[-1] for start, end in found]
-    shares = np.array([end - start for start, end in found], dtype=float)
-    expected = sum(fraction * mean_of(state) for fraction, state in zip(shares / shares.sum(), states, strict=True))
+    weights = np.array([end - start for start, end in found], dtype=float)
+    expected = sum(fraction * mean_of(state) for fraction, state in zip(weights / weights.sum(), states, strict=True))
     np.testing.assert_allclose(made().embed_texts([LONG])[0], expected, atol=2e-6)
     tokens = made(level="token").embed_words_or_tokens([LONG])[0]
     assert len(tokens.names) == len(ids)
@@ -213,6 +214,24 @@ def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         torch.set_num_threads(1)
         listening.remove()
     np.testing.assert_allclose(batched, alone, atol=1e-6)
+
+
+def test_workers_leave_the_count_of_other_threads_and_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "CPU_BATCH_TOKENS", (16, 16))
+
+    def count_in_new_thread(batch: list[int]) -> int:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.get_num_threads).result()
+
+    torch.set_num_threads(2)
+    try:
+        counts = [count for _, count in inference.map_batches_in_threads(count_in_new_thread, [[0], [1], [2]], CPU)]
+        with record(MODEL, "*.weights") as recorded:
+            made().embed_texts(SENTENCES)
+    finally:
+        torch.set_num_threads(1)
+    assert counts == [2, 2, 2]
+    assert len(recorded) == len(MODEL.encoder)
 
 
 def test_nothing_gives_nothing() -> None:

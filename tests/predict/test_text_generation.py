@@ -144,6 +144,16 @@ class TestWhatIsWritten:
         with pytest.raises(InputError, match="the model's scores are not numbers; its weights are damaged"):
             list(of.make_predictor(model, CPU).stream("the", GenerationConfig(**options)))
 
+    def test_continuations_are_yielded_batch_by_batch(self) -> None:
+        """The first of a billion comes after one batch; all of them would never."""
+        of = task()
+        predictor = of.make_predictor(small(of), CPU)
+        each = predictor.generate_each([["the", "a"]], GenerationConfig(n=10**9, batch=3, max_tokens=2))
+        first = [next(each) for _ in range(7)]
+        assert [text for text, _ in first] == ["the"] * 7
+        whole = predictor.generate(["the", "a"], GenerationConfig(n=7, batch=5, max_tokens=2))[0]
+        assert [continuation.ids for _, continuation in first] == [continuation.ids for continuation in whole]
+
     def test_prompts_that_are_not_seen_whole_are_counted_once(self, capfd: pytest.CaptureFixture[str]) -> None:
         """However many are written at once; a recurrent model sees all of them."""
         of = task(LETTERS)

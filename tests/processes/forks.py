@@ -45,6 +45,11 @@ class Forks:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
+    @property
+    def process_id(self) -> int:
+        """The process that commands are forked from."""
+        return self._server.pid
+
     def start(self, *arguments: object, **order: object) -> int:
         """Begin a command; gives its process id. Orders: `kill_at` which change `within` a folder, `limit`, `trace`."""
         order |= {"arguments": [str(argument) for argument in arguments], "files": [str(self._out), str(self._err)]}
@@ -134,3 +139,4 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
 
 if __name__ == "__main__":
     _serve()
+    os._exit(0)  # without taking all of torch down

@@ -18,10 +18,14 @@ from regard.text.tokenizer_training import TokenizerConfig
 def kept(task: EncoderTask, model: TransformerEncoder, path: Path) -> Path:
     """What `regard.load` and every command take."""
     path.mkdir(parents=True)
-    made: Any = task
+    any_task: Any = task
     tokenizer = TokenizerConfig(kind="ready", vocabulary=task.vocabulary_size, joint=True)
     settings = RunConfig(
-        made.config, DataConfig(train=(), max_length=MIN_ROW_WIDTH), tokenizer, model.config, PLACEHOLDER_TRAIN_CONFIG
+        any_task.config,
+        DataConfig(train=(), max_length=MIN_ROW_WIDTH),
+        tokenizer,
+        model.config,
+        PLACEHOLDER_TRAIN_CONFIG,
     )
     task.save(path)
     write_tensors(RunDirectory(path).weights_path, collect_weights(model))

@@ -116,7 +116,7 @@ def pooled_by_loops(
         for theirs, ours in zip(encoder.parameters(), weights, strict=True):
             theirs.copy_(ours)
     by_sentence, vector = attend(module.sentences, encoder(vectors)[0], changes)
-    return torch.cat([part * share for (part, _), share in zip(parts, by_sentence, strict=True)]), vector
+    return torch.cat([part * weight for (part, _), weight in zip(parts, by_sentence, strict=True)]), vector
 
 
 @pytest.mark.parametrize(

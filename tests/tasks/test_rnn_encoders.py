@@ -54,8 +54,8 @@ def sentences(folder: Path, n: int = 300) -> str:
     with path.open("w") as file:
         for _ in range(n):
             words = generator.choices(WORDS, k=generator.randint(2, 7))
-            for word, following in zip(words, [*words[1:], "."], strict=True):
-                file.write(f"{word}\t{following[0].upper()}\n")
+            for word, next_word in zip(words, [*words[1:], "."], strict=True):
+                file.write(f"{word}\t{next_word[0].upper()}\n")
             file.write("\n")
     return str(path)
 
@@ -82,8 +82,8 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_recurrence_learns_order_which_static_vectors_cannot(classifier: Path, tmp_path: Path) -> None:
-    said = regard.load(classifier, device="cpu").classify(["ab xx cd yy ef", "yy ab xx"])
-    assert [each.label for each in said] == ["xx", "yy"]
+    predictions = regard.load(classifier, device="cpu").classify(["ab xx cd yy ef", "yy ab xx"])
+    assert [each.label for each in predictions] == ["xx", "yy"]
     static = tables({"name": "classify"}, table(tmp_path, 800), {"architecture": "static"}, **LEARN)
     assert accuracies(static, tmp_path / "static")[-1] < 0.75
 
@@ -139,8 +139,8 @@ def test_an_architecture_brings_the_pooling_that_suits_it(tmp_path: Path) -> Non
         prepared = ready(tables({"name": "classify"}, data, {"architecture": architecture}), tmp_path / architecture)
         assert prepared.config.task.pooling == pooling
         assert isinstance(prepared.train_order, order)
-    asked = tables({"name": "classify", "pooling": "max"}, data, {"architecture": "rnn"})
-    assert ready(asked, tmp_path / "asked").config.task.pooling == "max"
+    recipe = tables({"name": "classify", "pooling": "max"}, data, {"architecture": "rnn"})
+    assert ready(recipe, tmp_path / "asked").config.task.pooling == "max"
     default = tables({"name": "classify"}, data, {"n_heads": 2})
     assert ready(default, tmp_path / "usual").config.task.pooling == "cls"
     batch = next(prepared.train_order.iterate())[0]
@@ -232,16 +232,19 @@ def test_hops_that_look_at_the_same_are_penalised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
-        ({"hops": 0, "pooling": "attention"}, "task.hops = 0; expected at least 1"),
-        ({"penalty": -1.0, "pooling": "attention"}, "task.penalty = -1.0; expected 0 .off. or more"),
+        ({"hops": 0, "pooling": "attention"}, "task.hops = 0; expected at least 1 and at most 1,024"),
+        (
+            {"penalty": -1.0, "pooling": "attention"},
+            "task.penalty = -1.0; expected 0 .off. or more and at most 1,0+,0+",
+        ),
         ({"hops": 2}, 'task.hops and task.penalty go with task.pooling = "attention", not "cls"'),
         ({"penalty": 0.1, "pooling": "max"}, 'task.hops and task.penalty go with .*, not "max"'),
     ],
 )
-def test_hops_that_cannot_be(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{said}$"):
+def test_hops_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}$"):
         ClassifyConfig(**changes)
 
 

@@ -66,10 +66,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_score_sits_on_the_first_piece_and_is_standardised(tmp_path: Path) -> None:
     one, words, labels = task(), "plane\nlands\nin\ntokyo", "1.5\n_\n-3\n23"
     _, _, (stored,) = one.encode([(words, labels)])
-    pieces = VOCABULARY.encode_words(words.split("\n"))
-    assert max(map(len, pieces)) > 1
+    word_ids = VOCABULARY.encode_words(words.split("\n"))
+    assert max(map(len, word_ids)) > 1
     expected = [math.nan]
-    for ids, score in zip(pieces, (1.5, math.nan, -3.0, 23.0), strict=True):
+    for ids, score in zip(word_ids, (1.5, math.nan, -3.0, 23.0), strict=True):
         expected += [score, *[math.nan] * (len(ids) - 1)]
     np.testing.assert_array_equal(stored, [*expected, math.nan])
     store = write_store(tmp_path / "s", [(words, labels)] * 3, one, fingerprint="")
@@ -133,7 +133,7 @@ def test_look_explains_the_number_of_each_word(run: Path) -> None:
     assert seen.look_target.output_labels == tuple(f"{w}/{s:.3g}" for w, s in zip(("red", "cat"), scores, strict=True))
     data = seen.view_data("summary")
     assert data.notes["summary"][0] == f"predicted: {seen.about['prediction']} (mean score {sum(scores) / 2:.3g})"
-    assert "lowers its score by" in data.notes["summary"][-1] or "lowers the score by" in data.notes["summary"][-1]
+    assert "lowers its score by" in data.notes["summary"][-1]
     gradients = seen.gradients()
     assert_close(gradients.convergence_delta / np.ptp(list(SCORES.values())), torch.zeros(2), atol=0.02, rtol=0)
 
@@ -188,7 +188,7 @@ def test_refusals(tmp_path: Path, content: str, message: str) -> None:
 
 def test_many_numbers_as_classes_are_refused(tmp_path: Path) -> None:
     lines = "\n\n".join(
-        "\n".join(f"{word}\t{number / 7 + place}" for place, word in enumerate(WORDS)) for number in range(20)
+        "\n".join(f"{word}\t{number / 7 + index}" for index, word in enumerate(WORDS)) for number in range(20)
     )
     (tmp_path / "data.conll").write_text(lines + "\n")
     tables = merged(RECIPE, {"task": {"kind": "classes"}, "data": {"train": [str(tmp_path / "data.conll")]}})

@@ -105,6 +105,11 @@ def test_embed_match_and_analogy(run: Path) -> None:
         vectors.nearest("aple")
 
 
+def test_at_least_one_nearest_word(run: Path) -> None:
+    with pytest.raises(InputError, match=r"^top -1: expected at least 1 and at most 1,000,000,000$"):
+        regard.WordVectors.load(run).nearest("apple", top=-1)
+
+
 def test_info_names_the_training(run: Path) -> None:
     about = regard.load(run).info()
     assert about["task"] == "vectors"
@@ -160,10 +165,11 @@ def test_what_vectors_cannot_do_is_refused(run: Path, name: str, capsys: pytest.
 @pytest.mark.parametrize(
     ("table", "key", "value", "message"),
     [
-        ("task", "window", 0, "task.window = 0; expected 1 to 64"),
+        ("task", "window", 0, "task.window = 0; expected at least 1 and at most 64"),
         ("task", "subsample", 2.0, "task.subsample = 2.0"),
         ("tokenizer", "kind", "bpe", 'tokenizer.kind = "bpe"; vectors are of "words"'),
         ("train", "precision", "bfloat16", "train.precision = bfloat16; word vectors take float32 only"),
+        ("train", "freeze", "embeddings", "train.freeze = embeddings; word vectors take none only"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(

@@ -110,3 +110,13 @@ class TestDocumentChunks:
                 list(read_document_chunks([write(tmp_path, "")], one_document_per_file=as_one))
         with pytest.raises(DataError, match=r"a.tsv: a table"):
             read_document_chunks([write(tmp_path, "x\ty\n", "a.tsv")])
+
+
+def test_document_of_long_lines_counts_as_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MAX_DOCUMENT_CHARACTERS", 5)
+    assert list(read_documents([write(tmp_path, "abc\nde\nf\n\nghijklm\nn\n")])) == [
+        ("abc\nde",),
+        ("f",),
+        ("ghijklm",),
+        ("n",),
+    ]

@@ -109,6 +109,9 @@ def test_a_missing_file_names_its_neighbour(tmp_path: Path) -> None:
     written(tmp_path, "train.en.gz", b"")
     assert fault(tmp_path / "train.en") == ": no such file; did you mean 'train.en.gz'?"
     assert fault(tmp_path / "quite-other") == ": no such file"
+    (tmp_path / "link.en").symlink_to("moved.en")
+    assert fault(tmp_path / "link.en") == ": a link to moved.en, which does not exist; correct the link"
+    assert fault(tmp_path / "lin.en") == ": no such file"
     written(tmp_path, "wiki4.txt", b"")
     assert fault(tmp_path / "missing.txt") == ": no such file"
     assert fault(tmp_path / "none" / "x") == f": no such file, nor a directory {tmp_path / 'none'} to look into"

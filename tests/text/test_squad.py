@@ -99,6 +99,8 @@ def test_questions_to_be_answered_need_no_answers(tmp_path: Path) -> None:
             ":1: the answer 'Oslo' is not at character 3 of its context, but at 33; correct answer_start, or leave it",
         ),
         (row(answers=[{"text": "Oslo", "answer_start": -16}]), "is not at character -16 of its context"),
+        (row(answers=[{"text": "Anna", "answer_start": -1}]), "is not at character -1 of its context, but at 0"),
+        (row(answers=[{"text": "Anna", "answer_start": False}]), "is not at character False of its context, but at 0"),
         (
             row(answers={"text": ["Oslo"], "answer_start": []}),
             ":1: 'answers' has 1 texts, but not as many answer_start",
@@ -136,7 +138,7 @@ def test_faults_of_squad_name_the_question(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("x.json", "{", "x.json: not JSON: .*; one object a line is JSONL: name the file .jsonl"),
+        ("x.json", "{", "x.json:1: not JSON: .*; one object a line is JSONL: name the file .jsonl"),
         ("x.json", '{"a": 1}', 'x.json: not SQuAD: expected {"data": '),
         ("x.json", '{"data": [1]}', "x.json: entry 1 is a number; expected an object"),
         (
@@ -144,6 +146,7 @@ def test_faults_of_squad_name_the_question(tmp_path: Path) -> None:
             '{"data": [{"paragraphs": [{"context": "a"}]}]}',
             "article 1: a paragraph without a list of questions",
         ),
+        ("x.json", '{"data": [{"paragraphs": null}]}', "article 1: 'paragraphs' is null; expected a list"),
         ("x.json", '{"data": []}', "x.json: no questions; not one has a question and a context"),
         ("x.txt", "a", "x.txt: not a file of questions; expected SQuAD's .json, or .jsonl or .parquet"),
     ],

@@ -231,3 +231,11 @@ def test_columns_named_after_a_path(tmp_path: Path) -> None:
     assert split_path_and_columns("x.txt:1", (1, 2), "one or two") == ("x.txt:1", ())
     with pytest.raises(DataError, match=r"x\.tsv: columns '1,2,3'; expected one or two, as in .*x\.tsv:1,2$"):
         split_path_and_columns(f"{path}:1,2,3", (1, 2), "one or two")
+
+
+def test_messages_repeat_few_names_and_no_line_ends(tmp_path: Path) -> None:
+    many = "\t".join(f"name{i}" for i in range(10_000))
+    assert "'name19', ... (10,000 in all)" in fault(write(tmp_path / "x.tsv", f"{many}\n"), "z")
+    assert "holds 'a\\nb'" in fault(write(tmp_path / "x.csv", '"a\nb"\n'), "z")
+    assert "holds '\\ud800'" in fault(write(tmp_path / "x.jsonl", '{"\\ud800": 1}\n'), "z")
+    assert fault(write(tmp_path / "x.tsv", "a\n"), "9" * 5000).startswith(": no column 999999999...;")

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError
+from regard.text import tagged
 from regard.text.tagged import (
     EXPECTED_FORMAT,
     TaggedSentence,
@@ -325,3 +326,13 @@ def test_written_sentences_are_read_back(sentences: list[list[tuple[str, str]]],
         lines.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
         expected = [TaggedSentence(tuple(entry["words"]), tuple(entry["labels"])) for entry in entries]
         assert read(str(conll)) == read(str(lines)) == expected
+
+
+def test_file_without_empty_lines_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tagged, "MAX_SENTENCE_WORDS", 3)
+    path = tmp_path / "x.conll"
+    path.write_text("a X\nb X\nc X\n\nd X\ne X\nf X\n")
+    assert len(list(read_tagged_sentences([str(path)]))) == 2
+    path.write_text("a X\n\n" + "b X\n" * 4)
+    with pytest.raises(DataError, match=r"x.conll:3: a sentence of more than 3 words; put an empty line after each"):
+        list(read_tagged_sentences([str(path)]))

@@ -55,7 +55,10 @@ def test_restored_checkpoint_continues_exactly(tmp_path: Path) -> None:
 
 def test_progress_is_readable_json(tmp_path: Path) -> None:
     checkpoints, progress = saved(tmp_path)
-    assert TrainingProgress.from_dict(json.loads(checkpoints.run.progress_path.read_text())) == progress
+    saved_progress = json.loads(checkpoints.run.progress_path.read_text())
+    assert saved_progress.pop("checksum").startswith("crc32:")
+    assert TrainingProgress.from_dict(saved_progress) == progress
+    assert checkpoints.run.read_progress() == saved_progress
 
 
 def test_checkpoint_before_the_first_step_has_no_moments(tmp_path: Path) -> None:
@@ -125,5 +128,5 @@ def test_longer_log_is_truncated_and_shorter_log_refused(tmp_path: Path) -> None
     checkpoints.run.log_path.write_bytes(b'{"step": 1}\n{"step": 2}\n{"st')
     checkpoints.truncate_log(TrainingProgress(log_bytes=12))
     assert checkpoints.run.log_path.read_bytes() == b'{"step": 1}\n'
-    with pytest.raises(CheckpointError, match=r"log.jsonl: shorter than the checkpoint says; restore it from a copy$"):
+    with pytest.raises(CheckpointError, match=r"log.jsonl: shorter than the checkpoint says; restore it from a copy, "):
         checkpoints.truncate_log(TrainingProgress(log_bytes=13))

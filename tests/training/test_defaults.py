@@ -8,7 +8,6 @@ import torch
 
 from regard.models.config import (
     ModelConfig,
-    TransformerConfig,
     TransformerEncoderConfig,
     TransformerSeq2SeqConfig,
     apply_preset,
@@ -16,6 +15,7 @@ from regard.models.config import (
 from regard.models.recurrent.config import RecurrentEncoderConfig, RecurrentLMConfig
 from regard.runs.recipe import TrainConfig
 from regard.tasks import TASKS, Task
+from regard.tasks.shared.encoder_task import LabelledTask
 from regard.tasks.task import TrainingScale
 from regard.tasks.vectors import WordVectorTask
 from regard.training import defaults as choose
@@ -86,11 +86,22 @@ def test_intervals_follow_the_given_steps(task: type[Task], steps: int, started:
         )
         assert config.steps == steps
         assert config.warmup <= steps // 2
-        assert config.warmup >= min(50, steps // 10) or task is WordVectorTask, "word2vec has no warm-up"
+        assert config.warmup >= (0 if task is WordVectorTask else min(50, steps // 10)), "word2vec has no warm-up"
         assert 1 <= config.log_every <= config.validate_every <= steps
         assert config.save_every == config.validate_every <= max(100, steps // 7)
         values.append([getattr(config, key) for key in INTERVAL_KEYS])
-    assert started or values[0] == values[1]
+    kept = slice(2 if started and issubclass(task, LabelledTask) else None)
+    assert values[0][kept] == values[1][kept]
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS.values() if issubclass(task, LabelledTask)])
+@pytest.mark.parametrize(("examples", "epochs"), [(9_999, 10), (10_000, 4)])
+def test_fine_tuning_validates_twice_an_epoch(task: type[Task], examples: int, epochs: int) -> None:
+    amount = TrainingScale(examples, 40 * examples, 256, is_finetuning=True)
+    given = choose.complete_train_table({"steps": 5000}, amount, CPU, task.training_defaults(amount, CPU))
+    assert given["validate_every"] == 5000 // (2 * epochs)
+    chosen = choose.complete_train_table({}, amount, CPU, task.training_defaults(amount, CPU))
+    assert chosen["steps"] * chosen["batch_tokens"] == pytest.approx(epochs * amount.n_tokens, rel=0.01)
 
 
 @pytest.mark.parametrize("key", INTERVAL_KEYS)
@@ -163,12 +174,18 @@ def test_learned_positions_match_the_row_width() -> None:
 
 
 @pytest.mark.parametrize(
-    "family", [TransformerSeq2SeqConfig, TransformerEncoderConfig, RecurrentEncoderConfig, RecurrentLMConfig]
+    ("family", "given"),
+    [
+        (TransformerSeq2SeqConfig, {}),
+        (TransformerSeq2SeqConfig, {"positions": "rotary"}),
+        (TransformerEncoderConfig, {}),
+        (TransformerEncoderConfig, {"positions": "rotary"}),
+        (RecurrentEncoderConfig, {}),
+        (RecurrentLMConfig, {}),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("given", [{}, {"positions": "rotary"}], ids=str)
 def test_rows_are_no_wider_than_the_positions(family: type[ModelConfig], given: dict[str, str]) -> None:
-    if "positions" in given and not issubclass(family, TransformerConfig):
-        return
     default = family.n_positions
     for width in (64, default, default + 1, 4096):
         table = choose.complete_model_table(family, given, 1000, width, CPU)

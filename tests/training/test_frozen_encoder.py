@@ -58,8 +58,21 @@ def labelled(folder: Path) -> str:
     return str(folder / "data.tsv")
 
 
+def questions(folder: Path) -> str:
+    """Write questions that the second word of their context answers."""
+    rows = [
+        {"question": f"what follows {text.split()[0]}", "context": text, "answers": [text.split()[1]]}
+        for text in sentences(40)
+    ]
+    (folder / "data.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(folder / "data.jsonl")
+
+
+DATA = {"tag": tagged, "classify": labelled, "qa": questions}
+
+
 def frozen(folder: Path, *changes: config.Tables, task: str = "tag") -> config.Tables:
-    file = tagged(folder) if task == "tag" else labelled(folder)
+    file = DATA[task](folder)
     return merged(RECIPE, {"task": {"name": task}, "data": {"train": [file], "valid": [file]}}, *changes)
 
 
@@ -68,20 +81,28 @@ def logged(out: Path, key: str) -> list[float]:
     return [line[key] for line in lines if key in line]
 
 
-@pytest.mark.parametrize("task", ["tag", "classify"])
-@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        *((task, {"layers": layers}) for task in ("tag", "classify") for layers in LAYERS),
+        ("classify", {"pooling": "attention"}),
+        ("classify", {"pooling": "hierarchical"}),
+        ("qa", {}),
+        ("qa", {"pooling": "attention"}),
+    ],
+)
 def test_cached_features_give_the_losses_of_recomputed_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, layers: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, settings: config.Table
 ) -> None:
     """With dropout: that of the frozen part is off in both, that of the head the same."""
-    tables = frozen(tmp_path, {"task": {"layers": layers}}, task=task)
+    tables = frozen(tmp_path, {"task": settings, "train": {"batch_tokens": 512}}, task=task)
     trained(tables, tmp_path / "cached")
     monkeypatch.setattr(feature_cache, "MEMORY_FRACTION", 0.0)
     trained(tables, tmp_path / "recomputed")
-    for key in ("loss", "gradient_norm", "valid_loss", "accuracy"):
-        found, expected = (logged(tmp_path / name, key) for name in ("cached", "recomputed"))
-        assert len(found) in (2, 6)
-        assert found == pytest.approx(expected, rel=2e-4), key
+    for key in ("loss", "gradient_norm", "valid_loss", "f1" if task == "qa" else "accuracy"):
+        cached, expected = (logged(tmp_path / name, key) for name in ("cached", "recomputed"))
+        assert len(cached) in (2, 6)
+        assert cached == pytest.approx(expected, rel=2e-4), key
 
 
 @pytest.mark.parametrize("layers", ["last", "mix"])
@@ -227,7 +248,10 @@ def test_it_learns_on_a_frozen_encoder(tmp_path: Path, layers: str) -> None:
             {"train": {"freeze": "encodr"}},
             "train.freeze = 'encodr'; expected one of none, embeddings, encoder or a",
         ),
-        ({"train": {"freeze": 0}}, "train.freeze = 0; expected 1 layer or more, embeddings, encoder or none"),
+        (
+            {"train": {"freeze": 0}},
+            "train.freeze = 0; expected at least 1 and at most 1,000, or none, or embeddings, or encoder",
+        ),
         ({"train": {"freeze": 5}}, "train.freeze = 5: this model has 4 layers; freeze at most so many"),
         ({"task": {"layers": "first"}}, "task.layers = 'first'; accepted: last, last4-sum, last4-concat, mix"),
         (

@@ -129,6 +129,21 @@ def test_logged_loss_is_the_mean_over_all_tokens_since_the_last_log(tmp_path: Pa
         assert line["loss"] == pytest.approx(nll / sum(counts[first : first + 3]), rel=1e-6)
 
 
+def test_first_logged_loss_is_that_of_the_first_batch(tmp_path: Path) -> None:
+    """Of the weights before the first step, computed here without the loop."""
+    tables = recipe(tmp_path, {"model": {"dropout": 0.0}, "train": {"log_every": 1}})
+    run = ready(tables, tmp_path / "other")
+    placement, _ = next(iter(run.train_order.iterate()))
+    batch = run.task.make_batch(run.train_store, placement)
+    with torch.no_grad():
+        loss = run.task.compute_loss(run.model, batch)
+    trained(tables, tmp_path / "run")
+    first = log_of(tmp_path / "run")[0]
+    assert first["loss"] == pytest.approx(float(loss.nll) / batch.n_tokens, rel=1e-5)
+    assert first["tokens"] == batch.n_input_tokens
+    assert (first["step"], first["skipped"]) == (1, 0)
+
+
 def test_same_recipe_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Path) -> None:
     tables = recipe(tmp_path, {"train": {"average": 2}})
     for name in ("one", "two"):
@@ -142,6 +157,7 @@ def test_same_recipe_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Pa
 
 def test_very_large_seed(tmp_path: Path) -> None:
     trained(recipe(tmp_path, {"train": {"seed": 2**63 - 1, "steps": 3}}), tmp_path / "run")
+    assert log_of(tmp_path / "run")[-1]["step"] == 3
 
 
 def test_eight_pairs_are_overfitted_and_summarised(tmp_path: Path) -> None:
@@ -334,7 +350,7 @@ def test_signal_saves_after_the_current_step_and_restores_handlers(tmp_path: Pat
         events.append(event)
         if event == TrainingEvent("log", 2, event.values):
             signal.raise_signal(signal.SIGTERM)
-    assert events[-1] == TrainingEvent("interrupted", 2, {})
+    assert events[-1] == TrainingEvent("interrupted", 2, {"signal": signal.SIGTERM})
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     assert json.loads((tmp_path / "run" / "train.json").read_text())["step"] == 2
     trained(recipe(tmp_path), tmp_path / "run", resume=True)
@@ -342,15 +358,16 @@ def test_signal_saves_after_the_current_step_and_restores_handlers(tmp_path: Pat
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
-def test_second_interruption_ends_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "ends_by"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_second_interruption_ends_at_once(tmp_path: Path, number: int, ends_by: type[BaseException]) -> None:
     training = Trainer(ready(recipe(tmp_path), tmp_path / "run"))
 
     def interrupt() -> None:
         for _ in training.train():
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
+            signal.raise_signal(number)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(ends_by, match=r"^$|^143$"):
         interrupt()
     assert trained(recipe(tmp_path), tmp_path / "run", resume=True)[-1].step == 6
 

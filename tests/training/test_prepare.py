@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from tiny_runs import contents, digits, merged, ready, recipe, trained, write_pa
 from regard import config
 from regard.data.corpus import Corpus
 from regard.data.store import TokenStore
-from regard.errors import CheckpointError, ConfigError, DataError, RegardError, TrainingError
+from regard.errors import CheckpointError, ConfigError, DataError, InputError, RegardError
 from regard.models.weights import read_tensors, write_tensors
 from regard.runs.run_directory import RunDirectory
 from regard.tasks.translate import PairReader, TranslationTask
@@ -69,12 +71,13 @@ def one_file(folder: Path, name: str, *changes: config.Tables) -> config.Tables:
     return merged({"task": {"name": name}, "data": {"train": [str(path)]}}, *changes)
 
 
-@pytest.mark.parametrize("model", [{}, {"architecture": "rnn"}], ids=["transformer", "rnn"])
-@pytest.mark.parametrize("name", SAMPLE_TEXTS)
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [*((name, {}) for name in SAMPLE_TEXTS), *((name, {"architecture": "rnn"}) for name in ("lm", "classify", "tag"))],
+    ids=str,
+)
 def test_chosen_settings_are_all_that_differ_from_their_default(tmp_path: Path, name: str, model: config.Table) -> None:
     """Settings that the user did not give and that are not the documented defaults."""
-    if model and name == "pretrain":
-        return
     prepared = ready(one_file(tmp_path, name, {"model": model}), tmp_path / "run")
     tables = prepared.config.tables()
     kinds = {name: type(table) for name, table in vars(prepared.config).items()}
@@ -444,9 +447,9 @@ def test_separate_vocabularies_of_unequal_size_are_reproduced_from_the_saved_rec
         ({"tokenizer": {"vocabulary": 100}}, "tokenizer.vocabulary = 100; the least is 259: 256 bytes and 3 special"),
         ({"model": {"n_heads": 3}}, "model.n_heads = 3 does not divide model.d_model = 16"),
         ({"model": {"preset": "tinny"}}, "model.preset = 'tinny' is unknown; did you mean 'tiny'?"),
-        ({"train": {"steps": 0}}, "train.steps = 0; expected at least 1"),
-        ({"train": {"learning_rate": float("nan")}}, "train.learning_rate = nan; expected more than 0"),
-        ({"train": {"seed": -1}}, "train.seed = -1; expected 0 or more"),
+        ({"train": {"steps": 0}}, "test: train.steps = 0; expected at least 1"),
+        ({"train": {"learning_rate": float("nan")}}, "test: train.learning_rate = nan; expected more than 0"),
+        ({"train": {"seed": -1}}, "test: train.seed = -1; expected 0 or more"),
         ({"train": {"stops": 5}}, "test: unknown key 'train.stops'; did you mean 'train.steps'?"),
         ({"train": {"steps": "many"}}, "test: train.steps = 'many'; expected a whole number, found a text"),
         ({"trian": {}}, "test: unknown table 'trian'; did you mean 'train'?"),
@@ -496,8 +499,9 @@ def test_one_pair_is_enough_with_validation_files(tmp_path: Path) -> None:
 
 def test_unwritable_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    for out in (tmp_path / "file", tmp_path / "file" / "run"):
-        assert fault(recipe(tmp_path), out, TrainingError).startswith(f"{out}: cannot be written (")
+    file, inside = tmp_path / "file", tmp_path / "file" / "run"
+    assert fault(recipe(tmp_path), file, InputError) == f"{file}: not a directory; choose another --out"
+    assert fault(recipe(tmp_path), inside, InputError).startswith(f"{inside}: cannot be written (")
 
 
 def test_store_of_format_1_is_encoded_again(tmp_path: Path) -> None:
@@ -513,3 +517,28 @@ def test_store_of_format_1_is_encoded_again(tmp_path: Path) -> None:
     assert again.train_store.digest == digest
     assert texts(again, again.train_store) == texts(before, before.train_store)
     assert TokenStore.read_manifest(again.train_store.path)["format"] == 2
+
+
+MEASURE_MEMORY = """
+import resource, sys
+from pathlib import Path
+import torch
+from regard.training.prepare import prepare_run
+
+def peak_megabytes(text):
+    tables = {"task": {"name": "lm"}, "data": {"train": (text,)}, "tokenizer": {"kind": "characters"}}
+    prepare_run(tables, Path(text + ".run"), torch.device("cpu"), where="test")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+print(*map(peak_megabytes, sys.argv[1:]))
+"""
+
+
+def test_memory_of_preparing_does_not_grow_with_the_text(tmp_path: Path) -> None:
+    """One document on lines of its own; the peak of a larger text is that of a smaller one, and not a copy more."""
+    for name, n_lines in (("small", 60_000), ("large", 180_000)):
+        (tmp_path / name).write_text("a line of some fifty letters, of which many are here\n" * n_lines)
+    texts = [str(tmp_path / name) for name in ("small", "large")]
+    ran = subprocess.run([sys.executable, "-c", MEASURE_MEMORY, *texts], capture_output=True, text=True, check=True)
+    small, large = map(int, ran.stdout.split())
+    assert large - small < 150, (small, large)

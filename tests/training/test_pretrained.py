@@ -35,10 +35,14 @@ def test_dropout_may_be_set() -> None:
 @pytest.mark.parametrize(("requested_length", "positions"), [(100, 128), (128, 128), (300, 300)])
 def test_texts_may_be_longer_without_learned_positions(requested_length: int, positions: int) -> None:
     given = {**GIVEN, "task": {"name": "classify", "length": requested_length}}
-    free, bound = start(positions="rotary", n_positions=128), start(n_positions=128)
+    free = start(positions="rotary", n_positions=128)
     assert free.complete_recipe(given, "test")["model"]["n_positions"] == positions
-    if requested_length <= 128:
+
+
+def test_texts_are_no_longer_than_learned_positions() -> None:
+    bound = start(n_positions=128)
+    for length in (100, 128):
+        given = {**GIVEN, "task": {"name": "classify", "length": length}}
         assert bound.complete_recipe(given, "test")["model"]["n_positions"] == 128
-        return
-    with pytest.raises(ConfigError, match=r"task.length = 300, but bert has learned 128 positions"):
-        bound.complete_recipe(given, "test")
+    with pytest.raises(ConfigError, match=r"task.length = 129, but bert has learned 128 positions"):
+        bound.complete_recipe({**GIVEN, "task": {"name": "classify", "length": 129}}, "test")

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from forks import Forks
 from tiny_runs import contents, merged, ready, recipe, trained, written
 
 from regard import config
 from regard.runs.run_directory import RunDirectory
 from regard.training.loop import Trainer
+from regard.training.thread_count import use_threads
 
 EVERYTHING: config.Tables = {
     "model": {"dropout": 0.2},
@@ -79,20 +81,19 @@ def test_killed_repeatedly(forks: Forks, tmp_path: Path) -> None:
     assert contents(out) == contents(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", ["train.safetensors", "model.safetensors", "snapshots/00000004.safetensors"])
-def test_killed_while_a_file_is_being_written(forks: Forks, tmp_path: Path, name: str) -> None:
+def test_killed_while_a_file_is_being_written(forks: Forks, tmp_path: Path) -> None:
     large = {"model": {"d_model": 256, "d_ff": 512}, "train": {"steps": 4, "average": 2}}
     recipe_file = written(tmp_path, recipe(tmp_path, EVERYTHING, large))
     command = ["train", recipe_file, "--device", "cpu", "--resume", "--out"]
     out = tmp_path / "killed"
     process = forks.start(*command, out)
-    wait_for((out / f"{name}.new").exists)
+    wait_for(lambda: any(out.glob(".regard-*.partial/train.safetensors")))
     os.kill(process, signal.SIGKILL)
     assert forks.wait().status == -signal.SIGKILL
     assert forks.run(*command, out).status == 0
     assert forks.run(*command, tmp_path / "whole").status == 0
     assert contents(out) == contents(tmp_path / "whole")
-    assert not list(out.rglob("*.new"))
+    assert not list(out.rglob("*.partial"))
 
 
 def test_command_killed_between_steps(forks: Forks, tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_signal_saves_a_checkpoint_and_prints_the_resume_command(forks: Forks, t
     wait_for(lambda: lines(out / "log.jsonl") >= 3)
     os.kill(process, number)
     ended = forks.wait()
-    assert ended.status == 130
+    assert ended.status == 128 + number
     assert ended.out == ""
     step = json.loads((out / "train.json").read_text())["step"]
     assert 3 <= step < 150
@@ -163,6 +164,23 @@ def test_abandoned_run_is_resumed_exactly(tmp_path: Path, name: str) -> None:
         abandon_after(tables, tmp_path / "left", events)
     trained(tables, tmp_path / "left", resume=True)
     assert contents(tmp_path / "left") == contents(tmp_path / "whole")
+
+
+def test_resumed_with_another_number_of_threads(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Only two steps, and no validation: threads that share a busy core wait for each other."""
+    tables = recipe(tmp_path, {"train": {"steps": 100, "save_every": 1, "validate_every": 100}})
+    with use_threads(2):
+        abandon_after(tables, tmp_path / "whole", events=4)
+        abandon_after(tables, tmp_path / "left", events=2)
+    capfd.readouterr()
+    abandon_after(tables, tmp_path / "left", events=2)
+    assert json.loads((tmp_path / "left/train.json").read_text())["step"] == 2
+    assert capfd.readouterr().err == "threads    2, as before, for the same bits; train.threads=1 would give others\n"
+    assert contents(tmp_path / "left") == contents(tmp_path / "whole")
+    assert torch.get_num_threads() == 1
+    ready(merged(tables, {"train": {"threads": 1}}), tmp_path / "left", resume=True)
+    changed = "changed    train.threads 2 -> 1; from step 2 on this run differs from an uninterrupted one\n"
+    assert capfd.readouterr().err == changed
 
 
 def test_steps_count_from_the_start_when_resuming_with_more(tmp_path: Path) -> None:
@@ -255,7 +273,7 @@ def test_full_disk_leaves_the_previous_checkpoint(forks: Forks, tmp_path: Path) 
     assert {k: v for k, v in after.items() if k not in ("log", "config")} == {
         k: v for k, v in before.items() if k not in ("log", "config")
     }
-    assert not list(out.rglob("*.new"))
+    assert not list(out.rglob("*.partial"))
     assert RunDirectory(out).load()
     assert forks.run(*command, out, "--resume").status == 0
     assert (out / "log.jsonl").read_bytes() != log  # it was validated at step 4 as well
@@ -264,11 +282,15 @@ def test_full_disk_leaves_the_previous_checkpoint(forks: Forks, tmp_path: Path) 
 
 def test_disk_full_from_the_beginning(forks: Forks, tmp_path: Path) -> None:
     recipe_file = written(tmp_path, recipe(tmp_path))
-    for limit in (3000, 20_000):  # smaller than the tokenizer; smaller than the first checkpoint
+    for limit, fix in (
+        (3000, "make room, or choose another --out"),  # smaller than the tokenizer
+        (20_000, "no checkpoint was written yet: make room, then go on with --resume"),  # than the first checkpoint
+    ):
         out = tmp_path / f"full-{limit}"
         ended = forks.run("train", recipe_file, "--device", "cpu", "--out", out, limit=limit)
         assert ended.status == 2
         assert ended.err.splitlines()[-1].startswith(f"error: {out}: cannot be written (")
+        assert ended.err.splitlines()[-1].endswith(f"); {fix}")
         assert "Traceback" not in ended.err
         assert forks.run("train", recipe_file, "--device", "cpu", "--out", out, "--resume").status == 0
 

@@ -164,7 +164,10 @@ class TestStart:
             ({"task": {"pooling": "cls"}}, 'task.pooling = "cls": that token has read no other'),
             ({"model": {"directions": "both"}}, "model.directions = 'both', but .* has 'forward'; leave it out"),
             ({"train": {"freeze": "encoder", "unfreeze": "epoch"}}, "leaves no layer for train.unfreeze"),
-            ({"train": {"unfreeze": 0}}, "train.unfreeze = 0; expected 1 step or more, epoch or none"),
+            (
+                {"train": {"unfreeze": 0}},
+                "train.unfreeze = 0; expected at least 1 and at most .*, or none, or epoch",
+            ),
         ],
     )
     def test_refusals(self, models: Path, tmp_path: Path, changes: config.Tables, problem: str) -> None:

@@ -96,7 +96,10 @@ def merged(*every: config.Tables) -> config.Tables:
 
 
 def ready(tables: config.Tables, out: Path, *, resume: bool = False) -> PreparedRun:
-    return prepare_run(tables, out, CPU, where="test", resume=resume)
+    """Prepare a run, and let others prepare it too; a `Trainer` takes the lock again."""
+    prepared = prepare_run(tables, out, CPU, where="test", resume=resume)
+    prepared.directory.lock.release()
+    return prepared
 
 
 def trained(tables: config.Tables, out: Path, *, resume: bool = False) -> list[TrainingEvent]:

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import InputError
 from regard.look.compute.jvp import (
     CHUNK_ELEMENTS,
     Pushforward,
@@ -25,6 +24,10 @@ from regard.look.compute.jvp import (
 )
 from regard.look.compute.look_target import LookTarget
 from regard.progress import track
+from regard.ranges import Range, check_option
+
+ESTIMATE_DIRECTIONS = Range(2, 10**9)
+"""Random directions that an estimate is made from: one alone has no error to report."""
 
 MIN_LINEARISED_RATIO = 3
 """Directions per token width above which per-token Jacobians pay off."""
@@ -50,8 +53,8 @@ def compute_attribution(
     """Compute the attribution exactly, or estimate it from `estimate` random directions per token."""
     inputs = {side: x[0] for side, x in record_inputs(look_target).items()}
     width = inputs[stack].shape[-1]
-    if estimate is not None and not estimate >= 2:
-        raise InputError(f"an estimate from {estimate} directions has no error to report; give at least 2")
+    if estimate is not None:
+        check_option("estimate", estimate, ESTIMATE_DIRECTIONS)
     count = min(estimate or width, width)
     sides = list(inputs)
     seen = sides[: sides.index(stack) + 1]

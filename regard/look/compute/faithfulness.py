@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from regard.look.compute.gradients import build_log_probs_function, max_parallel_passes
-from regard.look.compute.jvp import freeze_parameters, record_inputs
+from regard.look.compute.jvp import record_inputs, transformable_passes
 from regard.look.compute.look_target import LookTarget
 from regard.progress import track
 
@@ -144,8 +144,7 @@ def _log_probs_without(look_target: LookTarget, removed_sets: Bool[Tensor, "N in
         return log_probs({name: x.masked_fill(part[:, None], 0.0) for (name, x), part in sides})
 
     batches = removed_sets.split(max_parallel_passes(look_target))
-    # Nothing needs a gradient, but with gradients enabled `regard.nn.Linear` takes the path that supports vmap.
-    with freeze_parameters(look_target.model), torch.enable_grad():
+    with transformable_passes():
         return torch.cat([vmap(one)(chosen) for chosen in track(batches, "faithfulness", len(batches))])
 
 
@@ -157,10 +156,10 @@ def _summarise_drops(
 ) -> Faithfulness:
     """Average drops over tokens and removal counts; views after the named ones are random orders."""
     n_views, n_removed = len(methods) - 1, max(1, len(removal_counts))
-    shares = (
+    terms = (
         drops * (has_enough_inputs.to(drops) / has_enough_inputs.sum(1, keepdim=True))[:, None]
     )  # of each token in the mean
-    drop, orders = shares.sum(-1).T, shares[:, n_views:].sum(0) / n_removed  # (views, removed), (orders, T)
+    drop, orders = terms.sum(-1).T, terms[:, n_views:].sum(0) / n_removed  # (views, removed), (orders, T)
     drop = torch.cat((drop[:n_views], drop[n_views:].mean(0, keepdim=True)))
     score = drop.sum(1) / n_removed
     spread = torch.zeros_like(score)

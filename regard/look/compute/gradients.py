@@ -18,9 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.func import vjp, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from regard.look.compute.jvp import CHUNK_ELEMENTS, freeze_parameters, record_inputs, replace_inputs
+from regard.look.compute.jvp import CHUNK_ELEMENTS, record_inputs, replace_inputs, transformable_passes
 from regard.look.compute.look_target import LookTarget
 from regard.progress import track
 
@@ -58,7 +57,7 @@ def compute_gradients(look_target: LookTarget, n_steps: int | None = None) -> Gr
     def gradient_at(alpha: Float[Tensor, ""]) -> Float[Tensor, "inputs T"]:
         return _gradient_x_input(log_probs, inputs, alpha, chunk_size)
 
-    with freeze_parameters(look_target.model), torch.enable_grad():
+    with transformable_passes():
         text, baseline = log_probs(inputs), log_probs(_scale_inputs(inputs, 0.0))
         local = gradient_at(torch.ones_like(text[0]))
         points = text.new_tensor(_integration_points(n_steps, _find_log_depth(log_probs, inputs, chunk_size)))
@@ -73,7 +72,7 @@ def compute_local_gradients(look_target: LookTarget) -> Float[Tensor, "inputs T"
     """Compute gradient x input alone, without the path from the baseline."""
     inputs, log_probs = record_inputs(look_target), build_log_probs_function(look_target)
     one = torch.ones_like(next(iter(inputs.values()))[0, 0, 0])
-    with freeze_parameters(look_target.model), torch.enable_grad():
+    with transformable_passes():
         return _gradient_x_input(log_probs, inputs, one, max_parallel_passes(look_target))
 
 
@@ -81,7 +80,7 @@ def build_log_probs_function(look_target: LookTarget) -> LogProbsFunction:
     """Return the log-probabilities of the predicted tokens as a function of the input vectors."""
 
     def run(inputs: InputVectors) -> Float[Tensor, " T"]:
-        with replace_inputs(look_target, inputs), sdpa_kernel(SDPBackend.MATH):  # other backends have no vjp under vmap
+        with replace_inputs(look_target, inputs):
             return look_target.explained_outputs()
 
     return run

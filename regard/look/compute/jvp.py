@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 
 import torch
 from jaxtyping import Float
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 from torch.func import jvp, vmap
 
 from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
-from regard.nn import AttentionMask, Positions, edit, force_unfused_rnn, record
+from regard.nn import AttentionMask, Positions, edit, force_unfused, record
 from regard.nn.kernels import dispatch
 from regard.nn.kernels.plain import by_head, output_jvp, weighted_score_jvp
 
@@ -50,7 +51,7 @@ def record_inputs(look_target: LookTarget) -> dict[str, Float[Tensor, "1 T D"]]:
 def replace_inputs(look_target: LookTarget, inputs: Mapping[str, Float[Tensor, "1 T D"]]) -> Iterator[None]:
     """Replace the vectors that enter the layers, so that the rest of the model can be differentiated by them."""
     entrances = {look_target.sides[name].input_tap: value for name, value in inputs.items()}
-    with override_taps(look_target.model, entrances), force_unfused_rnn(look_target.model):
+    with override_taps(look_target.model, entrances), force_unfused(look_target.model):
         yield
 
 
@@ -68,16 +69,17 @@ def _return_override(value: Tensor, _flowing: Tensor) -> Tensor:
 
 
 @contextmanager
-def freeze_parameters(model: nn.Module) -> Iterator[None]:
-    """Disable gradients of the parameters, so that no graph is kept for them, and restore them afterwards."""
-    asking = [weight for weight in model.parameters() if weight.requires_grad]
-    for weight in asking:
-        weight.requires_grad_(False)
-    try:
+def transformable_passes() -> Iterator[None]:
+    """Run passes that `torch.func` can transform: in plain PyTorch, and without a graph for the parameters.
+
+    A transform differentiates by its own inputs inside `torch.no_grad` as well.
+    """
+    with torch.no_grad(), dispatch.disabled():
         yield
-    finally:
-        for weight in asking:
-            weight.requires_grad_(True)
+
+
+_forward_mode_lock = Lock()
+"""Held while a JVP is computed: torch counts the levels of forward-mode differentiation for the whole process."""
 
 
 def autodiff_pushforward(look_target: LookTarget, stack: str) -> Pushforward:
@@ -86,14 +88,13 @@ def autodiff_pushforward(look_target: LookTarget, stack: str) -> Pushforward:
     last = _record_taps(look_target, outs[-1:])  # later layers need no tangents
 
     def layers(values: dict[str, Tensor]) -> Tensor:
-        # Recording the weights forces unfused attention: fused attention has no forward-mode derivative.
         with (
             replace_inputs(look_target, values),
-            record(look_target.model, *outs, "*.weights", required=False) as recorded,
+            record(look_target.model, *outs) as recorded,
+            override_taps(look_target.model, last),
         ):
-            with override_taps(look_target.model, last):
-                look_target.run_layers()
-            return torch.stack([recorded[name][0] for name in outs])
+            look_target.run_layers()
+        return torch.stack([recorded[name][0] for name in outs])
 
     def push(tangents: Tangents) -> Float[Tensor, "N L T"]:
         moving = {name: inputs[name] for name in tangents}
@@ -102,7 +103,7 @@ def autodiff_pushforward(look_target: LookTarget, stack: str) -> Pushforward:
             moved: Tensor = jvp(layers, (moving,), ({name: each[None] for name, each in directions.items()},))[1]
             return moved.square().sum(-1)
 
-        with freeze_parameters(look_target.model), torch.enable_grad():
+        with transformable_passes(), _forward_mode_lock:
             squared_norms: Tensor = vmap(one)(dict(tangents))
         return squared_norms
 
@@ -221,9 +222,7 @@ def _sum_products(tangents: Sequence[Tensor], matrices: Sequence[Tensor]) -> Ten
 def linearised_pushforward(look_target: LookTarget, stack: str, dtype: torch.dtype) -> Pushforward:
     """Return a pushforward by per-token Jacobians in `dtype`, for models that mix tokens only in attention."""
     sides = list(look_target.sides)[: list(look_target.sides).index(stack) + 1]
-    with freeze_parameters(look_target.model), _allow_tf32_for(dtype):
-        layers = _linearise_stacks(look_target, sides, dtype)
-
+    layers = _linearise_stacks(look_target, sides, dtype)
     exact = torch.promote_types(dtype, torch.float32)
 
     @torch.no_grad()
@@ -245,17 +244,6 @@ def linearised_pushforward(look_target: LookTarget, stack: str, dtype: torch.dty
         return torch.stack(lengths).square().permute(2, 0, 1)
 
     return push
-
-
-@contextmanager
-def _allow_tf32_for(dtype: torch.dtype) -> Iterator[None]:
-    """Allow TF32 while computing Jacobians that end in half precision."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = before or dtype == torch.float16
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _linearise_stacks(
@@ -337,7 +325,7 @@ def _token_jacobians(
         return answers
 
     chunk_size = max(1, CHUNK_ELEMENTS.get(like.device.type, CHUNK_ELEMENTS["cpu"]) // like.numel())
-    with torch.enable_grad():
+    with transformable_passes(), _forward_mode_lock:
         answers = vmap(one, chunk_size=chunk_size)(torch.eye(width, dtype=like.dtype, device=like.device))
     return {
         name: answer.to(dtype).transpose(0, 1).contiguous() for name, answer in zip(output_taps, answers, strict=True)

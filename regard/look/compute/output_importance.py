@@ -13,12 +13,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.func import vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.look.compute.attribution import compute_attribution
 from regard.look.compute.faithfulness import N_ESTIMATE_DIRECTIONS
 from regard.look.compute.gradients import InputVectors, compute_local_gradients, max_parallel_passes
-from regard.look.compute.jvp import freeze_parameters, record_inputs, replace_inputs
+from regard.look.compute.jvp import record_inputs, replace_inputs, transformable_passes
 from regard.look.compute.look_target import LookTarget
 
 
@@ -41,14 +40,13 @@ def removal_importance(look_target: LookTarget) -> Float[Tensor, "inputs O"]:
         sides = zip(inputs.items(), gone.split(sizes), strict=True)
         return _outputs(look_target, {name: x.masked_fill(part[:, None], 0.0) for (name, x), part in sides})
 
-    # Nothing needs a gradient, but with gradients enabled `regard.nn.Linear` takes the path that supports vmap.
-    with freeze_parameters(look_target.model), torch.enable_grad():
-        outputs = vmap(without, chunk_size=max_parallel_passes(look_target))(nothing_and_each).detach()
+    with transformable_passes():
+        outputs = vmap(without, chunk_size=max_parallel_passes(look_target))(nothing_and_each)
     change: Tensor = (outputs[1:] - outputs[0]).norm(dim=-1)
     return change
 
 
 def _outputs(look_target: LookTarget, inputs: InputVectors) -> Float[Tensor, "O _"]:
     """Return the log-probability of each prediction, or the last hidden vectors of a model without one."""
-    with replace_inputs(look_target, inputs), sdpa_kernel(SDPBackend.MATH):
+    with replace_inputs(look_target, inputs):
         return look_target.run_layers()[0] if look_target.head is None else look_target.explained_outputs()[:, None]

@@ -29,6 +29,7 @@ from regard.look.compute.jvp import record_inputs
 from regard.look.compute.look_target import ATTENTION_KINDS, LookTarget
 from regard.look.compute.rollout import attention_flow, attention_rollout, decoder_rollout
 from regard.look.compute.similarity import HeadSimilarity, compute_similarity
+from regard.models.finite_outputs import check_finite
 from regard.nn import AttentionMask, InspectableAttention, Positions, edit, record
 
 
@@ -62,7 +63,7 @@ class TextAnalysis:
     def _recorded(self) -> tuple[dict[str, Tensor], Tensor]:
         taps = ("*.scores", "*.weights", "*.value")
         with torch.no_grad(), record(self.look_target.model, *taps, required=False) as recorded:
-            logits = self.look_target.run()
+            logits = check_finite(self.look_target.run())
         return recorded, logits
 
     @cached_property

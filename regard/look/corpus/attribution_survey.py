@@ -73,9 +73,9 @@ class AttributionSurvey:
             for layer, (quartiles, dominated) in enumerate(
                 zip(contributions.quartiles, contributions.dominated, strict=True)
             ):
-                shares = "".join(f"{float(each):>9.1%}" for each in quartiles)
+                own = "".join(f"{float(each):>9.1%}" for each in quartiles)
                 recovered = "".join(f"{self._recovered(stack, layer, name):>11.1%}" for name in self._maps)
-                yield f"{layer:>7}{shares}{float(dominated):>10.1%}{recovered}"
+                yield f"{layer:>7}{own}{float(dominated):>10.1%}{recovered}"
             yield self._describe(stack, contributions)
 
     @property
@@ -126,11 +126,11 @@ class AttributionSurvey:
         for stack, contributions in self.stacks.items():
             layers = list(range(len(contributions.dominated)))
             low, median, high = (100 * contributions.quartiles.T).tolist()
-            shares = {
+            mixing = {
                 "own contribution (median, quartiles)": Curve(layers, median, low, high),
                 "tokens dominated by another": Curve(layers, (100 * contributions.dominated).tolist()),
             }
-            panels.append(CurvePanel(f"{stack}: mixing (attribution)", shares))
+            panels.append(CurvePanel(f"{stack}: mixing (attribution)", mixing))
             facts = self.identifiability.stacks[stack]
             curves = {f"tokens recovered, {name} probe": self._recovery_curve(stack, name) for name in self._maps}
             lines = {"chance of recovery": 100 * facts["chance"]}

@@ -19,6 +19,7 @@ from regard.errors import InputError
 from regard.look.compute.pca import PCAProjection, project_to_plane
 from regard.look.render.renderable import RenderableView
 from regard.look.views.view_data import Axis, ViewArray, ViewData
+from regard.ranges import COUNT_RANGE, check_option
 
 N_INIT = 8
 MAX_ITERATIONS = 300
@@ -131,10 +132,9 @@ def _scatter_rows(values: np.ndarray, indices: Int[np.ndarray, " N"], n_rows: in
 
 def check_n_clusters(k: int, n_texts: int) -> None:
     """Refuse an impossible number of clusters."""
-    if k < 1:
-        raise InputError(f"k = {k}: expected at least 1 group")
+    check_option("k", k, COUNT_RANGE)
     if k > n_texts:
-        raise InputError(f"k = {k}: there are only {n_texts:,} texts; ask for fewer groups")
+        raise InputError(f"k {k}: there are only {n_texts:,} texts; ask for fewer clusters")
 
 
 def k_means(points: PointArray, k: int, seed: int) -> KMeansResult:

@@ -23,7 +23,7 @@ from regard.look.compute.output_importance import gradient_importance, removal_i
 from regard.look.compute.text_analysis import TextAnalysis
 from regard.look.corpus.paired_test import PairedTest, paired_t_test
 from regard.look.corpus.survey import check_survey_path, curve_by_length, format_span, length_bins
-from regard.look.render.figures import CurvePanel, draw_curves
+from regard.look.render.figures import Curve, CurvePanel, draw_curves
 from regard.look.render.save import save_view
 from regard.look.views.view_data import Axis, ViewArray, ViewData
 from regard.progress import quiet_progress, track
@@ -47,9 +47,9 @@ class KindCorrelations:
     effective: Mapping[str, Float[Tensor, "N L H"]]
 
     def test_difference(self, measure: str, texts: Int[Tensor, " n"]) -> PairedTest:
-        """Test the difference of effective and raw attention over these texts."""
+        """Test the difference of effective and raw attention over these texts, without those that have none."""
         difference = (self.effective[measure] - self.raw[measure])[texts].flatten(1).nanmean(1)
-        return paired_t_test(difference.double().tolist())
+        return paired_t_test(difference[~difference.isnan()].double().tolist())
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,19 @@ class EffectiveSurvey:
         for name, kind in self.kinds.items():
             for measure in kind.raw:
                 both = {"raw attention": kind.raw[measure], "effective attention": kind.effective[measure]}
-                by_text = {label: values.flatten(1).nanmean(1) for label, values in both.items()}
-                curves = {label: curve_by_length(kind.keys, values, (-1.0, 1.0)) for label, values in by_text.items()}
-                p = kind.test_difference(measure, torch.arange(len(kind.keys))).p
-                title = f"{name}, {measure}; difference: p = {_format_p(p)}"
+                curves = {label: _curve_of_texts(kind.keys, values) for label, values in both.items()}
+                p = _format_p(kind.test_difference(measure, torch.arange(len(kind.keys))).p)
+                title = f"{name}, {measure}\ndifference: p {p if p.startswith('<') else f'= {p}'}"
                 panels.append(CurvePanel(title, curves, vertical_lines={"width of the values": float(kind.d_value)}))
         return draw_curves(panels, path, xlabel="keys", ylabel="Kendall's tau, mean over heads")
+
+
+def _curve_of_texts(keys: Int[Tensor, " N"], taus: Float[Tensor, "N L H"]) -> Curve:
+    """Return the mean over heads by the number of keys, of the texts that have a correlation, if any has."""
+    by_text = taus.flatten(1).nanmean(1)
+    has_tau = ~by_text.isnan()
+    texts = has_tau if bool(has_tau.any()) else torch.ones_like(has_tau)
+    return curve_by_length(keys[texts], by_text[texts], (-1.0, 1.0))
 
 
 def _format_row(kind: KindCorrelations, measure: str, texts: Int[Tensor, " n"]) -> str:
@@ -112,6 +119,8 @@ def _format_row(kind: KindCorrelations, measure: str, texts: Int[Tensor, " n"]) 
     test = kind.test_difference(measure, texts)
     if test.mean == 0 and test.p == 1:
         return f"{raw:>9.3f}{effective:>11.3f}{'equal':>28}"
+    if test.n == 0:
+        return f"{'no two inputs to rank':>48}"
     if test.n < 2:
         return f"{raw:>9.3f}{effective:>11.3f}{f'{test.mean:+.4f} (one text)':>28}"
     interval = f"{test.mean:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
@@ -119,7 +128,7 @@ def _format_row(kind: KindCorrelations, measure: str, texts: Int[Tensor, " n"]) 
 
 
 def _format_p(p: float) -> str:
-    return "1e-16 or less" if p < 1e-16 else f"{p:.2g}"
+    return "< 1e-16" if p < 1e-16 else f"{p:.2g}"
 
 
 def survey_effective_attention(

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from regard.look.compute.probes import PROBE_FITTERS, PROBE_HYPERPARAMETERS
 from regard.look.corpus.sentences import LayerRef, SentenceSet, SplitVectors, hash_to_int
 from regard.look.render.figures import Curve, CurvePanel, draw_curves
 from regard.progress import print_message, progress_bar
+from regard.runs.directory_lock import DirectoryLock
 from regard.text.fingerprints import digest_bytes
 
 VIEW_NAME = "token identifiability"
@@ -172,12 +174,13 @@ def measure_token_identifiability(
     of = {"seed": seed, "maps": names, "weights": _digest_weights(sentences.model), "texts": sentences.digest}
     facts = {stack: _describe_stack(sentences, stack) for stack in stacks}
     result = TokenIdentifiability(about, {**of, "method": PROBE_HYPERPARAMETERS}, sentences.split_sizes, facts)
-    if out is not None:
-        resume_results(result, out)
-    for units in _group_pending_specs(result, sentences):
-        _measure_group(result, sentences, units, device, out)
-    if out is not None:
-        _save_figure(result, out)
+    with nullcontext() if out is None else DirectoryLock(out):
+        if out is not None:
+            resume_results(result, out)
+        for units in _group_pending_specs(result, sentences):
+            _measure_group(result, sentences, units, device, out)
+        if out is not None:
+            _save_figure(result, out)
     return result
 
 
@@ -242,7 +245,6 @@ def resume_results(result: TokenIdentifiability, out: Path) -> None:
     """Resume from the results of an earlier call; refuse those of other settings."""
     path = out / "identify.json"
     with convert_write_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             _save_results(result, out)
             return

@@ -22,6 +22,7 @@ from regard.look.compute.look_target import LookTarget
 from regard.look.compute.probes import ProbeExamples
 from regard.nn import edit, record
 from regard.progress import track, warn
+from regard.ranges import Range, check_option
 from regard.text.fingerprints import digest_bytes, hash_text
 
 SPLITS = ("train", "valid", "test")
@@ -52,8 +53,7 @@ def sample_examples(examples: Iterable[tuple[str, ...]], max_examples: int, seed
 
     Those whose first texts have the smallest hashes are chosen, so that every distinct text is equally likely.
     """
-    if max_examples < MIN_SENTENCES:
-        raise InputError(f"sentences {max_examples}: expected at least {MIN_SENTENCES}")
+    check_option("sentences", max_examples, Range(MIN_SENTENCES, 10**9))
     sample: dict[int, tuple[str, ...]] = {}
     largest_first: list[int] = []
     n_read = 0
@@ -204,18 +204,22 @@ def _iterate_passes(
 ) -> Iterator[dict[LayerRef, Float[Tensor, "T D"]]]:
     """Yield the hidden states of each look target; a pass ends at the last requested layer."""
     names = {layer_ref: layer_ref.tap_name(look_targets[0]) for layer_ref in layers}
-    with ExitStack() as listening:
-        recorded = listening.enter_context(record(look_targets[0].model, *names.values()))
+    for look_target in look_targets:
+        recorded = _record_until_complete(look_target, list(names.values()))
+        yield {layer_ref: recorded[name][0] for layer_ref, name in names.items()}
 
-        def enough(flowing: Tensor) -> Tensor:
+
+def _record_until_complete(look_target: LookTarget, names: Sequence[str]) -> dict[str, Tensor]:
+    """Return the values of taps; the pass ends as soon as all are recorded."""
+    with suppress(_StopForward), ExitStack() as hooks:
+        recorded = hooks.enter_context(record(look_target.model, *names))
+
+        def stop_if_complete(x: Tensor) -> Tensor:
             if len(recorded) == len(names):
                 raise _StopForward
-            return flowing
+            return x
 
-        for name in names.values():
-            listening.enter_context(edit(look_targets[0].model, name, enough))
-        for subject in look_targets:
-            recorded.clear()
-            with suppress(_StopForward):
-                subject.run_layers()
-            yield {layer_ref: recorded[name][0] for layer_ref, name in names.items()}
+        for name in names:
+            hooks.enter_context(edit(look_target.model, name, stop_if_complete))
+        look_target.run_layers()
+    return recorded

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +21,25 @@ from torch import Tensor
 from regard.disk import write_atomically
 from regard.errors import MissingExtra
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+_drawing_lock = Lock()
+"""Held while a figure is drawn: matplotlib's settings, and Python's filters of warnings, belong to the process."""
+
+
+def draw_alone(draw: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that draws one figure at a time, whatever the number of threads that call it."""
+
+    @wraps(draw)
+    def alone(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _drawing_lock:
+            return draw(*args, **kwargs)
+
+    return alone
+
+
+@draw_alone
 def draw_heat_map(
     weights: Float[Tensor, "rows columns"],
     rows: Sequence[str],
@@ -43,6 +62,7 @@ def draw_heat_map(
     return save_figure(figure, path, dpi=150)
 
 
+@draw_alone
 def draw_position_map(table: Float[Tensor | np.ndarray, "T D"], path: str | Path, title: str = "") -> Path:
     """Draw position vectors (Vaswani et al. 2017, section 3.5): a row per position, blue positive, orange negative."""
     values = torch.as_tensor(table).detach().cpu().float().numpy()
@@ -103,6 +123,7 @@ def draw_curves(
     return draw_panels(drawn, Path(path), columns=n_columns, size=size, names=names, limits=limits, **labels)
 
 
+@draw_alone
 def draw_panels(
     draw_functions: Sequence[Callable[[Any], object]],
     path: Path,

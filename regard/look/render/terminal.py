@@ -9,6 +9,7 @@ import math
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 from unicodedata import category, east_asian_width
 
 import torch
@@ -47,54 +48,70 @@ def render_text(view_data: ViewData, width: int | None = None) -> str:
     return "\n".join([*parts, *notes])
 
 
+class _RenderedArray(NamedTuple):
+    """The title of an array, its lines, and lines between both that describe the axes."""
+
+    title: str
+    lines: Iterator[str]
+    axes: Sequence[str] = ()
+
+
 def _render_array(view_data: ViewData, array: ViewArray, terminal_width: int) -> Iterator[str]:
     """Yield the lines of one array under its title; none for errors, labels and eigenvalues."""
+    names = [axis.name for axis in array.axes]
+    if array.value_kind in ("error", "label") or array.values.numel() == 0 or names == ["layer", "head", "dimension"]:
+        return
+    labels = [view_data.display_labels(axis, size) for axis, size in zip(array.axes, array.values.shape, strict=True)]
+    rendered = _render_values(array, labels, terminal_width)
+    yield from textwrap.wrap(rendered.title, terminal_width)
+    yield from rendered.axes
+    yield from rendered.lines
+    yield ""
+
+
+def _render_values(array: ViewArray, labels: Sequence[Sequence[str]], terminal_width: int) -> _RenderedArray:
+    """Render an array by its axes: a heat map, a scatter plot, a table or bars."""
     names, shape = [axis.name for axis in array.axes], array.values.shape
-    labels = [view_data.display_labels(axis, size) for axis, size in zip(array.axes, shape, strict=True)]
     values, title = array.values.double(), array_title(array)
     rows = [f"layer {label}" for label in labels[0]] if names[0] == "layer" else labels[0]
-    lines: Iterator[str] = iter(())
-    along: list[str] = []
-    limit = bar_limit(array)
-    if array.value_kind in ("error", "label") or values.numel() == 0 or names == ["layer", "head", "dimension"]:
-        return
     if len(names) >= 2 and all(axis.over for axis in array.axes[-2:]):
-        values, selection = _reduce_to_matrix(array, labels)
-        (down, across), sides = labels[-2:], array.axes[-2:]
-        if names[-1] == "output":  # inputs by outputs: outputs become rows
-            values, down, across, sides = values.mT, across, down, sides[::-1]
-        label_width = 2 * MAX_TOKEN_WIDTH if sides[0].predicts_next else MAX_TOKEN_WIDTH
-        lines, title = _render_heat_map(values, down, across, terminal_width, label_width), f"{title}{selection}"
-        along = _wrap_indented("rows: {}; columns: {}".format(*map(_describe_axis, sides)), terminal_width)
-    elif names[-1] == "coordinate":
+        return _render_matrix(array, labels, terminal_width)
+    if names[-1] == "coordinate":
         where = f", layer {labels[0][-1]}" if names[0] == "layer" else ""
-        lines, title = (
-            _render_scatter(values.flatten(0, -3)[-1] if values.ndim > 2 else values, terminal_width),
-            f"{title}{where}",
-        )
-    elif names[-1] in ("dimension", "column"):
+        points = values.flatten(0, -3)[-1] if values.ndim > 2 else values
+        return _RenderedArray(f"{title}{where}", _render_scatter(points, terminal_width))
+    if names[-1] in ("dimension", "column"):
+        some = f", some of {shape[-1]} {names[-1]}s" if shape[-1] > _n_cells_per_line(terminal_width) else ""
         lines = _render_sampled_map(values.reshape(shape[-2:]), labels[-2:], terminal_width)
-        title += f", some of {shape[-1]} {names[-1]}s" if shape[-1] > _n_cells_per_line(terminal_width) else ""
-    elif names[:2] == ["layer", "head"]:
-        values = _reduce_by_head(array)
-        if bool((values == values[0, 0]).all()):
-            where = "in every head" if values.numel() > 1 else f"in {rows[0]}, head {labels[1][0]}"
-            title = f"{title}: {values[0, 0]:.3g} {where}"
-        else:
-            lines = _render_table(values, rows, [f"head {label}" for label in labels[1]], terminal_width)
-    elif names == ["method", "k"]:
-        lines = _render_table(values, rows, [f"k {label}" for label in labels[1]], terminal_width)
-    elif values.ndim == 2:
-        lines, title = (
-            _render_bars(values.mean(-1), rows, terminal_width, limit),
-            f"{title}, mean" if shape[1] > 1 else title,
-        )
-    else:
-        lines = _render_bars(values, rows, terminal_width, limit)
-    yield from textwrap.wrap(title, terminal_width)
-    yield from along
-    yield from lines
-    yield ""
+        return _RenderedArray(f"{title}{some}", lines)
+    if names[:2] == ["layer", "head"]:
+        return _render_heads(array, rows, labels[1], terminal_width)
+    if names == ["method", "k"]:
+        return _RenderedArray(title, _render_table(values, rows, [f"k {label}" for label in labels[1]], terminal_width))
+    if values.ndim == 2:
+        title, values = f"{title}, mean" if shape[1] > 1 else title, values.mean(-1)
+    return _RenderedArray(title, _render_bars(values, rows, terminal_width, bar_limit(array)))
+
+
+def _render_matrix(array: ViewArray, labels: Sequence[Sequence[str]], terminal_width: int) -> _RenderedArray:
+    """Render the matrix of the last two axes, reduced over the others; of inputs by outputs, outputs are the rows."""
+    values, selection = _reduce_to_matrix(array, labels)
+    (down, across), sides = labels[-2:], array.axes[-2:]
+    if sides[-1].name == "output":
+        values, down, across, sides = values.mT, across, down, sides[::-1]
+    label_width = 2 * MAX_TOKEN_WIDTH if sides[0].predicts_next else MAX_TOKEN_WIDTH
+    axes = _wrap_indented("rows: {}; columns: {}".format(*map(_describe_axis, sides)), terminal_width)
+    lines = _render_heat_map(values, down, across, terminal_width, label_width)
+    return _RenderedArray(f"{array_title(array)}{selection}", lines, axes)
+
+
+def _render_heads(array: ViewArray, layers: Sequence[str], heads: Sequence[str], terminal_width: int) -> _RenderedArray:
+    """Render a number for each head as a table, or as one number where all are equal."""
+    values, title = _reduce_by_head(array), array_title(array)
+    if bool((values == values[0, 0]).all()):
+        where = "in every head" if values.numel() > 1 else f"in {layers[0]}, head {heads[0]}"
+        return _RenderedArray(f"{title}: {values[0, 0]:.3g} {where}", iter(()))
+    return _RenderedArray(title, _render_table(values, layers, [f"head {label}" for label in heads], terminal_width))
 
 
 def _describe_axis(axis: Axis) -> str:

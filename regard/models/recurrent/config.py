@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from regard.errors import ConfigError
-from regard.models.config import ConfigTable, DirectedEncoderConfig, Directions, EncoderModelConfig, ModelConfig
+from regard.models.config import (
+    ConfigTable,
+    DirectedEncoderConfig,
+    Directions,
+    EncoderModelConfig,
+    LayerCount,
+    ModelConfig,
+    PositionCount,
+    TokenTypeCount,
+)
 
 CellName = Literal["lstm", "gru"]
 AttentionScore = Literal["none", "additive", "dot", "general", "scaled"]
@@ -35,12 +44,8 @@ class RecurrentConfig(ModelConfig):
     recipe_defaults: ClassVar[Mapping[str, ConfigTable]] = {"train": TRAINING_DEFAULTS}
 
     architecture: str = "rnn"
-    n_layers: int
+    n_layers: LayerCount
     cell: CellName = "lstm"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_at_least("n_layers", 1)
 
 
 def _check_width(d_model: int, directions: Directions) -> None:
@@ -66,7 +71,7 @@ class RecurrentSeq2SeqConfig(RecurrentConfig):
         "base": _recurrent_seq2seq_preset(1024, 2, 0.2),
     }
 
-    n_decoder_layers: int
+    n_decoder_layers: LayerCount
     directions: Directions = "both"
     attention: AttentionScore = "additive"
     input_feeding: bool = False
@@ -74,7 +79,6 @@ class RecurrentSeq2SeqConfig(RecurrentConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_at_least("n_decoder_layers", 1)
         _check_width(self.d_model, self.directions)
 
 
@@ -94,7 +98,7 @@ class RecurrentEncoderConfig(RecurrentConfig, DirectedEncoderConfig):
         "task": {"pooling": "attention"},
     }
 
-    n_positions: int = 512
+    n_positions: PositionCount = 512
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,8 +125,8 @@ class BiLMConfig(RecurrentConfig, EncoderModelConfig):
     }
 
     architecture: str = "bilm"
-    n_positions: int = 512
-    n_parts: int = 0
+    n_positions: PositionCount = 512
+    n_parts: TokenTypeCount = 0
     start_backward: str = ""
 
     def __post_init__(self) -> None:
@@ -144,7 +148,7 @@ class StaticEncoderConfig(EncoderModelConfig):
     }
 
     architecture: str = "static"
-    n_positions: int = 512
+    n_positions: PositionCount = 512
 
 
 @dataclass(frozen=True, kw_only=True)

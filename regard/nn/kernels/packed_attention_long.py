@@ -1,10 +1,10 @@
 """Packed self-attention of long rows, block by block, in Triton, for half precision on Hopper and Blackwell.
 
 FlashAttention-2 (Dao 2023) for rows of several segments (packed_attention_short.py has the rows that fit on the chip).
-Segments lie one after another, so what a block may attend to is one stretch of the row: the rest is never read, and
-only where a segment or the past ends is there a mask. Backward recomputes p, once by queries for dq and delta, once by
-keys for dk and dv, and writes all three into the gradient of the projection. Letters are the paper's: s scores,
-p softmax, m running maximum, l running sum, o output; lse and m are to base 2.
+What a block may attend to is one stretch of the row (packed_row_blocks.py): the rest is never read, and only where a
+segment or the past ends is there a mask. Backward recomputes p, once by queries for dq and delta, once by keys for dk
+and dv, and writes all three into the gradient of the projection. Letters are the paper's: s scores, p softmax,
+m running maximum, l running sum, o output; lse and m are to base 2.
 
     causal, by blocks:       key 0 1 2 3
                      query 0     /             /  with a mask
@@ -18,9 +18,20 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
+from regard.nn.kernels.packed_row_blocks import (
+    key_bounds,
+    key_range,
+    load_block,
+    load_tokens,
+    load_values,
+    mask_columns,
+    query_range,
+    segment_bounds,
+    store_tokens,
+)
 from regard.nn.kernels.triton_support import (
     HALF_PRECISION,
     LOG2_E,
@@ -68,17 +79,6 @@ def supports(qkv: Tensor, mask: AttentionMask, n_heads: int) -> bool:
     d_head = qkv.shape[2] // (3 * n_heads)
     fits = MIN_TOKENS <= qkv.shape[1] <= MAX_TOKENS and d_head <= MAX_D_HEAD and d_head % 8 == 0
     return fits and available(qkv.device, qkv.dtype)
-
-
-def segment_bounds(segment: Int[Tensor, "B T"]) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-    """Return where the segment of each token begins and ends; for padding both are where the padding begins."""
-    here = torch.arange(segment.shape[1], dtype=torch.int32, device=segment.device)
-    changes = segment[:, 1:] != segment[:, :-1]
-    first = torch.nn.functional.pad(changes, (1, 0), value=True)
-    last = torch.nn.functional.pad(changes, (0, 1), value=True)
-    begin = torch.where(first, here, 0).cummax(1).values
-    end = torch.where(last, here + 1, len(here)).flip(1).cummin(1).values.flip(1)
-    return begin, torch.where(segment > 0, end, begin)
 
 
 def packed_self_attention(qkv: Float[Tensor, "B T HEEE"], mask: AttentionMask, n_heads: int) -> Float[Tensor, "B T HE"]:
@@ -192,99 +192,21 @@ def _launch(
 
 
 @jit
-def _load(head, i, end, STRIDE: tl.constexpr, D_HEAD: tl.constexpr, BLOCK_E: tl.constexpr, BOUNDED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Load tokens `i` of a head; zeros from `end` on, if there may be such."""
-    e = tl.arange(0, BLOCK_E)
-    at = head + i[:, None] * STRIDE + e[None, :]
-    if BOUNDED or BLOCK_E != D_HEAD:
-        x = tl.load(at, mask=(i < end)[:, None] & (e < D_HEAD)[None, :], other=0.0)
-    else:
-        x = tl.load(at)
-    return x
-
-
-@jit
-def _store(head, i, end, x, STRIDE: tl.constexpr, D_HEAD: tl.constexpr, BLOCK_E: tl.constexpr, BOUNDED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Store tokens `i` of a head, those before `end`."""
-    e = tl.arange(0, BLOCK_E)
-    at = head + i[:, None] * STRIDE + e[None, :]
-    if BOUNDED or BLOCK_E != D_HEAD:
-        tl.store(at, x.to(head.dtype.element_ty), mask=(i < end)[:, None] & (e < D_HEAD)[None, :])
-    else:
-        tl.store(at, x.to(head.dtype.element_ty))
-
-
-@jit
-def _load_block(heads, b, start, n, BLOCK: tl.constexpr, BLOCK_E: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Load a block of tokens of a row from `start`, of its `n`th head: q of all heads, then k, then v."""
-    return heads.load([b, start, n, 0]).reshape(BLOCK, BLOCK_E)
-
-
-@jit
-def _load_values(values, i, end, BOUNDED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Load one value for each token `i`; zeros from `end` on, if there may be such."""
-    return tl.load(values + i, mask=i < end, other=0) if BOUNDED else tl.load(values + i)
-
-
-@jit
-def _key_bounds(begin, end, i, n_tokens, CAUSAL: tl.constexpr, BOUNDED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return from which key to which each of the queries `i` attends."""
-    left, right = _load_values(begin, i, n_tokens, BOUNDED), _load_values(end, i, n_tokens, BOUNDED)
-    if CAUSAL:
-        right = tl.minimum(right, i + 1)
-    return left, right
-
-
-@jit
-def _make_mask(left, right, start, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return which of a block of columns from `start` lie within each row's bounds."""
-    j = start + tl.arange(0, BLOCK)[None, :]
-    return (j >= left[:, None]) & (j < right[:, None])
-
-
-@jit
-def _key_range(begin, end, first, n_tokens, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the keys of the queries from `first`: start, up to where all of them need no mask, and stop."""
-    last = tl.minimum(first + BLOCK_M, n_tokens) - 1
-    start, stop = tl.load(begin + first), tl.load(end + last)
-    full = stop
-    if CAUSAL:
-        full, stop = tl.minimum(first + 1, stop), tl.minimum(last + 1, stop)
-    one_segment = start == tl.load(begin + last)
-    return start, start + tl.where(one_segment, (full - start) // BLOCK_N * BLOCK_N, 0), stop
-
-
-@jit
-def _query_range(begin, end, first, n_tokens, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the queries that attend to the keys from `first`: start, from and up to where none needs a mask, stop."""
-    last = tl.minimum(first + BLOCK_N, n_tokens) - 1
-    start, stop = tl.load(begin + first), tl.load(end + last)
-    one_segment = start == tl.load(begin + last)
-    full = start
-    if CAUSAL:
-        start, full = first, last
-    start = start // 4 * 4  # lse and delta are loaded by 16 bytes
-    full = start + (full - start + BLOCK_M - 1) // BLOCK_M * BLOCK_M
-    n_full = tl.where(one_segment, tl.maximum(stop - full, 0) // BLOCK_M * BLOCK_M, 0)
-    return start, full, full + n_full, stop
-
-
-@jit
 def _forward_inner(  # type: ignore[no-untyped-def]
     acc, l, m, q, heads, b, h, left, right, start, stop, scale_log2,
     MASKED: tl.constexpr, H: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Go through a stretch of keys with an online softmax."""
     for j in range(start, stop, BLOCK_N):
-        k = _load_block(heads, b, j, H + h, BLOCK_N, BLOCK_E)
+        k = load_block(heads, b, j, H + h, BLOCK_N, BLOCK_E)
         s = tl.dot(q, tl.trans(k))
         if MASKED:
-            s = tl.where(_make_mask(left, right, j, BLOCK_N), s, float("-inf"))
+            s = tl.where(mask_columns(left, right, j, BLOCK_N), s, float("-inf"))
         m_new = tl.maximum(m, tl.max(s, 1) * scale_log2)
         p = tl.exp2(s * scale_log2 - m_new[:, None])
         alpha = tl.exp2(m - m_new)
         l = l * alpha + tl.sum(p, 1)
-        v = _load_block(heads, b, j, 2 * H + h, BLOCK_N, BLOCK_E)
+        v = load_block(heads, b, j, 2 * H + h, BLOCK_N, BLOCK_E)
         acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None])
         m = m_new
     return acc, l, m
@@ -302,9 +224,9 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     row, values = b.to(tl.int64) * n_tokens, (b.to(tl.int64) * H + h) * (n_tokens + 3 & -4)
     i = first + tl.arange(0, BLOCK_M)
     q_at = qkv + row * (3 * H * D_HEAD) + h * D_HEAD
-    q = _load(q_at, i, n_tokens, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
-    left, right = _key_bounds(begin + row, end + row, i, n_tokens, CAUSAL, not EVEN)
-    start, middle, stop = _key_range(begin + row, end + row, first, n_tokens, CAUSAL, BLOCK_M, BLOCK_N)
+    q = load_tokens(q_at, i, n_tokens, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
+    left, right = key_bounds(begin + row, end + row, i, n_tokens, CAUSAL, not EVEN)
+    start, middle, stop = key_range(begin + row, end + row, first, n_tokens, CAUSAL, BLOCK_M, BLOCK_N)
     scale_log2 = scale * LOG2_E
     acc, l = tl.zeros((BLOCK_M, BLOCK_E), tl.float32), tl.zeros((BLOCK_M,), tl.float32)
     m = tl.full((BLOCK_M,), NEGATIVE, tl.float32)
@@ -316,7 +238,7 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     )
     l = tl.where(l > 0.0, l, 1.0)
     o_at = o_out + row * (H * D_HEAD) + h * D_HEAD
-    _store(o_at, i, n_tokens, acc / l[:, None], H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
+    store_tokens(o_at, i, n_tokens, acc / l[:, None], H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
     tl.store(lse_out + values + i, m + tl.log2(l), mask=i < n_tokens)
 
 
@@ -327,10 +249,10 @@ def _dq_inner(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Add to dq of a block of queries what comes from a stretch of keys."""
     for j in range(start, stop, BLOCK_N):
-        k, v = _load_block(heads, b, j, H + h, BLOCK_N, BLOCK_E), _load_block(heads, b, j, 2 * H + h, BLOCK_N, BLOCK_E)
+        k, v = load_block(heads, b, j, H + h, BLOCK_N, BLOCK_E), load_block(heads, b, j, 2 * H + h, BLOCK_N, BLOCK_E)
         p = tl.exp2(tl.dot(q, tl.trans(k)) * scale_log2 - lse[:, None])
         if MASKED:
-            p = tl.where(_make_mask(left, right, j, BLOCK_N), p, 0.0)
+            p = tl.where(mask_columns(left, right, j, BLOCK_N), p, 0.0)
         dp = tl.dot(do, tl.trans(v))
         ds = p * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq)
@@ -349,21 +271,21 @@ def _dq_kernel(  # type: ignore[no-untyped-def]
     row, values = b.to(tl.int64) * n_tokens, (b.to(tl.int64) * H + h) * (n_tokens + 3 & -4)
     i = first + tl.arange(0, BLOCK_M)
     o_at, q_at = row * (H * D_HEAD) + h * D_HEAD, row * (3 * H * D_HEAD) + h * D_HEAD
-    o = _load(o_in + o_at, i, n_tokens, H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
-    do = _load(do_in + o_at, i, n_tokens, H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
+    o = load_tokens(o_in + o_at, i, n_tokens, H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
+    do = load_tokens(do_in + o_at, i, n_tokens, H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
     tl.store(delta_out + values + i, delta, mask=i < n_tokens)
-    q = _load(qkv + q_at, i, n_tokens, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
-    lse = _load_values(lse_in + values, i, n_tokens, not EVEN)
-    left, right = _key_bounds(begin + row, end + row, i, n_tokens, CAUSAL, not EVEN)
-    start, middle, stop = _key_range(begin + row, end + row, first, n_tokens, CAUSAL, BLOCK_M, BLOCK_N)
+    q = load_tokens(qkv + q_at, i, n_tokens, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
+    lse = load_values(lse_in + values, i, n_tokens, not EVEN)
+    left, right = key_bounds(begin + row, end + row, i, n_tokens, CAUSAL, not EVEN)
+    start, middle, stop = key_range(begin + row, end + row, first, n_tokens, CAUSAL, BLOCK_M, BLOCK_N)
     scale_log2 = scale * LOG2_E
     dq = tl.zeros((BLOCK_M, BLOCK_E), tl.float32)
     dq = _dq_inner(
         dq, q, do, lse, delta, heads, b, h, left, right, start, middle, scale_log2, False, H, BLOCK_E, BLOCK_N
     )
     dq = _dq_inner(dq, q, do, lse, delta, heads, b, h, left, right, middle, stop, scale_log2, True, H, BLOCK_E, BLOCK_N)
-    _store(d_qkv + q_at, i, n_tokens, dq * scale, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
+    store_tokens(d_qkv + q_at, i, n_tokens, dq * scale, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
 
 
 @jit
@@ -376,11 +298,11 @@ def _dkv_inner(  # type: ignore[no-untyped-def]
         i = step
         if MASKED:
             i = tl.where(step < gap_at, step, step + gap)
-        q, do = _load_block(heads, b, i, h, BLOCK_M, BLOCK_E), _load_block(do_heads, b, i, h, BLOCK_M, BLOCK_E)
+        q, do = load_block(heads, b, i, h, BLOCK_M, BLOCK_E), load_block(do_heads, b, i, h, BLOCK_M, BLOCK_E)
         lse = lse_in.load([b * H + h, i]).reshape(BLOCK_M)
         p_t = tl.exp2(tl.dot(k, tl.trans(q)) * scale_log2 - lse[None, :])
         if MASKED:
-            p_t = tl.where(_make_mask(left, right, i, BLOCK_M), p_t, 0.0)
+            p_t = tl.where(mask_columns(left, right, i, BLOCK_M), p_t, 0.0)
         dv = tl.dot(p_t.to(do.dtype), do, dv)
         dp_t = tl.dot(v, tl.trans(do))
         ds_t = p_t * (dp_t - delta_in.load([b * H + h, i]).reshape(BLOCK_M)[None, :])
@@ -398,13 +320,13 @@ def _dkv_kernel(  # type: ignore[no-untyped-def]
     first, h, b = tl.program_id(0) * BLOCK_N, tl.program_id(1), tl.program_id(2)
     j, row = first + tl.arange(0, BLOCK_N), b.to(tl.int64) * n_tokens
     k_at = row * (3 * H * D_HEAD) + (H + h) * D_HEAD
-    k = _load(qkv + k_at, j, n_tokens, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
-    v = _load(qkv + k_at + H * D_HEAD, j, n_tokens, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
-    left = _load_values(begin + row, j, n_tokens, not EVEN)
-    right = _load_values(end + row, j, n_tokens, not EVEN)
+    k = load_tokens(qkv + k_at, j, n_tokens, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
+    v = load_tokens(qkv + k_at + H * D_HEAD, j, n_tokens, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
+    left = load_values(begin + row, j, n_tokens, not EVEN)
+    right = load_values(end + row, j, n_tokens, not EVEN)
     if CAUSAL:
         left = j
-    start, full, full_end, stop = _query_range(begin + row, end + row, first, n_tokens, CAUSAL, BLOCK_M, BLOCK_N)
+    start, full, full_end, stop = query_range(begin + row, end + row, first, n_tokens, CAUSAL, BLOCK_M, BLOCK_N)
     gap = full_end - full
     scale_log2 = scale * LOG2_E
     dk, dv = tl.zeros((BLOCK_N, BLOCK_E), tl.float32), tl.zeros((BLOCK_N, BLOCK_E), tl.float32)
@@ -416,5 +338,5 @@ def _dkv_kernel(  # type: ignore[no-untyped-def]
         dk, dv, k, v, heads, do_heads, lse_in, delta_in, b, h, left, right,
         full, full_end, full, 0, scale_log2, False, H, BLOCK_E, BLOCK_M,
     )  # fmt: skip
-    _store(d_qkv + k_at, j, n_tokens, dk * scale, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
-    _store(d_qkv + k_at + H * D_HEAD, j, n_tokens, dv, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
+    store_tokens(d_qkv + k_at, j, n_tokens, dk * scale, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)
+    store_tokens(d_qkv + k_at + H * D_HEAD, j, n_tokens, dv, 3 * H * D_HEAD, D_HEAD, BLOCK_E, not EVEN)

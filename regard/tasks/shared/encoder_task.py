@@ -1,7 +1,7 @@
 """Base classes of the tasks on an encoder: inputs with special tokens, packing, labels.
 
-Each text is stored as it enters the model, special ids included, with the place where its second part begins; what
-is to be said of it is the task's own. `pretrain.py` builds on this, `classify.py` and `tag.py` on `LabelledTask`.
+Each text is stored as it enters the model, special ids included, with the position where its second part begins; its
+labels are the task's own. `pretrain.py` builds on this, `classify.py`, `tag.py` and `qa.py` on `LabelledTask`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from regard.models.interfaces import EncoderModel
 from regard.models.layer_combination import COMBINATION_NAME, build_layer_combination
 from regard.predict.embedding import EmbeddingDefaults
 from regard.progress import warn
+from regard.ranges import Range
 from regard.tasks.shared.single_tokenizer import SingleTokenizerTask
 from regard.tasks.task import Task, TrainingScale
 from regard.text.special_tokens import ENCODER_ROLES, EncodedInput, SpecialTokenTemplate, is_lm_vocabulary
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig
 
-INPUT_LENGTHS = range(16, 1 << 15)
-"""What ``task.length`` may be."""
+INPUT_LENGTHS = Range(16, (1 << 15) - 1)
+"""Accepted values of ``task.length``."""
 
 MIN_EXAMPLES_FOR_LABEL_WARNING = 20
 """Examples from which on labels that are hardly ever the same look like another column."""
@@ -49,8 +50,8 @@ FROZEN_ENCODER_RATE = 5e-3
 class EncoderTask(SingleTokenizerTask):
     """A task on an encoder.
 
-    Inputs are cut to `length` tokens, special ones included. `pooling` and `normalised` say how texts become vectors
-    where nobody asks (predict/embedding.py).
+    Inputs are cut to `length` tokens, special ones included. `pooling` and `normalised` are the defaults of
+    embedding texts (predict/embedding.py).
     """
 
     architectures = ENCODER_MODELS
@@ -104,7 +105,7 @@ class LabelledTask(EncoderTask):
     """A task that learns labels: few examples, or as many as somebody could label."""
 
     has_perplexity = False
-    has_fixed_inputs = True
+    has_cacheable_features = True
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """Pairs of blocks for next-sentence prediction, half of them adjacent in their document (Devlin et al. 2019).
 
-pretrain.py cuts documents into pieces here, and draws the pairs when a text is encoded. Ids in, ids out: nothing here
+pretrain.py cuts documents into blocks here, and draws the pairs when a text is encoded. Ids in, ids out: nothing here
 knows a vocabulary or a model.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -16,13 +17,16 @@ from jaxtyping import Int
 from regard.progress import warn
 
 MIN_NEGATIVE_FRACTION = 0.25
-"""Share of pairs from elsewhere below which next sentences are not worth learning."""
+"""Fraction of pairs from elsewhere below which next sentences are not worth learning."""
 
-Ids = list[int]
+ID_TYPE = "I"
+"""The type code of arrays of ids: four bytes each, a tenth of what a list takes."""
+
+Ids = Sequence[int]
 
 
 class SentencePair(NamedTuple):
-    """Two pieces of text, adjacent in their document or not."""
+    """Two blocks of text, adjacent in their document or not."""
 
     first: Ids
     second: Ids
@@ -31,7 +35,7 @@ class SentencePair(NamedTuple):
 
 def split_into_blocks(lines: Iterable[Ids], block_size: int) -> list[Ids]:
     """Return the tokens of a document in blocks."""
-    tokens = list(chain.from_iterable(lines))
+    tokens = array(ID_TYPE, chain.from_iterable(lines))
     return [tokens[start : start + block_size] for start in range(0, len(tokens), block_size)]
 
 
@@ -55,17 +59,17 @@ def sample_next_sentence_pairs(
 ) -> list[SentencePair]:
     """Return the pairs of all documents, half of them with a second block from another document.
 
-    Pieces are only exchanged for others as long, or their lengths would tell; what has none to exchange with stays.
+    Blocks are only exchanged for others as long, or their lengths would tell; one with none to exchange for stays.
     """
     pairs = [pair for document in documents for pair in document]
     owner = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
     lengths = np.array([len(pair.second) for pair in pairs])
-    drawn: dict[int, int] = {}
+    donor: dict[int, int] = {}
     for length in np.unique(lengths):
-        alike = rng.permutation(np.flatnonzero(lengths == length))
-        drawn |= _swap_across_documents(np.sort(alike[: max(2, len(alike) // 2)]), owner)
+        as_long = rng.permutation(np.flatnonzero(lengths == length))
+        donor |= _swap_across_documents(np.sort(as_long[: max(2, len(as_long) // 2)]), owner)
     return [
-        SentencePair(pair.first, pairs[drawn[i]].second, is_next=False) if i in drawn else pair
+        SentencePair(pair.first, pairs[donor[i]].second, is_next=False) if i in donor else pair
         for i, pair in enumerate(pairs)
     ]
 
@@ -78,11 +82,11 @@ def _swap_across_documents(
     Where one document has more of them than all others together, some of its pairs get none.
     """
     counts = np.bincount(owner[pair_indices], minlength=1)
-    over = 2 * int(counts.max()) - len(pair_indices)
-    if over > 0:
-        pair_indices = np.delete(pair_indices, np.flatnonzero(owner[pair_indices] == counts.argmax())[:over])
-    away = np.roll(pair_indices, -int(np.bincount(owner[pair_indices], minlength=1).max()))
-    return dict(zip(pair_indices.tolist(), away.tolist(), strict=True))
+    n_surplus = 2 * int(counts.max()) - len(pair_indices)
+    if n_surplus > 0:
+        pair_indices = np.delete(pair_indices, np.flatnonzero(owner[pair_indices] == counts.argmax())[:n_surplus])
+    donors = np.roll(pair_indices, -int(np.bincount(owner[pair_indices], minlength=1).max()))
+    return dict(zip(pair_indices.tolist(), donors.tolist(), strict=True))
 
 
 def warn_about_few_negatives(n_negatives: int, n_pairs: int, advice: str) -> None:
@@ -90,6 +94,6 @@ def warn_about_few_negatives(n_negatives: int, n_pairs: int, advice: str) -> Non
     fraction = n_negatives / max(1, n_pairs)
     if fraction < MIN_NEGATIVE_FRACTION:
         warn(
-            f"only {fraction:.0%} of {n_pairs:,} pairs could be given a second piece from another document; "
-            f"part documents by blank lines or give more of them{advice}"
+            f"only {fraction:.0%} of {n_pairs:,} pairs could be given a second block from another document; "
+            f"put blank lines between documents or give more of them{advice}"
         )

@@ -1,6 +1,6 @@
 """Base class of the tasks with one vocabulary: its file, its fingerprint, the maximum length of inputs.
 
-Language models (lm.py) and all tasks on an encoder (encoder_task.py) build on this; translate.py may have two.
+Tasks on long text (windowed_text.py) and on an encoder (encoder_task.py) build on this; translate.py may have two.
 """
 
 from __future__ import annotations
@@ -41,12 +41,6 @@ class SingleTokenizerTask(Task):
         shorter = copy(self)
         shorter.max_length = min(self.max_length, max_length)
         return shorter
-
-
-def check_length(length: int, accepted: range) -> None:
-    """Refuse a ``task.length`` that no text can be cut to."""
-    if length not in accepted:
-        raise ConfigError(f"task.length = {length}; expected {accepted[0]} to {accepted[-1]:,} tokens")
 
 
 def refuse_columns(columns: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Masking for masked language modelling: which tokens of a batch are to be predicted, and what stands there instead.
+"""Masking for masked language modelling: the tokens of a batch that are to be predicted, and what replaces them.
 
     of all tokens 15 % are chosen:   80 % become [MASK],   10 % another token,   10 % stay
 
@@ -19,7 +19,7 @@ from regard.nn import IGNORE
 from regard.text.tokenizer import Tokenizer
 
 MASK_FRACTION, RANDOM_FRACTION = 0.8, 0.1
-"""Shares of the chosen tokens that become [MASK], and another token."""
+"""Fractions of the chosen tokens that become [MASK], and another token."""
 
 
 class MaskedTokens(NamedTuple):
@@ -31,7 +31,7 @@ class MaskedTokens(NamedTuple):
 
 
 class TokenMasker:
-    """Draws the tokens to mask; `masked_fraction` is the share of all tokens that are predicted."""
+    """Draws the tokens to mask; `masked_fraction` is the fraction of all tokens that are predicted."""
 
     def __init__(self, tokenizer: Tokenizer, mask_id: int, masked_fraction: float) -> None:
         self.mask_id, self.masked_fraction = mask_id, masked_fraction
@@ -40,25 +40,27 @@ class TokenMasker:
 
     def mask_tokens(self, rows: SegmentedRows, generator: torch.Generator | None = None) -> MaskedTokens:
         """Draw the tokens to mask, a fixed number per batch shape; labels of surplus ones are `IGNORE`."""
-        by: Any = {} if generator is None else {"generator": generator}  # given None, a compiler has no fast way
-        ids, real = rows.ids.flatten(), self.find_maskable(rows).flatten()
-        most = math.ceil(self.masked_fraction * ids.numel())
-        order = torch.rand(ids.shape, device=ids.device, **by).masked_fill(~real, -1.0)
-        places = order.topk(most).indices
-        counted = torch.arange(most, device=ids.device) < self.count_masked(real.sum())
-        stood = ids[places]
-        draw = torch.rand(most, device=ids.device, **by)
-        other = torch.randint(self._n_tokens, (most,), device=ids.device, dtype=ids.dtype, **by)
-        instead = torch.where(
-            draw < MASK_FRACTION, self.mask_id, torch.where(draw < MASK_FRACTION + RANDOM_FRACTION, other, stood)
+        # A compiler has no fast implementation of generator=None.
+        options: Any = {} if generator is None else {"generator": generator}
+        ids, is_maskable = rows.ids.flatten(), self.find_maskable(rows).flatten()
+        n_drawn = math.ceil(self.masked_fraction * ids.numel())
+        order = torch.rand(ids.shape, device=ids.device, **options).masked_fill(~is_maskable, -1.0)
+        positions = order.topk(n_drawn).indices
+        is_masked = torch.arange(n_drawn, device=ids.device) < self.count_masked(is_maskable.sum())
+        original = ids[positions]
+        draw = torch.rand(n_drawn, device=ids.device, **options)
+        random = torch.randint(self._n_tokens, (n_drawn,), device=ids.device, dtype=ids.dtype, **options)
+        replacement = torch.where(
+            draw < MASK_FRACTION, self.mask_id, torch.where(draw < MASK_FRACTION + RANDOM_FRACTION, random, original)
         )
-        shown = ids.scatter(0, places, torch.where(counted, instead, stood).to(ids.dtype))
-        return MaskedTokens(places, torch.where(counted, stood, IGNORE).long(), shown.view_as(rows.ids))
+        input_ids = ids.scatter(0, positions, torch.where(is_masked, replacement, original).to(ids.dtype))
+        labels = torch.where(is_masked, original, IGNORE).long()
+        return MaskedTokens(positions, labels, input_ids.view_as(rows.ids))
 
     def count_masked(self, n_maskable: Any) -> Any:
         """Return the number of tokens to mask out of so many, for an int or a tensor."""
-        few = n_maskable * round(1000 * self.masked_fraction) // 1000
-        return max(1, few) if isinstance(few, int) else few.clamp(min=1)
+        n_masked = n_maskable * round(1000 * self.masked_fraction) // 1000
+        return max(1, n_masked) if isinstance(n_masked, int) else n_masked.clamp(min=1)
 
     def find_maskable(self, rows: SegmentedRows) -> Bool[Tensor, "B T"]:
         """Return a mask of the positions that hold a token of the text, not a special one."""

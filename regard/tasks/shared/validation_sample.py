@@ -21,5 +21,5 @@ def select_scored_examples(
     fitting = np.flatnonzero((task.example_lengths(store) <= n_positions).all(axis=1))
     if max_examples is None or len(fitting) <= max_examples:
         return fitting
-    hashes = [hash_text(task.example_text(store, item)) for item in fitting.tolist()]
-    return fitting[np.sort(np.argsort(np.array(hashes, dtype=np.uint64), kind="stable")[:max_examples])]
+    hashes = np.fromiter((hash_text(task.example_text(store, item)) for item in fitting.tolist()), np.uint64)
+    return fitting[np.sort(np.argsort(hashes, kind="stable")[:max_examples])]

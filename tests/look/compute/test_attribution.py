@@ -148,5 +148,5 @@ def test_more_directions_err_less_and_the_future_stays_exactly_0() -> None:
 
 
 def test_one_direction_is_refused() -> None:
-    with pytest.raises(InputError, match="an estimate from 1 directions has no error to report; give at least 2"):
+    with pytest.raises(InputError, match="estimate 1: expected at least 2"):
         compute_attribution(translator(), "encoder", estimate=1)

@@ -97,9 +97,9 @@ def long_sum(subject: LookTarget, token: int, steps: int = 2000) -> Tensor:
         growth: Tensor = jvp(lambda now: log_probs(subject, now), (here,), (alone,))[1]
         return growth
 
-    shares = (torch.arange(steps, dtype=torch.float64) + 0.5) / steps
+    alphas = (torch.arange(steps, dtype=torch.float64) + 0.5) / steps
     with edit(subject.model, "*.weights", lambda weights: weights):
-        return vmap(at)(shares).mean(0)
+        return vmap(at)(alphas).mean(0)
 
 
 def test_integrated_gradients_are_the_integral() -> None:

@@ -62,8 +62,8 @@ def test_as_many_groups_as_there_are_points_or_one(k: int) -> None:
 def test_impossible_numbers_of_clusters_are_refused() -> None:
     vectors = np.eye(4, dtype=np.float32)
     for k, message in {
-        0: "k = 0: expected at least 1 group",
-        5: "k = 5: there are only 4 texts; ask for fewer",
+        0: "k 0: expected at least 1 and at most 1,000,000,000",
+        5: "k 5: there are only 4 texts; ask for fewer",
     }.items():
         with pytest.raises(InputError, match=message):
             cluster_texts(list("abcd"), vectors, k, 0)

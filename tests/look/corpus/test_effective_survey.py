@@ -74,14 +74,14 @@ def test_gradients_are_gradient_x_input_of_predictions_and_attribution_of_vector
 
 
 @pytest.fixture(scope="module")
-def found() -> EffectiveSurvey:
+def survey() -> EffectiveSurvey:
     targets = [translator(source, target, seed=source) for source, target in ((3, 3), (4, 4), (8, 7), (9, 9), (10, 8))]
     about = {"model": "m", "texts": 5, "tokens": 65, "seed": 3}
     return survey_effective_attention(targets, ["encoder", "decoder", "cross"], about)
 
 
-def test_correlations_are_means_over_queries_of_each_head(found: EffectiveSurvey) -> None:
-    assert list(found.kinds) == ["decoder", "cross"]  # the queries of the encoder are not the output
+def test_correlations_are_means_over_queries_of_each_head(survey: EffectiveSurvey) -> None:
+    assert list(survey.kinds) == ["decoder", "cross"]  # the queries of the encoder are not the output
     seen = Inspection(translator(9, 9, seed=9))
     removal = removal_importance(seen.look_target)
     for kind, inputs in (("decoder", removal[9:]), ("cross", removal[:9])):
@@ -91,20 +91,20 @@ def test_correlations_are_means_over_queries_of_each_head(found: EffectiveSurvey
                 keys = query + 1 if kind == "decoder" else 9
                 if keys > 1:
                     taus.append(plain_tau(weights[1, 0, query, :keys].tolist(), inputs[:keys, query].tolist()))
-            assert float(getattr(found.kinds[kind], name)["removal"][3, 1, 0]) == pytest.approx(
+            assert float(getattr(survey.kinds[kind], name)["removal"][3, 1, 0]) == pytest.approx(
                 sum(taus) / len(taus), abs=1e-6
             )
 
 
-def test_short_texts_are_equal_and_long_ones_tested(found: EffectiveSurvey) -> None:
-    kind = found.kinds["cross"]
+def test_short_texts_are_equal_and_long_ones_tested(survey: EffectiveSurvey) -> None:
+    kind = survey.kinds["cross"]
     assert kind.keys.tolist() == [3, 4, 8, 9, 10]
     short, long = torch.tensor([0, 1]), torch.tensor([2, 3, 4])
     assert kind.test_difference("removal", short).p == 1.0
     difference = (kind.effective["removal"] - kind.raw["removal"]).double().mean((1, 2))[long]
     test = kind.test_difference("removal", long)
     assert test.t == pytest.approx(float(difference.mean() / (difference.std() / 3**0.5)))
-    lines = list(found.summary_lines())
+    lines = list(survey.summary_lines())
     assert lines[0] == "5 texts, 65 tokens, seed 3"
     table = lines[lines.index("cross: values have 4 dimensions; with more keys raw and effective attention differ") :]
     assert table[3].split()[:2] == ["3", "1"]
@@ -112,12 +112,30 @@ def test_short_texts_are_equal_and_long_ones_tested(found: EffectiveSurvey) -> N
     assert any(line.split()[:2] == ["all", "5"] for line in table)
 
 
-def test_all_numbers_and_a_figure_are_saved(found: EffectiveSurvey, tmp_path: Path) -> None:
-    written = json.loads(found.save(tmp_path / "e.json").read_text(encoding="utf-8"))
+def test_all_numbers_and_a_figure_are_saved(survey: EffectiveSurvey, tmp_path: Path) -> None:
+    written = json.loads(survey.save(tmp_path / "e.json").read_text(encoding="utf-8"))
     names = {(array["kind"], array["name"]) for array in written["arrays"]}
     assert {("cross", "raw_gradients"), ("cross", "effective_removal"), ("decoder", "test_removal")} <= names
     pytest.importorskip("matplotlib")
-    assert found.save(tmp_path / "e.png").stat().st_size > 10_000
+    assert survey.save(tmp_path / "e.png").stat().st_size > 10_000
+
+
+def test_text_without_two_keys_has_no_correlation_and_takes_no_part(survey: EffectiveSurvey, tmp_path: Path) -> None:
+    sizes = ((1, 1), (3, 3), (4, 4), (8, 7), (9, 9), (10, 8))
+    targets = [translator(source, target, seed=source) for source, target in sizes]
+    about = {"model": "m", "texts": 6, "tokens": 67, "seed": 3}
+    kind = survey_effective_attention(targets, ["cross"], about).kinds["cross"]
+    assert kind.raw["removal"][0].isnan().all()
+    whole, others = (
+        each.test_difference("removal", torch.arange(len(each.keys))) for each in (kind, survey.kinds["cross"])
+    )
+    assert whole == others
+    assert whole.n == 5
+    alone = survey_effective_attention(targets[:1], ["cross"], {**about, "texts": 1, "tokens": 2})
+    assert any(line.endswith("no two inputs to rank") for line in alone.summary_lines())
+    alone.save(tmp_path / "alone.json")
+    pytest.importorskip("matplotlib")
+    alone.save(tmp_path / "alone.png")
 
 
 def test_attention_that_does_not_lead_to_the_output_is_refused() -> None:

@@ -119,8 +119,10 @@ def test_interval_covers_the_truth_with_correlated_tokens() -> None:
     generator, held, narrow = random.Random(0), 0, 0
     for _ in range(400):
         sizes = [generator.randint(5, 25) for _ in range(60)]
-        shares = [generator.betavariate(2, 1) for _ in sizes]
-        hits = [sum(generator.random() < fraction for _ in range(n)) for n, fraction in zip(sizes, shares, strict=True)]
+        fractions = [generator.betavariate(2, 1) for _ in sizes]
+        hits = [
+            sum(generator.random() < fraction for _ in range(n)) for n, fraction in zip(sizes, fractions, strict=True)
+        ]
         low, high = wilson_interval(hits, sizes)
         held += low <= 2 / 3 <= high
         narrow += high - low < 0.4
@@ -303,9 +305,9 @@ def test_vectors_are_those_of_the_taps_and_chance_is_one_in_the_length() -> None
         for where, name in ((here, "target_embedding.out"), (existing, "decoder.1.out")):
             assert_close(read[where][place : place + length], recorded[name][0].float())
         place += length
-    parted = texts.split_vectors("decoder", read[existing], read[here])
-    assert [len(each.inputs) for each in parted.test] == texts.token_counts_by_split("decoder")["test"]
-    hidden = [parted.train.hidden, parted.valid.hidden, *(each.hidden for each in parted.test)]
+    split = texts.split_vectors("decoder", read[existing], read[here])
+    assert [len(each.inputs) for each in split.test] == texts.token_counts_by_split("decoder")["test"]
+    hidden = [split.train.hidden, split.valid.hidden, *(each.hidden for each in split.test)]
     assert_close(torch.cat(hidden), read[existing])
     facts = measured(subjects, maps=["identity"]).stacks["decoder"]
     lengths = texts.token_counts_by_split("decoder")["test"]

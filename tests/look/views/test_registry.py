@@ -73,9 +73,9 @@ def test_all_views_of_every_model(seen: Inspection, words: bool) -> None:
 
 
 def test_fractions_are_between_0_and_1(seen: Inspection) -> None:
-    shares = [array for array in seen.view_data("all").arrays if is_fraction(array)]
-    assert {f"{array.view}.{array.name}" for array in shares} == FRACTION_ARRAYS, "no name that nothing has"
-    for array in shares:
+    fractions = [array for array in seen.view_data("all").arrays if is_fraction(array)]
+    assert {f"{array.view}.{array.name}" for array in fractions} == FRACTION_ARRAYS, "no name that nothing has"
+    for array in fractions:
         assert array.values.min() >= -1e-9, array.qualified_name
         assert array.values.max() <= 1 + 1e-6, array.qualified_name
 
@@ -215,7 +215,7 @@ def test_positions_that_are_not_added() -> None:
             {"estimate": 4},
             "attention has no estimate to choose; leave it out, or look at: summary, attribution",
         ),
-        ("attribution", {"estimate": 1}, "an estimate from 1 directions has no error to report; give at least 2"),
+        ("attribution", {"estimate": 1}, "estimate 1: expected at least 2"),
     ],
 )
 def test_unavailable_views_and_options_are_refused(view: str, asked: dict[str, Any], message: str) -> None:

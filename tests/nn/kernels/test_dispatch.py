@@ -26,7 +26,7 @@ from regard.nn.loss import IGNORE
 
 ROOM = Path(kernels.__file__).parent
 FILES = [file for _, file, _ in dispatch.TABLE]
-SHARED = {"__init__", "dispatch", "plain", "tracing", "triton_support", "workspace"}
+SHARED = {"__init__", "dispatch", "packed_row_blocks", "plain", "tracing", "triton_support", "workspace"}
 
 
 def inputs(operation: str) -> tuple[Any, ...]:

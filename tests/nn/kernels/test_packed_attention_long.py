@@ -8,6 +8,7 @@ from attention_reference import assert_is_attention, explicit, packed, with_grad
 from torch.testing import assert_close
 
 from regard.nn import MultiHeadAttention, PackedPositions, make_mask, record
+from regard.nn.kernels.packed_row_blocks import segment_bounds
 
 long = pytest.importorskip("regard.nn.kernels.packed_attention_long")
 attend = long.packed_self_attention
@@ -26,7 +27,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 def test_bounds_are_where_segments_begin_and_end():
     segment = torch.tensor([[1, 1, 2, 3, 3, 3, 0, 0], [0] * 8, [1] * 8])
-    begin, end = long.segment_bounds(segment)
+    begin, end = segment_bounds(segment)
     assert begin.tolist() == [[0, 0, 2, 3, 3, 3, 6, 6], [0] * 8, [0] * 8]
     assert end.tolist() == [[2, 2, 3, 6, 6, 6, 6, 6], [0] * 8, [8] * 8]
     assert begin.dtype == end.dtype == torch.int32

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError
-from regard.look.render.figures import new_figure, save_figure
+from regard.look.render.figures import draw_alone, new_figure, save_figure
 from regard.look.render.plots import heat_maps, lines, scatter
 from regard.look.render.plots.caption import CAPTION_LINE_HEIGHT, build_caption
 from regard.look.render.plots.panel import ArrayPanel, panel_heading
@@ -34,6 +34,7 @@ FALLBACK_FONTS = [
 """Fonts for characters missing from matplotlib's own font, used if installed."""
 
 
+@draw_alone
 def plot_view(view_data: ViewData, path: Path) -> Path:
     """Draw one view; the suffix sets the format: .png, .svg or .pdf."""
     views = list(dict.fromkeys(array.view for array in view_data.arrays))
@@ -97,8 +98,11 @@ def _figure_style() -> Iterator[None]:
     with matplotlib.rc_context(settings), warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", message="Glyph")
         yield
-    if any("Glyph" in str(warning.message) for warning in caught):
-        warn("some characters are missing from the installed fonts; the figure shows boxes instead")
+    for warning in caught:
+        if "Glyph" in str(warning.message):
+            warn("some characters are missing from the installed fonts; the figure shows boxes instead")
+        else:  # of drawing, or of another thread
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def _choose_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel | None:

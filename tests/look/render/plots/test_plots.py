@@ -65,9 +65,9 @@ def test_a_small_map_for_every_layer_and_head(drawn: Callable[[ViewData], Any]) 
 def test_attribution_is_a_map_for_every_layer_and_curves(drawn: Callable[[ViewData], Any]) -> None:
     seen = Inspection(translator(5, 4))
     figure = drawn(seen.view_data("attribution", kind="decoder"))
-    shares, curves = maps(figure), [axes for axes in figure.axes if axes.get_xlabel() == "layer"]
-    assert len(shares) == 2
-    for layer, axes in enumerate(shares):
+    heatmaps, curves = maps(figure), [axes for axes in figure.axes if axes.get_xlabel() == "layer"]
+    assert len(heatmaps) == 2
+    for layer, axes in enumerate(heatmaps):
         assert axes.get_title() == f"layer {layer}"
         assert_close(torch.tensor(axes.images[0].get_array().data), seen.attribution(layer, "decoder").T)
         assert axes.lines[0].get_xdata()[0] == 4.5  # where the source ends and the target begins
