@@ -2,7 +2,8 @@
 
 Run as a program it reads orders, one JSON object a line; each forked child is the command ``regard`` itself, and may
 be ordered to kill itself (SIGKILL) right before its n-th change to the files of a folder, to write no file beyond a
-size, as on a full disk, or to trace what it compiles without compiling it. It has no matplotlib. Tests use `Forks`.
+size, as on a full disk, to be killed in the middle of a write that passes a size, or to trace what it compiles without
+compiling it. It has no matplotlib. Tests use `Forks`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Forks:
         self._server = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
+        self._running: int | None = None
 
     @property
     def process_id(self) -> int:
@@ -51,16 +53,24 @@ class Forks:
         return self._server.pid
 
     def start(self, *arguments: object, **order: object) -> int:
-        """Begin a command; gives its process id. Orders: `kill_at` which change `within` a folder, `limit`, `trace`."""
+        """Begin a command; gives its process id.
+
+        Orders: `kill_at` which change `within` a folder, `limit`, `kill_beyond` a file size, `trace`.
+        """
+        if self._running is not None:  # left behind by a test that failed
+            os.kill(self._running, signal.SIGKILL)
+            self.wait()
         order |= {"arguments": [str(argument) for argument in arguments], "files": [str(self._out), str(self._err)]}
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(order, default=str) + "\n")
         self._server.stdin.flush()
-        return int(self._answer())
+        self._running = int(self._answer())
+        return self._running
 
     def wait(self) -> Ended:
         """The end of the command last begun."""
         status = int(self._answer())
+        self._running = None
         return Ended(status, self._out.read_text(encoding="utf-8"), self.said())
 
     def run(self, *arguments: object, **order: object) -> Ended:
@@ -112,6 +122,10 @@ def _obey(order: dict[str, Any]) -> None:
     if "limit" in order:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
+    if "kill_beyond" in order:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["kill_beyond"], order["kill_beyond"]))
     status = status_of(lambda: main(order["arguments"]))
     os._exit(status)  # at once: taking all of torch down again would take longer than the command
 

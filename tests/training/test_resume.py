@@ -81,15 +81,15 @@ def test_killed_repeatedly(forks: Forks, tmp_path: Path) -> None:
     assert contents(out) == contents(tmp_path / "whole")
 
 
-def test_killed_while_a_file_is_being_written(forks: Forks, tmp_path: Path) -> None:
-    large = {"model": {"d_model": 256, "d_ff": 512}, "train": {"steps": 4, "average": 2}}
+@pytest.mark.parametrize("size", [100, 1_000, 10_000, 100_000, 1_000_000])
+def test_killed_while_a_file_is_being_written(forks: Forks, tmp_path: Path, size: int) -> None:
+    """The first file that grows beyond the size ends there: a recipe, a store, a tokenizer, a checkpoint."""
+    large = {"model": {"d_model": 256, "d_ff": 512}}
     recipe_file = written(tmp_path, recipe(tmp_path, EVERYTHING, large))
     command = ["train", recipe_file, "--device", "cpu", "--resume", "--out"]
     out = tmp_path / "killed"
-    process = forks.start(*command, out)
-    wait_for(lambda: any(out.glob(".regard-*.partial/train.safetensors")))
-    os.kill(process, signal.SIGKILL)
-    assert forks.wait().status == -signal.SIGKILL
+    assert forks.run(*command, out, kill_beyond=size).status == -signal.SIGXFSZ
+    assert list(out.rglob("*.partial*")), "not killed in the middle of a write"
     assert forks.run(*command, out).status == 0
     assert forks.run(*command, tmp_path / "whole").status == 0
     assert contents(out) == contents(tmp_path / "whole")
