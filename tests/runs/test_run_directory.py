@@ -136,8 +136,9 @@ def test_missing_run_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("has_checksums", [True, False])
 def test_truncated_config_is_refused(prepared: PreparedRun, tmp_path: Path, has_checksums: bool) -> None:
     text = prepared.directory.config_path.read_text()
-    text = text if has_checksums else text[text.index("[task]") :]
-    for length in range(0, len(text) - len("\n"), 7):
+    if not has_checksums:  # as 0.1 wrote it
+        text = text[text.index("[task]") : text.index("threads = ")]
+    for length in range(len(text) - len("\n")):
         (tmp_path / "config.toml").write_text(text[:length])
         with pytest.raises((CheckpointError, ConfigError)) as caught:
             RunDirectory(tmp_path).read_config()
