@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard.cli.options import JsonOption, ModelArgument, print_json
 from regard.config import format_setting
+from regard.ranges import declared_ranges
+
+if TYPE_CHECKING:
+    from regard.runs.recipe import RunConfig
 
 SPARKLINE_LEVELS = "▁▂▃▄▅▆▇█"
 MAX_SPARKLINE_POINTS = 40
@@ -19,15 +23,27 @@ def info(model: ModelArgument, as_json: JsonOption = False) -> None:
     from regard.runs.device import select_device
 
     device = select_device("auto")
-    about = regard.load(model, device="cpu").info() | {"kernels": {"device": str(device), **kernels.in_use(device)}}
+    loaded = regard.load(model, device="cpu")
+    about = loaded.info() | {"kernels": {"device": str(device), **kernels.in_use(device)}}
     if as_json:
         print_json(about)
         return
     training = _describe_training(about.pop("training"))
     lines = [*_flatten(about), *_flatten(training, "training.")]
     width = max(len(name) for name, _ in lines)
+    zeros = _explain_zeros(loaded.config) if loaded.config else {}
     for name, value in lines:
-        print(f"{name:<{width}}  {value}")
+        print(f"{name:<{width}}  {value}" + (f" ({zeros[name]})" if value == "0" and name in zeros else ""))
+
+
+def _explain_zeros(config: RunConfig) -> dict[str, str]:
+    """Return what 0 stands for in each setting that gives it a meaning."""
+    ranges = {
+        f"config.{table}.{key}": accepted
+        for table, settings in vars(config).items()
+        for key, accepted in declared_ranges(settings.__class__).items()
+    }
+    return {name: accepted.zero for name, accepted in ranges.items() if accepted.zero}
 
 
 def _describe_training(training: dict[str, Any]) -> dict[str, Any]:

@@ -105,6 +105,7 @@ class RunConfig:
         tables = self.tables()
         if self.train == PLACEHOLDER_TRAIN_CONFIG:
             del tables["data"], tables["train"]
+            tables["task"].pop("masked", None)  # of tokens drawn in training
         if self.tokenizer.kind == "ready":
             tables["tokenizer"] = {key: tables["tokenizer"][key] for key in ("vocabulary", "joint")}
         return tables

@@ -78,7 +78,17 @@ def test_hugging_face_directory_has_no_placeholders(regard: Regard, folder: Path
         assert about["config"].keys() == {"task", "tokenizer", "model"}
         assert about["config"]["tokenizer"].keys() == {"vocabulary", "joint"}
         assert about["training"] == {}
-        assert not [key for key in table(regard("info", path)[0]) if key.startswith(("config.train", "config.data"))]
+        lines = table(regard("info", path)[0])
+        assert not [key for key in lines if key.startswith(("config.train", "config.data"))]
+        assert lines["config.model.d_key"] == "0 (d_model / n_heads)"
+
+
+def test_imported_encoder_states_no_fraction_of_masked_tokens(regard: Regard, folder: Path) -> None:
+    case = next(case for case in CASES if case.name == "BERT words")
+    save(case, folder / "masked")
+    config = json.loads(regard("info", "masked", "--json")[0])["config"]
+    assert config["task"]["name"] == "pretrain"
+    assert "masked" not in config["task"]
 
 
 def test_kernels_in_use_are_named(regard: Regard, run: Path) -> None:
