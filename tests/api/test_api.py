@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,15 @@ def test_repr_names_path_languages_size_and_device(model: Translator, tmp_path: 
     run = regard.train(recipe(tmp_path), out=tmp_path / "run", device="cpu")
     assert re.fullmatch(r"TrainingRun\('.*/run', translate, step 0 of \d+\)", repr(run))
     assert "1 2 3" in repr(model.look("1 2 3"))
+
+
+@pytest.mark.parametrize(("source", "target", "named"), [("en", "fr", "en -> fr, "), ("en", "", ""), ("", "fr", "")])
+def test_repr_names_languages_where_both_are_known(
+    model: Translator, monkeypatch: pytest.MonkeyPatch, source: str, target: str, named: str
+) -> None:
+    config = replace(model.task.config, source_lang=source, target_lang=target)
+    monkeypatch.setattr(model.task, "config", config)
+    assert repr(model) == f"Translator('{model.path}', {named}{model.n_parameters:,} parameters, cpu)"
 
 
 def test_nan_in_a_list_is_named() -> None:

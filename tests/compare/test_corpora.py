@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from regard.compare.experiment import ComparisonSettings
 from regard.errors import DataError
 from regard.text.pairs import Pair, read_pairs
 from regard.text.tagged import TaggedSentence, read_tagged_sentences
+
+PrepareCorpus = Callable[[ComparisonSettings, CorpusSize, Path], CorpusSplit]
 
 AMOUNT = CorpusSize(200, 20, 30, 2)
 ODD = "one\ntwo\r\nthree\tfour\u2028five"
@@ -50,6 +53,27 @@ def test_repetitions_do_not_count_as_examples(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="1 examples and 299 repetitions; a comparison needs 100 at least"):
         corpora.check_data_files(setting, ["translation"])
     corpora.check_data_files(setting, ["cost", "recall"])  # which read no text
+
+
+@pytest.mark.parametrize(
+    ("prepare", "keys"),
+    [
+        (corpora.prepare_pairs, ("source", "target")),
+        (corpora.prepare_labelled, ("text", "label")),
+        (corpora.prepare_questions, ("context", "question")),
+    ],
+)
+def test_examples_without_text_are_left_out_and_counted(
+    prepare: PrepareCorpus, keys: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = [{keys[0]: f"text {n}", keys[1]: f"{n % 2}", "answers": []} for n in range(120)]
+    examples[7][keys[0]] = " "
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in examples), encoding="utf-8")
+    settings = ComparisonSettings(tmp_path, data=(str(path),), labelled=str(path), questions=str(path))
+    split = prepare(settings, AMOUNT, tmp_path / "out")
+    assert split.n_train + split.n_valid + split.n_test == 119
+    assert "left out 1 of 120 " in capsys.readouterr().err
 
 
 def test_words_and_labels_are_written_unchanged(tmp_path: Path) -> None:

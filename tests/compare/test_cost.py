@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 
 from regard.compare import timing
 from regard.compare.cost_claims import describe_faster_lengths, judge_claims
@@ -209,3 +211,17 @@ def test_rounds_fill_the_time(monkeypatch: pytest.MonkeyPatch, budget: float, ro
     Clock(monkeypatch)
     (times,) = time_cases([TimingCase("LSTM", PASSES[1], 8, 100)], budget, torch.device("cpu"), 0).values()
     assert len(times) == rounds
+
+
+@pytest.mark.parametrize(("passes", "has_backward"), [(PASSES[0], False), (PASSES[1], True)])
+def test_passes_that_are_timed_are_computed(passes: str, has_backward: bool) -> None:
+    """The gradients are those of the input and of every parameter."""
+    layer, computed = nn.Linear(4, 4), Counter[str]()
+    case = timing._PreparedCase(TimingCase("linear", passes, 4, 3), layer, torch.device("cpu"))
+    layer.register_forward_hook(lambda *_: computed.update(["forward"]))
+    gradients = {"weight": layer.weight, "bias": layer.bias} | ({"input": case.x} if has_backward else {})
+    for name, tensor in gradients.items():
+        tensor.register_hook(lambda _, name=name: computed.update([name]))
+    case.n_calls = 2
+    case.time_one_call()
+    assert computed == dict.fromkeys(("forward", *(gradients if has_backward else ())), 2)
