@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/
 TRITON := 3.9.0
 
-.PHONY: setup demo test lint format docs bench mutants
+.PHONY: setup demo test lint format docs bench mutants faults
 
 # Editable by path ("compat"): a script beside the clone must not take the folder itself for the package.
 setup: $(VENV)/.done
@@ -59,3 +59,10 @@ PATHS ?= regard
 
 mutants: setup
 	$(RUN)python tests/mutation/mutants.py --number $(NUMBER) --jobs $(JOBS) $(addprefix --seed ,$(SEED)) $(PATHS)
+
+# Kills, failing writes, flipped bits, two processes at once, hostile files and options, many threads: about half an
+# hour on 2 cores. FAULTS='kills --cases 20 --seed 7' make faults
+FAULTS ?=
+
+faults: setup
+	$(RUN)python tests/faults/campaign.py $(FAULTS)

@@ -3,12 +3,11 @@
 Each must be noticed, by one line that names the file, when the run is loaded, described or resumed; nothing that loads
 may differ; and what the message suggests must work. Token stores are checked by themselves. The long form is
 
-    python tests/faults/bit_flips.py --cases 500
+    python tests/faults/campaign.py bit_flips --cases 500
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import random
 import shutil
@@ -18,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from run_faults import FaultCounts
+from fault_counts import FaultCounts
 from tiny_runs import CPU, merged, recipe, trained
 
 from regard.config import Tables
@@ -135,27 +134,15 @@ def recover(run: PristineRun, path: Path, name: str) -> None:
         assert read_weights(path) == run.weights
 
 
-def run(n: int, seed: int = 0) -> dict[str, Any]:
+def run(n: int, seed: int = 0) -> FaultCounts:
     """Flip one bit in each of n cases, in every file in turn; return the counts."""
     counts, generator = FaultCounts("bit flips"), random.Random(seed)
-    with TemporaryDirectory() as name, redirect_stderr(io.StringIO()) as messages:
+    with TemporaryDirectory() as name, redirect_stderr(io.StringIO()):
         folder = Path(name)
         files = [(each, file) for each in train_runs(folder) for file in each.files()]
         for number in range(n):
             each, file = files[number % len(files)]
             with copied(each, folder) as path:
                 check_case(each, path, file, flip_bit(path / file, generator), counts)
-            counts.cases += 1
-            counts.add_detail(file.partition("/")[0])
-    print(
-        "".join(line for line in messages.getvalue().splitlines(keepends=True) if line.startswith("bit flips")), end=""
-    )
-    return counts.report()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    run(options.cases, options.seed)
+            counts.count_case(file.partition("/")[0])
+    return counts

@@ -17,7 +17,6 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,37 +45,16 @@ class Ended(NamedTuple):
     memory_bytes: int
     is_timed_out: bool
 
-
-@dataclass
-class FaultCounts:
-    """Counts of fuzz cases by outcome, and a description of each fault, which is printed at once."""
-
-    cases: int = 0
-    succeeded: int = 0
-    refused: int = 0
-    tracebacks: int = 0
-    hangs: int = 0
-    memory_excess: int = 0
-    faults: list[str] = field(default_factory=list)
-
-    def add(self, name: str, ended: Ended) -> None:
-        """Count a case: anything but success, or one line of error and status 2, is a fault."""
-        self.cases += 1
-        if ended.is_timed_out:
-            self.hangs += 1
-        elif ended.status == 0:
-            self.succeeded += 1
-            return
-        elif is_refusal(ended):
-            self.refused += 1
-            return
-        elif any(words in ended.err for words in OUT_OF_MEMORY):
-            self.memory_excess += 1
-        else:
-            self.tracebacks += 1
-        tail = ended.err.strip()[-600:]
-        self.faults.append(f"{name}: status {ended.status}, {ended.memory_bytes >> 20} MiB: {tail}")
-        print(self.faults[-1], file=sys.stderr, flush=True)
+    @property
+    def outcome(self) -> str:
+        """The name of what this counts as: "succeeded", "refused", or a kind of fault."""
+        if self.is_timed_out:
+            return "hangs"
+        if self.status == 0:
+            return "succeeded"
+        if is_refusal(self):
+            return "refused"
+        return "memory_excess" if any(words in self.err for words in OUT_OF_MEMORY) else "tracebacks"
 
 
 def is_refusal(ended: Ended) -> bool:

@@ -4,12 +4,11 @@ The moments are: right before a change of a file that Python makes, at a random 
 a random system call. In the end the run directory must be, bit for bit, that of a training that was never killed, and
 hold nothing else. The long form is
 
-    python tests/faults/kills.py --kills 200
+    python tests/faults/campaign.py kills --cases 200
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
@@ -18,10 +17,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+from fault_counts import FaultCounts
 from forks import Ended, Forks
-from run_faults import HAS_STRACE, FaultCounts, TinyTraining, faulty_system_call, started_forks, wait_for_end
+from run_faults import HAS_STRACE, TinyTraining, faulty_system_call, started_forks, wait_for_end
 
 SYSTEM_CALLS = {
     "openat": 400,
@@ -76,12 +75,14 @@ ATTEMPTS: tuple[Attempt, ...] = (
 """Ways to kill a command."""
 
 
-def run_killed_training(training: TinyTraining, forks: Forks, n_kills: int, generator: random.Random) -> FaultCounts:
-    """Train once, killed at most so many times; return the counts of this training."""
-    counts, out = FaultCounts("kills"), training.folder / "killed"
+def run_killed_training(
+    training: TinyTraining, forks: Forks, n_kills: int, generator: random.Random, counts: FaultCounts
+) -> None:
+    """Train once, killed at most so many times."""
+    out, before = training.folder / "killed", counts.cases
     while True:
         attempt = generator.choice(ATTEMPTS)
-        if counts.cases == n_kills:
+        if counts.cases == before + n_kills:
             ended, hung = wait_for_end(forks, forks.start(*training.command(out)))
         else:
             ended, hung = attempt(forks, training.command(out), out, generator)
@@ -89,30 +90,20 @@ def run_killed_training(training: TinyTraining, forks: Forks, n_kills: int, gene
             counts.add_fault("hangs", attempt.__name__)
         if ended.status != -signal.SIGKILL:
             break
-        counts.cases += 1
-        counts.add_detail(attempt.__name__)
+        counts.count_case(attempt.__name__)
     if ended.status != 0:
         counts.add_fault("tracebacks" if "Traceback" in ended.err else "lost", f"status {ended.status}: {ended.err}")
     elif difference := training.describe_difference(out):
-        counts.add_fault("silent", f"after {counts.cases} kills: {difference}")
-    return counts
+        counts.add_fault("silent", f"after {counts.cases - before} kills: {difference}")
 
 
-def run(n_kills: int, seed: int = 0, forks: Forks | None = None) -> dict[str, Any]:
+def run(n_kills: int, seed: int = 0, forks: Forks | None = None) -> FaultCounts:
     """Kill trainings until there were so many kills, each training at most five times; return the counts."""
-    total, generator = FaultCounts("kills"), random.Random(seed)
+    counts, generator = FaultCounts("kills"), random.Random(seed)
     with TemporaryDirectory() as name, started_forks(forks) as opened:
         training = TinyTraining(Path(name))
-        while total.cases < n_kills:
-            total.add(run_killed_training(training, opened, min(5, n_kills - total.cases), generator))
-            total.add_detail("trainings")
+        while counts.cases < n_kills:
+            run_killed_training(training, opened, min(5, n_kills - counts.cases), generator, counts)
+            counts.add_detail("trainings")
             training.remove("killed")
-    return total.report()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    run(options.kills, options.seed)
+    return counts

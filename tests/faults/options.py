@@ -3,12 +3,11 @@
 Each case is a command that works, changed in one to three places: numbers at their extremes, NaN, texts that are no
 numbers, paths that cannot be. It must succeed, or print one line of error and end with status 2. The long form is
 
-    python tests/faults/options.py --cases 1000
+    python tests/faults/campaign.py options --cases 1000
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import inspect
@@ -21,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isolation import FaultCounts, run_isolated
+from fault_counts import FaultCounts
+from isolation import run_isolated
 from tiny_directories import write_data, write_runs
 from typer.models import OptionInfo
 
@@ -285,7 +285,7 @@ def _number_parameters(method: Callable[..., Any]) -> Iterator[str]:
 
 def run(n_cases: int, seed: int) -> FaultCounts:
     """Run so many cases and count how they ended."""
-    counts = FaultCounts()
+    counts = FaultCounts("options")
     with tempfile.TemporaryDirectory() as folder:
         fuzzer = Fuzzer(Path(folder), seed)
         for case, _ in zip(fuzzer.cases(), range(n_cases), strict=False):
@@ -293,13 +293,3 @@ def run(n_cases: int, seed: int) -> FaultCounts:
             began = case.may_run_long and ended.is_timed_out
             counts.add(case.name, ended._replace(status=0, is_timed_out=False) if began else ended)
     return counts
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    result = run(given.cases, given.seed)
-    print({key: value for key, value in vars(result).items() if key != "faults"})
-    sys.exit(bool(result.faults))

@@ -3,12 +3,11 @@
 One of them must be refused, by one line that names the other, or come when the other has ended; the run directory must
 in the end be, bit for bit, that of a training that was alone. The long form is
 
-    python tests/faults/process_pairs.py --pairs 20
+    python tests/faults/campaign.py process_pairs --cases 20
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
@@ -16,10 +15,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+from fault_counts import FaultCounts
 from forks import Ended, Forks
-from run_faults import FaultCounts, TinyTraining, started_forks, wait_for_end
+from run_faults import TinyTraining, started_forks, wait_for_end
 from tiny_runs import CPU
 
 from regard.errors import RegardError
@@ -56,7 +55,7 @@ def check_pair(training: TinyTraining, forks: Forks, generator: random.Random, c
         time.sleep(max(0.0, delay))
         refusal = train_here(training, out, resume=resume)
         ended, hung = wait_for_end(forks, other.result())
-    counts.cases += 1
+    counts.count_case()
     if hung:
         counts.add_fault("hangs", f"after {delay:.3f} s")
     judge_pair(ended, refusal, resume=resume, counts=counts)
@@ -89,19 +88,11 @@ def judge_pair(ended: Ended, refusal: str, *, resume: bool, counts: FaultCounts)
         counts.add_fault("silent", f"both trained: {ended}; {refusal}")
 
 
-def run(n_pairs: int, seed: int = 0, forks: Forks | None = None) -> dict[str, Any]:
+def run(n_pairs: int, seed: int = 0, forks: Forks | None = None) -> FaultCounts:
     """Train in n pairs of processes; return the counts."""
     counts, generator = FaultCounts("process pairs"), random.Random(seed)
     with TemporaryDirectory() as name, started_forks(forks) as opened:
         training = TinyTraining(Path(name))
         for _ in range(n_pairs):
             check_pair(training, opened, generator, counts)
-    return counts.report()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    run(options.pairs, options.seed)
+    return counts

@@ -3,12 +3,11 @@
 Each case is a small file that can be read, changed in one to three places before or after it is compressed. Reading all
 of it must succeed, or raise one line that names the file. The long form is
 
-    python tests/faults/readers.py --cases 1000
+    python tests/faults/campaign.py readers --cases 1000
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import io
 import json
@@ -24,7 +23,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from isolation import REFUSED, FaultCounts, run_isolated
+from fault_counts import FaultCounts
+from isolation import REFUSED, run_isolated
 
 from regard.data.word_vectors import read_word_vectors
 from regard.errors import RegardError
@@ -220,7 +220,7 @@ def read_or_refuse(read: Callable[[str], Iterable[object]], path: Path) -> None:
 
 def run(n_cases: int, seed: int) -> FaultCounts:
     """Read so many damaged files, and count how that ended; the kinds of files come in turn."""
-    fuzzer, counts = Fuzzer(seed), FaultCounts()
+    fuzzer, counts = Fuzzer(seed), FaultCounts("readers")
     with tempfile.TemporaryDirectory() as folder:
         for number in range(n_cases):
             kind = FILE_KINDS[number % len(FILE_KINDS)]
@@ -230,13 +230,3 @@ def run(n_cases: int, seed: int) -> FaultCounts:
             counts.add(f"case {number} of seed {seed}, {name}", run_isolated(partial(read_or_refuse, kind.read, path)))
             path.unlink()
     return counts
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    result = run(given.cases, given.seed)
-    print({key: value for key, value in vars(result).items() if key != "faults"})
-    sys.exit(bool(result.faults))

@@ -1,4 +1,4 @@
-"""What the fault campaigns on run directories share: counts of outcomes, tiny runs, and faults in system calls."""
+"""What the fault campaigns on run directories share: tiny runs, and faults in system calls."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from forks import Ended, Forks
 from tiny_runs import contents, recipe, trained, written
@@ -26,47 +23,17 @@ TIME_LIMIT_SECONDS = 120.0
 
 EVERYTHING: Tables = {
     "model": {"dropout": 0.2},
-    "train": {"steps": 4, "validate_every": 2, "save_every": 3, "accumulate": 2, "average": 2, "patience": 5},
+    "train": {
+        "steps": 4,
+        "validate_every": 2,
+        "save_every": 3,
+        "accumulate": 2,
+        "average": 2,
+        "patience": 5,
+        "threads": 1,
+    },
 }
-"""Several epochs, gradient accumulation, dropout, averaging and early stopping in a run of four steps."""
-
-
-OUTCOMES = ("cases", "lost", "silent", "tracebacks", "hangs")
-
-
-@dataclass
-class FaultCounts:
-    """Counts of cases by outcome; what went wrong is printed at once."""
-
-    name: str
-    cases: int = 0
-    lost: int = 0
-    silent: int = 0
-    tracebacks: int = 0
-    hangs: int = 0
-    details: dict[str, int] = field(default_factory=dict)
-
-    def add_fault(self, outcome: str, description: str) -> None:
-        """Count a case that went wrong."""
-        setattr(self, outcome, getattr(self, outcome) + 1)
-        print(f"{self.name}: {outcome}: {description}", file=sys.stderr, flush=True)
-
-    def add_detail(self, name: str) -> None:
-        self.details[name] = self.details.get(name, 0) + 1
-
-    def add(self, other: FaultCounts) -> None:
-        """Add the counts of some cases to those of all."""
-        for outcome in OUTCOMES:
-            setattr(self, outcome, getattr(self, outcome) + getattr(other, outcome))
-        for name, count in other.details.items():
-            self.details[name] = self.details.get(name, 0) + count
-
-    def report(self) -> dict[str, Any]:
-        """Print the counts on one line, and return them."""
-        counts = {outcome: getattr(self, outcome) for outcome in OUTCOMES}
-        details = ", ".join(f"{key} {value}" for key, value in sorted(self.details.items()))
-        print(f"{self.name:<16}{'  '.join(f'{key} {value}' for key, value in counts.items())}  ({details})", flush=True)
-        return {**counts, "details": self.details}
+"""Several epochs, gradient accumulation, dropout, averaging and early stopping in four steps; bits of one thread."""
 
 
 class TinyTraining:

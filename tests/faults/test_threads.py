@@ -7,4 +7,5 @@ from thread_storm import run
 
 def test_every_verb_in_many_threads_equals_one_thread() -> None:
     counts = run(80, n_threads=6, n_variants=1)
-    assert (counts["exceptions"], counts["wrong"]) == (0, 0), counts["failures"]
+    assert counts.faults == []
+    assert counts.cases == 80

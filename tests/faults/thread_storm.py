@@ -2,21 +2,17 @@
 
 The expected result of each call is that of the same call in one thread. The suite runs a short storm; the long form is
 
-    python tests/faults/thread_storm.py --calls 10000 --threads 8
+    python tests/faults/campaign.py thread_storm --cases 10000
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import random
 import sys
 import tempfile
 import threading
-import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from fault_counts import FaultCounts
 from tiny_models import TinyModels, build_models, draw_text
 
 from regard.nn import edit, record
@@ -144,35 +141,28 @@ def to_exact(result: Any) -> Any:
     return tuple(map(to_exact, result)) if isinstance(result, list | tuple) else result
 
 
-def run(n_calls: int, n_threads: int, seed: int = 0, n_variants: int = 8, device: str = "cpu") -> dict[str, Any]:
-    """Call every verb from many threads; return how many calls raised or differed from the call in one thread."""
-    generator, models = random.Random(seed), build_models(device)
+def run(n_calls: int, seed: int = 0, n_threads: int = 8, n_variants: int = 8, device: str = "cpu") -> FaultCounts:
+    """Call every verb from many threads; count calls that raise, or differ from the call in one thread."""
+    counts, generator, models = FaultCounts("thread storm"), random.Random(seed), build_models(device)
     with tempfile.TemporaryDirectory() as folder:
         calls = [call for _ in range(n_variants) for call in make_calls(models, generator, Path(folder))]
         expected = [to_exact(call.make()) for call in calls]
 
-        def check(number: int) -> str:
-            """Return what went wrong, nothing if nothing did."""
+        def check(number: int) -> tuple[str, str]:
+            """Return the kind of fault and its traceback; nothing if all is well."""
             try:
-                return "" if to_exact(calls[number].make()) == expected[number] else f"{calls[number].verb}: wrong"
+                return ("" if to_exact(calls[number].make()) == expected[number] else "silent"), "other result"
             except Exception:
-                return f"{calls[number].verb}: {traceback.format_exc()}"
+                return "tracebacks", traceback.format_exc()
 
-        began = time.monotonic()
         drawn = [number % len(calls) for number in range(n_calls)]
         generator.shuffle(drawn)
         with _switch_often(), ThreadPoolExecutor(n_threads) as pool:
-            failures = [failure for failure in pool.map(check, drawn) if failure]
-    n_wrong = sum(failure.endswith(": wrong") for failure in failures)
-    return {
-        "calls": n_calls,
-        "threads": n_threads,
-        "verbs": len({call.verb for call in calls}),
-        "exceptions": len(failures) - n_wrong,
-        "wrong": n_wrong,
-        "seconds": round(time.monotonic() - began, 1),
-        "failures": dict(Counter(failures).most_common(20)),
-    }
+            for number, (outcome, description) in zip(drawn, pool.map(check, drawn), strict=True):
+                counts.count_case(calls[number].verb)
+                if outcome:
+                    counts.add_fault(outcome, f"{calls[number].verb}: {description}")
+    return counts
 
 
 @contextmanager
@@ -183,20 +173,3 @@ def _switch_often() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=10_000)
-    parser.add_argument("--threads", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args()
-    torch.set_num_threads(1)  # matrices are tiny; the calls themselves run side by side
-    counts = run(options.calls, options.threads, options.seed, device=options.device)
-    print(json.dumps(counts, indent=2))
-    sys.exit(bool(counts["exceptions"] or counts["wrong"]))
-
-
-if __name__ == "__main__":
-    main()

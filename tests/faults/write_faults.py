@@ -5,12 +5,11 @@ strace is installed, system calls of a process of its own fail; and a limit on t
 short as a full disk does, holds for another. Each must end with one line, and what was written before must be intact:
 resumed, the run directory must be, bit for bit, that of a training without faults. The long form is
 
-    python tests/faults/write_faults.py --cases 300
+    python tests/faults/campaign.py write_faults --cases 300
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import random
@@ -22,8 +21,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+from fault_counts import FaultCounts
 from forks import Ended, Forks
-from run_faults import HAS_STRACE, FaultCounts, TinyTraining, faulty_system_call, started_forks, wait_for_end
+from run_faults import HAS_STRACE, TinyTraining, faulty_system_call, started_forks, wait_for_end
 from tiny_runs import CPU
 
 from regard.errors import RegardError
@@ -122,8 +122,7 @@ def train_here(training: TinyTraining, out: Path) -> None:
 def check_call(training: TinyTraining, calls: FaultyCalls, counts: FaultCounts) -> None:
     """Train with the fault in this process, then resume without."""
     out, where = training.folder / "faulty", f"call {calls.number}, {errno.errorcode[calls.error]}"
-    counts.cases += 1
-    counts.add_detail("call")
+    counts.count_case("call")
     try:
         with faults_in(calls):
             train_here(training, out)
@@ -145,7 +144,7 @@ def check_command(training: TinyTraining, forks: Forks, generator: random.Random
     """Train in a process of its own with the fault, then resume without."""
     out = training.folder / "faulty"
     command = training.command(out)
-    counts.cases += 1
+    counts.count_case()
     if HAS_STRACE and generator.random() < 0.7:
         call = generator.choice(list(SYSTEM_CALLS))
         number, error = generator.randint(3, 3 + SYSTEM_CALLS[call]), errno.errorcode[generator.choice(ERRORS)]
@@ -178,7 +177,7 @@ def judge_command(ended: Ended, hung: bool, where: str, counts: FaultCounts) -> 
         counts.add_fault("silent", f"{where}: {ended.err}")
 
 
-def run(n: int, seed: int = 0, forks: Forks | None = None, *, in_process: bool = False) -> dict[str, Any]:
+def run(n: int, seed: int = 0, forks: Forks | None = None, *, in_process: bool = False) -> FaultCounts:
     """Let calls fail in n cases, of which half at most, or all, are in this process; return the counts."""
     counts, generator = FaultCounts("write faults"), random.Random(seed)
     with TemporaryDirectory() as name:
@@ -194,12 +193,4 @@ def run(n: int, seed: int = 0, forks: Forks | None = None, *, in_process: bool =
             with started_forks(forks) as opened:
                 while counts.cases < n:
                     check_command(training, opened, generator, counts)
-    return counts.report()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    run(options.cases, options.seed)
+    return counts
