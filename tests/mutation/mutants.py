@@ -5,7 +5,8 @@
 
 Each mutant is a copy of the project with one change (mutations.py), tested in a fork of this process, which has
 imported torch already. The tests of regard/X/Y.py are tests/X/test_Y.py and those that tested_by.py names. A test that
-fails is run again without the change, so that a mutant is not caught by a test that fails anyway.
+fails is run again without the change, so that a mutant is not caught by a test that fails anyway; so are tests that
+do not end.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ OPTIONS = (
 )
 """Options of pytest: what is drawn in a test is the same for all mutants."""
 
-TIMEOUT = 900.0
-"""Seconds that the tests of a mutant have; most take a few."""
+TIMEOUT = 300.0
+"""Seconds that the tests of a mutant have; most take a few, the slowest about 150 on two busy cores."""
 
 MEMORY = 12 << 30
 """Bytes of memory that the tests of a mutant may fill."""
@@ -182,16 +183,18 @@ class Campaign:
                 mutation, seconds = workspace.mutation, workspace.seconds
                 assert mutation is not None
                 failed = workspace.failed_test() if outcome == "caught" else ""
-                self._confirm(workspace, failed)
+                self._confirm(workspace, " ".join(workspace.tests) if outcome == "timed out" else failed)
                 yield mutation, outcome, seconds, failed
 
     def _confirm(self, workspace: Workspace, test: str) -> None:
-        """Run a test that failed once more without a change; end the campaign if it fails again."""
+        """Run tests that failed or did not end once more without a change; end the campaign if that repeats."""
         if not test or test in self.confirmed:
             return
         workspace.start(None, test.split(" ") if "::" not in test else [test])
         while not (outcome := workspace.poll()):
             time.sleep(0.05)
+        if outcome == "timed out":
+            sys.exit(f"error: {test}: not done after {TIMEOUT:g} s without any change; raise TIMEOUT in mutants.py")
         if outcome != "survived":
             sys.exit(f"error: {test}: fails without any change; mend it first")
         self.confirmed.add(test)

@@ -111,7 +111,7 @@ import mutants
 from mutations import list_mutations
 
 project = Path(sys.argv[1])
-mutants.PROJECT, mutants.OPTIONS, mutants.TIMEOUT = project, ("-x",), 5.0
+mutants.PROJECT, mutants.OPTIONS, mutants.TIMEOUT = project, ("-x",), float(sys.argv[2])
 wanted = {(7, "2"), (12, "pass"), (24, "return")}
 listed = list_mutations("regard/toy.py", (project / "regard/toy.py").read_bytes())
 chosen = [mutation for mutation in listed if (mutation.line, mutation.after) in wanted]
@@ -119,8 +119,8 @@ mutants.report(chosen, 2)
 """
 
 
-def run_toy(project: Path) -> subprocess.CompletedProcess[str]:
-    run = [sys.executable, "-c", RUN, str(project)]
+def run_toy(project: Path, timeout: float = 5.0) -> subprocess.CompletedProcess[str]:
+    run = [sys.executable, "-c", RUN, str(project), str(timeout)]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # which take longer than all else together
     return subprocess.run(run, cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, check=False)
 
@@ -144,6 +144,13 @@ def test_tests_that_fail_anyway_catch_nothing(project: Path) -> None:
     ended = run_toy(project)
     assert ended.returncode == 1
     assert ended.stderr == "error: tests/test_toy.py::test_wrong: fails without any change; mend it first\n"
+
+
+def test_tests_that_are_slow_anyway_time_out_no_mutant(project: Path) -> None:
+    (project / "tests/test_toy.py").write_text("import time\n\ndef test_slow():\n    time.sleep(60)\n")
+    ended = run_toy(project, timeout=0.5)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: tests/test_toy.py: not done after 0.5 s without any change; raise TIMEOUT")
 
 
 def test_tests_of_a_file() -> None:

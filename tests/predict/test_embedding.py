@@ -88,6 +88,15 @@ def test_the_first_token_and_no_token_in_its_place() -> None:
         np.testing.assert_array_equal(tokens.vectors, MODEL.embedding.tokens.weight[ids].detach())
 
 
+@pytest.mark.parametrize(("embedding", "scale"), [("scaled", 4.0), ("normed", 1.0), ("plain", 1.0)])
+def test_static_vectors_are_scaled_as_in_the_model(embedding: str, scale: float) -> None:
+    model = small(TASK, embedding=embedding, d_model=16)
+    found = made(model=model, layers=STATIC_LAYERS, level="token").embed_words_or_tokens(SENTENCES)
+    for text, tokens in zip(SENTENCES, found, strict=True):
+        rows = model.embedding.tokens.weight[VOCABULARY.encode(text)].detach()
+        np.testing.assert_allclose(tokens.vectors, scale * rows, rtol=1e-6)
+
+
 @pytest.mark.parametrize("pooling", ["cls", "mean", "attention"])
 def test_a_classifier_pools_as_it_learned_to(pooling: str) -> None:
     task = classifier(pooling)

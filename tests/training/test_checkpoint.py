@@ -130,3 +130,20 @@ def test_longer_log_is_truncated_and_shorter_log_refused(tmp_path: Path) -> None
     assert checkpoints.run.log_path.read_bytes() == b'{"step": 1}\n'
     with pytest.raises(CheckpointError, match=r"log.jsonl: shorter than the checkpoint says; restore it from a copy, "):
         checkpoints.truncate_log(TrainingProgress(log_bytes=13))
+
+
+@pytest.mark.parametrize(
+    ("progress", "is_copy"),
+    [
+        (TrainingProgress(best_step=4, snapshots=[2, 4]), True),
+        (TrainingProgress(best_step=3, snapshots=[2, 4]), False),
+        (TrainingProgress(best_step=4, snapshots=[2, 4], averaged=2), False),
+        (TrainingProgress(best_step=3, snapshots=[2, 4], averaged=2), False),
+    ],
+)
+def test_snapshot_replaces_damaged_weights_only_if_it_holds_the_same(
+    progress: TrainingProgress, is_copy: bool, tmp_path: Path
+) -> None:
+    checkpoints = CheckpointManager(RunDirectory(tmp_path))
+    copied = f"copy {tmp_path}/snapshots/00000004.safetensors over it, which holds the same weights"
+    assert checkpoints._weights_fix(progress) == (copied if is_copy else checkpoints.run.weights_fix)

@@ -12,7 +12,7 @@ from regard.nn.kernels import dispatch
 
 decode = pytest.importorskip("regard.nn.kernels.decode_attention")
 
-SMALL = [(2, 2, 70, 16), (1, 3, 7, 24)]
+SMALL = [(2, 3, 70, 16), (1, 3, 7, 24)]
 LARGE = [(3, 2, 200, 64), (1, 12, 512, 64), (64, 4, 65, 128)]
 DTYPES = [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)]
 
