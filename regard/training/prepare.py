@@ -48,7 +48,7 @@ from regard.training.recipe_completion import (
     complete_recipe,
     parse_recipe,
 )
-from regard.training.resume import ChangedSetting, describe_changes, read_resumed_config
+from regard.training.resume import ChangedSetting, check_steps, describe_changes, read_resumed_config
 from regard.training.thread_count import report_kept_threads
 from regard.training.token_stores import open_stores
 
@@ -156,6 +156,7 @@ def _resume_run(tables: config.Tables, run: RunDirectory, device: torch.device, 
     """Resume the run in a directory; the loop writes changed settings to config.toml once they are recorded."""
     run_config, changes = read_resumed_config(tables, run, where)
     progress = CheckpointManager(run).verify(run_config.train.average)
+    check_steps(run_config, run, progress.step, where)
     task_class = get_task_class(run_config.tables(), where)
     corpus = Corpus(task_class.make_reader(run_config.task, run_config.data), run_config.data, where)
     task = task_class.load(run_config.task, run_config.tokenizer, run.path).with_max_length(max_positions(run_config))
@@ -163,7 +164,7 @@ def _resume_run(tables: config.Tables, run: RunDirectory, device: torch.device, 
     untrained = run_config.model.start and not run.checkpoint_path.exists()
     start = _load_start(run_config, task_class) if untrained else None
     prepared = _build_run(run, run_config, task, stores, device, start, changed_settings=changes)
-    if changes:
+    if changes and not progress.has_ended(run_config.train):
         print_message(describe_changes(changes, progress.step))
     if "threads" not in (change.key for change in changes):
         report_kept_threads(run_config.train.threads)
