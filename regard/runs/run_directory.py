@@ -55,8 +55,10 @@ _CHECKSUM_COMMENT = re.compile(
 
 IMPORTED_FROM = "imported from"
 """The note on the library that a model was imported from."""
+STARTED_IN = "started in"
+"""The note on the directory that a run was started in, which relative paths of its recipe are relative to."""
 
-_NOTE_COMMENT = re.compile(rf'# ({IMPORTED_FROM}) (".*")')
+_NOTE_COMMENT = re.compile(rf'# ({IMPORTED_FROM}|{STARTED_IN}) (".*")')
 
 
 class RunDirectory:
