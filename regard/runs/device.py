@@ -81,9 +81,9 @@ def _cgroup_limit() -> int:
     return 0
 
 
-def describe_device(device: torch.device) -> str:
-    """Return the name of a GPU, or the kind of the device and its number of threads."""
+def describe_device(device: torch.device, n_threads: int = 0) -> str:
+    """Return the name of a GPU, or the kind of the device and the number of threads; 0 is that of the process."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    n_threads = torch.get_num_threads()
+    n_threads = n_threads or torch.get_num_threads()
     return f"{device.type}, {n_threads} thread{'s' if n_threads > 1 else ''}"
