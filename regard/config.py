@@ -2,7 +2,8 @@
 
 Each table's dataclass lives beside what it configures; ``runs/recipe.py`` gathers them. A recipe may leave out
 any key: `check` validates only the keys given. `build` makes the dataclass once every key has a value, and
-`dump` writes it back, so the resolved recipe of a run can be read and run again.
+`dump` writes it back, so the resolved recipe of a run can be read and run again. A key that has no effect beside some
+values of others declares it by `AppliesIf`; `applicable_tables` leaves it out of descriptions.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +24,55 @@ from regard.ranges import check_key, show_value
 T = TypeVar("T")
 Table = dict[str, Any]
 Tables = dict[str, Table]
+
+
+class AppliesIf:
+    """A condition of a recipe key, declared beside its type: without it the key has no effect.
+
+    It holds where one of the `settings` does, as in ``Annotated[int, AppliesIf("task.pooling=attention")]``; a setting
+    without a value, as in ``"train.steps"``, holds where the key is known at all. Several conditions must all hold.
+    """
+
+    def __init__(self, *settings: str) -> None:
+        self.settings = settings
+
+    def holds(self, tables: Tables) -> bool:
+        """Return True if one of the settings holds in these tables."""
+        return any(self._setting_holds(setting, tables) for setting in self.settings)
+
+    @staticmethod
+    def _setting_holds(setting: str, tables: Tables) -> bool:
+        name, equals, value = setting.partition("=")
+        table, _, key = name.partition(".")
+        known = tables.get(table, {})
+        return key in known and (not equals or str(known[key]) == value)
+
+
+IN_TRAINING = AppliesIf("train.steps")
+"""The condition of keys that have an effect in training only: models of other libraries have no ``[train]`` table."""
+
+
+@cache
+def declared_conditions(cls: type) -> dict[str, list[AppliesIf]]:
+    """Return the conditions that a dataclass declares, by field."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {
+        name: [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, AppliesIf)]
+        for name, hint in hints.items()
+    }
+
+
+def applicable_tables(tables: Tables, schema: Mapping[str, type]) -> Tables:
+    """Return the tables without the keys that have no effect beside the values of the others."""
+    return {
+        name: {
+            key: value
+            for key, value in table.items()
+            if all(condition.holds(tables) for condition in declared_conditions(schema[name]).get(key, ()))
+        }
+        for name, table in tables.items()
+    }
+
 
 UNREADABLE_TOML = (ValueError, RecursionError)
 """Raised beside `TOMLDecodeError`: no UTF-8, a NUL in the path, numbers of thousands of digits, deep nesting."""

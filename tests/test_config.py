@@ -6,7 +6,7 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
@@ -193,3 +193,22 @@ def test_hostile_recipes_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=f": cannot be read as a recipe: {problem}$"):
             config.read(tmp_path / name)
     assert fault(dishes=["a\0"]) == "r.toml: oven.dishes = 'a\\x00': holds a NUL character; leave it out"
+
+
+@dataclass(frozen=True)
+class Grill:
+    kind: Literal["gas", "coal"] = "gas"
+    litres: Annotated[int, config.AppliesIf("grill.kind=gas")] = 11
+    sacks: Annotated[int, config.AppliesIf("grill.kind=coal"), config.AppliesIf("oven.fan=False", "oven.hours")] = 2
+
+
+def test_keys_without_an_effect_are_left_out() -> None:
+    schema = {"grill": Grill, "oven": Oven}
+    gas, coal = ({"grill": dataclasses.asdict(Grill(kind))} for kind in ("gas", "coal"))
+    assert config.applicable_tables(gas, schema) == {"grill": {"kind": "gas", "litres": 11}}
+    assert config.applicable_tables(coal, schema) == {"grill": {"kind": "coal"}}
+    for oven in ({"fan": False}, {"hours": 0.0}):
+        applicable = config.applicable_tables({**coal, "oven": oven}, schema)
+        assert applicable == {"grill": {"kind": "coal", "sacks": 2}, "oven": oven}
+    without = config.applicable_tables({**coal, "oven": {"fan": True}}, schema)
+    assert without["grill"] == {"kind": "coal"}

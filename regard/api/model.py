@@ -31,6 +31,7 @@ from regard.look.corpus.survey import IdentifiabilitySurvey, survey_identifiabil
 from regard.models.freezing import count_parameters
 from regard.progress import print_message, warn
 from regard.ranges import SEED_RANGE, check_option
+from regard.runs.model_loading import describe_origin
 from regard.runs.recipe import RunConfig
 from regard.runs.run_directory import RunDirectory
 from regard.runs.training_summary import summarise_training
@@ -117,16 +118,18 @@ class Model(ABC):
 
         Returns:
             A dict with the keys task, architecture, parameters (with train.freeze also trained_parameters and
-            frozen_parameters), vocabulary, config (the whole recipe) and training (the metrics written at the end of
-            training).
+            frozen_parameters), vocabulary, config (the keys of the recipe that have an effect on this model) and
+            training (the metrics written at the end of training); for a model of another library also imported_from.
         """
+        origin = describe_origin(self.path, self.config)
         return {
+            **({"imported_from": origin} if origin else {}),
             "task": self.config.task.name,
             "architecture": self.config.model.architecture,
             "parameters": self.n_parameters,
             **self._count_frozen_parameters(),
             "vocabulary": self._vocabulary_size,
-            "config": self.config.known_tables(),
+            "config": self.config.applicable_tables(),
             "training": summarise_training(RunDirectory(self.path), self.config, self._validation_metric),
         }
 

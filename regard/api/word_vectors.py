@@ -88,7 +88,7 @@ class WordVectors:
         if self.config is None:
             return {**about, "training": {}}
         training = summarise_training(RunDirectory(self.path), self.config, WordVectorTask.validation_metric)
-        return {**about, "config": self.config.known_tables(), "training": training}
+        return {**about, "config": self.config.applicable_tables(), "training": training}
 
     def embed(self, words: str | Sequence[str]) -> np.ndarray:
         """Return the vector of a word (width,), or of each word of a list (words, width).

@@ -117,12 +117,17 @@ class ExampleReader(Protocol):
 
 
 class Corpus:
-    """The training and validation examples of a recipe; text is read lazily, any number of times."""
+    """The training and validation examples of a recipe; text is read lazily, any number of times.
 
-    def __init__(self, reader: ExampleReader, data: DataConfig, where: str) -> None:
+    `recipe_data` is the table of the recipe where the files were found elsewhere, by the paths of `data`.
+    """
+
+    def __init__(
+        self, reader: ExampleReader, data: DataConfig, where: str, recipe_data: DataConfig | None = None
+    ) -> None:
         if not data.train:
             raise ConfigError(f'{where}: no training data; give files, or add train = ["..."] under [data]')
-        self.reader, self.data = reader, data
+        self.reader, self.data, self._recipe_data = reader, data, recipe_data or data
         self.files = reader.paths([*data.train, *data.valid])
         if Path(STDIN) in self.files:
             raise ConfigError(f"{where}: training reads its data several times, so not from standard input; use a file")
@@ -177,8 +182,9 @@ class Corpus:
 
     def fingerprint(self, *parts: str) -> str:
         """Return a fingerprint of the files, the settings to read them with, and the parts."""
-        settings = [list(self.data.train), list(self.data.valid), self.data.columns, self.data.skip_empty]
-        settings += [self.data.weights] if self.data.weights else []
+        data = self._recipe_data
+        settings = [list(data.train), list(data.valid), data.columns, data.skip_empty]
+        settings += [data.weights] if data.weights else []
         return fingerprint_files(self.files, *parts, repr(settings))
 
     def _file_sizes(self, data: Sequence[str]) -> dict[Path, int] | None:

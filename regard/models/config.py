@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+from regard.config import IN_TRAINING, AppliesIf
 from regard.errors import ConfigError, did_you_mean
 from regard.ranges import Range, check_table
 
@@ -27,8 +28,14 @@ LayerCount = Annotated[int, Range(1, 1000)]
 PositionCount = Annotated[int, Range(1, 1 << 20)]
 TokenTypeCount = Annotated[int, Range(0, 1 << 10)]
 Dropout = Annotated[float, Range(0.0, 1.0, excludes="most")]
-Spread = Annotated[float, Range(0.0, 2.0)]
+Spread = Annotated[float, Range(0.0, 2.0), IN_TRAINING]
 NormEps = Annotated[float, Range(0.0, 1.0, excludes="least")]
+
+WITH_SINUSOIDS = AppliesIf(*(f"model.positions={scheme}" for scheme in ("sinusoidal", "sinusoidal-halves", "rotary")))
+WITH_MASKED_HEAD = AppliesIf("task.objective=masked+next", "task.objective=masked")
+WITH_POOLER = AppliesIf(
+    "task.name=classify", *(f"task.objective={objective}" for objective in ("masked+next", "next", "pooled"))
+)
 
 ConfigTable = dict[str, Any]
 
@@ -92,7 +99,7 @@ class EncoderModelConfig(ModelConfig):
     """
 
     n_parts: TokenTypeCount = 2
-    pooler: Literal["tanh", "relu"] = "tanh"
+    pooler: Annotated[Literal["tanh", "relu"], WITH_POOLER] = "tanh"
 
     @property
     def is_causal(self) -> bool:
@@ -141,8 +148,8 @@ class TransformerConfig(ModelConfig):
     d_value: HeadWidth = 0
     d_ff: FeedForwardWidth
     positions: PositionScheme = "sinusoidal"
-    sinusoid_base: Annotated[float, Range(1.0, 1e12, excludes="least")] = SINUSOID_BASE
-    first_position: Annotated[int, Range(0, 1 << 10)] = 0
+    sinusoid_base: Annotated[float, Range(1.0, 1e12, excludes="least"), WITH_SINUSOIDS] = SINUSOID_BASE
+    first_position: Annotated[int, Range(0, 1 << 10), AppliesIf("model.positions=learned")] = 0
     norm: NormPlacement
     norm_eps: NormEps = 1e-5
     activation: ActivationName = "relu"
@@ -245,6 +252,7 @@ class TransformerEncoderConfig(TransformerConfig, DirectedEncoderConfig):
     norm_eps: NormEps = 1e-12
     activation: ActivationName = "gelu"
     embedding: EmbeddingName = "normed"
+    tied: Annotated[bool, WITH_MASKED_HEAD] = True
     spread: Spread = 0.55
 
 

@@ -25,8 +25,18 @@ def select_device(name: str) -> torch.device:
         return torch.device("cuda" if available["cuda"] else "mps" if available["mps"] else "cpu")
     kind, index = _parse_device(name)
     if not available[kind]:
-        raise InputError(f"device '{name}' is not available; pass --device auto, or install a torch that supports it")
+        raise InputError(f"device '{name}' is not available: {_describe_unavailable(kind)}, or pass --device auto")
     return torch.device(kind) if index is None else _select_gpu(index)
+
+
+def _describe_unavailable(kind: str) -> str:
+    """Return why no GPU of a kind is available, and what to do about it."""
+    is_built = {"cuda": torch.backends.cuda.is_built, "mps": torch.backends.mps.is_built}[kind]()
+    if not is_built:
+        return f"this torch is built without {kind.upper()}; install one that is built with it"
+    if kind == "mps":
+        return "torch finds no GPU of Apple; macOS may be too old for it: update that"
+    return "torch finds no GPU; check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES"
 
 
 def _parse_device(name: str) -> tuple[str, int | None]:
@@ -71,9 +81,9 @@ def _cgroup_limit() -> int:
     return 0
 
 
-def describe_device(device: torch.device) -> str:
-    """Return the name of a GPU, or the kind of the device and its number of threads."""
+def describe_device(device: torch.device, n_threads: int = 0) -> str:
+    """Return the name of a GPU, or the kind of the device and the number of threads; 0 is that of the process."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    n_threads = torch.get_num_threads()
+    n_threads = n_threads or torch.get_num_threads()
     return f"{device.type}, {n_threads} thread{'s' if n_threads > 1 else ''}"

@@ -17,7 +17,7 @@ from regard.models import exchange
 from regard.models.weights import collect_weights, write_tensors
 from regard.runs.directory_lock import DirectoryLock, is_empty_directory
 from regard.runs.model_loading import open_hf_model, open_model, open_word_vectors
-from regard.runs.run_directory import RunDirectory
+from regard.runs.run_directory import IMPORTED_FROM, RunDirectory
 from regard.tasks import Task
 from regard.tasks.vectors import WordVectorTask
 
@@ -38,7 +38,7 @@ def import_model(source: Path, out: Path) -> Path:
         with convert_write_errors(out, fix="choose another --out"):
             task.save(run.path)
             write_tensors(run.weights_path, collect_weights(model))
-            run.write_config(run_config)
+            run.write_config(run_config, {IMPORTED_FROM: exchange.describe_hf_directory(source)})
     return out
 
 

@@ -12,7 +12,7 @@ from regard.data.word_vectors import WordVectorTable, read_word_vectors
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.runs.recipe import PLACEHOLDER_TRAIN_CONFIG, RunConfig
-from regard.runs.run_directory import RunDirectory
+from regard.runs.run_directory import IMPORTED_FROM, RunDirectory
 from regard.tasks import TASKS, Task
 from regard.tasks.vectors import WordVectorTask
 from regard.text.tokenizer_training import TokenizerConfig
@@ -22,6 +22,14 @@ def open_model(path: Path) -> tuple[RunConfig, Task, nn.Module]:
     """Return config, task and model of a run directory or a Hugging Face directory."""
     run = RunDirectory(path)
     return open_hf_model(path) if exchange.is_hf_directory(path) and not run.exists() else run.load()
+
+
+def describe_origin(path: Path, run_config: RunConfig) -> str:
+    """Return the library that a model comes from; "" for one that was trained here."""
+    run = RunDirectory(path)
+    if not run.exists():
+        return exchange.describe_hf_directory(path)
+    return run.read_notes().get(IMPORTED_FROM, "" if run_config.was_trained_here else "another library")
 
 
 def open_word_vectors(path: Path) -> WordVectorTable:

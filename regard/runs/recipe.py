@@ -100,15 +100,19 @@ class RunConfig:
         """Return all values as plain tables, in the order of the recipe."""
         return config.to_tables(vars(self))
 
-    def known_tables(self) -> config.Tables:
-        """Return the tables without the placeholders of a model that was trained by another library."""
+    @property
+    def was_trained_here(self) -> bool:
+        """Return False for a model that was trained by another library."""
+        return self.train != PLACEHOLDER_TRAIN_CONFIG
+
+    def applicable_tables(self) -> config.Tables:
+        """Return the tables without keys that have no effect on this model, and without placeholders."""
         tables = self.tables()
-        if self.train == PLACEHOLDER_TRAIN_CONFIG:
+        if not self.was_trained_here:
             del tables["data"], tables["train"]
-            tables["task"].pop("masked", None)  # of tokens drawn in training
         if self.tokenizer.kind == "ready":
-            tables["tokenizer"] = {key: tables["tokenizer"][key] for key in ("vocabulary", "joint")}
-        return tables
+            del tables["tokenizer"]["kind"]
+        return config.applicable_tables(tables, {name: table.__class__ for name, table in vars(self).items()})
 
 
 def get_task_class(tables: config.Tables, where: str) -> type[Task]:

@@ -9,11 +9,14 @@ to the length that the checkpoint stores, and curve.png, which can be drawn agai
 
 Every file but curve.png has a checksum, in the file itself or, where that must not change after the run began or
 belongs to another library's format, in the comments that config.toml begins with; the log's is in the checkpoint.
+Further comments are notes on where the run comes from, which are no part of the recipe.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,13 @@ _OWN_NAME = f"{CONFIG_FILE} (delete this line to edit the file)"
 _CHECKSUM_COMMENT = re.compile(
     rf"# ({CHECKSUM_TYPE}[0-9a-f]{{8}}) ({'|'.join(map(re.escape, (_OWN_NAME, *TASK_FILES)))})"
 )
+
+IMPORTED_FROM = "imported from"
+"""The note on the library that a model was imported from."""
+STARTED_IN = "started in"
+"""The note on the directory that a run was started in, which relative paths of its recipe are relative to."""
+
+_NOTE_COMMENT = re.compile(rf'# ({IMPORTED_FROM}|{STARTED_IN}) (".*")')
 
 
 class RunDirectory:
@@ -88,12 +98,21 @@ class RunDirectory:
         self._read_checksums()
         return build_run_config(config.read(self.config_path), str(self.config_path))
 
-    def write_config(self, run_config: RunConfig) -> None:
-        """Write the resolved recipe, after comments with the checksums of the task's files and of the lines below."""
+    def write_config(self, run_config: RunConfig, notes: Mapping[str, str] | None = None) -> None:
+        """Write the resolved recipe, after comments: checksums of the task's files and of the lines below, and notes.
+
+        The notes of the config that is replaced are kept.
+        """
         paths = [path for name in TASK_FILES if (path := self.path / name).exists()]
         comments = [f"# {compute_checksum([path.read_bytes()])} {path.name}\n" for path in paths]
+        comments += [f"# {name} {json.dumps(text)}\n" for name, text in {**self.read_notes(), **(notes or {})}.items()]
         lines = "".join([*comments, "\n", config.dump(run_config.tables())])
         write_text(self.config_path, f"# {compute_checksum([lines.encode()])} {_OWN_NAME}\n{lines}")
+
+    def read_notes(self) -> dict[str, str]:
+        """Return the notes in the comments of config.toml by name; those of earlier versions have none."""
+        lines = self.config_path.read_text(encoding="utf-8").splitlines() if self.exists() else []
+        return {match[1]: json.loads(match[2]) for line in lines if (match := _NOTE_COMMENT.fullmatch(line))}
 
     def _read_checksums(self) -> dict[str, str]:
         """Check the first line of config.toml, and return the checksums of the task's files by name.
@@ -106,7 +125,7 @@ class RunDirectory:
         for line in takewhile(lambda line: line.startswith("#"), content.decode(errors="replace").split("\n")):
             if match := _CHECKSUM_COMMENT.fullmatch(line):
                 checksums[match[2]] = match[1]
-            elif CHECKSUM_TYPE in line or CONFIG_FILE in line:
+            elif not _NOTE_COMMENT.fullmatch(line) and (CHECKSUM_TYPE in line or CONFIG_FILE in line):
                 raise damage_error(self.config_path, fix)
         if _OWN_NAME in checksums:
             check_checksum(self.config_path, [content.partition(b"\n")[2]], checksums.pop(_OWN_NAME), fix=fix)

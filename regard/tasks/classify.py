@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Table
+from regard.config import IN_TRAINING, AppliesIf, Table
 from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
@@ -61,6 +61,8 @@ from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
 HIERARCHICAL = "hierarchical"
+WITH_ATTENTION_POOLING = AppliesIf("task.pooling=attention")
+WITH_LEARNED_POOLING = AppliesIf(*(f"task.pooling={pooling}" for pooling in LEARNED_POOLINGS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +81,13 @@ class ClassifyConfig:
     kind: Literal["classes", "score"] = "classes"
     layers: LayerChoice = "last"
     pooling: Literal["cls", "mean", "attention", "hierarchical", "max", "last", "concat"] = "cls"
-    query: PoolingQuery = "learned"
-    score: PoolingScore = "scaled"
-    project: bool = False
-    hops: Annotated[int, Range(1, 1024)] = 1
-    penalty: Annotated[float, Range(0.0, 1e6, zero="off")] = 0.0
+    query: Annotated[PoolingQuery, WITH_LEARNED_POOLING] = "learned"
+    score: Annotated[PoolingScore, WITH_LEARNED_POOLING] = "scaled"
+    project: Annotated[bool, WITH_LEARNED_POOLING] = False
+    hops: Annotated[int, Range(1, 1024), WITH_ATTENTION_POOLING] = 1
+    penalty: Annotated[float, Range(0.0, 1e6, zero="off"), WITH_ATTENTION_POOLING] = 0.0
     length: Annotated[int, INPUT_LENGTHS] = 512
-    class_weights: str = "equal"
+    class_weights: Annotated[str, AppliesIf("task.kind=classes"), IN_TRAINING] = "equal"
 
     def __post_init__(self) -> None:
         check_table(self, "task")

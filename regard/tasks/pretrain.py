@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from regard.config import IN_TRAINING
 from regard.data.batches import EncoderBatch, arrange_by_segment
 from regard.data.columns import ColumnSpec, ScalarColumnSpec
 from regard.data.corpus import ENCODING_CHUNK_BYTES, MAX_TOKENIZER_BYTES, Corpus, DataConfig, Example, ExampleReader
@@ -86,7 +87,7 @@ class PretrainConfig:
     name: Literal["pretrain"] = "pretrain"
     objective: Literal["masked+next", "masked", "next", "pooled", "none"] = "masked+next"
     length: Annotated[int, INPUT_LENGTHS] = 128
-    masked: Annotated[float, Range(0.01, 0.9)] = 0.15
+    masked: Annotated[float, Range(0.01, 0.9), IN_TRAINING] = 0.15
     pooling: Literal["cls", "mean"] = "mean"
     normalised: bool = False
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from regard.config import IN_TRAINING
 from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch
 from regard.data.columns import TokenColumnSpec
 from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
@@ -49,8 +50,8 @@ class TranslateConfig:
     target_lang: str = ""
     start: str = ""
     first: str = ""
-    label_smoothing: Annotated[float, Range(0.0, 1.0, excludes="most")] = 0.1
-    r_drop: Annotated[float, Range(0.0, 1e6, zero="off")] = 0.0
+    label_smoothing: Annotated[float, Range(0.0, 1.0, excludes="most"), IN_TRAINING] = 0.1
+    r_drop: Annotated[float, Range(0.0, 1e6, zero="off"), IN_TRAINING] = 0.0
 
     def __post_init__(self) -> None:
         check_table(self, "task")

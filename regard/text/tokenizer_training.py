@@ -19,6 +19,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard import progress
+from regard.config import AppliesIf
 from regard.errors import ConfigError
 from regard.ranges import MAX_VOCABULARY, Range, check_table
 from regard.text.subwords import N_BYTES, bytes_to_unicode
@@ -56,8 +57,8 @@ class TokenizerConfig:
 
     kind: Literal["bpe", "unigram", "wordpiece", "words", "characters", "ready"] = "bpe"
     vocabulary: Annotated[int, Range(1, MAX_VOCABULARY)]
-    joint: bool = True
-    lowercase: bool = False
+    joint: Annotated[bool, AppliesIf("task.name=translate")] = True
+    lowercase: Annotated[bool, AppliesIf("tokenizer.kind=wordpiece", "tokenizer.kind=words")] = False
 
     def __post_init__(self) -> None:
         check_table(self, "tokenizer")

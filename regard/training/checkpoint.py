@@ -30,6 +30,7 @@ from regard.disk import RESTORE, json_text, write_json_with_checksum
 from regard.errors import CheckpointError
 from regard.models.weights import collect_weights, load_weights, read_model_tensors, write_tensors
 from regard.progress import warn
+from regard.runs.recipe import TrainConfig
 from regard.runs.run_directory import RunDirectory
 from regard.runs.training_summary import check_log
 
@@ -65,6 +66,14 @@ class TrainingProgress:
     snapshots: list[int] = field(default_factory=list)
     data: dict[str, str] = field(default_factory=dict)
     finished: bool = False
+
+    def should_stop_early(self, train: TrainConfig) -> bool:
+        """Return True if the last `train.patience` validations brought no better score (early stopping)."""
+        return bool(train.patience) and self.stale >= train.patience
+
+    def has_ended(self, train: TrainConfig) -> bool:
+        """Return True if training finished, and these settings leave no further step to take."""
+        return self.finished and (self.step >= train.steps or self.should_stop_early(train))
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

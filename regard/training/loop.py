@@ -142,7 +142,7 @@ class Trainer:
         """Train to the last step or to an interruption, yielding events."""
         with self.prepared.directory.lock:
             self._check_unchanged()
-            if self.progress.finished and (self.progress.step >= self.config.steps or self._should_stop_early()):
+            if self.progress.has_ended(self.config):
                 return
             yield from self._train()
 
@@ -159,9 +159,7 @@ class Trainer:
             self._cache_frozen_features()
             with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
                 steps = iter(batches)
-                while (
-                    self.progress.step < self.config.steps and not self._stop_signal and not self._should_stop_early()
-                ):
+                while self.progress.step < self.config.steps and not self._is_stopped():
                     yield from self._run_step(steps)
             if self._stop_signal:
                 self._save_checkpoint()
@@ -282,9 +280,9 @@ class Trainer:
             progress.best, progress.best_loss = value, loss
         return better
 
-    def _should_stop_early(self) -> bool:
-        """Return True if the last `train.patience` validations brought no better score (early stopping)."""
-        return bool(self.config.patience) and self.progress.stale >= self.config.patience
+    def _is_stopped(self) -> bool:
+        """Return True if training ends before its last step: by a signal, or by early stopping."""
+        return bool(self._stop_signal) or self.progress.should_stop_early(self.config)
 
     def _finish(self) -> Iterator[TrainingEvent]:
         """Average the last snapshots, keep the better weights, and write metrics.json."""

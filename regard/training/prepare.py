@@ -38,6 +38,7 @@ from regard.tasks.shared.validation_sample import select_scored_examples
 from regard.text.tokenizer_training import TokenizerConfig, choose_vocabulary_size
 from regard.training.batch_order import build_order, max_positions
 from regard.training.checkpoint import CheckpointManager
+from regard.training.data_location import find_data, find_path, note_start_directory
 from regard.training.memory import check_model_fits
 from regard.training.pretrained import PretrainedModel, load_pretrained
 from regard.training.pretrained_vectors import PretrainedVectors, load_pretrained_vectors
@@ -48,7 +49,7 @@ from regard.training.recipe_completion import (
     complete_recipe,
     parse_recipe,
 )
-from regard.training.resume import ChangedSetting, describe_changes, read_resumed_config
+from regard.training.resume import ChangedSetting, check_steps, describe_changes, read_resumed_config
 from regard.training.thread_count import report_kept_threads
 from regard.training.token_stores import open_stores
 
@@ -148,7 +149,7 @@ def _start_run(tables: config.Tables, run: RunDirectory, device: torch.device, w
     chosen = collect_chosen_settings(recipe, complete_tables)
     start = recipe.pretrained or recipe.vectors
     prepared = _build_run(run, run_config, limited, (train, valid), device, start, chosen_settings=chosen)
-    run.write_config(run_config)
+    run.write_config(run_config, note_start_directory())
     return prepared
 
 
@@ -156,23 +157,28 @@ def _resume_run(tables: config.Tables, run: RunDirectory, device: torch.device, 
     """Resume the run in a directory; the loop writes changed settings to config.toml once they are recorded."""
     run_config, changes = read_resumed_config(tables, run, where)
     progress = CheckpointManager(run).verify(run_config.train.average)
+    check_steps(run_config, run, progress.step, where)
     task_class = get_task_class(run_config.tables(), where)
-    corpus = Corpus(task_class.make_reader(run_config.task, run_config.data), run_config.data, where)
+    reader = task_class.make_reader(run_config.task, run_config.data)
+    corpus = Corpus(reader, find_data(reader, run_config.data, run), where, recipe_data=run_config.data)
     task = task_class.load(run_config.task, run_config.tokenizer, run.path).with_max_length(max_positions(run_config))
     stores = open_stores(run, corpus, task, progress)
     untrained = run_config.model.start and not run.checkpoint_path.exists()
-    start = _load_start(run_config, task_class) if untrained else None
+    start = _load_start(run, run_config, task_class) if untrained else None
     prepared = _build_run(run, run_config, task, stores, device, start, changed_settings=changes)
-    if changes:
+    if changes and not progress.has_ended(run_config.train):
         print_message(describe_changes(changes, progress.step))
     if "threads" not in (change.key for change in changes):
         report_kept_threads(run_config.train.threads)
     return prepared
 
 
-def _load_start(run_config: RunConfig, task_class: type[Task]) -> PretrainedModel | PretrainedVectors:
+def _load_start(
+    run: RunDirectory, run_config: RunConfig, task_class: type[Task]
+) -> PretrainedModel | PretrainedVectors:
     """Return the word vectors or the model that a run starts from."""
     table = run_config.tables()["model"]
+    table |= {key: find_path(table[key], run) for key in ("start", "start_backward") if table.get(key)}
     return load_pretrained_vectors(table["start"]) or load_pretrained(table, task_class)
 
 

@@ -64,6 +64,14 @@ def read_resumed_config(tables: config.Tables, run: RunDirectory, where: str) ->
     return after, _list_changes(before.train, after.train)
 
 
+def check_steps(run_config: RunConfig, run: RunDirectory, step: int, where: str) -> None:
+    """Refuse fewer steps than the run has taken."""
+    steps = run_config.train.steps
+    if steps < step:
+        problem = f"{where}: train.steps = {steps}, but the run in {run.path} is at step {step} already"
+        raise ConfigError(f"{problem}; give {step} to end it there, or more to go on")
+
+
 def describe_changes(changes: list[ChangedSetting], step: int) -> str:
     """Return one line that names the changes and, where weights will differ, says so."""
     text = f"changed    {', '.join(map(str, changes))}"

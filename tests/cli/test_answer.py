@@ -102,7 +102,8 @@ def test_look_explains_start_and_end(model: Path, regard: Regard) -> None:
     out, _ = regard("look", model, QUESTION, "--pair", CONTEXT, "--view", "summary", "--words")
     printed = " ".join(out.split())
     assert f"text {QUESTION} pair {CONTEXT} prediction " in printed
-    assert re.search(r"mattered most to each output, by [a-z ]+: start: \S+ ← .*; end: \S+ ← .*\)", printed)
+    claim = r"(mattered most to|ranked highest \(no proof that it mattered\) for) each output"
+    assert re.search(rf"{claim}, by [a-z ]+: start: \S+ ← .*; end: \S+ ← .*\)", printed)
     regard("look", model, QUESTION, "--pair", CONTEXT, "--view", "gradients", "--out", "look.json")
     saved = json.loads(Path("look.json").read_text())
     assert "log-probability of a position" in json.dumps(saved)

@@ -76,7 +76,11 @@ def test_hugging_face_directory_has_no_placeholders(regard: Regard, folder: Path
     for path in ("theirs", "imported"):
         about = json.loads(regard("info", path, "--json")[0])
         assert about["config"].keys() == {"task", "tokenizer", "model"}
-        assert about["config"]["tokenizer"].keys() == {"vocabulary", "joint"}
+        assert about["imported_from"] == "Hugging Face transformers (BERT)"
+        assert about["config"]["tokenizer"].keys() == {"vocabulary"}
+        assert not about["config"]["task"].keys() & {"hops", "query", "class_weights"}
+        assert not about["config"]["model"].keys() & {"sinusoid_base", "spread", "tied"}
+        assert about["config"]["model"].keys() >= {"first_position", "pooler", "positions"}
         assert about["training"] == {}
         lines = table(regard("info", path)[0])
         assert not [key for key in lines if key.startswith(("config.train", "config.data"))]
@@ -89,6 +93,34 @@ def test_imported_encoder_states_no_fraction_of_masked_tokens(regard: Regard, fo
     config = json.loads(regard("info", "masked", "--json")[0])["config"]
     assert config["task"]["name"] == "pretrain"
     assert "masked" not in config["task"]
+
+
+def test_library_of_an_imported_translator(regard: Regard, folder: Path) -> None:
+    case = next(case for case in CASES if case.name.startswith("Marian"))
+    save(case, folder / "marian")
+    about = json.loads(regard("info", "marian", "--json")[0])
+    assert about["imported_from"] == "Hugging Face transformers (Marian)"
+    assert "joint" in about["config"]["tokenizer"]
+    assert not about["config"]["task"].keys() & {"label_smoothing", "r_drop"}
+
+
+def test_run_directory_imported_by_an_earlier_version_does_not_name_the_library(regard: Regard, folder: Path) -> None:
+    save(next(case for case in CASES if case.name == "BERT classes"), folder / "older")
+    regard("import", "older", "--out", "older-run")
+    path = folder / "older-run" / "config.toml"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if line[0] != "#"))
+    assert table(regard("info", "older-run")[0])["imported_from"] == "another library"
+
+
+def test_run_states_the_settings_that_have_an_effect(regard: Regard, run: Path) -> None:
+    about = json.loads(regard("info", run, "--json")[0])
+    assert "imported_from" not in about
+    model = about["config"]["model"]
+    assert model["positions"] == "sinusoidal"
+    assert model.keys() >= {"sinusoid_base", "spread", "tied"}
+    assert "first_position" not in model
+    assert about["config"]["tokenizer"].keys() == {"kind", "vocabulary", "joint"}
+    assert about["config"]["task"].keys() >= {"label_smoothing", "r_drop"}
 
 
 def test_kernels_in_use_are_named(regard: Regard, run: Path) -> None:

@@ -27,13 +27,39 @@ def test_unknown_device(name: str) -> None:
         select_device(name)
 
 
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in (torch.cuda, torch.backends.mps):
+        monkeypatch.setattr(backend, "is_available", lambda: False)
+
+
+@pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("name", ["cuda", "cuda:1", "mps"])
-def test_unavailable_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(InputError, match=rf"^device '{name}' is not available; pass --device auto, "):
+def test_torch_without_support_of_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in (torch.backends.cuda, torch.backends.mps):
+        monkeypatch.setattr(backend, "is_built", lambda: False)
+    kind = name[:4].upper()
+    fix = f"this torch is built without {kind}; install one that is built with it, or pass --device auto"
+    with pytest.raises(InputError, match=rf"^device '{name}' is not available: {fix}$"):
         select_device(name)
     assert select_device("auto").type == "cpu"
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("cuda", "check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES"),
+        ("cuda:1", "check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES"),
+        ("mps", "macOS may be too old for it: update that"),
+    ],
+)
+def test_torch_that_finds_no_gpu(name: str, fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in (torch.backends.cuda, torch.backends.mps):
+        monkeypatch.setattr(backend, "is_built", lambda: True)
+    problem = rf"torch finds no GPU( of Apple)?; {fix}, or pass --device auto"
+    with pytest.raises(InputError, match=rf"^device '{name}' is not available: {problem}$"):
+        select_device(name)
 
 
 @pytest.fixture

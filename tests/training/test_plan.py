@@ -10,6 +10,7 @@ from tiny_runs import merged, ready, recipe
 
 from regard.nn import kernels
 from regard.training.plan import TrainingPlan, make_plan
+from regard.training.thread_count import use_threads
 
 D, F, V, ROWS, T = 32, 64, 266, 4, 64
 
@@ -48,6 +49,16 @@ def test_memory_holds_adam_state_and_grows_with_the_batch(tmp_path: Path) -> Non
     assert sizes[2] - sizes[1] == pytest.approx(4 * (sizes[1] - sizes[0]), rel=0.1)
     narrow = plan_tiny_run(tmp_path, "bf16", train={"batch_tokens": 16 * T, "precision": "bfloat16"})
     assert narrow.memory_bytes < sizes[2]
+
+
+def test_threads_are_those_of_the_run(tmp_path: Path) -> None:
+    """Whatever the process would take; a run of 0.1 has 0, which is what it takes."""
+    assert [plan_tiny_run(tmp_path, str(n), train={"threads": n}).device for n in (1, 3)] == [
+        "cpu, 1 thread",
+        "cpu, 3 threads",
+    ]
+    with use_threads(2):
+        assert plan_tiny_run(tmp_path, "older", train={"threads": 0}).device == "cpu, 2 threads"
 
 
 def test_counts(tmp_path: Path) -> None:

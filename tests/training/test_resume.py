@@ -24,6 +24,7 @@ from forks import Forks
 from tiny_runs import contents, merged, ready, recipe, trained, written
 
 from regard import config
+from regard.errors import ConfigError
 from regard.runs.run_directory import RunDirectory
 from regard.training.loop import Trainer
 from regard.training.thread_count import use_threads
@@ -190,7 +191,56 @@ def test_steps_count_from_the_start_when_resuming_with_more(tmp_path: Path) -> N
     assert (events[0].step, events[-1].step) == (7, 12)
     trained(long, tmp_path / "whole")
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-    assert trained(merged(long, {"train": {"steps": 9}}), tmp_path / "run", resume=True) == []
+
+
+def stop_at(step: int, tables: config.Tables, out: Path) -> None:
+    """Begin a run, and interrupt it at a step."""
+    trainer = Trainer(ready(tables, out))
+    for event in trainer.train():
+        if event.step == step:
+            trainer.request_stop()
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "stopped"])
+def test_fewer_steps_than_taken_are_refused(forks: Forks, tmp_path: Path, finished: bool) -> None:
+    tables, out = recipe(tmp_path), tmp_path / "run"
+    if finished:
+        trained(tables, out)
+    else:
+        stop_at(6, merged(tables, {"train": {"steps": 12}}), out)
+    before = files_of(out)
+    ended = forks.run("train", out / "config.toml", "--out", out, "--resume", "--set", "train.steps=5")
+    assert (ended.status, ended.out) == (2, "")
+    problem = f"{out}/config.toml: train.steps = 5, but the run in {out} is at step 6 already"
+    assert ended.err == f"error: {problem}; give 6 to end it there, or more to go on\n"
+    assert files_of(out) == before
+
+
+def test_steps_in_an_edited_config_are_checked_too(tmp_path: Path) -> None:
+    trained(recipe(tmp_path), tmp_path / "run")
+    path = tmp_path / "run" / "config.toml"
+    path.write_text(path.read_text().partition("\n")[2].replace("steps = 6", "steps = 4"))
+    with pytest.raises(ConfigError, match=r"train\.steps = 4, but the run in .* is at step 6 already"):
+        ready({}, tmp_path / "run", resume=True)
+
+
+def test_run_ends_at_the_step_it_has_reached(tmp_path: Path) -> None:
+    tables, out = recipe(tmp_path, {"train": {"steps": 12}}), tmp_path / "run"
+    stop_at(6, tables, out)
+    events = trained(merged(tables, {"train": {"steps": 6}}), out, resume=True)
+    assert [(event.kind, event.step) for event in events] == [("end", 6)]
+
+
+def test_no_change_is_printed_of_a_run_that_has_ended(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    trained(recipe(tmp_path), tmp_path / "run")
+    before = files_of(tmp_path / "run")
+    assert trained(recipe(tmp_path, {"train": {"clip": 0.5}}), tmp_path / "run", resume=True) == []
+    assert capfd.readouterr().err == ""
+    assert files_of(tmp_path / "run") == before
 
 
 def log_of(out: Path) -> list[dict[str, Any]]:

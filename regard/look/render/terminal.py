@@ -9,6 +9,7 @@ import math
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 from unicodedata import category, east_asian_width
 
@@ -41,11 +42,12 @@ SCATTER_SIZE = (60, 15)
 
 
 def render_text(view_data: ViewData, width: int | None = None) -> str:
-    """Render the arrays, then the sentences."""
+    """Render the sentences of the summary, the arrays, then the other sentences."""
     columns = width or shutil.get_terminal_size().columns
     parts = [line for array in view_data.arrays for line in _render_array(view_data, array, columns)]
-    notes = [textwrap.fill(note, columns) for notes in view_data.notes.values() for note in notes]
-    return "\n".join([*parts, *notes])
+    notes = {view: [textwrap.fill(note, columns) for note in notes] for view, notes in view_data.notes.items()}
+    summary = notes.pop("summary", [])
+    return "\n".join([*summary, *([""] if summary else []), *parts, *chain.from_iterable(notes.values())])
 
 
 class _RenderedArray(NamedTuple):

@@ -21,6 +21,10 @@ N_NAMED_INPUTS, N_NAMED_OUTPUTS = 3, 12
 N_DETAILED_OUTPUTS = 2
 """Outputs, at most, for each of which the summary names as many inputs as for one: the start and end of an answer."""
 
+MATTERED_MOST = ("mattered most", "to")
+RANKED_HIGHEST = ("ranked highest (no proof that it mattered)", "for")
+"""Claims about the most important inputs by a view that is to be trusted, and by one that is not."""
+
 
 def attribution_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     """Yield the contribution of every input to every output of every layer."""
@@ -106,7 +110,10 @@ def describe_faithfulness(faithfulness: Faithfulness, explained: str = "log-prob
 
 
 def summary_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
-    """Yield the prediction, the inputs that mattered to it by the most faithful view, and why that view is chosen."""
+    """Yield the prediction, the inputs that mattered to it by the most faithful view, and why that view is chosen.
+
+    Where no view is to be trusted, that comes before the inputs.
+    """
     faithfulness = _measure(analysis, request)
     method = faithfulness.methods[int(faithfulness.score[:-1].argmax())]
     values = analysis.importances(request.estimate or N_ESTIMATE_DIRECTIONS)[method]
@@ -114,8 +121,13 @@ def summary_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
     importance = ViewArray("summary", "", "importance", axes, values)
     yield importance
     yield _describe_prediction(analysis)
-    yield _describe_importance(analysis, importance, method, request)
-    yield describe_faithfulness(faithfulness, explained_value(analysis))
+    trust = describe_faithfulness(faithfulness, explained_value(analysis))
+    if faithfulness.best is None:
+        yield trust
+        yield _describe_importance(analysis, importance, request, RANKED_HIGHEST, method)
+    else:
+        yield _describe_importance(analysis, importance, request, MATTERED_MOST, method)
+        yield trust
 
 
 def _measure(analysis: TextAnalysis, request: ViewRequest) -> Faithfulness:
@@ -136,8 +148,11 @@ def _describe_prediction(analysis: TextAnalysis) -> str:
     return f"predicted: {about.get('target') or about.get('prediction') or 'each token'} ({probability})"
 
 
-def _describe_importance(analysis: TextAnalysis, importance: ViewArray, method: str, request: ViewRequest) -> str:
-    """Name the inputs that mattered most: of one output its top inputs, of several the top (source) input of each."""
+def _describe_importance(
+    analysis: TextAnalysis, importance: ViewArray, request: ViewRequest, claim: tuple[str, str], method: str
+) -> str:
+    """Name the most important inputs: of one output its top inputs, of several the top (source) input of each."""
+    (claimed, preposition), by = claim, f"by {method.replace('_', ' ')}"
     focus = focus_output(analysis.look_target)
     data = ViewData(
         analysis.tokens | {analysis.look_target.output_side: list(analysis.look_target.output_labels)},
@@ -153,16 +168,16 @@ def _describe_importance(analysis: TextAnalysis, importance: ViewArray, method: 
     if focus is not None:
         chosen = next(iter(data.focus.tokens.values()), 0)
         named = _name_top_inputs(array.values[:, chosen], inputs)
-        return f"mattered most to {outputs[chosen]}, by {method.replace('_', ' ')}: {named}"
+        return f"{claimed} {preposition} {outputs[chosen]}, {by}: {named}"
     if analysis.look_target.output_side and len(outputs) <= N_DETAILED_OUTPUTS:
         each = (f"{name} ← {_name_top_inputs(array.values[:, i], inputs)}" for i, name in enumerate(outputs))
-        return f"mattered most to each output, by {method.replace('_', ' ')}: {'; '.join(each)}"
+        return f"{claimed} {preposition} each output, {by}: {'; '.join(each)}"
     written = [(i, name.rpartition(" → ")[2]) for i, name in enumerate(outputs)]
     content = [(i, name) for i, name in written if not is_special_token(name)][:N_NAMED_OUTPUTS]
     n_candidates = len(data.sides["encoder"]) if {"encoder", "decoder"} <= data.sides.keys() else len(inputs)
     named = "; ".join(f"{name} ← {inputs[int(array.values[:n_candidates, i].argmax())]}" for i, name in content)
-    where = "mattered most in the source" if n_candidates < len(inputs) else "mattered most"
-    return f"{where} to each output, by {method.replace('_', ' ')}: {named or 'nothing but special tokens'}"
+    where = f"{claimed} in the source" if n_candidates < len(inputs) else claimed
+    return f"{where} {preposition} each output, {by}: {named or 'nothing but special tokens'}"
 
 
 def _name_top_inputs(importance: Float[Tensor, " inputs"], inputs: Sequence[str]) -> str:

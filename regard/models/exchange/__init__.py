@@ -10,12 +10,19 @@ name; nothing is loaded in part.
 """
 
 from regard.models.exchange.exporting import choose_hf_family, write_hf_directory
-from regard.models.exchange.importing import HF_FAMILIES, HFCheckpoint, is_hf_directory, read_hf_directory
+from regard.models.exchange.importing import (
+    HF_FAMILIES,
+    HFCheckpoint,
+    describe_hf_directory,
+    is_hf_directory,
+    read_hf_directory,
+)
 
 __all__ = [
     "HF_FAMILIES",
     "HFCheckpoint",
     "choose_hf_family",
+    "describe_hf_directory",
     "is_hf_directory",
     "read_hf_directory",
     "write_hf_directory",

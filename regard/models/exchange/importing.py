@@ -63,13 +63,18 @@ def is_hf_directory(directory: Path) -> bool:
     return any((directory / name).exists() for name in (CONFIG_FILE, MODULES_FILE))
 
 
+def describe_hf_directory(directory: Path) -> str:
+    """Return the library that a directory is for, and the family of its model."""
+    library = "sentence-transformers" if (directory / MODULES_FILE).exists() else "Hugging Face transformers"
+    family, _ = _find_family(_read_hf_config(read_sentence_transformers_config(directory).folder))
+    return f"{library} ({family.name})"
+
+
 def read_hf_directory(directory: Path) -> HFCheckpoint:
     """Read a Hugging Face or sentence-transformers directory."""
     sentence_config = read_sentence_transformers_config(directory)
     folder = sentence_config.folder
-    if not (folder / CONFIG_FILE).exists():
-        raise CheckpointError(f"{folder}: not a Hugging Face directory: it has no {CONFIG_FILE}")
-    hf_config = HFConfig(folder / CONFIG_FILE, read_json(folder / CONFIG_FILE))
+    hf_config = _read_hf_config(folder)
     family, architecture = _find_family(hf_config)
     weights = HFWeights(folder, read_weights(folder, architecture), family.prefix)
     config, heads = family.from_hf_config(hf_config, weights), family.head_names(architecture, weights)
@@ -86,6 +91,12 @@ def read_hf_directory(directory: Path) -> HFCheckpoint:
         tokenizers, labels = _shared_tokenizers(read_hf_tokenizer(folder, _vocabulary_size(hf_config))), ()
         task = {"name": "lm", **_language_model_task(hf_config, tokenizers.source, config.n_positions)}
     return HFCheckpoint(family, config, heads, task, tokenizers, labels, weights)
+
+
+def _read_hf_config(folder: Path) -> HFConfig:
+    if not (folder / CONFIG_FILE).exists():
+        raise CheckpointError(f"{folder}: not a Hugging Face directory: it has no {CONFIG_FILE}")
+    return HFConfig(folder / CONFIG_FILE, read_json(folder / CONFIG_FILE))
 
 
 def _find_family(hf_config: HFConfig) -> tuple[HFModelFamily, str]:

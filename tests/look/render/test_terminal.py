@@ -64,6 +64,15 @@ def test_no_line_of_any_view_is_too_wide(columns: int) -> None:
         assert max(map(width, render_text(data, columns).splitlines())) <= columns
 
 
+def test_sentences_of_the_summary_come_before_its_map() -> None:
+    data = Inspection(one_stack("encoder", 4)).view_data("summary")
+    lines = render_text(data, 400).splitlines()
+    assert lines[:4] == [*data.notes["summary"], ""]
+    assert lines[4].startswith("summary: importance of each input")
+    gradients = render_text(Inspection(one_stack("encoder", 4)).view_data("gradients"), 400)
+    assert gradients.splitlines()[-1].startswith("integrated gradients sum to ")
+
+
 def test_darker_cells_are_larger_and_signs_are_shown() -> None:
     values = torch.tensor([[1.0, 0.5, 0.25, 0.0], [-1.0, -0.5, -0.25, -0.01]])
     text = render_text(one_map(values, ["above", "below"], list("abcd")), 80)

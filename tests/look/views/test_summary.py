@@ -8,6 +8,8 @@ import pytest
 import torch
 from sample_targets import one_stack, only_one, translator
 
+from regard.look.compute import faithfulness
+from regard.look.compute.look_target import LookTarget
 from regard.look.inspection import Inspection
 from regard.look.views.focus import default_focus, longest_content_token
 from regard.look.views.view_data import Axis, ViewArray, ViewData, merge_subwords
@@ -24,13 +26,40 @@ def test_summary_names_the_prediction_the_decisive_input_and_the_view() -> None:
     assert importance.values.argmax(0).tolist() == [4] * 6
 
 
-def test_summary_names_source_tokens_for_a_translator() -> None:
+@pytest.mark.parametrize(
+    ("threshold", "claim"),
+    [
+        (-1e9, "mattered most in the source to each output, by "),
+        (1e9, "ranked highest (no proof that it mattered) in the source for each output, by "),
+    ],
+    ids=["trusted", "no better than chance"],
+)
+def test_summary_names_source_tokens_for_a_translator(
+    threshold: float, claim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faithfulness, "MIN_STDS_ABOVE_RANDOM", threshold)
     target = translator(5, 4)
     data = Inspection(with_next_tokens(target)).view_data("summary")
-    _, mattered, _ = data.notes["summary"]
-    assert mattered.startswith("mattered most in the source to each output, by ")
+    (mattered,) = (note for note in data.notes["summary"] if note.startswith(claim))
     source = target.sides["encoder"].tokens
     assert all(pair.split(" ← ")[1] in source for pair in mattered.split(": ", 1)[1].split("; "))
+
+
+@pytest.mark.parametrize(
+    ("target", "caveat"),
+    [
+        (one_stack("encoder", 4), "no view is clearly better than chance for this prediction: "),
+        (one_stack("decoder", 1), "there is only one input, "),
+    ],
+    ids=["chance", "one input"],
+)
+def test_summary_says_that_no_view_is_to_be_trusted_before_it_names_inputs(
+    target: LookTarget, caveat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faithfulness, "MIN_STDS_ABOVE_RANDOM", 1e9)
+    _, first, ranked = Inspection(target).view_data("summary").notes["summary"]
+    assert first.startswith(caveat)
+    assert ranked.startswith("ranked highest (no proof that it mattered) for ")
 
 
 def with_next_tokens(target):  # type: ignore[no-untyped-def]

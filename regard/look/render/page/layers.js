@@ -114,7 +114,7 @@ function layeredPanel(ctx, view, stack, names) {
     const given = Float32Array.from({ length: inputs.length }, (_, position) => values[output * down + position * right]);
     const after = layerAxis ? ` after ${layerLabel()}` : "";
     heat.show(
-      [view === "summary" ? "What mattered to " : "Inputs of ", quoted(outputs.entries[output].text), ` (${outputs.entries[output].index})${after}`],
+      [view === "summary" ? "Importance of each input to " : "Inputs of ", quoted(outputs.entries[output].text), ` (${outputs.entries[output].index})${after}`],
       given,
       largest(given) || 1,
     );
