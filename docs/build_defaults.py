@@ -155,8 +155,13 @@ def describe_options(command: Callable[..., None]) -> Iterator[tuple[str, str, s
     for parameter in inspect.signature(command).parameters.values():
         info = next(iter(getattr(hints[parameter.name], "__metadata__", ())), None)
         name = getattr(info, "metavar", None) or (info.param_decls or [f"--{parameter.name.replace('_', '-')}"])[0]
-        default = "" if parameter.default in (parameter.empty, None) else f"`{parameter.default!r}`"
-        yield f"`{name}`", default, info.help or ""
+        yield f"`{name}`", describe_default(parameter), info.help or ""
+
+
+def describe_default(parameter: inspect.Parameter) -> str:
+    if parameter.default is parameter.empty:
+        return "required"
+    return "" if parameter.default is None else f"`{parameter.default!r}`"
 
 
 def render_parameters() -> Iterator[str]:

@@ -10,6 +10,7 @@ import gzip
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from importlib import import_module
@@ -182,6 +183,25 @@ def test_links_and_pictures_exist(page: str) -> None:
     text = path.read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#\s]+)", text) + re.findall(r'src(?:set)?="([^"]+)"', text)
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+
+
+def outputs(page: str) -> set[str]:
+    """Return the files that the blocks of a page write."""
+    text = "\n".join(block for _, block in blocks(page))
+    return set(re.findall(r"""(?:--out | > |\.save\(")([\w./-]+)""", text))
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_git_ignores_what_the_readme_writes(tmp_path: Path) -> None:
+    written = {"runs/translate-1", "compare/report.html"} | outputs("README.md")
+    written |= {name for name in outputs("help") if name.endswith((".html", ".png", ".npy", ".parquet"))}
+    assert written >= {"look.html", "out.fr", "runs/en-fr", "map.png"}
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    checked = subprocess.run(
+        ["git", "-C", tmp_path, "check-ignore", *written], capture_output=True, text=True, check=False
+    )
+    assert written - set(checked.stdout.splitlines()) == set()
 
 
 def test_glossary_names_existing_files_and_identifiers() -> None:

@@ -42,12 +42,14 @@ VERBS = {
     "import": "convert a Hugging Face model directory to a run directory",
 }
 
+DEBUG_HELP = "Every verb takes --debug, which shows the traceback of an error."
+
 USAGE = f"""usage: regard VERB ...          regard VERB --help explains a verb
 
 {{verbs}}
 
 regard {__version__} trains Transformers on your own text, uses them, and looks inside them.
-Every verb takes --debug, which shows the traceback of an error. regard --version prints the version.
+{DEBUG_HELP} regard --version prints the version.
 """
 
 
@@ -83,9 +85,8 @@ def _run_verb(verb: str, arguments: list[str], debug: bool) -> int:
     name = module_name(verb)
     module = importlib.import_module(f"regard.cli.{name}")
     # A "\b" line keeps typer from wrapping the indented examples into a paragraph.
-    app.command(help=(module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    "))(
-        _ignore_broken_pipe(getattr(module, name))
-    )
+    help_text = (module.__doc__ or "").replace("\n\n    ", "\n\n\b\n    ")
+    app.command(help=help_text, epilog=DEBUG_HELP)(_ignore_broken_pipe(getattr(module, name)))
     try:
         return app(arguments, prog_name=f"regard {verb}", standalone_mode=False) or 0
     except RegardError as error:

@@ -76,6 +76,20 @@ def labelled_paths(data: Sequence[str]) -> list[Path]:
     return [Path(_split_item(item)[0]) for item in data]
 
 
+def choose_columns(item: str, columns: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the columns that are read of a table: named after its path, or else given, or else recognised."""
+    path, own_columns = _split_item(item)
+    return own_columns or tuple(columns) or _detect_columns(path)
+
+
+def suggest_swapped_columns(item: str, columns: Sequence[str] = ()) -> str:
+    """Return how to ask for the columns of a table with text and label swapped."""
+    path, own_columns = _split_item(item)
+    text, *pair, label = choose_columns(item, columns)
+    swapped = ",".join((label, *pair, text))
+    return f"{path}:{swapped}" if own_columns else f"--columns {swapped}"
+
+
 def _split_item(item: str) -> tuple[str, tuple[str, ...]]:
     return split_path_and_columns(item, COLUMN_COUNTS, EXPECTED_COLUMNS)
 
@@ -86,9 +100,9 @@ def _open_tables(data: Sequence[str], columns: tuple[str, ...]) -> list[_Labelle
         raise ConfigError("no data; name a table of texts and labels, as in train.tsv")
     parts: list[_LabelledTable] = []
     for item in data:
-        path, own_columns = _split_item(item)
+        path, _ = _split_item(item)
         check_readable(path)
-        chosen = own_columns or columns or _detect_columns(path)
+        chosen = choose_columns(item, columns)
         parts.append(
             _LabelledTable(
                 path, len(chosen), read_rows(path, chosen, numeric_columns=chosen[-1:], require_equal_fields=True)

@@ -30,6 +30,17 @@ def test_help_of_each_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> Non
     out, err = capsys.readouterr()
     assert (ended.value.code, err) == (0, "")
     assert f"regard {verb}" in out
+    assert " ".join(out.split()).endswith("Every verb takes --debug, which shows the traceback of an error.")
+
+
+@pytest.mark.parametrize(("verb", "option"), [("cluster", "--k"), ("export", "--out"), ("import", "--out")])
+def test_options_without_default_are_called_required(
+    verb: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    described = " ".join(capsys.readouterr().out.partition("Options:")[2].split())
+    assert described.partition(f"{option} <")[2].partition(" --")[0].endswith("[required]")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

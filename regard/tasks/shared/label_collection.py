@@ -13,15 +13,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.data.corpus import Corpus
+from regard.data.corpus import Corpus, DataConfig
 from regard.data.labels import Labels, ScoreScaler
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.nn import Linear
-from regard.tasks.shared.encoder_task import check_labels
-from regard.text.labelled import LabelledExample, LabelValidator, read_labelled_examples
+from regard.tasks.shared.encoder_task import MIN_EXAMPLES_FOR_LABEL_WARNING, check_labels
+from regard.text.labelled import (
+    LabelledExample,
+    LabelValidator,
+    choose_columns,
+    labelled_paths,
+    read_labelled_examples,
+    suggest_swapped_columns,
+)
 
 MAX_NUMERIC_CLASSES = 100
 """Different labels that are all numbers: more are a scale, not classes."""
+
+MIN_TEXT_RATIO = 0.9
+"""Different labels by examples from which on labels are taken for texts, read from the wrong column."""
 
 MAX_SCORE = float(np.finfo(np.float32).max)
 """Scores beyond it are not finite where they are stored."""
@@ -39,11 +49,28 @@ def collect_labels(corpus: Corpus, *, is_regression: bool) -> Labels:
     for each in read(corpus.data.train, describe_invalid_score if is_regression else lambda _: ""):
         counted[each.label] += 1
         paired = bool(each.pair)
+    if not is_regression:
+        _refuse_unique_labels(counted, corpus.data)
     labels = make_score_labels(counted, paired) if is_regression else make_class_labels(counted, paired)
     if corpus.data.valid:
         for _ in read(corpus.data.valid, describe_invalid_score if is_regression else labels.describe_unknown):
             pass
     return labels
+
+
+def _refuse_unique_labels(counts: Counter[str], data: DataConfig) -> None:
+    """Refuse labels of which nearly every one occurs once: they are texts. Numbers may be a scale."""
+    n_examples, item = counts.total(), data.train[0]
+    are_texts = len(counts) >= MIN_TEXT_RATIO * n_examples and not all(map(_is_number, counts))
+    if n_examples > MIN_EXAMPLES_FOR_LABEL_WARNING and are_texts:
+        chosen = choose_columns(item, data.columns)
+        roles = "text and label" if len(chosen) == 2 else "text, pair and label"
+        problem = (
+            f"{len(counts):,} different labels in {n_examples:,} examples, with columns {','.join(chosen)} as {roles}"
+        )
+        raise DataError(
+            labelled_paths([item])[0], f"{problem}; to swap them: {suggest_swapped_columns(item, data.columns)}"
+        )
 
 
 def make_class_labels(counts: Counter[str], paired: bool | None = None) -> Labels:
