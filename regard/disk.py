@@ -27,6 +27,9 @@ CHECKSUM_KEY = "checksum"
 CHECKSUM_TYPE = "crc32:"
 """The beginning of a checksum; a file that contains it, or the key, has one, even if one of the two is damaged."""
 
+MAX_DESCRIPTION_BYTES = 1 << 28
+"""Bytes of a file that describes a model, at most; a vocabulary of ten million words has fewer."""
+
 RESTORE = "restore it from a copy"
 """The fix for a damaged file that nothing else can replace."""
 
@@ -49,7 +52,7 @@ def write_json_with_checksum(path: Path, value: dict[str, Any]) -> None:
 
 def read_json(path: Path, expected_type: type = dict) -> Any:
     """Return the value in a JSON file, which must be an object, or of the type given."""
-    return _parse_json(path, _read_bytes(path), expected_type)
+    return _parse_json(path, read_bytes(path), expected_type)
 
 
 def read_json_if_exists(path: Path) -> dict[str, Any]:
@@ -65,7 +68,7 @@ def read_json_with_checksum(path: Path, *, fix: str = RESTORE) -> dict[str, Any]
     """
     if not path.exists():
         return {}
-    content = _read_bytes(path)
+    content = read_bytes(path)
     value: dict[str, Any] = _parse_json(path, content, fix=fix)
     text = content.decode()
     if CHECKSUM_KEY in text or CHECKSUM_TYPE in text:
@@ -80,8 +83,14 @@ def _append_checksum(text: str, expected: str) -> str:
     return text.removesuffix("\n}\n") + f',\n  "{CHECKSUM_KEY}": "{expected}"\n}}\n'
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Return what a file that describes a model holds; a pipe, which may never end, or a huge file is refused."""
     try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise CheckpointError(f"{path}: not a file; {RESTORE}")
+        if size > MAX_DESCRIPTION_BYTES:
+            raise CheckpointError(f"{path}: {size:,} bytes, expected at most {MAX_DESCRIPTION_BYTES:,}; {RESTORE}")
         return path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
@@ -92,8 +101,9 @@ def _read_bytes(path: Path) -> bytes:
 def _parse_json(path: Path, content: bytes, expected_type: type = dict, *, fix: str = RESTORE) -> Any:
     try:
         value = json.loads(content.decode("utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path}: damaged, or not JSON ({error}); {fix}") from None
+    except (ValueError, RecursionError) as error:
+        problem = "too deeply nested" if isinstance(error, RecursionError) else error
+        raise CheckpointError(f"{path}: damaged, or not JSON ({problem}); {fix}") from None
     if not isinstance(value, expected_type):
         raise CheckpointError(
             f"{path}: expected {'an object' if expected_type is dict else 'a list'}, found other JSON"

@@ -49,7 +49,10 @@ class NonFiniteError(InputError):
 
 
 class CheckpointError(RegardError):
-    pass
+    """A fault in a directory, in one line whatever its files hold."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(escape_unprintable(message))
 
 
 class TrainingError(RegardError):

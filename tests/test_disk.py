@@ -1,4 +1,4 @@
-"""Write errors of the operating system become one-line errors."""
+"""Errors of reading and writing files become one-line errors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from regard.disk import convert_write_errors, write_atomically
-from regard.errors import InputError, TrainingError
+from regard import disk
+from regard.disk import convert_write_errors, read_bytes, write_atomically
+from regard.errors import CheckpointError, InputError, TrainingError
 
 
 def test_write_error_names_path_cause_and_fix() -> None:
@@ -48,3 +49,23 @@ def test_error_of_the_writer_is_passed_on_and_leaves_the_old_file(tmp_path: Path
     with pytest.raises(KeyboardInterrupt):
         write_atomically(tmp_path / "file", write)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"file": "old"}
+
+
+def test_file_of_at_most_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "MAX_DESCRIPTION_BYTES", 1000)
+    path = tmp_path / "config.json"
+    path.write_bytes(b"x" * 1000)
+    assert read_bytes(path) == b"x" * 1000
+    path.write_bytes(b"x" * 1001)
+    with pytest.raises(CheckpointError, match=r"config\.json: 1,001 bytes, expected at most 1,000; restore it"):
+        read_bytes(path)
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    with pytest.raises(CheckpointError, match=r"config\.json: no such file$"):
+        read_bytes(path)
+    os.mkfifo(path)
+    for each in (path, tmp_path, Path("/dev/zero")):
+        with pytest.raises(CheckpointError, match=f"^{each}: not a file; restore it from a copy$"):
+            read_bytes(each)

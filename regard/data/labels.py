@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.disk import write_json
+from regard.disk import read_bytes, write_json
 from regard.errors import CheckpointError, InputError
+from regard.text.json_values import has_surrogate
 
 LABELS_FILE = "labels.json"
 
@@ -105,20 +106,20 @@ class Labels:
     def load(cls, directory: Path) -> Labels:
         """Return the labels that `save` wrote."""
         path = directory / LABELS_FILE
+        if not path.exists():
+            raise CheckpointError(f"{path}: no such file; restore it from a copy")
         try:
-            labels = _parse_labels(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(f"{path}: no such file; restore it from a copy") from None
-        except (ValueError, KeyError, TypeError):
+            labels = _parse_labels(read_bytes(path).decode())
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise CheckpointError(f"{path}: damaged; restore it from a copy") from None
         return labels
 
 
 def _parse_labels(text: str) -> Labels:
-    """Parse the content of a file; raise ValueError, KeyError or TypeError where it is damaged."""
+    """Parse the content of a file; raise what `Labels.load` catches where it is damaged."""
     parsed: Any = json.loads(text)
     names, counts, paired = parsed["labels"], parsed.get("counts", []), parsed.get("paired")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list) or not all(isinstance(name, str) and not has_surrogate(name) for name in names):
         raise ValueError(text)
     if not isinstance(paired, bool | None):
         raise ValueError(text)

@@ -60,6 +60,9 @@ def load_weights(model: nn.Module, path: Path, *, fix: str = RESTORE) -> None:
     _check_parameters(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
     with torch.no_grad():
         for name, weight in model.named_parameters():
+            if not tensors[name].is_floating_point():
+                problem = f"'{name}' holds {tensors[name].dtype}, expected floating-point numbers"
+                raise CheckpointError(f"{path}: {problem}; is it from another model?")
             weight.copy_(tensors[name])
 
 
@@ -120,11 +123,15 @@ def _tensor_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) ->
 @contextmanager
 def open_tensor_file(path: Path, fix: str = RESTORE) -> Iterator[Any]:
     """Open a safetensors file, whose tensors are read one by one."""
-    if not path.exists():
-        raise CheckpointError(f"{path}: no such file; was training stopped before its first checkpoint?")
     try:
+        if not path.exists():
+            raise CheckpointError(f"{path}: no such file; was training stopped before its first checkpoint?")
+        if not path.is_file():  # a pipe may never end
+            raise CheckpointError(f"{path}: not a file; {fix}")
         with safe_open(path, framework="pt") as file:
             yield file
+    except MemoryError:
+        raise CheckpointError(f"{path}: {path.stat().st_size:,} bytes do not fit into memory") from None
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: damaged or not a safetensors file ({error}); {fix}") from None
 

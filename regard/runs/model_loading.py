@@ -55,8 +55,7 @@ def open_hf_model(path: Path) -> tuple[RunConfig, Task, nn.Module]:
     if name not in TASKS:
         raise CheckpointError(f"{path}: a {checkpoint.family.name} is for the task '{name}', which is not available")
     task: Any = TASKS[name].from_hf_checkpoint(checkpoint)
-    model = task.build_model(checkpoint.config)
-    checkpoint.load_into(model)
+    model = checkpoint.load_model(task.build_model)
     tokenizer = TokenizerConfig(kind="ready", vocabulary=task.vocabulary_size, joint=checkpoint.tokenizers.is_joint)
     no_data = DataConfig(train=(), max_length=MIN_ROW_WIDTH)
     run_config = RunConfig(task.config, no_data, tokenizer, checkpoint.config, PLACEHOLDER_TRAIN_CONFIG)

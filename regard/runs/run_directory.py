@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,13 @@ from regard.disk import (
     check_checksum,
     compute_checksum,
     damage_error,
+    read_bytes,
     read_json_with_checksum,
     remove_temporary_directories,
     write_text,
 )
 from regard.errors import CheckpointError
-from regard.models.weights import load_weights
+from regard.models.weights import load_model
 from regard.runs.directory_lock import DirectoryLock
 from regard.runs.recipe import RunConfig, build_run_config
 from regard.tasks import TASKS, Task
@@ -120,7 +122,7 @@ class RunDirectory:
         Earlier versions wrote no checksums, and a user who edits the file deletes them.
         """
         fix = f"if you edited it, delete its first line; otherwise {RESTORE}"
-        content = self.config_path.read_bytes()
+        content = read_bytes(self.config_path)
         checksums: dict[str, str] = {}
         for line in takewhile(lambda line: line.startswith("#"), content.decode(errors="replace").split("\n")):
             if match := _CHECKSUM_COMMENT.fullmatch(line):
@@ -136,7 +138,7 @@ class RunDirectory:
         fix = f"{RESTORE}; if you replaced it yourself, delete the lines of {CONFIG_FILE} that begin with #"
         for name, expected in self._read_checksums().items():
             if (path := self.path / name).exists():
-                check_checksum(path, [path.read_bytes()], expected, fix=fix)
+                check_checksum(path, [read_bytes(path)], expected, fix=fix)
 
     def read_metrics(self) -> dict[str, Any]:
         """Return the final scores and times; nothing before training has finished."""
@@ -153,8 +155,7 @@ class RunDirectory:
         run_config = self.read_config()
         self.check_task_files()
         task = TASKS[run_config.task.name].load(run_config.task, run_config.tokenizer, self.path)
-        model = task.build_model(run_config.model)
-        load_weights(model, self.weights_path, fix=self.weights_fix)
+        model = load_model(partial(task.build_model, run_config.model), self.weights_path, fix=self.weights_fix)
         return run_config, task, model.eval()
 
     @property

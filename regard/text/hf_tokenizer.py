@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import tokenizers
 from tokenizers import AddedToken, processors
 
-from regard.disk import read_json_if_exists, write_json, write_text
+from regard.disk import read_bytes, read_json_if_exists, write_json, write_text
 from regard.errors import CheckpointError
+from regard.text.json_values import show_json
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, TOKENIZER_FILE, Tokenizer
 from regard.text.tokenizer_training import build_bert_tokenizer
 
@@ -28,8 +29,14 @@ VOCAB_TXT_FILE, TOKENIZER_CONFIG_FILE, SPECIAL_TOKENS_MAP_FILE = (
 SUPPORTED_BERT_SETTINGS = {
     "tokenizer_class": (None, "BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast"),
     "do_basic_tokenize": (True, None),
+    "do_lower_case": (True, False),
+    "strip_accents": (None, True, False),
+    "tokenize_chinese_chars": (True, False),
 }
-"""Settings of a vocab.txt that is pre-tokenized as BERT's; others need code of their own."""
+"""Settings of a vocab.txt that is pre-tokenized as BERT's, the default first; others need code of their own."""
+
+MAX_ROWS_WITHOUT_TOKEN = 1 << 16
+"""Rows of an embedding that may lack a token: it may be padded, but not a vocabulary of its own."""
 
 
 class PostProcessorTemplate(NamedTuple):
@@ -60,7 +67,7 @@ def read_hf_tokenizer(directory: Path, vocabulary_size: int, file: str = TOKENIZ
 def _read_vocab_txt(directory: Path) -> Tokenizer:
     """Read BERT's vocab.txt, one token a line, with tokenizer_config.json."""
     try:
-        words = (directory / VOCAB_TXT_FILE).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        words = read_bytes(directory / VOCAB_TXT_FILE).decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{directory / VOCAB_TXT_FILE}: not UTF-8 ({error})") from None
     if len(set(words)) < len(words) or not set(ENCODER_SPECIAL_TOKENS) <= set(words):
@@ -69,8 +76,9 @@ def _read_vocab_txt(directory: Path) -> Tokenizer:
         )
     settings = read_json_if_exists(directory / TOKENIZER_CONFIG_FILE)
     for key, accepted in SUPPORTED_BERT_SETTINGS.items():
-        if settings.get(key, accepted[0]) not in accepted:
-            problem = f"expected {' or '.join(map(json.dumps, accepted))}, found {json.dumps(settings[key])}"
+        value = settings.get(key, accepted[0])
+        if not any(value == each and type(value) is type(each) for each in accepted):
+            problem = f"expected {' or '.join(map(json.dumps, accepted))}, found {show_json(value)}"
             raise CheckpointError(
                 f"{directory / TOKENIZER_CONFIG_FILE}: {key}: {problem}, and there is no {TOKENIZER_FILE}"
             )
@@ -84,16 +92,13 @@ def _read_vocab_txt(directory: Path) -> Tokenizer:
 
 def _pad_vocabulary(tokenizer: Tokenizer, vocabulary_size: int, path: Path) -> Tokenizer:
     """Return the tokenizer with a token for every row of the embedding; added tokens occur in no text."""
-    rust = tokenizers.Tokenizer.from_str(tokenizer.to_json())
-    last = max(rust.get_vocab().values(), default=-1)
-    if last + 1 != len(tokenizer):
-        raise CheckpointError(f"{path}: {last + 1 - len(tokenizer):,} of the ids up to {last:,} have no token")
-    if len(tokenizer) > vocabulary_size:
+    if not 0 <= vocabulary_size - len(tokenizer) <= MAX_ROWS_WITHOUT_TOKEN:
         raise CheckpointError(
             f"{path}: has {len(tokenizer):,} tokens, but vocab_size in config.json is {vocabulary_size:,}"
         )
     if len(tokenizer) == vocabulary_size:
         return tokenizer
+    rust = tokenizers.Tokenizer.from_str(tokenizer.to_json())
     rust.add_special_tokens(
         [AddedToken(f"<no token {i}>", special=True) for i in range(len(tokenizer), vocabulary_size)]
     )

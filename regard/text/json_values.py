@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
+from regard.ranges import show_value
 from regard.text.table_columns import quote_names, suggest_name
+
+MAX_SHOWN_CHARACTERS = 60
+"""Characters of a value that a message shows, at most."""
 
 
 def parse_json_object(path: str | Path, line_number: int, line: str) -> dict[str, Any]:
@@ -76,6 +80,15 @@ def describe_json_type(value: Any) -> str:
 def describe_json_error(error: ValueError | RecursionError) -> str:
     """Return the problem of JSON that cannot be parsed."""
     return "too deeply nested" if isinstance(error, RecursionError) else str(error).lower()
+
+
+def show_json(value: Any) -> str:
+    """Return a value as JSON for messages; of a long, large or deep one a part."""
+    try:
+        text = json.dumps(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or nested
+        return show_value(value)
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
 
 
 def has_surrogate(text: str) -> bool:

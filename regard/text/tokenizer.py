@@ -14,12 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tokenizers
-
 from regard.disk import write_text
 from regard.errors import CheckpointError, InputError
 from regard.text.fingerprints import digest_bytes
 from regard.text.subwords import ByteLevel, SubwordFormat, Word, detect_subword_format
+from regard.text.tokenizer_file import convert_panics, load_backend
 
 TOKENIZER_FILE = "tokenizer.json"
 """The file name of a tokenizer, as in Hugging Face; of two tokenizers, that of the source."""
@@ -129,7 +128,8 @@ class Tokenizer:
         """Yield texts with their encodings, each of which takes thirty times as much memory as its text."""
         for batch in _batch_texts(texts):
             try:
-                encodings = encode_batch(batch, add_special_tokens=False)
+                with convert_panics("this tokenizer cannot encode a text", InputError):
+                    encodings = encode_batch(batch, add_special_tokens=False)
             except TypeError:
                 refuse_surrogates(batch)
                 raise
@@ -141,6 +141,7 @@ class Tokenizer:
         encoded = self.encode_batch([f" {word}" for word in words] if needs_space else words)
         return [ids or [self.special_id("unknown")] for ids in encoded]
 
+    @convert_panics("this tokenizer cannot encode a text", InputError)
     def encode_continuation(self, text: str) -> list[int]:
         """Return the ids of a text that continues after a special token: no space is prepended."""
         if not self._prepends_space:
@@ -148,11 +149,13 @@ class Tokenizer:
         parts = self._backend.pre_tokenizer.pre_tokenize_str(text)
         return [token.id for part, _ in parts for token in self._backend.model.tokenize(part)]
 
+    @convert_panics("this tokenizer cannot encode a text", InputError)
     def encode_with_special_tokens(self, first: str, second: str | None = None) -> tuple[list[int], list[int]]:
         """Return ids and token types by the post-processor of tokenizer.json: only to compare with ours."""
         encoding = self._backend.encode(first, second)
         return encoding.ids, encoding.type_ids
 
+    @convert_panics("this tokenizer cannot decode its tokens", InputError)
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, without the special tokens; bytes that are not UTF-8 become U+FFFD."""
         text: str = self._backend.decode(ids, skip_special_tokens=True)
@@ -235,12 +238,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path, required_roles: Sequence[str] = ()) -> Tokenizer:
         """Read a tokenizer.json, which must have special tokens for these roles."""
-        try:
-            rust = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(f"{path}: no such tokenizer; restore it from a copy") from None
-        except Exception as error:  # the library raises nothing narrower
-            raise CheckpointError(f"{path}: damaged, or not a tokenizer: {error}; restore it from a copy") from None
+        rust = load_backend(path)
         tokenizer = cls(rust)
         for role in required_roles:
             if not any(rust.token_to_id(name) is not None for name in SPECIAL_TOKEN_ROLES[role]):

@@ -14,9 +14,8 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 
+from regard.text.pattern_limits import WORD_PATTERN
 from regard.text.tokenizer import SPECIAL_TOKEN_ROLES, Tokenizer
-
-WORD_PATTERN = r"[\p{L}\p{M}\p{N}_]+(?:['’][\p{L}\p{M}\p{N}_]+)*|[^\s\p{L}\p{M}\p{N}_]"
 
 MIN_WORD_FREQUENCY = 2
 """A word that occurs once teaches a model nothing."""

@@ -44,6 +44,7 @@ CAMPAIGNS = {
     "process_pairs": CampaignSize(20, 1),
     "readers": CampaignSize(1000, 5),
     "options": CampaignSize(1000, 3),
+    "model_directories": CampaignSize(300, 3),
     "thread_storm": CampaignSize(10_000, 10),
 }
 """The modules of all campaigns."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from tiny_runs import contents, ready, recipe
 from torch import nn
 
 from regard import config
+from regard.errors import CheckpointError
+from regard.models import weights
 from regard.models.architectures import CAUSAL_LMS, ENCODER_MODELS, SEQ2SEQ_MODELS, Architecture
 from regard.models.config import apply_preset
 from regard.models.heads import MaskedLMHead, Pooler, TokenClassificationHead
@@ -146,3 +149,30 @@ def test_a_run_of_0_1_resumes_bit_identically(architecture: str, tmp_path: Path)
     one, other = contents(resumed), contents(whole)
     assert one.pop("snapshots").keys() == other.pop("snapshots").keys()
     assert one == other
+
+
+def test_integer_weights_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, {"weight": torch.ones(2, 3, dtype=torch.int32), "bias": torch.ones(2)})
+    model = nn.Linear(3, 2)
+    with pytest.raises(CheckpointError, match=r"'weight' holds torch\.int32, expected floating-point numbers"):
+        load_weights(model, path)
+
+
+def test_weights_that_are_no_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    os.mkfifo(path)
+    for each in (path, tmp_path):
+        with pytest.raises(CheckpointError, match=f"^{each}: not a file; restore it from a copy$"):
+            read_tensors(each)
+
+
+def test_weights_that_do_not_fit_into_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"x" * 5000)
+    monkeypatch.setattr(weights, "safe_open", fail)
+    with pytest.raises(CheckpointError, match=r"5,000 bytes do not fit into memory$"):
+        read_tensors(path)

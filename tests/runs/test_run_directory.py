@@ -73,7 +73,7 @@ def test_file_that_is_no_safetensors_file(tmp_path: Path) -> None:
     assert "damaged or not a safetensors file" in load_error(path)
     path.unlink()
     path.mkdir()
-    assert "damaged or not a safetensors file" in load_error(path)
+    assert "not a file; restore it from a copy" in load_error(path)
 
 
 def test_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:

@@ -246,23 +246,20 @@ class TestFiles:
         with pytest.raises(CheckpointError, match=r"tokenizer\.json: no such tokenizer"):
             Tokenizer.load(path)
         whole = TRAINED["bpe"].to_json()
-        for damaged in (whole[: len(whole) // 2], "", "{}", "\0", "[]"):
-            path.write_text(damaged)
-            with pytest.raises(CheckpointError, match="damaged, or not a tokenizer"):
+        for damaged in (whole[: len(whole) // 2].encode(), b"", b"{}", b"\0", b"[]", b"\xff"):
+            path.write_bytes(damaged)
+            with pytest.raises(CheckpointError, match=r"damaged, or not|expected an object"):
                 Tokenizer.load(path)
-        path.write_bytes(b"\xff")
-        with pytest.raises(CheckpointError, match="damaged, or not a tokenizer"):
-            Tokenizer.load(path)
         path.unlink()
         path.mkdir()
-        with pytest.raises(CheckpointError, match="damaged, or not a tokenizer"):
+        with pytest.raises(CheckpointError, match="not a file"):
             Tokenizer.load(path)
 
     def test_a_foreign_tokenizer(self, tmp_path: Path) -> None:
         path = tmp_path / "tokenizer.json"
-        words = {name: index for index, name in enumerate((*SEQ2SEQ_SPECIAL_TOKENS, "word"))}
+        words = (*SEQ2SEQ_SPECIAL_TOKENS, "word")
         for missing, role in (("<pad>", "pad"), ("<eos>", "end")):
-            fewer = {name: index for name, index in words.items() if name != missing}
+            fewer = {name: index for index, name in enumerate(name for name in words if name != missing)}
             tokenizers.Tokenizer(tokenizers.models.WordLevel(fewer, unk_token="word")).save(str(path))
             with pytest.raises(CheckpointError, match=f"no token for '{role}'; it would be {missing} or "):
                 TokenizerPair.load(tmp_path, is_joint=True)

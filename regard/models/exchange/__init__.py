@@ -1,7 +1,7 @@
 """Import and export of Hugging Face directories: BERT, RoBERTa, XLM-R, DistilBERT, GPT-2, Marian, BART.
 
     read_hf_directory(directory)   config.json, model.safetensors and tokenizer.json (or vocab.txt) as an `HFCheckpoint`
-    checkpoint.load_into(model)    its weights in a model of regard
+    checkpoint.load_model(build)   a model of regard with its weights, or `load_into` one
     write_hf_directory(...)        a model of regard as a directory that transformers loads
 
 Both directions use the same tables, one file for each family: config keys (hf_config.py) and tensors

@@ -6,13 +6,14 @@ A key without a field must have the one value that regard's models have built in
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from regard.errors import CheckpointError, InputError
 from regard.models.config import SINUSOID_BASE, TransformerConfig
+from regard.text.json_values import show_json
 
 HF_ACTIVATIONS = {
     "gelu": "gelu",
@@ -58,7 +59,7 @@ class HFConfig:
                 self.refuse(key, "none" if expected_value is None else json.dumps(expected_value), value)
 
     def refuse(self, key: str, expected: str, actual: Any) -> NoReturn:
-        raise CheckpointError(f"{self.path}: {key}: expected {expected}, found {json.dumps(actual)}")
+        raise CheckpointError(f"{self.path}: {key}: expected {expected}, found {show_json(actual)}")
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def choice_key(hf_key: str, field_name: str, default: Any, names: Mapping[Any, s
     """Return a key with a fixed set of values, each of which has a name in regard."""
 
     def from_hf(value: Any, hf_config: HFConfig) -> str:
-        if value not in names:
+        if not isinstance(value, Hashable) or value not in names:
             hf_config.refuse(hf_key, f"one of {', '.join(json.dumps(name) for name in names)}", value)
         return names[value]
 

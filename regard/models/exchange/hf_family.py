@@ -77,6 +77,11 @@ class HFModelFamily(ABC):
             "dtype": "float32",
         }
 
+    def check_weights(self, model: Any, weights: HFWeights) -> None:
+        """Refuse tensors that are not those of a model, which may be one without memory for its weights."""
+        for _ in weights.match_tensors(model, self.weight_mappings(model)):
+            pass
+
     def load_weights(self, model: Any, weights: HFWeights) -> None:
         """Load all tensors into a model; tensors left over are refused."""
         weights.load_into(model, self.weight_mappings(model))

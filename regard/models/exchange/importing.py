@@ -6,7 +6,7 @@ a model from the resulting `HFCheckpoint`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch import nn
 from regard.disk import read_json
 from regard.errors import CheckpointError, InputError
 from regard.models.config import TransformerConfig, TransformerEncoderConfig
+from regard.models.construction import shapes_only, uninitialised
 from regard.models.exchange.bert import BERT
 from regard.models.exchange.distilbert import DISTILBERT
 from regard.models.exchange.encoders import HFEncoderFamily
@@ -32,6 +33,7 @@ from regard.models.exchange.sentence_transformers import (
 from regard.models.exchange.weight_files import CONFIG_FILE, read_weights
 from regard.models.exchange.weight_mapping import HFWeights
 from regard.text.hf_tokenizer import read_hf_tokenizer
+from regard.text.json_values import has_surrogate
 from regard.text.special_tokens import ENCODER_ROLES, SpecialTokenTemplate
 from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerPair
 
@@ -52,6 +54,15 @@ class HFCheckpoint:
     tokenizers: TokenizerPair
     labels: tuple[str, ...]
     weights: HFWeights
+
+    def load_model(self, build: Callable[[TransformerConfig], nn.Module]) -> nn.Module:
+        """Return the model that `build` makes, with the weights; nothing is allocated before their shapes agree."""
+        with shapes_only():
+            self.family.check_weights(build(self.config), self.weights)
+        with uninitialised():
+            model = build(self.config)
+        self.load_into(model)
+        return model
 
     def load_into(self, model: nn.Module) -> None:
         """Load the weights into a model of this config with these heads."""
@@ -80,15 +91,15 @@ def read_hf_directory(directory: Path) -> HFCheckpoint:
     config, heads = family.from_hf_config(hf_config, weights), family.head_names(architecture, weights)
     if isinstance(family, HFEncoderFamily):
         assert isinstance(config, TransformerEncoderConfig)
-        tokenizers = _shared_tokenizers(read_hf_tokenizer(folder, _vocabulary_size(hf_config)))
+        tokenizers = _shared_tokenizers(read_hf_tokenizer(folder, _vocabulary_size(hf_config, weights)))
         _check_special_tokens(tokenizers.source, config, folder / TOKENIZER_FILE)
         _check_special_id(hf_config, "pad_token_id", tokenizers.source, "pad")
-        task, labels = _encoder_task(hf_config, config, heads, sentence_config)
+        task, labels = _encoder_task(hf_config, config, heads, sentence_config, weights)
     elif isinstance(family, HFSeq2SeqFamily):
-        tokenizers, labels = _read_tokenizers(hf_config), ()
+        tokenizers, labels = _read_tokenizers(hf_config, weights), ()
         task = {"name": "translate", **_translation_task(hf_config, tokenizers, family)}
     else:
-        tokenizers, labels = _shared_tokenizers(read_hf_tokenizer(folder, _vocabulary_size(hf_config))), ()
+        tokenizers, labels = _shared_tokenizers(read_hf_tokenizer(folder, _vocabulary_size(hf_config, weights))), ()
         task = {"name": "lm", **_language_model_task(hf_config, tokenizers.source, config.n_positions)}
     return HFCheckpoint(family, config, heads, task, tokenizers, labels, weights)
 
@@ -120,25 +131,31 @@ def _find_family(hf_config: HFConfig) -> tuple[HFModelFamily, str]:
     return family, architecture
 
 
-def _vocabulary_size(hf_config: HFConfig, key: str = "vocab_size") -> int:
-    size = hf_config.values.get(key)
-    if not isinstance(size, int):
-        hf_config.refuse(key, "a whole number", size)
-    return size
+def _vocabulary_size(hf_config: HFConfig, weights: HFWeights, key: str = "vocab_size") -> int:
+    return _require_rows(hf_config, key, hf_config.values.get(key), weights)
+
+
+def _require_rows(hf_config: HFConfig, key: str, value: Any, weights: HFWeights) -> int:
+    """Return a number in which the weights have rows; no other is so far trusted as to make anything that often."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        hf_config.refuse(key, "a whole number", value)
+    if not weights.has_rows(value):
+        hf_config.refuse(key, "the number of rows of one of its tensors", value)
+    return value
 
 
 def _shared_tokenizers(tokenizer: Tokenizer) -> TokenizerPair:
     return TokenizerPair(tokenizer, tokenizer)
 
 
-def _read_tokenizers(hf_config: HFConfig) -> TokenizerPair:
+def _read_tokenizers(hf_config: HFConfig, weights: HFWeights) -> TokenizerPair:
     """Return the source and target tokenizers; a separate target vocabulary has a file of its own."""
-    folder, size = hf_config.path.parent, _vocabulary_size(hf_config)
+    folder, size = hf_config.path.parent, _vocabulary_size(hf_config, weights)
     source = read_hf_tokenizer(folder, size)
     if hf_config.get("share_encoder_decoder_embeddings", True):
         return _shared_tokenizers(source)
     separate = hf_config.values.get("decoder_vocab_size") is not None
-    target_size = _vocabulary_size(hf_config, "decoder_vocab_size") if separate else size
+    target_size = _vocabulary_size(hf_config, weights, "decoder_vocab_size") if separate else size
     return TokenizerPair(source, read_hf_tokenizer(folder, target_size, TokenizerPair.TARGET_FILE))
 
 
@@ -147,11 +164,12 @@ def _encoder_task(
     config: TransformerEncoderConfig,
     heads: Sequence[str],
     sentence_config: SentenceTransformersConfig,
+    weights: HFWeights,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the ``[task]`` table that suits the heads of an encoder, and its labels."""
     length = min(max(sentence_config.max_seq_length or config.n_positions, MIN_TEXT_LENGTH), MAX_TEXT_LENGTH)
     if "tags" in heads:
-        labels = _read_labels(hf_config)
+        labels = _read_labels(hf_config, weights)
         kind, names = ("score", ()) if len(labels) == 1 else ("classes", labels)  # one output is a number, no label
         return {"name": "tag", "kind": kind, "length": length}, names
     if "span" in heads:
@@ -159,7 +177,7 @@ def _encoder_task(
     if "label" not in heads:
         embedding = {"pooling": sentence_config.pooling, "normalised": sentence_config.normalised}
         return {"name": "pretrain", "length": length, **embedding}, ()
-    labels = _read_labels(hf_config)
+    labels = _read_labels(hf_config, weights)
     problem_type = hf_config.values.get("problem_type")
     is_regression = problem_type == "regression" or len(labels) == 1
     if problem_type == "multi_label_classification":
@@ -170,14 +188,17 @@ def _encoder_task(
     return {"name": "classify", "kind": kind, "length": length}, () if is_regression else labels
 
 
-def _read_labels(hf_config: HFConfig) -> tuple[str, ...]:
+def _read_labels(hf_config: HFConfig, weights: HFWeights) -> tuple[str, ...]:
     """Return the labels in order of their ids."""
     id2label = hf_config.values.get("id2label")
     if id2label is None:
-        return tuple(f"LABEL_{i}" for i in range(hf_config.get("num_labels", 2)))
+        n_labels = _require_rows(hf_config, "num_labels", hf_config.get("num_labels", 2), weights)
+        return tuple(f"LABEL_{i}" for i in range(n_labels))
     ids = [str(i) for i in range(len(id2label))] if isinstance(id2label, dict) else []
     if not ids or set(id2label) != set(ids):
         hf_config.refuse("id2label", "a label for each number from 0 on", id2label)
+    if has_surrogate("".join(map(str, id2label.values()))):
+        hf_config.refuse("id2label", "labels without half a character (a lone surrogate)", id2label)
     return tuple(str(id2label[index]) for index in ids)
 
 

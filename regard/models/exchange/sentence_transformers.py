@@ -14,6 +14,7 @@ from typing import Any
 
 from regard.disk import read_json, read_json_if_exists, write_json
 from regard.errors import CheckpointError
+from regard.text.json_values import show_json
 
 MODULES_FILE = "modules.json"
 SENTENCE_BERT_CONFIG_FILE = "sentence_bert_config.json"
@@ -48,10 +49,17 @@ def read_sentence_transformers_config(directory: Path) -> SentenceTransformersCo
         raise CheckpointError(
             f"{path}: expected {', '.join(MODULE_TYPES)} in this order, found {', '.join(kinds) or 'none'}"
         )
-    folder, pooling = (directory / str(each.get("path", "")) for each in modules[:2])
+    names = [each.get("path", "") for each in modules[:2]]
+    if not all(_is_folder_name(name) for name in names):
+        raise CheckpointError(f"{path}: path: expected names of folders beside it, found {show_json(names)}")
+    folder, pooling = (directory / name for name in names)
     return SentenceTransformersConfig(
         folder, _read_pooling(pooling / "config.json"), "Normalize" in kinds, _read_max_seq_length(directory, folder)
     )
+
+
+def _is_folder_name(name: object) -> bool:
+    return isinstance(name, str) and name == Path(name).name and name != ".." and name.isprintable()
 
 
 def _read_pooling(path: Path) -> str:
@@ -60,9 +68,9 @@ def _read_pooling(path: Path) -> str:
         key for key, value in values.items() if key.startswith("pooling_mode_") and value
     ]
     known = {**POOLING_MODES, **{name: name for name in POOLING_MODES.values()}}
-    names = [modes] if isinstance(modes, str) else list(modes) or ["mean"]
-    if len(names) > 1 or names[0] not in known:
-        raise CheckpointError(f"{path}: pooling by {', '.join(map(str, names))} is not supported; supported: cls, mean")
+    names = modes or ["mean"] if isinstance(modes, list) else [modes]
+    if len(names) > 1 or not isinstance(names[0], str) or names[0] not in known:
+        raise CheckpointError(f"{path}: pooling by {show_json(modes)} is not supported; supported: cls, mean")
     return known[names[0]]
 
 
@@ -76,14 +84,12 @@ def _read_max_seq_length(directory: Path, folder: Path) -> int:
         raise CheckpointError(f"{directory / SENTENCE_BERT_CONFIG_FILE}: do_lower_case: expected false, found true")
     prompt = read_json_if_exists(directory / SENTENCE_TRANSFORMERS_CONFIG_FILE).get("default_prompt_name")
     if prompt is not None:
-        raise CheckpointError(
-            f"{directory / SENTENCE_TRANSFORMERS_CONFIG_FILE}: default_prompt_name: expected null, found '{prompt}'"
-        )
+        problem = f"default_prompt_name: expected null, found {show_json(prompt)}"
+        raise CheckpointError(f"{directory / SENTENCE_TRANSFORMERS_CONFIG_FILE}: {problem}")
     length = limits.get("max_seq_length") or 0
     if not isinstance(length, int):
-        raise CheckpointError(
-            f"{directory / SENTENCE_BERT_CONFIG_FILE}: max_seq_length: expected a whole number, found {length!r}"
-        )
+        problem = f"max_seq_length: expected a whole number, found {show_json(length)}"
+        raise CheckpointError(f"{directory / SENTENCE_BERT_CONFIG_FILE}: {problem}")
     return length
 
 

@@ -95,18 +95,26 @@ class HFWeights:
         """Return a tensor without marking it as used, or None."""
         return self._tensors[self._stored_names[name]] if name in self._stored_names else None
 
+    def has_rows(self, n_rows: int) -> bool:
+        """Return True if a tensor that is not empty has so many rows."""
+        return any(tensor.shape[:1] == (n_rows,) and tensor.numel() > 0 for tensor in self._tensors.values())
+
     def load_into(self, model: nn.Module, mappings: Iterable[WeightMapping]) -> None:
         """Load the tensors into a model; each must be present in the expected shape."""
-        parameters = dict(model.named_parameters())
         with torch.no_grad():
-            for mapping in mappings:
-                weight = parameters.pop(mapping.name)
-                parts = mapping.conversion.split(weight, len(mapping.hf_names))
-                tensors = [
-                    self._take_tensor(name, mapping, part.shape)
-                    for name, part in zip(mapping.hf_names, parts, strict=True)
-                ]
-                weight.copy_(mapping.conversion.join(tensors))
+            for weight, conversion, tensors in self.match_tensors(model, mappings):
+                weight.copy_(conversion.join(tensors))
+
+    def match_tensors(
+        self, model: nn.Module, mappings: Iterable[WeightMapping]
+    ) -> Iterator[tuple[nn.Parameter, TensorConversion, list[Tensor]]]:
+        """Yield each weight of a model, whose memory is not needed, with the tensors that it is converted from."""
+        parameters = dict(model.named_parameters())
+        for mapping in mappings:
+            weight = parameters.pop(mapping.name)
+            parts = mapping.conversion.split(weight, len(mapping.hf_names))
+            named = zip(mapping.hf_names, parts, strict=True)
+            yield weight, mapping.conversion, [self._take_tensor(name, mapping, part.shape) for name, part in named]
         assert not parameters, f"no mapping for {', '.join(parameters)}"
 
     def check_unused(self, ignored: Iterable[str], unused: Iterable[str]) -> None:

@@ -146,7 +146,7 @@ def test_refusals(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("{")
     assert refusal(tmp_path).startswith("DIR/tokenizer_config.json: damaged, or not JSON (")
     (tmp_path / "tokenizer.json").write_text("{")
-    assert refusal(tmp_path).startswith("DIR/tokenizer.json: damaged, or not a tokenizer: ")
+    assert refusal(tmp_path).startswith("DIR/tokenizer.json: damaged, or not JSON (")
 
 
 def test_gaps_in_the_ids(tmp_path: Path) -> None:
@@ -154,4 +154,5 @@ def test_gaps_in_the_ids(tmp_path: Path) -> None:
     rust = json.loads(read_hf_tokenizer(tmp_path, SIZE).to_json())
     rust["model"]["vocab"]["word3"] = 400
     (tmp_path / "tokenizer.json").write_text(json.dumps(rust))
-    assert refusal(tmp_path, 401) == "DIR/tokenizer.json: 100 of the ids up to 400 have no token"
+    problem = "301 tokens, but one has the id 400; expected 0 to 300; restore it from a copy"
+    assert refusal(tmp_path, 401) == f"DIR/tokenizer.json: damaged, or not a tokenizer: {problem}"

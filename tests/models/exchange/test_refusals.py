@@ -179,8 +179,7 @@ def test_mismatched_tensors_are_refused(folder: Folder) -> None:
     assert refusal(layers).startswith("DIR: holds a tensor 'bert.encoder.layer.1.")
     assert refusal(folder(num_hidden_layers=3)).startswith("DIR: lacks the tensor 'encoder.layer.2.")
     assert refusal(folder(vocab_size=SIZE + 1)) == (
-        f"DIR: 'bert.embeddings.word_embeddings.weight' has shape ({SIZE}, 30), expected ({SIZE + 1}, 30); "
-        "does config.json belong to it?"
+        f"DIR/config.json: vocab_size: expected the number of rows of one of its tensors, found {SIZE + 1}"
     )
 
 
@@ -306,10 +305,10 @@ def test_sentence_transformers_files(folder: Folder) -> None:
     opened_task = open_model(sentence_files(path, SENTENCES[:2], {"pooling_mode": "cls"}))[0].task
     assert (opened_task.pooling, opened_task.normalised) == ("cls", False)
     assert refusal(sentence_files(path, SENTENCES, {"pooling_mode_max_tokens": True})) == (
-        "DIR/1_Pooling/config.json: pooling by pooling_mode_max_tokens is not supported; supported: cls, mean"
+        'DIR/1_Pooling/config.json: pooling by ["pooling_mode_max_tokens"] is not supported; supported: cls, mean'
     )
     assert refusal(sentence_files(path, SENTENCES, {"pooling_mode": ["mean", "max"]})) == (
-        "DIR/1_Pooling/config.json: pooling by mean, max is not supported; supported: cls, mean"
+        'DIR/1_Pooling/config.json: pooling by ["mean", "max"] is not supported; supported: cls, mean'
     )
     assert refusal(sentence_files(path, [*SENTENCES, ("Dense", "3_Dense")], mean)) == (
         "DIR/modules.json: the module 'Dense' is not supported; supported: Transformer, Pooling, Normalize"
@@ -323,5 +322,20 @@ def test_sentence_transformers_files(folder: Folder) -> None:
     )
     prompt = {"sentence_bert_config": {}, "config_sentence_transformers": {"default_prompt_name": "query"}}
     assert refusal(sentence_files(path, SENTENCES, mean, **prompt)) == (
-        "DIR/config_sentence_transformers.json: default_prompt_name: expected null, found 'query'"
+        'DIR/config_sentence_transformers.json: default_prompt_name: expected null, found "query"'
+    )
+
+
+@pytest.mark.parametrize("path", ["..", "/dev", "a/b", "\0", 7, None])
+def test_sentence_transformers_paths_are_folders_beside_the_file(folder: Folder, path: Any) -> None:
+    kinds = [("Transformer", ""), ("Pooling", path)]
+    message = refusal(sentence_files(folder("BERT body"), kinds, {}))
+    assert message == f'DIR/modules.json: path: expected names of folders beside it, found ["", {json.dumps(path)}]'
+
+
+@pytest.mark.parametrize("mode", [7, {"a": 1}, [[]], [{}]])
+def test_sentence_transformers_pooling_of_another_type(folder: Folder, mode: Any) -> None:
+    message = refusal(sentence_files(folder("BERT body"), SENTENCES, {"pooling_mode": mode}))
+    assert message == (
+        f"DIR/1_Pooling/config.json: pooling by {json.dumps(mode)} is not supported; supported: cls, mean"
     )
