@@ -184,10 +184,14 @@ def _load_start(
 
 def _build_task(recipe: PartialRecipe, provisional: RunConfig, corpus: Corpus, run: RunDirectory) -> Task:
     """Return the task with its tokenizer, which is saved into the directory."""
+    run.path.mkdir(parents=True, exist_ok=True)
+    if recipe.vocabulary is not None:
+        inherited = recipe.vocabulary.build_task(provisional.task)
+        inherited.save(run.path)
+        return inherited
     table = recipe.tables["tokenizer"]
     kind = table.get("kind", recipe.task_class.default_tokenizer_kind)
     tokenizer_table = {"kind": kind, "vocabulary": choose_vocabulary_size(corpus.statistics.n_words, kind), **table}
-    run.path.mkdir(parents=True, exist_ok=True)
     tokenizer = recipe.pretrained.tokenizer if recipe.pretrained else None
     tokenizer_config = config.build(TokenizerConfig, tokenizer_table)
     task = recipe.task_class.from_corpus(provisional.task, tokenizer_config, corpus, tokenizer)
