@@ -59,8 +59,10 @@ IMPORTED_FROM = "imported from"
 """The note on the library that a model was imported from."""
 STARTED_IN = "started in"
 """The note on the directory that a run was started in, which relative paths of its recipe are relative to."""
+DISTILLED_FROM = "distilled from"
+"""The note on the teacher of a model."""
 
-_NOTE_COMMENT = re.compile(rf'# ({IMPORTED_FROM}|{STARTED_IN}) (".*")')
+_NOTE_COMMENT = re.compile(rf'# ({IMPORTED_FROM}|{STARTED_IN}|{DISTILLED_FROM}) (".*")')
 
 
 class RunDirectory:

@@ -9,7 +9,7 @@ directory with a config holds a run that can be resumed. Called by `regard.train
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,6 +53,8 @@ from regard.training.resume import ChangedSetting, check_steps, describe_changes
 from regard.training.thread_count import report_kept_threads
 from regard.training.token_stores import open_stores
 
+NO_NOTES: Mapping[str, str] = {}
+
 
 @dataclass
 class PreparedRun:
@@ -83,9 +85,18 @@ class PreparedRun:
 
 
 def prepare_run(
-    tables: config.Tables, out: Path, device: torch.device, *, where: str, resume: bool = False
+    tables: config.Tables,
+    out: Path,
+    device: torch.device,
+    *,
+    where: str,
+    resume: bool = False,
+    notes: Mapping[str, str] = NO_NOTES,
 ) -> PreparedRun:
-    """Begin a run in `out`, or resume the one it holds; its lock is held from here until training ends."""
+    """Begin a run in `out`, or resume the one it holds; its lock is held from here until training ends.
+
+    The `notes` on where a run comes from are written into its config.toml.
+    """
     run = RunDirectory(out)
     # Files that cannot be read have raised a DataError of their own by then.
     with convert_write_errors(out, fix="make room, or choose another --out", error_type=TrainingError):
@@ -95,7 +106,7 @@ def prepare_run(
             if run.exists():
                 return _resume_run(tables, run, device, where)
             with _clean_up_on_failure(run):
-                return _start_run(tables, run, device, where)
+                return _start_run(tables, run, device, where, notes)
         except BaseException:
             run.lock.release()
             raise
@@ -126,7 +137,9 @@ def _clean_up_on_failure(run: RunDirectory) -> Iterator[None]:
         raise
 
 
-def _start_run(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> PreparedRun:
+def _start_run(
+    tables: config.Tables, run: RunDirectory, device: torch.device, where: str, notes: Mapping[str, str]
+) -> PreparedRun:
     """Begin a run in a directory that holds none."""
     recipe = parse_recipe(tables, device, where)
     provisional = build_provisional_config(recipe, device)
@@ -149,7 +162,7 @@ def _start_run(tables: config.Tables, run: RunDirectory, device: torch.device, w
     chosen = collect_chosen_settings(recipe, complete_tables)
     start = recipe.pretrained or recipe.vectors
     prepared = _build_run(run, run_config, limited, (train, valid), device, start, chosen_settings=chosen)
-    run.write_config(run_config, note_start_directory())
+    run.write_config(run_config, {**note_start_directory(), **notes})
     return prepared
 
 
