@@ -6,12 +6,11 @@ translates them; pairs.py reads the pairs that translators are trained on.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from regard.errors import ConfigError
-from regard.text.files import STDIN, check_readable, file_format, read_lines
+from regard.text.files import STDIN, check_readable, file_format, is_compressed, read_lines
 from regard.text.pairs import pair_paths, read_pairs
 from regard.text.tables import read_rows, split_path_and_columns
 
@@ -63,12 +62,12 @@ def _default_columns(path: str) -> tuple[str]:
 
 def _refuse_sides_of_pairs(paths: Sequence[Path]) -> None:
     """Refuse train.en beside train.fr: one of them is in the language that the teacher writes."""
-    plain = [path for path in paths if file_format(path) == "text" and path.suffix]
-    counts = Counter(path.with_suffix("") for path in plain)
-    sides = next((stem for stem, count in counts.items() if count > 1), None)
-    if sides is not None:
-        first, second = [path for path in plain if path.with_suffix("") == sides][:2]
-        raise ConfigError(
-            f"{first} and {second}: two sides of pairs? name the source alone, or pass --pairs; "
-            "for two files in one language, rename one of them"
-        )
+    stems: dict[Path, Path] = {}
+    for path in paths:
+        name = path.with_suffix("") if is_compressed(path) else path
+        if file_format(path) == "text" and name.suffix and stems.setdefault(name.with_suffix(""), path) != path:
+            first = stems[name.with_suffix("")]
+            raise ConfigError(
+                f"{first} and {path}: two sides of pairs? name the source alone, or pass --pairs; "
+                "for two files in one language, rename one of them"
+            )

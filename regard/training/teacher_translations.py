@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from regard.disk import check_checksum, compute_checksum, json_text, remove_temporary_directories, write_atomically
 from regard.disk import write_text as write_text_atomically
@@ -71,12 +71,12 @@ def translate_chunk(
         if len(ids) > limit:
             yield TeacherPair(example[0], "", "too long")
             continue
-        pairs = [_judge(predictor, example[0], ids, each, max_ratio) for each in next(results)]
+        pairs = [judge_translation(predictor, example[0], ids, each, max_ratio) for each in next(results)]
         usable = [pair for pair in pairs if not pair.problem] or pairs[:1]
         yield max(usable, key=lambda pair: sentence_bleu(pair.target, example[1])) if interpolate else usable[0]
 
 
-def _judge(
+def judge_translation(
     predictor: TranslationPredictor, source: str, source_ids: Sequence[int], hypothesis: Hypothesis, max_ratio: float
 ) -> TeacherPair:
     """Return a text and one translation of it, with its problem, if any."""
@@ -153,10 +153,10 @@ class TranslationFiles:
         shutil.rmtree(self._chunks, ignore_errors=True)
 
 
-def describe_counts(counts: dict[str, Any]) -> str:
+def describe_counts(counts: Mapping[str, int]) -> str:
     """Return one line on the translations: how many are usable, and how many were left out for which reason."""
     names = {"duplicates": "duplicates", "blank": "blank"} | {problem: problem for problem in PROBLEMS}
     left_out = [f"{counts[key]:,} {name}" for key, name in names.items() if counts.get(key)]
-    return f"{counts['usable']:,} of {counts['texts']:,} texts" + (
+    return f"{counts.get('usable', 0):,} of {counts['texts']:,} texts" + (
         f"; left out: {', '.join(left_out)}" if left_out else ""
     )
