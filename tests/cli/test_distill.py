@@ -1,4 +1,4 @@
-"""`regard distill` as a user types it: texts -> student -> translate, resume, own vocabulary, one line for a mistake."""
+"""`regard distill` as a user types it: texts, student, translations; resume, own vocabulary, one line for a mistake."""
 
 from __future__ import annotations
 
