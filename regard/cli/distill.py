@@ -3,8 +3,8 @@
 The teacher translates every line of TEXT (a column of a table, or the sources of pairs), and the student is trained on
 the result. It has the vocabulary of its teacher unless `--set tokenizer.vocabulary=8000` gives it one of its own.
 
-    regard distill runs/en-fr news.en --out runs/student
-    regard distill runs/en-fr news.en --out runs/student --resume                 # after any interruption, at any time
+    regard distill runs/en-fr train.en --out runs/student
+    regard distill runs/en-fr train.en --out runs/student --resume                # after any interruption, at any time
     regard distill runs/en-fr train.en train.fr --references --out runs/student2
     regard distill runs/en-fr corpus.tsv:1,3 --interpolate --beam 4 --preset medium-6+2 --out runs/student3
     regard translate runs/student "I am good"
