@@ -97,7 +97,7 @@ class DistillationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class _Manifest:
-    """What the translations in a directory are; `counts` once all are there."""
+    """The description of the translations in a directory; `counts` is empty until all are there."""
 
     teacher: str
     teacher_digest: str
@@ -151,12 +151,9 @@ class Distillation:
                 continue
             before = manifest.settings.get(key)
             if before != value:
-                shown = (" ".join(each) if isinstance(each, list) else each for each in (value, before))
-                raise ConfigError(
-                    "{}: {} = {}, but this distillation began with {}; give that again, or choose another --out".format(
-                        self.run.path, key.replace("_", "-"), *shown
-                    )
-                )
+                now, then = (" ".join(each) if isinstance(each, list) else each for each in (value, before))
+                problem = f"{key.replace('_', '-')} = {now}, but this distillation began with {then}"
+                raise ConfigError(f"{self.run.path}: {problem}; give that again, or choose another --out")
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings as JSON has them."""

@@ -32,8 +32,8 @@ LENGTH_SLACK = 10
 """Tokens added to both sides before the ratio of their lengths is taken: two words may well be translated by eight."""
 
 PROBLEMS = ("too long", "truncated", "empty", "length ratio")
-"""Why a translation is left out: the text does not fit the teacher, the translation reached the maximal length or is
-blank, or its length and that of the text differ too much."""
+"""Reasons to leave a translation out: the text does not fit the teacher, the translation reached the maximal length or
+is blank, or its length and that of the text differ too much."""
 
 
 class TeacherPair(NamedTuple):

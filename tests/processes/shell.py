@@ -38,7 +38,7 @@ class Shell:
         alone = '*" pretrain "*|*" classify "*|*" tag "*|*" lm "*|*bert*'
         train = f'{added[0]}; case " $* " in {as_it_is}) ;; {alone}) {added[1]};; *) {added[1]}; {added[2]};; esac'
         self._command(place / "python", f'exec {here} "$0" "$@"')
-        distill = f'{added[0]}; set -- "$@" --set model.d_model=32 --set model.n_layers=2; {added[2]}'
+        distill = f'{added[0]}; set -- "$@" --set model.d_model=48 --set model.n_layers=2; {added[2]}'
         short = f'if [ "$1" = train ]; then {train}; elif [ "$1" = distill ]; then {distill}; fi'
         self._command(place / "regard", f'{short}\nexec {here} "$0" "$@"')
         self._environment = {
