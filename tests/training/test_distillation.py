@@ -148,8 +148,7 @@ def test_length_ratio_is_lenient_with_short_texts() -> None:
     assert length_ratio(100, 20) == pytest.approx(110 / 30)
 
 
-def test_usable_hypothesis_further_down_the_beam_is_taken_only_for_interpolation(teacher: Path) -> None:
-    """Without a reference the best one counts, and if it is no good the text is left out."""
+def test_best_hypothesis_is_taken_also_where_it_is_nearest_to_the_reference(teacher: Path) -> None:
     predictor = Translator.load(teacher, device="cpu").predictor
     decoding = DistillationConfig(texts=("x",), beam=4, interpolate=True).decoding_config(4)
     examples = [(source, target) for source, target in EIGHT]
@@ -326,7 +325,7 @@ def test_directory_in_use_is_refused(refused: Refused, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("complete", [True, False], ids=["complete", "not begun"])
+@pytest.mark.parametrize("complete", [True, False], ids=["translated", "not translated"])
 def test_other_settings_texts_or_teacher_are_refused(refused: Refused, tmp_path: Path, complete: bool) -> None:
     settings = DistillationConfig(texts=(refused.text,))
     if complete:
