@@ -315,8 +315,8 @@ tokens = st.text(st.characters(exclude_characters="\n\r\t ", exclude_categories=
 
 
 @given(st.lists(st.lists(st.tuples(tokens, tokens), min_size=1), min_size=1), st.sampled_from([" ", "\t"]))
-def test_written_sentences_are_read_back(sentences: list[list[tuple[str, str]]], blank: str) -> None:
-    blocks = ("".join(f"{word}{blank}{label}\n" for word, label in sentence) for sentence in sentences)
+def test_written_sentences_are_read_back(sentences: list[list[tuple[str, str]]], separator: str) -> None:
+    blocks = ("".join(f"{word}{separator}{label}\n" for word, label in sentence) for sentence in sentences)
     entries = [
         {"words": [w for w, _ in sentence], "labels": [label for _, label in sentence]} for sentence in sentences
     ]
