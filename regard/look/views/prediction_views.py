@@ -145,7 +145,8 @@ def _describe_prediction(analysis: TextAnalysis) -> str:
     if target.output_labels and not target.output_side:
         return f"predicted: {target.output_labels[0]} (probability {float(outputs[0].exp()):.0%})"
     probability = f"mean probability per output {float(outputs.mean().exp()):.0%}"
-    return f"predicted: {about.get('target') or about.get('prediction') or 'each token'} ({probability})"
+    written = "an empty text" if about.get("target") == "" else "each token"
+    return f"predicted: {about.get('target') or about.get('prediction') or written} ({probability})"
 
 
 def _describe_importance(
