@@ -49,7 +49,7 @@ HEADER_NAMES |= {*WORD_KEYS, *LABEL_KEYS}
 """Usual column names of tables: a first line of these only is a header, not CoNLL."""
 OUTSIDE_LABEL = "O"
 EXPECTED_FORMAT = (
-    "expected one word a line and its label behind a tab or a blank, with an empty line after each sentence"
+    "expected one word a line and its label behind a tab or a space, with an empty line after each sentence"
 )
 MIN_PROSE_WORDS = 4
 """Words in the first column: if most lines of a sentence have as many, they are whole texts, not words."""
@@ -97,7 +97,7 @@ def read_tagged_sentences(
 
     ``.conllu``: words from the column form, labels from `column`, one of `CONLLU_COLUMNS`, else upos. ``.jsonl``: lists
     under "words" (or "tokens") and under `column`, else "labels" (or "tags", "ner_tags"). All others are CoNLL: a word
-    per line, columns separated by tabs if the first line has one and else by blanks, sentences by empty lines; the word
+    per line, columns separated by tabs if the first line has one and else by spaces, sentences by empty lines; the word
     is in the first column and its label in the last, or in the one with the number `column`. A label for which
     `validate_labels` returns a problem is an error that names its line.
     """
@@ -181,7 +181,7 @@ def _read_sentences(path: str, column: str) -> Iterator[_NumberedSentence]:
 
 def _detect_format(path: str) -> Literal["conllu", "jsonl", "conll"]:
     if file_format(path) in ("csv", "parquet"):
-        known = "expected .conllu, .jsonl, or columns separated by blanks or tabs under any other name"
+        known = "expected .conllu, .jsonl, or columns separated by spaces or tabs under any other name"
         raise DataError(path, f"a {file_format(path)} table, not a file of tagged words; {known}")
     if file_format(path) == "jsonl":
         return "jsonl"
@@ -256,7 +256,7 @@ def _detect_layout(path: str, line_number: int, line: str, column: int | None) -
 def _split_fields(path: str, line_number: int, line: str, layout: _ColumnLayout) -> list[str]:
     fields = _split_line(line, layout.tab_separated)
     if len(fields) != layout.n_columns:
-        separator = "tabs" if layout.tab_separated else "blanks"
+        separator = "tabs" if layout.tab_separated else "spaces"
         expected = f"line {layout.line} has {layout.n_columns}, separated by {separator}"
         raise DataError(path, f"{_describe_column_count(fields)}, but {expected}; {EXPECTED_FORMAT}", line_number)
     return fields
@@ -332,6 +332,6 @@ def _read_text_list(
     broken = next((i for i, text in enumerate(texts) if "\n" in text), None)
     if broken is not None:
         raise DataError(
-            path, f"'{key}[{broken}]' holds a line end; split it there, or write a blank instead", line_number
+            path, f"'{key}[{broken}]' holds a line end; split it there, or write a space instead", line_number
         )
     return texts

@@ -56,6 +56,7 @@ class TrainingPlan:
     scored_sample: str = ""
     frozen: str = ""
     unfreezing: str = ""
+    letter_case: str = ""
 
     def lines(self) -> list[str]:
         """Return the plan as lines of text."""
@@ -70,6 +71,8 @@ class TrainingPlan:
             f"memory     about {format_bytes(self.memory_bytes)} of {free} ({self.device})",
             f"kernels    {', '.join(self.kernels) or 'none'}; plain PyTorch elsewhere",
         ]
+        if self.letter_case:
+            lines.append(f"case       {self.letter_case}")
         if self.frozen:
             lines.append(f"frozen     {self.frozen}")
         if self.unfreezing:
@@ -121,6 +124,20 @@ def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
         scored_sample=_describe_scored_sample(prepared),
         frozen=_describe_frozen(counts, cache),
         unfreezing=GradualUnfreezing(prepared).describe(),
+        letter_case=_describe_letter_case(prepared),
+    )
+
+
+def _describe_letter_case(prepared: PreparedRun) -> str:
+    """Return a warning where words with upper-case letters would be unknown; nothing where they are read."""
+    if (
+        prepared.config.tokenizer.kind not in ("wordpiece", "words")
+        or not prepared.task.tokenizers.source.lacks_upper_case
+    ):
+        return ""
+    return (
+        "the vocabulary has no upper-case letters, and words with one are unknown to it; "
+        "with tokenizer.lowercase = true they are read in lower case"
     )
 
 
