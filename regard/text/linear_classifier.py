@@ -59,7 +59,9 @@ class PerceptronTrainer:
     def averaged_weights(self) -> Weights:
         """Return the mean of the weights after each example, scaled and rounded."""
         sums = {
-            feature: [weight * self.n_steps - moment for weight, moment in zip(weights, self._moments[feature], strict=True)]
+            feature: [
+                weight * self.n_steps - moment for weight, moment in zip(weights, self._moments[feature], strict=True)
+            ]
             for feature, weights in self._weights.items()
         }
         largest = max((abs(each) for row in sums.values() for each in row), default=0) or 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TypeVar
 
 from regard.text.linear_classifier import PerceptronTrainer, Weights
@@ -150,8 +150,7 @@ def _learn_cuts(counts: Tally[Chunk, Classes], cuts_letters: bool, cut_words: fr
         features = ChunkFeatures(chunk)
         is_known = n_examples[features.lower] > 1
         places = {
-            place: features.around(place, is_known=is_known)
-            for place in open_places(features, cuts_letters, cut_words)
+            place: features.around(place, is_known=is_known) for place in open_places(features, cuts_letters, cut_words)
         }
         if places:
             examples.append((features, places, (TOKEN, *_most_frequent(answers))))

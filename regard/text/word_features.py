@@ -7,7 +7,7 @@ where to cut; a classifier has a weight for each feature, which is a short text,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 from unicodedata import category
@@ -114,7 +114,7 @@ class ChunkFeatures:
 
     @cached_property
     def letters(self) -> tuple[int, int] | None:
-        """The first character, and the end, of the letters of a chunk that is one run of them and punctuation around."""
+        """The span of the letters of a chunk that is one run of them, with punctuation around."""
         match = _LETTERS_REGEX.fullmatch(self.shape)
         return match.span(1) if match else None
 
@@ -163,7 +163,7 @@ class ChunkFeatures:
         return found
 
     def since(self, place: int, word_start: int, before: int) -> list[str]:
-        """Return the features of a place that depend on where the word so far began, and the class of the place before."""
+        """Return the features that depend on where the word so far began, and on the class of the place before."""
         pair, word = self._padded_shape[place + 2 : place + 4], self.lower[word_start:place]
         found = [f"o{before}{pair}", f"p{word[:4]}\n{pair}", f"q{min(4, place - word_start)}{pair}"]
         if place - word_start <= MAX_AFFIX:

@@ -8,11 +8,15 @@ the same. tasks/tag.py keeps the segmenter in the run directory.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from regard.disk import RESTORE, json_text, read_bytes, write_text
+from regard.errors import CheckpointError
 from regard.text.linear_classifier import Weights, classify
 from regard.text.running_text import words_of_token
 from regard.text.word_features import (
@@ -24,6 +28,8 @@ from regard.text.word_features import (
     lowercase,
 )
 from regard.text.words import Span, TextWord
+
+SEGMENTER_FILE = "segmenter.json"
 
 INSIDE, TOKEN, PART = 0, 1, 2
 """The classes of a character: inside of a word, the first of a token, the first of a further word of a token."""
@@ -56,6 +62,32 @@ class WordSegmenter:
     expansions: Mapping[str, Expansion] = field(default_factory=dict)
     splits: Weights = field(default_factory=dict)
     _cache: dict[Chunk, list[int]] = field(default_factory=dict, repr=False, compare=False)
+
+    def save(self, directory: Path) -> None:
+        """Write the segmenter into a run directory."""
+        write_text(directory / SEGMENTER_FILE, json_text(self._tables()) + "\n")
+
+    def _tables(self) -> dict[str, Any]:
+        return {
+            "n_sentences": self.n_sentences,
+            "cuts": self.cuts,
+            "cuts_letters": self.cuts_letters,
+            "cut_words": sorted(self.cut_words),
+            "joins": self.joins,
+            "expansions": {surface: [each.is_ambiguous, *each.forms] for surface, each in self.expansions.items()},
+            "splits": self.splits,
+        }
+
+    @classmethod
+    def load_if_exists(cls, directory: Path) -> WordSegmenter | None:
+        """Return the segmenter that `save` wrote; None if there is none, as in directories of earlier versions."""
+        path = directory / SEGMENTER_FILE
+        if not path.exists():
+            return None
+        try:
+            return _parse_tables(json.loads(read_bytes(path).decode()))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise CheckpointError(f"{path}: damaged; {RESTORE}") from None
 
     def __call__(self, text: str) -> list[TextWord]:
         """Return the words of a text."""
@@ -126,6 +158,34 @@ class WordSegmenter:
     def _is_split(self, surfaces: Sequence[str], number: int) -> bool:
         padded = ["", *surfaces, ""]
         return classify(self.splits, expansion_features(*padded[number : number + 3]), 2) == 1
+
+
+def _parse_tables(tables: Any) -> WordSegmenter:
+    """Return a segmenter from what its file holds; raise what `load_if_exists` catches where that is damaged."""
+    expansions = {
+        surface: Expansion(tuple(forms), is_ambiguous)
+        for surface, (is_ambiguous, *forms) in dict(tables["expansions"]).items()
+    }
+    if not all(each.forms and all(type(form) is str and form for form in each.forms) for each in expansions.values()):
+        raise ValueError("expansions")
+    if type(tables["cuts_letters"]) is not bool or type(tables["n_sentences"]) is not int:
+        raise ValueError("cuts_letters")
+    return WordSegmenter(
+        tables["n_sentences"],
+        _parse_weights(tables["cuts"], N_CLASSES),
+        tables["cuts_letters"],
+        frozenset(tables["cut_words"]),
+        _parse_weights(tables["joins"], 2),
+        expansions,
+        _parse_weights(tables["splits"], 2),
+    )
+
+
+def _parse_weights(weights: dict[str, list[int]], n_classes: int) -> Weights:
+    parsed = {feature: tuple(row) for feature, row in weights.items()}
+    if not all(len(row) == n_classes and all(type(each) is int for each in row) for row in parsed.values()):
+        raise ValueError("weights")
+    return parsed
 
 
 def match_case(surface: str, forms: Sequence[str]) -> Sequence[str]:

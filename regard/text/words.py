@@ -33,7 +33,7 @@ class TextWord(NamedTuple):
     """A word of a text: its form, its characters, and those of the token in which it is written.
 
     Most tokens are one word. The words of a token that is several (``don't``: ``do`` and ``n't``) have the characters
-    that they are written with or, where their forms are written otherwise (French ``du``: ``de`` and ``le``), all of it.
+    that they are written with or, where they are not spelled (French ``du``: ``de`` and ``le``), all of those.
     """
 
     form: str
