@@ -5,7 +5,11 @@ So training and prediction give the same on every machine. segmenter_training.py
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+
+MARGIN = 5
+"""By how much the sum of weights of the right class must be larger than all others; each correction is one a feature."""
 
 LARGEST_WEIGHT = 1000
 """The largest weight of a trained classifier; the others are rounded in proportion, and those of 0 left out."""
@@ -28,33 +32,34 @@ class PerceptronTrainer:
     """The weights of an averaged perceptron while it learns."""
 
     def __init__(self, n_classes: int, initial: Mapping[str, list[int]] | None = None) -> None:
-        self.n_classes, self.n_steps, self.n_errors = n_classes, 1, 0
+        self.n_classes, self.n_steps = n_classes, 1
         self._weights = {feature: list(weights) for feature, weights in (initial or {}).items()}
         self._moments = {feature: [0] * n_classes for feature in self._weights}
 
     def learn(self, features: Sequence[str], gold: int) -> int:
-        """Return the predicted class; where it is not that of the example, correct the weights."""
+        """Return the predicted class; where that of the example is not ahead by the margin, correct the weights."""
         weights, totals = self._weights, [0] * self.n_classes
         for feature in features:
             if feature in weights:
                 for number, weight in enumerate(weights[feature]):
                     totals[number] += weight
         predicted = totals.index(max(totals))
-        if predicted != gold:
-            self.n_errors += 1
-            self._correct(features, gold, predicted)
+        score, totals[gold] = totals[gold], -sys.maxsize
+        rival = max(totals)
+        if score < rival + MARGIN:
+            self._correct(features, gold, totals.index(rival))
         self.n_steps += 1
         return predicted
 
-    def _correct(self, features: Sequence[str], gold: int, predicted: int) -> None:
+    def _correct(self, features: Sequence[str], gold: int, rival: int) -> None:
         for feature in features:
             if feature not in self._weights:
                 self._weights[feature], self._moments[feature] = [0] * self.n_classes, [0] * self.n_classes
             weights, moments = self._weights[feature], self._moments[feature]
             weights[gold] += 1
-            weights[predicted] -= 1
+            weights[rival] -= 1
             moments[gold] += self.n_steps
-            moments[predicted] -= self.n_steps
+            moments[rival] -= self.n_steps
 
     def averaged_weights(self) -> Weights:
         """Return the mean of the weights after each example, scaled and rounded."""

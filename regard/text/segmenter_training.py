@@ -30,11 +30,17 @@ from regard.text.word_segmenter import INSIDE, N_CLASSES, PART, TOKEN, Expansion
 
 MAX_SENTENCES = 50_000
 """Sentences that a segmenter is learned from, at most: the first ones."""
-N_EPOCHS = 6
+N_EPOCHS, MAX_EPOCHS, FEW_EXAMPLES = 6, 50, 20_000
+"""Passes over the examples; over few of them more, so that the average of the weights is that of learned ones."""
 RARE_CUT = 0.002
 """The fraction of places between letters where words begin, below which that is a matter of single words."""
+PRIOR = 10
+"""The weight of the default words before anything is learned: more than the margin of the classifier."""
+FEW_CUTS = 5
+"""As many places between letters where words begin say nothing yet about the others."""
 
 Classes = tuple[int, ...]
+Example = TypeVar("Example")
 Answer = TypeVar("Answer", bound=Hashable)
 Question = TypeVar("Question", bound=Hashable)
 Tally = defaultdict[Question, Counter[Answer]]
@@ -137,7 +143,7 @@ def _find_cut_words(counts: Tally[Chunk, Classes]) -> tuple[bool, frozenset[str]
         n_places, n_cuts = n_places + len(inner), n_cuts + len(inner) - inner.count(INSIDE)
         if any(inner):
             cut_words.add(features.lower[start:end])
-    return n_cuts >= RARE_CUT * max(1, n_places), frozenset(cut_words)
+    return n_cuts >= FEW_CUTS + RARE_CUT * n_places, frozenset(cut_words)
 
 
 def _learn_cuts(counts: Tally[Chunk, Classes], cuts_letters: bool, cut_words: frozenset[str]) -> Weights:
@@ -154,11 +160,9 @@ def _learn_cuts(counts: Tally[Chunk, Classes], cuts_letters: bool, cut_words: fr
         }
         if places:
             examples.append((features, places, (TOKEN, *_most_frequent(answers))))
-    trainer = PerceptronTrainer(N_CLASSES, {SPLIT_BY_DEFAULT: [0, 1, 0], NOT_SPLIT_BY_DEFAULT: [1, 0, 0]})
-    generator = random.Random(0)
-    for _ in range(N_EPOCHS):
-        generator.shuffle(examples)
-        for features, places, gold in examples:
+    trainer = PerceptronTrainer(N_CLASSES, {SPLIT_BY_DEFAULT: [0, PRIOR, 0], NOT_SPLIT_BY_DEFAULT: [PRIOR, 0, 0]})
+    for epoch in _epochs(examples):
+        for features, places, gold in epoch:
             before, last, word_start = TOKEN, 0, 0
             for place, around in places.items():
                 before = before if place == last + 1 else INSIDE
@@ -194,13 +198,20 @@ def _count_splits(counts: Tally[tuple[str, str, str], int], text: RunningText, a
 
 
 def _learn_binary(features: Mapping[Question, Sequence[str]], counts: Tally[Question, int]) -> Weights:
-    trainer, generator = PerceptronTrainer(2), random.Random(0)
+    trainer = PerceptronTrainer(2)
     examples = [(found, int(_most_frequent(counts[question]))) for question, found in features.items()]
-    for _ in range(N_EPOCHS):
-        generator.shuffle(examples)
-        for found, gold in examples:
+    for epoch in _epochs(examples):
+        for found, gold in epoch:
             trainer.learn(found, gold)
     return trainer.averaged_weights()
+
+
+def _epochs(examples: list[Example]) -> Iterator[list[Example]]:
+    """Yield the examples in another order for each pass over them."""
+    generator = random.Random(0)
+    for _ in range(min(MAX_EPOCHS, max(N_EPOCHS, FEW_EXAMPLES // max(1, len(examples))))):
+        generator.shuffle(examples)
+        yield examples
 
 
 def _most_frequent(counts: Counter[Answer]) -> Answer:
