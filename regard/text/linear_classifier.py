@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 MARGIN = 5
-"""By how much the sum of weights of the right class must be larger than all others; each correction is one a feature."""
+"""By how much the sum of the right class must be larger than all others; a correction adds one for each feature."""
 
 LARGEST_WEIGHT = 1000
 """The largest weight of a trained classifier; the others are rounded in proportion, and those of 0 left out."""
