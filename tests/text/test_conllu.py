@@ -49,7 +49,8 @@ def test_running_text_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("Don't  go", "Do not go"), ("4-5", "4-99999999999999999999"), ("1-2", "8-9"), ("nord.", "nord. x")]
+    ("old", "new"),
+    [("Don't  go", "Do not go"), ("4-5", "4-99999999999999999999"), ("1-2", "8-9"), ("nord.", "nord. x")],
 )
 def test_another_text_than_that_of_the_words_is_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
