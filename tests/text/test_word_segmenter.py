@@ -38,7 +38,7 @@ def test_the_training_data_is_cut_as_it_is(language: str, texts: list[RunningTex
 
 
 def test_new_words_are_cut_like_known_ones() -> None:
-    assert forms("en", "He hadn't seen Putin's dog.") == "He had n't seen Putin 's dog ."
+    assert forms("en", "He hadn't seen Mary's dog.") == "He had n't seen Mary 's dog ."
     assert forms("en", "The U.S. team cannot win!") == "The U.S. team can not win !"
     assert forms("en", "See http://x.org/d-e.html!") == "See http://x.org/d-e.html !"
     assert forms("en", "It won’t go.") == "It wo n’t go ."  # another apostrophe
