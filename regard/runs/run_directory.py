@@ -43,9 +43,10 @@ from regard.runs.directory_lock import DirectoryLock
 from regard.runs.recipe import RunConfig, build_run_config
 from regard.tasks import TASKS, Task
 from regard.text.tokenizer import TOKENIZER_FILE, TokenizerPair
+from regard.text.word_segmenter import SEGMENTER_FILE
 
 CONFIG_FILE = "config.toml"
-TASK_FILES = (TOKENIZER_FILE, TokenizerPair.TARGET_FILE, LABELS_FILE)
+TASK_FILES = (TOKENIZER_FILE, TokenizerPair.TARGET_FILE, LABELS_FILE, SEGMENTER_FILE)
 """Files of tasks, which are written before config.toml and then never change."""
 
 CHECKPOINT_FILE = "train.safetensors"

@@ -54,6 +54,7 @@ class TrainingPlan:
     kernels: tuple[str, ...] = ()
     no_export: str = ""
     scored_sample: str = ""
+    scoring_note: str = ""
     frozen: str = ""
     unfreezing: str = ""
     letter_case: str = ""
@@ -79,6 +80,8 @@ class TrainingPlan:
             lines.append(f"unfreezing {self.unfreezing}")
         if self.scored_sample:
             lines.append(f"validation {self.scored_sample}")
+        if self.scoring_note:
+            lines.append(f"scores     {self.scoring_note}")
         if self.no_export:
             lines.append(f"export     {self.no_export}")
         if self.chosen_settings:
@@ -122,6 +125,7 @@ def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
         kernels=tuple(names_in_use(prepared.device, getattr(torch, train.precision))),
         no_export=describe_export_problem(prepared.task, prepared.model),
         scored_sample=_describe_scored_sample(prepared),
+        scoring_note=prepared.task.scoring_note,
         frozen=_describe_frozen(counts, cache),
         unfreezing=GradualUnfreezing(prepared).describe(),
         letter_case=_describe_letter_case(prepared),

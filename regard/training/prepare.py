@@ -69,6 +69,7 @@ class PreparedRun:
     train_store: TokenStore
     valid_store: TokenStore
     device: torch.device
+    corpus: Corpus
     chosen_settings: dict[str, Any]
     changed_settings: list[ChangedSetting] = field(default_factory=list)
 
@@ -161,7 +162,7 @@ def _start_run(
         warn("train.unfreeze without --from: layers keep their random weights until they are trained")
     chosen = collect_chosen_settings(recipe, complete_tables)
     start = recipe.pretrained or recipe.vectors
-    prepared = _build_run(run, run_config, limited, (train, valid), device, start, chosen_settings=chosen)
+    prepared = _build_run(run, run_config, limited, (train, valid), device, corpus, start, chosen_settings=chosen)
     run.write_config(run_config, {**note_start_directory(), **notes})
     return prepared
 
@@ -178,7 +179,7 @@ def _resume_run(tables: config.Tables, run: RunDirectory, device: torch.device, 
     stores = open_stores(run, corpus, task, progress)
     untrained = run_config.model.start and not run.checkpoint_path.exists()
     start = _load_start(run, run_config, task_class) if untrained else None
-    prepared = _build_run(run, run_config, task, stores, device, start, changed_settings=changes)
+    prepared = _build_run(run, run_config, task, stores, device, corpus, start, changed_settings=changes)
     if changes and not progress.has_ended(run_config.train):
         print_message(describe_changes(changes, progress.step))
     if "threads" not in (change.key for change in changes):
@@ -232,6 +233,7 @@ def _build_run(
     task: Task,
     stores: tuple[TokenStore, TokenStore],
     device: torch.device,
+    corpus: Corpus,
     start: PretrainedModel | PretrainedVectors | None,
     *,
     chosen_settings: dict[str, Any] | None = None,
@@ -261,6 +263,7 @@ def _build_run(
         train_store,
         valid_store,
         device,
+        corpus,
         chosen_settings or {},
         changed_settings or [],
     )
