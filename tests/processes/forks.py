@@ -46,10 +46,12 @@ class Forks:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         self._running: int | None = None
+        self._is_ready = False
 
     @property
     def process_id(self) -> int:
-        """The process that commands are forked from."""
+        """The process that commands are forked from, once it waits for orders."""
+        self._wait_until_ready()
         return self._server.pid
 
     def start(self, *arguments: object, **order: object) -> int:
@@ -57,6 +59,7 @@ class Forks:
 
         Orders: `kill_at` which change `within` a folder, `limit`, `kill_beyond` a file size, `trace`.
         """
+        self._wait_until_ready()
         if self._running is not None:  # left behind by a test that failed
             os.kill(self._running, signal.SIGKILL)
             self.wait()
@@ -89,14 +92,23 @@ class Forks:
         self._server.wait()
         self._server.stdout.close()
 
+    def _wait_until_ready(self) -> None:
+        if not self._is_ready:
+            self._answer()
+            self._is_ready = True
+
     def _answer(self) -> str:
         assert self._server.stdout is not None
-        return self._server.stdout.readline()
+        answer = self._server.stdout.readline()
+        if not answer:
+            raise ChildProcessError(f"the process that forks ended with status {self._server.wait()}")
+        return answer
 
 
 def _serve() -> None:
     sys.modules["matplotlib.figure"] = None  # type: ignore[assignment]
     warm_up()
+    print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)
         process = os.fork()
