@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.options import ModelArgument
+from regard.errors import escape_unprintable
 
 
 def export(
@@ -26,4 +27,4 @@ def export(
 
     from regard.runs.import_export import export_model
 
-    print(export_model(Path(model), Path(out), to))
+    print(escape_unprintable(str(export_model(Path(model), Path(out), to))))

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, TextColumn
 
 from regard.api import TrainingRun
 from regard.cli.program_name import program_name
-from regard.errors import MissingExtra
+from regard.errors import MissingExtra, escape_unprintable
 from regard.progress import LOG_INTERVAL_SECONDS, console, live_display, print_message, warn
 from regard.training.guards import raise_interruption
 from regard.training.learning_curve import draw_learning_curve
@@ -186,7 +186,7 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     usage = "" if use == score else f"use it: {use} {task.verb_arguments}{option}        "
     scoring = f"score it: {score} TEST{option}" if task.has_evaluation else ""
     print_message(f"{usage}{scoring}".rstrip())
-    print(path, file=sys.stdout)
+    print(escape_unprintable(str(path)), file=sys.stdout)
 
 
 def _describe_duration(seconds: float) -> str:
