@@ -33,10 +33,16 @@ def pool_text_vectors(
     if rows_per_chunk >= n_rows:
         vectors: Tensor = pooling(model.features(rows), rows, n_texts)
         return vectors
-    encode = _ChunkEncoder(model, pooling, n_texts)
+
+    def encode(chunk: SegmentedRows) -> Float[Tensor, "B S D"]:
+        pooled: Tensor = pooling(model.features(chunk), chunk, n_texts)
+        return pooled
+
     chunks = _split_rows(rows, rows_per_chunk)
     if not torch.is_grad_enabled():
         return torch.cat([encode(chunk) for chunk in chunks])
+    # A compiled graph has the weights it runs on as its inputs; an eager backward pass has to be given them.
+    encode = encode if torch.compiler.is_compiling() else _ChunkEncoder(model, pooling, n_texts)
     return torch.cat([checkpoint(encode, chunk, use_reentrant=False) for chunk in chunks])
 
 

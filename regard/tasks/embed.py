@@ -207,6 +207,10 @@ class EmbeddingTask(EncoderTask):
         kinds = {"trained_on": self.trained_on, "validated_on": self.validated_on}
         write_json_with_checksum(directory / PAIRS_FILE, kinds)
 
+    def build_model(self, config: EncoderModelConfig) -> EncoderModel:
+        self._pooling = Pooling(self.config.pooling, config.d_model)  # no part of the model, for it has no weights
+        return super().build_model(config)
+
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
         """Return nothing: the vectors are pooled hidden states."""
         if self.trained_on == "sentences" and config.dropout == 0:
@@ -289,8 +293,8 @@ class EmbeddingTask(EncoderTask):
         self, model: EncoderModel, batch: SentencePairBatch, side: Literal["anchors", "positives", "negatives"]
     ) -> Float[Tensor, "N D"]:
         """Return the vectors of one side of the pairs, of length 1 if they are normalised."""
-        pooling, rows = Pooling(self.config.pooling, model.config.d_model), getattr(batch, side)
-        vectors = pool_text_vectors(model, pooling, rows, batch.n_texts_per_row, self.config.chunk_tokens)
+        rows: SegmentedRows = getattr(batch, side)
+        vectors = pool_text_vectors(model, self._pooling, rows, batch.n_texts_per_row, self.config.chunk_tokens)
         chosen = vectors.flatten(0, 1)[batch.slots].float()
         return nn.functional.normalize(chosen, dim=-1) if self.config.normalised else chosen
 
@@ -307,12 +311,11 @@ class EmbeddingTask(EncoderTask):
         self, model: EncoderModel, column: Column, items: Int[np.ndarray, " items"], device: torch.device
     ) -> EmbeddedTexts:
         """Return the vectors of stored texts, each text encoded by itself."""
-        pooling = Pooling(self.config.pooling, model.config.d_model)
         texts = [tuple(column[item].tolist()) for item in items.tolist()]
         inputs = [EncodedInput(list(ids), len(ids), 1, len(ids)) for ids in texts]
 
         def readout(hidden: Float[Tensor, "B T D"], rows: SegmentedRows) -> Float[Tensor, "B D"]:
-            vectors: Tensor = pooling(hidden, rows, 1)[:, 0]
+            vectors: Tensor = self._pooling(hidden, rows, 1)[:, 0]
             return vectors.float()
 
         embedded = forward_batches(model, inputs, readout, pad_id=self.template.pad_id, device=device)
