@@ -42,8 +42,8 @@ def pool_text_vectors(
     if not torch.is_grad_enabled():
         return torch.cat([encode(chunk) for chunk in chunks])
     # A compiled graph has the weights it runs on as its inputs; an eager backward pass has to be given them.
-    encode = encode if torch.compiler.is_compiling() else _ChunkEncoder(model, pooling, n_texts)
-    return torch.cat([checkpoint(encode, chunk, use_reentrant=False) for chunk in chunks])
+    cached = encode if torch.compiler.is_compiling() else _ChunkEncoder(model, pooling, n_texts)
+    return torch.cat([checkpoint(cached, chunk, use_reentrant=False) for chunk in chunks])
 
 
 class _ChunkEncoder:
