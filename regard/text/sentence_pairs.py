@@ -155,7 +155,7 @@ def _judge_kind(path: str, columns: tuple[str, ...]) -> PairKind:
     if name in NEGATIVE_COLUMNS or name in SCORE_COLUMNS:
         return "triples" if name in NEGATIVE_COLUMNS else "scored"
     rows = list(islice(read_rows(path, columns, numeric_columns=columns[2:]), N_ROWS_TO_JUDGE))
-    return "scored" if rows and _is_score(rows[-1].values[2]) else "triples"
+    return "scored" if any(_is_score(row.values[2]) for row in rows) else "triples"
 
 
 def _read_source(source: _Source, skip_empty: bool) -> Iterator[SentencePair]:

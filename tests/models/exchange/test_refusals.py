@@ -305,7 +305,7 @@ def test_sentence_transformers_files(folder: Folder) -> None:
     opened_task = open_model(sentence_files(path, SENTENCES[:2], {"pooling_mode": "cls"}))[0].task
     assert (opened_task.pooling, opened_task.normalised) == ("cls", False)
     assert refusal(sentence_files(path, SENTENCES, {"pooling_mode_weightedmean_tokens": True})) == (
-        'DIR/1_Pooling/config.json: pooling by ["pooling_mode_weightedmean_tokens"] is not supported; supported: "
+        'DIR/1_Pooling/config.json: pooling by ["pooling_mode_weightedmean_tokens"] is not supported; supported: '
         "cls, mean, max, last"
     )
     assert refusal(sentence_files(path, SENTENCES, {"pooling_mode": ["mean", "max"]})) == (
