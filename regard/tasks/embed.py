@@ -242,8 +242,9 @@ class EmbeddingTask(EncoderTask):
     def warn_about_encoded_data(self, store: TokenStore) -> None:
         """Say how many texts were cut."""
         if n_cut := int(store.values("n_cut").sum(dtype=np.int64)):
-            limit = f"the first {self.max_length:,} tokens of them are read; raise task.length and data.max_length"
-            warn(f"{n_cut:,} texts of {len(store):,} examples to {store.purpose} on are longer: {limit}")
+            limit = f"the first {int(self.example_lengths(store).max()):,} tokens"
+            fix = "raise task.length and data.max_length"
+            warn(f"{n_cut:,} texts of {len(store):,} examples to {store.purpose} on are cut to {limit}; {fix}")
 
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         return store.lengths(*_text_columns(store))

@@ -34,7 +34,6 @@ TRAIN = {"steps": 6, "batch_tokens": 128, "learning_rate": 3e-3, "warmup": 2, "l
 RECIPE = {
     "task": {"name": "embed"},
     "data": {"max_length": 32},
-    "tokenizer": {"vocabulary": 200},
     "model": MODEL,
     "train": {**TRAIN, "validate_every": 3, "save_every": 3, "patience": 0},
 }
@@ -101,12 +100,12 @@ def test_loss_of_packed_rows_is_that_of_texts_one_by_one(tmp_path: Path, pooling
         compared = [j for j in range(len(p)) if j == i or not {a[j], p[j]} & {a[i], p[i]}]
         hard = [j for j in range(len(n)) if n[j] not in (a[i], p[i])]
         logits = torch.cat([va[i] @ vp[compared].T, va[i] @ vn[hard].T]) / 0.3
-        forward += float(logits.logsumexp(0) - logits[compared.index(i)])
+        forward += (logits.logsumexp(0) - logits[compared.index(i)]).item()
         logits = vp[i] @ va[compared].T / 0.3
-        backward += float(logits.logsumexp(0) - logits[compared.index(i)])
+        backward += (logits.logsumexp(0) - logits[compared.index(i)]).item()
     loss = task.compute_loss(model, batch)  # type: ignore[arg-type]
     assert int(loss.n_tokens) == batch.n_tokens == len(a)
-    assert_close(float(loss.total), (forward + backward) / 2 if symmetric else forward, rtol=1e-4, atol=1e-4)
+    assert_close(float(loss.total.detach()), (forward + backward) / 2 if symmetric else forward, rtol=1e-4, atol=1e-4)
 
 
 def gradients(prepared: PreparedRun, dtype: torch.dtype, chunk_tokens: int) -> dict[str, torch.Tensor]:
@@ -310,8 +309,8 @@ MISTAKES = [
     (["blank.tsv"], "blank.tsv:3: empty negative; drop the line or pass --skip-empty"),
     (["scored.tsv"], "scored.tsv: scored pairs: training takes pairs that belong together; pass them as --valid"),
     (["few.tsv", "--valid", "pairs.tsv"], "few.tsv: 1 example: nothing to tell it from; give at least two"),
-    (["few.tsv"], "pairs or sentences: only 1, too few to hold some out for validation; pass --valid with files"),
-    (["lines.txt", "--set", "model.dropout=0"], "model.dropout = 0.0, but dropout is the only difference between the"),
+    (["nine.tsv"], "pairs or sentences: only 9, too few to hold some out for validation; pass --valid with files"),
+    (["lines.txt", "--set", "model.dropout=0"], "model.dropout = 0, but dropout is the only difference between the"),
 ]
 
 
@@ -331,6 +330,7 @@ def test_mistakes_are_one_line(
     write_table(Path("blank.tsv"), [(*pair, "" if number == 2 else "x") for number, pair in enumerate(pairs)])
     write_table(Path("scored.tsv"), [(*pair, "0.5") for pair in pairs])
     write_table(Path("few.tsv"), pairs[:1])
+    write_table(Path("nine.tsv"), pairs[:9])
     Path("lines.txt").write_text("".join(f"{first}\n" for first, _ in pairs))
     with pytest.raises(SystemExit) as ended:
         main(["train", "embed", *arguments, "--out", "run", "--device", "cpu"])
