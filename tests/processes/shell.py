@@ -34,7 +34,7 @@ class Shell:
             f'set -- "$@" {" ".join(f"--set {shlex.quote(each)}" for each in part)}' for part in (small, shape, pair)
         ]
         as_it_is = '*" --from "*|*" static "*|*" vectors "*|*" --characters "*'
-        alone = '*" pretrain "*|*" classify "*|*" tag "*|*" lm "*|*bert*'
+        alone = '*" pretrain "*|*" embed "*|*" classify "*|*" tag "*|*" lm "*|*bert*'
         train = f'{added[0]}; case " $* " in {as_it_is}) ;; {alone}) {added[1]};; *) {added[1]}; {added[2]};; esac'
         self._command(place / "python", f'exec {here} "$0" "$@"')
         self._command(place / "regard", f'if [ "$1" = train ]; then {train}; fi\nexec {here} "$0" "$@"')
