@@ -79,10 +79,10 @@ def smoke() -> None:
         table, article = Path(folder, "t.tsv"), Path(folder, "a.txt")
         table.write_text("Hi!\tSalut !\nHello.\tSalut !\nhello!\tSalut !\nGo.\tVa !\n", encoding="utf-8")
         article.write_text("One two three four five. Six seven eight nine ten eleven. Short.\n", encoding="utf-8")
-        found = list(paraphrases([table]))
-        assert 1 <= len(found) <= 2, found
+        pairs = list(paraphrases([table]))
+        assert 1 <= len(pairs) <= 2, pairs
         assert list(neighbours(article)) == [("One two three four five.", "Six seven eight nine ten eleven.")]
-        print(f"paraphrases {write_pairs(Path(folder, 'p.tsv'), iter(found), None)}, neighbours 1")
+        print(f"paraphrases {write_pairs(Path(folder, 'p.tsv'), iter(pairs), None)}, neighbours 1")
 
 
 def main() -> None:

@@ -256,8 +256,10 @@ RETRIEVAL_CUTOFFS = (1, 5, 10)
 
 def retrieval_metrics(ranks: Sequence[int]) -> dict[str, float]:
     """Return the mean reciprocal rank, and the fraction of ranks within the first k: accuracy at k."""
-    found = {f"accuracy_at_{k}": _fraction(sum(rank <= k for rank in ranks), len(ranks)) for k in RETRIEVAL_CUTOFFS}
-    return {"mrr": _fraction(math.fsum(1 / rank for rank in ranks), len(ranks)), **found}
+    accuracies = {
+        f"accuracy_at_{k}": _fraction(sum(rank <= k for rank in ranks), len(ranks)) for k in RETRIEVAL_CUTOFFS
+    }
+    return {"mrr": _fraction(math.fsum(1 / rank for rank in ranks), len(ranks)), **accuracies}
 
 
 class BestThreshold(NamedTuple):

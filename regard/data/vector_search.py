@@ -67,7 +67,7 @@ def _open_npy(path: Path, texts: Iterable[str] | None, texts_name: str) -> Store
     record = OriginRecord.parse(beside, beside.read_bytes())
     _check_level(path, record)
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="r")  # which refuses objects
     except (ValueError, EOFError, OSError):
         raise DataError(path, "damaged, or not a .npy file; embed the texts again") from None
     if array.ndim != 2 or array.dtype != np.float32 or len(array) != record.n_vectors:

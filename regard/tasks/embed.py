@@ -55,7 +55,7 @@ TOKEN_COLUMNS = {"anchor": "text", "positive": "positive", "negative": "negative
 """The columns of the store by the fields of an example; a column without any ids is one that the data lacks."""
 
 PAIRS_FILE = "pairs.json"
-"""What the run was trained and validated on."""
+"""The file that says what the run was trained and validated on."""
 
 BATCH_PAIRS = {"cpu": 128, "cuda": 1024}
 """Pairs of a step, by device, where the data has many: every other pair is a negative."""

@@ -40,7 +40,7 @@ SCORE_COLUMNS = (*LABEL_COLUMNS, "similarity", "similarity_score", "stars")
 KNOWN_COLUMNS = {*(name for names in PAIR_COLUMNS for name in names), *NEGATIVE_COLUMNS, *SCORE_COLUMNS}
 
 PairKind = Literal["sentences", "pairs", "triples", "scored"]
-"""What a file holds."""
+"""The content of a file."""
 
 N_ROWS_TO_JUDGE = 2
 """Rows of a table without known names that are read to tell scores from texts: one may be a header."""
@@ -103,8 +103,8 @@ def _open_sources(data: Sequence[str], columns: tuple[str, ...]) -> list[_Source
     sources = [_open_source(item, columns) for item in data]
     for source in sources[1:]:
         if source.kind != sources[0].kind:
-            found = f"{source.kind}, but {sources[0].path} holds {sources[0].kind}"
-            raise DataError(source.path, f"holds {found}; give files of one kind, or name the columns of each")
+            mismatch = f"{source.kind}, but {sources[0].path} holds {sources[0].kind}"
+            raise DataError(source.path, f"holds {mismatch}; give files of one kind, or name the columns of each")
     if sources[0].kind == "sentences" and len(sources) > 1:
         fix = "give one file of sentences, or pairs as a table, as by: paste a.txt b.txt > pairs.tsv"
         raise DataError(sources[1].path, f"a second text file: sentences, or translations of the first? {fix}")

@@ -12,7 +12,7 @@ import pytest
 from regard.errors import ConfigError, DataError
 from regard.text.sentence_pairs import find_pair_kind, read_sentence_pairs
 
-PAIRS = [("a b", "c d"), ("e", "f g")]
+TWO_PAIRS = [("a b", "c d"), ("e", "f g")]
 
 
 @pytest.fixture(autouse=True)
@@ -30,14 +30,16 @@ def read(*data: str, columns: tuple[str, ...] = (), skip_empty: bool = False) ->
 
 
 def test_every_format_of_pairs() -> None:
-    tsv = write("p.tsv", *("\t".join(pair) for pair in PAIRS))
-    csv = write("p.csv", "query,n,answer", *(f"{a},7,{b}" for a, b in PAIRS))
-    jsonl = write("p.jsonl", *(json.dumps({"anchor": a, "positive": b}) for a, b in PAIRS))
-    pq.write_table(pa.table({"sentence1": [a for a, _ in PAIRS], "sentence2": [b for _, b in PAIRS]}), "p.parquet")
+    tsv = write("p.tsv", *("\t".join(pair) for pair in TWO_PAIRS))
+    csv = write("p.csv", "query,n,answer", *(f"{a},7,{b}" for a, b in TWO_PAIRS))
+    jsonl = write("p.jsonl", *(json.dumps({"anchor": a, "positive": b}) for a, b in TWO_PAIRS))
+    pq.write_table(
+        pa.table({"sentence1": [a for a, _ in TWO_PAIRS], "sentence2": [b for _, b in TWO_PAIRS]}), "p.parquet"
+    )
     for path in (tsv, csv, jsonl, "p.parquet", f"{csv}:query,answer"):
         assert find_pair_kind([path]) == "pairs"
-        assert read(path) == [(*pair, "", "") for pair in PAIRS], path
-    assert read(tsv, csv) == [(*pair, "", "") for pair in PAIRS] * 2
+        assert read(path) == [(*pair, "", "") for pair in TWO_PAIRS], path
+    assert read(tsv, csv) == [(*pair, "", "") for pair in TWO_PAIRS] * 2
 
 
 def test_sentences_are_lines() -> None:
