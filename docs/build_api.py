@@ -41,7 +41,7 @@ FUNCTIONS = (regard.load, regard.train, regard.distill, regard.compare_architect
 MODELS = (
     *(regard.Translator, regard.LanguageModel, regard.MaskedLanguageModel, regard.Classifier, regard.Tagger),
     regard.WordVectors,
-    *(regard.QuestionAnswerer, regard.TextEncoder, EmbeddingModel, regard.Model),
+    *(regard.QuestionAnswerer, regard.SentenceEncoder, regard.TextEncoder, EmbeddingModel, regard.Model),
 )
 RESULTS = (
     *(Translation, ForcedDecoding, Continuation, MaskPrediction, NextSentencePrediction, Classification, TaggedWord),

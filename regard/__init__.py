@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from regard.api.masked_language_model import MaskedLanguageModel
     from regard.api.model import Model
     from regard.api.question_answerer import QuestionAnswerer
+    from regard.api.sentence_encoder import SentenceEncoder
     from regard.api.tagger import Tagger
     from regard.api.text_encoder import TextEncoder
     from regard.api.training_run import TrainingRun, train
@@ -43,6 +44,7 @@ __all__ = [
     "Model",
     "QuestionAnswerer",
     "RegardError",
+    "SentenceEncoder",
     "Tagger",
     "TextEncoder",
     "TrainingRun",

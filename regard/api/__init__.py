@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from regard.api.masked_language_model import MaskedLanguageModel
     from regard.api.model import Model
     from regard.api.question_answerer import QuestionAnswerer
+    from regard.api.sentence_encoder import SentenceEncoder
     from regard.api.tagger import Tagger
     from regard.api.text_encoder import TextEncoder
     from regard.api.training_run import TrainingRun, train
@@ -40,6 +41,7 @@ __all__ = [
     "MaskedLanguageModel",
     "Model",
     "QuestionAnswerer",
+    "SentenceEncoder",
     "Tagger",
     "TextEncoder",
     "TrainingRun",
@@ -57,6 +59,7 @@ _MODULES = {
     "MaskedLanguageModel": "masked_language_model",
     "Model": "model",
     "QuestionAnswerer": "question_answerer",
+    "SentenceEncoder": "sentence_encoder",
     "Tagger": "tagger",
     "TextEncoder": "text_encoder",
     "TrainingRun": "training_run",

@@ -152,9 +152,14 @@ def collect_chosen_settings(recipe: PartialRecipe, complete_tables: config.Table
 
 
 def _architecture_defaults(schema: Mapping[str, type], table: str) -> config.Table:
-    """Return the defaults of an architecture for one table, restricted to the keys that the table has."""
+    """Return the defaults of an architecture for one table, restricted to what the table of this task accepts."""
     values = schema["model"].recipe_defaults.get(table, {})  # type: ignore[attr-defined]
-    return {key: value for key, value in values.items() if key in {field.name for field in fields(schema[table])}}
+    known = {field.name for field in fields(schema[table])}
+    return {
+        key: value
+        for key, value in values.items()
+        if key in known and (callable(value) or config.accepts(schema[table], key, value))
+    }
 
 
 def _merge_training_defaults(recipe: PartialRecipe, scale: TrainingScale, device: torch.device) -> config.Table:

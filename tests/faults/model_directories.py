@@ -43,6 +43,7 @@ COMMANDS = {
     "classify": ["classify", TEXT],
     "tag": ["tag", TEXT],
     "qa": ["answer", "--question=where", f"--context={TEXT}"],
+    "embed": ["match", TEXT, "a dog"],
     "vectors": ["match", "cat"],
 }
 """A verb that uses the model of each task, and its arguments after the directory."""

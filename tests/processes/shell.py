@@ -35,7 +35,7 @@ class Shell:
             f'set -- "$@" {" ".join(f"--set {shlex.quote(each)}" for each in part)}' for part in (small, shape, pair)
         ]
         as_it_is = '*" --from "*|*" static "*|*" vectors "*|*" --characters "*'
-        alone = '*" pretrain "*|*" classify "*|*" tag "*|*" lm "*|*bert*'
+        alone = '*" pretrain "*|*" embed "*|*" classify "*|*" tag "*|*" lm "*|*bert*'
         train = f'{added[0]}; case " $* " in {as_it_is}) ;; {alone}) {added[1]};; *) {added[1]}; {added[2]};; esac'
         self._command(place / "python", f'exec {here} "$0" "$@"')
         distill = f'{added[0]}; set -- "$@" --set model.d_model=48 --set model.n_layers=2; {added[2]}'
