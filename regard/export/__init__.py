@@ -9,6 +9,6 @@ exporting.py chooses and checks; one file writes each format, and one runs each 
 for `--engine ctranslate2`, by `regard translate`.
 """
 
+from regard.export.exporting import EXPORT_FORMATS, export_model
 
-
-
+__all__ = ["EXPORT_FORMATS", "export_model"]

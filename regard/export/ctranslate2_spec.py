@@ -153,9 +153,7 @@ def _fill_layers(stack: Any, layers: nn.ModuleList, final_norm: nn.Module) -> No
         layer_any: Any = layer
         _fill_self_attention(spec.self_attention, layer_any.attention, layer_any.attention_residual.norm)
         if hasattr(layer_any, "cross_attention"):
-            _fill_cross_attention(
-                spec.attention, layer_any.cross_attention, layer_any.cross_attention_residual.norm
-            )
+            _fill_cross_attention(spec.attention, layer_any.cross_attention, layer_any.cross_attention_residual.norm)
         _fill_feed_forward(spec.ffn, layer_any.feed_forward, layer_any.feed_forward_residual.norm)
     if isinstance(final_norm, nn.LayerNorm):
         _fill_norm(stack.layer_norm, final_norm)

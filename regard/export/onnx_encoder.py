@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.export.encoder_outputs import IDS, MASK, SENTENCE, TYPES
 from regard.export.onnx_graph import MASKED_SCORE, OnnxGraph, Value
 from regard.export.onnx_layers import LayerBuilder, apply_activation, build_token_inputs, refuse
 from regard.models.encoder import TransformerEncoder
@@ -31,16 +32,9 @@ from regard.models.seq2seq import TransformerSeq2Seq
 from regard.models.span_heads import SpanHead
 from regard.nn import AttentionPooling, DotAttention, ScaledDotAttention, TanhAttention
 
-IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 BATCH, LENGTH = "batch", "length"
 
-LOGITS, NEXT_LOGITS, HIDDEN, POOLED, SENTENCE = (
-    "logits",
-    "seq_relationship_logits",
-    "last_hidden_state",
-    "pooler_output",
-    "sentence_embedding",
-)
+LOGITS, NEXT_LOGITS, HIDDEN, POOLED = "logits", "seq_relationship_logits", "last_hidden_state", "pooler_output"
 SPAN_LOGITS = ("start_logits", "end_logits")
 
 NORM_FLOOR = 1e-12
@@ -171,9 +165,7 @@ class EncoderGraph:
         assert isinstance(head, MaskedLMHead)
         graph, embedding = self.graph, head.output_embedding
         x = graph.linear(self.features, "heads.masked.dense", head.dense.weight, head.dense.bias)
-        x = graph.layer_norm(
-            apply_activation(graph, self.model.config.activation, x), "heads.masked.norm", head.norm
-        )
+        x = graph.layer_norm(apply_activation(graph, self.model.config.activation, x), "heads.masked.norm", head.norm)
         weight = self.model.embedding.tokens.weight if embedding is None else embedding.weight
         return graph.linear(x, "heads.masked.output_embedding", weight, head.bias)
 
@@ -247,6 +239,6 @@ class EncoderGraph:
 def pooling_width(pooling: AttentionPooling, model: TransformerEncoder) -> int:
     """Return the width of the vectors that pooling sums."""
     projection = pooling.value_projection
-    combination: Any = model.heads[COMBINATION_NAME] if COMBINATION_NAME in model.heads else None
+    combination: Any = dict(model.heads).get(COMBINATION_NAME)
     width = model.config.d_model if combination is None else combination.width
     return projection.out_features if isinstance(projection, nn.Linear) else int(width)

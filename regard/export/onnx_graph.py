@@ -85,9 +85,7 @@ class OnnxGraph:
         return self.apply("Unsqueeze", x, self.whole_numbers(*axes))
 
     def slice(self, x: Value, start: int, end: int, axis: int) -> Value:
-        return self.apply(
-            "Slice", x, self.whole_numbers(start), self.whole_numbers(end), self.whole_numbers(axis)
-        )
+        return self.apply("Slice", x, self.whole_numbers(start), self.whole_numbers(end), self.whole_numbers(axis))
 
     def sum_over(self, x: Value, axis: int, *, keep: bool = True) -> Value:
         return self.apply("ReduceSum", x, self.whole_numbers(axis), keepdims=int(keep))

@@ -9,7 +9,12 @@ Both directions use the same tables, one file for each family: config keys (hf_c
 name; nothing is loaded in part.
 """
 
-from regard.models.exchange.exporting import choose_hf_family, write_hf_directory
+from regard.models.exchange.exporting import (
+    choose_hf_family,
+    label_values,
+    write_hf_directory,
+    write_tokenizer_files,
+)
 from regard.models.exchange.importing import (
     HF_FAMILIES,
     HFCheckpoint,
@@ -24,6 +29,8 @@ __all__ = [
     "choose_hf_family",
     "describe_hf_directory",
     "is_hf_directory",
+    "label_values",
     "read_hf_directory",
     "write_hf_directory",
+    "write_tokenizer_files",
 ]

@@ -11,7 +11,7 @@ import transformers
 from theirs import BERT, CASES, SIZE, Case, save, words
 
 from regard.errors import CheckpointError, ConfigError
-from regard.runs.import_export import export_model
+from regard.export import export_model
 from regard.runs.model_loading import open_model
 from regard.text.hf_tokenizer import PostProcessorTemplate, read_hf_tokenizer, write_hf_tokenizer
 from regard.text.tokenizer import ENCODER_SPECIAL_TOKENS, Tokenizer

@@ -13,10 +13,11 @@ from safetensors import safe_open
 from theirs import CASES, SIZE, Case, save
 from torch import Tensor, nn
 
+from regard.export import export_model
 from regard.models import exchange
 from regard.models.language_model import TransformerLM
 from regard.models.weights import collect_weights, read_tensors
-from regard.runs.import_export import export_model, import_model
+from regard.runs.import_export import import_model
 from regard.runs.model_loading import open_model
 
 LANGUAGE = [case for case in CASES if case.family == "GPT-2"]
