@@ -128,14 +128,15 @@ def _quiet_transformers() -> Iterator[None]:
     """Suppress what transformers prints while it loads."""
     from transformers.utils import logging
 
-    level = logging.get_verbosity()
+    level, showed_progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        logging.enable_progress_bar()
+        if showed_progress:
+            logging.enable_progress_bar()
 
 
 USAGE = """\
