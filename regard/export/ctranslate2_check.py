@@ -104,17 +104,11 @@ def compare_language_model(directory: Path, source: SourceModel, comparison: Com
     comparison.check_values("logits", ours, [row[: len(ids)] for row, ids in zip(logits, texts, strict=True)])
     room = source.network.config.n_positions - N_CONTINUED_TOKENS
     prompts = [ids for ids in texts if len(ids) <= room][:N_PROMPTS]
-    if not prompts:
-        return
-    written = engine.generate_batch(
-        [_names(tokenizer, ids) for ids in prompts],
-        beam_size=1,
-        sampling_topk=1,
-        max_length=N_CONTINUED_TOKENS,
-        include_prompt_in_result=False,
-    )
-    for prompt, result in zip(prompts, written, strict=True):
-        theirs = [*result.sequences_ids[0], task.end_id][:N_CONTINUED_TOKENS]
+    for prompt in prompts:  # one at a time: in a batch, the engine takes a part of the longer ones for its own text
+        written = engine.generate_batch(
+            [_names(tokenizer, prompt)], sampling_topk=1, max_length=N_CONTINUED_TOKENS, include_prompt_in_result=False
+        )
+        theirs = [*written[0].sequences_ids[0], task.end_id][:N_CONTINUED_TOKENS]
         check_continuation(source, prompt, theirs, comparison)
 
 

@@ -8,6 +8,9 @@ tokenizer.target.json             that of the target, where there are two
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +33,15 @@ from regard.text.tokenizer import Tokenizer
 REGARD_KEY = "regard"
 """The key of config.json under which regard stores what it needs to translate; the engine ignores it."""
 
+LONGEST_TRANSLATION = 256
+"""The tokens of a translation in the script of the model card, at most: the default of the engine."""
+
 
 class CTranslate2Format(ExportFormat):
     """Translators, language models, and encoders without heads that predict."""
 
     name, engine, modules = "ctranslate2", ENGINE, ("ctranslate2",)
-    quantizations = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
+    quantizations = ("int8", "int8_float16", "int8_bfloat16", "float16", "bfloat16")
 
     def check_expressible(self, source: SourceModel) -> None:
         check_expressible(source.model)
@@ -48,13 +54,27 @@ class CTranslate2Format(ExportFormat):
         exchange.write_tokenizer_files(directory, source.model, source.task_table, source.task.tokenizers)
 
     def compare(self, directory: Path, source: SourceModel, comparison: Comparison) -> None:
-        compare_ctranslate2(directory, source, comparison)
+        with _only_errors():
+            compare_ctranslate2(directory, source, comparison)
 
     def usage(self, directory_name: str, source: SourceModel) -> str:
         if source.is_translator:
             return _translator_usage(directory_name, source)
         usage = LANGUAGE_MODEL_USAGE if source.is_language_model else ENCODER_USAGE
         return usage.format(directory=directory_name)
+
+
+@contextmanager
+def _only_errors() -> Iterator[None]:
+    """Suppress the engine's warnings of types that this machine cannot compute with, which it converts."""
+    import ctranslate2
+
+    level = ctranslate2.get_log_level()
+    ctranslate2.set_log_level(logging.ERROR)
+    try:
+        yield
+    finally:
+        ctranslate2.set_log_level(level)
 
 
 def _build_spec(source: SourceModel) -> Any:
@@ -120,7 +140,8 @@ def _translator_usage(directory_name: str, source: SourceModel) -> str:
     is_joint = source.task.tokenizers.is_joint
     target = "tokenizer" if is_joint else 'Tokenizer.from_file(f"{directory}/tokenizer.target.json")'
     prefix = f', target_prefix=[["{first}"]]' if first else ""
-    return TRANSLATOR_USAGE.format(directory=directory_name, target=target, prefix=prefix)
+    longest = min(LONGEST_TRANSLATION, source.network.config.n_positions - len(prefix.split()))
+    return TRANSLATOR_USAGE.format(directory=directory_name, target=target, prefix=prefix, longest=longest)
 
 
 TRANSLATOR_USAGE = """\
@@ -133,7 +154,7 @@ target_tokenizer = {target}
 translator = ctranslate2.Translator(directory)
 
 source = tokenizer.encode("I am good").tokens
-result = translator.translate_batch([source], beam_size=4{prefix})[0]
+result = translator.translate_batch([source], beam_size=4, max_decoding_length={longest}{prefix})[0]
 ids = [target_tokenizer.token_to_id(token) for token in result.hypotheses[0]]
 print(target_tokenizer.decode(ids))
 """

@@ -53,7 +53,7 @@ def _check_encoder(model: TransformerEncoder) -> None:
     if model.config.is_causal:
         raise _refusal(f'model.directions = "{model.config.directions}"', 'only encoders of "both"')
     if predicting := sorted({"label", "tags", "span", "layers"} & set(model.heads)):
-        raise _refusal(f"a head '{predicting[0]}'", "encoders without heads; pass --to onnx")
+        raise _refusal(f"a head '{predicting[0]}'", "encoders without heads (pass --to onnx)")
 
 
 def _refusal(found: str, accepted: str) -> InputError:
@@ -200,5 +200,6 @@ def _fill_norm(spec: Any, norm: nn.Module) -> None:
 
 
 def _array(tensor: Any) -> np.ndarray:
-    array: np.ndarray = tensor.detach().float().cpu().contiguous().numpy()
+    """Return a copy, since quantization there changes weights in place."""
+    array: np.ndarray = tensor.detach().float().cpu().clone(memory_format=torch.contiguous_format).numpy()
     return array

@@ -69,16 +69,15 @@ def open_source(path: Path) -> SourceModel:
 
 def _export(source: SourceModel, out: Path, target: ExportFormat, quantization: str, licence: str) -> None:
     """Write, check and move into place; float32 is checked first where the weights are quantized."""
-    target.check_expressible(source)
     names = {"prefix": TEMPORARY_PREFIX, "suffix": TEMPORARY_SUFFIX}
     with (
         convert_write_errors(out, fix="choose another --out"),
         TemporaryDirectory(dir=out, **names, ignore_cleanup_errors=True) as aside,
     ):
         if quantization:
-            _write_and_compare(source, Path(aside) / "float32", target, "")
+            write_and_compare(source, Path(aside) / "float32", target, "")
         directory = Path(aside) / "model"
-        comparison = _write_and_compare(source, directory, target, quantization)
+        comparison = write_and_compare(source, directory, target, quantization)
         write_model_card(directory, source, target, comparison, out.resolve().name, licence)
         for each in sorted(directory.iterdir()):
             each.replace(out / each.name)
@@ -86,7 +85,9 @@ def _export(source: SourceModel, out: Path, target: ExportFormat, quantization: 
     _report(comparison)
 
 
-def _write_and_compare(source: SourceModel, directory: Path, target: ExportFormat, quantization: str) -> Comparison:
+def write_and_compare(source: SourceModel, directory: Path, target: ExportFormat, quantization: str) -> Comparison:
+    """Write the files of the engine into a new directory, and return how their outputs compare with regard's."""
+    target.check_expressible(source)
     directory.mkdir()
     target.write(directory, source, quantization)
     comparison = Comparison(target.engine, quantization)

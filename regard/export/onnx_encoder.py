@@ -44,7 +44,7 @@ NORM_FLOOR = 1e-12
 def check_expressible(model: nn.Module) -> None:
     """Refuse a model that the graph has no nodes for."""
     if isinstance(model, TransformerSeq2Seq):
-        raise refuse("a translator", "encoders and language models; pass --to ctranslate2")
+        raise refuse("a translator", "encoders and language models (pass --to ctranslate2)")
     if not isinstance(model, TransformerEncoder | TransformerLM):
         architecture = getattr(getattr(model, "config", None), "architecture", type(model).__name__)
         raise refuse(f'model.architecture = "{architecture}"', "only Transformers")
