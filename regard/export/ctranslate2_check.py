@@ -21,7 +21,7 @@ from regard.export.comparison import Comparison, first_difference
 from regard.export.encoder_outputs import encoder_outputs, language_model_outputs
 from regard.export.source_model import Ids, SourceModel
 from regard.generate import DecodingConfig
-from regard.predict.translation import MAX_EXTRA_TOKENS, TranslationPredictor
+from regard.predict.translation import TranslationPredictor
 from regard.text.special_tokens import SpecialTokenTemplate
 from regard.text.tokenizer import Tokenizer
 
@@ -55,24 +55,25 @@ def compare_translator(directory: Path, source: SourceModel, comparison: Compari
     ours = [np.array(each.hypothesis.token_scores) for each in predictor.force_decode(pairs)]
     scored = engine.score_batch(sources, [prefix + _names(target, ids) for _, ids in pairs], max_input_length=0)
     comparison.check_values("log-probabilities", ours, [np.array(each.log_probs[len(prefix) :]) for each in scored])
+    most = min(N_GREEDY_TOKENS, source.network.config.n_positions - len(prefix))
     written = engine.translate_batch(
         sources,
         beam_size=1,
         target_prefix=[prefix] * len(sources) if prefix else None,
         max_input_length=0,
-        max_decoding_length=N_GREEDY_TOKENS + len(prefix),
+        max_decoding_length=most + len(prefix),
         min_decoding_length=0,
         suppress_sequences=[[target.id_to_token(index)] for index in special.decoding_tokens.suppressed_ids] or None,
     )
     best = predictor.generate([ids for ids, _ in pairs], DecodingConfig(beam=1))
     for (ids, _), own, result in zip(pairs, best, written, strict=True):
-        limit = min(N_GREEDY_TOKENS, len(ids) + MAX_EXTRA_TOKENS, source.network.config.n_positions - len(prefix))
+        here = own[0].ids[: most - own[0].is_truncated]  # at its limit, the last token is a forced end
         theirs = [target.token_to_id(token) for token in result.hypotheses[0][len(prefix) :]]
-        _check_translation(predictor, ids, list(own[0].ids)[:limit], [*theirs, special.eos_id][:limit], comparison)
+        _check_translation(predictor, ids, here, [*theirs, special.eos_id][: len(here)], comparison)
 
 
 def _check_translation(
-    predictor: TranslationPredictor, source: Ids, ours: Ids, theirs: Ids, comparison: Comparison
+    predictor: TranslationPredictor, source: Ids, ours: Sequence[int], theirs: Sequence[int], comparison: Comparison
 ) -> None:
     index = first_difference(ours, theirs)
     gap = None

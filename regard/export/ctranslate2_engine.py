@@ -99,8 +99,8 @@ class CTranslate2Translator:
             self._check_lengths(sources, [number + n_texts for number in numbers])
             n_texts += len(texts)
             found = dict(zip(numbers, self._translate(sources, config, with_scores=with_scores), strict=True))
-            limits = (len(source) + MAX_EXTRA_TOKENS for source in sources)
-            n_cut += sum(len(best[0].ids) > limit for best, limit in zip(found.values(), limits, strict=True))
+            limits = (self._max_length(source) for source in sources)
+            n_cut += sum(len(best[0].ids) >= limit for best, limit in zip(found.values(), limits, strict=True))
             yield from ((text, found.get(number, [EMPTY_TRANSLATION])) for number, text in enumerate(texts))
         if n_cut:
             at_limit = f"truncated at their limit, {MAX_EXTRA_TOKENS} tokens more than the source"
@@ -111,6 +111,14 @@ class CTranslate2Translator:
         for number, ids in zip(numbers, sources, strict=True):
             check_fits(len(ids), limit, text=f"text {number + 1:,}", fix="split it into sentences")
 
+    def _max_length(self, source: Ids) -> int:
+        """Return the tokens that a translation has at most, the end included."""
+        return min(len(source) + MAX_EXTRA_TOKENS, self.n_positions - len(self.prefix))
+
+    def _cut(self, tokens: list[str], source: Ids) -> list[str]:
+        """Return the tokens of a hypothesis without prefix, cut at the limit of its own source."""
+        return tokens[len(self.prefix) : len(self.prefix) + self._max_length(source) - 1]
+
     def _translate(
         self, sources: Sequence[Ids], config: DecodingConfig, *, with_scores: bool
     ) -> list[list[Translation]]:
@@ -118,13 +126,12 @@ class CTranslate2Translator:
         source_tokens = [[*self.prefix, *_names(self.tokenizers.source, ids), self.end] for ids in sources]
         started = []
         for chosen in batch_by_length(list(map(len, sources)), config.batch):
-            longest = max(len(sources[i]) for i in chosen)
-            limit = min(longest + MAX_EXTRA_TOKENS, self.n_positions - len(self.prefix))
+            limit = max(self._max_length(sources[i]) for i in chosen)
             started.append((chosen, self._start([source_tokens[i] for i in chosen], config, limit)))
         best: dict[int, list[list[str]]] = {}
         for chosen, results in started:
             best.update(
-                (i, [tokens[len(self.prefix) :] for tokens in result.result().hypotheses])
+                (i, [self._cut(tokens, sources[i]) for tokens in result.result().hypotheses])
                 for i, result in zip(chosen, results, strict=True)
             )
         return [self._make_translations(source_tokens[i], best[i], config, with_scores) for i in range(len(sources))]
@@ -137,7 +144,7 @@ class CTranslate2Translator:
             num_hypotheses=config.n_best,
             length_penalty=config.alpha,
             max_input_length=0,
-            max_decoding_length=limit + len(self.prefix),
+            max_decoding_length=limit - 1 + len(self.prefix),
             min_decoding_length=0,
             suppress_sequences=self.suppressed or None,
             asynchronous=True,

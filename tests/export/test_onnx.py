@@ -1,4 +1,4 @@
-"""Exports to ONNX: encoders with every head and language models give the same in ONNX Runtime, at any batch and length."""
+"""Exports to ONNX: encoders with every head and language models give the same there, at any batch and length."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_int8_is_smaller_and_near(tmp_path: Path) -> None:
     differences(source, tmp_path / "large")
     small, large = ((tmp_path / name / "model/model.onnx").stat().st_size for name in ("small", "large"))
     assert small < 0.6 * large
-    assert 1e-5 < comparison.errors["logits"] < 0.3
+    assert 1e-5 < comparison.errors["logits"] < 0.5
     assert {path.name for path in (tmp_path / "small/model").iterdir()} >= {"model.onnx", "tokenizer.json"}
     assert not (tmp_path / "small/model/float32.onnx").exists()
 
@@ -184,17 +184,13 @@ def test_what_it_lacks_is_refused() -> None:
     task = classification(pooling="mean")
     network = task.build_model(recurrent)
     attentive = QuestionAnsweringTask(QuestionAnsweringConfig(pooling="attention"), WORDPIECE, Labels(("answer",)))
+    only = "the ONNX export has"
+    rnn = SourceModel(Path(), translator().run_config, task, network)
     cases = [
-        (translator(), "a translator: the ONNX export has encoders and language models (pass --to ctranslate2)"),
-        (
-            SourceModel(Path(), translator().run_config, task, network),
-            'model.architecture = "rnn": the ONNX export has only',
-        ),
-        (
-            encoder(classification(pooling="hierarchical")),
-            'task.pooling = "hierarchical": the ONNX export has the other',
-        ),
-        (encoder(attentive), 'task.pooling = "attention" of a question: the ONNX export has only "none"'),
+        (translator(), f"a translator: {only} encoders and language models (pass --to ctranslate2)"),
+        (rnn, f'model.architecture = "rnn": {only} only Transformers'),
+        (encoder(classification(pooling="hierarchical")), f'task.pooling = "hierarchical": {only} the other poolings'),
+        (encoder(attentive), f'task.pooling = "attention" of a question: {only} only "none"'),
     ]
     for source, message in cases:
         with pytest.raises(InputError) as refused:
