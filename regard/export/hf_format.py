@@ -16,6 +16,9 @@ from regard.export.source_model import SourceModel
 from regard.models import exchange
 from regard.progress import warn
 
+LONGEST_TRANSLATION = 50
+"""The tokens of a translation in the script of the model card, at most."""
+
 AUTO_CLASSES = {
     "pretrain": "AutoModel",
     "classify": "AutoModelForSequenceClassification",
@@ -38,8 +41,10 @@ class HFFormat(ExportFormat):
             warn(f"transformers is not installed, so nothing checks the result; run: pip install 'regard[{EXTRA}]'")
 
     def check_expressible(self, source: SourceModel) -> None:
-        family = exchange.choose_hf_family(source.model, source.task.tokenizers)
-        family.to_hf_config(source.model)
+        model = exchange.to_exchangeable(source.model)
+        family = exchange.choose_hf_family(model, source.task.tokenizers)
+        family.check_vocabularies(model, source.task.tokenizers)
+        family.to_hf_config(model)
 
     def write(self, directory: Path, source: SourceModel, quantization: str) -> None:
         task = source.task
@@ -59,7 +64,10 @@ class HFFormat(ExportFormat):
         usage = TRANSLATOR_USAGE if source.is_translator else USAGE
         if source.is_language_model:
             usage = LANGUAGE_MODEL_USAGE
-        return usage.format(directory=directory_name, auto_class=AUTO_CLASSES[source.task_table["name"]])
+        longest = min(LONGEST_TRANSLATION, source.network.config.n_positions - 1)
+        return usage.format(
+            directory=directory_name, auto_class=AUTO_CLASSES[source.task_table["name"]], longest=longest
+        )
 
 
 def _load(directory: Path) -> Any:
@@ -157,7 +165,7 @@ directory = "{directory}"
 tokenizer = AutoTokenizer.from_pretrained(directory)
 model = {auto_class}.from_pretrained(directory)
 
-ids = model.generate(**tokenizer("I am good", return_tensors="pt"), num_beams=4, max_new_tokens=50)
+ids = model.generate(**tokenizer("I am good", return_tensors="pt"), num_beams=4, max_new_tokens={longest})
 print(tokenizer.decode(ids[0], skip_special_tokens=True))
 """
 

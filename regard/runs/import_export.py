@@ -58,11 +58,13 @@ def describe_export_problem(task: Task, model: nn.Module) -> str:
         return "not as a Hugging Face model: no exporter for this task"
     if task.export_problem:
         return f"not as a Hugging Face model: {task.export_problem}"
+    model = exchange.to_exchangeable(model)
     try:
         family = exchange.choose_hf_family(model, task.tokenizers)
     except InputError:
         return "not as a Hugging Face model: this architecture has no counterpart"
     try:
+        family.check_vocabularies(model, task.tokenizers)
         family.to_hf_config(model)
     except InputError as error:
         return f"not as Hugging Face {family.name}: {str(error).partition(', so this model')[0]}"

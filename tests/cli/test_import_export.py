@@ -90,7 +90,10 @@ def test_errors(fail: Fail, run: Path) -> None:
     assert not Path("x").exists()
 
 
-def test_pre_norm_translator_cannot_be_exported(fail: Fail, run: Path) -> None:
-    message = 'model.norm = "pre": Marian has only "post", so this model cannot be exported as one'
-    assert fail("export", "run", "--out", "x") == message
-    assert not Path("x").exists()
+def test_trained_translator_becomes_a_pegasus(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its norms come first and its sines and cosines alternate, as by default."""
+    run_command("export", "run", "--out", "hf", "--licence", "mit")
+    said = capsys.readouterr().err
+    assert said.startswith("transformers gives the same; largest differences: logits ")
+    assert json.loads(Path("hf/config.json").read_text())["architectures"] == ["PegasusForConditionalGeneration"]
+    assert open_model(Path("hf"))[0].model.positions == "sinusoidal-halves"

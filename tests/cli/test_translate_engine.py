@@ -71,7 +71,9 @@ def test_errors(folder: Path, fail: Fail) -> None:
         "lm: a model for lm; --engine ctranslate2 is for translators"
     )
     long = "cat " * 30
-    assert fail("translate", "run", long, "--engine", "ctranslate2").startswith("text 1 has 31 tokens; this model takes at most 19")
+    assert fail("translate", "run", long, "--engine", "ctranslate2").startswith(
+        "text 1 has 31 tokens; this model takes at most 19"
+    )
     Path("other").mkdir()
     Path("other/model.bin").write_bytes(b"")
     Path("other/config.json").write_text("{}")

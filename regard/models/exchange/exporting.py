@@ -17,9 +17,11 @@ from regard.models.encoder import TransformerEncoder
 from regard.models.exchange.bert import BERT
 from regard.models.exchange.distilbert import DISTILBERT
 from regard.models.exchange.encoders import BASE_MODEL_SUFFIX
+from regard.models.exchange.equivalents import to_exchangeable
 from regard.models.exchange.gpt2 import GPT2
 from regard.models.exchange.hf_family import HFModelFamily
 from regard.models.exchange.marian_bart import BART, MARIAN, HFSeq2SeqFamily
+from regard.models.exchange.pre_norm_seq2seq import BLENDERBOT, PEGASUS
 from regard.models.exchange.roberta import ROBERTA, XLM_ROBERTA
 from regard.models.exchange.sentence_transformers import SentenceTransformersConfig, write_sentence_transformers_config
 from regard.models.exchange.weight_files import CONFIG_FILE, WEIGHTS_FILE
@@ -55,7 +57,8 @@ def choose_hf_family(model: Any, tokenizers: TokenizerPair) -> HFModelFamily:
     if isinstance(model, TransformerLM):
         return GPT2
     if isinstance(model, TransformerSeq2Seq):
-        return BART if model.config.positions == "learned" else MARIAN
+        post_norm, pre_norm = (BART, BLENDERBOT) if model.config.positions == "learned" else (MARIAN, PEGASUS)
+        return post_norm if model.config.norm == "post" else pre_norm
     if not isinstance(model, TransformerEncoder):
         raise InputError(
             f"model.architecture = {model.config.architecture!r} has no Hugging Face equivalent; not exported"
@@ -70,7 +73,8 @@ def choose_hf_family(model: Any, tokenizers: TokenizerPair) -> HFModelFamily:
 def write_hf_directory(
     directory: Path, model: Any, task: TaskTable, tokenizers: TokenizerPair, labels: Sequence[str] = ()
 ) -> None:
-    """Write a model with its tokenizer and labels."""
+    """Write a model, or one with the same outputs, with its tokenizer and labels."""
+    model = to_exchangeable(model)
     family = choose_hf_family(model, tokenizers)
     family.check_vocabularies(model, tokenizers)
     export = _tokenizer_export(model, task, tokenizers)

@@ -64,6 +64,9 @@ DECODER_LAYER: ModuleMapping = {
     "cross_attention_residual.norm": "encoder_attn_layer_norm",
 }
 
+FINAL_NORMS = {"encoder_norm": "encoder.layer_norm", "decoder_norm": "decoder.layer_norm"}
+SIDES = (("source", "encoder"), ("target", "decoder"))
+
 SOURCE_EMBEDDING, TARGET_EMBEDDING, SOFTMAX_EMBEDDING = (
     f"{name}.weight" for name in ("source_embedding.tokens", "target_embedding.tokens", "softmax_embedding")
 )
@@ -75,6 +78,7 @@ HF_ENCODER_EMBEDDING, HF_DECODER_EMBEDDING, HF_SHARED_EMBEDDING, LM_HEAD = (
 )
 LOGITS_BIAS = "final_logits_bias"
 
+SINUSOID_TENSORS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
 SINUSOID_TOLERANCE = 1e-3
 """The largest accepted difference of stored sinusoids, some of which were rounded to 16 bits."""
 
@@ -120,9 +124,13 @@ class HFSeq2SeqFamily(HFModelFamily):
         config = model.config
         mappings = list(_embedding_mappings(model))
         if config.positions == "learned":
-            for side, hf_side in (("source", "encoder"), ("target", "decoder")):
+            for side, hf_side in SIDES:
                 mappings += map_weights({f"{side}_embedding.positions.embedding": f"{hf_side}.embed_positions"})
+        if config.embedding == "normed":
+            for side, hf_side in SIDES:
                 mappings += map_modules({f"{side}_embedding.norm": f"{hf_side}.layernorm_embedding"})
+        if config.norm == "pre":
+            mappings += map_modules(FINAL_NORMS)
         for i in range(config.n_layers):
             mappings += map_modules(ENCODER_LAYER, f"encoder.{i}.", f"encoder.layers.{i}.")
         for i in range(config.n_decoder_layers):
@@ -170,7 +178,7 @@ MARIAN = HFSeq2SeqFamily(
     constant_fields={**CONSTANT_FIELDS, "positions": "sinusoidal-halves", "first_position": 0},
     required_values={**REQUIRED_VALUES, "normalize_embedding": False, "static_position_embeddings": True},
     extra_config_values={"attention_dropout": 0.0, "activation_dropout": 0.0, "is_encoder_decoder": True},
-    ignored_tensors=("encoder.embed_positions.weight", "decoder.embed_positions.weight"),
+    ignored_tensors=SINUSOID_TENSORS,
 )
 
 BART = HFSeq2SeqFamily(
