@@ -41,19 +41,24 @@ WORDPIECE = train(ENCODER_SPECIAL_TOKENS, "wordpiece")
 DOCUMENTS = train(LM_SPECIAL_TOKENS)
 
 
-def build(task: Any, config: Any, seed: int = 1) -> SourceModel:
+def build(task: Any, config: Any) -> SourceModel:
     """Return a model with every weight drawn at random, also biases and norms."""
-    model = task.build_model(config)
-    generator = torch.Generator().manual_seed(seed)
-    initialise_weights(model, generator, 0.3)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn(weight.shape, generator=generator), alpha=0.1)
+    model = draw_weights(task.build_model(config), 0.3, 0.1)
     tokenizers = task.tokenizers
     tokenizer = TokenizerConfig(kind="ready", vocabulary=task.vocabulary_size, joint=tokenizers.is_joint)
     no_data = DataConfig(train=(), max_length=MIN_ROW_WIDTH)
     run_config = RunConfig(task.config, no_data, tokenizer, config, PLACEHOLDER_TRAIN_CONFIG)
     return SourceModel(Path("tiny"), run_config, task, model.eval())
+
+
+def draw_weights(model: Any, std: float, noise: float) -> Any:
+    """Draw weights of this standard deviation, or by Glorot, and add noise to all, also biases and norms."""
+    generator = torch.Generator().manual_seed(1)
+    initialise_weights(model, generator, std)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape, generator=generator), alpha=noise)
+    return model
 
 
 def translator(*, joint: bool = True, task: dict[str, Any] | None = None, **shape: Any) -> SourceModel:
