@@ -103,8 +103,8 @@ def compare_language_model(directory: Path, source: SourceModel, comparison: Com
     logits = np.array(engine.forward_batch(texts))
     ours = language_model_outputs(source.network, texts)["logits"]
     comparison.check_values("logits", ours, [row[: len(ids)] for row, ids in zip(logits, texts, strict=True)])
-    room = source.network.config.n_positions - N_CONTINUED_TOKENS
-    prompts = [ids for ids in texts if len(ids) <= room][:N_PROMPTS]
+    longest_prompt = source.network.config.n_positions - N_CONTINUED_TOKENS
+    prompts = [ids for ids in texts if len(ids) <= longest_prompt][:N_PROMPTS]
     for prompt in prompts:  # one at a time: in a batch, the engine takes a part of the longer ones for its own text
         written = engine.generate_batch(
             [_names(tokenizer, prompt)], sampling_topk=1, max_length=N_CONTINUED_TOKENS, include_prompt_in_result=False

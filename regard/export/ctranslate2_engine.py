@@ -32,7 +32,7 @@ from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerPair
 MODEL_FILE, CONFIG_FILE = "model.bin", "config.json"
 
 STORED_KEYS = {"first", "n_positions", "suppressed"}
-"""What regard stores in config.json."""
+"""The keys of what regard stores in config.json."""
 
 Ids = Sequence[int]
 
@@ -98,10 +98,16 @@ class CTranslate2Translator:
             sources = self.tokenizers.source.encode_batch([texts[number] for number in numbers])
             self._check_lengths(sources, [number + n_texts for number in numbers])
             n_texts += len(texts)
-            found = dict(zip(numbers, self._translate(sources, config, with_scores=with_scores), strict=True))
+            translations_by_number = dict(
+                zip(numbers, self._translate(sources, config, with_scores=with_scores), strict=True)
+            )
             limits = (self._max_length(source) for source in sources)
-            n_cut += sum(len(best[0].ids) >= limit for best, limit in zip(found.values(), limits, strict=True))
-            yield from ((text, found.get(number, [EMPTY_TRANSLATION])) for number, text in enumerate(texts))
+            n_cut += sum(
+                len(best[0].ids) >= limit for best, limit in zip(translations_by_number.values(), limits, strict=True)
+            )
+            yield from (
+                (text, translations_by_number.get(number, [EMPTY_TRANSLATION])) for number, text in enumerate(texts)
+            )
         if n_cut:
             at_limit = f"truncated at their limit, {MAX_EXTRA_TOKENS} tokens more than the source"
             warn(f"{n_cut:,} of {n_texts:,} translations were {at_limit}")
@@ -163,11 +169,9 @@ class CTranslate2Translator:
         )
         translations = []
         for each, result in zip(ids, scored, strict=True):
-            made = make_hypothesis(each, result.log_probs[len(self.prefix) :], config.alpha)
-            tokens = target.display_tokens(made.ids)
-            translations.append(
-                Translation(target.decode(made.ids), made.score, tokens, list(made.token_scores), [], made.ids)
-            )
+            best = make_hypothesis(each, result.log_probs[len(self.prefix) :], config.alpha)
+            text, tokens = target.decode(best.ids), target.display_tokens(best.ids)
+            translations.append(Translation(text, best.score, tokens, list(best.token_scores), [], best.ids))
         return sorted(translations, key=lambda translation: -translation.score)
 
 

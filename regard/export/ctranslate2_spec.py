@@ -56,8 +56,8 @@ def _check_encoder(model: TransformerEncoder) -> None:
         raise _refusal(f"a head '{predicting[0]}'", "encoders without heads (pass --to onnx)")
 
 
-def _refusal(found: str, accepted: str) -> InputError:
-    return InputError(f"{found}: {ENGINE} has {accepted}, so this model cannot be exported to it")
+def _refusal(feature: str, accepted: str) -> InputError:
+    return InputError(f"{feature}: {ENGINE} has {accepted}, so this model cannot be exported to it")
 
 
 def build_translator_spec(model: TransformerSeq2Seq) -> Any:

@@ -1,4 +1,4 @@
-"""What an encoder or language model of regard computes for sample inputs, by the names of Hugging Face's outputs.
+"""Outputs of regard's encoders and language models for sample inputs, by the names of Hugging Face's outputs.
 
 The exports of encoders and language models are compared with these.
 """

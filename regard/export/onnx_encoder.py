@@ -133,9 +133,9 @@ class EncoderGraph:
             weight = self.model.embedding.tokens.weight
             yield LOGITS, self._predict_masked(heads["masked"]), (BATCH, LENGTH, len(weight))
         if "next" in heads:
-            following: Any = heads["next"]
-            logits = graph.linear(pooled, "heads.next", following.weight, following.bias)
-            yield NEXT_LOGITS if "masked" in heads else LOGITS, logits, (BATCH, following.out_features)
+            next_head: Any = heads["next"]
+            logits = graph.linear(pooled, "heads.next", next_head.weight, next_head.bias)
+            yield NEXT_LOGITS if "masked" in heads else LOGITS, logits, (BATCH, next_head.out_features)
         if set(heads) == {"pooler"}:
             yield POOLED, pooled, (BATCH, width)
 

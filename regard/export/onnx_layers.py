@@ -34,7 +34,7 @@ GELU_TANH_CUBIC = 0.044715
 
 @dataclass
 class TokenInputs:
-    """What every layer needs to know of the inputs: the tokens' positions, and which keys each query may attend to."""
+    """The inputs as every layer needs them: the tokens' positions, and which keys each query may attend to."""
 
     mask: Value
     position: Value
@@ -211,6 +211,6 @@ class LayerBuilder:
         return self.graph.whole_numbers(1, self.config.n_heads, 1, 1)
 
 
-def refuse(found: str, accepted: str) -> InputError:
+def refuse(feature: str, accepted: str) -> InputError:
     """Return the error for what the ONNX export does not express."""
-    return InputError(f"{found}: the ONNX export has {accepted}, so this model cannot be exported to it")
+    return InputError(f"{feature}: the ONNX export has {accepted}, so this model cannot be exported to it")

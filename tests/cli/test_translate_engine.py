@@ -12,7 +12,7 @@ from sources import language_model, save, translator
 Regard = Callable[..., tuple[str, str]]
 Fail = Callable[..., str]
 
-TEXTS = ["the red cat sits", "", "a dog runs in tokyo near the mat", "cat"]
+SENTENCES = ["the red cat sits", "", "a dog runs in tokyo near the mat", "cat"]
 
 
 @pytest.fixture(params=["plain", "special tokens of BART", "two vocabularies"])
@@ -28,34 +28,34 @@ def model(request: pytest.FixtureRequest, folder: Path) -> Path:
 
 def test_both_engines_translate_the_same(model: Path, regard: Regard) -> None:
     """Greedy, from a run directory and from its export: text, tokens and their scores."""
-    Path("texts").write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
+    Path("texts").write_text("".join(f"{text}\n" for text in SENTENCES), encoding="utf-8")
     regard("export", "run", "--to", "ctranslate2", "--out", "ct2")
     arguments = ("--file", "texts", "--beam", "1", "--json")
     local = [json.loads(line) for line in regard("translate", "run", *arguments)[0].splitlines()]
     for path in ("run", "ct2"):
         out, _ = regard("translate", path, "--engine", "ctranslate2", *arguments)
         found = [json.loads(line) for line in out.splitlines()]
-        assert [each["text"] for each in found] == TEXTS
+        assert [each["text"] for each in found] == SENTENCES
         for theirs, ours in zip(found, local, strict=True):
-            (there,), (here,) = theirs["translations"], ours["translations"]
-            assert there["alignment"] is None
-            assert list(there) == list(here)
-            assert there["text"] == here["text"]
-            assert there["tokens"] == here["tokens"]
-            assert there["token_scores"] == pytest.approx(here["token_scores"], abs=1e-4)
-            assert there["score"] == pytest.approx(here["score"], abs=1e-4)
+            (other,), (own,) = theirs["translations"], ours["translations"]
+            assert other["alignment"] is None
+            assert list(other) == list(own)
+            assert other["text"] == own["text"]
+            assert other["tokens"] == own["tokens"]
+            assert other["token_scores"] == pytest.approx(own["token_scores"], abs=1e-4)
+            assert other["score"] == pytest.approx(own["score"], abs=1e-4)
 
 
 def test_beams_and_plain_output(folder: Path, regard: Regard) -> None:
     save(translator(n_positions=20), folder / "run")
-    text, err = regard("translate", "run", "--engine", "ctranslate2", *TEXTS[2:])
+    text, err = regard("translate", "run", "--engine", "ctranslate2", *SENTENCES[2:])
     assert len(text.splitlines()) == 2
     assert "of 2 translations were truncated at their limit, 50 tokens more than the source" in err
-    scored, _ = regard("translate", "run", "--engine", "ctranslate2", "--n-best", "3", TEXTS[0])
+    scored, _ = regard("translate", "run", "--engine", "ctranslate2", "--n-best", "3", SENTENCES[0])
     scores = [float(line.split("\t")[0]) for line in scored.splitlines()]
     assert scores == sorted(scores, reverse=True)
     assert len(scores) == 3
-    steps, _ = regard("translate", "run", "--engine", "ctranslate2", "--steps", TEXTS[0])
+    steps, _ = regard("translate", "run", "--engine", "ctranslate2", "--steps", SENTENCES[0])
     assert "<sos> -> " in steps
 
 

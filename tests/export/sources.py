@@ -36,7 +36,7 @@ def train(special_tokens: tuple[str, ...] | None = None, kind: str = "bpe", seed
     return train_tokenizer(texts, config, *([special_tokens] if special_tokens else []))
 
 
-PAIRS, OTHER = train(), train(seed=7)
+JOINT, OTHER = train(), train(seed=7)
 WORDPIECE = train(ENCODER_SPECIAL_TOKENS, "wordpiece")
 DOCUMENTS = train(LM_SPECIAL_TOKENS)
 
@@ -63,7 +63,7 @@ def draw_weights(model: Any, std: float, noise: float) -> Any:
 
 def translator(*, joint: bool = True, task: dict[str, Any] | None = None, **shape: Any) -> SourceModel:
     """Return a translator."""
-    tokenizers = TokenizerPair(PAIRS, PAIRS if joint else OTHER)
+    tokenizers = TokenizerPair(JOINT, JOINT if joint else OTHER)
     config = TransformerSeq2SeqConfig(**apply_preset({**TRANSLATOR, "n_positions": 48, **shape}))
     return build(TranslationTask(TranslateConfig(**(task or {})), tokenizers), config)
 

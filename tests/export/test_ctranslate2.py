@@ -9,7 +9,7 @@ import ctranslate2
 import numpy as np
 import pytest
 import torch
-from sources import OTHER, PAIRS, WORDPIECE, encoder, language_model, save, translator, usage_of
+from sources import JOINT, OTHER, WORDPIECE, encoder, language_model, save, translator, usage_of
 from tokenizers import Tokenizer as HFTokenizer
 
 import regard
@@ -198,4 +198,4 @@ def test_samples_are_ordinary_tokens_and_fit() -> None:
     for ids, other in source.sample_pairs():
         assert 1 <= len(ids) <= 7
         assert 1 <= len(other) <= 7
-        assert not {*ids, *other} & PAIRS.special_ids
+        assert not {*ids, *other} & JOINT.special_ids
