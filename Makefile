@@ -50,6 +50,7 @@ bench: setup
 	$(RUN)python bench/generate.py --preset tiny --vocabulary 8000 --batch-sizes 1 8 --tokens 64
 	$(RUN)python bench/look.py
 	$(RUN)python bench/transformers_parity.py
+	$(RUN)python bench/exports.py
 
 # Changes of regard, drawn at random, that no test notices: NUMBER=20 SEED=7 PATHS=regard/nn make mutants
 NUMBER ?= 100

@@ -33,7 +33,7 @@ from tiny_directories import write_runs
 import regard
 from regard.cli import VERBS, main, module_name
 from regard.errors import RegardError
-from regard.runs.import_export import export_model
+from regard.export import export_model
 
 TEXT = "the red cat sits in tokyo"
 COMMANDS = {

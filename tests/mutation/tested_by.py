@@ -70,7 +70,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
         "cli/test_end_to_end.py",
         "cli/test_generate.py",
     ),
-    "cli/export.py": ("cli/test_import_export.py", "tasks/test_vectors.py"),
+    "cli/export.py": ("cli/test_import_export.py", "tasks/test_vectors.py", "cli/test_translate_engine.py"),
     "cli/fill.py": ("cli/test_encoders.py",),
     "cli/import_.py": ("cli/test_import_export.py",),
     "cli/info.py": ("cli/test_bad_runs.py",),

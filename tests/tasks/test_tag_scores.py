@@ -21,10 +21,10 @@ from regard.data.corpus import write_store
 from regard.data.labels import Labels, ScoreScaler
 from regard.data.order import PackedOrder
 from regard.errors import ConfigError, DataError
+from regard.export import export_model
 from regard.metrics import mse, pearson, regression_metrics, spearman
 from regard.predict.encoder_inference import inputs_to_rows
 from regard.predict.tagging import encode_word_windows
-from regard.runs.import_export import export_model
 from regard.tasks.tag import TagConfig, TaggingTask
 
 VOCABULARY = vocabulary(size=60)  # so small that some words have several pieces
