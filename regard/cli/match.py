@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.line_inputs import NumberedLines, number_lines
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, PrecisionOption, load_model, print_json
 from regard.cli.text_inputs import read_texts
 from regard.errors import InputError
 from regard.progress import progress_bar
@@ -44,6 +44,7 @@ def match(
     search_file: Annotated[str, typer.Option("--in", metavar="FILE", help="Search this file, one text per line.")] = "",
     top: Annotated[int | None, typer.Option(help="The number of lines, or of words, to print. Default: 10.")] = None,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     if not text.strip() or (other is not None and not other.strip()):
@@ -54,30 +55,33 @@ def match(
         check_option("--top", top, COUNT_RANGE)
         if other is not None:
             raise InputError("--top goes with a file, given with --in, or with one word for word vectors")
+    options = {"device": device, "precision": precision}
     if search_file:
-        _search_file(model, text, search_file, top or DEFAULT_TOP, device, as_json=as_json)
+        _search_file(model, text, search_file, top or DEFAULT_TOP, options, as_json=as_json)
         return
     if other is None:
-        _print_nearest_words(model, text, top or DEFAULT_TOP, device, as_json=as_json)
+        _print_nearest_words(model, text, top or DEFAULT_TOP, options, as_json=as_json)
         return
-    score = _load_matcher(model, device).match(text, other)
+    score = _load_matcher(model, options).match(text, other)
     print_json({"text": text, "other": other, "score": score}) if as_json else print(f"{score:.4f}")
 
 
-def _load_matcher(model: str, device: str) -> TextEncoder | WordVectors:
+def _load_matcher(model: str, options: dict[str, str]) -> TextEncoder | WordVectors:
     """Load an encoder or word vectors; refuse others as `load_model` does."""
     from regard.api import TextEncoder, WordVectors, load
 
-    loaded = load(model, device=device)
-    return loaded if isinstance(loaded, WordVectors | TextEncoder) else load_model(TextEncoder, model, device, "match")
+    loaded = load(model, **options)
+    if isinstance(loaded, WordVectors | TextEncoder):
+        return loaded
+    return load_model(TextEncoder, model, verb="match", **options)
 
 
-def _search_file(model: str, text: str, file: str, top: int, device: str, *, as_json: bool) -> None:
+def _search_file(model: str, text: str, file: str, top: int, options: dict[str, str], *, as_json: bool) -> None:
     """Print the lines of a file that are most similar to a text."""
     from regard.api import TextEncoder
 
     batches, total = read_texts([], file)
-    encoder = load_model(TextEncoder, model, device, "match")
+    encoder = load_model(TextEncoder, model, verb="match", **options)
     for hit in encoder.search(text, _track_lines(number_lines(file, batches), total), top):
         if as_json:
             print_json({"score": hit.score, "line": hit.corpus_id, "text": hit.text})
@@ -85,11 +89,11 @@ def _search_file(model: str, text: str, file: str, top: int, device: str, *, as_
             print(f"{hit.score:.4f}\t{hit.corpus_id}\t{hit.text}")
 
 
-def _print_nearest_words(model: str, query: str, top: int, device: str, *, as_json: bool) -> None:
+def _print_nearest_words(model: str, query: str, top: int, options: dict[str, str], *, as_json: bool) -> None:
     """Print the words nearest to a word or an expression; a model of texts has none."""
     from regard.api import WordVectors, load
 
-    vectors = load(model, device=device)
+    vectors = load(model, **options)
     if not isinstance(vectors, WordVectors):
         raise InputError("give two texts, or a text and a file with --in")
     for hit in vectors.nearest(query, top):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, PrecisionOption, load_model, print_json
 from regard.cli.text_inputs import FileOption, TextArguments, count_empty, read_texts
 from regard.progress import track
 
@@ -30,12 +30,13 @@ def tag(
     file: FileOption = "",
     split: Annotated[bool, typer.Option("--split", help="Split words at white space only.")] = False,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import Tagger
 
     batches, total = read_texts(text or [], file)
-    tagger = load_model(Tagger, model, device, "tag")
+    tagger = load_model(Tagger, model, device, "tag", precision)
     results = (
         (each, words)
         for batch in count_empty(batches)

@@ -22,6 +22,7 @@ from regard.cli.options import (
     DeviceOption,
     JsonOption,
     ModelArgument,
+    PrecisionOption,
     SeedOption,
     drop_none,
     load_model,
@@ -59,6 +60,7 @@ def translate(
     ] = False,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import Translator
@@ -67,7 +69,7 @@ def translate(
     if steps and as_json:
         raise InputError("--json has the tokens and their scores already; leave --steps out")
     batches, total = read_texts(text or [], file)
-    translator = load_model(Translator, model, device, "translate")
+    translator = load_model(Translator, model, device, "translate", precision)
     config = DecodingConfig(
         n_best=n_best,
         sample=sample,

@@ -50,6 +50,7 @@ from regard.nn.loss import (
 )
 from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
+from regard.nn.output_embedding import OutputEmbedding, OutputProjection
 from regard.nn.positions import (
     LearnedPositions,
     NoPositions,
@@ -101,6 +102,8 @@ __all__ = [
     "Loss",
     "MultiHeadAttention",
     "NoPositions",
+    "OutputEmbedding",
+    "OutputProjection",
     "PackedPositions",
     "Positions",
     "PostNorm",

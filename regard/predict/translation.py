@@ -21,7 +21,7 @@ from regard.errors import InputError
 from regard.generate import DecodingConfig, Hypothesis, make_hypothesis
 from regard.models.finite_outputs import check_finite
 from regard.models.interfaces import Seq2SeqModel
-from regard.nn import linear_cross_entropy, record
+from regard.nn import record
 from regard.predict.input_length import check_fits
 from regard.predict.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, pairs_to_rows, start_decoder
 from regard.predict.word_alignment import align_words
@@ -166,13 +166,13 @@ class TranslationPredictor:
     def compute_nll(self, pairs: Sequence[tuple[Ids, Ids]]) -> tuple[float, int]:
         """Return the negative log-likelihood of given targets and their number of tokens, ``<eos>`` included."""
         self.check_pairs(pairs)
-        words, bias = self.model.softmax_embedding.weight, self.model.output_bias
+        words, bias = self.model.softmax_embedding, self.model.output_bias
         nll, n_tokens = 0.0, 0
         for chosen in batch_by_length([len(target) for _, target in pairs], LIKELIHOOD_BATCH_SIZE):
             batch = self.make_batch([pairs[i] for i in chosen])
             with torch.inference_mode():
                 decoded = self.model.hidden_states(batch.source, batch.target_in)
-                loss = linear_cross_entropy(decoded, words, batch.target_out, bias=bias)
+                loss = words.cross_entropy(decoded, batch.target_out, bias)
             nll, n_tokens = nll + check_finite(loss.nll).item(), n_tokens + int(loss.n_tokens)
         return nll, n_tokens
 
