@@ -1,7 +1,7 @@
 """Matrix multiplication in int8 on a CPU with the weights as they are, by `torch._int_mm`.
 
-Small matrices with few rows are fastest so: nothing but the product itself is paid for. For a vocabulary oneDNN would
-copy the whole matrix into a layout of its own at every call; int8_linear_packed.py is for these.
+oneDNN brings the weights into a layout of its own at every call: slower than int8_linear_packed.py but for one row of a
+small matrix. It is the kernel of processors and versions of torch that lack the other's operator.
 """
 
 from __future__ import annotations
