@@ -1,7 +1,7 @@
 """Matrix multiplication in int8 on a CPU with packed weights, by the operators of torch's quantised layers.
 
-FBGEMM, or oneDNN where the processor has VNNI, multiplies with weights it has packed beforehand. The operator takes one scale for
-all rows, so rows are divided by their largest magnitude before and multiplied by it afterwards.
+FBGEMM, or oneDNN where the processor has VNNI, multiplies with weights it has packed beforehand. The operator takes one
+scale for all rows, so rows are divided by their largest magnitude before and multiplied by it afterwards.
 """
 
 from __future__ import annotations
