@@ -32,6 +32,7 @@ from regard.cli.options import (
     DeviceOption,
     JsonOption,
     ModelArgument,
+    PrecisionOption,
     SkipEmptyOption,
     load_network,
     parse_columns,
@@ -55,9 +56,10 @@ def evaluate(
     ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    loaded = load_network(model, device, "be evaluated")
+    loaded = load_network(model, device, "be evaluated", precision)
     options = {
         "columns": parse_columns(column, columns) or None,
         "skip_empty": skip_empty or None,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, PrecisionOption, load_model, print_json
 from regard.cli.text_inputs import FileOption, TextArguments, count_empty, read_texts
 from regard.errors import InputError, did_you_mean
 from regard.progress import track
@@ -40,13 +40,14 @@ def tag(
     split: Annotated[bool, typer.Option("--split", help="Split words at white space only.")] = False,
     output_format: Annotated[str, typer.Option("--format", help="text, json (the same as --json) or conllu.")] = "",
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import Tagger
 
     output_format = _choose_format(output_format, as_json)
     batches, total = read_texts(text or [], file)
-    tagger = load_model(Tagger, model, device, "tag")
+    tagger = load_model(Tagger, model, device, "tag", precision)
     results = (
         (each, words)
         for batch in count_empty(batches)

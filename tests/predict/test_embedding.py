@@ -219,7 +219,7 @@ def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         assert {each.split("_")[0] for each in seen} == {"regard-read"}
         assert all(each.endswith(" 1") for each in seen)
         with pytest.raises(ZeroDivisionError):
-            list(inference.map_batches_in_threads(lambda batch: [1 // 0], [[0], [1]], CPU))
+            list(map_batches_in_threads(lambda batch: [1 // 0], [[0], [1]], CPU))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
@@ -236,7 +236,7 @@ def test_workers_leave_the_count_of_other_threads_and_are_recorded(monkeypatch: 
 
     torch.set_num_threads(2)
     try:
-        counts = [count for _, count in inference.map_batches_in_threads(count_in_new_thread, [[0], [1], [2]], CPU)]
+        counts = [count for _, count in map_batches_in_threads(count_in_new_thread, [[0], [1], [2]], CPU)]
         with record(MODEL, "*.weights") as recorded:
             make_embedder().embed_texts(SENTENCES)
     finally:
