@@ -19,7 +19,7 @@ from regard.training.plan import make_plan
 
 RECIPE = {
     "task": {"name": "tag"},
-    "tokenizer": {"vocabulary": 60},
+    "tokenizer": {"vocabulary": 100},
     "model": {"preset": "tiny", "d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 64, "dropout": 0.0},
     "train": {"steps": 2, "batch_tokens": 512, "validate_every": 2},
 }
@@ -90,7 +90,7 @@ def test_the_plan_says_what_is_scored(corpus: Path, tmp_path: Path) -> None:
     assert "scores     on given words; at the end also on running text (learned from 14 sentences" in "\n".join(lines)
     conll = tmp_path / "data.conll"
     conll.write_text("a X\nb Y\n\n" * 20)
-    lines = make_plan(ready(recipe(conll), tmp_path / "other")).lines()
+    lines = make_plan(ready(merged(recipe(conll), {"tokenizer": {"vocabulary": 9}}), tmp_path / "other")).lines()
     assert "scores     on given words; the training data has no running text" in "\n".join(lines)
     assert not (tmp_path / "other" / SEGMENTER_FILE).exists()
 
