@@ -137,6 +137,15 @@ def _check_table(table: Table, cls: type, name: str, where: str) -> Table:
     return converted
 
 
+def accepts(cls: type, key: str, value: Any) -> bool:
+    """Return True if a dataclass has this key and the key takes this value."""
+    try:
+        check({"table": {key: value}}, {"table": cls}, "")
+    except ConfigError:
+        return False
+    return True
+
+
 def missing_keys(cls: type, table: Table) -> list[str]:
     """Return the keys without a default that the table leaves out."""
     fields = dataclasses.fields(cls)

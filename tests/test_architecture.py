@@ -35,7 +35,7 @@ ORDER = [
     ("predict",),
     ("tasks",),
     ("runs",),
-    ("training", "look"),
+    ("training", "look", "export"),
     ("api",),
     ("demo",),
     ("compare",),

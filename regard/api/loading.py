@@ -8,6 +8,7 @@ from regard.api.classifier import Classifier
 from regard.api.language_model import LanguageModel
 from regard.api.masked_language_model import MaskedLanguageModel
 from regard.api.question_answerer import QuestionAnswerer
+from regard.api.sentence_encoder import SentenceEncoder
 from regard.api.tagger import Tagger
 from regard.api.translator import Translator
 from regard.api.word_vectors import WordVectors
@@ -16,7 +17,9 @@ from regard.runs.device import select_device
 from regard.runs.model_loading import open_model
 from regard.tasks.vectors import WordVectorTask
 
-NetworkModel = Translator | LanguageModel | MaskedLanguageModel | Classifier | Tagger | QuestionAnswerer
+NetworkModel = (
+    Translator | LanguageModel | MaskedLanguageModel | Classifier | Tagger | QuestionAnswerer | SentenceEncoder
+)
 LoadedModel = NetworkModel | WordVectors
 
 MODEL_CLASSES: dict[str, type[NetworkModel]] = {
@@ -25,6 +28,7 @@ MODEL_CLASSES: dict[str, type[NetworkModel]] = {
     "classify": Classifier,
     "tag": Tagger,
     "qa": QuestionAnswerer,
+    "embed": SentenceEncoder,
     "lm": LanguageModel,
 }
 """The class of a model by the name of its task."""
@@ -34,9 +38,9 @@ def load(path: str | Path, *, device: str = "auto") -> LoadedModel:
     """Load a trained model, ready for use.
 
     The class of the result follows from the task the model was trained for: `Translator`, `LanguageModel`,
-    `MaskedLanguageModel`, `Classifier`, `Tagger`, `QuestionAnswerer` or `WordVectors`. Where the kind is known
-    beforehand, `regard.Translator.load(path)` and its siblings give type checkers and editors the exact class, and
-    refuse a model of another kind.
+    `MaskedLanguageModel`, `Classifier`, `Tagger`, `QuestionAnswerer`, `SentenceEncoder` or `WordVectors`. Where the
+    kind is known beforehand, `regard.Translator.load(path)` and its siblings give type checkers and editors the exact
+    class, and refuse a model of another kind.
 
     Args:
         path: A run directory, as `regard train` writes it, a Hugging Face model directory, or a file of word vectors

@@ -31,7 +31,7 @@ from regard.look.corpus.survey import IdentifiabilitySurvey, survey_identifiabil
 from regard.models.freezing import count_parameters
 from regard.progress import print_message, warn
 from regard.ranges import SEED_RANGE, check_option
-from regard.runs.model_loading import describe_origin
+from regard.runs.model_loading import describe_origin, describe_teacher
 from regard.runs.recipe import RunConfig
 from regard.runs.run_directory import RunDirectory
 from regard.runs.training_summary import summarise_training
@@ -119,11 +119,13 @@ class Model(ABC):
         Returns:
             A dict with the keys task, architecture, parameters (with train.freeze also trained_parameters and
             frozen_parameters), vocabulary, config (the keys of the recipe that have an effect on this model) and
-            training (the metrics written at the end of training); for a model of another library also imported_from.
+            training (the metrics written at the end of training); for a model of another library also imported_from,
+            for a student distilled_from.
         """
-        origin = describe_origin(self.path, self.config)
+        origin, teacher = describe_origin(self.path, self.config), describe_teacher(self.path)
         return {
             **({"imported_from": origin} if origin else {}),
+            **({"distilled_from": teacher} if teacher else {}),
             "task": self.config.task.name,
             "architecture": self.config.model.architecture,
             "parameters": self.n_parameters,

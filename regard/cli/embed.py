@@ -3,7 +3,8 @@
 The suffix of --out sets the format. .npy is one float32 array: row i is line i of FILE; for words and tokens, a .tsv
 beside it names each row (line, place, word). .parquet is a table with the columns line, text (or place and word) and
 vector. Without --out, --json prints the vectors. An empty line has no vector: NaN in files, null in JSON,
-and no words or tokens; a warning counts such lines.
+and no words or tokens; a warning counts such lines. The vectors of lines can be searched again and again with `regard
+match --in vectors.npy`: the files say which model made them (vectors.npy.json, the metadata of vectors.parquet).
 
     regard embed runs/bert news.en --out vectors.npy
     regard embed runs/bert news.en --layers 0,-1 --pooling mean --normalised --out vectors.parquet
@@ -64,7 +65,7 @@ def embed(
         return
     width, count = embedder.model.config.d_model, 0
     columns = TEXT_VECTOR_COLUMNS if level == "text" else ("line", "place", level)
-    with open_vector_file(path, width, columns) as vector_file:
+    with open_vector_file(path, width, columns, embedder.origin) as vector_file:
         for rows, vectors in embedded:
             vector_file.write(rows, vectors)
             count += len(rows)

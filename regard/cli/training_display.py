@@ -174,6 +174,9 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     """Print the score, where the learning curve is, and the commands to use and to score the model."""
     path, task = run.prepared.directory.path, run.prepared.task
     print_message(_describe_result(run, last_event))
+    if raw_text := last_event.values.get("raw_text"):
+        scores = ", ".join(f"{key.removeprefix('raw_')} {value:.4g}" for key, value in raw_text.items())
+        print_message(f"on running text, which the model cuts into words itself: {scores}")
     try:
         print_message(f"learning curve: {draw_learning_curve(run.prepared.directory, task.validation_metric)}")
     except (MissingExtra, OSError) as error:

@@ -31,6 +31,7 @@ from regard.disk import (
 )
 from regard.errors import CheckpointError
 from regard.models.construction import shapes_only, uninitialised
+from regard.text.fingerprints import digest_bytes
 
 LEGACY_NAMES = {
     "around_attention": "attention_residual",
@@ -96,6 +97,11 @@ def _read_shapes(path: Path, fix: str) -> dict[str, tuple[int, ...]]:
 def collect_weights(model: nn.Module) -> dict[str, Tensor]:
     """Return the weights of a model by name, shared ones once, on the CPU."""
     return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
+
+
+def digest_weights(model: nn.Module) -> str:
+    """Return a digest of the weights of a model, the same wherever they are loaded from."""
+    return digest_bytes(bytes(part) for part in _tensor_bytes(collect_weights(model), {}))
 
 
 def read_model_tensors(path: Path, *, fix: str = RESTORE) -> tuple[dict[str, Tensor], dict[str, str]]:

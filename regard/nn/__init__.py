@@ -24,6 +24,7 @@ from regard.nn.attention import (
     TanhAttention,
     redundancy_penalty,
 )
+from regard.nn.contrastive import info_nce
 from regard.nn.cuda_graph import CudaGraphRunner
 from regard.nn.dropout import Dropout
 from regard.nn.kernels.dispatch import gelu, gelu_tanh, linear
@@ -127,6 +128,7 @@ __all__ = [
     "force_unfused",
     "gelu",
     "gelu_tanh",
+    "info_nce",
     "linear",
     "linear_cross_entropy",
     "make_mask",

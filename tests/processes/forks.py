@@ -75,14 +75,14 @@ class Forks:
         """The end of the command last begun."""
         status = int(self._answer())
         self._running = None
-        return Ended(status, self._out.read_text(encoding="utf-8"), self.said())
+        return Ended(status, self._out.read_text(encoding="utf-8"), self.report())
 
     def run(self, *arguments: object, **order: object) -> Ended:
         """A command from its beginning to its end."""
         self.start(*arguments, **order)
         return self.wait()
 
-    def said(self) -> str:
+    def report(self) -> str:
         """What the command has written to stderr so far."""
         return self._err.read_text(encoding="utf-8")
 

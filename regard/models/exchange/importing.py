@@ -24,6 +24,7 @@ from regard.models.exchange.gpt2 import GPT2
 from regard.models.exchange.hf_config import HFConfig
 from regard.models.exchange.hf_family import HFModelFamily
 from regard.models.exchange.marian_bart import BART, MARIAN, HFSeq2SeqFamily
+from regard.models.exchange.pre_norm_seq2seq import BLENDERBOT, PEGASUS
 from regard.models.exchange.roberta import ROBERTA, XLM_ROBERTA
 from regard.models.exchange.sentence_transformers import (
     MODULES_FILE,
@@ -36,7 +37,17 @@ from regard.text.hf_tokenizer import read_hf_tokenizer
 from regard.text.special_tokens import ENCODER_ROLES, SpecialTokenTemplate
 from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerPair
 
-HF_FAMILIES: tuple[HFModelFamily, ...] = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, GPT2, MARIAN, BART)
+HF_FAMILIES: tuple[HFModelFamily, ...] = (
+    BERT,
+    ROBERTA,
+    XLM_ROBERTA,
+    DISTILBERT,
+    GPT2,
+    MARIAN,
+    BART,
+    PEGASUS,
+    BLENDERBOT,
+)
 
 MIN_TEXT_LENGTH, MAX_TEXT_LENGTH = 16, (1 << 15) - 1
 """The range of text lengths that tasks accept."""
