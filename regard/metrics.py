@@ -53,6 +53,13 @@ def translation_score(
     )
 
 
+def sentence_bleu(hypothesis: str, reference: str) -> float:
+    """Return the smoothed BLEU of one translation, of n-grams no longer than it is."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    return float(BLEU(effective_order=True).sentence_score(hypothesis, [reference]).score)
+
+
 def perplexity(nll: float, n_tokens: int) -> float:
     """Return ``exp(nll / tokens)``, or infinity instead of an overflow."""
     mean = nll / n_tokens

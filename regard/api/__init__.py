@@ -8,6 +8,7 @@
     run = regard.train("recipe.toml", out="runs/x")
     for event in run: print(event.kind, event.step, event.values)
     regard.load(run.path)
+    run = regard.distill("runs/x", "texts.en", out="runs/student")
 
 One file per kind of model. Every name is imported when it is first used, so that a model is loaded without the code
 that trains one.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.api.classifier import Classifier
+    from regard.api.distillation import distill
     from regard.api.language_model import LanguageModel
     from regard.api.loading import LoadedModel, load
     from regard.api.masked_language_model import MaskedLanguageModel
@@ -45,6 +47,7 @@ __all__ = [
     "TrainingRun",
     "Translator",
     "WordVectors",
+    "distill",
     "load",
     "train",
 ]
@@ -62,6 +65,7 @@ _MODULES = {
     "TrainingRun": "training_run",
     "Translator": "translator",
     "WordVectors": "word_vectors",
+    "distill": "distillation",
     "load": "loading",
     "train": "training_run",
 }

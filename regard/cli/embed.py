@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.line_inputs import LinesFileArgument, NumberedLines, number_lines
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json, split_commas
+from regard.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    PrecisionOption,
+    load_model,
+    print_json,
+    split_commas,
+)
 from regard.cli.text_inputs import count_empty, read_texts
 from regard.errors import InputError
 from regard.progress import print_message, progress_bar
@@ -47,6 +55,7 @@ def embed(
         bool | None, typer.Option("--normalised/--not-normalised", help="Scale vectors to length 1.")
     ] = None,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import TextEncoder
@@ -56,7 +65,7 @@ def embed(
         raise InputError("give --out vectors.npy, --out vectors.parquet, or --json, which prints the vectors")
     path = check_vector_path(out) if out else None
     batches, total = read_texts([], file)
-    embedder = load_model(TextEncoder, model, device, "embed").make_embedder(
+    embedder = load_model(TextEncoder, model, device, "embed", precision).make_embedder(
         level=level, layers=_parse_layers(layers), pooling=pooling, normalised=normalised
     )
     embedded = _embed_lines(number_lines(file, count_empty(batches)), embedder, total)

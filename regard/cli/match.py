@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.line_inputs import NumberedLines, number_lines
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, PrecisionOption, load_model, print_json
 from regard.cli.text_inputs import read_texts
 from regard.errors import InputError
 from regard.progress import progress_bar
@@ -57,6 +57,7 @@ def match(
     ] = "",
     top: Annotated[int | None, typer.Option(help="The number of lines, or of words, to print. Default: 10.")] = None,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     if not text.strip() or (other is not None and not other.strip()):
@@ -67,39 +68,44 @@ def match(
         check_option("--top", top, COUNT_RANGE)
         if other is not None:
             raise InputError("--top goes with a file, given with --in, or with one word for word vectors")
+    options = {"device": device, "precision": precision}
     if texts_file and not search_file.lower().endswith(".npy"):
         raise InputError("--texts goes with --in vectors.npy, whose texts it names")
     if search_file.lower().endswith((".npy", ".parquet")):
-        _search_vectors(model, text, search_file, texts_file, top or DEFAULT_TOP, device, as_json=as_json)
+        _search_vectors(model, text, search_file, texts_file, top or DEFAULT_TOP, options, as_json=as_json)
         return
     if search_file:
-        _search_file(model, text, search_file, top or DEFAULT_TOP, device, as_json=as_json)
+        _search_file(model, text, search_file, top or DEFAULT_TOP, options, as_json=as_json)
         return
     if other is None:
-        _print_nearest_words(model, text, top or DEFAULT_TOP, device, as_json=as_json)
+        _print_nearest_words(model, text, top or DEFAULT_TOP, options, as_json=as_json)
         return
-    score = _load_matcher(model, device).match(text, other)
+    score = _load_matcher(model, options).match(text, other)
     print_json({"text": text, "other": other, "score": score}) if as_json else print(f"{score:.4f}")
 
 
-def _load_matcher(model: str, device: str) -> TextEncoder | WordVectors:
+def _load_matcher(model: str, options: dict[str, str]) -> TextEncoder | WordVectors:
     """Load an encoder or word vectors; refuse others as `load_model` does."""
     from regard.api import TextEncoder, WordVectors, load
 
-    loaded = load(model, device=device)
-    return loaded if isinstance(loaded, WordVectors | TextEncoder) else load_model(TextEncoder, model, device, "match")
+    loaded = load(model, **options)
+    if isinstance(loaded, WordVectors | TextEncoder):
+        return loaded
+    return load_model(TextEncoder, model, verb="match", **options)
 
 
-def _search_file(model: str, text: str, file: str, top: int, device: str, *, as_json: bool) -> None:
+def _search_file(model: str, text: str, file: str, top: int, options: dict[str, str], *, as_json: bool) -> None:
     """Print the lines of a file that are most similar to a text."""
     from regard.api import TextEncoder
 
     batches, total = read_texts([], file)
-    encoder = load_model(TextEncoder, model, device, "match")
+    encoder = load_model(TextEncoder, model, verb="match", **options)
     _print_hits(encoder.search(text, _track_lines(number_lines(file, batches), total), top), as_json=as_json)
 
 
-def _search_vectors(model: str, text: str, file: str, texts_file: str, top: int, device: str, *, as_json: bool) -> None:
+def _search_vectors(
+    model: str, text: str, file: str, texts_file: str, top: int, options: dict[str, str], *, as_json: bool
+) -> None:
     """Print the lines whose vectors, in a file, are most similar to a text."""
     from regard.api import TextEncoder
     from regard.text.files import check_readable, read_lines
@@ -107,7 +113,7 @@ def _search_vectors(model: str, text: str, file: str, texts_file: str, top: int,
     if texts_file:
         check_readable(texts_file)
     texts = read_lines(texts_file) if texts_file else None
-    encoder = load_model(TextEncoder, model, device, "match")
+    encoder = load_model(TextEncoder, model, verb="match", **options)
     hits = encoder.search_stored(text, Path(file), texts, texts_file, top)
     _print_hits(hits, as_json=as_json)
 
@@ -121,11 +127,11 @@ def _print_hits(hits: Iterable[SearchHit], *, as_json: bool) -> None:
             print(f"{hit.score:.4f}\t{hit.corpus_id}\t{hit.text}")
 
 
-def _print_nearest_words(model: str, query: str, top: int, device: str, *, as_json: bool) -> None:
+def _print_nearest_words(model: str, query: str, top: int, options: dict[str, str], *, as_json: bool) -> None:
     """Print the words nearest to a word or an expression; a model of texts has none."""
     from regard.api import WordVectors, load
 
-    vectors = load(model, device=device)
+    vectors = load(model, **options)
     if not isinstance(vectors, WordVectors):
         raise InputError("give two texts, or a text and a file with --in")
     for hit in vectors.nearest(query, top):

@@ -20,7 +20,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regard.disk import CHECKSUM_KEY, CHECKSUM_TYPE, RESTORE, check_checksum, compute_checksum, write_atomically
+from regard.disk import (
+    CHECKSUM_KEY,
+    CHECKSUM_TYPE,
+    RESTORE,
+    check_checksum,
+    check_path_is_utf8,
+    compute_checksum,
+    write_atomically,
+)
 from regard.errors import CheckpointError
 from regard.models.construction import shapes_only, uninitialised
 from regard.text.fingerprints import digest_bytes
@@ -129,6 +137,7 @@ def _tensor_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) ->
 @contextmanager
 def open_tensor_file(path: Path, fix: str = RESTORE) -> Iterator[Any]:
     """Open a safetensors file, whose tensors are read one by one."""
+    check_path_is_utf8(path, CheckpointError)
     try:
         if not path.exists():
             raise CheckpointError(f"{path}: no such file; was training stopped before its first checkpoint?")

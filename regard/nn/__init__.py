@@ -51,6 +51,7 @@ from regard.nn.loss import (
 )
 from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
+from regard.nn.output_embedding import OutputEmbedding, OutputProjection
 from regard.nn.positions import (
     LearnedPositions,
     NoPositions,
@@ -102,6 +103,8 @@ __all__ = [
     "Loss",
     "MultiHeadAttention",
     "NoPositions",
+    "OutputEmbedding",
+    "OutputProjection",
     "PackedPositions",
     "Positions",
     "PostNorm",

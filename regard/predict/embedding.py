@@ -28,10 +28,10 @@ from regard.models.weights import digest_weights
 from regard.predict.encoder_inference import (
     inputs_to_rows,
     make_inference_batches,
-    map_batches_in_threads,
     unpad_rows,
 )
 from regard.predict.input_length import check_fits
+from regard.predict.worker_threads import map_batches_in_threads
 from regard.text.special_tokens import SpecialTokenTemplate, TextWindow, max_context_window, split_into_windows
 from regard.text.tokenizer import Tokenizer
 

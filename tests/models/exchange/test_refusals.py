@@ -46,7 +46,7 @@ def refusal(folder: Path) -> str:
     return message.replace(str(folder), "DIR")
 
 
-FAMILIES = "BERT, RoBERTa, XLM-R, DistilBERT, GPT-2, Marian, BART"
+FAMILIES = "BERT, RoBERTa, XLM-R, DistilBERT, GPT-2, Marian, BART, Pegasus, Blenderbot"
 BERTS = (
     "BertModel, BertForPreTraining, BertForMaskedLM, BertForNextSentencePrediction, BertForSequenceClassification, "
     "BertForTokenClassification, BertForQuestionAnswering"
