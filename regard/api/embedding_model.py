@@ -234,7 +234,15 @@ class EmbeddingModel(Model):
     def search_stored(
         self, query: str, path: Path, texts: Iterable[str] | None, texts_name: str, top: int
     ) -> list[SearchHit]:
-        """Search stored vectors, as `nearest_stored` does, but count texts from 1; messages name the texts."""
+        """Search stored vectors, as `nearest_stored` does, but count texts from 1.
+
+        Args:
+            query, path, texts, top: As in `nearest_stored`.
+            texts_name: The name of the texts in messages.
+
+        Returns:
+            A list of `SearchHit`, best first.
+        """
         check_option("top", top, COUNT_RANGE)
         stored = open_stored_vectors(path, texts, texts_name)
         query_vector = self._embed_as_stored(check_text(query), stored)
