@@ -45,7 +45,7 @@ def _find_fastest(kernels: Sequence[Kernel], weight: Int8Weight) -> str:
     """Return the name of the fastest kernel, the earlier one if they are alike."""
     if len(kernels) == 1:
         return kernels[0].name
-    seconds = [MARGIN**place * _measure(kernel, weight) for place, kernel in enumerate(kernels)]
+    seconds = [MARGIN**rank * _measure(kernel, weight) for rank, kernel in enumerate(kernels)]
     return kernels[seconds.index(min(seconds))].name
 
 
@@ -57,7 +57,7 @@ def _measure(kernel: Kernel, weight: Int8Weight) -> float:
     for n_rows in TIMED_ROWS:
         run = partial(kernel.run, torch.ones(n_rows, weight.shape[1]), packed, None)
         product *= min(_time_cold(run) for _ in range(N_TIMINGS))
-    return product ** (1 / len(TIMED_ROWS))
+    return float(product ** (1 / len(TIMED_ROWS)))
 
 
 def _time_cold(run: partial[torch.Tensor]) -> float:
