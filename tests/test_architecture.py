@@ -155,6 +155,28 @@ def test_unpickling_is_noticed() -> None:
     assert not any(map(unpickles, ast.walk(ast.parse("json.load(f); model.eval()"))))
 
 
+CONNECTING = {
+    "socket",
+    "urllib",
+    "http",
+    "ftplib",
+    "ssl",
+    "requests",
+    "httpx",
+    "aiohttp",
+    "huggingface_hub",
+    "datasets",
+}
+"""Libraries that open connections, or download."""
+
+
+def test_nothing_connects() -> None:
+    imported = {module.split(".")[0] for path in FILES for _, module in imports(path)}
+    assert not imported & CONNECTING
+    hubs = [path for path in FILES for node in nodes_of(path) if isinstance(node, ast.Attribute) and node.attr == "hub"]
+    assert hubs == []
+
+
 def test_no_drawers() -> None:
     names = {"utils", "util", "helpers", "helper", "common", "misc"}
     assert not [path for path in FILES if {path.stem, *path.relative_to(PACKAGE).parts[:-1]} & names]

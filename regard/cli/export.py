@@ -19,6 +19,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.options import ModelArgument
+from regard.errors import escape_unprintable
 
 
 def export(
@@ -34,4 +35,5 @@ def export(
 
     from regard.export import export_model
 
-    print(export_model(Path(model), Path(out), to, quantization=quantization, licence=licence))
+    written = export_model(Path(model), Path(out), to, quantization=quantization, licence=licence)
+    print(escape_unprintable(str(written)))

@@ -24,6 +24,7 @@ from regard.cli.options import (
     DeviceOption,
     JsonOption,
     ModelArgument,
+    PrecisionOption,
     SeedOption,
     drop_none,
     load_model,
@@ -71,6 +72,7 @@ def translate(
     ] = False,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     engine: EngineOption = ENGINES[0],
     as_json: JsonOption = False,
 ) -> None:
@@ -81,6 +83,10 @@ def translate(
         raise InputError("--json has the tokens and their scores already; leave --steps out")
     if engine not in ENGINES:
         raise InputError(f"--engine {engine}: accepted: {', '.join(ENGINES)}")
+    if engine != ENGINES[0] and precision != "auto":
+        raise InputError(
+            f"--precision goes with --engine {ENGINES[0]}; regard export --quantization sets that of {engine}"
+        )
     batches, total = read_texts(text or [], file)
     config = DecodingConfig(
         n_best=n_best,
@@ -93,7 +99,7 @@ def translate(
     )
     with ExitStack() as stack:
         if engine == ENGINES[0]:
-            translator = load_model(Translator, model, device, "translate")
+            translator = load_model(Translator, model, device, "translate", precision)
             results = translator.translate_batches(count_empty(batches), config, aligned=as_json)
         else:
             exported = stack.enter_context(_open_ctranslate2(model, device))

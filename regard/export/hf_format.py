@@ -21,6 +21,7 @@ LONGEST_TRANSLATION = 50
 
 AUTO_CLASSES = {
     "pretrain": "AutoModel",
+    "embed": "AutoModel",
     "classify": "AutoModelForSequenceClassification",
     "tag": "AutoModelForTokenClassification",
     "qa": "AutoModelForQuestionAnswering",

@@ -22,8 +22,9 @@ from regard.nn import (
     EncoderStack,
     KeyValue,
     KVCache,
+    OutputEmbedding,
+    OutputProjection,
     PackedPositions,
-    PrepackedLinear,
     make_mask,
 )
 from regard.nn.kernels.workspace import Workspace
@@ -46,7 +47,7 @@ class Seq2SeqDecoderState:
     caches: list[KVCache]
     ancestor_mask: Bool[Tensor, "B W K"]
     position: Int[Tensor, " K"]
-    output_projection: PrepackedLinear
+    output_projection: OutputProjection
     length: int = 0
     has_branched: bool = False
     workspace: Workspace = field(default_factory=Workspace)
@@ -101,7 +102,7 @@ class TransformerSeq2Seq(Seq2SeqModel):
         self.encoder_norm = build_final_norm(config)
         self.decoder = DecoderStack(build_decoder_layer(config) for _ in range(config.n_decoder_layers))
         self.decoder_norm = build_final_norm(config)
-        self.softmax_embedding = nn.Embedding(target_vocabulary_size, config.d_model)
+        self.softmax_embedding = OutputEmbedding(target_vocabulary_size, config.d_model)
         self.output_bias = nn.Parameter(torch.zeros(target_vocabulary_size)) if config.output_bias else None
         if config.tied:
             self.softmax_embedding.weight = self.target_embedding.tokens.weight
@@ -128,7 +129,7 @@ class TransformerSeq2Seq(Seq2SeqModel):
         unpadded = bool((source.segment > 0).all())
         cross_mask = AttentionMask(first, source.position) if unpadded else make_mask(query, _packed_positions(source))
         ancestor_mask = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
-        output_projection = PrepackedLinear(self.softmax_embedding.weight, self.output_bias)
+        output_projection = self.softmax_embedding.projection(self.output_bias)
         return Seq2SeqDecoderState(
             cross_kv,
             cross_mask,

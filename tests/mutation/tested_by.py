@@ -233,6 +233,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "predict/question_answering.py": ("cli/test_answer.py", "tasks/test_qa.py"),
     "predict/question_windows.py": ("predict/test_question_answering.py", "tasks/test_qa.py", "cli/test_answer.py"),
     "predict/seq2seq_inputs.py": ("predict/test_translation.py", *TRANSLATORS),
+    "predict/raw_text_scores.py": ("tasks/test_raw_text.py",),
     "predict/tagging.py": ("tasks/test_tag.py", "tasks/test_tag_scores.py"),
     "predict/text_generation.py": ("cli/test_generate.py",),
     "predict/translation.py": ("cli/test_end_to_end.py",),

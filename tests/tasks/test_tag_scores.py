@@ -63,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_score_sits_on_the_first_piece_and_is_standardised(tmp_path: Path) -> None:
+def test_score_is_that_of_the_first_subword_and_is_standardised(tmp_path: Path) -> None:
     one, words, labels = task(), "plane\nlands\nin\ntokyo", "1.5\n_\n-3\n23"
     _, _, (stored,) = one.encode([(words, labels)])
     word_ids = VOCABULARY.encode_words(words.split("\n"))

@@ -86,7 +86,7 @@ def write_hf_directory(
         directory / WEIGHTS_FILE, to_hf_tensors(model, family.weight_mappings(model), prefix), SAFETENSORS_METADATA
     )
     _write_tokenizers(directory, export, tokenizers, model.config.n_positions)
-    if task["name"] == "pretrain":
+    if task["name"] in ("pretrain", "embed"):
         sentence_config = SentenceTransformersConfig(directory, task["pooling"], task["normalised"], task["length"])
         write_sentence_transformers_config(directory, sentence_config, model.config.d_model)
     write_json(directory / CONFIG_FILE, hf_config)

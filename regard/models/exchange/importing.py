@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from regard.disk import read_json
-from regard.errors import CheckpointError, InputError
+from regard.errors import CheckpointError, InputError, has_surrogate
 from regard.models.config import TransformerConfig, TransformerEncoderConfig
 from regard.models.construction import shapes_only, uninitialised
 from regard.models.exchange.bert import BERT
@@ -34,7 +34,6 @@ from regard.models.exchange.sentence_transformers import (
 from regard.models.exchange.weight_files import CONFIG_FILE, read_weights
 from regard.models.exchange.weight_mapping import HFWeights
 from regard.text.hf_tokenizer import read_hf_tokenizer
-from regard.text.json_values import has_surrogate
 from regard.text.special_tokens import ENCODER_ROLES, SpecialTokenTemplate
 from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerPair
 
