@@ -49,6 +49,7 @@ OPERATIONS = (
     "gelu_tanh",
     "cross_entropy_with_gradient",
     "attention_jvp",
+    "top_log_probs",
 )
 
 PLAIN = "pytorch"
@@ -211,3 +212,15 @@ def attention_jvp(
     inputs = dq, dk, dv, q, k, v, p, o
     do: Tensor = (_choose("attention_jvp", *inputs) or plain.attention_jvp)(*inputs)
     return do
+
+
+def top_log_probs(
+    logits: Float[Tensor, "N V"], n: int, eos_id: int, suppressed: Int[Tensor, " M"]
+) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"], Float[Tensor, " N"]]:
+    """Return the log-probabilities of each row's `n` most likely tokens, those tokens, and that of ``<eos>``.
+
+    Suppressed tokens are never among them, as long as there are others. There are fewer where the vocabulary is smaller.
+    """
+    inputs = logits, n, eos_id, suppressed
+    results: tuple[Tensor, Tensor, Tensor] = (_choose("top_log_probs", *inputs) or plain.top_log_probs)(*inputs)
+    return results
