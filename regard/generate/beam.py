@@ -8,8 +8,8 @@ ones never run short when up to W of those end:
                  ...                                            the best W others: the next beams
 
 A sentence is done when it has W finished hypotheses and no live one scores above the worst of them as it stands,
-or at its limit, where ``<eos>`` is forced. With one beam and one candidate instead of 2W this is greedy decoding. Scores
-have the length penalty of hypothesis.py.
+or at its limit, where ``<eos>`` is forced. With one beam and one candidate instead of 2W this is greedy decoding.
+Scores have the length penalty of hypothesis.py.
 
 A step writes tokens and back-pointers; a finished hypothesis is its last beam, from which `trace_back` follows them:
 

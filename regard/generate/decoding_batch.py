@@ -1,8 +1,8 @@
 """Sentences decoded together, one token each at a time; those that are done leave, others can join at any time.
 
-`EagerBatch` runs any model that has `step` and a state with `select` (and, for others to join, `extend`). Its rows leave
-and join as rows of tensors. graphed_batch.py is its counterpart with a fixed number of slots, for CUDA graphs;
-continuous_batching.py keeps either of them full.
+`EagerBatch` runs any model that has `step` and a state with `select` (and, for others to join, `extend`): sentences are
+rows of its tensors, which grow and shrink. graphed_batch.py is its counterpart with a fixed number of slots, for CUDA
+graphs; continuous_batching.py keeps either of them full.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Seq2SeqModel(nn.Module, ABC):
         """Return True if `make_static_state` can be called, for steps to be captured as a CUDA graph."""
         return False
 
-    def make_static_state(self, state: Any, *, n_slots: int, width: int, n_source: int, capacity: int) -> Any:
+    def make_static_state(self, state: Any, *, n_slots: int, width: int, n_source: int, max_length: int) -> Any:
         """Return a decoder state of fixed size, which has `load` and `reorder`, for sentences like those of a state."""
         raise NotImplementedError
 

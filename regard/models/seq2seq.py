@@ -101,9 +101,9 @@ class TransformerSeq2Seq(Seq2SeqModel):
         return not any_active(*taps(self).values())
 
     def make_static_state(
-        self, state: Seq2SeqDecoderState, *, n_slots: int, width: int, n_source: int, capacity: int
+        self, state: Seq2SeqDecoderState, *, n_slots: int, width: int, n_source: int, max_length: int
     ) -> StaticSeq2SeqState:
-        return StaticSeq2SeqState(state, n_slots, width, n_source, capacity)
+        return StaticSeq2SeqState(state, n_slots, width, n_source, max_length)
 
 
 def _packed_positions(rows: Rows) -> PackedPositions:

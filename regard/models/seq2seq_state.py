@@ -115,13 +115,14 @@ class Seq2SeqDecoderState:
 
 
 class StaticSeq2SeqState:
-    """The decoder state of B slots of W hypotheses each, with room for S source tokens and `capacity` steps.
+    """The decoder state of B slots of W hypotheses each, with room for S source tokens and `max_length` steps.
 
-    A slot is filled by `load` and then written step by step; when it is full, its last step is written again.
+    A slot is filled by `load` and then written step by step; when it is full, its last step is written again. The
+    states that are loaded are like `example`: they have as many tokens of a prefix.
     """
 
-    def __init__(self, example: Seq2SeqDecoderState, n_slots: int, width: int, n_source: int, capacity: int) -> None:
-        device = example.lengths.device
+    def __init__(self, example: Seq2SeqDecoderState, n_slots: int, width: int, n_source: int, max_length: int) -> None:
+        device, capacity = example.lengths.device, example.ancestor_mask.shape[2] + max_length
         self.width, self.capacity = width, capacity
         self.lengths = example.lengths.new_zeros(n_slots)
         self.ancestor_mask = torch.zeros(n_slots, width, capacity * width, dtype=torch.bool, device=device)

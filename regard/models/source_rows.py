@@ -1,4 +1,4 @@
-"""Encoded sources of a decoder state, one per row: their cross-attention mask, keys and values, as sentences come and go."""
+"""Encoded sources of a decoder state, one per row: cross-attention masks, keys and values, as sentences come and go."""
 
 from __future__ import annotations
 

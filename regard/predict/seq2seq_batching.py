@@ -75,8 +75,9 @@ class Seq2SeqBatching:
         used: list[tuple[_BatchKey, GraphedBatch]] = []
 
         def make_batch(n_source: int, max_length: int) -> DecodingBatch:
-            room = (_round_up(n_source + len(self.special_tokens.wrap_source(()))), _round_up(max_length))
-            key = _BatchKey(config, n_slots, *room)
+            longest = self.model.config.n_positions - len(self.special_tokens.prefix_ids)
+            n_wrapped = n_source + len(self.special_tokens.wrap_source(()))
+            key = _BatchKey(config, n_slots, _round_up(n_wrapped), min(_round_up(max_length), longest))
             batch = self._idle.take(key) or self._make_graphed_batch(key)
             used.append((key, batch))
             return batch
@@ -85,13 +86,12 @@ class Seq2SeqBatching:
         self._idle.put_back([each for each in used if not each[1].n_active])
 
     def _make_graphed_batch(self, key: _BatchKey) -> GraphedBatch:
-        n_prefix = len(self.special_tokens.prefix_ids)
         make_state = partial(
             self.model.make_static_state,
             n_slots=key.n_slots,
             width=key.config.beam_width,
             n_source=key.n_source,
-            capacity=key.max_length + n_prefix,
+            max_length=key.max_length,
         )
         return GraphedBatch(
             self.model.step,

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 import torch
 from test_beam import assert_same, model, read
+from torch.testing import assert_close
 
+from regard.data.batches import sentences_to_rows
 from regard.errors import NonFiniteError
 from regard.generate import (
     BeamSearchConfig,
@@ -48,7 +50,7 @@ def batch_maker(
 
         def make_state(state: object) -> object:
             return m.make_static_state(
-                state, n_slots=n_slots, width=config.beam_width, n_source=n_source + 1, capacity=max_length
+                state, n_slots=n_slots, width=config.beam_width, n_source=n_source + 1, max_length=max_length
             )
 
         return GraphedBatch(
@@ -58,9 +60,13 @@ def batch_maker(
     return make
 
 
-def batcher_of(kind: str, m: Seq2SeqModel, config: BeamSearchConfig, n_slots: int) -> ContinuousBatcher:
+def batcher_of(
+    kind: str, m: Seq2SeqModel, config: BeamSearchConfig, n_slots: int, device: torch.device = CPU
+) -> ContinuousBatcher:
     return ContinuousBatcher(
-        lambda sources: m.start(read([list(s) for s in sources])), batch_maker(kind, m, config, n_slots), n_slots
+        lambda sources: m.start(read([list(s) for s in sources]).to(device)),
+        batch_maker(kind, m, config, n_slots, device),
+        n_slots,
     )
 
 
@@ -91,7 +97,9 @@ def one_by_one(m: Seq2SeqModel, width: int) -> list[list[Hypothesis]]:
 
 
 def recurrent_model(attention: str) -> RecurrentSeq2Seq:
-    config = RecurrentSeq2SeqConfig(preset="tiny", d_model=16, n_layers=1, n_decoder_layers=1, dropout=0.0, attention=attention)
+    config = RecurrentSeq2SeqConfig(
+        preset="tiny", d_model=16, n_layers=1, n_decoder_layers=1, dropout=0.0, attention=attention
+    )
     built = RecurrentSeq2Seq(config, 12, 12, joint=False)
     initialise_weights(built, torch.Generator().manual_seed(5))
     return built.double().eval()
@@ -180,3 +188,87 @@ def test_only_the_best_are_returned_where_fewer_are_wanted() -> None:
     config = BeamSearchConfig.beam(MARKS, 3, 0.6, n_best=1)
     best = decode(batcher_of("graphed", m, config, 4), SOURCES, LIMITS)
     assert_same(best, [hypotheses[:1] for hypotheses in one_by_one(m, 3)])
+
+
+PREFIX = [3, 5]
+"""Tokens that every text begins with, as the language of the target may be."""
+
+
+def start_with_prefix(m: Seq2SeqModel, sources: Sequence[Sequence[int]]) -> object:
+    state = m.start(read([list(source) for source in sources]))
+    for token in (MARKS.start_id, *PREFIX[:-1]):
+        m.step(torch.full((len(sources),), token), state)
+    return state
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("kind", ["eager", "graphed"])
+def test_texts_go_on_from_a_prefix(kind: str, positions: str) -> None:
+    m, marks = model(positions), MARKS._replace(start_id=PREFIX[-1])
+    config = BeamSearchConfig.beam(marks, 3, 0.6)
+    batcher = ContinuousBatcher(lambda sources: start_with_prefix(m, sources), batch_maker(kind, m, config, 4), 4)
+    found = decode(batcher, SOURCES, LIMITS)
+    for source, limit, hypotheses in zip(SOURCES, LIMITS, found, strict=True):
+        with torch.inference_mode():
+            state = start_with_prefix(m, [source])
+            alone = beam_search(m.step, state, torch.tensor([limit]), marks, beam_width=3, alpha=0.6)
+        assert_same([hypotheses], alone)
+        for best in hypotheses:
+            target = sentences_to_rows([[*PREFIX, *best.ids[:-1]]], prefix_id=1, pad_id=0)
+            log_probs = m(read([source]), target).log_softmax(-1)[0, len(PREFIX) :]
+            forced = [log_probs[t, token].item() for t, token in enumerate(best.ids)]
+            assert_close(list(best.token_scores), forced, rtol=0, atol=1e-5)
+
+
+GPU = torch.device("cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n_slots", [1, 5, 16])
+@pytest.mark.parametrize("width", [0, 1, 3, 5])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_captured_graph_finds_what_a_cpu_finds(dtype: torch.dtype, width: int, n_slots: int) -> None:
+    """In float32 by the kernels of decoding, in float64 without them."""
+    m = model().to(GPU, dtype)
+    found = decode(batcher_of("graphed", m, search_of(width), n_slots, GPU), SOURCES, LIMITS)
+    assert_same(found, one_by_one(model(), width), atol=1e-3 if dtype == torch.float32 else 1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("positions", ["learned", "relative", "relative-values", "rotary", "none"])
+def test_a_captured_graph_with_every_position_scheme(positions: str) -> None:
+    m = model(positions).to(GPU)
+    found = decode(batcher_of("graphed", m, search_of(3), 4, GPU), SOURCES, LIMITS)
+    assert_same(found, one_by_one(model(positions), 3))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("width", [0, 4])
+def test_in_bfloat16_scores_are_those_of_forced_decoding(width: int) -> None:
+    m = model().to(GPU, torch.bfloat16)
+    found = decode(batcher_of("graphed", m, search_of(width), 5, GPU), SOURCES, LIMITS)
+    for source, limit, hypotheses in zip(SOURCES, LIMITS, found, strict=True):
+        for best in hypotheses:
+            assert len(best.ids) <= limit
+            target = sentences_to_rows([best.ids[:-1]], prefix_id=1, pad_id=0).to(GPU)
+            with torch.inference_mode():
+                log_probs = m(read([source]).to(GPU), target).float().log_softmax(-1)[0]
+            forced = [log_probs[t, token].item() for t, token in enumerate(best.ids)]
+            assert_close(list(best.token_scores), forced, rtol=0, atol=0.15)
+
+
+@pytest.mark.gpu
+def test_a_kept_batch_serves_another_call() -> None:
+    """Its graph is captured once; the second call finds the same."""
+    m = model().to(GPU, torch.float32)
+    config, batches = search_of(3), []
+    make = batch_maker("graphed", m, config, 4, GPU)
+
+    def make_once(n_source: int, max_length: int) -> DecodingBatch:
+        batches.append(batches[0] if batches else make(7, 14))
+        return batches[0]
+
+    expected = one_by_one(model(), 3)
+    for _ in range(3):
+        batcher = ContinuousBatcher(lambda sources: m.start(read([list(s) for s in sources]).to(GPU)), make_once, 4)
+        assert_same(decode(batcher, SOURCES, LIMITS), expected, atol=1e-3)

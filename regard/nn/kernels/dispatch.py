@@ -38,6 +38,7 @@ TABLE = (
     ("gelu_tanh", "gelu_tanh", "cuda"),
     ("cross_entropy_with_gradient", "cross_entropy", "cuda"),
     ("attention_jvp", "attention_jvp", "cuda"),
+    ("top_log_probs", "top_log_probs", "cuda"),
 )
 
 OPERATIONS = (
@@ -219,7 +220,7 @@ def top_log_probs(
 ) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"], Float[Tensor, " N"]]:
     """Return the log-probabilities of each row's `n` most likely tokens, those tokens, and that of ``<eos>``.
 
-    Suppressed tokens are never among them, as long as there are others. There are fewer where the vocabulary is smaller.
+    Suppressed tokens are never among them, as long as there are others. A smaller vocabulary gives fewer.
     """
     inputs = logits, n, eos_id, suppressed
     results: tuple[Tensor, Tensor, Tensor] = (_choose("top_log_probs", *inputs) or plain.top_log_probs)(*inputs)

@@ -44,6 +44,7 @@ def inputs(operation: str) -> tuple[Any, ...]:
         "attention_jvp": lambda: (
             torch.randn(3, 4, 16), None, torch.randn(5, 4, 16), q, k, torch.randn(2, 5, 8), p, torch.randn(2, 3, 8)
         ),
+        "top_log_probs": lambda: (torch.randn(3, 40), 6, 2, torch.tensor([0, 1])),
     }  # fmt: skip
     return drawn[operation]()
 
