@@ -1,8 +1,8 @@
 """Attention of one or a few queries in each row over a KV cache, in Triton: decoding token by token on a CUDA device.
 
 torch's own kernels compute tiles of 64 queries, at the same price when there is only one. Here one program does a head
-of a row; it skips blocks of keys that are masked as a whole, so unused capacity of a cache costs little. Several queries
-are the beams of a sentence, which share a cache: their keys are read once, and each has a mask of its own.
+of a row; it skips blocks of keys that are masked as a whole, so unused capacity of a cache costs little. Several
+queries are the beams of a sentence, which share a cache: their keys are read once, and each has a mask of its own.
 """
 
 from __future__ import annotations

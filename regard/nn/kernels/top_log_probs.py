@@ -1,8 +1,8 @@
 """The most likely next tokens of each row of logits, with their log-probabilities, in Triton on a CUDA device.
 
 A search needs the best few of a vocabulary: torch computes the log-probabilities of all, writes them and sorts. Here
-the logits are read once. A program goes through a chunk of a row: it sums exponentials, and finds the best tokens in two
-rounds, since those of a chunk are all in the groups of tokens with the highest maxima:
+the logits are read once. A program goes through a chunk of a row: it sums exponentials, and finds the best tokens in
+two rounds, since those of a chunk are all in the groups of tokens with the highest maxima:
 
     chunk   [ 3 1 4 ] [ 1 5 9 ] [ 2 6 5 ] [ 3 5 8 ]      best 2 of each chunk: look at the best 2 groups alone
                  4         9         6         8
