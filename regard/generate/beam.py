@@ -29,7 +29,7 @@ from torch import Tensor
 
 from regard.errors import NonFiniteError
 from regard.generate.hypothesis import Hypothesis, SpecialTokens, length_penalty, make_hypothesis
-from regard.nn.kernels.dispatch import top_log_probs
+from regard.nn.kernels.dispatch import advance_beams, top_log_probs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +59,6 @@ class BeamSearchConfig:
             n_candidates=2 * beam_width,
             n_best=beam_width if n_best is None else n_best,
         )
-
-
-@dataclass
-class _Candidates:
-    """The best ways to go on, best first: from which beam, with which token, at which total."""
-
-    beam: Int[Tensor, "B C"]
-    token: Int[Tensor, "B C"]
-    log_prob: Float[Tensor, "B C"]
-    cum_log_prob: Float[Tensor, "B C"]
-
-    def gather(self, order: Int[Tensor, "B W"]) -> _Candidates:
-        """Return these candidates of each sentence, in this order."""
-        return _Candidates(*(getattr(self, field.name).gather(1, order) for field in fields(self)))
 
 
 @dataclass
@@ -165,80 +151,20 @@ class BeamSearch:
         self.config, self.max_length = config, max_length
         penalties = [length_penalty(length, config.alpha) for length in range(max_length + 2)]
         self.length_penalties = torch.tensor(penalties, dtype=torch.float32, device=device)
-        self.suppressed = torch.tensor(config.special_tokens.suppressed_ids, dtype=torch.long, device=device)
+        self.suppressed = torch.tensor(
+            sorted(set(config.special_tokens.suppressed_ids)), dtype=torch.long, device=device
+        )
 
     def advance(self, beams: Beams, logits: Float[Tensor, "N V"]) -> Int[Tensor, "B W"]:
         """Write the next token of each beam, in place; return the beams they go on from.
 
-        There may be logits of the first beam alone, before others are possible.
+        There may be logits of the first beam alone, before others are possible. The best extensions of a sentence are
+        among the best of each of its beams, so the vocabulary is gone through by row.
         """
-        length = beams.length + 1
-        best = self._find_candidates(beams, logits, length)
-        ends = best.token == self.config.special_tokens.eos_id
-        penalty = self.length_penalties[length][:, None]
-        self._keep_finished(beams, best, ends & ~beams.done[:, None], length, penalty)
-        chosen = _select_unfinished(best, ends, self.config.beam_width)
-        _write(beams, chosen)
-        best_total = chosen.cum_log_prob[:, :1]
-        beaten = (best_total / penalty <= beams.finished_score[:, -1:]) & (beams.finished_score[:, -1:] > -torch.inf)
-        goes_on = (best_total > -torch.inf) & ~beaten & (length < beams.max_length)[:, None]
-        beams.has_failed |= best.cum_log_prob[:, 0].isnan() & ~beams.done  # topk puts NaN first
-        beams.length.copy_(torch.where(beams.done, beams.length, length))
-        beams.done |= ~goes_on[:, 0]
-        return chosen.beam
-
-    def _find_candidates(self, beams: Beams, logits: Float[Tensor, "N V"], length: Int[Tensor, " B"]) -> _Candidates:
-        """Return the best extensions of each sentence's beams; at the length limit only ``<eos>`` is one.
-
-        The best of a sentence are among the best of each of its beams, so the vocabulary is gone through by row.
-        """
-        b, eos_id, n_candidates = len(length), self.config.special_tokens.eos_id, self.config.n_candidates
-        score, token, end = top_log_probs(logits, n_candidates, eos_id, self.suppressed)
-        score, token, end = score.view(b, -1, score.shape[1]), token.view(b, -1, score.shape[1]), end.view(b, -1, 1)
-        at_limit = (beams.max_length == length)[:, None, None]
-        only = torch.cat((end, torch.full_like(score[..., 1:], -torch.inf)), -1)
-        score, token = torch.where(at_limit, only, score), token.masked_fill(at_limit, eos_id)
-        totals = (beams.cum_log_prob[:, : score.shape[1], None] + score).flatten(1)  # (B, W C)
-        total, index = totals.topk(min(n_candidates, totals.shape[1]))
-        return _Candidates(
-            index // score.shape[-1], token.flatten(1).gather(1, index), score.flatten(1).gather(1, index), total
-        )
-
-    def _keep_finished(
-        self, beams: Beams, best: _Candidates, ends: Bool[Tensor, "B C"], length: Tensor, penalty: Tensor
-    ) -> None:
-        """Keep the extensions that end, the best W of each sentence."""
-        possible = ends & (best.cum_log_prob > -torch.inf)
-        score = torch.where(possible, best.cum_log_prob / penalty, -torch.inf)
-        kept, order = torch.cat((beams.finished_score, score), 1).topk(self.config.beam_width)
-        beams.finished_score.copy_(kept)
-        parts = (
-            (beams.finished_length, length[:, None].expand_as(score)),
-            (beams.finished_beam, best.beam),
-            (beams.finished_log_prob, best.log_prob),
-        )
-        for part, new in parts:
-            part.copy_(torch.cat((part, new), 1).gather(1, order))
-
-
-def _select_unfinished(best: _Candidates, ends: Bool[Tensor, "B C"], width: int) -> _Candidates:
-    """Return the extensions that become the next beams; where too few are left, impossible ones fill the width."""
-    unfinished = best.cum_log_prob.masked_fill(ends, -torch.inf)
-    total, order = unfinished.topk(min(width, unfinished.shape[1]))
-    chosen = replace(best.gather(order), cum_log_prob=total)
-    missing = width - total.shape[1]
-    if missing:
-        total = torch.nn.functional.pad(total, (0, missing), value=-torch.inf)
-        chosen = replace(best.gather(torch.nn.functional.pad(order, (0, missing))), cum_log_prob=total)
-    return chosen
-
-
-def _write(beams: Beams, chosen: _Candidates) -> None:
-    """Write the tokens and back-pointers of the next beams."""
-    at = (torch.arange(len(beams.length), device=beams.length.device), beams.length)
-    beams.token[at], beams.parent[at], beams.log_prob[at] = chosen.token, chosen.beam, chosen.log_prob
-    beams.last_token.copy_(chosen.token)
-    beams.cum_log_prob.copy_(chosen.cum_log_prob)
+        config = self.config
+        eos_id = config.special_tokens.eos_id
+        best = top_log_probs(logits, config.n_candidates, eos_id, self.suppressed)
+        return advance_beams(beams, *best, self.length_penalties, eos_id, config.n_candidates)
 
 
 def trace_back(beams: Beams, config: BeamSearchConfig) -> list[list[Hypothesis]]:

@@ -129,7 +129,6 @@ class StaticSeq2SeqState:
         self.caches = [StaticBeamKVCache(allocate_key_values(kv, n_slots, capacity * width)) for kv in example.cross_kv]
         self.cross_kv = [allocate_key_values(kv, n_slots, n_source) for kv in example.cross_kv]
         self._source_mask = torch.ones(n_slots, 1, 1, n_source, dtype=torch.bool, device=device)
-        self._fully_masked = torch.ones(n_slots, 1, 1, 1, dtype=torch.bool, device=device)
         self.output_projection, self.workspace = example.output_projection, Workspace()
         self._slots = torch.arange(n_slots, device=device)[:, None]
         self._beams = torch.arange(width, device=device)[None]
@@ -141,7 +140,7 @@ class StaticSeq2SeqState:
     def cross_attention_mask(self) -> AttentionMask:
         """The mask of the source tokens of each slot."""
         position = self.lengths[:, None]
-        return AttentionMask(position, self._source_position, self._source_mask, self._fully_masked)
+        return AttentionMask(position, self._source_position, self._source_mask)
 
     def load(self, slots: Int[Tensor, " N"], other: Seq2SeqDecoderState) -> None:
         """Fill slots with the sentences of another state, which have one hypothesis each."""
@@ -159,9 +158,9 @@ class StaticSeq2SeqState:
         mask, fully_masked = complete_mask(other.cross_attention_mask)
         n_source = self._source_mask.shape[-1]
         self._source_mask.index_copy_(0, slots, fit_columns(mask, n_source, 3) | fully_masked)
-        self._fully_masked.index_copy_(0, slots, fully_masked)
         for kv, new in zip(self.cross_kv, other.cross_kv, strict=True):
-            for part, new_part in zip(kv, new, strict=True):
+            key, value = new.key, new.value.masked_fill(fully_masked, 0.0)
+            for part, new_part in ((kv.key, key), (kv.value, value)):
                 part[:, :, : new_part.shape[2]].index_copy_(0, slots, new_part)
 
     def reorder(self, parents: Int[Tensor, "B W"]) -> None:

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.nn.kernels import dispatch
+
 
 class KeyValue(NamedTuple):
     """Projected keys and values of all heads."""
@@ -142,11 +144,10 @@ class StaticBeamKVCache:
 
     def __init__(self, buffer: KeyValue) -> None:
         self._buffer = buffer
-        self._slots = torch.arange(len(buffer.key), device=buffer.key.device)[:, None]
 
     def append(self, new: KeyValue) -> KeyValue:
         """Write the next tokens of each slot and return the whole buffer."""
-        self.load(self._slots, self.columns, new)
+        dispatch.append_key_values(*self._buffer, *new, self.columns)
         return self._buffer
 
     def load(self, slots: Int[Tensor, "N 1"], columns: Int[Tensor, "_ W"], new: KeyValue) -> None:

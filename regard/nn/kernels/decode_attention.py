@@ -13,8 +13,14 @@ from torch import Tensor
 
 from regard.nn.kernels.triton_support import HALF_PRECISION, NEGATIVE, jit, runs_on, tile_size, tl
 
-BLOCK_N, MAX_D_HEAD, MAX_QUERIES = 64, 128, 32
-"""Keys that are worked on together, the widest head and the most queries that are taken."""
+MAX_D_HEAD, MAX_QUERIES = 128, 32
+"""The widest head and the most queries that are taken."""
+
+FEW_PROGRAMS, MANY_PROGRAMS = (64, 4), (32, 1)
+"""Keys that a program works on together, and its warps: a single warp waits for nobody and leaves room for others."""
+
+MIN_PROGRAMS = 1024
+"""From so many programs on they are many: enough to keep a GPU busy with one warp each."""
 
 LIMITS = f"at most {MAX_QUERIES} queries in each row, without gradients, heads of at most {MAX_D_HEAD}"
 
@@ -44,10 +50,10 @@ def scaled_dot_product_attention(
     n_queries = q.shape[2]
     o = q.new_empty(n_rows, n_queries, n_heads, d_head).transpose(1, 2)
     strides = [stride for x in (q, k, v) for stride in x.stride()[:3]]
-    sizes = {"BLOCK_N": BLOCK_N, "BLOCK_E": tile_size(d_head)}
+    sizes = _choose_sizes(n_rows * n_heads, n_queries, n_keys, d_head)
     if n_queries == 1:
         _decode_kernel[n_rows, n_heads](
-            q, k, v, mask, o, *strides, mask.stride(0), n_keys, d_head, d_head**-0.5, **sizes
+            q, k, v, mask, o, *strides, mask.stride(0), n_keys, d_head, d_head**-0.5, **sizes,
         )  # fmt: skip
     else:
         mask_query = mask.stride(2) if mask.shape[2] > 1 else 0
@@ -56,6 +62,14 @@ def scaled_dot_product_attention(
             BLOCK_M=tile_size(n_queries), **sizes,
         )  # fmt: skip
     return o
+
+
+def _choose_sizes(n_programs: int, n_queries: int, n_keys: int, d_head: int) -> dict[str, int]:
+    """Return the tile of a program and its warps; a tile that one warp cannot hold in registers is left to four."""
+    tile = tile_size(n_queries) * tile_size(d_head)
+    is_one_warp = n_programs >= MIN_PROGRAMS and tile <= 16 * 64
+    block_n, n_warps = MANY_PROGRAMS if is_one_warp else FEW_PROGRAMS
+    return {"BLOCK_N": min(block_n, tile_size(n_keys)), "BLOCK_E": tile_size(d_head), "num_warps": n_warps}
 
 
 @jit

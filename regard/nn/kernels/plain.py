@@ -184,3 +184,16 @@ def _top_log_probs(logits: Tensor, n: int, eos_id: int, suppressed: Tensor) -> t
     n = min(n, log_probs.shape[1])
     score, token = log_probs.max(-1, keepdim=True) if n == 1 else log_probs.topk(n)
     return score, token, log_probs[:, eos_id]
+
+
+def append_key_values(
+    key_cache: Float[Tensor, "B H K E"],
+    value_cache: Float[Tensor, "B H K Ev"],
+    key: Float[Tensor, "B H W E"],
+    value: Float[Tensor, "B H W Ev"],
+    columns: Int[Tensor, "B W"],
+) -> None:
+    """Write W tokens of each row to its columns of the cache."""
+    rows = torch.arange(len(columns), device=columns.device)[:, None]
+    for cache, new in ((key_cache, key), (value_cache, value)):
+        cache.transpose(1, 2)[rows, columns] = new.transpose(1, 2).to(cache.dtype)
