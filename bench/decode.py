@@ -53,11 +53,11 @@ def build_regard_decoder(config: TransformerSeq2SeqConfig, options: argparse.Nam
         search = BeamSearchConfig.greedy(marks, 1.0) if beam == 1 else BeamSearchConfig.beam(marks, beam, 1.0, 1)
         with batching.open_batcher(search, batch_size) as batcher:
             batcher.submit([source[:-1] for source in sources], [options.tokens] * len(sources))
-            found = []
+            finished = []
             while not batcher.is_idle:
                 batcher.step()
-                found += batcher.take_finished()
-        assert [len(best.ids) for _, (best, *_) in found] == [options.tokens] * len(sources)
+                finished += batcher.take_finished()
+        assert [len(best.ids) for _, (best, *_) in finished] == [options.tokens] * len(sources)
 
     return decode
 

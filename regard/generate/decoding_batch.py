@@ -23,7 +23,7 @@ Finished = list[tuple[int, list[Hypothesis]]]
 
 
 class DecodingBatch(Protocol):
-    """What continuous batching needs of a batch."""
+    """The interface of a batch to continuous batching."""
 
     @property
     def n_active(self) -> int:

@@ -61,7 +61,7 @@ class _Leaving(NamedTuple):
 
 
 class _Copied:
-    """Whether copies to the host that are queued so far have arrived."""
+    """The copies to the host that are queued so far, until they have arrived."""
 
     def __init__(self, device: torch.device) -> None:
         self._event = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
@@ -149,8 +149,8 @@ class GraphedBatch:
         while self._leaving and (is_last or self._leaving[0].copied.is_complete):
             leaving = self._leaving.popleft()
             leaving.copied.wait()
-            found = zip(leaving.handles, trace_back(leaving.beams, self._config), strict=True)
-            finished += [each for each in found if each[0] not in self._cancelled]
+            hypotheses = zip(leaving.handles, trace_back(leaving.beams, self._config), strict=True)
+            finished += [each for each in hypotheses if each[0] not in self._cancelled]
             self._cancelled.difference_update(leaving.handles)
         return finished
 

@@ -28,7 +28,7 @@ MAX_KEPT_BATCHES = 2
 
 
 class _BatchKey(NamedTuple):
-    """What a graphed batch was made for."""
+    """The search and the capacities of a graphed batch."""
 
     config: BeamSearchConfig
     n_slots: int

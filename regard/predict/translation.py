@@ -80,7 +80,7 @@ class TranslationPredictor:
 
     @cached_property
     def batching(self) -> Seq2SeqBatching:
-        """What decodes many sentences at a time; it keeps captured CUDA graphs."""
+        """The batches in which sentences are decoded; they keep captured CUDA graphs."""
         return Seq2SeqBatching(self.model, self.special_tokens, self.device)
 
     def translate(
@@ -137,13 +137,13 @@ class TranslationPredictor:
     ) -> list[list[Hypothesis]]:
         """Search for the best hypotheses, in a batch that is kept full."""
         search = config.make_search(self.special_tokens.decoding_tokens)
-        found: dict[int, list[Hypothesis]] = {}
+        hypotheses: dict[int, list[Hypothesis]] = {}
         with self.batching.open_batcher(search, round_up_to_slots(len(sources), config.batch)) as batcher:
             handles = batcher.submit(sources, self._max_lengths(sources))
             while not batcher.is_idle:
                 batcher.step()
-                found.update(batcher.take_finished())
-        return [found[handle] for handle in handles]
+                hypotheses.update(batcher.take_finished())
+        return [hypotheses[handle] for handle in handles]
 
     def _sample(
         self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int]
