@@ -40,16 +40,17 @@ docs: setup
 	$(RUN)python docs/build_api.py
 	$(RUN)python docs/build_defaults.py
 
-# The benchmarks that a CPU finishes in minutes; each says with --help what it needs otherwise.
+# Small models, so that a CPU finishes in minutes; each script says with --help what it needs otherwise.
 bench: setup
 	$(RUN)python bench/loader.py
-	$(RUN)python bench/train.py
-	$(RUN)python bench/lm.py --preset tiny --rows 4 --length 64
-	$(RUN)python bench/pretrain.py --preset tiny --batch 8 --vocabulary 8000
-	$(RUN)python bench/decode.py
-	$(RUN)python bench/generate.py --batch-sizes 1 8 --tokens 64
+	$(RUN)python bench/train.py --preset tiny --rounds 3 --max-warm 5
+	$(RUN)python bench/lm.py --preset tiny --vocabulary 8000 --rows 4 --length 64 --rounds 3 --max-warm 5
+	$(RUN)python bench/pretrain.py --preset tiny --vocabulary 8000 --batch 8 --lengths 128 --rounds 3 --steps 10 --max-warm 5
+	$(RUN)python bench/decode.py --preset small --vocabulary 8000
+	$(RUN)python bench/generate.py --preset tiny --vocabulary 8000 --batch-sizes 1 8 --tokens 64
 	$(RUN)python bench/look.py
 	$(RUN)python bench/transformers_parity.py
+	$(RUN)python bench/exports.py
 
 # Changes of regard, drawn at random, that no test notices: NUMBER=20 SEED=7 PATHS=regard/nn make mutants
 NUMBER ?= 100

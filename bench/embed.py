@@ -1,11 +1,12 @@
-"""Speed of sentence embeddings in sentences per second, beside transformers, sentence-transformers and CTranslate2.
+"""Speed of sentence embeddings in sentences per second, beside other engines for encoders.
 
     python bench/embed.py DIR                        a Hugging Face directory such as all-MiniLM-L6-v2
     python bench/embed.py DIR --file texts.txt --sentences 512 --rounds 7
 
-On the CPU, in float32. Every contender gets the same texts in random order, tokenizes them, and returns unit vectors in
-that order. "in order" embeds batches of 32 in the given order; the others sort by length. Rounds are interleaved, the
-median is printed, with the smallest cosine similarity to transformers. Peers that are not installed are skipped.
+On the CPU; regard, CTranslate2 and ONNX Runtime in float32 and int8, the others in float32. Every contender gets the
+same texts in random order, tokenizes them, and returns unit vectors in that order. "in order" embeds batches of 32 in
+the given order; the others sort by length. Rounds are interleaved, the median is printed, with the smallest cosine
+similarity to transformers. Peers that are not installed are skipped.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,8 +48,8 @@ def read_texts(path: str, count: int) -> list[str]:
     return lines[:count]
 
 
-def build_regard_embedder(directory: str) -> Embedder:
-    model = regard.load(directory, device="cpu")
+def build_regard_embedder(directory: str, precision: str = "float32") -> Embedder:
+    model = regard.load(directory, device="cpu", precision=precision)
     return lambda texts: model.embed(texts, pooling="mean", normalised=True)
 
 
@@ -92,14 +94,58 @@ def build_sentence_transformers_embedder(directory: str) -> Embedder:
     return lambda texts: model.encode(list(texts), batch_size=BATCH_SIZE, normalize_embeddings=True)
 
 
-def build_ctranslate2_embedder(directory: str, sort_by_length: bool, n_threads: int, converted_path: Path) -> Embedder:
+def export_onnx(directory: str, folder: Path) -> dict[str, Path]:
+    """Export an encoder in float32 and quantise it as ONNX Runtime does; return the files by precision."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(directory, attn_implementation="eager").eval().requires_grad_(False)
+    names, paths = ["input_ids", "attention_mask"], {name: folder / f"{name}.onnx" for name in ("float32", "int8")}
+    ids = torch.ones(2, 7, dtype=torch.long)
+
+    class HiddenStates(torch.nn.Module):
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            HiddenStates(), (ids, ids), str(paths["float32"]), input_names=names, output_names=["hidden"], dynamo=False,
+            dynamic_axes={name: {0: "batch", 1: "length"} for name in (*names, "hidden")},
+        )  # fmt: skip
+        quantize_dynamic(paths["float32"], paths["int8"], per_channel=True, weight_type=QuantType.QInt8)
+    return paths
+
+
+def build_onnxruntime_embedder(directory: str, path: Path, n_threads: int) -> Embedder:
+    import onnxruntime
+    from transformers import AutoTokenizer
+
+    tokenizer, settings = AutoTokenizer.from_pretrained(directory), onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = n_threads
+    session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+
+    def embed_batch(texts: Sequence[str]) -> np.ndarray:
+        batch = tokenizer(list(texts), padding=True, truncation=True, max_length=256, return_tensors="np")
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        return mean_pool(torch.from_numpy(session.run(None, inputs)[0]), torch.from_numpy(inputs["attention_mask"]))
+
+    d_model = regard.load(directory, device="cpu").network.config.d_model
+    return lambda texts: embed_in_batches(texts, d_model, True, embed_batch)
+
+
+def build_ctranslate2_embedder(
+    directory: str, sort_by_length: bool, n_threads: int, converted_path: Path, compute_type: str = "float32"
+) -> Embedder:
     import ctranslate2
     from transformers import AutoTokenizer
 
     if not converted_path.exists():
         ctranslate2.converters.TransformersConverter(directory).convert(str(converted_path))
     tokenizer = AutoTokenizer.from_pretrained(directory)
-    model = ctranslate2.Encoder(str(converted_path), compute_type="float32", intra_threads=n_threads, inter_threads=1)
+    model = ctranslate2.Encoder(
+        str(converted_path), compute_type=compute_type, intra_threads=n_threads, inter_threads=1
+    )
 
     def embed_batch(texts: Sequence[str]) -> np.ndarray:
         ids = tokenizer(list(texts), truncation=True, max_length=256)["input_ids"]
@@ -113,7 +159,10 @@ def build_ctranslate2_embedder(directory: str, sort_by_length: bool, n_threads: 
 
 def build_embedders(directory: str, n_threads: int, folder: Path) -> dict[str, Embedder]:
     """Return regard and the peers that are installed."""
-    embedders: dict[str, Embedder] = {"regard": build_regard_embedder(directory)}
+    embedders: dict[str, Embedder] = {
+        "regard": build_regard_embedder(directory),
+        "regard int8": build_regard_embedder(directory, "int8"),
+    }
     if not harness.is_installed("transformers"):
         return embedders
     embedders["transformers, in order"] = build_transformers_embedder(directory, sort_by_length=False)
@@ -124,6 +173,12 @@ def build_embedders(directory: str, n_threads: int, folder: Path) -> dict[str, E
         for name, sort in {"in order": False, "sorted": True}.items():
             embedder = build_ctranslate2_embedder(directory, sort, n_threads, folder / "converted")
             embedders[f"CTranslate2, {name}"] = embedder
+        embedders["CTranslate2 int8, sorted"] = build_ctranslate2_embedder(
+            directory, True, n_threads, folder / "converted", "int8"
+        )
+    if harness.is_installed("onnxruntime") and harness.is_installed("onnx"):
+        for precision, path in export_onnx(directory, folder).items():
+            embedders[f"ONNX Runtime {precision}, sorted"] = build_onnxruntime_embedder(directory, path, n_threads)
     return embedders
 
 
@@ -140,6 +195,7 @@ def save_tiny_bert(folder: Path) -> str:
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="[MASK]", **names).save_pretrained(folder)
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    shape["position_embedding_type"] = "absolute"  # CTranslate2 asks for it
     BertModel(BertConfig(vocab_size=len(tokens), max_position_embeddings=256, **shape)).save_pretrained(folder)
     return str(folder)
 
@@ -166,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--file", help="texts, one per line; random words if not given")
     parser.add_argument("--sentences", type=int, default=512)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", nargs="+", default=[""], help="contenders, by how their names begin")
     options = parser.parse(arguments)
     if options.model is None and not options.smoke:
         parser.error("no model; give a Hugging Face directory, or --smoke")
@@ -176,7 +233,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with TemporaryDirectory() as folder:
         model = options.model or save_tiny_bert(Path(folder) / "bert")
         texts = read_texts(options.file, options.sentences) if options.file else sample_texts(model, options.sentences)
-        bench_embedders(build_embedders(model, options.threads, Path(folder)), texts, options)
+        embedders = build_embedders(model, options.threads, Path(folder))
+        chosen = {name: each for name, each in embedders.items() if name.startswith(tuple(options.only))}
+        bench_embedders(chosen, texts, options)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Speed of building batches of sentence pairs: store, order, packing and batch building, in one thread.
 
-    python bench/loader.py [--pairs 400000] [--batch-tokens 32768] [--width 128] [--batches 400]
+    python bench/loader.py [--pairs 400000] [--batch-tokens 32768] [--width 128] [--batches 400] [--layers 64]
 
 Pairs have random tokens and synthetic lengths. Prints target tokens per second, the packing efficiency of both sides
 (the fraction of positions that hold a token), and the fraction of time each part takes; also the speed of verifying the
-store, as a resumed run does.
+store, as a resumed run does, and of loading weights with and without their checksum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from tempfile import TemporaryDirectory
 import harness
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from synthetic_lengths import sample_pair_lengths
+from torch import nn
 
 from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch
 from regard.data.columns import EncodedChunk, TokenColumnSpec
@@ -29,11 +31,12 @@ from regard.data.packing import pack
 from regard.data.prefetch import Prefetcher
 from regard.data.store import TokenStore
 from regard.data.verification import find_damage
+from regard.models.weights import collect_weights, load_model, write_tensors
 from regard.text.tokenizer import EOS, PAD, SEQ2SEQ_SPECIAL_TOKENS, SOS
 
 VOCABULARY_SIZE, CHUNK_SIZE = 32_000, 4096
 SIDES = ("source", "target")
-SMOKE = {"pairs": 1000, "batch_tokens": 1024, "batches": 5, "pool_sizes": [500]}
+SMOKE = {"pairs": 1000, "batch_tokens": 1024, "batches": 5, "pool_sizes": [500], "layers": 1}
 
 
 def sample_chunks(lengths: np.ndarray) -> Iterator[EncodedChunk]:
@@ -99,6 +102,25 @@ def bench_verification(store: TokenStore, rounds: int) -> None:
     print(f"verify {n_bytes / 1e6:>6,.1f} MB    {speed:>13.2f} GB/s       files in the page cache")
 
 
+def bench_weights(folder: Path, n_layers: int, rounds: int) -> None:
+    """Time the loading of the same weights from a file with a checksum and, in turn, from one without."""
+
+    def build() -> nn.Module:
+        return nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(n_layers)))
+
+    weights = collect_weights(build())
+    paths = {"with": folder / "with.safetensors", "without": folder / "without.safetensors"}
+    write_tensors(paths["with"], weights)
+    save_file(weights, paths["without"])  # as other libraries write it
+    n_bytes = paths["with"].stat().st_size
+    seconds: dict[str, list[float]] = {name: [] for name in paths}
+    for _ in range(rounds):
+        for name, path in paths.items():
+            seconds[name].append(timeit.timeit(partial(load_model, build, path), number=1))
+    speeds = ", ".join(f"{n_bytes / min(times) / 1e9:.2f} GB/s {name}" for name, times in seconds.items())
+    print(f"load   {n_bytes / 1e6:>6,.1f} MB of weights   {speeds} checksum   files in the page cache")
+
+
 def bench_loading(store: TokenStore, order: Order, n_batches: int) -> None:
     """Time the batches of an epoch, in this thread and through the prefetcher."""
     stopwatch = Stopwatch()
@@ -126,12 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--width", type=int, default=128, help="tokens per packed row")
     parser.add_argument("--batches", type=int, default=400, help="batches to build")
     parser.add_argument("--pool-sizes", type=int, nargs="+", default=[8_000, 65_536], help="pairs to pack at a time")
+    parser.add_argument("--layers", type=int, default=64, help="layers of 1024 x 1024 weights to load")
     options = parser.parse(arguments)
     print(f"python {sys.version.split()[0]}, numpy {np.__version__}, torch {torch.__version__}")
     bench_packing(options.pool_sizes, options.width, options.rounds)
     with TemporaryDirectory() as folder:
         store = write_store(Path(folder) / "store", sample_pair_lengths(options.pairs, seed=0))
         bench_verification(store, options.rounds)
+        bench_weights(Path(folder), options.layers, options.rounds)
         lengths = store.lengths(*SIDES, n_special_tokens=1)
         order = PackedOrder(lengths, (options.width,) * 2, options.batch_tokens // options.width, seed=1)
         estimate = order.estimate()

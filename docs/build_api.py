@@ -37,11 +37,11 @@ from regard.training.loop import TrainingEvent
 
 PAGE = Path(__file__).parent / "api.md"
 
-FUNCTIONS = (regard.load, regard.train, regard.compare_architectures)
+FUNCTIONS = (regard.load, regard.train, regard.distill, regard.compare_architectures)
 MODELS = (
     *(regard.Translator, regard.LanguageModel, regard.MaskedLanguageModel, regard.Classifier, regard.Tagger),
     regard.WordVectors,
-    *(regard.QuestionAnswerer, regard.TextEncoder, EmbeddingModel, regard.Model),
+    *(regard.QuestionAnswerer, regard.SentenceEncoder, regard.TextEncoder, EmbeddingModel, regard.Model),
 )
 RESULTS = (
     *(Translation, ForcedDecoding, Continuation, MaskPrediction, NextSentencePrediction, Classification, TaggedWord),

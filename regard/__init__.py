@@ -6,6 +6,7 @@
     model = regard.Translator.load("runs/en-fr")            # the same; type checkers and editors know the class
     model.translate("I am good")[0].text
     run = regard.train("recipe.toml", out="runs/mine")      # see help(regard.train)
+    run = regard.distill("runs/mine", "texts.en", out="runs/student")      # a smaller model that learns from it
     regard.compare_architectures(quick=True)                # the claims for the Transformer, measured here
 
 Importing this package is cheap: torch is imported with the first name that needs it.
@@ -20,11 +21,13 @@ from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.api.classifier import Classifier
+    from regard.api.distillation import distill
     from regard.api.language_model import LanguageModel
     from regard.api.loading import load
     from regard.api.masked_language_model import MaskedLanguageModel
     from regard.api.model import Model
     from regard.api.question_answerer import QuestionAnswerer
+    from regard.api.sentence_encoder import SentenceEncoder
     from regard.api.tagger import Tagger
     from regard.api.text_encoder import TextEncoder
     from regard.api.training_run import TrainingRun, train
@@ -41,6 +44,7 @@ __all__ = [
     "Model",
     "QuestionAnswerer",
     "RegardError",
+    "SentenceEncoder",
     "Tagger",
     "TextEncoder",
     "TrainingRun",
@@ -48,6 +52,7 @@ __all__ = [
     "WordVectors",
     "__version__",
     "compare_architectures",
+    "distill",
     "load",
     "train",
 ]

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regard.errors import ConfigError, did_you_mean
+from regard.errors import ConfigError, did_you_mean, has_surrogate
 from regard.ranges import check_key, show_value
 
 T = TypeVar("T")
@@ -137,6 +137,15 @@ def _check_table(table: Table, cls: type, name: str, where: str) -> Table:
     return converted
 
 
+def accepts(cls: type, key: str, value: Any) -> bool:
+    """Return True if a dataclass has this key and the key takes this value."""
+    try:
+        check({"table": {key: value}}, {"table": cls}, "")
+    except ConfigError:
+        return False
+    return True
+
+
 def missing_keys(cls: type, table: Table) -> list[str]:
     """Return the keys without a default that the table leaves out."""
     fields = dataclasses.fields(cls)
@@ -177,6 +186,8 @@ def _convert(value: Any, expected: Any, where: str) -> Any:
         return _convert_to_float(value, where)
     elif expected is str and isinstance(value, str) and "\0" in value:
         raise ConfigError(f"{where} = {show_value(value)}: holds a NUL character; leave it out")
+    elif expected is str and isinstance(value, str) and has_surrogate(value):
+        raise ConfigError(f"{where} = {show_value(value)}: is not UTF-8; rename what it names")
     elif isinstance(expected, type) and type(value) is expected:
         return value
     mismatch = f"expected {_type_name(expected)}, found {_type_name(type(value))}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
 
-from regard.errors import CheckpointError, InputError, RegardError
+from regard.errors import CheckpointError, InputError, RegardError, escape_unprintable, has_surrogate
 
 TEMPORARY_PREFIX, TEMPORARY_SUFFIX = ".regard-", ".partial"
 """The name of a directory in which a file is written; a killed process leaves it behind."""
@@ -32,6 +32,12 @@ MAX_DESCRIPTION_BYTES = 1 << 28
 
 RESTORE = "restore it from a copy"
 """The fix for a damaged file that nothing else can replace."""
+
+
+def check_path_is_utf8(path: Path, error_type: type[RegardError] = InputError) -> None:
+    """Refuse a path with other bytes, which cannot stand in a recipe, and which the library of weights cannot open."""
+    if has_surrogate(str(path)):
+        raise error_type(f"{escape_unprintable(str(path))}: this path is not UTF-8; rename it")
 
 
 def write_text(path: Path, text: str) -> None:

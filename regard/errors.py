@@ -73,6 +73,15 @@ def escape_unprintable(message: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in message)
 
 
+def has_surrogate(text: str) -> bool:
+    """Return True for a text with half a character, which UTF-8 cannot encode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     """Return the end of a message about an unknown name: the nearest known name after `prefix`, or all of them."""
     names = list(known)

@@ -2,8 +2,8 @@
 
 Translation: BLEU and chrF by sacrebleu, on plain detokenised text, with their signatures. Classification: accuracy, F1,
 Matthews correlation; regression: Pearson, Spearman; tagging: entity-level precision, recall and F1; question answering:
-exact match and F1 of words (SQuAD). All but BLEU and chrF are fractions or correlations, 1 at best. An undefined score
-is 0.0, an undefined correlation nan.
+exact match and F1 of words (SQuAD); retrieval: reciprocal rank and accuracy at k. All but BLEU and chrF are fractions
+or correlations, 1 at best. An undefined score is 0.0, an undefined correlation nan.
 """
 
 from __future__ import annotations
@@ -51,6 +51,13 @@ def translation_score(
         chrf_signature=str(chrf.get_signature()),
         exact=n_exact / len(references),
     )
+
+
+def sentence_bleu(hypothesis: str, reference: str) -> float:
+    """Return the smoothed BLEU of one translation, of n-grams no longer than it is."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    return float(BLEU(effective_order=True).sentence_score(hypothesis, [reference]).score)
 
 
 def perplexity(nll: float, n_tokens: int) -> float:
@@ -248,6 +255,18 @@ def _word_f1(predicted: Sequence[str], gold: Sequence[str]) -> float:
     if not predicted or not gold:
         return float(predicted == gold)
     return _fraction(2 * (Counter(predicted) & Counter(gold)).total(), len(predicted) + len(gold))
+
+
+RETRIEVAL_CUTOFFS = (1, 5, 10)
+"""The numbers k of documents for which the accuracy at k is reported."""
+
+
+def retrieval_metrics(ranks: Sequence[int]) -> dict[str, float]:
+    """Return the mean reciprocal rank, and the fraction of ranks within the first k: accuracy at k."""
+    accuracies = {
+        f"accuracy_at_{k}": _fraction(sum(rank <= k for rank in ranks), len(ranks)) for k in RETRIEVAL_CUTOFFS
+    }
+    return {"mrr": _fraction(math.fsum(1 / rank for rank in ranks), len(ranks)), **accuracies}
 
 
 class BestThreshold(NamedTuple):

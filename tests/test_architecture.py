@@ -35,7 +35,7 @@ ORDER = [
     ("predict",),
     ("tasks",),
     ("runs",),
-    ("training", "look"),
+    ("training", "look", "export"),
     ("api",),
     ("demo",),
     ("compare",),
@@ -153,6 +153,28 @@ def test_unpickling_is_noticed() -> None:
     for source in ("torch.load(x)", "torch.save", "np.load(f)", "eval(x)", "exec(x)", "read(allow_pickle=True)"):
         assert any(map(unpickles, ast.walk(ast.parse(source)))), source
     assert not any(map(unpickles, ast.walk(ast.parse("json.load(f); model.eval()"))))
+
+
+CONNECTING = {
+    "socket",
+    "urllib",
+    "http",
+    "ftplib",
+    "ssl",
+    "requests",
+    "httpx",
+    "aiohttp",
+    "huggingface_hub",
+    "datasets",
+}
+"""Libraries that open connections, or download."""
+
+
+def test_nothing_connects() -> None:
+    imported = {module.split(".")[0] for path in FILES for _, module in imports(path)}
+    assert not imported & CONNECTING
+    hubs = [path for path in FILES for node in nodes_of(path) if isinstance(node, ast.Attribute) and node.attr == "hub"]
+    assert hubs == []
 
 
 def test_no_drawers() -> None:

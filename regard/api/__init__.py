@@ -8,6 +8,7 @@
     run = regard.train("recipe.toml", out="runs/x")
     for event in run: print(event.kind, event.step, event.values)
     regard.load(run.path)
+    run = regard.distill("runs/x", "texts.en", out="runs/student")
 
 One file per kind of model. Every name is imported when it is first used, so that a model is loaded without the code
 that trains one.
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.api.classifier import Classifier
+    from regard.api.distillation import distill
     from regard.api.language_model import LanguageModel
     from regard.api.loading import LoadedModel, load
     from regard.api.masked_language_model import MaskedLanguageModel
     from regard.api.model import Model
     from regard.api.question_answerer import QuestionAnswerer
+    from regard.api.sentence_encoder import SentenceEncoder
     from regard.api.tagger import Tagger
     from regard.api.text_encoder import TextEncoder
     from regard.api.training_run import TrainingRun, train
@@ -38,11 +41,13 @@ __all__ = [
     "MaskedLanguageModel",
     "Model",
     "QuestionAnswerer",
+    "SentenceEncoder",
     "Tagger",
     "TextEncoder",
     "TrainingRun",
     "Translator",
     "WordVectors",
+    "distill",
     "load",
     "train",
 ]
@@ -54,11 +59,13 @@ _MODULES = {
     "MaskedLanguageModel": "masked_language_model",
     "Model": "model",
     "QuestionAnswerer": "question_answerer",
+    "SentenceEncoder": "sentence_encoder",
     "Tagger": "tagger",
     "TextEncoder": "text_encoder",
     "TrainingRun": "training_run",
     "Translator": "translator",
     "WordVectors": "word_vectors",
+    "distill": "distillation",
     "load": "loading",
     "train": "training_run",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
+from pathlib import Path
 from typing import Literal, NamedTuple, overload
 
 import numpy as np
@@ -14,6 +15,7 @@ from regard.api.embed_batches import embed_batch, embed_batch_words_or_tokens, n
 from regard.api.inputs import check_text, check_texts
 from regard.api.model import Model
 from regard.data.buckets import buffered_read
+from regard.data.vector_search import StoredVectors, open_stored_vectors
 from regard.errors import InputError
 from regard.look.corpus.clusters import Clusters, check_n_clusters, cluster_texts
 from regard.look.corpus.match import MatchEvidence, TokenizedText, compute_match_evidence
@@ -210,6 +212,66 @@ class EmbeddingModel(Model):
         if n_empty:
             warn(f"{n_empty:,} of {n_texts:,} texts are empty; they are not compared")
         return best
+
+    def nearest_stored(
+        self, query: str, path: str | Path, texts: Iterable[str] | None = None, *, top: int = 10
+    ) -> list[SearchHit]:
+        """Search the vectors that `regard embed --out` wrote for those most similar to a query.
+
+        Args:
+            query: A text, embedded as the vectors were.
+            path: A .npy or .parquet file of whole texts, made by this very model.
+            texts: The texts of a .npy file, in their order, where the hits are to name them; .parquet has its own.
+            top: The number of texts to return.
+
+        Returns:
+            A list of `SearchHit`, best first; `corpus_id` is the number of the vector, from 0; `text` is empty for a
+            .npy file without `texts`.
+        """
+        hits = self.search_stored(query, Path(path), texts, "texts", top)
+        return [hit._replace(corpus_id=hit.corpus_id - 1) for hit in hits]
+
+    def search_stored(
+        self, query: str, path: Path, texts: Iterable[str] | None, texts_name: str, top: int
+    ) -> list[SearchHit]:
+        """Search stored vectors, as `nearest_stored` does, but count texts from 1.
+
+        Args:
+            query, path, texts, top: As in `nearest_stored`.
+            texts_name: The name of the texts in messages.
+
+        Returns:
+            A list of `SearchHit`, best first.
+        """
+        check_option("top", top, COUNT_RANGE)
+        stored = open_stored_vectors(path, texts, texts_name)
+        query_vector = self._embed_as_stored(check_text(query), stored)
+        best: list[SearchHit] = []
+        n_empty = 0
+        for first_line, names, vectors in stored.batches:
+            kept = np.flatnonzero(~np.isnan(vectors).any(1))
+            n_empty += len(vectors) - len(kept)
+            scores = _l2_normalise(vectors[kept]) @ query_vector
+            hits = (
+                SearchHit(score, first_line + index, names[index] if names else "")
+                for score, index in zip(scores.tolist(), kept.tolist(), strict=True)
+            )
+            best = heapq.nsmallest(top, chain(best, hits), key=lambda hit: (-hit.score, hit.corpus_id))
+        if n_empty:
+            warn(f"{n_empty:,} of {stored.n_vectors:,} vectors are those of empty texts; they are not compared")
+        return best
+
+    def _embed_as_stored(self, query: str, stored: StoredVectors) -> Float[np.ndarray, " D"]:
+        """Return the vector of a query, of length 1, embedded as the stored vectors were; refuse those of others."""
+        origin = stored.record.origin
+        embedder = self.make_embedder(
+            layers=origin.layers or "static", pooling=origin.pooling, normalised=origin.normalised
+        )
+        if embedder.origin != origin or stored.width != self.network.config.d_model:
+            fix = f"embed the texts again: regard embed {self.path} FILE --out {stored.path}"
+            raise InputError(f"{stored.path}: vectors of another model than {self.path}; {fix}")
+        vector: Float[np.ndarray, " D"] = _l2_normalise(embedder.embed_texts([query]))[0]
+        return vector
 
     def cluster(self, texts: Sequence[str], k: int, *, seed: int = 0) -> Clusters:
         """Cluster texts by meaning: k-means on their vectors.

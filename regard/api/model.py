@@ -29,9 +29,11 @@ from regard.look.corpus.identify import (
 from regard.look.corpus.sentences import filter_examples, sample_examples
 from regard.look.corpus.survey import IdentifiabilitySurvey, survey_identifiability
 from regard.models.freezing import count_parameters
+from regard.nn.quantization import count_weights
 from regard.progress import print_message, warn
 from regard.ranges import SEED_RANGE, check_option
-from regard.runs.model_loading import describe_origin
+from regard.runs.model_loading import describe_origin, describe_teacher
+from regard.runs.precision import Precision
 from regard.runs.recipe import RunConfig
 from regard.runs.run_directory import RunDirectory
 from regard.runs.training_summary import summarise_training
@@ -50,6 +52,7 @@ class Model(ABC):
         path: The directory it was loaded from.
         config: The recipe it was trained with, as dataclasses.
         device: The torch device it computes on.
+        precision: The precision it computes in, and for int8 the relative error that this makes.
         network: The torch module itself, with taps at every inner value.
     """
 
@@ -57,6 +60,7 @@ class Model(ABC):
     """The stacks of layers; a second stack reads the second texts of pairs."""
 
     network: nn.Module
+    precision: Precision = Precision()
 
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         self.path, self.config, self.device = path, run_config, device
@@ -64,19 +68,20 @@ class Model(ABC):
         network.to(device)
 
     @classmethod
-    def load(cls: type[ModelT], path: str | Path, *, device: str = "auto") -> ModelT:
+    def load(cls: type[ModelT], path: str | Path, *, device: str = "auto", precision: str = "auto") -> ModelT:
         """Load a trained model of this class; refuse a model of another kind.
 
         Args:
             path: A run directory, as `regard train` writes it, or a Hugging Face model directory.
             device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
+            precision: "auto" (float32), "float32", "bfloat16" or, on a CPU, "int8".
 
         Example:
             >>> translator = regard.Translator.load("runs/en-fr")
         """
         from regard.api.loading import load
 
-        model = load(path, device=device)
+        model = load(path, device=device, precision=precision)
         if not isinstance(model, cls):
             class_name = type(model).__name__
             raise InputError(f"{path}: a {class_name}, not a {cls.__name__}; load it with regard.{class_name}.load")
@@ -84,7 +89,8 @@ class Model(ABC):
 
     def __repr__(self) -> str:
         parameters = f"{_format_count(self.n_parameters)} parameters"
-        facts = [repr(str(self.path)), *self._describe(), parameters, str(self.device)]
+        reduced = [] if self.precision.name == "float32" else [self.precision.name]
+        facts = [repr(str(self.path)), *self._describe(), parameters, str(self.device), *reduced]
         return f"{type(self).__name__}({', '.join(facts)})"
 
     def _describe(self) -> list[str]:
@@ -111,24 +117,28 @@ class Model(ABC):
     @property
     def n_parameters(self) -> int:
         """The number of trained weights."""
-        return sum(weight.numel() for weight in self.network.parameters())
+        return count_weights(self.network)
 
     def info(self) -> dict[str, Any]:
         """Return what this model is and how it was made.
 
         Returns:
             A dict with the keys task, architecture, parameters (with train.freeze also trained_parameters and
-            frozen_parameters), vocabulary, config (the keys of the recipe that have an effect on this model) and
-            training (the metrics written at the end of training); for a model of another library also imported_from.
+            frozen_parameters), vocabulary, precision (of int8 also relative_error),
+            config (the keys of the recipe that have an effect on this model) and
+            training (the metrics written at the end of training); for a model of another library also imported_from,
+            for a student distilled_from.
         """
-        origin = describe_origin(self.path, self.config)
+        origin, teacher = describe_origin(self.path, self.config), describe_teacher(self.path)
         return {
             **({"imported_from": origin} if origin else {}),
+            **({"distilled_from": teacher} if teacher else {}),
             "task": self.config.task.name,
             "architecture": self.config.model.architecture,
             "parameters": self.n_parameters,
             **self._count_frozen_parameters(),
             "vocabulary": self._vocabulary_size,
+            **self.precision.describe(),
             "config": self.config.applicable_tables(),
             "training": summarise_training(RunDirectory(self.path), self.config, self._validation_metric),
         }

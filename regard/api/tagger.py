@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
@@ -24,8 +25,10 @@ from regard.predict.tagging import TaggedWord, TaggingPredictor, encode_word_win
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.tag import TaggingTask
+from regard.text.conllu import LABEL_COLUMNS, UNIVERSAL_PARTS_OF_SPEECH, format_conllu
 from regard.text.special_tokens import EncodedInput
-from regard.text.words import find_whitespace_words, find_words
+from regard.text.tagged import DEFAULT_COLUMN, is_conllu
+from regard.text.words import split_at_whitespace
 
 
 class Tagger(TextEncoder):
@@ -56,11 +59,13 @@ class Tagger(TextEncoder):
 
         Args:
             text: A text, or a list of texts. An empty text has no words.
-            split: Split words at white space only; by default punctuation is separated too.
+            split: Split words at white space only; by default text is cut into words as the training data is, or, where
+                that had no running text to learn from, at white space and punctuation.
 
         Returns:
             For one text a list of `TaggedWord`: `word`, `label`, `probability`, `start` and `end` (its characters in
-            the text), and `score` where the model predicts numbers. For a list of texts, a list of such lists, in the
+            the text), `token_start` and `token_end` (those of the token that it is written in: "don't" of "do" and
+            "n't"), and `score` where the model predicts numbers. For a list of texts, a list of such lists, in the
             same order.
 
         Example:
@@ -92,13 +97,49 @@ class Tagger(TextEncoder):
         Yields:
             The labelled words of each text, as `tag` returns them.
         """
-        splitter = find_whitespace_words if split else find_words
+        splitter = split_at_whitespace if split else None
         for batch in buffered_read(check_texts(texts)):
             yield from self.predictor.tag_texts(batch, splitter)
 
+    def format_conllu(self, text: str, words: Sequence[TaggedWord]) -> str:
+        """Return the words of a text, as `tag` labelled them, as a sentence of CoNLL-U.
+
+        Labels stand in the column that the model was trained on, or upos if they are universal parts of speech; labels
+        that are of no such column, and scores, stand under misc, as in Label=B-LOC and Score=0.5.
+
+        Args:
+            text: The text; its white space becomes single blanks.
+            words: Its words.
+
+        Returns:
+            The lines of the sentence and an empty one; nothing for a text without words.
+
+        Example:
+            >>> print(model.format_conllu("I don't.", model.tag("I don't.")), end="")
+        """
+        labels = [f"{word.score:.4f}" if word.score is not None else word.label for word in words]
+        return format_conllu(text, [word.text_word for word in words], labels, self._conllu_column)
+
+    @cached_property
+    def _conllu_column(self) -> str:
+        """The column of CoNLL-U that labels belong to; a name that is none of them for misc."""
+        data, names = self.config.data, self.task.labels.names
+        column = data.columns[0] if data.columns else ""
+        if self.task.is_regression:
+            return "Score"
+        if column in LABEL_COLUMNS or (not column and any(map(is_conllu, data.train))):
+            return column or DEFAULT_COLUMN
+        return "upos" if names and UNIVERSAL_PARTS_OF_SPEECH.issuperset(names) else "Label"
+
+    def _split_words(self, text: str) -> list[str]:
+        """Return the words of plain text as they are tagged."""
+        return [word.form for word in self.task.splitter(text)]
+
     def _encode_texts(self, example: Sequence[str]) -> list[TokenIds]:
         """Return the ids of each text, encoded word by word as for tagging."""
-        return [list(chain.from_iterable(self.task.tokenizer.encode_words(_split_words(text)))) for text in example]
+        return [
+            list(chain.from_iterable(self.task.tokenizer.encode_words(self._split_words(text)))) for text in example
+        ]
 
     def _encode_look_input(self, text: str, pair: str | None) -> EncodedInput:
         if pair is not None:
@@ -120,14 +161,17 @@ class Tagger(TextEncoder):
 
         Returns:
             A dict with task, n (sentences), words, accuracy and, for entities, strict precision, recall and F1, also
-            of each type of entity; for a model that predicts numbers, pearson, spearman and mse.
+            of each type of entity; for a model that predicts numbers, pearson, spearman and mse. These are scores on
+            given words. Where the data has running text (CoNLL-U), also scores on that: raw_sentences (with text),
+            raw_words_precision, raw_words_recall and raw_words_f1 of the words that the model finds in it, and
+            raw_tags_f1 of these words with their labels, as in the CoNLL 2018 shared task; raw_entity_f1 for entities.
         """
         names = split_columns(columns) or self.config.data.columns
         return self.task.evaluate(self.network, split_data(data), names, skip_empty, self.device)
 
     def _add_prediction(self, target: LookTarget, rows: SegmentedRows, text: str) -> LookTarget:
         """Predict the most likely label, or the score, of each word at its first subword."""
-        words, n_tokens = _split_words(text), rows.ids.shape[1]
+        words, n_tokens = self._split_words(text), rows.ids.shape[1]
         ((_, encoded),) = encode_word_windows(self.task.tokenizer, self.task.template, [words], n_tokens)
         first = torch.tensor([position for _, position in encoded.word_positions], device=self.device)
 
@@ -155,8 +199,3 @@ class Tagger(TextEncoder):
 
 def _format_label(word: TaggedWord) -> str:
     return word.label if word.score is None else f"{word.score:.3g}"
-
-
-def _split_words(text: str) -> list[str]:
-    """Return the words of plain text as they are tagged."""
-    return [text[start:end] for start, end in find_words(text)]

@@ -24,7 +24,8 @@ from regard.text.special_tokens import EncodedInput
 
 
 class TextEncoder(EmbeddingModel):
-    """A trained encoder of any kind: a `MaskedLanguageModel`, a `Classifier`, a `Tagger` or a `QuestionAnswerer`.
+    """A trained encoder of any kind: a `MaskedLanguageModel`, a `Classifier`, a `Tagger`, a `QuestionAnswerer`
+    or a `SentenceEncoder`.
 
     Example:
         >>> encoder = regard.TextEncoder.load("runs/bert")

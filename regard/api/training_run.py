@@ -1,4 +1,6 @@
-"""`regard.train`: a training run as an object to iterate over; the only file of api/ that imports training/."""
+"""`regard.train`: a training run as an object to iterate over; beside distillation.py the only file of api/ that
+imports training/.
+"""
 
 from __future__ import annotations
 

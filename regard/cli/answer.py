@@ -24,6 +24,7 @@ from regard.cli.options import (
     DeviceOption,
     JsonOption,
     ModelArgument,
+    PrecisionOption,
     SkipEmptyOption,
     load_model,
     print_json,
@@ -58,12 +59,13 @@ def answer(
     max_answer_length: Annotated[int | None, typer.Option(help="Tokens of an answer, at most. Default: 30.")] = None,
     skip_empty: SkipEmptyOption = False,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import QuestionAnswerer
 
     examples, total = _read_examples(question, context, file, columns, skip_empty)
-    answerer = load_model(QuestionAnswerer, model, device, "answer")
+    answerer = load_model(QuestionAnswerer, model, device, "answer", precision)
     results = (
         (each, result)
         for batch in _batch(examples)

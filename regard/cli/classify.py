@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json, split_commas
+from regard.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    PrecisionOption,
+    load_model,
+    print_json,
+    split_commas,
+)
 from regard.cli.text_inputs import FileOption, TextArguments, count_empty, read_texts
 from regard.errors import InputError
 from regard.progress import track
@@ -34,13 +42,14 @@ def classify(
         str, typer.Option(help="FILE is a table: the column of the texts, or text,pair; by header or number.")
     ] = "",
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import Classifier
 
     _check_pair(pair, text or [])
     batches, total = _read_table(text or [], file, columns) if columns else read_texts(text or [], file)
-    classifier = load_model(Classifier, model, device, "classify")
+    classifier = load_model(Classifier, model, device, "classify", precision)
     pairs = [[(text[0], pair)]] if text and pair is not None else _split_pairs(count_empty(batches))
     results = (
         (each, result) for batch in pairs for each, result in zip(batch, classifier.classify(batch), strict=True)

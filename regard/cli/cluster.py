@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.line_inputs import LinesFileArgument
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOption, load_model, print_json
+from regard.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    PrecisionOption,
+    SeedOption,
+    load_model,
+    print_json,
+)
 from regard.cli.text_inputs import read_texts, warn_empty
 from regard.errors import InputError
 from regard.progress import print_message
@@ -35,6 +43,7 @@ def cluster(
     out: Annotated[str, typer.Option(help="A map of the texts: .html .png .svg .pdf .json .csv.")] = "",
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import TextEncoder
@@ -49,7 +58,7 @@ def cluster(
     if k > n_texts:
         raise InputError(f"--k {k}: {file} has only {n_texts:,} texts; ask for fewer clusters")
     warn_empty(len(texts) - n_texts, len(texts))
-    clusters = load_model(TextEncoder, model, device, "cluster").cluster(texts, k, seed=seed)
+    clusters = load_model(TextEncoder, model, device, "cluster", precision).cluster(texts, k, seed=seed)
     path = clusters.save(out) if out else None  # before printing: the reader of a pipe may close it early
     if as_json:
         _print_clusters_json(clusters)

@@ -3,7 +3,8 @@
 The suffix of --out sets the format. .npy is one float32 array: row i is line i of FILE; for words and tokens, a .tsv
 beside it names each row (line, place, word). .parquet is a table with the columns line, text (or place and word) and
 vector. Without --out, --json prints the vectors. An empty line has no vector: NaN in files, null in JSON,
-and no words or tokens; a warning counts such lines.
+and no words or tokens; a warning counts such lines. The vectors of lines can be searched again and again with `regard
+match --in vectors.npy`: the files say which model made them (vectors.npy.json, the metadata of vectors.parquet).
 
     regard embed runs/bert news.en --out vectors.npy
     regard embed runs/bert news.en --layers 0,-1 --pooling mean --normalised --out vectors.parquet
@@ -25,7 +26,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.line_inputs import LinesFileArgument, NumberedLines, number_lines
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json, split_commas
+from regard.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    PrecisionOption,
+    load_model,
+    print_json,
+    split_commas,
+)
 from regard.cli.text_inputs import count_empty, read_texts
 from regard.errors import InputError
 from regard.progress import print_message, progress_bar
@@ -46,6 +55,7 @@ def embed(
         bool | None, typer.Option("--normalised/--not-normalised", help="Scale vectors to length 1.")
     ] = None,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import TextEncoder
@@ -55,7 +65,7 @@ def embed(
         raise InputError("give --out vectors.npy, --out vectors.parquet, or --json, which prints the vectors")
     path = check_vector_path(out) if out else None
     batches, total = read_texts([], file)
-    embedder = load_model(TextEncoder, model, device, "embed").make_embedder(
+    embedder = load_model(TextEncoder, model, device, "embed", precision).make_embedder(
         level=level, layers=_parse_layers(layers), pooling=pooling, normalised=normalised
     )
     embedded = _embed_lines(number_lines(file, count_empty(batches)), embedder, total)
@@ -64,7 +74,7 @@ def embed(
         return
     width, count = embedder.model.config.d_model, 0
     columns = TEXT_VECTOR_COLUMNS if level == "text" else ("line", "place", level)
-    with open_vector_file(path, width, columns) as vector_file:
+    with open_vector_file(path, width, columns, embedder.origin) as vector_file:
         for rows, vectors in embedded:
             vector_file.write(rows, vectors)
             count += len(rows)

@@ -1,10 +1,13 @@
 """Score a model on test data, by the metrics of its task, with counts.
 
 For a translator: BLEU and chrF with their sacrebleu signatures, and perplexity; for a classifier: accuracy, F1 and
-Matthews correlation; for a tagger: accuracy and strict entity F1; for scores of texts or words: Pearson and Spearman
-correlations and the mean squared error; for question answering: exact match and F1 as in SQuAD; for a pre-trained
-encoder: accuracy and perplexity of masked words; for a language model: perplexity by token and by word, and bits per
-character, read in windows of --window tokens, each --stride tokens after the one before (docs/language-models.md).
+Matthews correlation; for a tagger: accuracy and strict entity F1 on given words, and, of files with running text
+(CoNLL-U), F1 of the words found in that, and of words with their labels (raw_words_f1, raw_tags_f1: docs/tagging.md);
+for scores of texts or words: Pearson and Spearman correlations and the mean squared error; for question answering:
+exact match and F1 as in SQuAD; for sentence vectors: Spearman and Pearson correlations with scores, or mean reciprocal
+rank and accuracy at k of retrieval; for a pre-trained encoder: accuracy and perplexity of masked words; for a language
+model: perplexity by token and by word, and bits per character, read in windows of --window tokens, each --stride tokens
+after the one before (docs/language-models.md).
 DATA has the form the task is trained on: two files of lines or a table, labelled tables, CoNLL files, SQuAD files,
 plain text. The labels of words are read from the column that the tagger was trained on, or from --column.
 
@@ -29,6 +32,7 @@ from regard.cli.options import (
     DeviceOption,
     JsonOption,
     ModelArgument,
+    PrecisionOption,
     SkipEmptyOption,
     load_network,
     parse_columns,
@@ -52,9 +56,10 @@ def evaluate(
     ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    loaded = load_network(model, device, "be evaluated")
+    loaded = load_network(model, device, "be evaluated", precision)
     options = {
         "columns": parse_columns(column, columns) or None,
         "skip_empty": skip_empty or None,

@@ -1,10 +1,14 @@
-"""Write a model as a directory that other libraries load.
+"""Write a model for another engine, run it there beside regard, and keep it if both give the same.
 
-An encoder becomes a BERT, RoBERTa or DistilBERT with its heads, a language model a GPT-2, a post-norm translator a
-Marian or BART. A setting that the other library lacks is refused by name. Word vectors become a file in word2vec's text
-or binary (.bin) format, which gensim and others load.
+Transformers (hf): an encoder becomes a BERT, RoBERTa or DistilBERT with its heads, a language model a GPT-2 or
+GPT-NeoX, a translator a Marian, BART, Pegasus or Blenderbot. CTranslate2: translators, language models, and encoders
+without heads that predict. ONNX: encoders with their heads, and language models. What an engine lacks is refused by
+name. Word vectors become a file in word2vec's text or binary (.bin) format, which gensim and others load. Beside the
+model lie tokenizer.json and README.md, a model card with a script that uses the result.
 
-    regard export runs/bert --to hf --out bert-hf
+    regard export runs/en-fr --to ctranslate2 --out en-fr-ct2
+    regard export runs/reviews --to onnx --quantization int8 --out reviews-onnx
+    regard export runs/bert --to hf --licence apache-2.0 --out bert-hf
     regard export runs/vectors --to word2vec --out vectors.txt
 """
 
@@ -15,15 +19,21 @@ from typing import Annotated
 import typer
 
 from regard.cli.options import ModelArgument
+from regard.errors import escape_unprintable
 
 
 def export(
     model: ModelArgument,
     out: Annotated[str, typer.Option(help="The directory, or for word vectors the file, to write.")],
-    to: Annotated[str, typer.Option(help="The format: hf, a Hugging Face directory, or word2vec.")] = "hf",
+    to: Annotated[str, typer.Option(help="The format: hf, ctranslate2, onnx, or for word vectors word2vec.")] = "hf",
+    quantization: Annotated[
+        str, typer.Option(help="The type of the weights: int8 (onnx, ctranslate2) and others. Default: float32.")
+    ] = "",
+    licence: Annotated[str, typer.Option(help="The licence in the model card, by its name on the Hub.")] = "unknown",
 ) -> None:
     from pathlib import Path
 
-    from regard.runs.import_export import export_model
+    from regard.export import export_model
 
-    print(export_model(Path(model), Path(out), to))
+    written = export_model(Path(model), Path(out), to, quantization=quantization, licence=licence)
+    print(escape_unprintable(str(written)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, PrecisionOption, load_model, print_json
 from regard.cli.text_inputs import FileOption, TextArguments, count_empty, read_texts
 from regard.errors import InputError
 from regard.progress import track
@@ -33,13 +33,14 @@ def fill(
     file: FileOption = "",
     top: Annotated[int, typer.Option(help="The number of words for each mask.")] = 5,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import MaskedLanguageModel
 
     check_option("--top", top, COUNT_RANGE)
     batches, total = read_texts(text or [], file)
-    filler = load_model(MaskedLanguageModel, model, device, "fill")
+    filler = load_model(MaskedLanguageModel, model, device, "fill", precision)
     texts = chain.from_iterable(count_empty(batches))
     for each, masks in track(_fill_texts(filler, texts, top, file), "filling", total):
         if as_json:

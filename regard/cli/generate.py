@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, SeedOption, drop_none, load_model, print_json
+from regard.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    PrecisionOption,
+    SeedOption,
+    drop_none,
+    load_model,
+    print_json,
+)
 from regard.cli.text_inputs import read_texts
 from regard.errors import InputError
 from regard.progress import track
@@ -59,6 +68,7 @@ def generate(
     batch: Annotated[int | None, typer.Option(help="Texts generated at a time. Default: 16.")] = None,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import LanguageModel
@@ -80,7 +90,7 @@ def generate(
         seed=seed,
         **drop_none(max_tokens=max_tokens, temperature=0.0 if greedy else temperature, top_k=top_k, batch=batch),
     )
-    language_model = load_model(LanguageModel, model, device, "generate")
+    language_model = load_model(LanguageModel, model, device, "generate", precision)
     if stream:
         _print_stream(language_model, prompt, config)
         return

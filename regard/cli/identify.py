@@ -32,10 +32,12 @@ from regard.cli.options import (
     DeviceOption,
     JsonOption,
     ModelArgument,
+    PrecisionOption,
     SeedOption,
     drop_none,
     load_network,
     print_json,
+    refuse_reduced,
     split_commas,
 )
 from regard.progress import print_message
@@ -53,8 +55,10 @@ def identify(
     out: Annotated[str | None, typer.Option(help="A directory for identify.json and identify.png.")] = None,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
+    refuse_reduced(precision, "identify")
     try:
         result = load_network(model, device, "identify tokens").identify(
             data, stack=stack, maps=split_commas(maps), seed=seed, out=out, **drop_none(sentences=sentences)

@@ -14,6 +14,8 @@ from typing import Annotated
 
 import typer
 
+from regard.errors import escape_unprintable
+
 
 def import_(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A Hugging Face directory.")],
@@ -23,4 +25,4 @@ def import_(
 
     from regard.runs.import_export import import_model
 
-    print(import_model(Path(directory), Path(out)))
+    print(escape_unprintable(str(import_model(Path(directory), Path(out)))))

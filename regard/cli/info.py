@@ -1,11 +1,14 @@
-"""Describe a model: its task, parameters, vocabulary, recipe and training, finished or not."""
+"""Describe a model: its task, parameters, vocabulary, recipe and training, finished or not.
+
+With --precision int8 also the error that int8 makes: how much the outputs for random tokens change, relative to them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.options import JsonOption, ModelArgument, print_json
+from regard.cli.options import JsonOption, ModelArgument, PrecisionOption, print_json
 from regard.config import format_setting
 from regard.ranges import declared_ranges
 
@@ -17,13 +20,13 @@ MAX_SPARKLINE_POINTS = 40
 """Validations on a line; of more, every second, third, ... is shown, the last always."""
 
 
-def info(model: ModelArgument, as_json: JsonOption = False) -> None:
+def info(model: ModelArgument, precision: PrecisionOption = "auto", as_json: JsonOption = False) -> None:
     import regard
     from regard.nn import kernels
     from regard.runs.device import select_device
 
     device = select_device("auto")
-    loaded = regard.load(model, device="cpu")
+    loaded = regard.load(model, device="cpu", precision=precision)
     about = loaded.info() | {"kernels": {"device": str(device), **kernels.in_use(device)}}
     if as_json:
         print_json(about)

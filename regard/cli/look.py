@@ -30,7 +30,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import BeamOption, DeviceOption, ModelArgument, drop_none, load_network, select_accepted
+from regard.cli.options import (
+    BeamOption,
+    DeviceOption,
+    ModelArgument,
+    PrecisionOption,
+    drop_none,
+    load_network,
+    refuse_reduced,
+    select_accepted,
+)
 from regard.errors import InputError, did_you_mean
 from regard.progress import print_message
 
@@ -83,7 +92,9 @@ def look(
     beam: BeamOption = None,
     out: Annotated[str, typer.Option(help="A file: .html .png .svg .pdf .json .csv.")] = "",
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
 ) -> None:
+    refuse_reduced(precision, "look")
     texts = {"TEXT": text, "--target": target, "--pair": pair}
     parts = {"--layer": layer, "--head": head, "--estimate": estimate}
     _check_view_name(view)

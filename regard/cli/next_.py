@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelArgument, load_model, print_json
+from regard.cli.options import DeviceOption, JsonOption, ModelArgument, PrecisionOption, load_model, print_json
 from regard.cli.text_inputs import count_empty, read_texts
 from regard.errors import InputError
 from regard.progress import track
@@ -37,12 +37,13 @@ def next_(
     text: TwoTextsArgument = None,
     file: PairsFileOption = "",
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import MaskedLanguageModel
 
     batches, total = _read_pairs(text or [], file)
-    loaded = load_model(MaskedLanguageModel, model, device, "predict next sentences")
+    loaded = load_model(MaskedLanguageModel, model, device, "predict next sentences", precision)
     results = (each for batch in batches for each in zip(batch, loaded.next_sentence(batch), strict=True))
     for pair, prediction in track(results, "predicting", total):
         _print_prediction(pair, prediction, as_json=as_json)

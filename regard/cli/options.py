@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     ModelT = TypeVar("ModelT", bound=Model)
 
 DeviceOption = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:N (GPU N) or mps.")]
+PrecisionOption = Annotated[
+    str, typer.Option(help="Precision to compute in: auto (float32), float32, bfloat16 or, on a CPU, int8.")
+]
 SeedOption = Annotated[int, typer.Option(help="The seed of everything drawn at random.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 ModelArgument = Annotated[
@@ -40,25 +43,31 @@ AlphaOption = Annotated[float | None, typer.Option(help="Length penalty ((5 + le
 BatchOption = Annotated[int | None, typer.Option(help="Sentences translated at a time. Default: 32.")]
 
 
-def load_model(model_class: type[ModelT], path: str, device: str, verb: str) -> ModelT:
+def load_model(model_class: type[ModelT], path: str, device: str, verb: str, precision: str = "auto") -> ModelT:
     """Load a model for a verb; refuse one of another kind and name the verb it is for."""
     from regard.api import load
 
-    model = load(path, device=device)
+    model = load(path, device=device, precision=precision)
     if not isinstance(model, model_class):
         task = model.task
         raise InputError(f"{path}: a model for {task.name}, which cannot {verb}; use it with: regard {task.verb}")
     return model
 
 
-def load_network(path: str, device: str, verb: str) -> NetworkModel:
+def load_network(path: str, device: str, verb: str, precision: str = "auto") -> NetworkModel:
     """Load a model of any kind that has a network; refuse word vectors for a verb that needs one."""
     from regard.api import WordVectors, load
 
-    model = load(path, device=device)
+    model = load(path, device=device, precision=precision)
     if isinstance(model, WordVectors):
         raise InputError(f"{path}: word vectors, without a network: they cannot {verb}; use them with: regard match")
     return model
+
+
+def refuse_reduced(precision: str, verb: str) -> None:
+    """Refuse any precision but float32 for a verb that looks inside a model."""
+    if precision not in ("auto", "float32"):
+        raise InputError(f"precision '{precision}': {verb} works in float32 only; leave --precision out")
 
 
 def select_accepted(method: Callable[..., Any], options: dict[str, Any], owner: str) -> dict[str, Any]:

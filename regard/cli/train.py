@@ -18,12 +18,15 @@ and number of steps are chosen from the amount of data and the device, and writt
     regard train lm books.txt --characters --out runs/letters                 # or of characters
     regard train classify reviews.tsv:text,label --from runs/books --out runs/reviews-gpt      # docs/transfer.md
 
+    regard train embed paraphrases.tsv --from runs/bert --out runs/sentences  # sentence vectors: docs/embed.md
+
     regard train vectors books.txt --out runs/vectors                         # word vectors: docs/vectors.md
     regard train classify reviews.tsv:text,label --from runs/vectors --out runs/words
 
 For translation, tables (.tsv .csv .jsonl .parquet) stand alone and plain text files are given in pairs; classifiers are
 trained on tables (text, label or text, pair, label), taggers on CoNLL, CoNLL-U and JSONL, question answering on SQuAD's
-JSON, JSONL and Parquet (question, context, answers); all also as .gz .xz .zst.
+JSON, JSONL and Parquet (question, context, answers), sentence vectors on tables (two texts, or two and a hard negative)
+or on one file of sentences; all also as .gz .xz .zst.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, TextColumn
 
 from regard.api import TrainingRun
 from regard.cli.program_name import program_name
-from regard.errors import MissingExtra
+from regard.errors import MissingExtra, escape_unprintable
 from regard.progress import LOG_INTERVAL_SECONDS, console, live_display, print_message, warn
 from regard.training.guards import raise_interruption
 from regard.training.learning_curve import draw_learning_curve
@@ -174,6 +174,9 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     """Print the score, where the learning curve is, and the commands to use and to score the model."""
     path, task = run.prepared.directory.path, run.prepared.task
     print_message(_describe_result(run, last_event))
+    if raw_text := last_event.values.get("raw_text"):
+        scores = ", ".join(f"{key.removeprefix('raw_')} {value:.4g}" for key, value in raw_text.items())
+        print_message(f"on running text, which the model cuts into words itself: {scores}")
     try:
         print_message(f"learning curve: {draw_learning_curve(run.prepared.directory, task.validation_metric)}")
     except (MissingExtra, OSError) as error:
@@ -183,7 +186,7 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     usage = "" if use == score else f"use it: {use} {task.verb_arguments}{option}        "
     scoring = f"score it: {score} TEST{option}" if task.has_evaluation else ""
     print_message(f"{usage}{scoring}".rstrip())
-    print(path, file=sys.stdout)
+    print(escape_unprintable(str(path)), file=sys.stdout)
 
 
 def _describe_duration(seconds: float) -> str:

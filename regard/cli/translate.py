@@ -5,12 +5,14 @@ standard input is read, and each line translated as soon as it arrives.
 
     regard translate runs/en-fr "I am good"
     regard translate runs/en-fr --file news.en > news.fr
+    regard translate runs/en-fr --engine ctranslate2 --file news.en > out.fr
     tail -f chat.en | regard translate runs/en-fr
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +24,7 @@ from regard.cli.options import (
     DeviceOption,
     JsonOption,
     ModelArgument,
+    PrecisionOption,
     SeedOption,
     drop_none,
     load_model,
@@ -32,10 +35,20 @@ from regard.errors import InputError
 from regard.progress import track
 
 if TYPE_CHECKING:
+    from regard.export.ctranslate2_engine import CTranslate2Translator
     from regard.predict.translation import Translation
 
 JSON_KEYS = ("text", "score", "tokens", "token_scores", "alignment")
 """The keys of a translation in JSON."""
+
+ENGINES = ("local", "ctranslate2")
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        help="What translates: local, which is regard itself, or ctranslate2, whose MODEL may also be a directory that "
+        "`regard export --to ctranslate2` wrote; it gives no word alignment."
+    ),
+]
 
 
 def translate(
@@ -59,6 +72,8 @@ def translate(
     ] = False,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+    engine: EngineOption = ENGINES[0],
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import Translator
@@ -66,8 +81,13 @@ def translate(
 
     if steps and as_json:
         raise InputError("--json has the tokens and their scores already; leave --steps out")
+    if engine not in ENGINES:
+        raise InputError(f"--engine {engine}: accepted: {', '.join(ENGINES)}")
+    if engine != ENGINES[0] and precision != "auto":
+        raise InputError(
+            f"--precision goes with --engine {ENGINES[0]}; regard export --quantization sets that of {engine}"
+        )
     batches, total = read_texts(text or [], file)
-    translator = load_model(Translator, model, device, "translate")
     config = DecodingConfig(
         n_best=n_best,
         sample=sample,
@@ -77,19 +97,38 @@ def translate(
         seed=seed,
         **drop_none(beam=beam, alpha=alpha, batch=batch),
     )
-    results = translator.translate_batches(count_empty(batches), config, aligned=as_json)
-    for source, translations in track(results, "translating", total):
-        _print_translations(source, translations, as_json=as_json, with_scores=n_best > 1, with_steps=steps)
+    with ExitStack() as stack:
+        if engine == ENGINES[0]:
+            translator = load_model(Translator, model, device, "translate", precision)
+            results = translator.translate_batches(count_empty(batches), config, aligned=as_json)
+        else:
+            exported = stack.enter_context(_open_ctranslate2(model, device))
+            with_scores = as_json or steps or n_best > 1
+            results = exported.translate_batches(count_empty(batches), config, with_scores=with_scores)
+        keys = {key: key != "alignment" or engine == ENGINES[0] for key in JSON_KEYS}
+        for source, translations in track(results, "translating", total):
+            if as_json:
+                _print_json(source, translations, keys)
+            else:
+                _print_translations(translations, with_scores=n_best > 1, with_steps=steps)
 
 
-def _print_translations(
-    source: str, translations: Sequence[Translation], *, as_json: bool, with_scores: bool, with_steps: bool
-) -> None:
-    if as_json:
-        print_json(
-            {"text": source, "translations": [{key: getattr(each, key) for key in JSON_KEYS} for each in translations]}
-        )
-        return
+def _open_ctranslate2(model: str, device: str) -> AbstractContextManager[CTranslate2Translator]:
+    from pathlib import Path
+
+    from regard.export.ctranslate2_engine import open_engine
+    from regard.runs.device import select_device
+
+    return open_engine(Path(model), select_device(device))
+
+
+def _print_json(source: str, translations: Sequence[Translation], is_available: Mapping[str, bool]) -> None:
+    """Print one object; a key that the engine does not have is null."""
+    listed = [{key: getattr(each, key) if is_available[key] else None for key in JSON_KEYS} for each in translations]
+    print_json({"text": source, "translations": listed})
+
+
+def _print_translations(translations: Sequence[Translation], *, with_scores: bool, with_steps: bool) -> None:
     for each in translations:
         line = each.text.replace("\n", " ")  # a translation may contain a line break; its output is still one line
         print(f"{each.score:.4f}\t{line}" if with_scores else line, flush=True)

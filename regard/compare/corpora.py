@@ -7,6 +7,7 @@ unchanged, line breaks included.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -47,106 +48,67 @@ class CorpusSplit(NamedTuple):
     n_test: int
 
 
-def hash_data_files(settings: ComparisonSettings) -> str:
-    """Return a hash of the user's files, so that measurements on other text are not mixed with these."""
-    tagged = [Path(settings.tagged)] if settings.tagged else []
-    labelled = labelled_paths([settings.labelled]) if settings.labelled else []
-    questions = question_paths([settings.questions]) if settings.questions else []
-    return digest_files([*pair_paths(settings.data), *tagged, *labelled, *questions])
+class UserCorpus(NamedTuple):
+    """The reader of a user's files for a task, and what they hold in words."""
+
+    read: Callable[[Sequence[str]], Iterable[Any]]
+    unit: str
 
 
-def has_user_data(settings: ComparisonSettings, task: str) -> bool:
-    """Return True if the user has given text for a task."""
+USER_CORPORA = {
+    "translate": UserCorpus(partial(read_pairs, skip_empty=True), "pairs"),
+    "tag": UserCorpus(read_tagged_sentences, "sentences"),
+    "classify": UserCorpus(partial(read_labelled_examples, skip_empty=True), "labelled texts"),
+    "qa": UserCorpus(partial(read_questions, skip_empty=True), "questions"),
+}
+"""Readers of the user's files by task."""
+
+
+def user_files(settings: ComparisonSettings, task: str) -> list[str]:
+    """Return the files that the user has given for a task."""
     given = {
         "translate": settings.data,
-        "tag": settings.tagged,
-        "classify": settings.labelled,
-        "qa": settings.questions,
+        "tag": (settings.tagged,),
+        "classify": (settings.labelled,),
+        "qa": (settings.questions,),
     }
-    return bool(given[task])
+    return [file for file in given[task] if file]
+
+
+def hash_data_files(settings: ComparisonSettings) -> str:
+    """Return a hash of the user's files, so that measurements on other text are not mixed with these."""
+    pairs, labelled, questions = (user_files(settings, task) for task in ("translate", "classify", "qa"))
+    tagged = map(Path, user_files(settings, "tag"))
+    return digest_files([*pair_paths(pairs), *tagged, *labelled_paths(labelled), *question_paths(questions)])
 
 
 def check_data_files(settings: ComparisonSettings, experiments: Sequence[str]) -> None:
     """Read the user's files once, so that an error in them is reported before minutes of work, not after."""
     tasks = {"translate"} if "translation" in experiments else set()
-    tasks |= set(USER_DATA_READERS) if "positions" in experiments else set()
-    for task in USER_DATA_READERS:
-        if task in tasks and has_user_data(settings, task):
-            USER_DATA_READERS[task](settings)
-    if not all(has_user_data(settings, task) for task in tasks):
+    tasks |= set(USER_CORPORA) if "positions" in experiments else set()
+    for task in USER_CORPORA:
+        if task in tasks and user_files(settings, task):
+            _read_user_corpus(settings, task)
+    if not all(user_files(settings, task) for task in tasks):
         import regard.compare.synthetic  # noqa: F401  raises MissingExtra without babel
 
 
-def prepare_pairs(settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path) -> CorpusSplit:
-    """Write the split of a corpus of sentence pairs."""
-    if settings.data:
-        return _write_split(*_read_user_pairs(settings), settings, corpus_size, folder)
-    from regard.compare import synthetic
+def prepare_corpus(task: str, settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path) -> CorpusSplit:
+    """Write the split of the user's corpus for a task, or of a synthetic one."""
+    if user_files(settings, task):
+        return _write_split(*_read_user_corpus(settings, task), settings, corpus_size, folder)
+    from regard.compare.synthetic import SYNTHETIC_CORPORA
 
-    kind = f"synthetic lists of one to {corpus_size.max_facts} dates, times, amounts and quantities, English to French"
-    pairs = synthetic.generate_pairs(corpus_size.n_examples, corpus_size.max_facts, settings.seed)
-    return _write_split(pairs, f"{len(pairs):,} {kind}", settings, corpus_size, folder)
-
-
-def prepare_tagged(settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path) -> CorpusSplit:
-    """Write the split of a corpus of tagged sentences."""
-    if settings.tagged:
-        return _write_split(*_read_user_tagged(settings), settings, corpus_size, folder)
-    from regard.compare import synthetic
-
-    kind = f"synthetic lists of one to {corpus_size.max_facts} facts, every word tagged with the kind of its fact"
-    sentences = synthetic.generate_tagged(corpus_size.n_examples, corpus_size.max_facts, settings.seed)
-    return _write_split(sentences, f"{len(sentences):,} {kind}", settings, corpus_size, folder)
+    corpus = SYNTHETIC_CORPORA[task]
+    examples = corpus.generate(corpus_size.n_examples, corpus_size.max_facts, settings.seed)
+    kind = corpus.description.format(max_facts=corpus_size.max_facts)
+    return _write_split(examples, f"{len(examples):,} synthetic {kind}", settings, corpus_size, folder)
 
 
-def prepare_labelled(settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path) -> CorpusSplit:
-    """Write the split of a corpus of labelled texts."""
-    if settings.labelled:
-        return _write_split(*_read_user_labelled(settings), settings, corpus_size, folder)
-    from regard.compare import synthetic
-
-    kind = f"synthetic lists of two to {corpus_size.max_facts} facts, by the order of the date and the amount in them"
-    texts = synthetic.generate_labelled(corpus_size.n_examples, corpus_size.max_facts, settings.seed)
-    return _write_split(texts, f"{len(texts):,} {kind}", settings, corpus_size, folder)
-
-
-def prepare_questions(settings: ComparisonSettings, corpus_size: CorpusSize, folder: Path) -> CorpusSplit:
-    """Write the split of a corpus of questions with answers."""
-    if settings.questions:
-        return _write_split(*_read_user_questions(settings), settings, corpus_size, folder)
-    from regard.compare import synthetic
-
-    kind = f"synthetic lists of two to {corpus_size.max_facts} facts, each with a question for the fact of one kind"
-    questions = synthetic.generate_questions(corpus_size.n_examples, corpus_size.max_facts, settings.seed)
-    return _write_split(questions, f"{len(questions):,} {kind}", settings, corpus_size, folder)
-
-
-def _read_user_pairs(settings: ComparisonSettings) -> tuple[list[Pair], str]:
-    return _deduplicate(read_pairs(settings.data, skip_empty=True), settings.data, "pairs")
-
-
-def _read_user_tagged(settings: ComparisonSettings) -> tuple[list[TaggedSentence], str]:
-    return _deduplicate(read_tagged_sentences([settings.tagged]), [settings.tagged], "sentences")
-
-
-def _read_user_labelled(settings: ComparisonSettings) -> tuple[list[LabelledExample], str]:
-    return _deduplicate(
-        read_labelled_examples([settings.labelled], skip_empty=True), [settings.labelled], "labelled texts"
-    )
-
-
-def _read_user_questions(settings: ComparisonSettings) -> tuple[list[QuestionExample], str]:
-    """Return one question of each context, so that no context is in two parts."""
-    return _deduplicate(read_questions([settings.questions], skip_empty=True), [settings.questions], "questions")
-
-
-USER_DATA_READERS: dict[str, Callable[[ComparisonSettings], object]] = {
-    "translate": _read_user_pairs,
-    "tag": _read_user_tagged,
-    "classify": _read_user_labelled,
-    "qa": _read_user_questions,
-}
-"""Readers of the user's files by task."""
+def _read_user_corpus(settings: ComparisonSettings, task: str) -> tuple[list[Any], str]:
+    """Return the user's examples and their origin; one question of each context, so that none is in two parts."""
+    files, corpus = user_files(settings, task), USER_CORPORA[task]
+    return _deduplicate(corpus.read(files), files, corpus.unit)
 
 
 def _deduplicate(examples: Iterable[Example], data: Sequence[str], unit: str) -> tuple[list[Example], str]:

@@ -7,7 +7,7 @@ evaluated. Every seed has a corpus, or a split of the user's corpus, of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -65,15 +65,6 @@ SETUPS: dict[str, dict[str, TaskSetup]] = {
     },
 }
 
-CorpusPreparer = Callable[[ComparisonSettings, CorpusSize, Path], CorpusSplit]
-
-CORPUS_PREPARERS: dict[str, CorpusPreparer] = {
-    "translate": corpora.prepare_pairs,
-    "tag": corpora.prepare_tagged,
-    "classify": corpora.prepare_labelled,
-    "qa": corpora.prepare_questions,
-}
-
 
 def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Measurements:
     """Train a model for each task, seed and scheme."""
@@ -85,7 +76,7 @@ def _measure_task(task: str, setup: TaskSetup, settings: ComparisonSettings) -> 
     models, baselines = [], []
     for seed in range(settings.seed, settings.seed + setup.n_seeds):
         folder = settings.out / "positions" / task / f"seed-{seed}"
-        split = CORPUS_PREPARERS[task](replace(settings, seed=seed), setup.corpus_size, folder)
+        split = corpora.prepare_corpus(task, replace(settings, seed=seed), setup.corpus_size, folder)
         models += list(_train_all_schemes(task, setup, split, replace(settings, seed=seed), folder))
         baselines.append(100 * _majority_fraction(split) if task == "classify" else 0.0)
     about = {"origin": split.origin, "n_train": split.n_train, "n_test": split.n_test}
@@ -96,7 +87,7 @@ def _train_all_schemes(
     task: str, setup: TaskSetup, split: CorpusSplit, settings: ComparisonSettings, folder: Path
 ) -> Iterator[dict[str, Any]]:
     """Train and evaluate each scheme on the same text with the same seed."""
-    tokenizer = {} if corpora.has_user_data(settings, task) else setup.tokenizer
+    tokenizer = {} if corpora.user_files(settings, task) else setup.tokenizer
     search = {"beam": 1} if task == "translate" else {}
     for scheme in POSITION_SCHEMES:
         model = {**setup.model, "positions": scheme}

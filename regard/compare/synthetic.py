@@ -8,9 +8,10 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from random import Random
+from typing import Any, NamedTuple
 
 from regard.demo import cldr_corpus as cldr
 from regard.text.labelled import LabelledExample
@@ -124,3 +125,27 @@ def _generate_facts(rng: Random) -> Iterator[tuple[str, str]]:
         generator, pair = cldr.sample_pair(rng)
         if generator in FACT_TAGS:
             yield FACT_TAGS[generator], pair.source
+
+
+class SyntheticCorpus(NamedTuple):
+    """A generator of examples, from their number, the most facts of one and the seed; and its examples in words."""
+
+    generate: Callable[[int, int, int], Sequence[Any]]
+    description: str
+
+
+SYNTHETIC_CORPORA = {
+    "translate": SyntheticCorpus(
+        generate_pairs, "lists of one to {max_facts} dates, times, amounts and quantities, English to French"
+    ),
+    "tag": SyntheticCorpus(
+        generate_tagged, "lists of one to {max_facts} facts, every word tagged with the kind of its fact"
+    ),
+    "classify": SyntheticCorpus(
+        generate_labelled, "lists of two to {max_facts} facts, by the order of the date and the amount in them"
+    ),
+    "qa": SyntheticCorpus(
+        generate_questions, "lists of two to {max_facts} facts, each with a question for the fact of one kind"
+    ),
+}
+"""Synthetic corpora by task."""

@@ -81,7 +81,7 @@ SETUPS = {
 def measure(settings: ComparisonSettings, _: Mapping[str, Measurements]) -> Measurements:
     """Train all three models and translate the test sentences greedily."""
     setup, folder = SETUPS[settings.pace], settings.out / "translation"
-    split = corpora.prepare_pairs(settings, setup.corpus_size, folder)
+    split = corpora.prepare_corpus("translate", settings, setup.corpus_size, folder)
     sources, references = map(list, zip(*read_pairs(split.test), strict=True))
     edges = bucket_edges([len(source.split()) for source in sources], N_BUCKETS)
     models = []

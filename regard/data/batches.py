@@ -145,7 +145,7 @@ def arrange_by_segment(
 ) -> Tensor:
     """Return one value for each text of a placement, in the row of the text and column segment - 1."""
     table = np.full((placement.n_rows, n_segments), fill_value, dtype=values.dtype)
-    table[placement.rows, _segment_numbers(placement) - 1] = values
+    table[placement.rows, segment_numbers(placement) - 1] = values
     return torch.from_numpy(table)
 
 
@@ -208,7 +208,7 @@ def _build_rows_from_tokens(
     pad_id: int,
 ) -> Rows:
     """Build rows from the concatenated tokens of the items of a placement."""
-    segments = _segment_numbers(placement)
+    segments = segment_numbers(placement)
     used = np.bincount(placement.rows, lengths, placement.n_rows)
     assert used.max(initial=0) <= width, f"{used.max():.0f} tokens in a row of width {width}"
     occupied = np.arange(width) < used[:, None]  # rows are filled from the left without gaps, in the order of tokens
@@ -219,7 +219,7 @@ def _build_rows_from_tokens(
     )
 
 
-def _segment_numbers(placement: Placement) -> Int[np.ndarray, " items"]:
+def segment_numbers(placement: Placement) -> Int[np.ndarray, " items"]:
     """Return the segment of each item in its row, counted from 1."""
     return np.arange(len(placement.rows)) - np.searchsorted(placement.rows, placement.rows) + 1
 

@@ -208,6 +208,10 @@ class Corpus:
         warn(f"{few}; {last} are held out for validation; pass --valid with files to choose others")
         return n_lines - n_held_out
 
+    def is_held_out(self, example: Example) -> bool:
+        """Return True for a training example that is kept for validation; not for text that is held out by lines."""
+        return not self.data.valid and self._is_held_out(example)
+
     @cached_property
     def _is_held_out(self) -> Callable[[Example], bool]:
         return make_held_out_filter(self.statistics, self.reader.unit)

@@ -16,8 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.disk import read_bytes, write_json
-from regard.errors import CheckpointError, InputError
-from regard.text.json_values import has_surrogate
+from regard.errors import CheckpointError, InputError, has_surrogate
 
 LABELS_FILE = "labels.json"
 

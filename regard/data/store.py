@@ -33,6 +33,7 @@ from regard.data.columns import (
     map_column,
 )
 from regard.disk import fsync_path, write_json
+from regard.errors import CheckpointError
 
 FORMAT_VERSION = 2
 """Format 1, of version 0.1, held token ids alone; labels were ids there, so the digests of labelled data differ."""
@@ -132,7 +133,10 @@ class TokenStore:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         store = cls.open(path, fingerprint)
-        assert store is not None, f"{path}: written, then not readable"
+        if store is None:
+            raise CheckpointError(
+                f"{path}: written, but cannot be read again; see whether the disk fails, and try again"
+            )
         return store
 
 

@@ -217,7 +217,11 @@ def _seq2seq_preset(
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerSeq2SeqConfig(TransformerConfig):
-    """An encoder-decoder; ``base`` and ``big`` as in Vaswani et al. 2017, ``deep-*`` after Kasai et al. 2021."""
+    """An encoder-decoder; ``base`` and ``big`` as in Vaswani et al. 2017.
+
+    Most of the time of decoding is spent in the decoder, so a deep encoder with a shallow decoder is faster at the same
+    number of layers (Kasai et al. 2021): ``deep-*``, and the presets named by their encoder + decoder layers.
+    """
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
         "tiny": _seq2seq_preset(128, (2, 2), 4, 512, 0.1, "pre"),
@@ -228,6 +232,10 @@ class TransformerSeq2SeqConfig(TransformerConfig):
         "big": _seq2seq_preset(1024, (6, 6), 16, 4096, 0.3, "post"),
         "deep-small": _seq2seq_preset(256, (8, 2), 4, 1024, 0.1, "pre"),
         "deep-base": _seq2seq_preset(512, (12, 2), 8, 2048, 0.1, "pre"),
+        "small-6+2": _seq2seq_preset(256, (6, 2), 4, 1024, 0.1, "pre"),
+        "medium-6+2": _seq2seq_preset(384, (6, 2), 6, 1536, 0.1, "pre"),
+        "base-6+2": _seq2seq_preset(512, (6, 2), 8, 2048, 0.1, "pre"),
+        "base-12+1": _seq2seq_preset(512, (12, 1), 8, 2048, 0.1, "pre"),
     }
 
     n_decoder_layers: LayerCount

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.nn import AttentionMask, CudaGraphRunner, KVCache, PrepackedLinear, StaticKVCache
+from regard.nn import AttentionMask, CudaGraphRunner, KVCache, OutputProjection, StaticKVCache
 
 StepFunction = Callable[[Tensor, Any], Tensor]
 """Append tokens to a decoder state and return the logits of the next ones."""
@@ -40,7 +40,7 @@ class DecoderState:
     position: Int[Tensor, "N K"]
     lengths: list[int]
     caches: list[KVCache]
-    output_projection: PrepackedLinear
+    output_projection: OutputProjection
 
     @property
     def longest_length(self) -> int:

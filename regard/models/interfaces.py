@@ -12,21 +12,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows, SegmentedRows
 from regard.models.config import EncoderModelConfig, ModelConfig
 from regard.models.layer_combination import COMBINATION_NAME
-from regard.nn import Loss, TokenEmbedding, linear_cross_entropy
+from regard.nn import Loss, OutputEmbedding, TokenEmbedding
 
 
 class Seq2SeqModel(nn.Module, ABC):
     """Encodes a source and predicts a target; `start` and `step` decode it token by token."""
 
     config: ModelConfig
-    softmax_embedding: nn.Embedding
+    softmax_embedding: OutputEmbedding
     output_bias: nn.Parameter | None
 
     def forward(self, source: Rows, target_in: Rows) -> Float[Tensor, "B T V"]:
@@ -47,7 +46,7 @@ class Seq2SeqModel(nn.Module, ABC):
 
     def logits(self, decoded: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         """Return logits over the target vocabulary."""
-        return F.linear(decoded, self.softmax_embedding.weight, self.output_bias)
+        return self.softmax_embedding.logits(decoded, self.output_bias)
 
     @abstractmethod
     def start(self, source: Rows) -> Any:
@@ -102,7 +101,7 @@ class CausalLM(nn.Module, ABC):
     """Predicts each next token of a text; `start` and `step` generate token by token."""
 
     config: ModelConfig
-    softmax_embedding: nn.Embedding
+    softmax_embedding: OutputEmbedding
 
     @property
     def context_length(self) -> int | None:
@@ -119,11 +118,11 @@ class CausalLM(nn.Module, ABC):
 
     def logits(self, hidden: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         """Return logits over the vocabulary."""
-        return F.linear(hidden, self.softmax_embedding.weight)
+        return self.softmax_embedding.logits(hidden)
 
     def loss(self, rows: Rows, labels: Int[Tensor, "B T"]) -> Loss:
         """Return the cross-entropy of the labels without materialising the logits of the whole batch."""
-        return linear_cross_entropy(self.hidden_states(rows), self.softmax_embedding.weight, labels)
+        return self.softmax_embedding.cross_entropy(self.hidden_states(rows), labels)
 
     @abstractmethod
     def start(self, rows: Rows) -> Any:

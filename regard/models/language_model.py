@@ -15,14 +15,14 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batches import Rows, sentences_to_rows
 from regard.models.blocks import build_embedding, build_encoder_layer, build_final_norm
 from regard.models.config import TransformerLMConfig
 from regard.models.decoder_state import DecoderState, GraphedDecoderState, unpad
 from regard.models.interfaces import CausalLM
-from regard.nn import EncoderStack, KVCache, KVCacheLike, PackedPositions, PrepackedLinear, make_mask, taps
+from regard.nn import EncoderStack, KVCache, KVCacheLike, OutputEmbedding, PackedPositions, make_mask, taps
 from regard.nn.tap import any_active
 
 MASKED_ID = 0
@@ -40,7 +40,7 @@ class TransformerLM(CausalLM):
         self.embedding = build_embedding(config, vocabulary_size)
         self.decoder = EncoderStack(build_encoder_layer(config) for _ in range(config.n_layers))
         self.decoder_norm = build_final_norm(config)
-        self.softmax_embedding = nn.Embedding(vocabulary_size, config.d_model)
+        self.softmax_embedding = OutputEmbedding(vocabulary_size, config.d_model)
         if config.tied:
             self.softmax_embedding.weight = self.embedding.tokens.weight
 
@@ -80,7 +80,7 @@ class TransformerLM(CausalLM):
         rows, caches = sentences_to_rows(texts, pad_id=MASKED_ID).to(device), [KVCache() for _ in self.decoder]
         if rows.ids.shape[1]:
             self.hidden_states(rows, caches)
-        words = PrepackedLinear(self.softmax_embedding.weight)
+        words = self.softmax_embedding.projection()
         return DecoderState(rows.ids, rows.segment > 0, rows.position, list(map(len, texts)), caches, words)
 
     def _has_active_taps(self) -> bool:
@@ -91,4 +91,4 @@ class TransformerLM(CausalLM):
         """Encode again the last half of every full text, and all of the others."""
         full = self.config.n_positions
         texts = [text[full - full // 2 :] if len(text) == full else text for text in state.unpadded_ids()]
-        state.reset(self._prefill(texts, self.softmax_embedding.weight.device))
+        state.reset(self._prefill(texts, self.embedding.tokens.weight.device))

@@ -20,8 +20,8 @@ from regard.nn import (
     DecoderStack,
     EncoderStack,
     KVCache,
+    OutputEmbedding,
     PackedPositions,
-    PrepackedLinear,
     make_mask,
     taps,
 )
@@ -47,7 +47,7 @@ class TransformerSeq2Seq(Seq2SeqModel):
         self.encoder_norm = build_final_norm(config)
         self.decoder = DecoderStack(build_decoder_layer(config) for _ in range(config.n_decoder_layers))
         self.decoder_norm = build_final_norm(config)
-        self.softmax_embedding = nn.Embedding(target_vocabulary_size, config.d_model)
+        self.softmax_embedding = OutputEmbedding(target_vocabulary_size, config.d_model)
         self.output_bias = nn.Parameter(torch.zeros(target_vocabulary_size)) if config.output_bias else None
         if config.tied:
             self.softmax_embedding.weight = self.target_embedding.tokens.weight
@@ -74,7 +74,7 @@ class TransformerSeq2Seq(Seq2SeqModel):
         unpadded = not source.ids.is_cuda and bool((source.segment > 0).all())  # a GPU would be waited for
         cross_mask = AttentionMask(first, source.position) if unpadded else make_mask(query, _packed_positions(source))
         ancestor_mask = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
-        output_projection = PrepackedLinear(self.softmax_embedding.weight, self.output_bias)
+        output_projection = self.softmax_embedding.projection(self.output_bias)
         return Seq2SeqDecoderState(
             cross_kv,
             cross_mask,

@@ -27,7 +27,7 @@ from regard.models.source_rows import (
     fit_columns,
     select_mask_rows,
 )
-from regard.nn import AttentionMask, KeyValue, KVCache, PrepackedLinear, StaticBeamKVCache, allocate_key_values
+from regard.nn import AttentionMask, KeyValue, KVCache, OutputProjection, StaticBeamKVCache, allocate_key_values
 from regard.nn.kernels.workspace import Workspace
 
 
@@ -45,7 +45,7 @@ class Seq2SeqDecoderState:
     key_position: Int[Tensor, "B K"]
     lengths: Int[Tensor, " B"]
     n_cached: Int[Tensor, " B"]
-    output_projection: PrepackedLinear
+    output_projection: OutputProjection
     needs_mask: bool = False
     is_padded: bool = False
     workspace: Workspace = field(default_factory=Workspace)

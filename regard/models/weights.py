@@ -20,9 +20,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regard.disk import CHECKSUM_KEY, CHECKSUM_TYPE, RESTORE, check_checksum, compute_checksum, write_atomically
+from regard.disk import (
+    CHECKSUM_KEY,
+    CHECKSUM_TYPE,
+    RESTORE,
+    check_checksum,
+    check_path_is_utf8,
+    compute_checksum,
+    write_atomically,
+)
 from regard.errors import CheckpointError
 from regard.models.construction import shapes_only, uninitialised
+from regard.text.fingerprints import digest_bytes
 
 LEGACY_NAMES = {
     "around_attention": "attention_residual",
@@ -90,6 +99,11 @@ def collect_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
 
 
+def digest_weights(model: nn.Module) -> str:
+    """Return a digest of the weights of a model, the same wherever they are loaded from."""
+    return digest_bytes(bytes(part) for part in _tensor_bytes(collect_weights(model), {}))
+
+
 def read_model_tensors(path: Path, *, fix: str = RESTORE) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of a file of ours, under today's names whichever version wrote it."""
     tensors, metadata = read_tensors(path, fix=fix)
@@ -123,6 +137,7 @@ def _tensor_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) ->
 @contextmanager
 def open_tensor_file(path: Path, fix: str = RESTORE) -> Iterator[Any]:
     """Open a safetensors file, whose tensors are read one by one."""
+    check_path_is_utf8(path, CheckpointError)
     try:
         if not path.exists():
             raise CheckpointError(f"{path}: no such file; was training stopped before its first checkpoint?")

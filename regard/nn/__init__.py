@@ -24,6 +24,7 @@ from regard.nn.attention import (
     TanhAttention,
     redundancy_penalty,
 )
+from regard.nn.contrastive import info_nce
 from regard.nn.cuda_graph import CudaGraphRunner
 from regard.nn.dropout import Dropout
 from regard.nn.kernels.dispatch import gelu, gelu_tanh, linear
@@ -57,6 +58,7 @@ from regard.nn.loss import (
 )
 from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
+from regard.nn.output_embedding import OutputEmbedding, OutputProjection
 from regard.nn.positions import (
     LearnedPositions,
     NoPositions,
@@ -108,6 +110,8 @@ __all__ = [
     "Loss",
     "MultiHeadAttention",
     "NoPositions",
+    "OutputEmbedding",
+    "OutputProjection",
     "PackedPositions",
     "Positions",
     "PostNorm",
@@ -136,6 +140,7 @@ __all__ = [
     "force_unfused",
     "gelu",
     "gelu_tanh",
+    "info_nce",
     "linear",
     "linear_cross_entropy",
     "make_mask",

@@ -15,6 +15,10 @@ class Linear(nn.Linear):
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B out"]:
         return linear(x, self.weight, self.bias)
 
+    def forward_outputs(self, x: Float[Tensor, "*B D"], start: int, end: int) -> Float[Tensor, "*B some"]:
+        """Return the outputs from `start` up to `end`, without computing the others."""
+        return linear(x, self.weight[start:end], None if self.bias is None else self.bias[start:end])
+
 
 class PrepackedLinear:
     """``x @ weight.T + bias`` for many calls with a constant weight: the output projection of decoding.

@@ -69,16 +69,15 @@ class MultiHeadAttention(InspectableAttention):
     def project_kv(self, encoded: Float[Tensor, "B K D"], position: Int[Tensor, "B K"]) -> KeyValue:
         """Return the cross-attention keys and values of encoded texts, computed once for any number of queries."""
         start = self.qkv_widths[0]
-        weight, bias = self.projection.weight[start:], self.projection.bias[start:]
-        key, value = dispatch.linear(encoded, weight, bias).contiguous().split(self.qkv_widths[1:], dim=-1)
+        projected = self.projection.forward_outputs(encoded, start, sum(self.qkv_widths))
+        key, value = projected.contiguous().split(self.qkv_widths[1:], dim=-1)
         return self._make_kv(key, value, position)
 
     def cross_attend(
         self, x: Float[Tensor, "B Q D"], kv: KeyValue, attention_mask: AttentionMask
     ) -> Float[Tensor, "B Q D"]:
         """Apply cross-attention to the keys and values of `project_kv`."""
-        end = self.qkv_widths[0]
-        query = dispatch.linear(x, self.projection.weight[:end], self.projection.bias[:end]).contiguous()
+        query = self.projection.forward_outputs(x, 0, self.qkv_widths[0]).contiguous()
         return self.attend(query, kv, attention_mask)
 
     def attend(

@@ -18,18 +18,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.data.batches import SegmentedRows
+from regard.data.vector_origin import VectorOrigin
 from regard.errors import InputError, did_you_mean
 from regard.models.finite_outputs import check_finite
 from regard.models.heads import LEARNED_POOLINGS, POOLINGS, Pooler, Pooling, make_text_mask
 from regard.models.interfaces import EncoderModel
 from regard.models.layer_combination import COMBINATION_NAME
+from regard.models.weights import digest_weights
 from regard.predict.encoder_inference import (
     inputs_to_rows,
     make_inference_batches,
-    map_batches_in_threads,
     unpad_rows,
 )
 from regard.predict.input_length import check_fits
+from regard.predict.worker_threads import map_batches_in_threads
 from regard.text.special_tokens import SpecialTokenTemplate, TextWindow, max_context_window, split_into_windows
 from regard.text.tokenizer import Tokenizer
 
@@ -139,6 +141,15 @@ class Embedder:
         self.max_tokens = options.max_length - self.template.n_special_tokens(is_pair=False)
         learned = _find_learned_pooling(model, options.pooling) if options.pooling in LEARNED_POOLINGS else None
         self.pooling = learned or Pooling(options.pooling, model.config.d_model)
+
+    @property
+    def origin(self) -> VectorOrigin:
+        """The model, by its weights and its vocabulary, and the options."""
+        options = self.options
+        fingerprint = f"{digest_weights(self.model)[:32]} {self.tokenizer.fingerprint}"
+        return VectorOrigin(
+            fingerprint, options.level, options.layers, options.pooling, options.normalised, options.max_length
+        )
 
     def embed_texts(self, texts: Sequence[str]) -> VectorArray:
         """Return the vector of each text."""

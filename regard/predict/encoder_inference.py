@@ -5,13 +5,9 @@ Classification, tagging, mask filling and embedding run their models through thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from threading import Barrier
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -25,13 +21,12 @@ from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.models.finite_outputs import check_finite
 from regard.models.interfaces import EncoderModel
+from regard.predict.worker_threads import map_batches_in_threads
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate
 from regard.text.tokenizer import Tokenizer
 
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = (1 << 8, 1 << 10), 1 << 14
 """Positions of a batch in inference: few on a CPU, so that the activations of a layer stay in its caches."""
-
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -86,38 +81,6 @@ def make_inference_batches(lengths: Sequence[int], device: torch.device) -> Iter
         lengths,
         min(max(by_all_cores, CPU_BATCH_TOKENS[0]), CPU_BATCH_TOKENS[1]) if device.type == "cpu" else GPU_BATCH_TOKENS,
     )
-
-
-def map_batches_in_threads(
-    function: Callable[[list[int]], ResultT], batches: Iterable[list[int]], device: torch.device
-) -> Iterator[tuple[list[int], ResultT]]:
-    """Yield each batch with the function's result; on a CPU every core computes a batch of its own.
-
-    Otherwise the cores would split each matrix multiplication and synchronise after it, which is slower.
-    """
-    listed = list(batches)
-    n_workers = min(torch.get_num_threads(), len(listed)) if device.type == "cpu" else 1
-    if n_workers <= 1:
-        yield from ((batch, function(batch)) for batch in listed)
-        return
-    with _start_workers(n_workers) as pool:
-        contexts = [copy_context() for _ in listed]  # who records what the model computes, records it here too
-        results = pool.map(lambda context, batch: context.run(function, batch), contexts, listed)
-        yield from zip(listed, results, strict=True)
-
-
-def _start_workers(n_workers: int) -> ThreadPoolExecutor:
-    """Return threads that compute on one core each; the count of the caller, and of threads to come, stays."""
-    n_threads, pool, ready = torch.get_num_threads(), ThreadPoolExecutor(n_workers, "regard-read"), Barrier(n_workers)
-
-    def begin(_: int) -> None:
-        torch.get_num_threads()  # sets the count of a new thread to that of the process, which must come first
-        torch.set_num_threads(1)
-        ready.wait()
-
-    list(pool.map(begin, range(n_workers)))
-    torch.set_num_threads(n_threads)  # the workers set theirs, but new threads would start with it
-    return pool
 
 
 def unpad_rows(rows: SegmentedRows) -> tuple[SegmentedRows, list[int]]:

@@ -22,11 +22,14 @@ from regard.predict.encoder_inference import LabelPredictor, forward_batches
 from regard.text.special_tokens import EncodedInput, SpecialTokenTemplate, max_context_window, split_into_windows
 from regard.text.tagged import is_entity_scheme, to_iob2
 from regard.text.tokenizer import Tokenizer
-from regard.text.words import WordSplitter, find_words
+from regard.text.words import Span, TextWord, WordSplitter, split_words
 
 
 class TaggedWord(NamedTuple):
-    """A word with its label and the probability of that, or its score; `start` and `end` are its characters."""
+    """A word with its label and the probability of that, or its score.
+
+    `start` and `end` are its characters, `token_start` and `token_end` those of the token that it is written in.
+    """
 
     word: str
     label: str
@@ -34,6 +37,14 @@ class TaggedWord(NamedTuple):
     start: int
     end: int
     score: float | None = None
+    token_start: int = -1
+    token_end: int = -1
+
+    @property
+    def text_word(self) -> TextWord:
+        """The word without its label."""
+        token = Span(self.token_start, self.token_end) if self.token_start >= 0 else Span(self.start, self.end)
+        return TextWord(self.word, self.start, self.end, token)
 
 
 class TaggingWindow(NamedTuple):
@@ -45,7 +56,9 @@ class TaggingWindow(NamedTuple):
 
 @dataclass(frozen=True)
 class TaggingPredictor(LabelPredictor):
-    """A tagger, or a regressor of words, with its vocabulary and labels, on a device."""
+    """A tagger, or a regressor of words, with its vocabulary and labels, on a device; `splitter` finds words."""
+
+    splitter: WordSplitter = split_words
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[tuple[str, float]]]:
         """Return the most likely label of every word of every sentence, with its probability."""
@@ -69,26 +82,31 @@ class TaggingPredictor(LabelPredictor):
         tagged = []
         for words, outputs in zip(sentences, self.predict(sentences), strict=True):
             starts = accumulate((len(word) + 1 for word in words), initial=0)
-            spans = [(start, start + len(word)) for word, start in zip(words, starts, strict=False)]
-            tagged.append(self._make_tagged_words(words, spans, outputs))
+            spans = [Span(start, start + len(word)) for word, start in zip(words, starts, strict=False)]
+            given = [TextWord(word, *span, span) for word, span in zip(words, spans, strict=True)]
+            tagged.append(self._make_tagged_words(given, outputs))
         return tagged
 
-    def tag_texts(self, texts: Sequence[str], split_words: WordSplitter = find_words) -> list[list[TaggedWord]]:
-        """Return the words of plain texts with their labels and offsets."""
-        spans = [split_words(text) for text in texts]
-        words = [[text[start:end] for start, end in each] for text, each in zip(texts, spans, strict=True)]
-        return [self._make_tagged_words(*each) for each in zip(words, spans, self.predict(words), strict=True)]
+    def tag_texts(self, texts: Sequence[str], splitter: WordSplitter | None = None) -> list[list[TaggedWord]]:
+        """Return the words of plain texts with their labels and offsets; another `splitter` may find them."""
+        words = [(splitter or self.splitter)(text) for text in texts]
+        outputs = self.predict([[word.form for word in each] for each in words])
+        return [self._make_tagged_words(*each) for each in zip(words, outputs, strict=True)]
 
-    def _make_tagged_words(
-        self, words: Sequence[str], spans: Sequence[tuple[int, int]], outputs: Float[Tensor, "words C"]
-    ) -> list[TaggedWord]:
+    def _make_tagged_words(self, words: Sequence[TextWord], outputs: Float[Tensor, "words C"]) -> list[TaggedWord]:
         if not len(words):
             return []
         if self.is_regression:
-            scored = zip(words, spans, outputs[:, 0].tolist(), strict=True)
-            return [TaggedWord(word, "", math.nan, *span, score) for word, span, score in scored]
-        labelled = zip(words, self.decode_labels(outputs), outputs.amax(-1).tolist(), spans, strict=True)
-        return [TaggedWord(word, label, probability, *span) for word, label, probability, span in labelled]
+            scores = outputs[:, 0].tolist()
+            return [
+                TaggedWord(word.form, "", math.nan, word.start, word.end, score, *word.token)
+                for word, score in zip(words, scores, strict=True)
+            ]
+        labelled = zip(words, self.decode_labels(outputs), outputs.amax(-1).tolist(), strict=True)
+        return [
+            TaggedWord(word.form, label, probability, word.start, word.end, None, *word.token)
+            for word, label, probability in labelled
+        ]
 
     def predict_windows(self, windows: Sequence[TaggingWindow]) -> list[Float[Tensor, "words C"]]:
         """Return the probabilities of labels, or the score, for the words of each window."""

@@ -22,16 +22,21 @@ from regard.errors import InputError, NonFiniteError
 from regard.generate import DecodingConfig, Hypothesis, make_hypothesis
 from regard.models.finite_outputs import check_finite
 from regard.models.interfaces import Seq2SeqModel
-from regard.nn import linear_cross_entropy, record
+from regard.nn import record
+from regard.nn.quantization import is_quantized
 from regard.predict.input_length import check_fits
 from regard.predict.seq2seq_batching import Seq2SeqBatching, round_up_to_slots
 from regard.predict.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, pairs_to_rows
 from regard.predict.word_alignment import align_words
+from regard.predict.worker_threads import count_workers, map_batches_in_threads
 from regard.progress import warn
 from regard.text.tokenizer import Tokenizer, TokenizerPair
 
 MAX_ATTENTION_CELLS = 1 << 18
 """Pairs of a target and a source token whose attention is recorded at once, in every layer and head."""
+
+MIN_DIVIDED = 4
+"""Sentences that a core gets at least when one batch is divided among them."""
 
 LIKELIHOOD_BATCH_SIZE = 64
 """Given targets whose likelihood is worked out at once."""
@@ -121,10 +126,36 @@ class TranslationPredictor:
 
         `text_indices` number the sources among all texts of the call; with the seed they determine what is sampled.
         """
-        text_indices = range(len(sources)) if text_indices is None else text_indices
-        generate = self._sample if config.sample else self._search
+        numbers = range(len(sources)) if text_indices is None else text_indices
+
+        def generate(chosen: list[int]) -> list[list[Hypothesis]]:
+            return self._generate_group([sources[i] for i in chosen], config, [numbers[i] for i in chosen])
+
+        hypotheses: dict[int, list[Hypothesis]] = {}
+        for chosen, group in map_batches_in_threads(generate, self._group(sources, config), self.device):
+            hypotheses.update(zip(chosen, group, strict=True))
+        return [hypotheses[i] for i in range(len(sources))]
+
+    def _group(self, sources: Sequence[Ids], config: DecodingConfig) -> list[list[int]]:
+        """Return the sources that are decoded together: batches on a CPU and of samples, all of them otherwise."""
+        if self.device.type == "cpu" or config.sample:
+            size = self._batch_size(len(sources), config.batch)
+            return list(batch_by_length([len(source) for source in sources], size))
+        return [list(range(len(sources)))] if sources else []
+
+    def _batch_size(self, n_sources: int, largest: int) -> int:
+        """Return the sentences of a batch: of int8, few sentences are divided among the cores.
+
+        A batch of float32 stays whole, since its numbers may round otherwise beside other sentences.
+        """
+        divided = -(-n_sources // count_workers(self.device))
+        return divided if is_quantized(self.model) and MIN_DIVIDED <= divided < largest else largest
+
+    def _generate_group(
+        self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int]
+    ) -> list[list[Hypothesis]]:
         try:
-            hypotheses = generate(sources, config, text_indices)
+            hypotheses = self._sample(sources, config, text_indices) if config.sample else self._search(sources, config)
         except torch.OutOfMemoryError:
             n = min(len(sources), config.batch)
             raise InputError(f"out of memory with {n} texts at once; pass a smaller --batch") from None
@@ -132,9 +163,7 @@ class TranslationPredictor:
             raise NonFiniteError
         return [each[: config.n_best] for each in hypotheses]
 
-    def _search(
-        self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int]
-    ) -> list[list[Hypothesis]]:
+    def _search(self, sources: Sequence[Ids], config: DecodingConfig) -> list[list[Hypothesis]]:
         """Search for the best hypotheses, in a batch that is kept full."""
         search = config.make_search(self.special_tokens.decoding_tokens)
         hypotheses: dict[int, list[Hypothesis]] = {}
@@ -145,20 +174,11 @@ class TranslationPredictor:
                 hypotheses.update(batcher.take_finished())
         return [hypotheses[handle] for handle in handles]
 
+    @torch.inference_mode()
     def _sample(
         self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        """Draw hypotheses, batch by batch."""
-        drawn: dict[int, list[Hypothesis]] = {}
-        for chosen in batch_by_length([len(source) for source in sources], config.batch):
-            batch = self._sample_batch([sources[i] for i in chosen], config, [text_indices[i] for i in chosen])
-            drawn.update(zip(chosen, batch, strict=True))
-        return [drawn[i] for i in range(len(sources))]
-
-    @torch.inference_mode()
-    def _sample_batch(
-        self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int]
-    ) -> list[list[Hypothesis]]:
+        """Draw hypotheses of one batch."""
         return config.sample_hypotheses(
             self.model.step,
             lambda: self.batching.start(sources),
@@ -194,13 +214,13 @@ class TranslationPredictor:
     def compute_nll(self, pairs: Sequence[tuple[Ids, Ids]]) -> tuple[float, int]:
         """Return the negative log-likelihood of given targets and their number of tokens, ``<eos>`` included."""
         self.check_pairs(pairs)
-        words, bias = self.model.softmax_embedding.weight, self.model.output_bias
+        words, bias = self.model.softmax_embedding, self.model.output_bias
         nll, n_tokens = 0.0, 0
         for chosen in batch_by_length([len(target) for _, target in pairs], LIKELIHOOD_BATCH_SIZE):
             batch = self.make_batch([pairs[i] for i in chosen])
             with torch.inference_mode():
                 decoded = self.model.hidden_states(batch.source, batch.target_in)
-                loss = linear_cross_entropy(decoded, words, batch.target_out, bias=bias)
+                loss = words.cross_entropy(decoded, batch.target_out, bias)
             nll, n_tokens = nll + check_finite(loss.nll).item(), n_tokens + int(loss.n_tokens)
         return nll, n_tokens
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from regard.disk import convert_write_errors
+from regard.disk import check_path_is_utf8, convert_write_errors
 from regard.errors import InputError
 from regard.progress import warn
 
@@ -48,6 +48,7 @@ class DirectoryLock:
 
     def acquire(self) -> None:
         """Take the lock and create the directory if there is none; raise an error that names the holder, if any."""
+        check_path_is_utf8(self.path)
         with convert_write_errors(self.path, fix="make room, or choose another --out"):
             while not self.is_held:
                 created = _create_directory(self.path)

@@ -1,7 +1,7 @@
-"""Import and export: from a Hugging Face directory to a run directory and back.
+"""Import of a Hugging Face directory as a run directory, and what is known of an export before it.
 
-models/exchange converts config, weights and vocabulary; this file reads and writes the directories. Called by
-`regard import`, `regard export` and, to say early what cannot be exported, by the training plan.
+models/exchange converts config, weights and vocabulary; this file writes the run directory. Called by `regard import`,
+by regard/export and, to say early what cannot be exported, by the training plan.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from regard.disk import convert_write_errors
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.models.weights import collect_weights, write_tensors
-from regard.runs.directory_lock import DirectoryLock, is_empty_directory
-from regard.runs.model_loading import open_hf_model, open_model, open_word_vectors
+from regard.runs.directory_lock import is_empty_directory
+from regard.runs.model_loading import open_hf_model, open_word_vectors
 from regard.runs.run_directory import IMPORTED_FROM, RunDirectory
 from regard.tasks import Task
 from regard.tasks.vectors import WordVectorTask
-
-EXPORT_FORMATS = ("hf", "word2vec")
-"""Formats that a model can be exported to."""
 
 
 def import_model(source: Path, out: Path) -> Path:
@@ -33,7 +30,7 @@ def import_model(source: Path, out: Path) -> Path:
         raise CheckpointError(f"{source}: no such directory; name one with config.json and model.safetensors")
     run = RunDirectory(out)
     with run.lock:
-        _check_output_directory(out)
+        check_output_directory(out)
         run_config, task, model = open_hf_model(source)
         with convert_write_errors(out, fix="choose another --out"):
             task.save(run.path)
@@ -42,31 +39,7 @@ def import_model(source: Path, out: Path) -> Path:
     return out
 
 
-def export_model(source: Path, out: Path, export_format: str) -> Path:
-    """Write a model as a directory of another library, or word vectors as a file."""
-    if export_format not in EXPORT_FORMATS:
-        raise InputError(f"--to {export_format}: accepted: {', '.join(EXPORT_FORMATS)}")
-    if export_format == "word2vec":
-        return _export_word_vectors(source, out)
-    with DirectoryLock(out):
-        _check_output_directory(out)
-        _export_hf_directory(source, out)
-    return out
-
-
-def _export_hf_directory(source: Path, out: Path) -> None:
-    run_config, task, model = open_model(source)
-    if isinstance(task, WordVectorTask):
-        raise InputError(f"{source}: word vectors; pass --to word2vec")
-    if task.export_problem:
-        raise InputError(f"{task.export_problem}, so this model cannot be exported")
-    task.prepare_for_export(model)
-    task_table = run_config.tables()["task"]
-    with convert_write_errors(out, fix="choose another --out"):
-        exchange.write_hf_directory(out, model, task_table, task.tokenizers, task.labels.names)
-
-
-def _export_word_vectors(source: Path, out: Path) -> Path:
+def export_word_vectors(source: Path, out: Path) -> Path:
     """Write word vectors as a file of word2vec's."""
     if out.exists():
         raise InputError(f"{out}: already exists; choose another --out")
@@ -85,17 +58,20 @@ def describe_export_problem(task: Task, model: nn.Module) -> str:
         return "not as a Hugging Face model: no exporter for this task"
     if task.export_problem:
         return f"not as a Hugging Face model: {task.export_problem}"
+    model = exchange.to_exchangeable(model)
     try:
         family = exchange.choose_hf_family(model, task.tokenizers)
     except InputError:
         return "not as a Hugging Face model: this architecture has no counterpart"
     try:
+        family.check_vocabularies(model, task.tokenizers)
         family.to_hf_config(model)
     except InputError as error:
         return f"not as Hugging Face {family.name}: {str(error).partition(', so this model')[0]}"
     return ""
 
 
-def _check_output_directory(out: Path) -> None:
+def check_output_directory(out: Path) -> None:
+    """Refuse to write among other files."""
     if not is_empty_directory(out):
         raise InputError(f"{out}: already exists and is not empty; choose another --out")

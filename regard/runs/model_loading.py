@@ -12,7 +12,7 @@ from regard.data.word_vectors import WordVectorTable, read_word_vectors
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.runs.recipe import PLACEHOLDER_TRAIN_CONFIG, RunConfig
-from regard.runs.run_directory import IMPORTED_FROM, RunDirectory
+from regard.runs.run_directory import DISTILLED_FROM, IMPORTED_FROM, RunDirectory
 from regard.tasks import TASKS, Task
 from regard.tasks.vectors import WordVectorTask
 from regard.text.tokenizer_training import TokenizerConfig
@@ -30,6 +30,11 @@ def describe_origin(path: Path, run_config: RunConfig) -> str:
     if not run.exists():
         return exchange.describe_hf_directory(path)
     return run.read_notes().get(IMPORTED_FROM, "" if run_config.was_trained_here else "another library")
+
+
+def describe_teacher(path: Path) -> str:
+    """Return the teacher of a student that was distilled; "" for any other model."""
+    return RunDirectory(path).read_notes().get(DISTILLED_FROM, "")
 
 
 def open_word_vectors(path: Path) -> WordVectorTable:

@@ -59,6 +59,11 @@ class TrainConfig:
         if self.unfreeze != "none" and self.freeze == "encoder":
             raise ConfigError('train.freeze = "encoder" leaves no layer for train.unfreeze; leave one of them out')
 
+    def describe_batch(self) -> str:
+        """Return the setting that says how large a batch is, as messages name it."""
+        in_parts = f" in {self.accumulate} micro-batches" if self.accumulate > 1 else ""
+        return f"train.batch_tokens = {self.batch_tokens}{in_parts}"
+
 
 PLACEHOLDER_TRAIN_CONFIG = TrainConfig(
     steps=1,

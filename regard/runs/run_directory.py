@@ -43,9 +43,10 @@ from regard.runs.directory_lock import DirectoryLock
 from regard.runs.recipe import RunConfig, build_run_config
 from regard.tasks import TASKS, Task
 from regard.text.tokenizer import TOKENIZER_FILE, TokenizerPair
+from regard.text.word_segmenter import SEGMENTER_FILE
 
 CONFIG_FILE = "config.toml"
-TASK_FILES = (TOKENIZER_FILE, TokenizerPair.TARGET_FILE, LABELS_FILE)
+TASK_FILES = (TOKENIZER_FILE, TokenizerPair.TARGET_FILE, LABELS_FILE, SEGMENTER_FILE)
 """Files of tasks, which are written before config.toml and then never change."""
 
 CHECKPOINT_FILE = "train.safetensors"
@@ -59,8 +60,10 @@ IMPORTED_FROM = "imported from"
 """The note on the library that a model was imported from."""
 STARTED_IN = "started in"
 """The note on the directory that a run was started in, which relative paths of its recipe are relative to."""
+DISTILLED_FROM = "distilled from"
+"""The note on the teacher of a model."""
 
-_NOTE_COMMENT = re.compile(rf'# ({IMPORTED_FROM}|{STARTED_IN}) (".*")')
+_NOTE_COMMENT = re.compile(rf'# ({IMPORTED_FROM}|{STARTED_IN}|{DISTILLED_FROM}) (".*")')
 
 
 class RunDirectory:

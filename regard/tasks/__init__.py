@@ -1,6 +1,7 @@
 """The tasks, one file each; a new one implements the table at the top of task.py and is registered here."""
 
 from regard.tasks.classify import ClassificationTask
+from regard.tasks.embed import EmbeddingTask
 from regard.tasks.lm import LanguageModelTask
 from regard.tasks.pretrain import PretrainingTask
 from regard.tasks.qa import QuestionAnsweringTask
@@ -15,6 +16,7 @@ TASKS: dict[str, type[Task]] = {
     "classify": ClassificationTask,
     "tag": TaggingTask,
     "qa": QuestionAnsweringTask,
+    "embed": EmbeddingTask,
     "lm": LanguageModelTask,
     "vectors": WordVectorTask,
 }

@@ -165,7 +165,7 @@ class LanguageModelTask(WindowedTextTask):
 
     @property
     def export_problem(self) -> str:  # type: ignore[override]
-        return 'task.direction = "backward": GPT-2 reads forward' if self.reads_backward else ""
+        return 'task.direction = "backward": other libraries read forward' if self.reads_backward else ""
 
     @cached_property
     def document_tokenizer(self) -> DocumentTokenizer:

@@ -88,7 +88,7 @@ class PretrainConfig:
     objective: Literal["masked+next", "masked", "next", "pooled", "none"] = "masked+next"
     length: Annotated[int, INPUT_LENGTHS] = 128
     masked: Annotated[float, Range(0.01, 0.9), IN_TRAINING] = 0.15
-    pooling: Literal["cls", "mean"] = "mean"
+    pooling: Literal["cls", "mean", "max", "last"] = "mean"
     normalised: bool = False
 
     def __post_init__(self) -> None:

@@ -34,6 +34,7 @@ from regard.models.heads import TokenClassificationHead
 from regard.models.interfaces import EncoderModel
 from regard.models.layer_combination import LayerChoice
 from regard.nn import IGNORE, Loss, cross_entropy, squared_error
+from regard.predict.raw_text_scores import score_raw_text
 from regard.predict.tagging import TaggingPredictor, TaggingWindow, encode_word_windows
 from regard.ranges import check_table
 from regard.tasks.shared.encoder_task import (
@@ -49,9 +50,20 @@ from regard.tasks.shared.label_collection import (
     make_score_labels,
 )
 from regard.tasks.task import ValidationMetric
-from regard.text.tagged import LabelSequenceValidator, is_entity_scheme, read_tagged_sentences, tagged_paths, to_iob2
+from regard.text.running_text import RunningText
+from regard.text.segmenter_training import train_segmenter
+from regard.text.tagged import (
+    LabelSequenceValidator,
+    TaggedSentence,
+    is_entity_scheme,
+    read_tagged_sentences,
+    tagged_paths,
+    to_iob2,
+)
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
+from regard.text.word_segmenter import WordSegmenter
+from regard.text.words import WordSplitter, split_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +101,11 @@ class TaggingTask(LabelledTask):
     starts_from_language_models = True
     Config = TagConfig
 
-    def __init__(self, config: TagConfig, tokenizer: Tokenizer, labels: Labels) -> None:
+    def __init__(
+        self, config: TagConfig, tokenizer: Tokenizer, labels: Labels, segmenter: WordSegmenter | None = None
+    ) -> None:
         super().__init__(config, tokenizer, labels)
+        self.segmenter = segmenter
         self.is_regression = config.kind == "score"
         self.has_entities = not self.is_regression and is_entity_scheme(labels.names)
 
@@ -114,9 +129,25 @@ class TaggingTask(LabelledTask):
     ) -> TaggingTask:
         labels = _collect_labels(corpus, is_regression=config.kind == "score")
         texts = RereadableTexts(lambda: (text.replace("\n", " ") for text in corpus.train_texts(0)))
-        return cls(
-            config, pretrained_tokenizer or train_tokenizer(texts, tokenizer_config, cls.special_token_names), labels
-        )
+        tokenizer = pretrained_tokenizer or train_tokenizer(texts, tokenizer_config, cls.special_token_names)
+        return cls(config, tokenizer, labels, train_segmenter(lambda: _training_texts(corpus)))
+
+    @classmethod
+    def load(cls, config: TagConfig, tokenizer_config: TokenizerConfig, directory: Path) -> TaggingTask:
+        task = super().load(config, tokenizer_config, directory)
+        assert isinstance(task, TaggingTask)
+        task.segmenter = WordSegmenter.load_if_exists(directory)
+        return task
+
+    def save(self, directory: Path) -> None:
+        super().save(directory)
+        if self.segmenter is not None:
+            self.segmenter.save(directory)
+
+    @property
+    def splitter(self) -> WordSplitter:
+        """The function that finds words in running text: as learned from the training data, or `split_words`."""
+        return self.segmenter or split_words
 
     def build_heads(self, config: EncoderModelConfig) -> Mapping[str, nn.Module]:
         combination, width = self.build_layer_combination(config)
@@ -200,19 +231,41 @@ class TaggingTask(LabelledTask):
     def make_predictor(self, model: EncoderModel, device: torch.device) -> TaggingPredictor:
         """Return the predictor that tags with a trained model."""
         return TaggingPredictor(
-            model, self.tokenizer, self.labels, device, self.config.length, is_regression=self.is_regression
+            model,
+            self.tokenizer,
+            self.labels,
+            device,
+            self.config.length,
+            is_regression=self.is_regression,
+            splitter=self.splitter,
         )
+
+    @property
+    def scoring_note(self) -> str:
+        if self.segmenter is None:
+            return "on given words; the training data has no running text to learn from how to cut it into words"
+        learned = f"learned from {self.segmenter.n_sentences:,} sentences how to cut text into words"
+        return f"on given words; at the end also on running text ({learned})"
+
+    @property
+    def has_final_metrics(self) -> bool:
+        return self.segmenter is not None
+
+    def compute_final_metrics(self, model: EncoderModel, corpus: Corpus, device: torch.device) -> dict[str, float]:
+        """Return the scores on the running text of the validation sentences; nothing if it is not known."""
+        return score_raw_text(self.make_predictor(model, device), list(_validation_sentences(corpus)))
 
     def evaluate(
         self, model: EncoderModel, data: Sequence[str], columns: Sequence[str], skip_empty: bool, device: torch.device
     ) -> dict[str, Any]:
         """Return the metrics of the task on labelled words, and the F1 of each entity type."""
         validate = _validate_scores if self.is_regression else _make_label_checker(self.labels)
-        examples = [[part.split("\n") for part in each] for each in _read_examples(data, columns, skip_empty, validate)]
-        gold, predictor = [labels for _, labels in examples], self.make_predictor(model, device)
-        outputs = predictor.predict([words for words, _ in examples])
+        sentences = list(_read_sentences(data, columns, skip_empty, validate, with_text=True))
+        gold, predictor = [each.labels for each in sentences], self.make_predictor(model, device)
+        outputs = predictor.predict([each.words for each in sentences])
         scores = self._evaluate_scores if self.is_regression else self._evaluate_labels
-        return {"task": self.name, "n": len(examples), **scores(gold, outputs, predictor)}
+        on_given_words = scores(gold, outputs, predictor)
+        return {"task": self.name, "n": len(sentences), **on_given_words, **score_raw_text(predictor, sentences)}
 
     def _evaluate_scores(
         self, gold: Sequence[Sequence[str]], outputs: Sequence[Float[Tensor, "words 1"]], predictor: TaggingPredictor
@@ -236,16 +289,49 @@ NO_SCORE = "_"
 ACCURACY_METRIC = ValidationMetric("accuracy", "accuracy", higher_is_better=True)
 
 
-def _read_examples(
-    data: Sequence[str], columns: Sequence[str], skip_empty: bool, problem: LabelSequenceValidator
-) -> Iterator[Example]:
-    """Yield words and labels, one per line, with entities in IOB2."""
+def _read_sentences(
+    data: Sequence[str],
+    columns: Sequence[str],
+    skip_empty: bool,
+    validate: LabelSequenceValidator = lambda _: None,
+    *,
+    with_text: bool = False,
+) -> Iterator[TaggedSentence]:
+    """Yield sentences with entities in IOB2."""
     if len(columns) > 1:
         raise ConfigError(f"columns: expected one, that of the labels, found {', '.join(columns)}")
-    for words, labels in read_tagged_sentences(
-        data, columns[0] if columns else "", skip_empty=skip_empty, validate_labels=problem
+    column = columns[0] if columns else ""
+    for sentence in read_tagged_sentences(
+        data, column, skip_empty=skip_empty, validate_labels=validate, with_text=with_text
     ):
-        yield "\n".join(words), "\n".join(_normalise_scheme(labels))
+        yield sentence._replace(labels=tuple(_normalise_scheme(sentence.labels)))
+
+
+def _to_example(sentence: TaggedSentence) -> Example:
+    """Return words and labels, one per line."""
+    return "\n".join(sentence.words), "\n".join(sentence.labels)
+
+
+def _read_examples(
+    data: Sequence[str], columns: Sequence[str], skip_empty: bool, validate: LabelSequenceValidator
+) -> Iterator[Example]:
+    return map(_to_example, _read_sentences(data, columns, skip_empty, validate))
+
+
+def _training_texts(corpus: Corpus) -> Iterator[RunningText]:
+    """Yield the running text of the training sentences, where it is known; not of those that are held out."""
+    data = corpus.data
+    for sentence in _read_sentences(data.train, data.columns, data.skip_empty, with_text=True):
+        if sentence.text is not None and not corpus.is_held_out(_to_example(sentence)):
+            yield sentence.text
+
+
+def _validation_sentences(corpus: Corpus) -> Iterator[TaggedSentence]:
+    """Yield the sentences of the validation files, or those that are held out, with their running text."""
+    data = corpus.data
+    for sentence in _read_sentences(data.valid or data.train, data.columns, data.skip_empty, with_text=True):
+        if data.valid or corpus.is_held_out(_to_example(sentence)):
+            yield sentence
 
 
 def _normalise_scheme(labels: Sequence[str]) -> Sequence[str]:

@@ -9,6 +9,7 @@ A new task implements, and nothing else:
                                                      (collect_training_statistics)
     TrainingObjective   training/loop.py, plan.py    build_model, compute_loss
     ValidationMetrics   training/validation.py       validation_metric, compute_validation_metrics (max_scored_examples)
+                                                 (scoring_note, has_final_metrics, compute_final_metrics)
     InferenceModel      api/, runs/import_export.py  verb, tokenizers (labels, from_hf_checkpoint, prepare_for_export)
 
 What a trained model does (translate, classify, tag, ...) is no part of this interface: it is a class of predict/, which
@@ -238,6 +239,20 @@ class ValidationMetrics(ABC):
         self, model: Any, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
         """Return the task's own metrics on these examples of the store, beside the loss."""
+
+    @property
+    def scoring_note(self) -> str:
+        """What the plan says about the metrics, where they need to be explained."""
+        return ""
+
+    @property
+    def has_final_metrics(self) -> bool:
+        """Whether `compute_final_metrics` has any."""
+        return False
+
+    def compute_final_metrics(self, model: Any, corpus: Corpus, device: torch.device) -> dict[str, float]:
+        """Return further metrics of the best weights, which need the validation text itself, at the end of training."""
+        raise NotImplementedError
 
     def example_text(self, store: TokenStore, item: int) -> str:
         """Return the text of a stored example, by whose hash a sample is drawn; needed with `max_scored_examples`."""

@@ -123,6 +123,8 @@ def _os_errors_as_data_errors(path: str | Path) -> Iterator[None]:
         raise DataError(path, "no permission to read it; see: ls -l") from None
     except OSError as error:
         raise DataError(path, f"cannot be opened: {error.strerror}") from None
+    except ValueError as error:  # a NUL in the path
+        raise DataError(path, f"cannot be opened: {error}") from None
 
 
 def _missing_file_error(path: str | Path) -> DataError:

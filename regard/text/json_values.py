@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regard.errors import DataError
+from regard.errors import DataError, has_surrogate
 from regard.ranges import show_value
 from regard.text.table_columns import quote_names, suggest_name
 
@@ -89,12 +89,3 @@ def show_json(value: Any) -> str:
     except (ValueError, RecursionError):  # a number of thousands of digits, or nested
         return show_value(value)
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
-
-
-def has_surrogate(text: str) -> bool:
-    """Return True for a text with half a character, which UTF-8 cannot encode."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False

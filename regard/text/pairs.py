@@ -76,7 +76,9 @@ def _open_parallel_texts(data: Sequence[str], columns: Sequence[str]) -> list[_P
             unpaired = None
     if unpaired is not None:
         raise DataError(
-            unpaired, f"a second file must go with it, as in train.en train.fr; tables are {', '.join(TABLE_SUFFIXES)}"
+            unpaired,
+            "a second file must go with it, as in train.en train.fr or --valid dev.en --valid dev.fr; tables are "
+            + ", ".join(TABLE_SUFFIXES),
         )
     if not parts:
         raise ConfigError("no data; name two files of lines, as in train.en train.fr, or a table")

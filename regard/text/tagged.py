@@ -19,6 +19,7 @@ from regard.errors import ConfigError, DataError, did_you_mean
 from regard.text.files import check_readable, file_format, is_compressed, read_lines
 from regard.text.json_values import describe_json_type, get_json_value, json_value_to_text, parse_json_object
 from regard.text.limits import max_line_bytes, too_large_error
+from regard.text.running_text import RunningText, SurfaceToken, align_tokens, join_tokens
 from regard.text.table_columns import MAX_SHOWN_CHARACTERS, quote_names
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -27,6 +28,10 @@ ANNOTATION_COLUMNS = ("upos", "xpos", "head", "deprel")
 WORD_ID = re.compile(r"[0-9]+")
 RANGE_OR_EMPTY_NODE_ID = re.compile(r"[0-9]+[-.][0-9]+")
 """A range, 1-2, for words written as one, or an empty node, 1.1, for a word not written at all."""
+RANGE_ID = re.compile(r"([0-9]+)-([0-9]+)")
+TEXT_COMMENT = re.compile(r"#\s*text\s*=\s?(.*)")
+NO_SPACE_AFTER = "SpaceAfter=No"
+DEFAULT_COLUMN = "upos"
 DOCSTART = "-DOCSTART-"
 BLANKS = re.compile("[ \t]+")
 WORD_KEYS, LABEL_KEYS = ("words", "tokens"), ("labels", "tags", "ner_tags")
@@ -49,7 +54,7 @@ HEADER_NAMES |= {*WORD_KEYS, *LABEL_KEYS}
 """Usual column names of tables: a first line of these only is a header, not CoNLL."""
 OUTSIDE_LABEL = "O"
 EXPECTED_FORMAT = (
-    "expected one word a line and its label behind a tab or a blank, with an empty line after each sentence"
+    "expected one word a line and its label behind a tab or a space, with an empty line after each sentence"
 )
 MIN_PROSE_WORDS = 4
 """Words in the first column: if most lines of a sentence have as many, they are whole texts, not words."""
@@ -63,18 +68,23 @@ LabelSequenceValidator = Callable[[Sequence[str]], tuple[int, str] | None]
 
 
 class TaggedSentence(NamedTuple):
-    """The words of a sentence and, one for each, their labels."""
+    """The words of a sentence and, one for each, their labels; and its running text, if that is read and known."""
 
     words: tuple[str, ...]
     labels: tuple[str, ...]
+    text: RunningText | None = None
 
 
 class _NumberedSentence(NamedTuple):
-    """Words and labels, any of which may be empty, with their lines; one line if there are no words."""
+    """Words and labels, any of which may be empty, with their lines; one line if there are no words.
+
+    `text` is the running text, False if it is not that of the words.
+    """
 
     line_numbers: Sequence[int]
     words: Sequence[str]
     labels: Sequence[str]
+    text: RunningText | Literal[False] | None = None
 
 
 class _ColumnLayout(NamedTuple):
@@ -92,21 +102,23 @@ def read_tagged_sentences(
     *,
     skip_empty: bool = False,
     validate_labels: LabelSequenceValidator = lambda _: None,
+    with_text: bool = False,
 ) -> Iterator[TaggedSentence]:
     """Yield the sentences of all files in order; the format follows from the file's name.
 
     ``.conllu``: words from the column form, labels from `column`, one of `CONLLU_COLUMNS`, else upos. ``.jsonl``: lists
     under "words" (or "tokens") and under `column`, else "labels" (or "tags", "ner_tags"). All others are CoNLL: a word
-    per line, columns separated by tabs if the first line has one and else by blanks, sentences by empty lines; the word
+    per line, columns separated by tabs if the first line has one and else by spaces, sentences by empty lines; the word
     is in the first column and its label in the last, or in the one with the number `column`. A label for which
-    `validate_labels` returns a problem is an error that names its line.
+    `validate_labels` returns a problem is an error that names its line. `with_text` reads running text too, which only
+    CoNLL-U has: sentences whose text is not that of their words are returned without it, and counted.
     """
     if not data:
         raise ConfigError("no data; name a file of tagged words, as in train.conllu")
     for path in data:
         check_readable(path)
     return _read_complete_sentences(
-        [(path, _read_sentences(path, column)) for path in data], skip_empty, validate_labels
+        [(path, _read_sentences(path, column, with_text)) for path in data], skip_empty, validate_labels
     )
 
 
@@ -139,7 +151,7 @@ def _read_complete_sentences(
 ) -> Iterator[TaggedSentence]:
     """Yield the complete sentences; a file without any is an error."""
     for path, sentences in files:
-        n_kept = n_empty = 0
+        n_kept = n_empty = n_other_texts = 0
         for sentence in sentences:
             missing = _find_missing(sentence)
             if missing is None:
@@ -147,7 +159,8 @@ def _read_complete_sentences(
                 labels = tuple([label.strip() for label in sentence.labels])
                 if problem := validate_labels(labels):
                     raise DataError(path, problem[1], sentence.line_numbers[problem[0]])
-                yield TaggedSentence(tuple(sentence.words), labels)
+                n_other_texts += sentence.text is False
+                yield TaggedSentence(tuple(sentence.words), labels, sentence.text or None)
             elif skip_empty:
                 n_empty += 1
             else:
@@ -158,30 +171,38 @@ def _read_complete_sentences(
         if n_empty:
             counts = f"left out {n_empty:,} of {n_kept + n_empty:,} sentences"
             progress.warn(f"{path}: {counts}: no words, or an empty word or label")
+        if n_other_texts:
+            counts = f"{n_other_texts:,} of {n_kept:,} sentences have a text that is not that of their words"
+            progress.warn(f"{path}: {counts}; it is not used, neither to learn where words begin nor to score that")
 
 
 def _find_missing(sentence: _NumberedSentence) -> tuple[int, str] | None:
     """Return the line and the description of the first missing word or label, if any."""
     if not sentence.words:
         return sentence.line_numbers[0], "no words"
-    for line, word, label in zip(*sentence, strict=True):
+    for line, word, label in zip(sentence.line_numbers, sentence.words, sentence.labels, strict=True):
         if not (word.strip() and label.strip()):
             return line, "empty label" if word.strip() else "empty word"
     return None
 
 
-def _read_sentences(path: str, column: str) -> Iterator[_NumberedSentence]:
+def _read_sentences(path: str, column: str, with_text: bool) -> Iterator[_NumberedSentence]:
     match _detect_format(path):
         case "conllu":
-            return _read_conllu(path, column or "upos")
+            return _read_conllu(path, column or DEFAULT_COLUMN, with_text)
         case "jsonl":
             return _read_jsonl_sentences(path, (column,) if column else LABEL_KEYS)
     return _read_conll(path, _parse_label_column(path, column) if column else None)
 
 
+def is_conllu(path: str) -> bool:
+    """Return True if a file's name says that it is CoNLL-U."""
+    return _detect_format(path) == "conllu"
+
+
 def _detect_format(path: str) -> Literal["conllu", "jsonl", "conll"]:
     if file_format(path) in ("csv", "parquet"):
-        known = "expected .conllu, .jsonl, or columns separated by blanks or tabs under any other name"
+        known = "expected .conllu, .jsonl, or columns separated by spaces or tabs under any other name"
         raise DataError(path, f"a {file_format(path)} table, not a file of tagged words; {known}")
     if file_format(path) == "jsonl":
         return "jsonl"
@@ -256,7 +277,7 @@ def _detect_layout(path: str, line_number: int, line: str, column: int | None) -
 def _split_fields(path: str, line_number: int, line: str, layout: _ColumnLayout) -> list[str]:
     fields = _split_line(line, layout.tab_separated)
     if len(fields) != layout.n_columns:
-        separator = "tabs" if layout.tab_separated else "blanks"
+        separator = "tabs" if layout.tab_separated else "spaces"
         expected = f"line {layout.line} has {layout.n_columns}, separated by {separator}"
         raise DataError(path, f"{_describe_column_count(fields)}, but {expected}; {EXPECTED_FORMAT}", line_number)
     return fields
@@ -271,13 +292,15 @@ def _describe_column_count(fields: Sequence[str]) -> str:
     return f"{len(fields)} column{'s' * (len(fields) > 1)}"
 
 
-def _read_conllu(path: str, column: str) -> Iterator[_NumberedSentence]:
+def _read_conllu(path: str, column: str, with_text: bool) -> Iterator[_NumberedSentence]:
     if column not in CONLLU_COLUMNS:
         raise DataError(path, f"no column '{column}' in CoNLL-U; {did_you_mean(column, CONLLU_COLUMNS)}")
-    return _read_conllu_sentences(path, CONLLU_COLUMNS.index(column), column in ANNOTATION_COLUMNS)
+    return _read_conllu_sentences(path, CONLLU_COLUMNS.index(column), column in ANNOTATION_COLUMNS, with_text)
 
 
-def _read_conllu_sentences(path: str, label_index: int, underscore_is_missing: bool) -> Iterator[_NumberedSentence]:
+def _read_conllu_sentences(
+    path: str, label_index: int, underscore_is_missing: bool, with_text: bool
+) -> Iterator[_NumberedSentence]:
     for block in _read_sentence_blocks(path):
         numbered = [
             (number, _split_conllu_fields(path, number, line)) for number, line in block if not line.startswith("#")
@@ -287,7 +310,41 @@ def _read_conllu_sentences(path: str, label_index: int, underscore_is_missing: b
             "" if underscore_is_missing and fields[label_index] == "_" else fields[label_index] for _, fields in words
         ]
         if words:
-            yield _NumberedSentence([number for number, _ in words], [fields[1] for _, fields in words], labels)
+            text = _read_running_text(block, [fields for _, fields in numbered]) if with_text else None
+            yield _NumberedSentence([number for number, _ in words], [fields[1] for _, fields in words], labels, text)
+
+
+def _read_running_text(
+    block: Sequence[tuple[int, str]], rows: Sequence[Sequence[str]]
+) -> RunningText | Literal[False] | None:
+    """Return the text of the comment ``# text =``, or that of the marks of missing spaces; None without either."""
+    comments = (TEXT_COMMENT.fullmatch(line) for _, line in block if line.startswith("#"))
+    text = next((match[1] for match in comments if match), None)
+    if text is None and not any(NO_SPACE_AFTER in fields[-1].split("|") for fields in rows):
+        return None
+    tokens = list(_surface_tokens(rows))
+    words = [fields[1] for fields in rows if WORD_ID.fullmatch(fields[0])]
+    if not all(token.forms for token in tokens) or [form for token in tokens for form in token.forms] != words:
+        return False
+    return align_tokens(join_tokens(tokens) if text is None else text, tokens) or False
+
+
+def _surface_tokens(rows: Sequence[Sequence[str]]) -> Iterator[SurfaceToken]:
+    """Yield the tokens as they are written; empty nodes are not, and words of a range are written as one."""
+    forms = {_parse_id(fields[0]): fields[1] for fields in rows if WORD_ID.fullmatch(fields[0])}
+    last = 0
+    for number, form, *_, misc in rows:
+        space_after = NO_SPACE_AFTER not in misc.split("|")
+        if match := RANGE_ID.fullmatch(number):
+            first, last = _parse_id(match[1]), _parse_id(match[2])
+            yield SurfaceToken(form, tuple(forms[each] for each in forms if first <= each <= last), space_after)
+        elif WORD_ID.fullmatch(number) and _parse_id(number) > last:
+            yield SurfaceToken(form, (form,), space_after)
+
+
+def _parse_id(digits: str) -> int:
+    """Return the number of a word; of one with more digits than any sentence has words, the first digits."""
+    return int(digits[: len(str(MAX_SENTENCE_WORDS)) + 1])
 
 
 def _split_conllu_fields(path: str, line_number: int, line: str) -> list[str]:
@@ -332,6 +389,6 @@ def _read_text_list(
     broken = next((i for i, text in enumerate(texts) if "\n" in text), None)
     if broken is not None:
         raise DataError(
-            path, f"'{key}[{broken}]' holds a line end; split it there, or write a blank instead", line_number
+            path, f"'{key}[{broken}]' holds a line end; split it there, or write a space instead", line_number
         )
     return texts

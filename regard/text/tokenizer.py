@@ -197,6 +197,15 @@ class Tokenizer:
         return isinstance(self._subword_format, ByteLevel)
 
     @cached_property
+    def lacks_upper_case(self) -> bool:
+        """True if the vocabulary has lower-case letters alone, and upper-case ones are unknown to it."""
+        words = [token for index, token in enumerate(self._tokens) if index not in self._special_ids]
+        cased = [word for word in words if word.upper() != word.lower()]
+        if not cased or any(word != word.lower() for word in cased):
+            return False
+        return self.find_special_id("unknown") in self.encode(min(cased, key=len).upper())
+
+    @cached_property
     def _subword_format(self) -> SubwordFormat:
         return detect_subword_format(self._tokenizer_json)
 

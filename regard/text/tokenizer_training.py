@@ -53,12 +53,16 @@ PRE_TOKENIZER_PATTERN = (
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """The recipe's [tokenizer] table; a "ready" tokenizer was trained elsewhere."""
+    """The recipe's [tokenizer] table; a "ready" tokenizer was trained elsewhere.
+
+    `start` is the directory of a translator whose vocabulary is taken instead of learning one.
+    """
 
     kind: Literal["bpe", "unigram", "wordpiece", "words", "characters", "ready"] = "bpe"
     vocabulary: Annotated[int, Range(1, MAX_VOCABULARY)]
     joint: Annotated[bool, AppliesIf("task.name=translate")] = True
     lowercase: Annotated[bool, AppliesIf("tokenizer.kind=wordpiece", "tokenizer.kind=words")] = False
+    start: Annotated[str, AppliesIf("task.name=translate")] = ""
 
     def __post_init__(self) -> None:
         check_table(self, "tokenizer")

@@ -29,8 +29,31 @@ class Span(NamedTuple):
     end: int
 
 
-WordSplitter = Callable[[str], list[Span]]
+class TextWord(NamedTuple):
+    """A word of a text: its form, its characters, and those of the token in which it is written.
+
+    Most tokens are one word. The words of a token that is several (``don't``: ``do`` and ``n't``) have the characters
+    that they are written with or, where they are not spelled (French ``du``: ``de`` and ``le``), all of those.
+    """
+
+    form: str
+    start: int
+    end: int
+    token: Span
+
+
+WordSplitter = Callable[[str], list[TextWord]]
 """A function that returns the words of a text."""
+
+
+def split_words(text: str) -> list[TextWord]:
+    """Return the words that `find_words` finds."""
+    return [TextWord(text[span.start : span.end], *span, span) for span in find_words(text)]
+
+
+def split_at_whitespace(text: str) -> list[TextWord]:
+    """Return the words separated by white space."""
+    return [TextWord(text[span.start : span.end], *span, span) for span in find_whitespace_words(text)]
 
 
 def find_words(text: str) -> list[Span]:

@@ -53,7 +53,7 @@ def _micro_batch_tokens(run_config: RunConfig) -> int:
     train, width = run_config.train, run_config.data.max_length
     if train.batch_tokens // train.accumulate < width:
         raise ConfigError(
-            f"train.batch_tokens = {train.batch_tokens} in {train.accumulate} parts is less than one "
-            f"row of data.max_length = {width} tokens; raise it to {width * train.accumulate} or more"
+            f"{train.describe_batch()} is less than one row of data.max_length = {width} tokens; raise it to "
+            f"{width * train.accumulate} or more"
         )
     return train.batch_tokens // train.accumulate

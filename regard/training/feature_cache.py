@@ -30,9 +30,9 @@ from regard.models.layer_combination import COMBINATION_NAME
 from regard.predict.encoder_inference import (
     inputs_to_rows,
     make_inference_batches,
-    map_batches_in_threads,
     unpad_rows,
 )
+from regard.predict.worker_threads import map_batches_in_threads
 from regard.progress import track
 from regard.runs.device import available_memory
 from regard.tasks.shared.encoder_task import EncoderTask, read_stored_inputs

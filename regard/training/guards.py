@@ -22,7 +22,7 @@ def convert_out_of_memory_errors(config: TrainConfig) -> Iterator[None]:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         raise TrainingError(
-            f"out of memory with train.batch_tokens = {config.batch_tokens} in {config.accumulate} parts; "
+            f"out of memory with {config.describe_batch()}; "
             f"begin another run with train.accumulate = {2 * config.accumulate}, or a smaller train.batch_tokens "
             "or model.d_model"
         ) from None

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from regard.data.order import Cursor
 from regard.data.prefetch import Prefetcher
 from regard.disk import convert_write_errors, fsync_path, write_json_with_checksum
-from regard.errors import CheckpointError, TrainingError
+from regard.errors import CheckpointError, DataError, TrainingError
 from regard.models.freezing import find_frozen_modules
 from regard.models.weights import collect_weights, load_weights, write_tensors
 from regard.progress import warn
@@ -299,22 +299,39 @@ class Trainer:
             yield TrainingEvent("average", progress.step, values | {"of": len(steps), "best": better})
             self.checkpoints.restore(self.model, self.optimiser)
         final = {"step": progress.best_step, "averaged": progress.averaged}
-        on_all = self._score_all_examples()
+        at_end = self._score_best_weights()
         progress.finished = True
-        write_json_with_checksum(run.metrics_path, self._summary(final) | on_all)
+        write_json_with_checksum(run.metrics_path, self._summary(final) | at_end)
         self._save_checkpoint()
-        yield TrainingEvent("end", progress.step, final | {metric.key: progress.best} | on_all)
+        yield TrainingEvent("end", progress.step, final | {metric.key: progress.best} | at_end)
 
-    def _score_all_examples(self) -> dict[str, dict[str, float]]:
-        """Return the metrics of the best weights on all validation examples, where validations scored a sample."""
-        items = self.prepared.all_scored_examples
-        if self.progress.best is None or len(items) == len(self.prepared.scored_examples):
+    def _score_best_weights(self) -> dict[str, dict[str, float]]:
+        """Return what only the end of training scores, with the best weights.
+
+        "final" has the metrics on all validation examples, where validations scored a sample, and "raw_text" those that
+        the task computes on the text itself.
+        """
+        run, items = self.prepared, self.prepared.all_scored_examples
+        is_sampled, scores = len(items) > len(run.scored_examples), {}
+        if self.progress.best is None or not (is_sampled or run.task.has_final_metrics):
             return {}
-        load_weights(self.model, self.prepared.directory.weights_path)
+        load_weights(self.model, run.directory.weights_path)
         with convert_out_of_memory_errors(self.config):
-            values = validate(self._validation_view, items)
+            if is_sampled:
+                scores["final"] = {"examples": len(items), **validate(self._validation_view, items)}
+            if run.task.has_final_metrics:
+                scores["raw_text"] = self._score_validation_text()
         self.checkpoints.restore(self.model, self.optimiser)
-        return {"final": {"examples": len(items), **values}}
+        return {name: values for name, values in scores.items() if values}
+
+    @torch.inference_mode()
+    def _score_validation_text(self) -> dict[str, float]:
+        run = self.prepared
+        try:
+            return run.task.compute_final_metrics(self.model.eval(), run.corpus, run.device)
+        except DataError as error:  # the files changed meanwhile; the model is trained all the same
+            warn(f"no scores on running text: {error}")
+            return {}
 
     def _summary(self, final: dict[str, int]) -> dict[str, Any]:
         progress = self.progress

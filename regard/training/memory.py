@@ -46,7 +46,7 @@ def check_batch_fits(needed: int, run_config: RunConfig, device: torch.device) -
         train = run_config.train
         problem = f"takes about {format_bytes(needed)}, but {device.type} has {format_bytes(total)}"
         raise ConfigError(
-            f"train.batch_tokens = {train.batch_tokens} in {train.accumulate} parts: {problem}; "
+            f"{train.describe_batch()}: {problem}; "
             "begin another run with a larger train.accumulate, a smaller train.batch_tokens or a smaller model"
         )
 

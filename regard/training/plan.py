@@ -54,8 +54,10 @@ class TrainingPlan:
     kernels: tuple[str, ...] = ()
     no_export: str = ""
     scored_sample: str = ""
+    scoring_note: str = ""
     frozen: str = ""
     unfreezing: str = ""
+    letter_case: str = ""
 
     def lines(self) -> list[str]:
         """Return the plan as lines of text."""
@@ -70,12 +72,16 @@ class TrainingPlan:
             f"memory     about {format_bytes(self.memory_bytes)} of {free} ({self.device})",
             f"kernels    {', '.join(self.kernels) or 'none'}; plain PyTorch elsewhere",
         ]
+        if self.letter_case:
+            lines.append(f"case       {self.letter_case}")
         if self.frozen:
             lines.append(f"frozen     {self.frozen}")
         if self.unfreezing:
             lines.append(f"unfreezing {self.unfreezing}")
         if self.scored_sample:
             lines.append(f"validation {self.scored_sample}")
+        if self.scoring_note:
+            lines.append(f"scores     {self.scoring_note}")
         if self.no_export:
             lines.append(f"export     {self.no_export}")
         if self.chosen_settings:
@@ -119,8 +125,23 @@ def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
         kernels=tuple(names_in_use(prepared.device, getattr(torch, train.precision))),
         no_export=describe_export_problem(prepared.task, prepared.model),
         scored_sample=_describe_scored_sample(prepared),
+        scoring_note=prepared.task.scoring_note,
         frozen=_describe_frozen(counts, cache),
         unfreezing=GradualUnfreezing(prepared).describe(),
+        letter_case=_describe_letter_case(prepared),
+    )
+
+
+def _describe_letter_case(prepared: PreparedRun) -> str:
+    """Return a warning where words with upper-case letters would be unknown; nothing where they are read."""
+    if (
+        prepared.config.tokenizer.kind not in ("wordpiece", "words")
+        or not prepared.task.tokenizers.source.lacks_upper_case
+    ):
+        return ""
+    return (
+        "the vocabulary has no upper-case letters, and words with one are unknown to it; "
+        "with tokenizer.lowercase = true they are read in lower case"
     )
 
 

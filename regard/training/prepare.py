@@ -9,7 +9,7 @@ directory with a config holds a run that can be resumed. Called by `regard.train
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,6 +53,8 @@ from regard.training.resume import ChangedSetting, check_steps, describe_changes
 from regard.training.thread_count import report_kept_threads
 from regard.training.token_stores import open_stores
 
+NO_NOTES: Mapping[str, str] = {}
+
 
 @dataclass
 class PreparedRun:
@@ -67,6 +69,7 @@ class PreparedRun:
     train_store: TokenStore
     valid_store: TokenStore
     device: torch.device
+    corpus: Corpus
     chosen_settings: dict[str, Any]
     changed_settings: list[ChangedSetting] = field(default_factory=list)
 
@@ -83,9 +86,18 @@ class PreparedRun:
 
 
 def prepare_run(
-    tables: config.Tables, out: Path, device: torch.device, *, where: str, resume: bool = False
+    tables: config.Tables,
+    out: Path,
+    device: torch.device,
+    *,
+    where: str,
+    resume: bool = False,
+    notes: Mapping[str, str] = NO_NOTES,
 ) -> PreparedRun:
-    """Begin a run in `out`, or resume the one it holds; its lock is held from here until training ends."""
+    """Begin a run in `out`, or resume the one it holds; its lock is held from here until training ends.
+
+    The `notes` on where a run comes from are written into its config.toml.
+    """
     run = RunDirectory(out)
     # Files that cannot be read have raised a DataError of their own by then.
     with convert_write_errors(out, fix="make room, or choose another --out", error_type=TrainingError):
@@ -95,7 +107,7 @@ def prepare_run(
             if run.exists():
                 return _resume_run(tables, run, device, where)
             with _clean_up_on_failure(run):
-                return _start_run(tables, run, device, where)
+                return _start_run(tables, run, device, where, notes)
         except BaseException:
             run.lock.release()
             raise
@@ -126,7 +138,9 @@ def _clean_up_on_failure(run: RunDirectory) -> Iterator[None]:
         raise
 
 
-def _start_run(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> PreparedRun:
+def _start_run(
+    tables: config.Tables, run: RunDirectory, device: torch.device, where: str, notes: Mapping[str, str]
+) -> PreparedRun:
     """Begin a run in a directory that holds none."""
     recipe = parse_recipe(tables, device, where)
     provisional = build_provisional_config(recipe, device)
@@ -148,8 +162,8 @@ def _start_run(tables: config.Tables, run: RunDirectory, device: torch.device, w
         warn("train.unfreeze without --from: layers keep their random weights until they are trained")
     chosen = collect_chosen_settings(recipe, complete_tables)
     start = recipe.pretrained or recipe.vectors
-    prepared = _build_run(run, run_config, limited, (train, valid), device, start, chosen_settings=chosen)
-    run.write_config(run_config, note_start_directory())
+    prepared = _build_run(run, run_config, limited, (train, valid), device, corpus, start, chosen_settings=chosen)
+    run.write_config(run_config, {**note_start_directory(), **notes})
     return prepared
 
 
@@ -165,7 +179,7 @@ def _resume_run(tables: config.Tables, run: RunDirectory, device: torch.device, 
     stores = open_stores(run, corpus, task, progress)
     untrained = run_config.model.start and not run.checkpoint_path.exists()
     start = _load_start(run, run_config, task_class) if untrained else None
-    prepared = _build_run(run, run_config, task, stores, device, start, changed_settings=changes)
+    prepared = _build_run(run, run_config, task, stores, device, corpus, start, changed_settings=changes)
     if changes and not progress.has_ended(run_config.train):
         print_message(describe_changes(changes, progress.step))
     if "threads" not in (change.key for change in changes):
@@ -184,10 +198,14 @@ def _load_start(
 
 def _build_task(recipe: PartialRecipe, provisional: RunConfig, corpus: Corpus, run: RunDirectory) -> Task:
     """Return the task with its tokenizer, which is saved into the directory."""
+    run.path.mkdir(parents=True, exist_ok=True)
+    if recipe.vocabulary is not None:
+        inherited = recipe.vocabulary.build_task(provisional.task)
+        inherited.save(run.path)
+        return inherited
     table = recipe.tables["tokenizer"]
     kind = table.get("kind", recipe.task_class.default_tokenizer_kind)
     tokenizer_table = {"kind": kind, "vocabulary": choose_vocabulary_size(corpus.statistics.n_words, kind), **table}
-    run.path.mkdir(parents=True, exist_ok=True)
     tokenizer = recipe.pretrained.tokenizer if recipe.pretrained else None
     tokenizer_config = config.build(TokenizerConfig, tokenizer_table)
     task = recipe.task_class.from_corpus(provisional.task, tokenizer_config, corpus, tokenizer)
@@ -215,6 +233,7 @@ def _build_run(
     task: Task,
     stores: tuple[TokenStore, TokenStore],
     device: torch.device,
+    corpus: Corpus,
     start: PretrainedModel | PretrainedVectors | None,
     *,
     chosen_settings: dict[str, Any] | None = None,
@@ -244,6 +263,7 @@ def _build_run(
         train_store,
         valid_store,
         device,
+        corpus,
         chosen_settings or {},
         changed_settings or [],
     )

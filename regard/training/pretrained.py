@@ -98,7 +98,7 @@ class PretrainedModel:
             **recipe_tables,
             "model": {**shape, **recipe_tables["model"]},
             "task": {**self.task_table, **recipe_tables["task"]},
-            "tokenizer": vocabulary,
+            "tokenizer": {**vocabulary, "start": ""},
             "train": {**self.fixed_train_settings, **recipe_tables.get("train", {})},
         }
 

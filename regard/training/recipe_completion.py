@@ -28,6 +28,7 @@ from regard.tasks import Task
 from regard.tasks.task import TrainingScale
 from regard.text.tokenizer_training import choose_vocabulary_size
 from regard.training import defaults
+from regard.training.inherited_vocabulary import InheritedVocabulary, load_inherited_vocabulary
 from regard.training.pretrained import PretrainedModel, load_pretrained
 from regard.training.pretrained_vectors import PretrainedVectors, load_pretrained_vectors
 
@@ -50,6 +51,7 @@ class PartialRecipe:
     pretrained: PretrainedModel | None
     where: str
     vectors: PretrainedVectors | None = None
+    vocabulary: InheritedVocabulary | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -76,9 +78,11 @@ def parse_recipe(tables: config.Tables, device: torch.device, where: str) -> Par
     user_tables = empty | config.check(tables, schema, where)
     task_class.check_recipe(user_tables, where)
     full = user_tables if pretrained is None else pretrained.complete_recipe(user_tables, where)
+    vocabulary = load_inherited_vocabulary(full["tokenizer"], task_class, where)
+    full = full if vocabulary is None else vocabulary.complete_recipe(full, where)
     task_defaults = {**task_class.default_task_config(device, full["model"]), **_architecture_defaults(schema, "task")}
     full = {**full, "task": {**task_defaults, **full["task"]}}
-    return PartialRecipe(task_class, schema, user_tables, full, pretrained, where, vectors)
+    return PartialRecipe(task_class, schema, user_tables, full, pretrained, where, vectors, vocabulary)
 
 
 def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> RunConfig:
@@ -101,7 +105,7 @@ def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> Run
     if "preset" in tables["model"] or "n_layers" in tables["model"]:
         _check_layers(provisional)
     check_pooled_token(getattr(provisional.task, "pooling", ""), provisional.model)
-    if recipe.pretrained is None:
+    if recipe.pretrained is None and recipe.vocabulary is None:
         provisional.tokenizer.check_vocabulary_size(recipe.task_class.special_token_names)
     return provisional
 
@@ -137,6 +141,8 @@ def collect_chosen_settings(recipe: PartialRecipe, complete_tables: config.Table
         known |= config.to_tables(
             {"model": recipe.pretrained.model_config, "tokenizer": recipe.pretrained.tokenizer_config}
         )
+    if recipe.vocabulary is not None:
+        known["tokenizer"] = dict(recipe.vocabulary.tokenizer_table)
     return {
         f"{name}.{key}": value
         for name, table in complete_tables.items()
@@ -146,9 +152,14 @@ def collect_chosen_settings(recipe: PartialRecipe, complete_tables: config.Table
 
 
 def _architecture_defaults(schema: Mapping[str, type], table: str) -> config.Table:
-    """Return the defaults of an architecture for one table, restricted to the keys that the table has."""
+    """Return the defaults of an architecture for one table, restricted to what the table of this task accepts."""
     values = schema["model"].recipe_defaults.get(table, {})  # type: ignore[attr-defined]
-    return {key: value for key, value in values.items() if key in {field.name for field in fields(schema[table])}}
+    known = {field.name for field in fields(schema[table])}
+    return {
+        key: value
+        for key, value in values.items()
+        if key in known and (callable(value) or config.accepts(schema[table], key, value))
+    }
 
 
 def _merge_training_defaults(recipe: PartialRecipe, scale: TrainingScale, device: torch.device) -> config.Table:

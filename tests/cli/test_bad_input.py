@@ -146,7 +146,10 @@ def test_missing_files(fail: Fail, run: Path) -> None:
     assert failing_data(fail, "no/a.en", "no/a.fr") == "no/a.en: no such file, nor a directory no to look into"
     assert failing_data(fail, "train.src", "run") == "run: a directory; name the files in it"
     assert failing_data(fail, "train.src").startswith(
-        "train.src: a second file must go with it, as in train.en train.fr;"
+        "train.src: a second file must go with it, as in train.en train.fr or --valid dev.en --valid dev.fr;"
+    )
+    assert fail("train", "translate", "train.src", "train.tgt", "--valid", "train.src", "train.tgt").startswith(
+        "train.src: a second file must go with it, as in train.en train.fr or --valid dev.en --valid dev.fr;"
     )
     assert fail("train", "translate", "train.src", "train.tgt", "--valid", "nope.src").startswith(
         "nope.src: no such file"
@@ -250,9 +253,12 @@ def test_debug_shows_the_traceback() -> None:
 
 def test_batch_smaller_than_one_row(fail: Fail, folder: Path) -> None:
     good = written(folder, recipe(folder)).name
-    message = fail("train", good, "--out", "small", "--set", "train.batch_tokens=8", "--set", "data.max_length=64")
-    assert message.startswith("train.batch_tokens = 8 in ")
-    assert "is less than one row of data.max_length = 64 tokens; raise it to" in message
+    settings = ("--set", "train.batch_tokens=8", "--set", "data.max_length=64", "--set")
+    problem = "is less than one row of data.max_length = 64 tokens; raise it to"
+    one = fail("train", good, "--out", "small", *settings, "train.accumulate=1")
+    assert one == f"train.batch_tokens = 8 {problem} 64 or more"
+    two = fail("train", good, "--out", "small", *settings, "train.accumulate=2")
+    assert two == f"train.batch_tokens = 8 in 2 micro-batches {problem} 128 or more"
     assert not Path("small").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,36 @@ def test_empty_text(fail: Fail, run: Path) -> None:
 
 def test_lone_surrogate(fail: Fail, run: Path) -> None:
     assert fail("translate", run, "1 \udcff").startswith("character 3 of a text is half a character (lone surrogate")
+
+
+LONG = "x" * 300
+FOREIGN = "\udcff"
+PATHS = {
+    "too long, to read": (["translate", LONG, "1 2"], f"{LONG}: "),
+    "too long, to write": (["look", "run", "1 2", "--out", f"{LONG}.html"], f"{LONG}.html: "),
+    "too long, to train": (["train", "r.toml", "--out", LONG], f"{LONG}: "),
+    "too long, of text": (["translate", "run", "--file", LONG], f"{LONG}: "),
+    "a NUL, of text": (["translate", "run", "--file", "a\0b"], "a\\x00b: "),
+    "a dangling link": (
+        ["translate", "run", "--file", "dangling"],
+        "dangling: a link to nowhere, which does not exist; ",
+    ),
+    "not UTF-8, to train": (["train", "r.toml", "--out", FOREIGN], "\\udcff: this path is not UTF-8; rename it"),
+    "not UTF-8, of a run": (
+        ["translate", FOREIGN, "1"],
+        "\\udcff/model.safetensors: this path is not UTF-8; rename it",
+    ),
+    "not UTF-8, of text": (["train", "r.toml", "--set", f"data.train={FOREIGN}"], "r.toml: data.train = "),
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_paths_that_cannot_be_are_one_line(fail: Fail, run: Path, folder: Path, name: str) -> None:
+    written(folder, recipe(folder)).rename("r.toml")
+    Path("dangling").symlink_to("nowhere")
+    shutil.copytree(run, FOREIGN)
+    command, message = PATHS[name]
+    assert fail(*command).startswith(message)
 
 
 VERBS = {

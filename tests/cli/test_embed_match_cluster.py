@@ -189,6 +189,69 @@ def test_match_searches_a_file(bert: Path, run_command: RunCommand, monkeypatch:
     assert (found[0].corpus_id, found[0].text) == (3, LINES[3])
 
 
+@pytest.mark.parametrize("suffix", ["npy", "parquet"])
+def test_match_searches_vectors_as_it_searches_their_texts(suffix: str, bert: Path, run_command: RunCommand) -> None:
+    """Also those embedded by other options than the default; the texts are embedded once."""
+    Path("texts.txt").write_text("".join(f"{text}\n" for text in [*LINES[:4], "", *LINES[4:]]))
+    expected = run_command("match", bert, "the red mat", "--in", "texts.txt")[0]
+    texts = ["--texts", "texts.txt"] if suffix == "npy" else []
+    run_command("embed", bert, "texts.txt", "--out", f"v.{suffix}")
+    out, err = run_command("match", bert, "the red mat", "--in", f"v.{suffix}", *texts)
+    assert out == expected
+    assert "warning: 1 of 11 vectors are those of empty texts; they are not compared" in err
+    run_command("embed", bert, "texts.txt", "--out", f"v.{suffix}", "--layers", "0,1", "--pooling", "cls")
+    rows = run_command("match", bert, LINES[6], "--in", f"v.{suffix}", "--top", 2, "--json", *texts)[0].splitlines()
+    assert json.loads(rows[0]) == {"score": pytest.approx(1), "line": 8, "text": LINES[6]}
+    vectors = regard.load(bert, device="cpu").embed(LINES, layers=(0, 1), pooling="cls").astype(np.float64)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert json.loads(rows[1])["score"] == pytest.approx(sorted(unit @ unit[6])[-2], abs=1e-5)
+    names = None if suffix == "parquet" else Path("texts.txt").read_text().splitlines()
+    hits = regard.load(bert, device="cpu").nearest_stored(LINES[6], f"v.{suffix}", names, top=1)
+    assert (hits[0].corpus_id, hits[0].text) == (7, LINES[6])
+
+
+def test_vectors_without_their_texts_give_lines(bert: Path, run_command: RunCommand) -> None:
+    run_command("embed", bert, "texts.txt", "--out", "v.npy")
+    assert run_command("match", bert, LINES[2], "--in", "v.npy", "--top", 1)[0] == "1.0000\t3\t\n"
+    row = json.loads(run_command("match", bert, LINES[2], "--in", "v.npy", "--top", 1, "--json")[0])
+    assert row == {"score": pytest.approx(1), "line": 3, "text": None}
+
+
+def test_vectors_of_others_are_refused(bert: Path, run_command: RunCommand, fail: Fail, tmp_path: Path) -> None:
+    task = PretrainingTask(PretrainConfig(length=32), vocabulary())
+    other = kept(task, small(task, seed=1), tmp_path / "other")
+    on_cpu = ("--device", "cpu")
+    for name in ("v.npy", "v.parquet"):
+        run_command("embed", bert, "texts.txt", "--out", name)
+        message = fail("match", other, "a dog", "--in", name, *on_cpu)
+        assert message.startswith(f"{name}: vectors of another model than {other}; embed the texts again: regard embed")
+    Path("longer.txt").write_text(Path("texts.txt").read_text() + "one more\n")
+    Path("shorter.txt").write_text("".join(f"{text}\n" for text in LINES[:-1]))
+    Path("changed.txt").write_text("".join(f"{text}\n" for text in [*LINES[:-1], "another"]))
+    for name, problem in {
+        "longer.txt": "longer.txt: 11 lines, but v.npy has 10 vectors; embed this file",
+        "shorter.txt": "shorter.txt: 9 lines, but v.npy has 10 vectors; embed this file",
+        "changed.txt": "changed.txt: not the texts whose vectors are in v.npy; embed this file",
+    }.items():
+        assert fail("match", bert, "a dog", "--in", "v.npy", "--texts", name, *on_cpu) == problem
+    run_command("embed", bert, "texts.txt", "--level", "word", "--out", "w.npy")
+    assert fail("match", bert, "a", "--in", "w.npy", *on_cpu).startswith("w.npy: the vectors of words; whole texts are")
+    Path("v.npy.json").unlink()
+    assert fail("match", bert, "a", "--in", "v.npy", *on_cpu).startswith(
+        "v.npy: v.npy.json is missing, which says what"
+    )
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.npy.json", "v.parquet"])
+@pytest.mark.parametrize("damage", ["cut", "garbage"])
+def test_damaged_vectors_are_refused(name: str, damage: str, bert: Path, run_command: RunCommand, fail: Fail) -> None:
+    file = name.removesuffix(".json")
+    run_command("embed", bert, "texts.txt", "--out", file)
+    content = Path(name).read_bytes()
+    Path(name).write_bytes(content[: len(content) // 2] if damage == "cut" else b"{}" + bytes(range(200)))
+    assert "embed the texts again" in fail("match", bert, "a", "--in", file, "--device", "cpu")
+
+
 def test_cluster_texts(bert: Path, run_command: RunCommand) -> None:
     pytest.importorskip("matplotlib")
     out, err = run_command("cluster", bert, "texts.txt", "--k", 3, "--seed", 1, "--out", "map.png")
@@ -262,6 +325,16 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["match", "the cat", "a dog", "--top", "3"], "--top goes with a file, given with --in, or with one word"),
     (["match", "the cat", "--in", "nope.txt"], "nope.txt: no such file"),
     (["match", "the cat", "--in", "empty.txt"], "empty.txt: no texts; give one per line"),
+    (["match", "the cat", "--in", "nope.npy"], "nope.npy: no such file"),
+    (
+        ["match", "the cat", "--in", "texts.txt", "--texts", "texts.txt"],
+        "--texts goes with --in vectors.npy, whose tex",
+    ),
+    (
+        ["match", "the cat", "--in", "v.parquet", "--texts", "texts.txt"],
+        "--texts goes with --in vectors.npy, whose tex",
+    ),
+    (["match", "the cat", "a dog", "--texts", "texts.txt"], "--texts goes with --in vectors.npy, whose texts it names"),
     (["cluster", "texts.txt", "--k", "0"], "--k 0: expected at least 1 and"),
     (["cluster", "texts.txt", "--k", "11"], "--k 11: texts.txt has only 10 texts; ask for fewer clusters"),
     (["cluster", "hole.txt", "--k", "3"], "--k 3: hole.txt has only 2 texts; ask for fewer clusters"),

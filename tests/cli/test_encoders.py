@@ -249,7 +249,7 @@ def test_files_not_in_conll_format(bert: Path, regard: Regard, fail: Callable[..
     """Tables of texts and plain prose are refused with the line and the expected format."""
     regard("train", "tag", "words.conll", "--from", bert, "--out", "tagger", *SHORT)
     train, evaluate = ["train", "tag", "--out", "x", *SMALL], ["evaluate", "tagger"]
-    expected = "expected one word a line and its label behind a tab or a blank, with an empty line after each sentence"
+    expected = "expected one word a line and its label behind a tab or a space, with an empty line after each sentence"
     rows = (f"{text}\t{'yes' if 'cat' in text else 'no'}" for text in sentences(80, least=4))
     Path("texts.tsv").write_text("\n".join(rows))
     Path("prose.txt").write_text("It was a dark night.\nHe came.\n")
@@ -258,7 +258,7 @@ def test_files_not_in_conll_format(bert: Path, regard: Regard, fail: Callable[..
         assert found.startswith("texts.tsv:1: ")
         assert f" where a single word was expected; {expected}; " in found
         assert (
-            fail(*command, "prose.txt") == f"prose.txt:2: 2 columns, but line 1 has 5, separated by blanks; {expected}"
+            fail(*command, "prose.txt") == f"prose.txt:2: 2 columns, but line 1 has 5, separated by spaces; {expected}"
         )
     Path("prose.txt").write_text("It was dark.\nHe came home.\n" * 9)
     assert fail(*train, "prose.txt").startswith(

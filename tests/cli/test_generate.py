@@ -13,6 +13,7 @@ from encoders import documents
 from language_models import LETTERS, small, task
 from saved_runs import kept
 
+from regard import progress
 from regard.look.views.registry import VIEWS
 
 Called = Callable[..., tuple[int, str, str]]
@@ -118,6 +119,16 @@ def test_prompts_from_a_file(model: Path, regard: Regard) -> None:
     assert (alone["text"], alone["tokens"]) == (found[0]["text"], found[0]["tokens"])
     assert alone["token_scores"] == pytest.approx(found[0]["token_scores"], abs=1e-5)
     assert len(regard("generate", model, "--file", "prompts.txt", "--max-tokens", 8, "--n", 2)[0].splitlines()) == 6
+
+
+def test_many_texts_are_counted_while_they_are_generated(
+    model: Path, regard: Regard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch is written, and counted outside a terminal now and then, before the next one is generated."""
+    monkeypatch.setattr(progress, "LOG_INTERVAL_SECONDS", 0.0)
+    out, err = regard("generate", model, "the", "--n", 5, "--batch", 2, "--max-tokens", 2)
+    assert len(out.splitlines()) == 5
+    assert err.splitlines() == [f"generating: {count} of 5" for count in range(1, 6)]
 
 
 def test_generate_without_prompt(model: Path, regard: Regard) -> None:

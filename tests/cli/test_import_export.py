@@ -34,6 +34,7 @@ def test_import_then_export(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "back\n"
     files = {path.name for path in Path("back").iterdir()}
     assert files == {
+        "README.md",
         "config.json",
         "model.safetensors",
         "tokenizer.json",
@@ -69,7 +70,19 @@ def test_errors(fail: Fail, run: Path) -> None:
     taken = "already exists and is not empty; choose another --out"
     assert fail("import", "theirs", "--out", "run") == f"run: {taken}"
     assert fail("export", "theirs", "--out", "run") == f"run: {taken}"
-    assert fail("export", "theirs", "--to", "onnx", "--out", "x") == "--to onnx: accepted: hf, word2vec"
+    assert fail("export", "theirs", "--to", "onxx", "--out", "x") == (
+        "--to onxx: accepted: hf, ctranslate2, onnx, word2vec"
+    )
+    assert fail("export", "theirs", "--to", "onnx", "--quantization", "int4", "--out", "x") == (
+        "--quantization int4: not for --to onnx; accepted: int8"
+    )
+    assert fail("export", "theirs", "--quantization", "int8", "--out", "x") == (
+        "--quantization int8: not for --to hf; this format has none; leave it out"
+    )
+    assert fail("export", "run", "--to", "onnx", "--out", "x") == (
+        "a translator: the ONNX export has encoders and language models (pass --to ctranslate2), "
+        "so this model cannot be exported to it"
+    )
     assert fail("export", "nowhere", "--out", "x") == "nowhere: no such run directory; `regard train` makes one"
     Path("file").write_text("")
     assert fail("import", "theirs", "--out", "file") == "file: not a directory; choose another --out"
@@ -77,7 +90,10 @@ def test_errors(fail: Fail, run: Path) -> None:
     assert not Path("x").exists()
 
 
-def test_pre_norm_translator_cannot_be_exported(fail: Fail, run: Path) -> None:
-    message = 'model.norm = "pre": Marian has only "post", so this model cannot be exported as one'
-    assert fail("export", "run", "--out", "x") == message
-    assert not Path("x").exists()
+def test_trained_translator_becomes_a_pegasus(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its norms come first and its sines and cosines alternate, as by default."""
+    run_command("export", "run", "--out", "hf", "--licence", "mit")
+    said = capsys.readouterr().err
+    assert said.startswith("transformers gives the same; largest differences: logits ")
+    assert json.loads(Path("hf/config.json").read_text())["architectures"] == ["PegasusForConditionalGeneration"]
+    assert open_model(Path("hf"))[0].model.positions == "sinusoidal-halves"

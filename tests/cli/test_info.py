@@ -119,7 +119,7 @@ def test_run_states_the_settings_that_have_an_effect(regard: Regard, run: Path) 
     assert model["positions"] == "sinusoidal"
     assert model.keys() >= {"sinusoid_base", "spread", "tied"}
     assert "first_position" not in model
-    assert about["config"]["tokenizer"].keys() == {"kind", "vocabulary", "joint"}
+    assert about["config"]["tokenizer"].keys() == {"kind", "vocabulary", "joint", "start"}
     assert about["config"]["task"].keys() >= {"label_smoothing", "r_drop"}
 
 

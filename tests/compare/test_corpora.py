@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ from regard.compare.experiment import ComparisonSettings
 from regard.errors import DataError
 from regard.text.pairs import Pair, read_pairs
 from regard.text.tagged import TaggedSentence, read_tagged_sentences
-
-PrepareCorpus = Callable[[ComparisonSettings, CorpusSize, Path], CorpusSplit]
 
 AMOUNT = CorpusSize(200, 20, 30, 2)
 ODD = "one\ntwo\r\nthree\tfour\u2028five"
@@ -33,7 +30,7 @@ def three(split: CorpusSplit) -> list[list[Pair]]:
 
 def test_every_pair_is_in_one_split_unchanged(tmp_path: Path) -> None:
     pairs = [Pair(f"{ODD} {n}", f"{n} {ODD}") for n in range(150)]
-    split = corpora.prepare_pairs(table(tmp_path, pairs), AMOUNT, tmp_path / "out")
+    split = corpora.prepare_corpus("translate", table(tmp_path, pairs), AMOUNT, tmp_path / "out")
     parts = three(split)
     assert [len(part) for part in parts] == [split.n_train, split.n_valid, split.n_test] == [120, 15, 15]
     assert sorted(pair for part in parts for pair in part) == sorted(pairs)
@@ -42,7 +39,7 @@ def test_every_pair_is_in_one_split_unchanged(tmp_path: Path) -> None:
 
 def test_repeated_source_is_in_one_split_only(tmp_path: Path) -> None:
     pairs = [Pair(f"text {n % 150}", f"Text {n}") for n in range(400)]
-    split = corpora.prepare_pairs(table(tmp_path, pairs), AMOUNT, tmp_path / "out")
+    split = corpora.prepare_corpus("translate", table(tmp_path, pairs), AMOUNT, tmp_path / "out")
     sources = [pair.source for part in three(split) for pair in part]
     assert len(sources) == len(set(sources)) == 150
     assert "150 pairs (250 more repeat a source and are left out)" in split.origin
@@ -56,22 +53,22 @@ def test_repetitions_do_not_count_as_examples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "keys"),
+    ("task", "keys"),
     [
-        (corpora.prepare_pairs, ("source", "target")),
-        (corpora.prepare_labelled, ("text", "label")),
-        (corpora.prepare_questions, ("context", "question")),
+        ("translate", ("source", "target")),
+        ("classify", ("text", "label")),
+        ("qa", ("context", "question")),
     ],
 )
 def test_examples_without_text_are_left_out_and_counted(
-    prepare: PrepareCorpus, keys: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    task: str, keys: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     examples = [{keys[0]: f"text {n}", keys[1]: f"{n % 2}", "answers": []} for n in range(120)]
     examples[7][keys[0]] = " "
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in examples), encoding="utf-8")
     settings = ComparisonSettings(tmp_path, data=(str(path),), labelled=str(path), questions=str(path))
-    split = prepare(settings, AMOUNT, tmp_path / "out")
+    split = corpora.prepare_corpus(task, settings, AMOUNT, tmp_path / "out")
     assert split.n_train + split.n_valid + split.n_test == 119
     assert "left out 1 of 120 " in capsys.readouterr().err
 
@@ -80,7 +77,7 @@ def test_words_and_labels_are_written_unchanged(tmp_path: Path) -> None:
     sentences = [TaggedSentence(("a word", "#", str(n)), ("B-X", "I-X", "O")) for n in range(120)]
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps(each._asdict()) + "\n" for each in sentences), encoding="utf-8")
-    split = corpora.prepare_tagged(ComparisonSettings(tmp_path, tagged=str(path)), AMOUNT, tmp_path / "out")
+    split = corpora.prepare_corpus("tag", ComparisonSettings(tmp_path, tagged=str(path)), AMOUNT, tmp_path / "out")
     parts = [list(read_tagged_sentences(files)) for files in (split.train, split.valid, split.test)]
     assert sorted(each for part in parts for each in part) == sorted(sentences)
     assert "120 sentences" in split.origin
@@ -91,8 +88,8 @@ def test_synthetic_corpora_depend_on_the_seed(tmp_path: Path) -> None:
 
     def written(seed: int) -> tuple[list[list[Pair]], list[TaggedSentence]]:
         setting = ComparisonSettings(tmp_path, seed=seed)
-        tagged = corpora.prepare_tagged(setting, AMOUNT, tmp_path / f"tagged{seed}")
-        return three(corpora.prepare_pairs(setting, AMOUNT, tmp_path / f"pairs{seed}")), list(
+        tagged = corpora.prepare_corpus("tag", setting, AMOUNT, tmp_path / f"tagged{seed}")
+        return three(corpora.prepare_corpus("translate", setting, AMOUNT, tmp_path / f"pairs{seed}")), list(
             read_tagged_sentences(tagged.test)
         )
 

@@ -26,7 +26,7 @@ def split(tmp_path: Path) -> CorpusSplit:
     for side in ("source", "target"):
         (tmp_path / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     setting = ComparisonSettings(tmp_path, data=(str(tmp_path / "source"), str(tmp_path / "target")))
-    return corpora.prepare_pairs(setting, CorpusSize(0, 5, 5, 0), tmp_path / "text")
+    return corpora.prepare_corpus("translate", setting, CorpusSize(0, 5, 5, 0), tmp_path / "text")
 
 
 def test_every_model_has_the_same_training_settings(split: CorpusSplit) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -12,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from regard.data import store as store_module
 from regard.data.columns import Column, EncodedChunk, LabelColumnSpec, ScalarColumnSpec, TokenColumnSpec
 from regard.data.store import DigestMismatchError, TokenStore
+from regard.errors import CheckpointError
 
 SOURCE = [[5, 6, 7], [], [8], [9, 10, 11, 12], [13]]
 TARGET = [[1], [2, 3], [], [4, 5], [6, 7, 8]]
@@ -168,6 +171,20 @@ def test_full_disk_raises_and_leaves_nothing(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_store_that_cannot_be_read_again_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fails between writing and reading, as when the system call openat returns EIO."""
+    opened = store_module.map_column
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(store_module, "map_column", fail)
+    with pytest.raises(CheckpointError, match=r"store: written, but cannot be read again; see whether the disk fails"):
+        write(tmp_path / "store")
+    monkeypatch.setattr(store_module, "map_column", opened)
+    assert TokenStore.open(tmp_path / "store", "a") is not None
 
 
 def test_every_file_is_flushed_before_the_store_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def kill_in_a_system_call(forks: Forks, command: list[str], out: Path, generator
     call = generator.choice(list(SYSTEM_CALLS))
     # The process that forks writes two lines itself, and must survive.
     with faulty_system_call(forks, call, "signal=KILL", generator.randint(3, 3 + SYSTEM_CALLS[call])):
-        return wait_for_end(forks, forks.start(*command))
+        return wait_for_end(forks, forks.start(*command, flush=True))
 
 
 ATTEMPTS: tuple[Attempt, ...] = (

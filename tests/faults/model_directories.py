@@ -33,7 +33,7 @@ from tiny_directories import write_runs
 import regard
 from regard.cli import VERBS, main, module_name
 from regard.errors import RegardError
-from regard.runs.import_export import export_model
+from regard.export import export_model
 
 TEXT = "the red cat sits in tokyo"
 COMMANDS = {
@@ -43,6 +43,7 @@ COMMANDS = {
     "classify": ["classify", TEXT],
     "tag": ["tag", TEXT],
     "qa": ["answer", "--question=where", f"--context={TEXT}"],
+    "embed": ["match", TEXT, "a dog"],
     "vectors": ["match", "cat"],
 }
 """A verb that uses the model of each task, and its arguments after the directory."""
@@ -474,7 +475,7 @@ def run(n_cases: int, seed: int) -> FaultCounts:
     counts = FaultCounts("model_directories")
     with tempfile.TemporaryDirectory() as folder:
         fuzzer = Fuzzer(Path(folder), seed)
-        named = (Case(name, *made) for name, made in REFUSED.items())
+        named = (Case(name, *arguments) for name, arguments in REFUSED.items())
         for case in islice(chain(named, fuzzer.cases()), n_cases):
             counts.add(case.name, fuzzer.run(case))
     return counts

@@ -28,7 +28,7 @@ from typer.models import OptionInfo
 import regard
 from regard.cli import VERBS, main, module_name
 from regard.errors import RegardError
-from regard.runs.import_export import export_model
+from regard.export import export_model
 from regard.runs.recipe import recipe_schema
 from regard.tasks import TASKS
 

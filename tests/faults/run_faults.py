@@ -97,21 +97,37 @@ def wait_for_end(forks: Forks, process: int) -> tuple[Ended, bool]:
         timer.cancel()
 
 
+MAX_ATTACHMENTS = 5
+"""How often strace is started, at most, before it has attached."""
+
 HAS_STRACE = shutil.which("strace") is not None
 
 
 @contextmanager
 def faulty_system_call(forks: Forks, call: str, fault: str, number: int) -> Iterator[None]:
     """Let the n-th system call of this kind of every command that is started in the block fail, or kill the command."""
-    traced = ["-f", "-qq", "-o", "/dev/null", "-p", str(forks.process_id), "-e", f"trace={call}"]
-    command = ["strace", *traced, "-e", f"inject={call}:{fault}:when={number}"]
-    status_path = Path(f"/proc/{forks.process_id}/status")
-    with subprocess.Popen(command) as strace:
-        while "TracerPid:\t0\n" in status_path.read_text():
-            time.sleep(0.005)
-            assert strace.poll() is None, "strace ended"
+    with attached_strace(forks.process_id, call, fault, number) as strace:
         try:
             yield
         finally:
             strace.terminate()
             strace.wait()
+
+
+@contextmanager
+def attached_strace(process: int, call: str, fault: str, number: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield strace when it has attached to a process, which now and then needs more than one attempt."""
+    traced = ["-f", "-qq", "-o", "/dev/null", "-p", str(process), "-e", f"trace={call}"]
+    command = ["strace", *traced, "-e", f"inject={call}:{fault}:when={number}"]
+    for _ in range(MAX_ATTACHMENTS):
+        with subprocess.Popen(command) as strace:
+            while strace.poll() is None:
+                if is_traced(process):
+                    yield strace
+                    return
+                time.sleep(0.005)
+    raise ChildProcessError(f"strace cannot attach to process {process}")
+
+
+def is_traced(process: int) -> bool:
+    return "TracerPid:\t0\n" not in Path(f"/proc/{process}/status").read_text()

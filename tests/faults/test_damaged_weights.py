@@ -25,6 +25,7 @@ COMMANDS = {
     "next": ("pretrain", [TEXT, TEXT]),
     "embed": ("pretrain", ["text.src", "--json"]),
     "match": ("pretrain", [TEXT, "a dog"]),
+    "match sentences": ("embed", [TEXT, "a dog"]),
     "match words": ("vectors", ["cat"]),
     "cluster": ("pretrain", ["text.src", "--k", "2"]),
     "classify": ("classify", [TEXT]),

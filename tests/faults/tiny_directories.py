@@ -18,6 +18,7 @@ from regard.runs.recipe import PLACEHOLDER_TRAIN_CONFIG, RunConfig
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import Task
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
+from regard.tasks.embed import EmbedConfig, EmbeddingTask
 from regard.tasks.lm import LanguageModelTask, LmConfig
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 from regard.tasks.qa import QuestionAnsweringConfig, QuestionAnsweringTask
@@ -66,6 +67,7 @@ def build_tasks() -> dict[str, tuple[Task, Any]]:
         "classify": (ClassificationTask(ClassifyConfig(length=64), encoder, Labels(("no", "yes"))), encoder_config),
         "tag": (TaggingTask(TagConfig(length=64), encoder, Labels(("X", "Y"))), encoder_config),
         "qa": (QuestionAnsweringTask(QuestionAnsweringConfig(length=64), encoder), encoder_config),
+        "embed": (EmbeddingTask(EmbedConfig(length=64), encoder), encoder_config),
         "vectors": (
             WordVectorTask(WordVectorConfig(), _train(WORD_VECTOR_SPECIAL_TOKENS, "words", 50)),
             SkipGramConfig(**WIDTHS),
@@ -108,6 +110,7 @@ def write_data(folder: Path) -> dict[str, list[str]]:
         "labelled.tsv": ["text\tlabel", *labelled],
         "tagged.conll": tagged,
         "questions.jsonl": questions,
+        "paraphrases.tsv": [f"{text}\t{text[::-1]}" for text in SENTENCES],
         "masked.txt": [text.replace("tokyo", "[MASK]") for text in SENTENCES[:3]],
     }
     for name, lines in contents.items():
@@ -119,6 +122,7 @@ def write_data(folder: Path) -> dict[str, list[str]]:
         "classify": ["labelled.tsv"],
         "tag": ["tagged.conll"],
         "qa": ["questions.jsonl"],
+        "embed": ["paraphrases.tsv"],
         "vectors": ["documents.txt"],
         "masked": ["masked.txt"],
     }

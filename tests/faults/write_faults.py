@@ -150,7 +150,7 @@ def check_command(training: TinyTraining, forks: Forks, generator: random.Random
         number, error = generator.randint(3, 3 + SYSTEM_CALLS[call]), errno.errorcode[generator.choice(ERRORS)]
         where = f"{call} {number}, {error}"
         with faulty_system_call(forks, call, f"error={error}", number):
-            ended, hung = wait_for_end(forks, forks.start(*command))
+            ended, hung = wait_for_end(forks, forks.start(*command, flush=True))
         counts.add_detail(call)
     else:
         limit = int(10 ** generator.uniform(2, 5.2))

@@ -22,7 +22,7 @@ class OpenPage:
         self.asked: list[str] = []
         self.complaints: list[str] = []
         tab.on("request", lambda request: self.asked.append(request.url))
-        tab.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        tab.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
         tab.on("pageerror", lambda error: self.complaints.append(str(error)))
 
     def state(self, name: str) -> str | None:

@@ -63,9 +63,9 @@ def one_stack(stack: str = "encoder", tokens: int = 4, seed: int = 0, **shape: o
     initialise_weights(model, torch.Generator().manual_seed(seed))
     model.double().eval()
     ids = torch.randint(3, 20, (1, tokens), generator=torch.Generator().manual_seed(seed + 1))
-    said = torch.randint(3, 20, (tokens,), generator=torch.Generator().manual_seed(seed + 2))
+    predicted_ids = torch.randint(3, 20, (tokens,), generator=torch.Generator().manual_seed(seed + 2))
     sides = {stack: _side(ids[0].tolist(), "embedding.out")}
-    return LookTarget(model, sides, run_layers=lambda: model(ids), head=model.head, predicted_ids=said)
+    return LookTarget(model, sides, run_layers=lambda: model(ids), head=model.head, predicted_ids=predicted_ids)
 
 
 class OnlyOne(nn.Module):

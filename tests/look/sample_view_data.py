@@ -167,14 +167,16 @@ def make_view_data(
 
 def notes(arrays: Sequence[ViewArray]) -> dict[str, list[str]]:
     """What `look` would say of these arrays in words."""
-    said: dict[str, list[str]] = {"identifiability": []}
+    sentences: dict[str, list[str]] = {"identifiability": []}
     for array in arrays:
         if (array.view, array.name) == ("identifiability", "null"):
             heads = (array.values > 0).any(-1)
             sentence = f"{array.kind}: {int(heads.sum())} of {heads.numel()} heads here are not identifiable"
-            said["identifiability"].append(sentence)
-    said["faithfulness"] = ["Trust integrated_gradients first for this prediction: it finds most of what it needs."]
-    return said
+            sentences["identifiability"].append(sentence)
+    sentences["faithfulness"] = [
+        "Trust integrated_gradients first for this prediction: it finds most of what it needs."
+    ]
+    return sentences
 
 
 def about(sides: dict[str, list[str]]) -> dict[str, object]:

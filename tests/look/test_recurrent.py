@@ -145,11 +145,11 @@ def test_a_reader_and_a_language_model() -> None:
     config = RecurrentEncoderConfig(preset="tiny", d_model=8, n_layers=2, dropout=0.0)
     reader = randomise_weights(RecurrentEncoder(config, VOCABULARY, {"tags": Linear(8, 3)}), 0).eval()
     rows = sentences_to_rows([SOURCE], pad_id=0)
-    parted = SegmentedRows(rows.ids, rows.segment, rows.position, torch.zeros_like(rows.ids))
+    segmented = SegmentedRows(rows.ids, rows.segment, rows.position, torch.zeros_like(rows.ids))
     tagged = LookTarget(
         reader,
         {"encoder": side(SOURCE, "embedding.out")},
-        run_layers=lambda: reader(parted),
+        run_layers=lambda: reader(segmented),
         head=reader.heads["tags"],
         predicted_ids=torch.tensor([0, 1, 2, 0, 1, 2]),
     )

@@ -27,7 +27,7 @@ from regard.models.architectures import (
 )
 from regard.models.config import ModelConfig, apply_preset
 from regard.models.interfaces import CausalLM, EncoderModel, Seq2SeqModel
-from regard.nn import TokenEmbedding
+from regard.nn import OutputEmbedding, TokenEmbedding
 from regard.nn.positions import NoPositions
 from regard.tasks import TASKS
 from regard.training.loop import Trainer
@@ -105,7 +105,7 @@ class Toy(CausalLM):
         super().__init__()
         self.config = config
         self.embedding = TokenEmbedding(vocabulary, config.d_model, NoPositions(), dropout=0.0)
-        self.softmax_embedding = nn.Embedding(vocabulary, config.d_model)
+        self.softmax_embedding = OutputEmbedding(vocabulary, config.d_model)
 
     def hidden_states(self, rows: Rows) -> Float[Tensor, "B T D"]:
         result: Tensor = self.embedding(rows.ids, rows.position)

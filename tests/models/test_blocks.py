@@ -212,6 +212,14 @@ def test_initialisation_depends_on_the_generator_alone(positions: str, activatio
         assert torch.equal(parameter, other[name]) == constant, name
 
 
+def test_forget_gates_alone_begin_open() -> None:
+    """Of the biases of the gates input, forget, cell, output, those of the forget gate are 1, all others 0."""
+    lstm = nn.LSTM(3, 4)
+    initialise_weights(nn.ModuleList([lstm]), torch.Generator().manual_seed(0))
+    assert lstm.bias_ih_l0.tolist() == [0.0] * 4 + [1.0] * 4 + [0.0] * 8
+    assert not lstm.bias_hh_l0.any()
+
+
 def test_shared_weights_stay_shared() -> None:
     model = TransformerSeq2Seq(tiny_config(), VOCABULARY, VOCABULARY, joint=True)
     initialise_weights(model, torch.Generator().manual_seed(0))

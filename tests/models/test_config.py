@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from sentences import tiny_config
@@ -74,3 +77,30 @@ def test_every_preset_can_be_built(name: str, positions: str) -> None:
     with torch.device("meta"):
         model = TransformerSeq2Seq(config, 100, 100, joint=True)
     assert (len(model.encoder), len(model.decoder)) == (config.n_layers, config.n_decoder_layers)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def count_weights(preset: str, vocabulary_size: int) -> tuple[int, int]:
+    """Return the weights of a translator, and its bytes with matrices in 8 bits and a scale for each row."""
+    config = TransformerSeq2SeqConfig(**apply_preset({"preset": preset}))
+    with torch.device("meta"):
+        weights = list(TransformerSeq2Seq(config, vocabulary_size, vocabulary_size, joint=True).parameters())
+    n_bytes = sum(each.numel() + 4 * len(each) if each.dim() == 2 else 4 * each.numel() for each in weights)
+    return sum(each.numel() for each in weights), n_bytes
+
+
+def test_sizes_of_fast_presets_are_those_of_the_page() -> None:
+    page = (ROOT / "docs/distill.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `([\w+-]+)`(?: \(6\+6\))? \| (\d+) \| ([\d.]+), ([\d.]+) \| ([\d.]+), ([\d.]+) \|$", page, re.M
+    )
+    assert [name for name, *_ in rows] == ["small-6+2", "medium-6+2", "base-6+2", "base-12+1", "base"]
+    for name, width, *numbers in rows:
+        shape = TransformerSeq2SeqConfig.presets[name]
+        assert shape["d_model"] == int(width)
+        assert name.endswith(f"-{shape['n_layers']}+{shape['n_decoder_layers']}") or name == "base"
+        counts = [*count_weights(name, 8000), *count_weights(name, 16000)]
+        assert [float(number) for number in numbers] == [round(count / 1e6, 1) for count in counts]
+    assert count_weights("medium-6+2", 8000)[1] <= 20e6, "a student of at most 20 MB"

@@ -160,7 +160,7 @@ class Campaign:
 
     def __init__(self, workspaces: Sequence[Workspace]) -> None:
         self.idle = list(workspaces)
-        self.busy: list[Workspace] = []
+        self.in_use: list[Workspace] = []
         self.confirmed: set[str] = set()
 
     def run(self, queue: Iterable[tuple[Mutation, tuple[str, ...]]]) -> Iterator[tuple[Mutation, str, float, str]]:
@@ -170,15 +170,15 @@ class Campaign:
                 yield from self._collect()
             workspace = self.idle.pop()
             workspace.start(mutation, tests)
-            self.busy.append(workspace)
-        while self.busy:
+            self.in_use.append(workspace)
+        while self.in_use:
             yield from self._collect()
 
     def _collect(self) -> Iterator[tuple[Mutation, str, float, str]]:
         time.sleep(0.05)
-        for workspace in list(self.busy):
+        for workspace in list(self.in_use):
             if outcome := workspace.poll():
-                self.busy.remove(workspace)
+                self.in_use.remove(workspace)
                 self.idle.append(workspace)
                 mutation, seconds = workspace.mutation, workspace.seconds
                 assert mutation is not None

@@ -150,9 +150,9 @@ def test_rotary_scores_depend_only_on_distance() -> None:
     positions = RotaryPositions(8)
     query, key = torch.randn(1, 1, 1, 8, dtype=torch.float64), torch.randn(1, 1, 1, 8, dtype=torch.float64)
     packed = torch.arange(10)[None]
-    turned_query = positions.rotate(query.expand(1, 1, 10, 8), packed)
-    turned_key = positions.rotate(key.expand(1, 1, 10, 8), packed)
-    scores = (turned_query @ turned_key.mT)[0, 0]
+    rotated_query = positions.rotate(query.expand(1, 1, 10, 8), packed)
+    rotated_key = positions.rotate(key.expand(1, 1, 10, 8), packed)
+    scores = (rotated_query @ rotated_key.mT)[0, 0]
     for offset in range(-9, 10):
         same_distance = scores.diagonal(offset)
         assert_close(same_distance, same_distance[:1].expand_as(same_distance), rtol=1e-10, atol=1e-12)

@@ -34,9 +34,9 @@ def test_a_long_text_is_read_in_windows_and_their_say_is_averaged_by_tokens() ->
     assert len(set(ids)) == 100
     assert {index for each in windows for index in each.ids} >= set(ids)
     assert all(each.ids[1:-1] == ids[(start := ids.index(each.ids[1])) : start + 30] for each in windows)
-    said = torch.stack([one.make_predictor(model, CPU).predict_inputs([each])[0] for each in windows])
+    by_window = torch.stack([one.make_predictor(model, CPU).predict_inputs([each])[0] for each in windows])
     lengths = torch.tensor([float(len(each.ids)) for each in windows])
-    assert_close(found[0], (said * lengths[:, None]).sum(0) / lengths.sum(), rtol=1e-4, atol=1e-5)
+    assert_close(found[0], (by_window * lengths[:, None]).sum(0) / lengths.sum(), rtol=1e-4, atol=1e-5)
     assert_close(found[1], one.make_predictor(model, CPU).predict([(short, "")])[0], rtol=1e-4, atol=1e-5)
 
 

@@ -43,7 +43,7 @@ TASK = pretrained()
 MODEL = small(TASK)
 
 
-def made(task: Any = TASK, model: TransformerEncoder = MODEL, **asked: Any) -> Embedder:
+def make_embedder(task: Any = TASK, model: TransformerEncoder = MODEL, **asked: Any) -> Embedder:
     return Embedder(model, task.tokenizer, resolve_embedding_options(model, task.embedding_defaults, **asked), CPU)
 
 
@@ -69,7 +69,7 @@ def mean_of(vectors: Tensor) -> np.ndarray:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_mean_of_all_tokens_at_these_layers(layers: tuple[int, ...], norm: str) -> None:
     model = small(TASK, norm=norm)
-    found = made(model=model, layers=layers, pooling="mean").embed_texts(SENTENCES)
+    found = make_embedder(model=model, layers=layers, pooling="mean").embed_texts(SENTENCES)
     assert found.dtype == np.float32
     for text, vector in zip(SENTENCES, found, strict=True):
         states = layers_of(TASK, model, VOCABULARY.encode(text))
@@ -79,8 +79,8 @@ def test_the_mean_of_all_tokens_at_these_layers(layers: tuple[int, ...], norm: s
 
 def test_the_first_token_and_no_token_in_its_place() -> None:
     first, static = (
-        made(pooling="cls").embed_texts(SENTENCES),
-        made(layers=STATIC_LAYERS, level="token").embed_words_or_tokens(SENTENCES),
+        make_embedder(pooling="cls").embed_texts(SENTENCES),
+        make_embedder(layers=STATIC_LAYERS, level="token").embed_words_or_tokens(SENTENCES),
     )
     for text, vector, tokens in zip(SENTENCES, first, static, strict=True):
         ids = VOCABULARY.encode(text)
@@ -91,7 +91,7 @@ def test_the_first_token_and_no_token_in_its_place() -> None:
 @pytest.mark.parametrize(("embedding", "scale"), [("scaled", 4.0), ("normed", 1.0), ("plain", 1.0)])
 def test_static_vectors_are_scaled_as_in_the_model(embedding: str, scale: float) -> None:
     model = small(TASK, embedding=embedding, d_model=16)
-    found = made(model=model, layers=STATIC_LAYERS, level="token").embed_words_or_tokens(SENTENCES)
+    found = make_embedder(model=model, layers=STATIC_LAYERS, level="token").embed_words_or_tokens(SENTENCES)
     for text, tokens in zip(SENTENCES, found, strict=True):
         rows = model.embedding.tokens.weight[VOCABULARY.encode(text)].detach()
         np.testing.assert_allclose(tokens.vectors, scale * rows, rtol=1e-6)
@@ -101,7 +101,7 @@ def test_static_vectors_are_scaled_as_in_the_model(embedding: str, scale: float)
 def test_a_classifier_pools_as_it_learned_to(pooling: str) -> None:
     task = classifier(pooling)
     model = small(task)
-    embedder = made(task, model)
+    embedder = make_embedder(task, model)
     assert embedder.options.pooling == pooling
     for text, vector in zip(SENTENCES, embedder.embed_texts(SENTENCES), strict=True):
         hidden = layers_of(task, model, VOCABULARY.encode(text))[-1]
@@ -120,16 +120,18 @@ def test_the_way_of_the_model_and_the_way_asked_for() -> None:
     for pooling, task in own.items():
         assert resolve_embedding_options(small(task), task.embedding_defaults).pooling == pooling
     unit = pretrained(normalised=True)
-    vectors = made(unit).embed_texts(SENTENCES)
+    vectors = make_embedder(unit).embed_texts(SENTENCES)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    plain = made(unit, normalised=False).embed_texts(SENTENCES)
+    plain = make_embedder(unit, normalised=False).embed_texts(SENTENCES)
     np.testing.assert_allclose(plain / np.linalg.norm(plain, axis=1, keepdims=True), vectors, atol=1e-6)
-    np.testing.assert_allclose(made().embed_texts(SENTENCES), plain, atol=1e-6)
+    np.testing.assert_allclose(make_embedder().embed_texts(SENTENCES), plain, atol=1e-6)
 
 
 @pytest.mark.parametrize("level", ["token", "word"])
 def test_tokens_and_words(level: str) -> None:
-    for text, found in zip(SENTENCES, made(level=level, layers=(1,)).embed_words_or_tokens(SENTENCES), strict=True):
+    for text, found in zip(
+        SENTENCES, make_embedder(level=level, layers=(1,)).embed_words_or_tokens(SENTENCES), strict=True
+    ):
         ids = VOCABULARY.encode(text)
         state = layers_of(TASK, MODEL, ids)[1][1:-1]
         if level == "token":
@@ -143,7 +145,7 @@ def test_tokens_and_words(level: str) -> None:
 
 @pytest.mark.parametrize("texts", [SENTENCES, [*SENTENCES, LONG]])
 def test_a_text_alone_is_the_same_text_in_company(texts: list[str]) -> None:
-    embedder, words = made(), made(level="word")
+    embedder, words = make_embedder(), make_embedder(level="word")
     batched, parts = embedder.embed_texts(texts), words.embed_words_or_tokens(texts)
     backwards = embedder.embed_texts(texts[::-1])[::-1]
     np.testing.assert_allclose(batched, backwards, atol=1e-6)
@@ -159,8 +161,8 @@ def test_a_long_text_is_read_in_windows() -> None:
     states = [layers_of(TASK, MODEL, ids[start:end])[-1] for start, end in found]
     weights = np.array([end - start for start, end in found], dtype=float)
     expected = sum(fraction * mean_of(state) for fraction, state in zip(weights / weights.sum(), states, strict=True))
-    np.testing.assert_allclose(made().embed_texts([LONG])[0], expected, atol=2e-6)
-    tokens = made(level="token").embed_words_or_tokens([LONG])[0]
+    np.testing.assert_allclose(make_embedder().embed_texts([LONG])[0], expected, atol=2e-6)
+    tokens = make_embedder(level="token").embed_words_or_tokens([LONG])[0]
     assert len(tokens.names) == len(ids)
     for token, vector in enumerate(tokens.vectors):
         chosen = max_context_window(found, token)
@@ -169,18 +171,18 @@ def test_a_long_text_is_read_in_windows() -> None:
 
 def test_what_makes_the_vector_of_a_text() -> None:
     for pooling in ("cls", "mean"):
-        embedder = made(pooling=pooling)
+        embedder = make_embedder(pooling=pooling)
         for text, vector in zip(SENTENCES, embedder.embed_texts(SENTENCES), strict=True):
             read = embedder.weigh_tokens(text)
             assert float(read.weights.sum()) == pytest.approx(1)
             np.testing.assert_allclose(read.weights @ read.hidden, vector, atol=2e-6)
     with pytest.raises(InputError, match=r"this model takes at most 30; split it"):
-        made().weigh_tokens(LONG)
+        make_embedder().weigh_tokens(LONG)
 
 
 def test_all_states_of_a_text() -> None:
     ids = VOCABULARY.encode(SENTENCES[0])
-    found = made().hidden_states(ids)
+    found = make_embedder().hidden_states(ids)
     expected = [MODEL.embedding.tokens.weight[ids].double(), *(s[1:-1] for s in layers_of(TASK, MODEL, ids))]
     torch.testing.assert_close(found, torch.stack(expected).detach(), atol=2e-6, rtol=0)
 
@@ -202,7 +204,7 @@ def test_texts_end_to_end_are_read_as_those_with_padding() -> None:
 
 
 def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = made().embed_texts(SENTENCES)
+    alone = make_embedder().embed_texts(SENTENCES)
     seen: set[str] = set()
 
     def recorded(*_: object) -> None:
@@ -212,12 +214,12 @@ def test_every_core_reads_batches_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(inference, "CPU_BATCH_TOKENS", (16, 16))
     torch.set_num_threads(2)
     try:
-        batched = made().embed_texts(SENTENCES)
+        batched = make_embedder().embed_texts(SENTENCES)
         assert torch.get_num_threads() == 2
         assert {each.split("_")[0] for each in seen} == {"regard-read"}
         assert all(each.endswith(" 1") for each in seen)
         with pytest.raises(ZeroDivisionError):
-            list(inference.map_batches_in_threads(lambda batch: [1 // 0], [[0], [1]], CPU))
+            list(map_batches_in_threads(lambda batch: [1 // 0], [[0], [1]], CPU))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
@@ -234,9 +236,9 @@ def test_workers_leave_the_count_of_other_threads_and_are_recorded(monkeypatch: 
 
     torch.set_num_threads(2)
     try:
-        counts = [count for _, count in inference.map_batches_in_threads(count_in_new_thread, [[0], [1], [2]], CPU)]
+        counts = [count for _, count in map_batches_in_threads(count_in_new_thread, [[0], [1], [2]], CPU)]
         with record(MODEL, "*.weights") as recorded:
-            made().embed_texts(SENTENCES)
+            make_embedder().embed_texts(SENTENCES)
     finally:
         torch.set_num_threads(1)
     assert counts == [2, 2, 2]
@@ -244,9 +246,9 @@ def test_workers_leave_the_count_of_other_threads_and_are_recorded(monkeypatch: 
 
 
 def test_nothing_gives_nothing() -> None:
-    assert made().embed_texts([]).shape == (0, 16)
-    assert made(level="word").embed_words_or_tokens([]) == []
-    (nothing,) = made(level="word").embed_words_or_tokens([""])
+    assert make_embedder().embed_texts([]).shape == (0, 16)
+    assert make_embedder(level="word").embed_words_or_tokens([]) == []
+    (nothing,) = make_embedder(level="word").embed_words_or_tokens([""])
     assert (nothing.names, nothing.vectors.shape) == ([], (0, 16))
 
 

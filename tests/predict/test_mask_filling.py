@@ -60,7 +60,7 @@ def test_the_rest_of_the_text_is_as_it_was_written(kind: str) -> None:
             assert each.text[len(before) : -len(after)].strip() == each.word.removeprefix("##")
 
 
-def test_a_piece_that_goes_on_a_word_touches_it() -> None:
+def test_a_subword_that_continues_a_word_touches_it() -> None:
     for kind in ("wordpiece", "bpe"):
         one = PretrainingTask(PretrainConfig(objective="masked"), vocabulary(kind, 330))
         found = {each.text for words in one.make_predictor(small(one), CPU).fill("(Se [MASK])", 400) for each in words}

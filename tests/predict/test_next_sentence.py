@@ -16,9 +16,9 @@ from theirs import CASES, save
 import regard
 from regard.cli import main
 from regard.errors import InputError
+from regard.export import export_model
 from regard.predict.encoder_inference import inputs_to_rows
 from regard.predict.next_sentence import NextSentencePredictor
-from regard.runs.import_export import export_model
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 
 TASK = PretrainingTask(PretrainConfig(objective="masked+next"), vocabulary())

@@ -105,7 +105,9 @@ def test_what_is_unknown_of_all_text_is_said_once(tmp_path: Path, capfd: pytest.
     path = tmp_path / "text.txt"
     path.write_text("\n\n".join(f"the {'☃' * (1 + i % 3)} {i}" for i in range(100)))
     found = of.evaluate(small(of), [str(path)], CPU)
-    (said,) = capfd.readouterr().err.splitlines()
+    (message,) = capfd.readouterr().err.splitlines()
     n_unknown = sum(1 + i % 3 for i in range(100)) + sum(len(str(i)) for i in range(100))
-    assert said.startswith(f"warning: {n_unknown} of {found.n_tokens - 100:,} tokens are unknown to the vocabulary")
-    assert "'☃' '0' '1' '2' '3' ...; one token stands for all of these, so perplexity and bits are lower than" in said
+    assert message.startswith(f"warning: {n_unknown} of {found.n_tokens - 100:,} tokens are unknown to the vocabulary")
+    assert (
+        "'☃' '0' '1' '2' '3' ...; one token stands for all of these, so perplexity and bits are lower than" in message
+    )

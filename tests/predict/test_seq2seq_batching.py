@@ -29,8 +29,8 @@ SOURCES = [source for source, _ in EIGHT]
 def predictor(tmp_path_factory: pytest.TempPathFactory) -> TranslationPredictor:
     run = RunDirectory(learned(tmp_path_factory.mktemp("learned")))
     _, task, model = run.load()
-    made: TranslationPredictor = task.make_predictor(model, CPU)
-    return made
+    built: TranslationPredictor = task.make_predictor(model, CPU)
+    return built
 
 
 def batching_of(predictor: TranslationPredictor) -> Seq2SeqBatching:
@@ -53,11 +53,11 @@ def test_a_batch_in_use_is_not_given_to_another(predictor: TranslationPredictor)
 
 def test_few_batches_are_kept_the_latest(predictor: TranslationPredictor) -> None:
     batching = batching_of(predictor)
-    made = [(key, batching._make_graphed_batch(key)) for key in keys(predictor)]
-    for each in made:
+    built = [(key, batching._make_graphed_batch(key)) for key in keys(predictor)]
+    for each in built:
         batching._idle.put_back([each])
     assert len(batching._idle.batches) == MAX_KEPT_BATCHES
-    assert [batching._idle.take(key) for key, _ in made] == [None, None, *(b for _, b in made[-MAX_KEPT_BATCHES:])]
+    assert [batching._idle.take(key) for key, _ in built] == [None, None, *(b for _, b in built[-MAX_KEPT_BATCHES:])]
 
 
 @pytest.mark.parametrize(("n_sentences", "batch_size", "n_slots"), [(1, 32, 1), (5, 32, 8), (33, 32, 32), (0, 32, 1)])

@@ -10,7 +10,7 @@ from encoders import CPU, DISTINCT, distinct_words, sentences, small, vocabulary
 from regard.data.labels import Labels
 from regard.predict.tagging import encode_word_windows
 from regard.tasks.tag import TagConfig, TaggingTask
-from regard.text.words import find_whitespace_words
+from regard.text.words import split_at_whitespace
 
 VOCABULARY = vocabulary(size=40)  # so small that words have several pieces
 NAMES = Labels(("B-LOC", "B-PER", "I-PER", "O"))
@@ -57,7 +57,7 @@ def test_words_of_a_text_and_where_they_stand() -> None:
     ]
     assert all(text[each.start : each.end] == each.word for each in found)
     assert [
-        each.word for each in one.make_predictor(small(one), CPU).tag_texts([text], find_whitespace_words)[0]
+        each.word for each in one.make_predictor(small(one), CPU).tag_texts([text], split_at_whitespace)[0]
     ] == text.split()
     given = one.make_predictor(small(one), CPU).tag_words([["a", "cat"]])[0]
     assert [(each.start, each.end) for each in given] == [(0, 1), (2, 5)]

@@ -21,7 +21,7 @@ WEIGHTS = torch.tensor(
 )
 
 
-def test_pieces_add_up_on_the_source_side_and_are_averaged_on_the_target_side() -> None:
+def test_subwords_add_up_on_the_source_side_and_are_averaged_on_the_target_side() -> None:
     assert_close(aggregate_word_attention(WEIGHTS, TARGET, SOURCE), torch.tensor([[0.6, 0.3], [0.4, 0.5], [0.1, 0.2]]))
 
 

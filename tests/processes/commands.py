@@ -20,6 +20,11 @@ def skip_flushing() -> None:
     os.fsync = os.fstat  # type: ignore[assignment]
 
 
+def restore_flushing(fsync: Callable[[int], None] = os.fsync) -> None:
+    """Let fsync flush again."""
+    os.fsync = fsync  # type: ignore[assignment]
+
+
 def warm_up() -> None:
     """Train once, in silence: whatever is imported on the way, no child imports again."""
     from regard.cli import main

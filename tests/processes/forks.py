@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from commands import status_of, warm_up
+from commands import restore_flushing, status_of, warm_up
 
 CHANGES = ("os.rename", "os.remove", "os.truncate")
 """Python's names of the events after which a folder is another; beside them, a file opened to write in it."""
@@ -46,17 +46,21 @@ class Forks:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         self._running: int | None = None
+        self._is_ready = False
 
     @property
     def process_id(self) -> int:
-        """The process that commands are forked from."""
+        """The process that commands are forked from, once it waits for orders."""
+        self._wait_until_ready()
         return self._server.pid
 
     def start(self, *arguments: object, **order: object) -> int:
         """Begin a command; gives its process id.
 
-        Orders: `kill_at` which change `within` a folder, `limit`, `kill_beyond` a file size, `trace`.
+        Orders: `kill_at` which change `within` a folder, `limit`, `kill_beyond` a file size, `flush`, which tests
+        leave out, `trace`.
         """
+        self._wait_until_ready()
         if self._running is not None:  # left behind by a test that failed
             os.kill(self._running, signal.SIGKILL)
             self.wait()
@@ -71,14 +75,14 @@ class Forks:
         """The end of the command last begun."""
         status = int(self._answer())
         self._running = None
-        return Ended(status, self._out.read_text(encoding="utf-8"), self.said())
+        return Ended(status, self._out.read_text(encoding="utf-8"), self.report())
 
     def run(self, *arguments: object, **order: object) -> Ended:
         """A command from its beginning to its end."""
         self.start(*arguments, **order)
         return self.wait()
 
-    def said(self) -> str:
+    def report(self) -> str:
         """What the command has written to stderr so far."""
         return self._err.read_text(encoding="utf-8")
 
@@ -89,21 +93,36 @@ class Forks:
         self._server.wait()
         self._server.stdout.close()
 
+    def _wait_until_ready(self) -> None:
+        if not self._is_ready:
+            self._answer()
+            self._is_ready = True
+
     def _answer(self) -> str:
         assert self._server.stdout is not None
-        return self._server.stdout.readline()
+        answer = self._server.stdout.readline()
+        if not answer:
+            raise ChildProcessError(f"the process that forks ended with status {self._server.wait()}")
+        return answer
 
 
 def _serve() -> None:
     sys.modules["matplotlib.figure"] = None  # type: ignore[assignment]
     warm_up()
+    _answer("ready")
     for line in sys.stdin:
         order = json.loads(line)
         process = os.fork()
         if process == 0:
             _obey(order)
-        print(process, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+        _answer(process)
+        _answer(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+
+
+def _answer(answer: object) -> None:
+    """Write a line by one system call, also where Python is told to buffer nothing: faults are counted in calls."""
+    sys.stdout.write(f"{answer}\n")
+    sys.stdout.flush()
 
 
 def _obey(order: dict[str, Any]) -> None:
@@ -117,6 +136,8 @@ def _obey(order: dict[str, Any]) -> None:
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     if "kill_at" in order:
         _die_at(order["kill_at"], order["within"])
+    if "flush" in order:
+        restore_flushing()
     if "trace" in order:
         torch.compile = partial(torch.compile, backend="eager")
     if "limit" in order:

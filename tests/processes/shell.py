@@ -17,13 +17,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 
 class Shell:
     """Runs scripts by bash; any failing line fails them.
 
     `small` settings are added to every ``regard train``: `shape` where it does not start from a model, and `pair` where
-    that is an encoder-decoder.
+    that is an encoder-decoder. A ``regard distill`` has a small student too, with the vocabulary of its teacher.
     """
 
     def __init__(self, small: Sequence[str], shape: Sequence[str], pair: Sequence[str]) -> None:
@@ -34,10 +35,12 @@ class Shell:
             f'set -- "$@" {" ".join(f"--set {shlex.quote(each)}" for each in part)}' for part in (small, shape, pair)
         ]
         as_it_is = '*" --from "*|*" static "*|*" vectors "*|*" --characters "*'
-        alone = '*" pretrain "*|*" classify "*|*" tag "*|*" lm "*|*bert*'
+        alone = '*" pretrain "*|*" embed "*|*" classify "*|*" tag "*|*" lm "*|*bert*'
         train = f'{added[0]}; case " $* " in {as_it_is}) ;; {alone}) {added[1]};; *) {added[1]}; {added[2]};; esac'
         self._command(place / "python", f'exec {here} "$0" "$@"')
-        self._command(place / "regard", f'if [ "$1" = train ]; then {train}; fi\nexec {here} "$0" "$@"')
+        distill = f'{added[0]}; set -- "$@" --set model.d_model=48 --set model.n_layers=2; {added[2]}'
+        short = f'if [ "$1" = train ]; then {train}; elif [ "$1" = distill ]; then {distill}; fi'
+        self._command(place / "regard", f'{short}\nexec {here} "$0" "$@"')
         self._environment = {
             **os.environ,
             "PATH": f"{place}:{os.environ['PATH']}",
@@ -77,8 +80,10 @@ def _serve(address: str) -> None:
 
     from regard.look.compute import faithfulness, gradients, probes
     from regard.predict import translation
+    from regard.training import teacher_translations
 
     warm_up()
+    teacher_translations.judge_translation = _accept_translation  # a teacher of three steps writes nothing usable
     translation.MAX_EXTRA_TOKENS = 2  # a model of three steps writes until it must stop, and all of that is looked into
     gradients.N_INTEGRATION_STEPS, faithfulness.N_RANDOM_ORDERS = 4, 2
     probes.N_HIDDEN, probes.MAX_EPOCHS, probes.MIN_STEPS_PER_EPOCH = 16, 1, 5
@@ -93,6 +98,13 @@ def _serve(address: str) -> None:
             if os.fork() == 0:
                 _become(client)
             client.close()
+
+
+def _accept_translation(predictor: Any, source: str, *_: object) -> Any:
+    """Return a text with its own words as the translation."""
+    from regard.training.teacher_translations import TeacherPair
+
+    return TeacherPair(source, source)
 
 
 def _become(client: socket.socket) -> None:

@@ -21,10 +21,10 @@ from regard.data.labels import Labels, ScoreScaler
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import ConfigError, DataError
+from regard.export import export_model
 from regard.nn import IGNORE
 from regard.predict.classification import compute_text_logits, encode_text_windows
 from regard.predict.encoder_inference import inputs_to_rows
-from regard.runs.import_export import export_model
 from regard.runs.model_loading import open_model
 from regard.runs.run_directory import RunDirectory
 from regard.tasks import classify

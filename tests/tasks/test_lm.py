@@ -312,7 +312,7 @@ class TestTraining:
         assert prepared.chosen_settings["model.n_positions"] == 32
         assert "model.d_model" not in prepared.chosen_settings
 
-    def test_text_that_has_hardly_any_pieces(self, tmp_path: Path) -> None:
+    def test_text_that_has_hardly_any_tokens(self, tmp_path: Path) -> None:
         """Nobody asked for a size, and fewer are learned than a translator would have to have."""
         path = write(tmp_path, "\n\n".join(str(number) for number in range(100, 140)))
         tables = {"task": {"name": "lm"}, "data": {"train": [str(path)]}, "train": {"batch_tokens": 256}}

@@ -103,7 +103,7 @@ class TestWhatIsRead:
             counts.append(sum(not pair.is_next for pair in pairs))
         assert max(counts) == most
 
-    def test_pieces_and_pairs(self) -> None:
+    def test_blocks_and_pairs(self) -> None:
         assert [*map(list, split_into_blocks([[1, 2, 3], [4], [5, 6]], 4))] == [[1, 2, 3, 4], [5, 6]]
         pair, cut = pair_adjacent_blocks([[1], [2], [3, 4, 5]], rng(0))
         assert pair == SentencePair([1], [2])
@@ -225,8 +225,8 @@ class TestLoss:
         for row in range(len(rows.ids)):
             for number in range(1, int(rows.segment[row].amax()) + 1):
                 own = rows.segment[row] == number
-                ids, turn = rows.ids[row, own].tolist(), int((rows.token_type_ids[row, own] == 0).sum())
-                alone = model(inputs_to_rows([EncodedInput(ids, turn, 1, turn)], one.template.pad_id))[0]
+                ids, boundary = rows.ids[row, own].tolist(), int((rows.token_type_ids[row, own] == 0).sum())
+                alone = model(inputs_to_rows([EncodedInput(ids, boundary, 1, boundary)], one.template.pad_id))[0]
                 assert_close(batched[row, own], alone, rtol=1e-4, atol=1e-5)
                 n_checked += 1
         assert n_checked > 8
@@ -307,7 +307,7 @@ def test_it_learns_what_belongs_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "n_positions"), [({"data": {"max_length": 24}}, 24), ({"model": {"n_positions": 20}}, 20)]
 )
-def test_pieces_are_as_short_as_rows_and_positions(
+def test_blocks_are_as_short_as_rows_and_positions(
     given: dict[str, dict[str, int]], n_positions: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "text.txt"

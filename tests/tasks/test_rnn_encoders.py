@@ -286,7 +286,7 @@ def test_a_text_is_classified_alone_as_in_company(classifier: Path) -> None:
 
 
 def test_it_has_no_counterpart_elsewhere(classifier: Path, tmp_path: Path) -> None:
-    from regard.runs.import_export import export_model
+    from regard.export import export_model
 
     with pytest.raises(InputError, match=r"model\.architecture = 'rnn' has no Hugging Face equivalent; not exported"):
         export_model(classifier, tmp_path / "hf", "hf")

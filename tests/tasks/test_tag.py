@@ -27,7 +27,7 @@ def task(labels: Labels = NAMES, **settings: object) -> TaggingTask:
     return TaggingTask(TagConfig(**settings), VOCABULARY, labels)  # type: ignore[arg-type]
 
 
-def test_the_label_sits_on_the_first_piece(tmp_path: Path) -> None:
+def test_the_label_is_that_of_the_first_subword(tmp_path: Path) -> None:
     one = task()
     words, labels = "plane\nlands\nin\ntokyo", "O\nO\nO\nB-LOC"
     texts, boundaries, stored = one.encode([(words, labels)])

@@ -21,10 +21,10 @@ from regard.data.corpus import write_store
 from regard.data.labels import Labels, ScoreScaler
 from regard.data.order import PackedOrder
 from regard.errors import ConfigError, DataError
+from regard.export import export_model
 from regard.metrics import mse, pearson, regression_metrics, spearman
 from regard.predict.encoder_inference import inputs_to_rows
 from regard.predict.tagging import encode_word_windows
-from regard.runs.import_export import export_model
 from regard.tasks.tag import TagConfig, TaggingTask
 
 VOCABULARY = vocabulary(size=60)  # so small that some words have several pieces
@@ -63,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_score_sits_on_the_first_piece_and_is_standardised(tmp_path: Path) -> None:
+def test_score_is_that_of_the_first_subword_and_is_standardised(tmp_path: Path) -> None:
     one, words, labels = task(), "plane\nlands\nin\ntokyo", "1.5\n_\n-3\n23"
     _, _, (stored,) = one.encode([(words, labels)])
     word_ids = VOCABULARY.encode_words(words.split("\n"))

@@ -231,15 +231,15 @@ def test_a_header_is_not_an_example() -> None:
     assert read(jsonl("x.jsonl", {"text": "text", "label": "label"})) == [LabelledExample("text", "", "label")]
 
 
-@pytest.mark.parametrize("blank", ["", " ", "\u3000\u2028"])
-def test_error_of_an_empty_column_names_its_line(blank: str) -> None:
+@pytest.mark.parametrize("empty_text", ["", " ", "\u3000\u2028"])
+def test_error_of_an_empty_column_names_its_line(empty_text: str) -> None:
     fix = "drop the line or pass --skip-empty"
-    write("x.tsv", f"text\tpair\tlabel\na\tb\tc\n{blank}\tb\tc\n")
+    write("x.tsv", f"text\tpair\tlabel\na\tb\tc\n{empty_text}\tb\tc\n")
     assert fault("x.tsv") == f"x.tsv:3: empty text; {fix}"
     assert read("x.tsv:pair,label") == [LabelledExample("b", "", "c")] * 2
-    assert fault(write("x.tsv", f"text\tpair\tlabel\na\t{blank}\tc\n")) == f"x.tsv:2: empty pair; {fix}"
-    assert fault(write("x.tsv", f"text\tlabel\na\t{blank}\n")) == f"x.tsv:2: empty label; {fix}"
-    assert fault(write("x.csv", f'text,label\n"a\nb",c\nd,{blank}\n')) == f"x.csv:4: empty label; {fix}"
+    assert fault(write("x.tsv", f"text\tpair\tlabel\na\t{empty_text}\tc\n")) == f"x.tsv:2: empty pair; {fix}"
+    assert fault(write("x.tsv", f"text\tlabel\na\t{empty_text}\n")) == f"x.tsv:2: empty label; {fix}"
+    assert fault(write("x.csv", f'text,label\n"a\nb",c\nd,{empty_text}\n')) == f"x.csv:4: empty label; {fix}"
     assert fault(write("x.tsv", "text\tlabel\n\n")) == f"x.tsv:2: empty text; {fix}"
     assert fault(jsonl("x.jsonl", {"text": "a", "label": None})) == f"x.jsonl:1: empty label; {fix}"
     assert fault(parquet("x.parquet", text=["a", "b"], label=[1.0, None])) == f"x.parquet:2: empty label; {fix}"

@@ -92,9 +92,9 @@ def test_wrong_number_of_columns_is_refused() -> None:
 
 def test_unpaired_files_are_refused() -> None:
     write("x.en", "a\n")
-    assert (
-        fault("x.en")
-        == "x.en: a second file must go with it, as in train.en train.fr; tables are .tsv, .csv, .jsonl, .parquet"
+    assert fault("x.en") == (
+        "x.en: a second file must go with it, as in train.en train.fr or --valid dev.en --valid dev.fr; tables are "
+        ".tsv, .csv, .jsonl, .parquet"
     )
     assert fault("x.en", write("t.tsv", "a\tb\n"), "x.en", "x.en").startswith("x.en: a second file")
     assert fault().startswith("no data; ")
@@ -114,12 +114,12 @@ def test_files_of_unequal_length_are_counted_to_the_end(n_lines: tuple[int, int]
     assert message == f"{counts}; line by line, one must translate the other"
 
 
-@pytest.mark.parametrize("blank", ["", " ", "\t\u3000\u2028"])
-def test_error_of_an_empty_side_names_its_line(blank: str) -> None:
+@pytest.mark.parametrize("empty_text", ["", " ", "\t\u3000\u2028"])
+def test_error_of_an_empty_side_names_its_line(empty_text: str) -> None:
     fix = "drop the line or pass --skip-empty"
-    assert fault(write("x.de", f"a\n{blank}\n"), write("x.en", "b\nc\n")) == f"x.de:2: empty source; {fix}"
+    assert fault(write("x.de", f"a\n{empty_text}\n"), write("x.en", "b\nc\n")) == f"x.de:2: empty source; {fix}"
     assert fault("x.en", "x.de") == f"x.de:2: empty target; {fix}"
-    assert fault(write("x.csv", f'"a\nb",c\nd,{blank}\n')) == f"x.csv:3: empty target; {fix}"
+    assert fault(write("x.csv", f'"a\nb",c\nd,{empty_text}\n')) == f"x.csv:3: empty target; {fix}"
     assert fault(write("x.tsv", "a\tb\n\n")) == f"x.tsv:2: empty source; {fix}"
     pq.write_table(pa.table({"x": ["a", "b"], "y": ["c", None]}), "x.parquet")
     assert fault("x.parquet") == f"x.parquet:2: empty target; {fix}"

@@ -117,7 +117,7 @@ class TestConll:
 
     def test_ragged_lines(self) -> None:
         fault_at_4 = fault(write("x", "-DOCSTART- O\n\na X O\nb O\n"))
-        assert fault_at_4 == f"x:4: 2 columns, but line 3 has 3, separated by blanks; {EXPECTED_FORMAT}"
+        assert fault_at_4 == f"x:4: 2 columns, but line 3 has 3, separated by spaces; {EXPECTED_FORMAT}"
         assert (
             fault(write("x", "a\tO\n\nb O\n"))
             == f"x:3: 1 column, but line 1 has 2, separated by tabs; {EXPECTED_FORMAT}"
@@ -125,7 +125,7 @@ class TestConll:
         assert fault(write("x", "a\nb\n")) == f"x:1: 1 column; {EXPECTED_FORMAT}"
 
     def test_whole_texts_in_place_of_words_are_refused(self) -> None:
-        """A table of texts and labels is not CoNLL, though each line has two columns; words may contain blanks."""
+        """A table of texts and labels is not CoNLL, though each line has two columns; words may contain spaces."""
         rows = ["dull\tbad", "it is great fun\tgood", "a very long and very dull film\tbad"]
         message = fault(write("x.tsv", "a\tO\n\n" + "\n".join(rows)))
         expected = f"x.tsv:4: 'it is great fun' where a single word was expected; {EXPECTED_FORMAT}"
@@ -208,7 +208,7 @@ class TestJsonl:
             ('{"words": ["a"], "labels": [NaN]}', "'labels[0]' is nan; expected a text or a finite number"),
             (
                 '{"words": ["a", "b\\nc"], "labels": ["X", "X"]}',
-                "'words[1]' holds a line end; split it there, or write a blank instead",
+                "'words[1]' holds a line end; split it there, or write a space instead",
             ),
             ('{"words": [], "labels": []}', f"no words; {FIX}"),
             ('{"words": ["a", " "], "labels": ["X", "X"]}', f"empty word; {FIX}"),
@@ -246,7 +246,7 @@ def test_a_file_without_a_sentence(name: str) -> None:
 def test_files_that_cannot_be_read() -> None:
     assert fault() == "no data; name a file of tagged words, as in train.conllu"
     assert fault("x.conllu") == "x.conllu: no such file"
-    known = "expected .conllu, .jsonl, or columns separated by blanks or tabs under any other name"
+    known = "expected .conllu, .jsonl, or columns separated by spaces or tabs under any other name"
     for kind in ("csv", "parquet"):
         assert fault(write(f"x.{kind}", "a,O\n")) == f"x.{kind}: a {kind} table, not a file of tagged words; {known}"
 
@@ -315,8 +315,8 @@ tokens = st.text(st.characters(exclude_characters="\n\r\t ", exclude_categories=
 
 
 @given(st.lists(st.lists(st.tuples(tokens, tokens), min_size=1), min_size=1), st.sampled_from([" ", "\t"]))
-def test_written_sentences_are_read_back(sentences: list[list[tuple[str, str]]], blank: str) -> None:
-    blocks = ("".join(f"{word}{blank}{label}\n" for word, label in sentence) for sentence in sentences)
+def test_written_sentences_are_read_back(sentences: list[list[tuple[str, str]]], separator: str) -> None:
+    blocks = ("".join(f"{word}{separator}{label}\n" for word, label in sentence) for sentence in sentences)
     entries = [
         {"words": [w for w, _ in sentence], "labels": [label for _, label in sentence]} for sentence in sentences
     ]

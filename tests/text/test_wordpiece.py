@@ -55,6 +55,25 @@ def test_case_and_accents_are_dropped_on_request_only() -> None:
     assert CASED.decode(CASED.encode("the café sat, on the Mat.")) == "the café sat, on the Mat."
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "words", "bpe"])
+@pytest.mark.parametrize(
+    ("texts", "lowercase", "lacks_upper_case"),
+    [
+        (["a cat sat"], False, True),
+        (["a cat sat"], True, False),  # it reads "CAT" as "cat"
+        (["A cat sat"], False, False),
+        (["12 34"], False, False),
+    ],
+)
+def test_vocabulary_of_lower_case_text_lacks_upper_case(
+    kind: str, texts: list[str], lowercase: bool, lacks_upper_case: bool
+) -> None:
+    size = {"bpe": 262, "words": 20, "wordpiece": 40}[kind]
+    config = TokenizerConfig(kind=kind, vocabulary=size, lowercase=lowercase and kind != "bpe")  # type: ignore[arg-type]
+    tokenizer = train_tokenizer(texts * 9, config, ENCODER_SPECIAL_TOKENS)
+    assert tokenizer.lacks_upper_case == (lacks_upper_case and kind != "bpe"), "bytes know every letter"
+
+
 def test_subwords_are_joined_to_words() -> None:
     words = vocabulary(size=45)
     ids = [words.special_id("cls"), *words.encode("plane lands, tokyo"), words.special_id("sep")]

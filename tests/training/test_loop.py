@@ -319,7 +319,7 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(TrainingError) as caught:
         list(Trainer(prepared).train())
     assert str(caught.value) == (
-        "out of memory with train.batch_tokens = 64 in 2 parts; begin another run with train.accumulate = 4, "
+        "out of memory with train.batch_tokens = 64 in 2 micro-batches; begin another run with train.accumulate = 4, "
         "or a smaller train.batch_tokens or model.d_model"
     )
 

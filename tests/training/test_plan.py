@@ -121,6 +121,27 @@ def test_plan_says_what_cannot_be_exported(tmp_path: Path, model: dict[str, Any]
     assert lines == ([] if line is None else [line])
 
 
+@pytest.mark.parametrize(
+    ("text", "lowercase", "warns"), [("the cat", False, True), ("the cat", True, False), ("The cat", False, False)]
+)
+def test_plan_says_that_upper_case_is_unknown(text: str, lowercase: bool, warns: bool, tmp_path: Path) -> None:
+    file = tmp_path / "texts.tsv"
+    file.write_text("text\tlabel\n" + "".join(f"{text} {n}\t{n % 2}\n" for n in range(60)))
+    tables = {
+        "task": {"name": "classify"},
+        "data": {"train": [str(file)], "max_length": 32},
+        "tokenizer": {"lowercase": lowercase},
+        "model": {"preset": "tiny", "d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32},
+        "train": {"batch_tokens": 64, "steps": 2},
+    }
+    lines = [each for each in make_plan(ready(tables, tmp_path / "run")).lines() if each.startswith("case ")]
+    expected = (
+        "case       the vocabulary has no upper-case letters, and words with one are unknown to it; "
+        "with tokenizer.lowercase = true they are read in lower case"
+    )
+    assert lines == ([expected] if warns else [])
+
+
 def test_plan_of_an_architecture_without_counterpart(tmp_path: Path) -> None:
     tables = recipe(tmp_path)
     tables["model"] = {"architecture": "rnn", "preset": "tiny"}

@@ -29,6 +29,7 @@ OTHERS: dict[str, config.Tables] = {
         "task": {"name": "classify", "pooling": "attention", "hops": 2, "penalty": 0.1},
         "model": {"architecture": "static"},
     },
+    "embed": {"task": {"name": "embed", "chunk_tokens": 128}},
     "tag": {"task": {"name": "tag"}},
     "tag-rnn": {"task": {"name": "tag"}, "model": {"architecture": "rnn"}},
     "roberta": {"task": {"name": "pretrain", "objective": "masked"}, "model": {"positions": "rotary", "norm": "pre"}},
@@ -75,6 +76,10 @@ def write_data(folder: Path, task: str, *, score: bool) -> list[str]:
         labels = [str(len(line.split()) / 2) if score else ("long" if len(line) > 25 else "short") for line in lines]
         rows = [f"{line}\t{label}" for line, label in zip(lines, labels, strict=True)]
         (folder / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+        return [str(folder / "train.tsv")]
+    if task == "embed":
+        rows = [f"{line}\t{' '.join(reversed(line.split()))}" for line in lines]
+        (folder / "train.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
         return [str(folder / "train.tsv")]
     if task == "qa":
         rows = [

@@ -219,7 +219,7 @@ def test_out_of_memory_names_the_settings_to_change(prepared: PreparedRun, error
     with pytest.raises(TrainingError) as caught, convert_out_of_memory_errors(prepared.config.train):
         bench.step(bench.batches[0])
     assert str(caught.value) == (
-        "out of memory with train.batch_tokens = 128 in 1 parts; "
+        "out of memory with train.batch_tokens = 128; "
         "begin another run with train.accumulate = 2, or a smaller train.batch_tokens or model.d_model"
     )
 

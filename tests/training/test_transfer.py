@@ -21,12 +21,13 @@ from regard.data.batches import sentences_to_rows
 from regard.data.corpus import write_store
 from regard.data.order import PackedOrder
 from regard.errors import ConfigError, InputError
+from regard.export import export_model
 from regard.models.config import DirectedEncoderConfig
 from regard.models.freezing import count_layers_above
 from regard.models.interfaces import CausalLM
 from regard.nn import IGNORE
 from regard.predict.perplexity import measure_perplexity
-from regard.runs.import_export import describe_export_problem, export_model
+from regard.runs.import_export import describe_export_problem
 from regard.runs.model_loading import open_model
 from regard.text.documents import DocumentChunk
 from regard.training.loop import Trainer
@@ -331,7 +332,7 @@ class TestBackward:
             with pytest.raises(InputError, match=r'reads texts backward \(task.direction = "backward"\) and cannot'):
                 use()
         with pytest.raises(
-            InputError, match=r'task\.direction = "backward": GPT-2 reads forward, so this model cannot'
+            InputError, match=r'task\.direction = "backward": other libraries read forward, so this model cannot'
         ):
             export_model(models / "transformer-backward", tmp_path / "hf", "hf")
 

@@ -14,12 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn import InspectableAttention
+from regard.nn.quantization import is_quantized
 from regard.text.subwords import Word
+
+EXACT_DTYPES = (torch.float32, torch.float64)
+"""Precisions in which derivatives and differences between attentions are more than rounding."""
 
 
 class AttentionKind(NamedTuple):
@@ -90,6 +95,10 @@ class LookTarget:
     hops: Callable[[], Float[Tensor, "R T"]] | None = None
     levels: Callable[[], SentenceAttention] | None = None
     is_regression: bool = False
+
+    def __post_init__(self) -> None:
+        if is_quantized(self.model) or any(w.dtype not in EXACT_DTYPES for w in self.model.parameters()):
+            raise InputError("regard looks inside models in float32 only; load this one with precision float32")
 
     def run(self) -> Float[Tensor, "1 O V"]:
         """Return the logits, or the hidden states of a model without a head."""

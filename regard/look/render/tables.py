@@ -9,12 +9,13 @@ JSON is one object (docs/look.md has the schema):
     arrays             [{view, kind, name, axes: [{name, over, labels}], shape, values}], values nested like the axes
 
 CSV has one number a line, and a column for each axis there is; an axis over tokens has a second one with the token.
+A text that a spreadsheet would compute, as ``=1+1``, has an apostrophe before it.
 """
 
 from __future__ import annotations
 
 import csv
-import io
+import re
 from itertools import product
 from typing import Any
 
@@ -23,6 +24,9 @@ from regard.look.views.view_data import ViewArray, ViewData
 
 JSON_VERSION = 2
 """Version of the JSON format, raised when the meaning of a key changes."""
+
+FORMULA = re.compile(r"(?![-+]?\d+(\.\d+)?$)['=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+"""The beginning of a cell that a spreadsheet may compute; a number is harmless, an apostrophe is doubled."""
 
 
 def to_json(view_data: ViewData) -> str:
@@ -55,6 +59,18 @@ def describe_array(view_data: ViewData, array: ViewArray) -> dict[str, Any]:
     }
 
 
+class _Lines(list[str]):
+    """The rows of a table, which end with a line feed alone."""
+
+    def write(self, row: str) -> None:
+        self.append(row.removesuffix("\r\n") + "\n")
+
+
+def escape_formula(text: str) -> str:
+    """Return the text of a cell that no spreadsheet computes; the text itself is what follows an apostrophe."""
+    return f"'{text}" if FORMULA.match(text) else text
+
+
 def to_csv(view_data: ViewData) -> str:
     """Return a table with a header, one row per value."""
     axes = [axis for array in view_data.arrays for axis in array.axes]
@@ -64,8 +80,9 @@ def to_csv(view_data: ViewData) -> str:
         for name in dict.fromkeys(axis.name for axis in axes)
         for column in ((name, f"{name}_token") if name in over else (name,))
     ]
-    out = io.StringIO()
-    table = csv.DictWriter(out, ["view", "kind", "name", *columns, "value"], restval="", lineterminator="\n")
+    lines = _Lines()
+    # Python before 3.13 quotes a carriage return only if rows end with one.
+    table = csv.DictWriter(lines, ["view", "kind", "name", *columns, "value"], restval="", lineterminator="\r\n")
     table.writeheader()
     for array in view_data.arrays:
         labels = [view_data.labels(axis, size) for axis, size in zip(array.axes, array.values.shape, strict=True)]
@@ -74,8 +91,8 @@ def to_csv(view_data: ViewData) -> str:
         for position, value in zip(places, array.values.flatten().tolist(), strict=True):
             row: dict[str, Any] = dict(head, value=value)
             for axis, label, number in zip(array.axes, labels, position, strict=True):
-                row[axis.name] = number if axis.over else label[number]
+                row[axis.name] = number if axis.over else escape_formula(label[number])
                 if axis.over:
-                    row[f"{axis.name}_token"] = label[number]
+                    row[f"{axis.name}_token"] = escape_formula(label[number])
             table.writerow(row)
-    return out.getvalue()
+    return "".join(lines)

@@ -244,7 +244,7 @@ def _render_table(
     for start in range(0, len(column_labels), fitting):
         yield " " * margin + "".join(f"{name:>{NUMBER_WIDTH}}" for name in column_labels[start : start + fitting])
         for name, cells in zip(names, values[:, start : start + fitting].tolist(), strict=True):
-            numbers = "".join(f"{cell:{NUMBER_WIDTH}.0f}" if whole else f"{cell:{NUMBER_WIDTH}.3f}" for cell in cells)
+            numbers = "".join(f"{cell:z{NUMBER_WIDTH}.{0 if whole else 3}f}" for cell in cells)
             yield _pad(_truncate(name, MAX_NAME_WIDTH), margin) + numbers
 
 
@@ -267,7 +267,7 @@ def _render_bars(
         bar = "█" * round(abs(value) * by_one)
         if least < 0 and full:
             bar = f"{bar if value < 0 else '':>{left}}{ZERO_LINE}{bar if value >= 0 else ''}"
-        yield f"{_pad(_truncate(name, MAX_NAME_WIDTH), margin)}{value:{NUMBER_WIDTH}{written}}  {bar}".rstrip()
+        yield f"{_pad(_truncate(name, MAX_NAME_WIDTH), margin)}{value:z{NUMBER_WIDTH}{written}}  {bar}".rstrip()
 
 
 def _truncate(text: str, max_width: int = MAX_TOKEN_WIDTH) -> str:

@@ -94,8 +94,8 @@ def describe_faithfulness(faithfulness: Faithfulness, explained: str = "log-prob
     """Say which view to trust for a prediction, and why."""
     if not faithfulness.removal_counts:
         return "there is only one input, and nothing is predicted without it: no view can be tested"
-    most = f"{float(faithfulness.score[:-1].max()):.2f}"
-    chance = f"{float(faithfulness.score[-1]):.2f} ± {float(faithfulness.std[-1]):.2f}"
+    most = f"{float(faithfulness.score[:-1].max()):z.2f}"
+    chance = f"{float(faithfulness.score[-1]):z.2f} ± {float(faithfulness.std[-1]):.2f}"
     if faithfulness.best is None:
         return (
             "no view is clearly better than chance for this prediction: removing the inputs a view ranks highest "
@@ -145,7 +145,8 @@ def _describe_prediction(analysis: TextAnalysis) -> str:
     if target.output_labels and not target.output_side:
         return f"predicted: {target.output_labels[0]} (probability {float(outputs[0].exp()):.0%})"
     probability = f"mean probability per output {float(outputs.mean().exp()):.0%}"
-    return f"predicted: {about.get('target') or about.get('prediction') or 'each token'} ({probability})"
+    written = "an empty text" if about.get("target") == "" else "each token"
+    return f"predicted: {about.get('target') or about.get('prediction') or written} ({probability})"
 
 
 def _describe_importance(
@@ -183,4 +184,4 @@ def _describe_importance(
 def _name_top_inputs(importance: Float[Tensor, " inputs"], inputs: Sequence[str]) -> str:
     """Return the most important inputs, each with its importance."""
     top = importance.topk(min(N_NAMED_INPUTS, len(inputs))).indices.tolist()
-    return ", ".join(f"{inputs[i]} ({float(importance[i]):.2f})" for i in top)
+    return ", ".join(f"{inputs[i]} ({float(importance[i]):z.2f})" for i in top)

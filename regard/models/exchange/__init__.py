@@ -1,4 +1,7 @@
-"""Import and export of Hugging Face directories: BERT, RoBERTa, XLM-R, DistilBERT, GPT-2, Marian, BART.
+"""Import and export of Hugging Face directories.
+
+    BERT, RoBERTa, XLM-R, DistilBERT         encoders              GPT-2                    language models
+    Marian, BART, Pegasus, Blenderbot        translators
 
     read_hf_directory(directory)   config.json, model.safetensors and tokenizer.json (or vocab.txt) as an `HFCheckpoint`
     checkpoint.load_model(build)   a model of regard with its weights, or `load_into` one
@@ -9,7 +12,13 @@ Both directions use the same tables, one file for each family: config keys (hf_c
 name; nothing is loaded in part.
 """
 
-from regard.models.exchange.exporting import choose_hf_family, write_hf_directory
+from regard.models.exchange.equivalents import to_exchangeable
+from regard.models.exchange.exporting import (
+    choose_hf_family,
+    label_values,
+    write_hf_directory,
+    write_tokenizer_files,
+)
 from regard.models.exchange.importing import (
     HF_FAMILIES,
     HFCheckpoint,
@@ -24,6 +33,9 @@ __all__ = [
     "choose_hf_family",
     "describe_hf_directory",
     "is_hf_directory",
+    "label_values",
     "read_hf_directory",
+    "to_exchangeable",
     "write_hf_directory",
+    "write_tokenizer_files",
 ]

@@ -18,6 +18,8 @@ from regard.models.exchange.weight_mapping import ModuleMapping, WeightMapping, 
 from regard.models.heads import Pooler
 from regard.models.layer_combination import COMBINATION_NAME
 from regard.models.span_heads import SpanHead
+from regard.text.special_tokens import SpecialTokenTemplate
+from regard.text.tokenizer import TokenizerPair
 
 POOLER_MODULES = {"heads.pooler.dense": "pooler.dense"}
 POOLER_WEIGHT = "pooler.dense.weight"
@@ -88,6 +90,14 @@ class HFEncoderFamily(HFModelFamily):
         if not suffixes:
             raise InputError(f"no {self.name} class has exactly these heads: {', '.join(model.heads)}")
         return self.class_prefix + suffixes[0]
+
+    def check_vocabularies(self, model: TransformerEncoder, tokenizers: TokenizerPair) -> None:
+        pad_id = SpecialTokenTemplate.from_tokenizer(tokenizers.source).pad_id
+        if model.config.first_position not in (0, pad_id + 1):
+            problem = f"model.first_position = {model.config.first_position}, but the pad token has the id {pad_id}"
+            raise InputError(
+                f"{problem}: RoBERTa counts positions from there on, so this model cannot be exported as one"
+            )
 
     def to_hf_config(self, model: TransformerEncoder) -> dict[str, Any]:
         if COMBINATION_NAME in model.heads:

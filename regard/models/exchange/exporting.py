@@ -17,9 +17,11 @@ from regard.models.encoder import TransformerEncoder
 from regard.models.exchange.bert import BERT
 from regard.models.exchange.distilbert import DISTILBERT
 from regard.models.exchange.encoders import BASE_MODEL_SUFFIX
+from regard.models.exchange.equivalents import to_exchangeable
 from regard.models.exchange.gpt2 import GPT2
 from regard.models.exchange.hf_family import HFModelFamily
-from regard.models.exchange.marian_bart import BART, MARIAN
+from regard.models.exchange.marian_bart import BART, MARIAN, HFSeq2SeqFamily
+from regard.models.exchange.pre_norm_seq2seq import BLENDERBOT, PEGASUS
 from regard.models.exchange.roberta import ROBERTA, XLM_ROBERTA
 from regard.models.exchange.sentence_transformers import SentenceTransformersConfig, write_sentence_transformers_config
 from regard.models.exchange.weight_files import CONFIG_FILE, WEIGHTS_FILE
@@ -55,7 +57,8 @@ def choose_hf_family(model: Any, tokenizers: TokenizerPair) -> HFModelFamily:
     if isinstance(model, TransformerLM):
         return GPT2
     if isinstance(model, TransformerSeq2Seq):
-        return BART if model.config.positions == "learned" else MARIAN
+        post_norm, pre_norm = (BART, BLENDERBOT) if model.config.positions == "learned" else (MARIAN, PEGASUS)
+        return post_norm if model.config.norm == "post" else pre_norm
     if not isinstance(model, TransformerEncoder):
         raise InputError(
             f"model.architecture = {model.config.architecture!r} has no Hugging Face equivalent; not exported"
@@ -70,38 +73,41 @@ def choose_hf_family(model: Any, tokenizers: TokenizerPair) -> HFModelFamily:
 def write_hf_directory(
     directory: Path, model: Any, task: TaskTable, tokenizers: TokenizerPair, labels: Sequence[str] = ()
 ) -> None:
-    """Write a model with its tokenizer and labels."""
+    """Write a model, or one with the same outputs, with its tokenizer and labels."""
+    model = to_exchangeable(model)
     family = choose_hf_family(model, tokenizers)
-    export = _tokenizer_export(model, family, task, tokenizers)
-    hf_config = {**family.to_hf_config(model), **export.config_values, **_label_values(task, labels)}
+    family.check_vocabularies(model, tokenizers)
+    export = _tokenizer_export(model, task, tokenizers)
+    separate = family.separate_vocabulary_values(tokenizers) if isinstance(family, HFSeq2SeqFamily) else {}
+    hf_config = {**family.to_hf_config(model), **separate, **export.config_values, **label_values(task, labels)}
     prefix = "" if hf_config["architectures"][0].endswith(BASE_MODEL_SUFFIX) else family.prefix
     directory.mkdir(parents=True, exist_ok=True)
     write_tensors(
         directory / WEIGHTS_FILE, to_hf_tensors(model, family.weight_mappings(model), prefix), SAFETENSORS_METADATA
     )
     _write_tokenizers(directory, export, tokenizers, model.config.n_positions)
-    if task["name"] == "pretrain":
+    if task["name"] in ("pretrain", "embed"):
         sentence_config = SentenceTransformersConfig(directory, task["pooling"], task["normalised"], task["length"])
         write_sentence_transformers_config(directory, sentence_config, model.config.d_model)
     write_json(directory / CONFIG_FILE, hf_config)
 
 
-def _tokenizer_export(
-    model: nn.Module, family: HFModelFamily, task: TaskTable, tokenizers: TokenizerPair
-) -> TokenizerExport:
+def write_tokenizer_files(directory: Path, model: Any, task: TaskTable, tokenizers: TokenizerPair) -> None:
+    """Write tokenizer.json, which adds the special tokens of the model, and the files of transformers about it."""
+    _write_tokenizers(directory, _tokenizer_export(model, task, tokenizers), tokenizers, model.config.n_positions)
+
+
+def _tokenizer_export(model: nn.Module, task: TaskTable, tokenizers: TokenizerPair) -> TokenizerExport:
     if isinstance(model, TransformerEncoder):
         return _encoder_export(model, tokenizers.source)
     if isinstance(model, TransformerSeq2Seq):
-        return _seq2seq_export(task, tokenizers, family)
+        return _seq2seq_export(task, tokenizers)
     return _language_model_export(task, tokenizers.source)
 
 
 def _encoder_export(model: TransformerEncoder, tokenizer: Tokenizer) -> TokenizerExport:
     template = SpecialTokenTemplate.from_tokenizer(tokenizer)
     config, one_type = model.config, len(template.pair_separator_ids) > 1
-    if config.first_position not in (0, template.pad_id + 1):
-        problem = f"model.first_position = {config.first_position}, but the pad token has the id {template.pad_id}"
-        raise InputError(f"{problem}: RoBERTa counts positions from there on, so this model cannot be exported as one")
     cls, sep = (tokenizer.id_to_token(index) for index in (template.cls_id, template.sep_id))
     pair = f"{sep}:0 $B:0 {sep}:0" if one_type else f"$B:1 {sep}:1"
     specials = {
@@ -120,16 +126,12 @@ def _encoder_export(model: TransformerEncoder, tokenizer: Tokenizer) -> Tokenize
     )
 
 
-def _seq2seq_export(task: TaskTable, tokenizers: TokenizerPair, family: HFModelFamily) -> TokenizerExport:
+def _seq2seq_export(task: TaskTable, tokenizers: TokenizerPair) -> TokenizerExport:
     source, target = tokenizers.source, tokenizers.target
     pad, end, begin = target.special_id("pad"), target.special_id("end"), target.find_special_id("start")
     start = target.token_to_id(task["start"]) if task["start"] else target.special_id("start")
-    if family is BART and not tokenizers.is_joint:
-        raise InputError("tokenizer.joint = false: BART has one vocabulary, so this model cannot be exported as one")
-    separate = {"decoder_vocab_size": len(target), "share_encoder_decoder_embeddings": tokenizers.is_joint}
     keys = {
         "vocab_size": len(source),
-        **(separate if family is MARIAN else {}),
         "decoder_start_token_id": start,
         "forced_eos_token_id": end,
         "forced_bos_token_id": target.token_to_id(task["first"]) if task["first"] else None,
@@ -157,7 +159,7 @@ def _special_id_values(specials: Mapping[str, int | None]) -> dict[str, int | No
     return {f"{name}_id": index for name, index in specials.items()}
 
 
-def _label_values(task: TaskTable, labels: Sequence[str]) -> dict[str, Any]:
+def label_values(task: TaskTable, labels: Sequence[str]) -> dict[str, Any]:
     """Return the config values of the labels: their ids, and the problem type of a classifier."""
     if task["name"] not in ("classify", "tag"):
         return {}

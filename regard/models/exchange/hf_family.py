@@ -14,6 +14,7 @@ from regard.errors import CheckpointError, ConfigError
 from regard.models.config import TransformerConfig
 from regard.models.exchange.hf_config import REQUIRED_VALUES, ConfigKey, HFConfig, fields_from_hf, values_to_hf
 from regard.models.exchange.weight_mapping import HFWeights, WeightMapping
+from regard.text.tokenizer import TokenizerPair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,10 @@ class HFModelFamily(ABC):
             **self.extra_config_values,
             "dtype": "float32",
         }
+
+    def check_vocabularies(self, model: Any, tokenizers: TokenizerPair) -> None:
+        """Refuse vocabularies that the family cannot express for this model."""
+        return
 
     def check_weights(self, model: Any, weights: HFWeights) -> None:
         """Refuse tensors that are not those of a model, which may be one without memory for its weights."""

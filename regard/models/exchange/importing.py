@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from regard.disk import read_json
-from regard.errors import CheckpointError, InputError
+from regard.errors import CheckpointError, InputError, has_surrogate
 from regard.models.config import TransformerConfig, TransformerEncoderConfig
 from regard.models.construction import shapes_only, uninitialised
 from regard.models.exchange.bert import BERT
@@ -24,6 +24,7 @@ from regard.models.exchange.gpt2 import GPT2
 from regard.models.exchange.hf_config import HFConfig
 from regard.models.exchange.hf_family import HFModelFamily
 from regard.models.exchange.marian_bart import BART, MARIAN, HFSeq2SeqFamily
+from regard.models.exchange.pre_norm_seq2seq import BLENDERBOT, PEGASUS
 from regard.models.exchange.roberta import ROBERTA, XLM_ROBERTA
 from regard.models.exchange.sentence_transformers import (
     MODULES_FILE,
@@ -33,11 +34,20 @@ from regard.models.exchange.sentence_transformers import (
 from regard.models.exchange.weight_files import CONFIG_FILE, read_weights
 from regard.models.exchange.weight_mapping import HFWeights
 from regard.text.hf_tokenizer import read_hf_tokenizer
-from regard.text.json_values import has_surrogate
 from regard.text.special_tokens import ENCODER_ROLES, SpecialTokenTemplate
 from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerPair
 
-HF_FAMILIES: tuple[HFModelFamily, ...] = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, GPT2, MARIAN, BART)
+HF_FAMILIES: tuple[HFModelFamily, ...] = (
+    BERT,
+    ROBERTA,
+    XLM_ROBERTA,
+    DISTILBERT,
+    GPT2,
+    MARIAN,
+    BART,
+    PEGASUS,
+    BLENDERBOT,
+)
 
 MIN_TEXT_LENGTH, MAX_TEXT_LENGTH = 16, (1 << 15) - 1
 """The range of text lengths that tasks accept."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from regard.errors import CheckpointError
+from regard.errors import CheckpointError, InputError
 from regard.models.config import TransformerConfig, TransformerSeq2SeqConfig
 from regard.models.exchange.hf_config import HF_ACTIVATIONS, ConfigKey, HFConfig, choice_key
 from regard.models.exchange.hf_family import HFModelFamily
@@ -26,6 +26,7 @@ from regard.models.exchange.weight_mapping import (
 )
 from regard.models.seq2seq import TransformerSeq2Seq
 from regard.nn import SinusoidalPositions
+from regard.text.tokenizer import TokenizerPair
 
 KEYS = (
     ConfigKey("d_model", "d_model", 1024),
@@ -63,6 +64,9 @@ DECODER_LAYER: ModuleMapping = {
     "cross_attention_residual.norm": "encoder_attn_layer_norm",
 }
 
+FINAL_NORMS = {"encoder_norm": "encoder.layer_norm", "decoder_norm": "decoder.layer_norm"}
+SIDES = (("source", "encoder"), ("target", "decoder"))
+
 SOURCE_EMBEDDING, TARGET_EMBEDDING, SOFTMAX_EMBEDDING = (
     f"{name}.weight" for name in ("source_embedding.tokens", "target_embedding.tokens", "softmax_embedding")
 )
@@ -74,18 +78,23 @@ HF_ENCODER_EMBEDDING, HF_DECODER_EMBEDDING, HF_SHARED_EMBEDDING, LM_HEAD = (
 )
 LOGITS_BIAS = "final_logits_bias"
 
+SINUSOID_TENSORS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
 SINUSOID_TOLERANCE = 1e-3
 """The largest accepted difference of stored sinusoids, some of which were rounded to 16 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HFSeq2SeqFamily(HFModelFamily):
-    """A family of encoder-decoders; a base model without a head is read as one with tied embeddings."""
+    """A family of encoder-decoders; a base model without a head is read as one with tied embeddings.
+
+    With `has_two_vocabularies`, source and target may have a vocabulary each.
+    """
 
     Config: ClassVar[type[TransformerConfig]] = TransformerSeq2SeqConfig
 
     base_class: str
     model_class: str
+    has_two_vocabularies: bool = False
 
     @property
     def architectures(self) -> Iterable[str]:
@@ -97,13 +106,31 @@ class HFSeq2SeqFamily(HFModelFamily):
     def config_fields(self, hf_config: HFConfig, tensor_names: Container[str]) -> dict[str, Any]:
         return {**super().config_fields(hf_config, tensor_names), "output_bias": LOGITS_BIAS in tensor_names}
 
+    def check_vocabularies(self, model: TransformerSeq2Seq, tokenizers: TokenizerPair) -> None:
+        if not (tokenizers.is_joint or self.has_two_vocabularies):
+            problem = f"tokenizer.joint = false: {self.name} has one vocabulary"
+            raise InputError(f"{problem}, so this model cannot be exported as one")
+
+    def separate_vocabulary_values(self, tokenizers: TokenizerPair) -> dict[str, Any]:
+        """Return the config values of a family that may have two vocabularies."""
+        if not self.has_two_vocabularies:
+            return {}
+        return {
+            "decoder_vocab_size": len(tokenizers.target),
+            "share_encoder_decoder_embeddings": tokenizers.is_joint,
+        }
+
     def weight_mappings(self, model: TransformerSeq2Seq) -> list[WeightMapping]:
         config = model.config
         mappings = list(_embedding_mappings(model))
         if config.positions == "learned":
-            for side, hf_side in (("source", "encoder"), ("target", "decoder")):
+            for side, hf_side in SIDES:
                 mappings += map_weights({f"{side}_embedding.positions.embedding": f"{hf_side}.embed_positions"})
+        if config.embedding == "normed":
+            for side, hf_side in SIDES:
                 mappings += map_modules({f"{side}_embedding.norm": f"{hf_side}.layernorm_embedding"})
+        if config.norm == "pre":
+            mappings += map_modules(FINAL_NORMS)
         for i in range(config.n_layers):
             mappings += map_modules(ENCODER_LAYER, f"encoder.{i}.", f"encoder.layers.{i}.")
         for i in range(config.n_decoder_layers):
@@ -146,11 +173,12 @@ MARIAN = HFSeq2SeqFamily(
     base_class="MarianModel",
     model_class="MarianMTModel",
     prefix="model.",
+    has_two_vocabularies=True,
     config_keys=(*KEYS, choice_key("scale_embedding", "embedding", False, {True: "scaled", False: "plain"})),
     constant_fields={**CONSTANT_FIELDS, "positions": "sinusoidal-halves", "first_position": 0},
     required_values={**REQUIRED_VALUES, "normalize_embedding": False, "static_position_embeddings": True},
     extra_config_values={"attention_dropout": 0.0, "activation_dropout": 0.0, "is_encoder_decoder": True},
-    ignored_tensors=("encoder.embed_positions.weight", "decoder.embed_positions.weight"),
+    ignored_tensors=SINUSOID_TENSORS,
 )
 
 BART = HFSeq2SeqFamily(

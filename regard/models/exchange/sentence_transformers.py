@@ -1,7 +1,7 @@
 """The files of sentence-transformers around a model: pooling, normalisation, maximum length.
 
 modules.json              the modules in order, with their folders
-1_Pooling/config.json     pooling: the mean over tokens, or the first token
+1_Pooling/config.json     pooling: the mean or the maximum over tokens, the first or the last token
 2_Normalize/              normalisation to unit length
 sentence_bert_config.json the maximum number of tokens
 """
@@ -20,7 +20,12 @@ MODULES_FILE = "modules.json"
 SENTENCE_BERT_CONFIG_FILE = "sentence_bert_config.json"
 SENTENCE_TRANSFORMERS_CONFIG_FILE = "config_sentence_transformers.json"
 
-POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+POOLING_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_lasttoken": "last",
+}
 """The supported poolings; newer files have one key ``pooling_mode`` instead."""
 
 MODULE_TYPES = ("Transformer", "Pooling", "Normalize")
@@ -67,10 +72,12 @@ def _read_pooling(path: Path) -> str:
     modes = values.get("pooling_mode") or [
         key for key, value in values.items() if key.startswith("pooling_mode_") and value
     ]
-    known = {**POOLING_MODES, **{name: name for name in POOLING_MODES.values()}}
+    known = {**POOLING_MODES, **{name: name for name in POOLING_MODES.values()}, "lasttoken": "last"}
     names = modes or ["mean"] if isinstance(modes, list) else [modes]
     if len(names) > 1 or not isinstance(names[0], str) or names[0] not in known:
-        raise CheckpointError(f"{path}: pooling by {show_json(modes)} is not supported; supported: cls, mean")
+        raise CheckpointError(
+            f"{path}: pooling by {show_json(modes)} is not supported; supported: {', '.join(POOLING_MODES.values())}"
+        )
     return known[names[0]]
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batches import Rows
 from regard.models.interfaces import CausalLM
 from regard.models.recurrent.blocks import CELLS, build_recurrent_embedding
 from regard.models.recurrent.config import RecurrentLMConfig
-from regard.nn import Dropout, PrepackedLinear, RecurrentDecoderLayer, RecurrentDecoderStack
+from regard.nn import Dropout, OutputEmbedding, OutputProjection, RecurrentDecoderLayer, RecurrentDecoderStack
 from regard.nn.rnn import RNNState
 
 
@@ -25,7 +25,7 @@ class RecurrentLMState:
     """The states of all layers for texts being generated, one per row."""
 
     states: list[RNNState]
-    output_projection: PrepackedLinear
+    output_projection: OutputProjection
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
         """Keep these rows in this order; a row may be repeated or dropped."""
@@ -46,7 +46,7 @@ class RecurrentLM(CausalLM):
         self.decoder = RecurrentDecoderStack(RecurrentDecoderLayer(new(width, width), dropout) for dropout in dropouts)
         self.n_states = new.n_states
         self.dropout = Dropout(config.dropout)
-        self.softmax_embedding = nn.Embedding(vocabulary_size, width)
+        self.softmax_embedding = OutputEmbedding(vocabulary_size, width)
         if config.tied:
             self.softmax_embedding.weight = self.embedding.tokens.weight
 
@@ -66,7 +66,7 @@ class RecurrentLM(CausalLM):
             for state, new_state in zip(states, new_states, strict=True):
                 for tensor, values in zip(state, new_state, strict=True):
                     tensor[chosen] = values
-        return RecurrentLMState(states, PrepackedLinear(self.softmax_embedding.weight))
+        return RecurrentLMState(states, self.softmax_embedding.projection())
 
     def step(self, tokens: Int[Tensor, " N"], state: RecurrentLMState) -> Float[Tensor, "N V"]:
         x = self.embedding(tokens[:, None], torch.zeros_like(tokens)[:, None])

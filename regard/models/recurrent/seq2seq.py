@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batches import Rows
 from regard.models.interfaces import Seq2SeqModel
@@ -34,7 +34,8 @@ from regard.nn import (
     InputFeedingDecoderStack,
     KeyValue,
     Linear,
-    PrepackedLinear,
+    OutputEmbedding,
+    OutputProjection,
     RecurrentCrossAttention,
     RecurrentDecoderLayer,
     RecurrentDecoderStack,
@@ -53,7 +54,7 @@ class RecurrentSeq2SeqState:
     cross_kv: KeyValue | None
     cross_attention_mask: AttentionMask
     states: list[RNNState]
-    output_projection: PrepackedLinear
+    output_projection: OutputProjection
     n_sentences: int
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
@@ -99,7 +100,7 @@ class RecurrentSeq2Seq(Seq2SeqModel):
         self.n_states = CELLS[config.cell].n_states
         self.bridge = Linear(config.d_model, config.n_decoder_layers * self.n_states * config.d_model)
         self.dropout = Dropout(config.dropout)
-        self.softmax_embedding = nn.Embedding(target_vocabulary_size, config.d_model)
+        self.softmax_embedding = OutputEmbedding(target_vocabulary_size, config.d_model)
         self.output_bias = None
         if config.tied:
             self.softmax_embedding.weight = self.target_embedding.tokens.weight
@@ -122,7 +123,7 @@ class RecurrentSeq2Seq(Seq2SeqModel):
             self._project_kv(encoded),
             make_source_mask(source),
             self._init_states(encoded, source),
-            PrepackedLinear(self.softmax_embedding.weight),
+            self.softmax_embedding.projection(),
             len(source.ids),
         )
 

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.nn.kernels import plain, plain_beam_update
+from regard.nn.kernels.int8_weight import Int8Weight
 from regard.nn.kernels.plain_beam_update import BeamTensors
 from regard.nn.kernels.tracing import constant_in_graphs
 from regard.nn.kernels.workspace import PackedWeight
@@ -35,6 +36,8 @@ TABLE = (
     ("linear", "small_batch_gemm", "cuda"),
     ("linear", "small_batch_gemm_cpu", "cpu"),
     ("prepacked_linear", "prepacked_linear", "cpu"),
+    ("int8_linear", "int8_linear_packed", "cpu"),
+    ("int8_linear", "int8_linear_rows", "cpu"),
     ("gelu", "gelu", "cuda"),
     ("gelu_tanh", "gelu_tanh", "cuda"),
     ("cross_entropy_with_gradient", "cross_entropy", "cuda"),
@@ -49,6 +52,7 @@ OPERATIONS = (
     "scaled_dot_product_attention",
     "linear",
     "prepacked_linear",
+    "int8_linear",
     "gelu",
     "gelu_tanh",
     "cross_entropy_with_gradient",
@@ -63,13 +67,17 @@ PLAIN = "pytorch"
 
 
 class Kernel(NamedTuple):
-    """One way to compute an operation: `run` has the operation's signature, and so has `supports`."""
+    """One way to compute an operation: `run` has the operation's signature, and so has `supports`.
+
+    A kernel of int8 has `pack`, which brings a weight into its layout.
+    """
 
     name: str
     supports: Callable[..., bool]
     run: Callable[..., Any]
     available: Callable[[torch.device, torch.dtype], bool]
     limits: str
+    pack: Callable[[Int8Weight], Int8Weight] | None = None
 
 
 def _load() -> dict[str, tuple[Kernel, ...]]:
@@ -80,8 +88,8 @@ def _load() -> dict[str, tuple[Kernel, ...]]:
     for operation, file, device in () if off else TABLE:
         if device in devices:
             module = import_module(f"regard.nn.kernels.{file}")
-            run = getattr(module, operation)
-            loaded[operation] += (Kernel(file, module.supports, run, module.available, module.LIMITS),)
+            run, pack = getattr(module, operation), getattr(module, "pack", None)
+            loaded[operation] += (Kernel(file, module.supports, run, module.available, module.LIMITS, pack),)
     return loaded
 
 
@@ -176,6 +184,22 @@ def prepacked_linear(
     run = _choose("prepacked_linear", x, weight, bias, packed)
     out: Tensor = linear(x, weight, bias).contiguous() if run is None else run(x, weight, bias, packed)
     return out
+
+
+def int8_linear(
+    x: Float[Tensor, "*B D"], weight: Int8Weight, bias: Float[Tensor, " out"] | None = None
+) -> Float[Tensor, "*B out"]:
+    """Return ``x @ weight.T + bias``, contiguous, with an int8 weight and each row of x quantised to int8."""
+    run = _choose("int8_linear", x, weight, bias) or plain.int8_linear
+    out: Tensor = run(x, weight, bias)
+    return out
+
+
+def int8_kernels() -> list[Kernel]:
+    """Return the kernels for int8 that run on this machine; none where they are switched off."""
+    cpu = torch.device("cpu")
+    candidates = KERNELS["int8_linear"] if _are_enabled() else ()
+    return [kernel for kernel in candidates if kernel.available(cpu, torch.float32)]
 
 
 def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

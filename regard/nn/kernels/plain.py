@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.nn.kernels.int8_weight import EXACT_COLUMNS, INT8_MAX, Int8Weight, row_maximum
 from regard.nn.mask import AttentionMask
 
 ROWS_PER_CHUNK = 32
@@ -41,6 +42,20 @@ def linear(
 ) -> Float[Tensor, "*B out"]:
     """Return ``x @ weight.T + bias``."""
     return F.linear(x, weight, bias)
+
+
+def int8_linear(
+    x: Float[Tensor, "*B D"], weight: Int8Weight, bias: Float[Tensor, " out"] | None
+) -> Float[Tensor, "*B out"]:
+    """Return ``x @ weight.T + bias`` with the rows of x quantised: exact sums, by matrices of float32."""
+    rows = x.reshape(-1, x.shape[-1])
+    maximum = row_maximum(rows)
+    quantized, values = (rows / maximum * INT8_MAX).round(), weight.unpacked_values()
+    parts = zip(quantized.split(EXACT_COLUMNS, 1), values.split(EXACT_COLUMNS, 1), strict=True)
+    total = torch.stack([(left @ right.to(x.dtype).T).nan_to_num().int() for left, right in parts]).sum(0)
+    out = total * weight.step
+    out = out * maximum if bias is None else torch.addcmul(bias, out, maximum)
+    return out.view(*x.shape[:-1], weight.shape[0])
 
 
 def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -74,9 +74,9 @@ def test_views_without_a_drawing_of_their_own_are_explained(mount: Mount) -> Non
     ]
     opened = mount(ViewData({"encoder": ["a", "great", "film"]}, arrays, {}, {}))
     for view in ("norms", "match", "senses", "pooling", "clusters"):
-        made = opened.tab.locator(f"[data-view={view}]")
-        assert made.locator("h2").inner_text()[0].isupper()
-        assert made.locator("p.explained").first.inner_text().endswith(".")
+        section = opened.tab.locator(f"[data-view={view}]")
+        assert section.locator("h2").inner_text()[0].isupper()
+        assert section.locator("p.explained").first.inner_text().endswith(".")
     assert opened.marked("[data-view=odd] p.explained") == 0
     opened.tab.locator("[data-view=pooling]").scroll_into_view_if_needed()
     opened.tab.wait_for_selector("[data-view=pooling] rect")
@@ -121,13 +121,13 @@ def test_texts_and_prediction_stand_above_the_facts(
 @pytest.mark.parametrize("mark", ["▁", "##"])
 def test_the_space_marker_is_explained_if_present(mount: Mount, whole: ViewData, mark: str) -> None:
     sides = {side: [token.replace("▁", mark) for token in tokens] for side, tokens in whole.sides.items()}
-    said = mount(replace(whole, arrays=list(whole.arrays_of("rollout")), sides=sides)).tab.inner_text(".footer")
-    assert "Tokens are the subwords the model reads" in said
-    assert ("▁" in said) == (mark == "▁")
+    sentence = mount(replace(whole, arrays=list(whole.arrays_of("rollout")), sides=sides)).tab.inner_text(".footer")
+    assert "Tokens are the subwords the model reads" in sentence
+    assert ("▁" in sentence) == (mark == "▁")
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "sentence"),
     [
         (Axis("output", ("encoder",)), "raise the log-probability of the predicted token (blue)"),
         (Axis("output", ("encoder",), predicts_next=True), "raise the log-probability of the predicted token (blue)"),
@@ -137,13 +137,13 @@ def test_the_space_marker_is_explained_if_present(mount: Mount, whole: ViewData,
     ],
     ids=["encoder", "decoder", "tagger", "classifier", "score"],
 )
-def test_gradients_name_the_explained_quantity(mount: Mount, output: Axis, said: str) -> None:
+def test_gradients_name_the_explained_quantity(mount: Mount, output: Axis, sentence: str) -> None:
     sides = {"encoder": ["a", "b", "c"], "tagged": ["a/X", "b/Y"]}
     n_outputs = len(output.labels) or len(sides[output.over[0]])
     values = torch.randn(3, n_outputs)
     found = ViewArray("gradients", "", "integrated_gradients", (Axis("input", ("encoder",)), output), values)
     explained = mount(ViewData(sides, [found])).tab.inner_text("[data-view=gradients]")
-    assert said in explained
+    assert sentence in explained
     assert ("the token read and the token written after it" in explained) == output.predicts_next
 
 

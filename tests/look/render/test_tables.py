@@ -11,7 +11,7 @@ import pytest
 import torch
 from sample_view_data import make_view_data
 
-from regard.look.render.tables import to_csv, to_json
+from regard.look.render.tables import escape_formula, to_csv, to_json
 from regard.look.views.view_data import Axis, ViewArray, ViewData
 
 AWKWARD = ['say "no"', "a,b", "two\nlines", "tab\t;", "", " ", "日本", "▁é", "<0xE2>", "'"]
@@ -68,11 +68,27 @@ def test_csv_has_every_number_at_its_place(which: str, request: pytest.FixtureRe
         place = []
         for axis, size in zip(array.axes, array.values.shape, strict=True):
             labels = data.labels(axis, size)
-            place.append(int(row[axis.name]) if axis.over else labels.index(row[axis.name]))
+            place.append(int(row[axis.name]) if axis.over else labels.index(row[axis.name].removeprefix("'")))
             if axis.over:
-                assert row[f"{axis.name}_token"] == labels[place[-1]]
+                assert row[f"{axis.name}_token"].removeprefix("'") == labels[place[-1]]
         assert float(row["value"]) == array.values[tuple(place)].item()
         used = {column for axis in array.axes for column in (axis.name, f"{axis.name}_token")}
         assert not any(row[column] for column in row.keys() - used - {"view", "kind", "name", "value"})
         places.add((array.qualified_name, *place))
     assert len(places) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1", "'=1", "'", "-", "+"]
+)
+def test_csv_holds_no_formula(text: str) -> None:
+    """In Excel, LibreOffice and others a cell that begins like this is computed, or may run a program."""
+    data = ViewData({}, [ViewArray("v", "", "n", (Axis("text", labels=(text, "a")),), torch.tensor([-1.5, 1.0]))])
+    rows = list(csv.DictReader(io.StringIO(to_csv(data), newline="")))
+    assert [row["text"] for row in rows] == [f"'{text}", "a"]
+    assert rows[0]["value"] == "-1.5"
+
+
+@pytest.mark.parametrize("text", ["-1", "+2", "-0.5", "a=1", "", "1-2", "(", "…"])
+def test_csv_leaves_other_cells_alone(text: str) -> None:
+    assert escape_formula(text) == text

@@ -121,7 +121,7 @@ def test_sentences_of_a_word_are_numbered_in_its_map_and_listed_below() -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "said"),
+    ("view", "expected"),
     [
         ("attention", "rows: query (decoder); columns: key (encoder)"),
         ("attribution", "rows: output (decoder); columns: input (encoder, then decoder)"),
@@ -129,10 +129,10 @@ def test_sentences_of_a_word_are_numbered_in_its_map_and_listed_below() -> None:
         ("rollout", "rows: output (decoder); columns: input (encoder, then decoder)"),
     ],
 )
-def test_a_map_says_what_is_down_and_across(view: str, said: str) -> None:
+def test_a_map_says_what_is_down_and_across(view: str, expected: str) -> None:
     data = make_view_data(source=5, target=4)
     chosen = next(each for each in reversed(list(data.arrays_of(view))) if len(each.axes) > 1 and each.axes[-2].over)
-    assert render_text(ViewData(data.sides, [chosen]), 80).splitlines()[1] == f"  {said}"
+    assert render_text(ViewData(data.sides, [chosen]), 80).splitlines()[1] == f"  {expected}"
 
 
 def test_a_side_that_is_an_axis_is_said_once() -> None:
@@ -176,6 +176,11 @@ def test_bars_go_both_ways_from_zero_and_their_numbers_have_the_sign() -> None:
     assert all(side.endswith("█") for side in left if "█" in side), "a bar begins at zero"
     assert not any("│" in line for line in bars([0.4, 0.2]))
     assert max(map(len, bars([1.0, -1.0], columns=30))) <= 30
+
+
+def test_a_number_that_rounds_to_zero_has_no_sign() -> None:
+    lines = bars([0.4, -0.0001, -0.2])
+    assert [line.split()[1].rstrip("│█") for line in lines] == ["0.400", "0.000", "-0.200"]
 
 
 def test_the_largest_bar_is_full_and_fractions_are_of_1() -> None:

@@ -14,9 +14,11 @@ from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.look.compute.effective_attention import AttentionIdentifiability
+from regard.look.compute.faithfulness import Faithfulness
 from regard.look.compute.look_target import LookTarget
 from regard.look.inspection import Inspection
 from regard.look.views.attention_views import describe_identifiability
+from regard.look.views.prediction_views import describe_faithfulness
 from regard.look.views.registry import VIEWS, build_view_data, check_request
 from regard.look.views.request import ViewRequest
 from regard.look.views.titles import FRACTION_ARRAYS, is_fraction
@@ -96,10 +98,10 @@ def test_self_contribution_and_dominated_fraction_follow_from_contributions(seen
                 assert math.isclose(own[layer, output], column[before + output], rel_tol=1e-9)
                 dominated_fraction[layer] += any(other > column[before + output] for other in column) / n_outputs
         assert_close(find(found, "attribution", stack, "dominated_fraction").values, dominated_fraction)
-        said = next(note for note in found.notes["attribution"] if note.startswith(stack))
+        sentence = next(note for note in found.notes["attribution"] if note.startswith(stack))
         token, dominated = "word" if words else "token", float(dominated_fraction[-1])
         others = {0.0: "none", 1.0: "all"}.get(dominated, f"{dominated:.0%}")
-        assert said == (
+        assert sentence == (
             f"{stack}: after the last layer, a {token}'s own input contributes {own[-1].mean():.0%} of its output on "
             f"average; for {others} of them another input contributes more"
         )
@@ -188,6 +190,12 @@ def test_faithfulness_names_the_view_to_trust() -> None:
     else:
         assert found.best.replace("_", " ") in note
     assert "only one input" in Inspection(one_stack("decoder", 1)).view_data("faithfulness").notes["faithfulness"][0]
+
+
+def test_a_drop_that_rounds_to_zero_has_no_sign() -> None:
+    scores, stds = torch.tensor([0.3, -0.001]), torch.tensor([0.0, 0.01])
+    note = describe_faithfulness(Faithfulness(("attention", "random"), (1,), scores[:, None], scores, stds))
+    assert note.endswith("lowers the log-probability by 0.30, removing random inputs by 0.00 ± 0.01")
 
 
 def test_positions_that_are_not_added() -> None:

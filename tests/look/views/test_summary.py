@@ -26,6 +26,12 @@ def test_summary_names_the_prediction_the_decisive_input_and_the_view() -> None:
     assert importance.values.argmax(0).tolist() == [4] * 6
 
 
+@pytest.mark.parametrize(("target", "prediction"), [("", "an empty text"), ("Bonjour.", "Bonjour.")])
+def test_summary_names_the_translation_also_an_empty_one(target: str, prediction: str) -> None:
+    data = Inspection(translator(3, 2), {"target": target}).view_data("summary")
+    assert data.notes["summary"][0].startswith(f"predicted: {prediction} (mean probability per output ")
+
+
 @pytest.mark.parametrize(
     ("threshold", "claim"),
     [

@@ -36,7 +36,7 @@ def seen(tagger: Tagger) -> Inspection:
     return tagger.look(TEXT)
 
 
-def first_pieces(tagger: Tagger) -> list[int]:
+def first_subwords(tagger: Tagger) -> list[int]:
     """Counted by hand: each word begins where the one before it ends, and the first behind [CLS]."""
     places = [1]
     for ids in tagger.task.tokenizer.encode_words(WORDS)[:-1]:
@@ -50,16 +50,16 @@ def log_probs(tagger: Tagger, seen: Inspection) -> Tensor:
     return scores.log_softmax(-1).amax(-1)
 
 
-def test_each_output_is_the_label_of_a_word_on_its_first_piece(tagger: Tagger, seen: Inspection) -> None:
-    first = first_pieces(tagger)
+def test_each_output_is_the_label_of_a_word_on_its_first_subword(tagger: Tagger, seen: Inspection) -> None:
+    first = first_subwords(tagger)
     assert len(seen.tokens["encoder"]) > len(WORDS) + 2, "some words have several pieces"
     with torch.no_grad():
         assert_close(seen.look_target.explained_outputs(), log_probs(tagger, seen)[first])
-    said = [f"{each.word}/{each.label}" for each in tagger.tag(TEXT)]
-    assert [name.rpartition("/")[0] for name in said] == WORDS
+    predicted = [f"{each.word}/{each.label}" for each in tagger.tag(TEXT)]
+    assert [name.rpartition("/")[0] for name in predicted] == WORDS
     found = seen.view_data("gradients")
     assert any("the log-probability of a label" in note for note in found.notes["gradients"])
-    assert found.sides == {**seen.tokens, "tagged": said}
+    assert found.sides == {**seen.tokens, "tagged": predicted}
     inputs = {name: x.clone().requires_grad_() for name, x in record_inputs(seen.look_target).items()}
     with replace_inputs(seen.look_target, inputs):
         explained = log_probs(tagger, seen)[first]
@@ -69,20 +69,20 @@ def test_each_output_is_the_label_of_a_word_on_its_first_piece(tagger: Tagger, s
         assert_close(seen.gradients().gradient_x_input[:, output], by_hand, rtol=1e-3, atol=1e-6)
 
 
-def test_in_words_the_row_of_a_word_is_that_of_its_first_piece(seen: Inspection) -> None:
+def test_in_words_the_row_of_a_word_is_that_of_its_first_subword(seen: Inspection) -> None:
     subwords, words = (seen.view_data("gradients", words=merged) for merged in (False, True))
     assert words.sides["tagged"] == subwords.sides["tagged"]
     of_words = [list(word.token_indices) for word in seen.look_target.sides["encoder"].words]
-    for by_piece, by_word in zip(subwords.arrays, words.arrays, strict=True):
-        if by_piece.name in VIEWS:
-            assert_close(by_word.values, torch.stack([by_piece.values[places].sum(0) for places in of_words]))
+    for by_subword, by_word in zip(subwords.arrays, words.arrays, strict=True):
+        if by_subword.name in VIEWS:
+            assert_close(by_word.values, torch.stack([by_subword.values[places].sum(0) for places in of_words]))
         else:
-            assert_close(by_word.values, by_piece.values)
+            assert_close(by_word.values, by_subword.values)
     assert all(word in render_text(words, 120) for word in words.sides["tagged"] if len(word) < 14)
 
 
 def test_faithfulness_of_a_tagger_uses_its_outputs(tagger: Tagger, seen: Inspection) -> None:
-    first, found = first_pieces(tagger), seen.faithfulness()
+    first, found = first_subwords(tagger), seen.faithfulness()
     views = {"attention": seen.attention()[-1].mean(0).T[:, first], "integrated_gradients": None}
     views["integrated_gradients"] = seen.gradients().integrated_gradients
     inputs = record_inputs(seen.look_target)["encoder"]

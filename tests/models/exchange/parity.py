@@ -171,6 +171,9 @@ def pair_gap(
     one, other = (("source_embedding.out", "encoder.*.out"), ("target_embedding.out", "decoder.*.out"))
     with record(ours, *one) as encoded, record(ours, *other) as decoded:
         logits = ours(rows, target_rows)
+    for recorded, norm in ((encoded, ours.encoder_norm), (decoded, ours.decoder_norm)):
+        last = list(recorded)[-1]
+        recorded[last] = norm(recorded[last])  # transformers returns it after the final norm
     hidden = inner(encoded, rows, outputs.encoder_hidden_states)
     hidden = max(hidden, inner(decoded, target_rows, outputs.decoder_hidden_states))
     theirs_logits = outputs.logits if hasattr(outputs, "logits") else outputs.last_hidden_state @ theirs.shared.weight.T
@@ -178,10 +181,10 @@ def pair_gap(
 
 
 def in_double(theirs: nn.Module) -> nn.Module:
-    """Return the transformers model in float64, with Marian's sinusoids recomputed in float64."""
+    """Return the transformers model in float64, with its sinusoids recomputed in float64."""
     theirs = theirs.double()
     for module in theirs.modules():
-        if type(module).__name__ == "MarianSinusoidalPositionalEmbedding":
+        if type(module).__name__.endswith("SinusoidalPositionalEmbedding"):
             rows, width = module.weight.shape
             angle = np.arange(rows)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
             module.weight.data = torch.from_numpy(np.concatenate((np.sin(angle), np.cos(angle)), 1))

@@ -17,10 +17,11 @@ from theirs import CASES, Case, save
 import regard
 from regard.api import LanguageModel
 from regard.errors import CheckpointError
+from regard.export import export_model
 from regard.generate import GenerationConfig
 from regard.models.language_model import TransformerLM
 from regard.models.weights import collect_weights
-from regard.runs.import_export import export_model, import_model
+from regard.runs.import_export import import_model
 from regard.runs.model_loading import open_model
 from regard.tasks.lm import LanguageModelTask
 from regard.training.pretrained import load_pretrained

@@ -11,11 +11,11 @@ import transformers
 from parity import encoder_gap
 from torch import Tensor
 
+from regard.export import export_model
 from regard.models.encoder import TransformerEncoder
 from regard.models.heads import Pooling
 from regard.models.weights import collect_weights
 from regard.predict.encoder_inference import inputs_to_rows
-from regard.runs.import_export import export_model
 from regard.runs.model_loading import open_model
 from regard.tasks.pretrain import PretrainingTask
 

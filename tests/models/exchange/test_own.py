@@ -172,11 +172,13 @@ def test_encoders_without_an_equivalent_are_refused(model: nn.Module, message: s
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ({"norm": "pre"}, unlike("norm", '"pre"', "Marian", 'only "post"')),
-        ({}, unlike("positions", '"sinusoidal"', "Marian", 'only "sinusoidal-halves"')),
+        ({"positions": "rotary"}, unlike("positions", '"rotary"', "Marian", 'only "sinusoidal-halves"')),
+        ({"norm": "pre", "embedding": "normed"}, unlike("embedding", '"normed"', "Pegasus", "no such value")),
+        ({"norm": "pre"} | LEARNED | {"first_position": 2}, unlike("first_position", "2", "Blenderbot", "only 0")),
+        ({"activation": "gated-silu"}, unlike("activation", '"gated-silu"', "Marian", "no such value")),
         (LEARNED, unlike("embedding", '"scaled"', "BART", 'only "normed"')),
     ],
-    ids=["norm", "positions", "embedding"],
+    ids=["positions", "normed", "first position", "activation", "embedding"],
 )
 def test_translators_without_an_equivalent_are_refused(shape: dict[str, Any], message: str, tmp_path: Path) -> None:
     model = TransformerSeq2Seq(TransformerSeq2SeqConfig(**PAIR | shape), 300, 300, joint=True)

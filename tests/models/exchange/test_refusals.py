@@ -46,7 +46,7 @@ def refusal(folder: Path) -> str:
     return message.replace(str(folder), "DIR")
 
 
-FAMILIES = "BERT, RoBERTa, XLM-R, DistilBERT, GPT-2, Marian, BART"
+FAMILIES = "BERT, RoBERTa, XLM-R, DistilBERT, GPT-2, Marian, BART, Pegasus, Blenderbot"
 BERTS = (
     "BertModel, BertForPreTraining, BertForMaskedLM, BertForNextSentencePrediction, BertForSequenceClassification, "
     "BertForTokenClassification, BertForQuestionAnswering"
@@ -304,11 +304,12 @@ def test_sentence_transformers_files(folder: Folder) -> None:
     assert (opened_task.pooling, opened_task.normalised, opened_task.length) == ("mean", True, 20)
     opened_task = open_model(sentence_files(path, SENTENCES[:2], {"pooling_mode": "cls"}))[0].task
     assert (opened_task.pooling, opened_task.normalised) == ("cls", False)
-    assert refusal(sentence_files(path, SENTENCES, {"pooling_mode_max_tokens": True})) == (
-        'DIR/1_Pooling/config.json: pooling by ["pooling_mode_max_tokens"] is not supported; supported: cls, mean'
+    assert refusal(sentence_files(path, SENTENCES, {"pooling_mode_weightedmean_tokens": True})) == (
+        'DIR/1_Pooling/config.json: pooling by ["pooling_mode_weightedmean_tokens"] is not supported; supported: '
+        "cls, mean, max, last"
     )
     assert refusal(sentence_files(path, SENTENCES, {"pooling_mode": ["mean", "max"]})) == (
-        'DIR/1_Pooling/config.json: pooling by ["mean", "max"] is not supported; supported: cls, mean'
+        'DIR/1_Pooling/config.json: pooling by ["mean", "max"] is not supported; supported: cls, mean, max, last'
     )
     assert refusal(sentence_files(path, [*SENTENCES, ("Dense", "3_Dense")], mean)) == (
         "DIR/modules.json: the module 'Dense' is not supported; supported: Transformer, Pooling, Normalize"
@@ -337,5 +338,5 @@ def test_sentence_transformers_paths_are_folders_beside_the_file(folder: Folder,
 def test_sentence_transformers_pooling_of_another_type(folder: Folder, mode: Any) -> None:
     message = refusal(sentence_files(folder("BERT body"), SENTENCES, {"pooling_mode": mode}))
     assert message == (
-        f"DIR/1_Pooling/config.json: pooling by {json.dumps(mode)} is not supported; supported: cls, mean"
+        f"DIR/1_Pooling/config.json: pooling by {json.dumps(mode)} is not supported; supported: cls, mean, max, last"
     )

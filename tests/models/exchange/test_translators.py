@@ -20,7 +20,7 @@ from regard.training.pretrained import load_pretrained
 
 CPU = torch.device("cpu")
 WRITTEN = 10
-SAMPLE_PAIRS = [case for case in CASES if case.model in ("MarianMTModel", "BartForConditionalGeneration")]
+SAMPLE_PAIRS = [case for case in CASES if case.model.endswith(("MTModel", "ForConditionalGeneration"))]
 
 
 def opened(case: Case, folder: Path) -> tuple[Any, TranslationTask, TransformerSeq2Seq]:

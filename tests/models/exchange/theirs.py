@@ -101,6 +101,9 @@ CASES = [
     Case("Marian, untied, two vocabularies", "MarianMTModel", MARIAN_PAIR | UNTIED | APART, "two"),
     Case("BART", "BartForConditionalGeneration", PAIR | {"forced_bos_token_id": 0}, "bytes"),
     Case("BART, untied", "BartForConditionalGeneration", PAIR | UNTIED | {"activation_function": "gelu_new"}, "bytes"),
+    Case("Pegasus", "PegasusForConditionalGeneration", MARIAN_PAIR | {"scale_embedding": True}, "marian"),
+    Case("Pegasus, untied", "PegasusForConditionalGeneration", MARIAN_PAIR | UNTIED | {"decoder_layers": 1}, "marian"),
+    Case("Blenderbot", "BlenderbotForConditionalGeneration", MARIAN_PAIR | {"scale_embedding": True}, "marian"),
     Case("BART body", "BartModel", PAIR | FIVE | {"decoder_layers": 1}, "bytes"),
 ]
 

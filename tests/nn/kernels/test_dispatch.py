@@ -22,20 +22,24 @@ import regard
 from regard.generate.beam import Beams
 from regard.nn import kernels
 from regard.nn.kernels import dispatch, plain, plain_beam_update, triton_support
+from regard.nn.kernels.int8_weight import quantize_weight
 from regard.nn.kernels.workspace import PackedWeight
 from regard.nn.loss import IGNORE
 
 ROOM = Path(kernels.__file__).parent
 FILES = [file for _, file, _ in dispatch.TABLE]
 SHARED = {
-    "__init__",
-    "dispatch",
-    "packed_row_blocks",
-    "plain",
-    "plain_beam_update",
-    "tracing",
-    "triton_support",
-    "workspace",
+    *(
+        "__init__",
+        "dispatch",
+        "int8_packing",
+        "int8_weight",
+        "packed_row_blocks",
+        "plain",
+        "plain_beam_update",
+        "tracing",
+    ),
+    *("triton_support", "workspace"),
 }
 
 
@@ -48,6 +52,7 @@ def inputs(operation: str) -> tuple[Any, ...]:
         "scaled_dot_product_attention": lambda: (q[None], k[None], k[None], torch.ones(1, 1, 3, 5, dtype=torch.bool)),
         "linear": lambda: (torch.randn(4, 16), torch.randn(32, 16), torch.randn(32)),
         "prepacked_linear": lambda: (torch.randn(12, 16), torch.randn(32, 16), torch.randn(32), PackedWeight()),
+        "int8_linear": lambda: (torch.randn(4, 16), quantize_weight(torch.randn(32, 16)), torch.randn(32)),
         "gelu": lambda: (torch.randn(7),),
         "gelu_tanh": lambda: (torch.randn(7),),
         "cross_entropy_with_gradient": lambda: (torch.randn(3, 8), torch.tensor([1, IGNORE, 7]), 0.1, 8, IGNORE),

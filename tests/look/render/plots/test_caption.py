@@ -15,7 +15,7 @@ from regard.look.views.view_data import ViewData
 
 
 @pytest.mark.parametrize(
-    ("about", "said"),
+    ("about", "expected"),
     [
         ({"text": "I am good", "target": "je vais bien", "score": -0.4}, ["I am good", "→ je vais bien"]),
         ({"text": "a great film", "prediction": "positive (98%)"}, ["a great film", "→ positive (98%)"]),
@@ -27,8 +27,8 @@ from regard.look.views.view_data import ViewData
     ],
     ids=["translator", "classifier", "match", "senses", "clusters", "nothing", "lines"],
 )
-def test_caption_of_view_data(about: dict[str, object], said: list[str]) -> None:
-    assert build_caption(about, 6.0) == said
+def test_caption_of_view_data(about: dict[str, object], expected: list[str]) -> None:
+    assert build_caption(about, 6.0) == expected
 
 
 @pytest.mark.parametrize("text", ["word " * 200, "w" * 900, "日本語" * 300], ids=["words", "one word", "Chinese"])

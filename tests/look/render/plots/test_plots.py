@@ -247,7 +247,7 @@ def test_bars_of_both_signs_have_two_colours(drawn: Callable[[ViewData], Any]) -
 def test_headings_of_panels_beside_each_other_begin_them_at_one_height(drawn: Callable[[ViewData], Any]) -> None:
     figure = drawn(Inspection(translator(5, 4)).view_data("similarity", kind="encoder"))
     headings = [panel._suptitle.get_text() for panel in figure.subfigs[0].subfigs if panel._suptitle]
-    assert len({said.count("\n") for said in headings}) == 1
+    assert len({heading.count("\n") for heading in headings}) == 1
     _, mutual, positive = (panel.axes[0].get_position().y1 for panel in figure.subfigs[0].subfigs if panel.axes)
     assert mutual == pytest.approx(positive)
 

@@ -1,0 +1,202 @@
+"""Features of places in a text where a word may begin: n-grams, affixes and shapes of the characters around.
+
+A chunk is what stands between white space. Called by word_segmenter.py, to cut, and by segmenter_training.py, to learn
+where to cut; a classifier has a weight for each feature, which is a short text, and each class.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+from unicodedata import category
+
+from regard.text.words import JOINERS, find_words
+
+MAX_AFFIX = 12
+"""Characters of a chunk before or behind a place that are one feature, at most."""
+NEAR = 3
+"""Characters from the ends of a chunk within which the chunks beside it matter."""
+MAX_SHAPE = 8
+"""Characters of the shape of a whole chunk, runs of one class counted once; longer ones look alike."""
+
+CHUNK_REGEX = re.compile(r"\S+")
+_LINK_REGEX = re.compile(r"(?i)[a-z]{2,9}://|www\.|\.(?:com|net|org|edu|gov|html?)\b")
+_RUN_REGEX = re.compile(r"(.)\1+")
+_APOSTROPHES = str.maketrans("’ʼ", "''")
+_LETTERS_REGEX = re.compile("[^Aaom]*([Aaom]+)[^Aaom]*")
+SPLIT_BY_DEFAULT, NOT_SPLIT_BY_DEFAULT = "1", "0"
+ZERO_WIDTH_JOINER = "\u200d"
+
+
+class _ShapeTable(dict[int, int]):
+    """Maps letters, digits, marks and symbols to one character for each class; punctuation stays."""
+
+    def __missing__(self, code: int) -> int:
+        character = chr(code)
+        self[code] = ord(_shape_of(character))
+        return self[code]
+
+
+def _shape_of(character: str) -> str:
+    if character in JOINERS:
+        return "m"
+    match category(character):
+        case "Lu" | "Lt":
+            return "A"
+        case "Ll":
+            return "a"
+        case "Lo" | "Lm":
+            return "o"
+        case "Nd" | "Nl" | "No":
+            return "0"
+        case "Mn" | "Mc" | "Me":
+            return "m"
+        case "So" | "Cn" | "Co":
+            return "*"
+    return character
+
+
+_SHAPES = _ShapeTable()
+
+
+def shape(text: str) -> str:
+    """Return the class of each character."""
+    return text.translate(_SHAPES)
+
+
+def lowercase(text: str) -> str:
+    """Return a text in lower case, with one kind of apostrophe and as many characters as before."""
+    lower = text.lower()
+    return (lower if len(lower) == len(text) else text).translate(_APOSTROPHES)
+
+
+class Chunk(NamedTuple):
+    """Characters between white space, and the classes of the character before that and of the one behind."""
+
+    text: str
+    before: str
+    behind: str
+
+
+def find_chunks(text: str) -> Iterator[tuple[int, Chunk]]:
+    """Yield the chunks of a text with their first characters; at the ends of the text, nothing is beside them."""
+    matches = list(CHUNK_REGEX.finditer(text))
+    last = len(matches) - 1
+    for number, match in enumerate(matches):
+        before = shape(text[matches[number - 1].end() - 1]) if number else ""
+        behind = shape(text[matches[number + 1].start()]) if number < last else ""
+        yield match.start(), Chunk(match[0], before, behind)
+
+
+class ChunkFeatures:
+    """The features of every place in a chunk."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk, self.lower, self.shape = chunk, lowercase(chunk.text), shape(chunk.text)
+        self._padded, self._padded_shape = f"\n\n\n{self.lower}\n\n\n", f"\n\n\n{self.shape}\n\n\n"
+
+    @cached_property
+    def _kind(self) -> str:
+        """Whether the chunk is a link, an address or neither."""
+        return "link" if _LINK_REGEX.search(self.lower) else "@" if "@" in self.lower else ""
+
+    @cached_property
+    def _outline(self) -> str:
+        """The shape of the whole chunk, each run of a class as one."""
+        collapsed = _RUN_REGEX.sub(r"\1", self.shape)
+        return collapsed if len(collapsed) <= MAX_SHAPE else "long"
+
+    @cached_property
+    def _default_starts(self) -> frozenset[int]:
+        return frozenset(span.start for span in find_words(self.chunk.text))
+
+    @cached_property
+    def letters(self) -> tuple[int, int] | None:
+        """The span of the letters of a chunk that is one run of them, with punctuation around."""
+        match = _LETTERS_REGEX.fullmatch(self.shape)
+        return match.span(1) if match else None
+
+    def default_split(self, place: int) -> str:
+        """Return the feature that `find_words` begins a word here, or not."""
+        return SPLIT_BY_DEFAULT if place in self._default_starts else NOT_SPLIT_BY_DEFAULT
+
+    def splittable(self, place: int) -> bool:
+        """Return True if a word may begin here: not at a combining mark or joiner, nor behind what joins."""
+        return self.shape[place] != "m" and self.chunk.text[place - 1] != ZERO_WIDTH_JOINER
+
+    def around(self, place: int, *, is_known: bool = True) -> list[str]:
+        """Return the features of a place; the whole chunk is one if it `is_known`, not seen in one example only."""
+        chunk, n, low = self.chunk, len(self.lower), self.lower
+        p, s, i = self._padded, self._padded_shape, place + 3
+        pair = s[i - 1 : i + 1]
+        found = [
+            self.default_split(place),
+            f"{self.default_split(place)}{pair}",
+            f"a{p[i - 1]}",
+            f"b{p[i - 2 : i]}",
+            f"c{p[i - 3 : i]}",
+            f"d{p[i]}",
+            f"e{p[i : i + 2]}",
+            f"f{p[i : i + 3]}",
+            f"g{p[i - 1 : i + 1]}",
+            f"h{p[i - 1 : i + 2]}",
+            f"i{p[i - 2 : i + 1]}",
+            f"j{p[i - 2 : i + 2]}",
+            f"k{pair}",
+            f"l{s[i - 2 : i + 2]}",
+            f"m{s[i - 3 : i + 3]}",
+            f"n{pair}{self._outline}",
+            f"A{pair}{self._kind}",
+        ]
+        if place <= MAX_AFFIX:
+            found += (f"s{low[:place]}", f"t{self.shape[:place]}")
+        if n - place <= MAX_AFFIX:
+            found += (f"u{low[place:]}", f"v{self.shape[place:]}")
+        if n - place <= NEAR:
+            found += (f"w{chunk.behind}\n{low[place:]}", f"x{chunk.behind}\n{p[i - 3 :]}")
+        if place < NEAR:
+            found.append(f"y{chunk.before}\n{low[: place + 1]}")
+        if is_known:
+            found += (f"z{place}\n{low}", f"Z{place}{chunk.behind}\n{low}")
+        return found
+
+    def since(self, place: int, word_start: int, before: int) -> list[str]:
+        """Return the features that depend on where the word so far began, and on the class of the place before."""
+        pair, word = self._padded_shape[place + 2 : place + 4], self.lower[word_start:place]
+        found = [f"o{before}{pair}", f"p{word[:4]}\n{pair}", f"q{min(4, place - word_start)}{pair}"]
+        if place - word_start <= MAX_AFFIX:
+            found.append(f"r{word}\n{self.lower[place]}")
+        return found
+
+
+def join_features(before: str, chunk: str, behind: str, is_joined: bool) -> list[str]:
+    """Return the features of white space between two chunks; `is_joined` if a word goes on to the first of them."""
+    left, right = lowercase(before), lowercase(chunk)
+    left_shape, right_shape = _RUN_REGEX.sub(r"\1", shape(before)), _RUN_REGEX.sub(r"\1", shape(chunk))
+    return [
+        "",
+        f"a{left}",
+        f"b{right}",
+        f"c{left}\n{right}",
+        f"d{left_shape[-MAX_SHAPE:]}\n{right_shape[:MAX_SHAPE]}",
+        f"e{left[-NEAR:]}\n{right[:NEAR]}",
+        f"f{len(right) if right_shape[:1] == '0' else ''}{left_shape[-1:]}{right_shape[:1]}",
+        f"g{is_joined}{left_shape[-1:]}{right_shape[:1]}",
+        f"h{right}\n{lowercase(behind)}",
+    ]
+
+
+def expansion_features(before: str, token: str, behind: str) -> list[str]:
+    """Return the features of a token that may be several words, given the tokens beside it."""
+    left, own, right = lowercase(before), lowercase(token), lowercase(behind)
+    return [
+        f"a{own}",
+        f"b{own}\n{left}",
+        f"c{own}\n{right}",
+        f"d{own}\n{left[-NEAR:]}",
+        f"e{own}\n{right[-NEAR:]}",
+        f"f{own}\n{shape(token[:1])}{shape(behind[:1])}",
+        f"g{left[-NEAR:]}\n{right[-NEAR:]}",
+    ]
