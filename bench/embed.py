@@ -104,8 +104,12 @@ def export_onnx(directory: str, folder: Path) -> dict[str, Path]:
     ids = torch.ones(2, 7, dtype=torch.long)
 
     class HiddenStates(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model  # a submodule, or its weights were constants, which are not quantised
+
         def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            return model(input_ids=ids, attention_mask=mask).last_hidden_state
+            return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,8 +1,8 @@
 """Write a model for another engine, run it there beside regard, and keep it if both give the same.
 
-Transformers (hf): an encoder becomes a BERT, RoBERTa or DistilBERT with its heads, a language model a GPT-2 or
-GPT-NeoX, a translator a Marian, BART, Pegasus or Blenderbot. CTranslate2: translators, language models, and encoders
-without heads that predict. ONNX: encoders with their heads, and language models. What an engine lacks is refused by
+Transformers (hf): an encoder becomes a BERT, RoBERTa or DistilBERT with its heads, a language model a GPT-2, a
+translator a Marian, BART, Pegasus or Blenderbot. CTranslate2: translators, language models, and encoders without heads
+that predict. ONNX: encoders with their heads, and language models. What an engine lacks is refused by
 name. Word vectors become a file in word2vec's text or binary (.bin) format, which gensim and others load. Beside the
 model lie tokenizer.json and README.md, a model card with a script that uses the result.
 

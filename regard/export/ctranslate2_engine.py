@@ -69,10 +69,9 @@ class CTranslate2Translator:
         """Load an exported directory; on a CPU every core translates batches of its own, which is fastest."""
         config = read_json(directory / CONFIG_FILE)
         ours = config.get(REGARD_KEY)
-        if not isinstance(ours, dict):
-            raise CheckpointError(
-                f"{directory}: not written by `regard export --to ctranslate2`; export the model again"
-            )
+        if not isinstance(ours, dict) or not ours.keys() >= STORED_KEYS:
+            problem = "not a translator that `regard export --to ctranslate2` wrote"
+            raise CheckpointError(f"{directory}: {problem}; export the model again")
         source = Tokenizer.load(directory / TOKENIZER_FILE)
         target_path = directory / TokenizerPair.TARGET_FILE
         target = Tokenizer.load(target_path) if target_path.exists() else source

@@ -45,7 +45,7 @@ def compute_samples(source: SourceModel) -> Samples:
     inputs, table = source.sample_inputs(), source.task_table
     pad_id = SpecialTokenTemplate.from_tokenizer(source.task.tokenizers.source).pad_id
     outputs = encoder_outputs(source.network, inputs, pad_id)
-    if table["name"] == "pretrain":
+    if "normalised" in table:
         options = (table["pooling"], table["normalised"])
         outputs[SENTENCE] = sentence_embeddings(source.network, inputs, pad_id, *options)
     ids, boundaries = [each.ids for each in inputs], [each.token_type_boundary for each in inputs]

@@ -26,6 +26,7 @@ PIPELINE_TAGS = {
     "classify": "text-classification",
     "tag": "token-classification",
     "qa": "question-answering",
+    "embed": "sentence-similarity",
 }
 """The Hub's name of what the model of each task does."""
 

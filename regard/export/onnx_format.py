@@ -32,13 +32,13 @@ class OnnxFormat(ExportFormat):
 
     def write(self, directory: Path, source: SourceModel, quantization: str) -> None:
         table = source.task_table
-        is_pretrained = table["name"] == "pretrain"
+        embeds_texts = "normalised" in table  # a model that embeds texts
         path = directory / ("float32.onnx" if quantization else MODEL_FILE)
         write_onnx_model(
             path,
             source.model,
-            table["pooling"] if is_pretrained else "",
-            normalised=is_pretrained and table["normalised"],
+            table["pooling"] if embeds_texts else "",
+            normalised=embeds_texts and table["normalised"],
         )
         if quantization:
             _quantize(path, directory / MODEL_FILE)

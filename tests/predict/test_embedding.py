@@ -19,6 +19,7 @@ from regard.nn import record
 from regard.predict import encoder_inference as inference
 from regard.predict.embedding import STATIC_LAYERS, Embedder, resolve_embedding_options
 from regard.predict.encoder_inference import compute_features, inputs_to_rows, unpad_rows
+from regard.predict.worker_threads import map_batches_in_threads
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
 from regard.tasks.shared.encoder_task import EncoderTask

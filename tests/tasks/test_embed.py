@@ -20,9 +20,9 @@ from torch.testing import assert_close
 import regard
 from regard.cli import main
 from regard.errors import ConfigError
+from regard.export import export_model
 from regard.models.heads import Pooling
 from regard.predict.encoder_inference import inputs_to_rows
-from regard.runs.import_export import export_model
 from regard.tasks.embed import EmbedConfig, EmbeddingTask
 from regard.text.special_tokens import EncodedInput
 from regard.training.loop import Trainer

@@ -45,7 +45,7 @@ def _find_fastest(kernels: Sequence[Kernel], weight: Int8Weight) -> str:
     """Return the name of the fastest kernel, the earlier one if they are alike."""
     if len(kernels) == 1:
         return kernels[0].name
-    seconds = [MARGIN**place * _measure(kernel, weight) for place, kernel in enumerate(kernels)]
+    seconds = [MARGIN**rank * _measure(kernel, weight) for rank, kernel in enumerate(kernels)]
     return kernels[seconds.index(min(seconds))].name
 
 
